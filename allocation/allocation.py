@@ -1,0 +1,72 @@
+"""What a pod was given: the decision that travels from the scheduler to the node, and what it costs each card."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from allocation.request import Kind, PodRequest
+
+
+class CardShare(msgspec.Struct, frozen=True):
+    """What one container has of one card: memory in MiB, compute in millicards."""
+
+    uuid: str
+    index: int
+    memory_mib: int
+    cores: int
+
+
+class Allocation(msgspec.Struct, frozen=True):
+    """The cards of each GPU container of a pod, in the order in which the container sees them."""
+
+    node: str
+    containers: Mapping[str, tuple[CardShare, ...]]
+
+
+class Charge(msgspec.Struct, frozen=True):
+    """What a pod costs one card for as long as it lives: memory in MiB, compute in millicards, slots."""
+
+    uuid: str
+    memory_mib: int
+    cores: int
+    slots: int
+
+
+Cost = tuple[int, int, int]
+"""Memory, cores, slots."""
+
+
+def charges(allocation: Allocation, request: PodRequest) -> tuple[Charge, ...]:
+    """Answer what `allocation` costs each card while the pod lives.
+
+    Per card and dimension: the larger of what regular and sidecar containers hold together and of the largest init
+    step, which is an init container plus the sidecars started before it. It does not shrink when init containers
+    end, because a recreated sandbox runs them again. A container that `request` does not know counts as regular.
+    """
+    steady: dict[str, Cost] = {}
+    peak: dict[str, Cost] = {}
+    known = [container.name for container in request.containers if container.name in allocation.containers]
+    unknown = [name for name in allocation.containers if name not in known]
+    for name in (*known, *unknown):
+        container = request.container(name)
+        shares = allocation.containers[name]
+        if container is not None and container.kind is Kind.INIT:
+            step = dict(steady)
+            _add(step, shares)
+            _raise_to(peak, step)
+        else:
+            _add(steady, shares)
+    _raise_to(peak, steady)
+    return tuple(Charge(uuid, *peak[uuid]) for uuid in sorted(peak))
+
+
+def _add(costs: dict[str, Cost], shares: Iterable[CardShare]) -> None:
+    for share in shares:
+        memory, cores, slots = costs.get(share.uuid, (0, 0, 0))
+        costs[share.uuid] = (memory + share.memory_mib, cores + share.cores, slots + 1)
+
+
+def _raise_to(peak: dict[str, Cost], step: Mapping[str, Cost]) -> None:
+    for uuid, (memory, cores, slots) in step.items():
+        held = peak.get(uuid, (0, 0, 0))
+        peak[uuid] = (max(held[0], memory), max(held[1], cores), max(held[2], slots))

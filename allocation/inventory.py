@@ -1,0 +1,38 @@
+"""The cards of a node as an agent reports them."""
+
+import msgspec
+
+WHOLE_CORES = 1000
+
+
+class Card(msgspec.Struct, frozen=True):
+    """One GPU.
+
+    Attributes:
+        uuid: NVML's UUID, unique in the cluster.
+        index: NVML's index on its node.
+        memory_mib: device memory, rounded down.
+        cores: compute in millicards; 1000 is one whole card.
+        slots: how many containers may share it.
+        model: NVML's name.
+        numa: NUMA node; 0 where unknown.
+        mode: `hami-core`, `mig` or `mps`, as in HAMi's register annotation.
+        healthy: whether new pods may be placed on it.
+    """
+
+    uuid: str
+    index: int
+    memory_mib: int
+    cores: int = WHOLE_CORES
+    slots: int = 10
+    model: str = ""
+    numa: int = 0
+    mode: str = "hami-core"
+    healthy: bool = True
+
+
+class NodeInventory(msgspec.Struct, frozen=True):
+    """The cards of one node, in the order of their indexes."""
+
+    node: str
+    cards: tuple[Card, ...]

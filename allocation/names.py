@@ -1,0 +1,52 @@
+"""Every name that more than one process, or a user, sees. docs/interfaces.md is the prose of this file."""
+
+from typing import Final
+
+SCHEDULER_NAME: Final = "tranche"
+SYSTEM_NAMESPACE: Final = "tranche-system"
+API_GROUP: Final = "gpu.scheduling"
+API_VERSION: Final = "v1"
+
+# ---- what a user may set -------------------------------------------------------------------------------------------
+
+INJECTION_LABEL: Final = "gpu.scheduling/injection"
+"""On a namespace or a pod: `enabled` or `disabled`; the pod's word wins."""
+HAMI_WEBHOOK_LABEL: Final = "hami.io/webhook"
+"""On a pod: `ignore` opts it out, as in HAMi."""
+
+# ---- what only the scheduler writes (or, for a static allocation, a trusted identity) ------------------------------
+
+ALLOCATION: Final = "gpu.scheduling/allocation"
+ALLOCATED: Final = "gpu.scheduling/allocated"
+LEADER: Final = "gpu.scheduling/leader"
+FENCED_LABEL: Final = "gpu.scheduling/fenced"
+HAMI_NODE: Final = "hami.io/vgpu-node"
+HAMI_TIME: Final = "hami.io/vgpu-time"
+HAMI_ALLOCATED: Final = "hami.io/vgpu-devices-allocated"
+
+ENVIRONMENT_DOMAIN: Final = "gpu.scheduling"
+
+# ---- what the agent writes -----------------------------------------------------------------------------------------
+
+HAMI_REGISTER: Final = "hami.io/node-nvidia-register"
+
+OUTPUT_PREFIXES: Final = ("hami.io/vgpu-", "hami.io/bind-")
+"""HAMi's keys that only a scheduler writes."""
+
+
+def environment_key(variable: str, container: str) -> str:
+    """Answer the annotation key that carries `variable` of `container`.
+
+    The variable is the key's prefix and the container its name part: both a container name and the name part of an
+    annotation key have at most 63 characters, so every container has a valid, readable, unique key.
+    """
+    return f"{variable}.{ENVIRONMENT_DOMAIN}/{container}"
+
+
+def is_output_key(key: str) -> bool:
+    """Whether only the scheduler may write the annotation `key`, because the ledger or a kubelet believes it."""
+    return (
+        key in (ALLOCATION, ALLOCATED, LEADER)
+        or key.startswith(OUTPUT_PREFIXES)
+        or key.partition("/")[0].endswith(f".{ENVIRONMENT_DOMAIN}")
+    )

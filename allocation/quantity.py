@@ -1,0 +1,83 @@
+"""Kubernetes quantities, parsed exactly.
+
+Source: the grammar in k8s.io/apimachinery/pkg/api/resource/quantity.go. No float is involved: `0.1` is one tenth.
+"""
+
+import re
+from fractions import Fraction
+from typing import Final
+
+from allocation.errors import AllocationError, InvalidFieldError
+
+INT32_MAX: Final = 2**31 - 1
+
+_GRAMMAR: Final = re.compile(
+    r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:(?P<exponent>[eE][+-]?[0-9]{1,3})|(?P<suffix>[numkMGTPE]|[KMGTPE]i)?)"
+)
+_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_MIB: Final = 2**20
+
+Quantity = str | int | float
+"""As JSON brings it: the API server always sends a string, a manifest may hold a number."""
+
+
+def parse(text: Quantity) -> Fraction:
+    """Answer the exact value of a quantity.
+
+    Raises:
+        AllocationError: the text is no quantity.
+    """
+    match = _GRAMMAR.fullmatch(str(text))
+    if match is None:
+        raise AllocationError(f"{str(text)!r} is not a Kubernetes quantity")
+    number = Fraction(match["number"])
+    suffix = match["suffix"] or ""
+    if suffix in _BINARY:
+        return number * (1 << _BINARY[suffix])
+    power = int(match["exponent"][1:]) if match["exponent"] else _DECIMAL[suffix]
+    return number * Fraction(10) ** power
+
+
+def whole(text: Quantity, *, field: str, unit: str, maximum: int = INT32_MAX) -> int:
+    """Answer a quantity that counts `unit`s: a plain integer from 0 to `maximum`.
+
+    The API server canonicalises quantities, a user's `3000` arrives as `3k`, so decimal suffixes are read as plain
+    multipliers. A binary suffix says bytes where `unit`s are meant: refused, with the number that was likely meant.
+
+    Raises:
+        InvalidFieldError: naming `field`, what it holds, and the remedy.
+    """
+    expected = f"it must be a whole number of {unit} from 0 to {maximum}"
+    plain = f"write a plain integer number of {unit}"
+    try:
+        value = parse(text)
+    except AllocationError:
+        raise InvalidFieldError(field=field, value=text, expected=expected, remedy=plain) from None
+    if str(text).endswith("i"):
+        mib = -(-value // _MIB)
+        remedy = f'write "{mib}" for {text}' if unit == "MiB" else plain
+        raise InvalidFieldError(field=field, value=text, expected=f"{expected}, without a binary suffix", remedy=remedy)
+    if value.denominator != 1 or not 0 <= value <= maximum:
+        raise InvalidFieldError(field=field, value=text, expected=expected, remedy=plain)
+    return int(value)
+
+
+def milli(text: Quantity) -> int:
+    """Answer a request in thousandths, rounded up: `100m` CPU is 100."""
+    return -int(-parse(text) * 1000 // 1)
+
+
+def units(text: Quantity) -> int:
+    """Answer a request in whole units (bytes, pods), rounded up."""
+    return -int(-parse(text) // 1)
+
+
+def milli_capacity(text: Quantity) -> int:
+    """Answer a capacity in thousandths, rounded down."""
+    return int(parse(text) * 1000 // 1)
+
+
+def unit_capacity(text: Quantity) -> int:
+    """Answer a capacity in whole units, rounded down."""
+    return int(parse(text) // 1)

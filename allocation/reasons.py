@@ -1,0 +1,40 @@
+"""Why a card or a node was not chosen. Reasons are data: events, answers and explanations all print these."""
+
+import enum
+from collections.abc import Mapping
+
+
+class CardReason(enum.IntEnum):
+    """Verdict on one card; the order is HAMi's order of tests (hami.md 2.2), the first that fails wins."""
+
+    FITS = 0
+    CardNotHealth = 1
+    CardCordoned = 2
+    CardTypeMismatch = 3
+    NumaNotFit = 4
+    CardUuidMismatch = 5
+    CardTimeSlicingExhausted = 6
+    ResourceQuotaNotFit = 7
+    CardInsufficientMemory = 8
+    CardInsufficientCore = 9
+    ExclusiveDeviceAllocateConflict = 10
+    CardComputeUnitsExhausted = 11
+    AllocatedCardsInsufficientRequest = 12
+    """The card fits, but too few of its neighbours do."""
+
+
+NODE_INSUFFICIENT_DEVICE = "NodeInsufficientDevice"
+"""The node has fewer cards than one container asks for."""
+NODE_UNREGISTERED = "NodeUnregistered"
+"""No agent reports cards for the node."""
+
+ReasonCounts = Mapping[CardReason, int]
+
+
+def summary(counts: ReasonCounts, cards: int) -> str:
+    """Answer a node's reasons as HAMi prints them: `3/8 CardInsufficientMemory, 5/8 CardNotHealth`."""
+    return ", ".join(f"{count}/{cards} {reason.name}" for reason, count in sorted(counts.items(), key=_by_name))
+
+
+def _by_name(item: tuple[CardReason, int]) -> str:
+    return item[0].name

@@ -1,0 +1,76 @@
+"""The allocation annotation: one decision as text.
+
+`{"v":1,"node":"n1","containers":{"main":[{"uuid":"GPU-…","index":0,"memoryMiB":3000,"cores":300}]}}`, cores in
+millicards. The same key carries a static allocation, so what is read here may have been written by a person.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+
+from allocation.allocation import Allocation, CardShare
+from allocation.errors import MalformedRecordError
+from allocation.inventory import WHOLE_CORES
+from allocation.names import ALLOCATION
+from allocation.quantity import INT32_MAX
+
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+
+
+class _Share(msgspec.Struct, forbid_unknown_fields=True, rename={"memory_mib": "memoryMiB"}):
+    uuid: _Name
+    index: Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
+    memory_mib: Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
+    cores: Annotated[int, msgspec.Meta(ge=0, le=WHOLE_CORES)]
+
+
+class _Record(msgspec.Struct, forbid_unknown_fields=True):
+    v: Literal[1]
+    node: _Name
+    containers: dict[_Name, list[_Share]]
+
+
+_decoder = msgspec.json.Decoder(_Record)
+_encoder = msgspec.json.Encoder()
+
+
+def encode(allocation: Allocation) -> str:
+    """Answer the annotation's value."""
+    containers = {
+        name: [_Share(share.uuid, share.index, share.memory_mib, share.cores) for share in shares]
+        for name, shares in allocation.containers.items()
+    }
+    return _encoder.encode(_Record(1, allocation.node, containers)).decode()
+
+
+def decode(text: str) -> Allocation:
+    """Read the annotation's value.
+
+    Raises:
+        MalformedRecordError: saying what is wrong with it, and where.
+    """
+    try:
+        record = _decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise MalformedRecordError(
+            f"annotation {ALLOCATION}: {error}; expected "
+            '{"v":1,"node":NODE,"containers":{CONTAINER:[{"uuid":…,"index":…,"memoryMiB":…,"cores":…}]}}'
+        ) from None
+    containers: dict[str, tuple[CardShare, ...]] = {}
+    for name, shares in record.containers.items():
+        uuids = [share.uuid for share in shares]
+        if len(set(uuids)) != len(uuids):
+            raise MalformedRecordError(f"annotation {ALLOCATION}: container {name} names a card twice")
+        containers[name] = tuple(CardShare(share.uuid, share.index, share.memory_mib, share.cores) for share in shares)
+    return Allocation(record.node, containers)
+
+
+def of_annotations(annotations: Mapping[str, str]) -> Allocation | None:
+    """Read a pod's allocation, None where it has none.
+
+    Raises:
+        MalformedRecordError: it has one that cannot be read.
+    """
+    text = annotations.get(ALLOCATION)
+    return None if text is None else decode(text)

@@ -1,0 +1,180 @@
+"""What a pod asks for, read once from its spec.
+
+The derivation is HAMi's (hami.md 1.4) with an error where HAMi is silent: a value that cannot be read refuses the
+pod instead of turning it into one that needs no GPU.
+"""
+
+import enum
+from collections.abc import Callable
+
+import msgspec
+
+from allocation import quantity
+from allocation.errors import InvalidFieldError
+from allocation.pod import Container, Containers
+from allocation.quantity import Quantity
+from allocation.settings import AllocationSettings
+
+MILLI_PER_PERCENT = 10
+"""Compute is counted in millicards: 1 % of a card is 10, a whole card 1000."""
+WHOLE_CARD = 1000
+
+
+class Kind(enum.Enum):
+    """How long a container lives, which decides how its share adds up with the others of its pod."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    REGULAR = "regular"
+
+
+class ContainerRequest(msgspec.Struct, frozen=True):
+    """What one container asks of each of its cards.
+
+    Attributes:
+        name: the container.
+        kind: its lifetime.
+        field: where it stands in the pod, for messages.
+        count: distinct cards; 0 for a container without GPU.
+        memory_mib: device memory per card, or None where `memory_percent` rules.
+        memory_percent: of the card's memory, 1 to 100.
+        cores: compute per card in millicards; 0 asks for none in particular.
+    """
+
+    name: str
+    kind: Kind
+    field: str
+    count: int = 0
+    memory_mib: int | None = None
+    memory_percent: int = 0
+    cores: int = 0
+
+    def memory_on(self, card_memory_mib: int) -> int:
+        """Answer the MiB that this container takes on a card of `card_memory_mib` (a percentage rounds down)."""
+        if self.memory_mib is not None:
+            return self.memory_mib
+        return card_memory_mib * self.memory_percent // 100
+
+
+class PodRequest(msgspec.Struct, frozen=True):
+    """What a pod asks for: all containers in the order of HAMi's allocation string, init containers first."""
+
+    containers: tuple[ContainerRequest, ...]
+
+    @property
+    def gpu_containers(self) -> tuple[ContainerRequest, ...]:
+        """The containers that ask for a GPU."""
+        return tuple(container for container in self.containers if container.count)
+
+    def container(self, name: str) -> ContainerRequest | None:
+        """Answer the container called `name`."""
+        return next((container for container in self.containers if container.name == name), None)
+
+    def __bool__(self) -> bool:
+        """Whether the pod asks for a GPU at all."""
+        return any(container.count for container in self.containers)
+
+
+def _ignore(_warning: str) -> None:
+    pass
+
+
+def read_request(
+    spec: Containers, settings: AllocationSettings, *, warn: Callable[[str], None] = _ignore
+) -> PodRequest:
+    """Answer what the pod with `spec` asks for.
+
+    `warn` is called with what a user should know although the pod is accepted.
+
+    Raises:
+        InvalidFieldError: a resource of ours holds what it may not hold.
+    """
+    return PodRequest(
+        containers=(
+            *(
+                _read_container(container, f"spec.initContainers[{position}]", _init_kind(container), settings, warn)
+                for position, container in enumerate(spec.init_containers)
+            ),
+            *(
+                _read_container(container, f"spec.containers[{position}]", Kind.REGULAR, settings, warn)
+                for position, container in enumerate(spec.containers)
+            ),
+        )
+    )
+
+
+def asks_for_gpu(container: Container, settings: AllocationSettings) -> bool:
+    """Whether `container` names one of our resources, whatever it holds."""
+    names = settings.resources.all()
+    return any(
+        name in resources
+        for resources in (container.resources.limits, container.resources.requests)
+        if resources
+        for name in names
+    )
+
+
+def _init_kind(container: Container) -> Kind:
+    return Kind.SIDECAR if container.restart_policy == "Always" else Kind.INIT
+
+
+def _read_container(
+    container: Container, field: str, kind: Kind, settings: AllocationSettings, warn: Callable[[str], None]
+) -> ContainerRequest:
+    nothing = ContainerRequest(name=container.name, kind=kind, field=field)
+    if not asks_for_gpu(container, settings):
+        return nothing
+    names = settings.resources
+    count = _read(container, field, names.count, unit="GPUs")
+    memory = _read(container, field, names.memory, unit="MiB")
+    percent = _read(container, field, names.memory_percentage, unit="percent", maximum=100)
+    cores = _read(container, field, names.cores, unit="percent")
+    if count == 0:
+        if memory or percent or cores:
+            raise InvalidFieldError(
+                field=_path(container, field, names.count),
+                value=0,
+                expected="a container that asks for GPU memory or cores needs at least one GPU",
+                remedy=f"set {names.count} to 1 or more, or remove the other GPU resources",
+            )
+        return nothing
+    if memory and percent:
+        warn(f"{field}: both {names.memory} and {names.memory_percentage} are set; {names.memory} is used")
+    if cores is not None and cores > 100:
+        warn(f"{field}: {names.cores} {cores} is more than a card has; 100 is used")
+        cores = 100
+    if not memory and not percent:
+        memory = settings.default_memory_mib
+        percent = 0 if memory else 100
+    if cores is None:
+        # A card asked whole is asked alone: HAMi's webhook adds gpucores 100 in exactly these cases.
+        cores = 100 if percent == 100 and not memory else settings.default_cores_percent
+    return ContainerRequest(
+        name=container.name,
+        kind=kind,
+        field=field,
+        count=settings.default_count if count is None else count,
+        memory_mib=memory or None,
+        memory_percent=0 if memory else (percent or 0),
+        cores=cores * MILLI_PER_PERCENT,
+    )
+
+
+def _raw(container: Container, name: str) -> tuple[str, Quantity] | None:
+    """Answer limits before requests, as everywhere in HAMi."""
+    for kind, resources in (("limits", container.resources.limits), ("requests", container.resources.requests)):
+        if resources and name in resources:
+            return kind, resources[name]
+    return None
+
+
+def _path(container: Container, field: str, name: str) -> str:
+    found = _raw(container, name)
+    return f'{field}.resources.{found[0] if found else "limits"}["{name}"]'
+
+
+def _read(container: Container, field: str, name: str, *, unit: str, maximum: int = quantity.INT32_MAX) -> int | None:
+    found = _raw(container, name)
+    if found is None:
+        return None
+    return quantity.whole(found[1], field=_path(container, field, name), unit=unit, maximum=maximum)

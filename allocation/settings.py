@@ -1,0 +1,41 @@
+"""What an administrator may decide about requests and placement; the same for every process."""
+
+from typing import Literal
+
+import msgspec
+
+NodePolicy = Literal["binpack", "spread"]
+CardPolicy = Literal["binpack", "spread"]
+
+
+class ResourceNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The resource names a user writes; HAMi's by default (hami.md 1.4)."""
+
+    count: str = "nvidia.com/gpu"
+    memory: str = "nvidia.com/gpumem"
+    memory_percentage: str = "nvidia.com/gpumem-percentage"
+    cores: str = "nvidia.com/gpucores"
+
+    def all(self) -> tuple[str, str, str, str]:
+        """Answer every name by which a container asks for a GPU."""
+        return (self.count, self.memory, self.memory_percentage, self.cores)
+
+
+class AllocationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Defaults of a request and policies of placement.
+
+    Attributes:
+        resources: the resource names.
+        default_count: cards of a container that names memory or cores only.
+        default_memory_mib: memory per card where none is asked; 0 means the whole card.
+        default_cores_percent: compute per card where none is asked and the card is not asked whole.
+        node_policy: `binpack` fills nodes, `spread` empties them; a pod's annotation wins.
+        card_policy: the same for the cards of a node.
+    """
+
+    resources: ResourceNames = ResourceNames()
+    default_count: int = 1
+    default_memory_mib: int = 0
+    default_cores_percent: int = 0
+    node_policy: NodePolicy = "binpack"
+    card_policy: CardPolicy = "spread"
