@@ -1,0 +1,83 @@
+"""How a process reaches and proves itself to the API server.
+
+`kubernetes.aio` reads kubeconfig files and the in-cluster mount, runs credential plugins and refreshes tokens; the
+requests themselves go over our own aiohttp session, so that a hot path decodes just the fields it reads.
+"""
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import aiohttp
+from kubernetes.aio import config
+from kubernetes.aio.client import Configuration
+
+from cluster.errors import ClusterError
+
+_CONCURRENT_REQUESTS = 128
+_IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+
+
+class Connection:
+    """An authenticated session with one API server."""
+
+    def __init__(self, *, session: aiohttp.ClientSession, configuration: Configuration) -> None:
+        self.session = session
+        self._configuration = configuration
+
+    @property
+    def server(self) -> str:
+        """The API server's base URL, without a trailing slash."""
+        return str(self._configuration.host).rstrip("/")
+
+    async def headers(self) -> dict[str, str]:
+        """Answer the headers that prove who we are; a token file that was rotated is read again."""
+        settings = await self._configuration.auth_settings()
+        return {entry["key"]: entry["value"] for entry in settings.values()}
+
+
+@asynccontextmanager
+async def connect(*, kubeconfig: str = "", context: str = "") -> AsyncIterator[Connection]:
+    """Open a session: `kubeconfig` if given, else `$KUBECONFIG`, else the in-cluster mount, else `~/.kube/config`.
+
+    Raises:
+        ClusterError: there is no usable configuration, or what it names cannot be read.
+    """
+    configuration = Configuration()
+    refresher: asyncio.Task[None] | None = None
+    try:
+        if not kubeconfig and "KUBECONFIG" not in os.environ and _IN_CLUSTER in os.environ:
+            config.load_incluster_config(client_configuration=configuration)
+        else:
+            path = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+            loader = await config.load_kube_config(
+                config_file=path, context=context or None, client_configuration=configuration, persist_config=False
+            )
+            refresher = asyncio.create_task(config.refresh_token(loader, configuration))
+        tls = _tls(configuration)
+    except (config.ConfigException, OSError, ssl.SSLError) as error:
+        raise ClusterError(
+            f"no usable Kubernetes configuration: {error}; name one with --kubeconfig or KUBECONFIG"
+        ) from error
+    connector = aiohttp.TCPConnector(limit=_CONCURRENT_REQUESTS, ssl=tls)
+    try:
+        async with aiohttp.ClientSession(connector=connector, auto_decompress=True, trust_env=True) as session:
+            yield Connection(session=session, configuration=configuration)
+    finally:
+        if refresher is not None:
+            refresher.cancel()
+            with suppress(asyncio.CancelledError):
+                await refresher
+
+
+def _tls(configuration: Configuration) -> ssl.SSLContext:
+    tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data)
+    if configuration.cert_file:
+        tls.load_cert_chain(configuration.cert_file, configuration.key_file)
+    if not configuration.verify_ssl:
+        tls.check_hostname = False
+        tls.verify_mode = ssl.CERT_NONE
+    return tls

@@ -1,0 +1,47 @@
+"""Where a kind of object lives in the API."""
+
+from urllib.parse import quote
+
+import msgspec
+
+from allocation.names import API_GROUP, API_VERSION
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """A kind: its API group (empty for core), version, plural and whether it lives in namespaces."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """As in an object's `apiVersion`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, *, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Answer the URL path of the collection, an object, or its subresource; no namespace means all of them."""
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        if namespace:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        parts += [part for part in (name, subresource) if part]
+        return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+PODS = Resource("", "v1", "pods", "Pod")
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+SECRETS = Resource("", "v1", "secrets", "Secret")
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+MUTATING_WEBHOOKS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    namespaced=False,
+)
+GPU_NODE_STATUSES = Resource(API_GROUP, API_VERSION, "gpunodestatuses", "GpuNodeStatus", namespaced=False)
