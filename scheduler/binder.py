@@ -1,0 +1,121 @@
+"""One write binds and allocates: a Binding whose annotations are the allocation and the environment.
+
+The API server merges those annotations onto the pod in the same update that sets its node, with the pod's UID as
+precondition (testbed.md, fact 1). So no state exists in which a pod has a node without its allocation, and a lost
+answer is cured by asking again: the same Binding is repeated until its outcome is known, and as long as it is not,
+the share stays reserved, because the first request may still be under way.
+"""
+
+import asyncio
+import enum
+import logging
+import random
+import time
+
+import msgspec
+
+from allocation import environment
+from allocation.request import PodRequest
+from cluster.api import Api
+from cluster.errors import ApiError, ConflictError, NotFoundError, UnreachableError
+from cluster.resource import PODS
+from scheduler.cycle import Chosen
+from scheduler.objects import Pod
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+
+
+class Outcome(enum.Enum):
+    """How a Binding ended."""
+
+    BOUND = "bound"
+    GONE = "gone"
+    """The pod is deleted, or another one has its name."""
+    TAKEN = "taken"
+    """Somebody else bound it."""
+    REFUSED = "refused"
+    """The API server will not have this Binding."""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """An outcome and, where it is not `BOUND`, what the API server said."""
+
+    outcome: Outcome
+    note: str = ""
+
+
+class Binder:
+    """Writes Bindings."""
+
+    def __init__(self, api: Api, *, timeout_seconds: float) -> None:
+        self._api = api
+        self._timeout = timeout_seconds
+
+    async def bind(self, pod: Pod, chosen: Chosen) -> Result:
+        """Write the Binding of a decision; returns once its outcome is known."""
+        annotations = binding_annotations(chosen, request=chosen.request, unix_seconds=int(time.time()))
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": pod.metadata.name,
+                "namespace": pod.metadata.namespace,
+                "uid": pod.uid,
+                "annotations": annotations,
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": chosen.node},
+        }
+        path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="binding")
+        params = {"timeout": f"{self._timeout:g}s"}
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                # Our own patience is longer than the server's, so that its answer is not missed by a moment.
+                await self._api.request("POST", path, params=params, body=body, timeout=self._timeout + 2)
+            except NotFoundError as error:
+                return Result(Outcome.GONE, error.message)
+            except ConflictError as error:
+                known = await self._look(pod, chosen)
+                if known is not None:
+                    return Result(known, error.message)
+            except ApiError as error:
+                if error.status < 500:
+                    return Result(Outcome.REFUSED, str(error))
+                log.warning("pod %s: the outcome of its Binding is unknown, asking again: %s", pod, error)
+            except UnreachableError as error:
+                log.warning("pod %s: the outcome of its Binding is unknown, asking again: %s", pod, error)
+            else:
+                return Result(Outcome.BOUND)
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 -- jitter, no secret
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _look(self, pod: Pod, chosen: Chosen) -> Outcome | None:
+        """Read a pod whose Binding met a conflict: was it an earlier try of ours? None where that is unknown."""
+        try:
+            now = await self._api.get(PODS, Pod, name=pod.metadata.name, namespace=pod.metadata.namespace)
+        except NotFoundError:
+            return Outcome.GONE
+        except (ApiError, UnreachableError) as error:
+            log.warning("pod %s could not be read after a conflict: %s", pod, error)
+            return None
+        if now.uid != pod.uid:
+            return Outcome.GONE
+        if not now.spec.node_name:
+            return Outcome.REFUSED
+        ours = environment.annotations(chosen.allocation) if chosen.allocation else {}
+        same = now.spec.node_name == chosen.node and all(
+            now.metadata.annotations.get(key) == value for key, value in ours.items()
+        )
+        return Outcome.BOUND if same else Outcome.TAKEN
+
+
+def binding_annotations(chosen: Chosen, *, request: PodRequest, unix_seconds: int) -> dict[str, str]:
+    """Answer every annotation that rides on the Binding; none for a pod without GPU."""
+    if chosen.allocation is None:
+        return {}
+    return {
+        **environment.annotations(chosen.allocation),
+        **environment.hami_annotations(chosen.allocation, request, unix_seconds=unix_seconds),
+    }

@@ -1,0 +1,108 @@
+"""One decision: check and reserve in a single synchronous step. Nothing in here awaits, so nothing can come between."""
+
+import msgspec
+
+from allocation import record
+from allocation.allocation import Allocation, charges
+from allocation.errors import AllocationError, OverCapacityError
+from allocation.placement import Placement, Rejection, place
+from allocation.request import PodRequest
+from scheduler import messages, support
+from scheduler.fleet import Sorting
+from scheduler.objects import Pod
+from scheduler.queue import Cure
+from scheduler.state import State
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """The pod has a node, reserved for it; `allocation` is None for a pod that asks for no GPU.
+
+    `note` says how it was found.
+    """
+
+    node: str
+    request: PodRequest
+    allocation: Allocation | None
+    note: str
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """No node takes the pod now; `cures` may change that."""
+
+    note: str
+    cures: Cure
+
+
+Decision = Chosen | Waiting
+
+
+def decide(state: State, pod: Pod) -> Decision:
+    """Choose a node and cards for `pod` and reserve them."""
+    field = support.unsupported(pod.spec)
+    if field:
+        return Waiting(f"held: {support.remedy(field)}", Cure.NOTHING)
+    try:
+        request = state.request(pod)
+        fixed = record.of_annotations(pod.metadata.annotations)
+    except AllocationError as error:
+        return Waiting(f"held: {error}", Cure.NOTHING)
+    nodes = state.fleet.sort(pod.spec)
+    if fixed is not None:
+        return _take_fixed(state, pod, request, nodes, fixed)
+    if not request:
+        return _take_any(state, pod, request, nodes)
+    return _take_cards(state, pod, request, nodes)
+
+
+def undo(state: State, pod: Pod) -> None:
+    """Give back what `decide` reserved for a pod whose Binding will never be."""
+    state.ledger.forget(pod.uid)
+    state.fleet.forget(pod.uid)
+
+
+def _take_cards(state: State, pod: Pod, request: PodRequest, nodes: Sorting) -> Decision:
+    closed = {name: reason for name in nodes.fitting if (reason := state.closed(name))}
+    outcome = place(
+        state.ledger,
+        request,
+        [name for name in nodes.fitting if name not in closed],
+        node_policy=state.settings.node_policy,
+        card_policy=state.settings.card_policy,
+    )
+    rejections = {**outcome.rejections, **{name: Rejection(node_reason=reason) for name, reason in closed.items()}}
+    if not isinstance(outcome, Placement):
+        return Waiting(messages.no_fit(rejections, nodes.refusals), Cure.EVERYTHING)
+    node = outcome.allocation.node
+    state.ledger.assume(pod.uid, node, outcome.charges)
+    state.fleet.settle(pod, node, assumed=True)
+    note = messages.find_fit(outcome.scores, len(rejections) + len(nodes.refusals))
+    return Chosen(node, request, outcome.allocation, note)
+
+
+def _take_fixed(state: State, pod: Pod, request: PodRequest, nodes: Sorting, fixed: Allocation) -> Decision:
+    """Reserve a static allocation, which names its cards; admission let it in from a trusted identity only."""
+    node = fixed.node
+    if node not in nodes.fitting:
+        reason = nodes.refusals.get(node, "the cluster has no such node")
+        return Waiting(f"static allocation on node {node}: {reason}", Cure.EVERYTHING)
+    reason = state.closed(node)
+    if reason:
+        return Waiting(f"static allocation on node {node}: {reason}", Cure.CAPACITY)
+    try:
+        state.ledger.assume(pod.uid, node, charges(fixed, request))
+    except OverCapacityError as error:
+        return Waiting(f"static allocation: {error}", Cure.CAPACITY)
+    except AllocationError as error:
+        return Waiting(f"static allocation: {error}", Cure.EVERYTHING)
+    state.fleet.settle(pod, node, assumed=True)
+    return Chosen(node, request, fixed, f"find fit node({node}), static allocation")
+
+
+def _take_any(state: State, pod: Pod, request: PodRequest, nodes: Sorting) -> Decision:
+    """Place a pod that is ours by name only: on the node with the fewest pods."""
+    if not nodes.fitting:
+        return Waiting(messages.no_fit({}, nodes.refusals), Cure.EVERYTHING)
+    node = min(nodes.fitting, key=lambda name: (state.fleet.pods_on(name), name))
+    state.fleet.settle(pod, node, assumed=True)
+    note = f"find fit node({node}), {len(nodes.refusals)} nodes not fit, {len(nodes.fitting)} nodes fit"
+    return Chosen(node, request, None, note)

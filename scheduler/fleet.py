@@ -1,0 +1,135 @@
+"""The nodes as kube-scheduler sees them: who may run there, and what of CPU, memory, pods and ports is left."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from scheduler import resources, selectors
+from scheduler.objects import Node, Pod, PodSpec
+from scheduler.resources import Amounts
+
+HostPort = tuple[str, str, int]
+"""Address, protocol, port."""
+
+_ANY_ADDRESS = "0.0.0.0"  # noqa: S104 -- compared with, not bound to
+
+
+class _Tenant(msgspec.Struct, frozen=True):
+    node: str
+    amounts: Amounts
+    ports: frozenset[HostPort]
+    assumed: bool
+
+
+class Sorting(msgspec.Struct, frozen=True):
+    """Nodes that take a pod, and why the others do not."""
+
+    fitting: list[str]
+    refusals: dict[str, str]
+
+
+class Fleet:
+    """Nodes, and the sums of what pods take of them."""
+
+    def __init__(self, *, ours: Iterable[str]) -> None:
+        """Count everything but the resources named in `ours`, which the ledger counts."""
+        self._ours = tuple(ours)
+        self._nodes: dict[str, Node] = {}
+        self._allocatable: dict[str, Amounts] = {}
+        self._taken: dict[str, Amounts] = {}
+        self._tenants: dict[str, _Tenant] = {}
+        self._on_node: dict[str, dict[str, _Tenant]] = {}
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of all nodes."""
+        return tuple(self._nodes)
+
+    def set_node(self, node: Node) -> None:
+        """Take a node's present state."""
+        self._nodes[node.metadata.name] = node
+        self._allocatable[node.metadata.name] = resources.allocatable(node.status.allocatable)
+
+    def drop_node(self, name: str) -> None:
+        """Forget a node."""
+        self._nodes.pop(name, None)
+        self._allocatable.pop(name, None)
+
+    def settle(self, pod: Pod, node: str, *, assumed: bool = False) -> None:
+        """Count a pod that runs on `node`, or, `assumed`, is about to."""
+        self.leave(pod.uid)
+        tenant = _Tenant(node, resources.requests(pod.spec, ours=self._ours), _host_ports(pod.spec), assumed)
+        self._tenants[pod.uid] = tenant
+        self._on_node.setdefault(node, {})[pod.uid] = tenant
+        taken = self._taken.setdefault(node, {})
+        for name, amount in tenant.amounts.items():
+            taken[name] = taken.get(name, 0) + amount
+
+    def forget(self, uid: str) -> None:
+        """Undo an assumption. A pod that is known to run stays."""
+        tenant = self._tenants.get(uid)
+        if tenant is not None and tenant.assumed:
+            self.leave(uid)
+
+    def leave(self, uid: str) -> None:
+        """Stop counting a pod."""
+        tenant = self._tenants.pop(uid, None)
+        if tenant is None:
+            return
+        del self._on_node[tenant.node][uid]
+        taken = self._taken[tenant.node]
+        for name, amount in tenant.amounts.items():
+            taken[name] -= amount
+
+    def pods_on(self, node: str) -> int:
+        """Count the pods of a node."""
+        return len(self._on_node.get(node, ()))
+
+    def sort(self, spec: PodSpec) -> Sorting:
+        """Judge every node for a pod with `spec`; refusals are in kube-scheduler's words."""
+        need = resources.requests(spec, ours=self._ours)
+        ports = _host_ports(spec)
+        fitting: list[str] = []
+        refused: dict[str, str] = {}
+        for name, node in self._nodes.items():
+            reason = self._refusal(spec, node, need, ports)
+            if reason:
+                refused[name] = reason
+            else:
+                fitting.append(name)
+        return Sorting(fitting, refused)
+
+    def _refusal(self, spec: PodSpec, node: Node, need: Amounts, ports: frozenset[HostPort]) -> str:
+        name = node.metadata.name
+        if spec.node_name not in ("", name):
+            return "node didn't match the requested node name"
+        if node.spec.unschedulable:
+            return "node was unschedulable"
+        taint = selectors.untolerated_taint(spec, node)
+        if taint is not None:
+            return f"node had untolerated taint {{{taint.key}: {taint.value}}}"
+        if not selectors.matches_selector(spec, node):
+            return "node didn't match Pod's node affinity/selector"
+        free, taken = self._allocatable[name], self._taken.get(name, {})
+        for resource, amount in need.items():
+            if amount and amount > free.get(resource, 0) - taken.get(resource, 0):
+                return "Too many pods" if resource == resources.PODS else f"Insufficient {resource}"
+        if ports and any(_collide(mine, other) for mine in ports for other in self._ports(name)):
+            return "node didn't have free ports for the requested pod ports"
+        return ""
+
+    def _ports(self, node: str) -> set[HostPort]:
+        return {port for tenant in self._on_node.get(node, {}).values() for port in tenant.ports}
+
+
+def _host_ports(spec: PodSpec) -> frozenset[HostPort]:
+    return frozenset(
+        (port.host_ip or _ANY_ADDRESS, port.protocol, port.host_port)
+        for container in (*spec.containers, *spec.init_containers)
+        for port in container.ports
+        if port.host_port
+    )
+
+
+def _collide(left: HostPort, right: HostPort) -> bool:
+    return left[1:] == right[1:] and (left[0] == right[0] or _ANY_ADDRESS in (left[0], right[0]))

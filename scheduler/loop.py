@@ -1,0 +1,118 @@
+"""The scheduler at work: take the next pod, decide, bind in the background, say what happened."""
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+
+from cluster.api import Api
+from cluster.errors import ClusterError, NotFoundError
+from cluster.events import Recorder
+from cluster.resource import PODS
+from scheduler import cycle
+from scheduler.binder import Binder, Outcome
+from scheduler.cycle import Chosen, Waiting
+from scheduler.metrics import Metrics
+from scheduler.queue import Cure, Entry
+from scheduler.state import State
+
+log = logging.getLogger(__name__)
+
+_STRATEGIC = "application/strategic-merge-patch+json"
+
+
+class Loop:
+    """Decides one pod after the other; Bindings of earlier ones are under way meanwhile."""
+
+    def __init__(
+        self, *, api: Api, state: State, binder: Binder, recorder: Recorder, metrics: Metrics, concurrent_binds: int
+    ) -> None:
+        self._api = api
+        self._state = state
+        self._binder = binder
+        self._recorder = recorder
+        self._metrics = metrics
+        self._slots = asyncio.Semaphore(concurrent_binds)
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Decide until cancelled."""
+        while True:
+            await self._slots.acquire()
+            try:
+                entry = await self._state.queue.pop()
+            except BaseException:
+                self._slots.release()
+                raise
+            decision = cycle.decide(self._state, entry.pod)
+            if isinstance(decision, Waiting):
+                # Before anything else may run: a cure that comes meanwhile must find the pod waiting.
+                self._state.queue.fail(entry, decision.cures)
+                self._start(self._tell(entry, decision))
+            else:
+                self._start(self._bind(entry, decision))
+
+    async def drain(self, seconds: float) -> None:
+        """Wait for the writes under way, at most `seconds`. What is cut off is found again by the next leader."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=seconds)
+
+    def _start(self, work: "asyncio._CoroutineLike[None]") -> None:
+        task = asyncio.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        self._slots.release()
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a decision was not carried out", exc_info=task.exception())
+
+    async def _tell(self, entry: Entry, decision: Waiting) -> None:
+        """Write down why a pod waits, once for each new answer."""
+        pod = entry.pod
+        self._metrics.decisions.labels("waiting").inc()
+        if entry.told == decision.note:
+            return
+        entry.told = decision.note
+        log.info("pod %s waits: %s", pod, decision.note)
+        self._recorder.record(
+            pod.reference, type="Warning", reason="FilteringFailed", action="Scheduling", note=decision.note
+        )
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": decision.note,
+            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="status")
+        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        try:
+            await self._api.request("PATCH", path, body=body, content_type=_STRATEGIC)
+        except NotFoundError:
+            return
+        except ClusterError as error:
+            log.warning("pod %s: its condition was not written: %s", pod, error)
+            entry.told = ""
+
+    async def _bind(self, entry: Entry, chosen: Chosen) -> None:
+        pod = entry.pod
+        self._recorder.record(
+            pod.reference, type="Normal", reason="FilteringSucceed", action="Scheduling", note=chosen.note
+        )
+        with self._metrics.bind_seconds.time():
+            result = await self._binder.bind(pod, chosen)
+        self._metrics.decisions.labels(result.outcome.value).inc()
+        if result.outcome is Outcome.BOUND:
+            log.info("pod %s is bound to %s", pod, chosen.node)
+            note = f"Successfully binding node [{chosen.node}] to {pod}"
+            self._recorder.record(pod.reference, type="Normal", reason="BindingSucceed", action="Binding", note=note)
+            return
+        log.warning("pod %s was not bound to %s: %s: %s", pod, chosen.node, result.outcome.value, result.note)
+        cycle.undo(self._state, pod)
+        self._state.queue.wake(Cure.CAPACITY)
+        if result.outcome is Outcome.REFUSED:
+            self._recorder.record(
+                pod.reference, type="Warning", reason="BindingFailed", action="Binding", note=result.note
+            )
+            self._state.queue.retry(entry)

@@ -1,0 +1,34 @@
+"""What people read about a decision: the texts of events and conditions, HAMi's words where HAMi has some."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from allocation.placement import Rejection
+
+_NAMED = 10
+"""Nodes named in one message; a large cluster has more than a reader wants."""
+
+
+def find_fit(scores: Sequence[tuple[str, float]], rejected: int) -> str:
+    """Answer the note of `FilteringSucceed`: the chosen node, and the score of each that fits."""
+    named = ",".join(f"{name}:{value:.2f}" for name, value in scores[:_NAMED])
+    more = ",…" if len(scores) > _NAMED else ""
+    return f"find fit node({scores[0][0]}), {rejected} nodes not fit, {len(scores)} nodes fit({named}{more})"
+
+
+def no_fit(rejections: Mapping[str, Rejection], refusals: Mapping[str, str]) -> str:
+    """Answer why no node takes the pod, nodes with the same reason together, the most frequent first."""
+    if not rejections and not refusals:
+        return "no available node, the cluster has none"
+    nodes: defaultdict[str, list[str]] = defaultdict(list)
+    for name, rejection in rejections.items():
+        nodes[str(rejection)].append(name)
+    for name, reason in refusals.items():
+        nodes[reason].append(name)
+    groups = sorted(nodes.items(), key=lambda item: (-len(item[1]), item[0]))
+    reasons = "; ".join(f"{len(names)} nodes {reason}({_some(sorted(names))})" for reason, names in groups)
+    return f"no available node, {len(rejections) + len(refusals)} nodes do not meet: {reasons}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ",".join(names[:_NAMED]) + (",…" if len(names) > _NAMED else "")
