@@ -213,7 +213,5 @@ class Reflector(Generic[O]):
 
 
 def _page_type(kind: type[O]) -> Any:
-    return msgspec.defstruct(
-        f"{kind.__name__}Page",
-        [("items", list[kind], msgspec.field(default_factory=list)), ("metadata", ListMeta)],  # type: ignore[valid-type]
-    )
+    """Answer the struct of a list of `kind`."""
+    return msgspec.defstruct(f"{kind.__name__}Page", [("metadata", ListMeta), ("items", list[kind], [])])  # type: ignore[valid-type]

@@ -1,0 +1,91 @@
+"""Pods, nodes and fleets for tests, by what matters in them."""
+
+from typing import Any
+
+import msgspec
+
+from allocation.allocation import Allocation, CardShare
+from allocation.inventory import Card, NodeInventory
+from allocation.names import ALLOCATION
+from allocation.record import encode
+from allocation.settings import AllocationSettings
+from cluster.gpu_node_status import GpuNodeStatus, status_of
+from cluster.reflector import ObjectMeta
+from scheduler.objects import Node, Pod
+from scheduler.queue import Queue
+from scheduler.state import State
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        """Answer the time in seconds."""
+        return self.now
+
+
+def pod(
+    name: str,
+    *,
+    memory: int | None = None,
+    node: str = "",
+    phase: str = "Pending",
+    annotations: dict[str, str] | None = None,
+    created: str = "2026-01-01T00:00:00Z",
+    **spec: Any,
+) -> Pod:
+    """Answer a pod as the API server would send it; `memory` makes it ask for one card with that many MiB."""
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(memory)} if memory is not None else {}
+    containers = [{"name": "main", "resources": {"limits": limits, "requests": limits}}]
+    return msgspec.convert(
+        {
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "uid": f"uid-{name}",
+                "annotations": annotations or {},
+                "creationTimestamp": created,
+            },
+            "spec": {"schedulerName": "tranche", "nodeName": node, "containers": containers, **spec},
+            "status": {"phase": phase},
+        },
+        Pod,
+    )
+
+
+def allocated(name: str, *, node: str, memory: int, card: int = 0, **more: Any) -> Pod:
+    """Answer a pod that runs on a card."""
+    share = CardShare(f"GPU-{node}-{card}", card, memory, 0)
+    annotations = {ALLOCATION: encode(Allocation(node, {"main": (share,)}))}
+    return pod(name, memory=memory, node=node, annotations=annotations, **{"phase": "Running", **more})
+
+
+def node(name: str, **fields: Any) -> Node:
+    """Answer a node with plenty of everything."""
+    allocatable = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+    body = {
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {"allocatable": allocatable},
+    }
+    return msgspec.convert({**body, **fields}, Node)
+
+
+def status(name: str, *, cards: int = 2, memory: int = 1000, healthy: bool = True) -> GpuNodeStatus:
+    """Answer what an agent reports of a node."""
+    inventory = NodeInventory(
+        name, tuple(Card(f"GPU-{name}-{index}", index, memory, slots=4, healthy=healthy) for index in range(cards))
+    )
+    return GpuNodeStatus(ObjectMeta(name=name), status_of(inventory))
+
+
+def state(*nodes: str, clock: Clock | None = None, cards: int = 2) -> State:
+    """Answer a scheduler's state that knows these nodes."""
+    queue = Queue(clock=clock or Clock(), first_backoff=1.0, longest_backoff=8.0)
+    made = State(settings=AllocationSettings(), queue=queue)
+    for name in nodes:
+        made.set_node(node(name))
+        made.set_status(status(name, cards=cards))
+    return made
