@@ -1,0 +1,1 @@
+"""Certificates: the authority, the leaves it issues, their rotation and the caBundle that follows it."""

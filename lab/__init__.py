@@ -1,0 +1,1 @@
+"""The lab: a real Kubernetes on one machine, without Docker, in one command."""

@@ -1,0 +1,141 @@
+"""Our own processes in the lab, each with the identity and the permissions that it has in any cluster."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import yaml
+
+from allocation.names import SYSTEM_NAMESPACE
+from lab import fleet, health, kubeconfig, ports, wait
+from lab.files import write_private
+from lab.layout import Port
+from lab.processes import Daemon
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lab.layout import Layout
+
+READY_S = 30.0
+LAB_NAMESPACE = "tranche-lab"
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One of our processes.
+
+    Attributes:
+        name: the daemon's.
+        account: namespace and name of its ServiceAccount.
+        arguments: after `python -m`.
+        listens: its ports.
+        ready: the URL that answers 200 once it serves, empty where it has none.
+    """
+
+    name: str
+    account: tuple[str, str]
+    arguments: tuple[str, ...]
+    listens: tuple[Port, ...] = ()
+    ready: str = ""
+
+
+def all_components(layout: Layout) -> tuple[Component, ...]:
+    """Answer our processes, in the order in which they start."""
+
+    def url(port: Port, scheme: str = "http") -> str:
+        return f"{scheme}://127.0.0.1:{layout.port(port)}/readyz"
+
+    config = ("--config", str(_configuration(layout)))
+    return (
+        Component("simulated-nodes", (LAB_NAMESPACE, "simulated-nodes"), ("lab.simulated", *fleet.SIMULATED_NODES)),
+        Component(
+            "agent",
+            (SYSTEM_NAMESPACE, "tranche-agent"),
+            ("agent", *config),
+            (Port.AGENT_METRICS,),
+            url(Port.AGENT_METRICS),
+        ),
+        Component(
+            "webhook",
+            (SYSTEM_NAMESPACE, "tranche-webhook"),
+            ("webhook", *config),
+            (Port.WEBHOOK, Port.WEBHOOK_METRICS),
+            url(Port.WEBHOOK, "https"),
+        ),
+        Component(
+            "scheduler",
+            (SYSTEM_NAMESPACE, "tranche-scheduler"),
+            ("scheduler", *config),
+            (Port.SCHEDULER,),
+            url(Port.SCHEDULER),
+        ),
+    )
+
+
+def up(layout: Layout, *, real_node: bool) -> None:
+    """Start what does not run and wait until all of it is ready."""
+    fleet_file = fleet.write(layout, real_node=real_node)
+    configuration = {
+        "webhook": {
+            "host": "127.0.0.1",
+            "port": layout.port(Port.WEBHOOK),
+            "metrics_port": layout.port(Port.WEBHOOK_METRICS),
+            "dns_names": ["localhost"],
+            "ip_addresses": ["127.0.0.1"],
+            "drain_seconds": 0.0,
+        },
+        "scheduler": {"port": layout.port(Port.SCHEDULER)},
+        "agent": {
+            "fleet_file": str(fleet_file),
+            "publish_seconds": 2.0,
+            "metrics_address": "127.0.0.1",
+            "metrics_port": layout.port(Port.AGENT_METRICS),
+        },
+    }
+    write_private(_configuration(layout), yaml.safe_dump(configuration, sort_keys=False))
+    started = list(_start_all(layout))
+    for component in started:
+        if component.ready:
+            wait.until(
+                lambda url=component.ready: health.probe(url),  # type: ignore[misc]
+                what=f"{component.name} ready",
+                timeout_s=READY_S,
+                daemons=[Daemon(layout, component.name), Daemon(layout, "kube-apiserver")],
+            )
+
+
+def start(layout: Layout, component: Component) -> None:
+    """Start one of our processes unless it runs."""
+    daemon = Daemon(layout, component.name)
+    if daemon.is_running:
+        return
+    ports.require_free(layout, component.listens)
+    namespace, name = component.account
+    identity = kubeconfig.service_account_kubeconfig(layout, namespace=namespace, name=name)
+    daemon.start([sys.executable, "-m", *component.arguments, "--kubeconfig", str(identity)])
+
+
+def status(layout: Layout) -> list[tuple[str, str]]:
+    """Answer each process of ours and how it is."""
+
+    def state(component: Component) -> str:
+        pid = Daemon(layout, component.name).pid
+        if pid is None:
+            return "not running"
+        return f"pid {pid}, {'ready' if not component.ready or health.probe(component.ready) else 'not ready'}"
+
+    return [(component.name, state(component)) for component in all_components(layout)]
+
+
+def _start_all(layout: Layout) -> Iterator[Component]:
+    for component in all_components(layout):
+        start(layout, component)
+        yield component
+
+
+def _configuration(layout: Layout) -> Path:
+    return layout.config / "tranche.yaml"

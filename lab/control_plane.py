@@ -1,0 +1,261 @@
+"""The control plane: etcd, kube-apiserver, kube-controller-manager and the stock kube-scheduler, all on 127.0.0.1.
+
+Starting what runs is harmless. Each process has its own identity, as in any cluster; only a lab's comforts differ: one
+member of etcd that does not wait for the disk, and no leader election.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from lab import binaries, health, kubeconfig, kubectl, pki, ports, wait
+from lab.errors import LabError
+from lab.files import write_private
+from lab.layout import Port
+from lab.processes import Daemon
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lab.layout import Layout
+
+READY_S = 60.0
+SERVER = ("etcd", "kube-apiserver", "kubectl")
+# Every request, once, when it has been answered. Bodies are left out: tests ask who did what, not with what.
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata"}],
+}
+
+
+def up(
+    layout: Layout,
+    *,
+    controller_manager: bool = True,
+    kube_scheduler: bool = True,
+    report: Callable[[str], None] = print,
+) -> None:
+    """Start the control plane and return when it is ready and pods can be created in namespace `default`.
+
+    Without the controller manager nobody makes the ServiceAccount that pods need, so it is made here.
+
+    Raises:
+        LabError: a port is taken, or a component did not become ready.
+    """
+    names = {"kube-controller-manager": controller_manager, "kube-scheduler": kube_scheduler}
+    wanted = [name for name, is_wanted in names.items() if is_wanted]
+    binaries.provide(layout.bin, (*SERVER, *wanted), report=report)
+    prepare(layout)
+    start_etcd(layout)
+    start_apiserver(layout)
+    if controller_manager:
+        start_controller_manager(layout)
+    if kube_scheduler:
+        start_kube_scheduler(layout)
+    if not controller_manager:
+        kubectl.apply(layout, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})
+    for name in wanted:
+        _until_ready(layout, name)
+    wait.until(
+        lambda: kubectl.run(layout, "get", "serviceaccount", "default", "--ignore-not-found", "-o", "name"),
+        what="ServiceAccount default in namespace default",
+        timeout_s=READY_S,
+        daemons=[Daemon(layout, name) for name in ("kube-apiserver", *wanted)],
+    )
+
+
+def prepare(layout: Layout) -> None:
+    """Certificates, kubeconfigs and configuration files; logs begin anew with a new cluster."""
+    if not layout.pki.exists():
+        shutil.rmtree(layout.logs, ignore_errors=True)
+    layout.logs.mkdir(parents=True, exist_ok=True)
+    pki.ensure(layout, now=datetime.now(tz=UTC))
+    kubeconfig.with_certificate(layout, layout.kubeconfig, leaf="admin")
+    for name in ("kube-controller-manager", "kube-scheduler"):
+        kubeconfig.with_certificate(layout, layout.component_kubeconfig(name), leaf=name)
+    write_private(layout.config / "audit-policy.json", json.dumps(AUDIT_POLICY, indent=2))
+
+
+def start_etcd(layout: Layout) -> None:
+    """Start etcd and wait until it is ready."""
+    client = f"https://127.0.0.1:{layout.port(Port.ETCD)}"
+    peer = f"https://127.0.0.1:{layout.port(Port.ETCD_PEER)}"
+    authority = pki.certificate(layout, pki.ETCD_CA)
+    certificate, key = pki.certificate(layout, "etcd"), pki.key(layout, "etcd")
+    _start(
+        layout,
+        "etcd",
+        {
+            "--name": "lab",
+            "--data-dir": layout.etcd_data,
+            "--listen-client-urls": client,
+            "--advertise-client-urls": client,
+            "--cert-file": certificate,
+            "--key-file": key,
+            "--trusted-ca-file": authority,
+            "--client-cert-auth": "true",
+            "--listen-peer-urls": peer,
+            "--initial-advertise-peer-urls": peer,
+            "--initial-cluster": f"lab={peer}",
+            "--peer-cert-file": certificate,
+            "--peer-key-file": key,
+            "--peer-trusted-ca-file": authority,
+            "--peer-client-cert-auth": "true",
+            "--log-level": "warn",
+            # A lab's cluster need not survive a power cut, and its tests should not wait for a disk.
+            "--unsafe-no-fsync": "true",
+        },
+        listens=(Port.ETCD, Port.ETCD_PEER),
+    )
+    wait.until(
+        lambda: health.is_ready(
+            layout, Port.ETCD, "/readyz", authority=pki.ETCD_CA, client="kube-apiserver-etcd-client"
+        ),
+        what="etcd ready",
+        timeout_s=READY_S,
+        daemons=[Daemon(layout, "etcd")],
+    )
+
+
+def start_apiserver(layout: Layout, *, flags: Mapping[str, str] | None = None) -> None:
+    """Start kube-apiserver and wait until it is ready.
+
+    Args:
+        layout: the lab.
+        flags: added to the lab's own, or in place of them.
+    """
+    _start(
+        layout,
+        "kube-apiserver",
+        {
+            "--etcd-servers": f"https://127.0.0.1:{layout.port(Port.ETCD)}",
+            "--etcd-cafile": pki.certificate(layout, pki.ETCD_CA),
+            "--etcd-certfile": pki.certificate(layout, "kube-apiserver-etcd-client"),
+            "--etcd-keyfile": pki.key(layout, "kube-apiserver-etcd-client"),
+            "--bind-address": "127.0.0.1",
+            "--advertise-address": "127.0.0.1",
+            "--secure-port": str(layout.port(Port.KUBE_APISERVER)),
+            # A service cannot have a loopback address as its endpoint.
+            "--endpoint-reconciler-type": "none",
+            "--service-cluster-ip-range": layout.service_subnet,
+            "--tls-cert-file": pki.certificate(layout, "kube-apiserver"),
+            "--tls-private-key-file": pki.key(layout, "kube-apiserver"),
+            "--client-ca-file": pki.certificate(layout, pki.CLUSTER_CA),
+            "--authorization-mode": "Node,RBAC",
+            "--enable-admission-plugins": "NodeRestriction",
+            "--service-account-issuer": "https://kubernetes.default.svc",
+            "--service-account-key-file": pki.public_key(layout, pki.SERVICE_ACCOUNT),
+            "--service-account-signing-key-file": pki.key(layout, pki.SERVICE_ACCOUNT),
+            "--kubelet-certificate-authority": pki.certificate(layout, pki.CLUSTER_CA),
+            "--kubelet-client-certificate": pki.certificate(layout, "kube-apiserver-kubelet-client"),
+            "--kubelet-client-key": pki.key(layout, "kube-apiserver-kubelet-client"),
+            "--kubelet-preferred-address-types": "InternalIP,Hostname",
+            "--audit-policy-file": layout.config / "audit-policy.json",
+            "--audit-log-path": layout.audit_log,
+            "--audit-log-maxsize": "1024",
+            "--profiling": "false",
+            **(flags or {}),
+        },
+        listens=(Port.KUBE_APISERVER,),
+    )
+    wait.until(
+        lambda: health.is_ready(layout, Port.KUBE_APISERVER, "/readyz"),
+        what="kube-apiserver ready",
+        timeout_s=READY_S,
+        daemons=[Daemon(layout, "kube-apiserver"), Daemon(layout, "etcd")],
+    )
+
+
+def restart_apiserver(layout: Layout, *, flags: Mapping[str, str] | None = None) -> None:
+    """Stop kube-apiserver, wait until it has let go of its port, and start it again."""
+    Daemon(layout, "kube-apiserver").stop()
+    start_apiserver(layout, flags=flags)
+
+
+def start_controller_manager(layout: Layout) -> None:
+    """Start kube-controller-manager. `up` waits for its readiness."""
+    _start(
+        layout,
+        "kube-controller-manager",
+        {
+            **_component_flags(layout, "kube-controller-manager", Port.KUBE_CONTROLLER_MANAGER),
+            "--kubeconfig": layout.component_kubeconfig("kube-controller-manager"),
+            "--leader-elect": "false",
+            # At its start it makes an account for each controller; the usual 20 a second keep `up` waiting for 4 s.
+            "--kube-api-qps": "500",
+            "--kube-api-burst": "1000",
+            "--use-service-account-credentials": "true",
+            "--service-account-private-key-file": pki.key(layout, pki.SERVICE_ACCOUNT),
+            "--root-ca-file": pki.certificate(layout, pki.CLUSTER_CA),
+            # It creates this folder, by default outside of the lab's.
+            "--flex-volume-plugin-dir": layout.config / "flex-volume-plugins",
+        },
+        listens=(Port.KUBE_CONTROLLER_MANAGER,),
+    )
+
+
+def start_kube_scheduler(layout: Layout, *, configuration: Mapping[str, Any] | None = None) -> None:
+    """Start the stock kube-scheduler. `up` waits for its readiness.
+
+    Args:
+        layout: the lab.
+        configuration: fields of KubeSchedulerConfiguration beside the connection: profiles, extenders.
+    """
+    name = "kube-scheduler"
+    file = write_private(
+        layout.config / f"{name}.json",
+        json.dumps(
+            {
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
+                "clientConnection": {"kubeconfig": str(layout.component_kubeconfig(name))},
+                "leaderElection": {"leaderElect": False},
+                **(configuration or {}),
+            },
+            indent=2,
+        ),
+    )
+    flags = {**_component_flags(layout, name, Port.KUBE_SCHEDULER), "--config": file}
+    _start(layout, name, flags, listens=(Port.KUBE_SCHEDULER,))
+
+
+def _component_flags(layout: Layout, name: str, port: Port) -> dict[str, object]:
+    """How a component serves its health and metrics, and asks the API server who may read them."""
+    own = layout.component_kubeconfig(name)
+    return {
+        "--bind-address": "127.0.0.1",
+        "--secure-port": str(layout.port(port)),
+        "--tls-cert-file": pki.certificate(layout, name),
+        "--tls-private-key-file": pki.key(layout, name),
+        "--client-ca-file": pki.certificate(layout, pki.CLUSTER_CA),
+        "--authentication-kubeconfig": own,
+        "--authorization-kubeconfig": own,
+        # There is no aggregated API server whose identity it would have to learn.
+        "--authentication-skip-lookup": "true",
+    }
+
+
+def _until_ready(layout: Layout, name: str) -> None:
+    port = Port[name.upper().replace("-", "_")]
+    wait.until(
+        lambda: health.is_ready(layout, port, "/healthz"),
+        what=f"{name} ready",
+        timeout_s=READY_S,
+        daemons=[Daemon(layout, name), Daemon(layout, "kube-apiserver")],
+    )
+
+
+def _start(layout: Layout, name: str, flags: Mapping[str, object], *, listens: tuple[Port, ...]) -> None:
+    daemon = Daemon(layout, name)
+    if daemon.is_running:
+        return
+    ports.require_free(layout, listens)
+    binary = layout.bin / name
+    if not binary.exists():
+        raise LabError(name, why=f"{binary} does not exist", remedy="run `python -m lab up`")
+    daemon.start([binary, *(f"{flag}={value}" for flag, value in flags.items())])

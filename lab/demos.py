@@ -1,0 +1,235 @@
+"""The demos: each does one thing as a user would, and fails unless the cluster shows what is expected of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from allocation import environment, hami, record
+from allocation.names import ALLOCATION, HAMI_ALLOCATED, SYSTEM_NAMESPACE
+from lab import fleet, kubeconfig, kubectl, manifests, wait
+from lab.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from allocation.allocation import Allocation
+    from lab.layout import Layout
+
+NAMESPACE = "demo"
+_PATIENCE_S = 30.0
+_RUNNING_S = 60.0
+
+
+def opt_in(layout: Layout) -> Iterator[str]:
+    """Label the demo's namespace."""
+    labels = {"gpu.scheduling/injection": "enabled"}
+    kubectl.apply(layout, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
+    wait.until(
+        lambda: kubectl.run(layout, "-n", NAMESPACE, "get", "serviceaccount", "default", "--ignore-not-found"),
+        what=f"ServiceAccount default in namespace {NAMESPACE}",
+        timeout_s=_PATIENCE_S,
+    )
+    yield f"namespace {NAMESPACE} has label gpu.scheduling/injection=enabled"
+
+
+def fractional(layout: Layout) -> Iterator[str]:
+    """A pod that asks for 3000 MiB and 30 % of one card gets just that, without naming a scheduler."""
+    _create(layout, manifests.demo("fractional"))
+    pod = _placed(layout, "fractional")
+    (share,) = _allocation(pod).containers["main"]
+    _expect((share.memory_mib, share.cores) == (3000, 300), "fractional", pod["metadata"]["annotations"][ALLOCATION])
+    ((device,),) = hami.decode_devices(pod["metadata"]["annotations"][HAMI_ALLOCATED])
+    _expect(device == (share.uuid, 3000, 30), "fractional", pod["metadata"]["annotations"][HAMI_ALLOCATED])
+    yield _event(layout, pod, "FilteringSucceed", holding=f"find fit node({pod['spec']['nodeName']})")
+    yield f"{HAMI_ALLOCATED}: {pod['metadata']['annotations'][HAMI_ALLOCATED]}"
+
+
+def pending(layout: Layout) -> Iterator[str]:
+    """A pod that no card can hold stays Pending and says why; nothing is allocated to it."""
+    _create(layout, manifests.demo("overrequest"))
+    yield _event(layout, _get(layout, "overrequest"), "FilteringFailed", holding="8/8 CardInsufficientMemory")
+    pod = _get(layout, "overrequest")
+    _expect(pod["status"]["phase"] == "Pending" and "nodeName" not in pod["spec"], "overrequest", "it was placed")
+    _expect(ALLOCATION not in pod["metadata"].get("annotations", {}), "overrequest", "it has an allocation")
+    yield "overrequest is Pending, without an allocation"
+
+
+def placement(layout: Layout) -> Iterator[str]:
+    """Three replicas are placed, one decision each, with the chosen node and its score."""
+    _create(layout, manifests.demo("placement"))
+    for name in wait.until(lambda: _replicas(layout, 3), what="3 placed pods of placement", timeout_s=_PATIENCE_S):
+        pod = _get(layout, name)
+        yield _event(layout, pod, "FilteringSucceed", holding=f"find fit node({pod['spec']['nodeName']})")
+
+
+def static(layout: Layout) -> Iterator[str]:
+    """An allocation that a trusted identity brings is taken as it is; brought by anybody else it is refused."""
+    node = _best_node(layout)
+    uuid = fleet.card(node, fleet.CARDS_PER_NODE - 1)
+    manifest = manifests.demo("static")
+    text = manifest["metadata"]["annotations"][ALLOCATION].replace("NODE", node).replace("UUID", uuid)
+    manifest["metadata"]["annotations"][ALLOCATION] = text
+    _remove(layout, manifest)
+    try:
+        _apply(layout, manifest)
+    except LabError as refusal:
+        yield f"brought by the administrator: {refusal.why.splitlines()[-1]}"
+    else:
+        _expect(False, "static", "an identity that is not trusted could bring an allocation")  # noqa: FBT003 -- the claim failed
+    trusted = kubeconfig.service_account_kubeconfig(layout, namespace=SYSTEM_NAMESPACE, name="tranche-static")
+    _apply(layout, manifest, identity=trusted)
+    pod = _placed(layout, "static")
+    _expect(pod["spec"]["nodeName"] == node and _allocation(pod) == record.decode(text), "static", text)
+    limits = pod["spec"]["containers"][0]["resources"]["limits"]
+    _expect(limits.get("nvidia.com/gpucores") == "25", "static", f"limits {limits}")
+    yield f"brought by {trusted.name}: placed on {node}, limits {limits}"
+
+
+def inspect(layout: Layout) -> Iterator[str]:
+    """What each container sees equals the pod's allocation: asked of the container itself where there is a kubelet."""
+    node = _best_node(layout)
+    manifest = manifests.demo("environment")
+    manifest["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+    _create(layout, manifest)
+    pod = _placed(layout, "environment")
+    allocation = _allocation(pod)
+    is_real = node == layout.node_name
+    if is_real:
+        kubectl.run(
+            layout, "-n", NAMESPACE, "wait", "--for=condition=Ready", f"--timeout={_RUNNING_S:g}s", "pod/environment"
+        )
+    told = _cli(layout, "env", "environment", "-n", NAMESPACE)
+    for container, shares in allocation.containers.items():
+        expected = environment.values(shares)
+        if is_real:
+            seen = _owned(_output(layout, container))
+            _expect(seen == expected, f"environment of container {container}", f"{seen} instead of {expected}")
+        missing = [value for value in expected.values() if value not in told]
+        _expect(not missing, f"`kubectl gpu env` of container {container}", f"no {missing}")
+        yield f"{container}: CUDA_VISIBLE_DEVICES={expected['CUDA_VISIBLE_DEVICES']}"
+    if is_real:
+        seen = _owned(_output(layout, "log"))
+        _expect(seen == {environment.NVIDIA_VISIBLE_DEVICES: environment.NO_DEVICES}, "container log", f"{seen}")
+        yield "log: NVIDIA_VISIBLE_DEVICES=void, though its image says all"
+        yield "as `kubectl exec` shows it in running containers"
+    else:
+        yield "as a kubelet would resolve it: this lab has no node that runs pods"
+
+
+def who_has_what(layout: Layout) -> Iterator[str]:
+    """Print the table of cards and their users."""
+    yield from _cli(layout, "top").splitlines()
+
+
+def clean(layout: Layout) -> Iterator[str]:
+    """Delete the demo's namespace and wait until its pods are gone."""
+    kubectl.run(layout, "delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=50s")
+    left = kubectl.get(layout, "pods", "-A", "-l", "demo")["items"]
+    _expect(not left, "demo", f"{len(left)} pods are left")
+    yield "no demo pod is left"
+
+
+# ---- helpers -------------------------------------------------------------------------------------------------------
+
+
+def _create(layout: Layout, manifest: dict[str, Any]) -> None:
+    """Create a demo object, in place of one that an earlier run of the demo left."""
+    _remove(layout, manifest)
+    _apply(layout, manifest)
+
+
+def _remove(layout: Layout, manifest: dict[str, Any]) -> None:
+    kind, name = manifest["kind"].lower(), manifest["metadata"]["name"]
+    kubectl.run(layout, "-n", NAMESPACE, "delete", kind, name, "--ignore-not-found", "--cascade=foreground")
+
+
+def _apply(layout: Layout, manifest: dict[str, Any], *, identity: Path | None = None) -> None:
+    kubectl.run(layout, "-n", NAMESPACE, "create", "-f", "-", stdin=json.dumps(manifest), kubeconfig=identity)
+
+
+def _get(layout: Layout, name: str) -> dict[str, Any]:
+    pod: dict[str, Any] = kubectl.get(layout, "-n", NAMESPACE, "pod", name)
+    return pod
+
+
+def _placed(layout: Layout, name: str) -> dict[str, Any]:
+    """Wait until a pod has a node, and answer it."""
+
+    def placed() -> dict[str, Any] | None:
+        pod = _get(layout, name)
+        return pod if pod["spec"].get("nodeName") else None
+
+    return wait.until(placed, what=f"a node for pod {NAMESPACE}/{name}", timeout_s=_PATIENCE_S)
+
+
+def _replicas(layout: Layout, count: int) -> list[str] | None:
+    pods = kubectl.get(layout, "-n", NAMESPACE, "pods", "-l", "demo=placement")["items"]
+    placed = [
+        pod["metadata"]["name"]
+        for pod in pods
+        if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")
+    ]
+    return placed if len(placed) == count else None
+
+
+def _event(layout: Layout, pod: dict[str, Any], reason: str, *, holding: str) -> str:
+    """Wait for an event about a pod and answer it as a line."""
+
+    def found() -> str | None:
+        selector = f"involvedObject.uid={pod['metadata']['uid']},reason={reason}"
+        events = kubectl.get(layout, "-n", NAMESPACE, "events", "--field-selector", selector)["items"]
+        return next((event["message"] for event in events if holding in event["message"]), None)
+
+    name = pod["metadata"]["name"]
+    text = wait.until(found, what=f"event {reason} about {name} that says {holding!r}", timeout_s=_PATIENCE_S)
+    return f"{name}: {reason}: {text}"
+
+
+def _allocation(pod: dict[str, Any]) -> Allocation:
+    return record.decode(pod["metadata"]["annotations"][ALLOCATION])
+
+
+def _best_node(layout: Layout) -> str:
+    """The node whose pods really run, else a simulated one."""
+    return layout.node_name if layout.node_name in fleet.nodes(layout) else fleet.SIMULATED_NODES[1]
+
+
+def _output(layout: Layout, container: str) -> str:
+    """The environment of a container: of one that runs by looking into it, of an init container by its log."""
+    pod = ("-n", NAMESPACE, "environment", "-c", container)
+    if container == "prepare":
+        return kubectl.run(layout, "logs", *pod)
+    return kubectl.run(layout, "exec", *pod, "--", "env")
+
+
+def _owned(output: str) -> dict[str, str]:
+    pairs = (line.partition("=") for line in output.splitlines())
+    return {name: value for name, _, value in pairs if environment.is_owned(name)}
+
+
+def _cli(layout: Layout, *arguments: str) -> str:
+    """What `kubectl gpu <arguments>` prints."""
+    command = [sys.executable, "-m", "cli", *arguments]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_PATIENCE_S,
+        env={**os.environ, "KUBECONFIG": str(layout.kubeconfig)},
+    )
+    if done.returncode:
+        raise LabError(f"kubectl gpu {' '.join(arguments)}", why=done.stderr.strip(), remedy="see the message")
+    return done.stdout
+
+
+def _expect(holds: bool, what: str, found: str) -> None:  # noqa: FBT001 -- a claim
+    if not holds:
+        raise LabError(
+            what, why=f"not as expected: {found}", remedy="read the logs of scheduler and webhook in .lab/logs"
+        )

@@ -1,0 +1,39 @@
+"""The cards that the lab's nodes have, simulated ones all of them, on the real node too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from lab.files import write_private
+
+if TYPE_CHECKING:
+    from lab.layout import Layout
+
+SIMULATED_NODES = ("gpu-sim-0", "gpu-sim-1", "gpu-sim-2")
+CARDS_PER_NODE = 8
+CARD_MEMORY_MIB = 81920
+_NODE: dict[str, Any] = {
+    "count": CARDS_PER_NODE,
+    "memoryMiB": CARD_MEMORY_MIB,
+    "slots": 10,
+    "model": "NVIDIA H100 80GB HBM3",
+}
+
+
+def write(layout: Layout, *, real_node: bool) -> Path:
+    """Write the fleet file that the lab's agent reads."""
+    nodes = (*SIMULATED_NODES, *([layout.node_name] if real_node else []))
+    return write_private(layout.config / "fleet.yaml", yaml.safe_dump(dict.fromkeys(nodes, _NODE)))
+
+
+def nodes(layout: Layout) -> list[str]:
+    """Answer the nodes with cards of a lab that is up."""
+    return list(yaml.safe_load((layout.config / "fleet.yaml").read_text(encoding="utf-8")))
+
+
+def card(node: str, index: int) -> str:
+    """Answer the UUID of a card, as the agent derives it."""
+    return f"GPU-{node}-{index}"

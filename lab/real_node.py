@@ -1,0 +1,124 @@
+"""A real node: kubelet, containerd and runc on this machine, in namespaces of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from typing import TYPE_CHECKING
+
+from lab import binaries, cgroups, containerd, images, kubectl, kubelet, namespace, network, ports, wait
+from lab.errors import LabError
+from lab.layout import Port
+from lab.processes import Daemon
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lab.layout import Layout
+
+PORTS = (Port.KUBELET, Port.KUBELET_HEALTHZ)
+READY_S = 60.0
+PACKAGES = {
+    **dict.fromkeys(containerd.PROGRAMS, "containerd runc"),
+    **dict.fromkeys(namespace.PROGRAMS, "util-linux mount"),
+    "ip": "iproute2",
+}
+# What the node does to the kernel, tried in namespaces that end with the trial.
+TRIALS = {
+    "the kernel mounts no overlay file system": (
+        "unshare --mount sh -c 'mkdir lower upper work merged && mount -t overlay overlay"
+        " -o lowerdir=lower,upperdir=upper,workdir=work merged'"
+    ),
+    "the kernel makes no bridge or veth interface": (
+        "unshare --net sh -c 'ip link add trial type bridge && ip link add one type veth peer name two'"
+    ),
+}
+
+
+def unsupported() -> list[str]:
+    """What this machine lacks for a real node, each with its remedy; empty where it can run one."""
+    if os.geteuid() != 0:
+        return ["not root: run as root, or pass --no-real-node"]
+    lacks = [
+        f"{program} is not installed: apt-get install {package}"
+        for program, package in PACKAGES.items()
+        if not shutil.which(program)
+    ]
+    if network.plugin_folder() is None:
+        lacks.append("CNI plugins are not installed: apt-get install containernetworking-plugins")
+    try:
+        images.read_busybox()
+    except LabError as error:
+        lacks.append(str(error))
+    return lacks or _failed_trials()
+
+
+def up(layout: Layout, *, report: Callable[[str], None] = print) -> None:
+    """Start the node and return when it is Ready. The control plane must be up. Harmless when the node is up.
+
+    Raises:
+        LabError: the machine cannot run one, a port is taken, or it did not become Ready.
+    """
+    if lacks := unsupported():
+        raise LabError("real node", why="; ".join(lacks), remedy="or pass --no-real-node")
+    binaries.provide(layout.bin, ("kubelet",), report=report)
+    if not Daemon(layout, "kubelet").is_running:
+        ports.require_free(layout, PORTS)
+    if not Daemon(layout, "node").is_running:
+        remove(layout)
+    network.add_address(layout)
+    cgroups.create(layout)
+    namespace.create(layout)
+    containerd.start(layout)
+    kubelet.start(layout)
+    wait.until(
+        lambda: is_ready(layout),
+        what=f"node {layout.node_name} Ready",
+        timeout_s=READY_S,
+        daemons=[Daemon(layout, "kubelet"), Daemon(layout, "containerd")],
+    )
+
+
+def is_ready(layout: Layout) -> bool:
+    """Whether the node's condition Ready is True."""
+    answer = kubectl.run(
+        layout,
+        *("get", "node", layout.node_name, "--ignore-not-found", "-o"),
+        "jsonpath={.status.conditions[?(@.type=='Ready')].status}",
+    )
+    return answer == "True"
+
+
+def remove(layout: Layout) -> None:
+    """Remove the node from the machine: processes, mounts, interfaces, addresses, control groups and files.
+
+    It goes by the layout's names and needs no record of what was started, so it also removes what a crash left.
+    """
+    namespace.remove(layout)
+    for name in ("kubelet", "containerd"):
+        Daemon(layout, name).stop()
+    network.remove(layout)
+    cgroups.remove(layout)
+    shutil.rmtree(layout.node, ignore_errors=True)
+
+
+def leftovers(layout: Layout) -> list[str]:
+    """What of a node is on the machine beside its processes."""
+    found = {
+        f"control group {layout.cgroup}": bool(cgroups.existing(layout)),
+        f"bridge {layout.bridge}": network.has_bridge(layout),
+        f"address {layout.node_address} on lo": network.has_address(layout),
+    }
+    return [name for name, is_there in found.items() if is_there]
+
+
+def _failed_trials() -> list[str]:
+    failed = []
+    for meaning, command in TRIALS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            trial = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, timeout=30, check=False)
+        if trial.returncode:
+            failed.append(f"{meaning} ({trial.stderr.decode(errors='replace').strip()}): use another machine")
+    return failed

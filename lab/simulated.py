@@ -1,0 +1,232 @@
+"""`python -m lab.simulated`: plays the kubelet of nodes that do not exist.
+
+Each has a Node that stays Ready by its Lease. A pod that is bound there is reported Running at once, its init
+containers done, and one that is deleted is gone at once. Nothing runs: no environment can be seen there but by
+resolving it as a kubelet would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cluster.api import Api
+from cluster.connection import connect
+from cluster.errors import ClusterError, NotFoundError
+from cluster.reflector import ObjectMeta, Reflector
+from cluster.resource import LEASES, NODES, PODS
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+log = logging.getLogger("lab.simulated")
+
+_LEASE_NAMESPACE = "kube-node-lease"
+_LEASE_SECONDS = 40
+_RENEW_SECONDS = 10.0
+_MANAGER = "tranche-lab"
+_STRATEGIC = "application/strategic-merge-patch+json"
+_CAPACITY = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "250"}
+
+# The API server wants every one of these; only the version means something to its clients.
+_NODE_INFO = dict.fromkeys(
+    (
+        "machineID",
+        "systemUUID",
+        "bootID",
+        "kernelVersion",
+        "osImage",
+        "containerRuntimeVersion",
+        "kubeProxyVersion",
+    ),
+    "",
+) | {"kubeletVersion": "v1.34.4", "operatingSystem": "linux", "architecture": "amd64"}
+
+
+class _Meta(ObjectMeta, rename="camel"):
+    deletion_timestamp: str | None = None
+
+
+class _Container(msgspec.Struct, rename="camel"):
+    name: str
+    image: str = ""
+    restart_policy: str | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+    containers: list[_Container] = []
+    init_containers: list[_Container] = []
+
+
+class _Status(msgspec.Struct):
+    phase: str = ""
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class Kubelets:
+    """The kubelets of several nodes in one process."""
+
+    def __init__(self, api: Api, nodes: Sequence[str]) -> None:
+        self._api = api
+        self._nodes = frozenset(nodes)
+        self._work: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Keep the nodes Ready and their pods running until cancelled."""
+        for node in sorted(self._nodes):
+            await self._register(node)
+        pods = Reflector(self._api, PODS, _Pod, on_set=self._take)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(pods.run())
+            for node in self._nodes:
+                group.create_task(self._stay_ready(node))
+
+    # ---- nodes -----------------------------------------------------------------------------------------------------
+
+    async def _register(self, node: str) -> None:
+        labels = {"kubernetes.io/hostname": node, "kubernetes.io/os": "linux", "gpu": "on"}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "labels": labels}}
+        await self._api.apply(NODES, body, name=node, manager=_MANAGER)
+        await self._renew(node)
+        now = _now()
+        ready = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "KubeletReady",
+            "message": "this node is simulated",
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }
+        status = {
+            "capacity": _CAPACITY,
+            "allocatable": _CAPACITY,
+            "conditions": [ready],
+            "nodeInfo": _NODE_INFO,
+        }
+        path = NODES.path(name=node, subresource="status")
+        await self._api.request("PATCH", path, body={"status": status}, content_type=_STRATEGIC)
+        log.info("node %s is Ready", node)
+
+    async def _stay_ready(self, node: str) -> None:
+        while True:
+            await asyncio.sleep(_RENEW_SECONDS)
+            try:
+                await self._renew(node)
+            except ClusterError as error:
+                log.warning("node %s: %s", node, error)
+
+    async def _renew(self, node: str) -> None:
+        body = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": node, "namespace": _LEASE_NAMESPACE},
+            "spec": {"holderIdentity": node, "leaseDurationSeconds": _LEASE_SECONDS, "renewTime": _now(micro=True)},
+        }
+        await self._api.apply(LEASES, body, name=node, namespace=_LEASE_NAMESPACE, manager=_MANAGER)
+
+    # ---- pods ------------------------------------------------------------------------------------------------------
+
+    def _take(self, pod: _Pod, _old: _Pod | None) -> None:
+        if pod.spec.node_name not in self._nodes:
+            return
+        if pod.metadata.deletion_timestamp:
+            self._start(self._remove(pod), pod)
+        elif pod.status.phase == "Pending":
+            self._start(self._run(pod), pod)
+
+    def _start(self, work: Coroutine[Any, Any, object], pod: _Pod) -> None:
+        async def carry_out() -> None:
+            try:
+                await work
+            except NotFoundError:
+                return
+            except ClusterError as error:
+                log.warning("pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, error)
+
+        task = asyncio.create_task(carry_out())
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+    async def _remove(self, pod: _Pod) -> None:
+        path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name)
+        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}
+        await self._api.request("DELETE", path, body=body)
+
+    async def _run(self, pod: _Pod) -> None:
+        now = _now()
+        running = {"running": {"startedAt": now}}
+        done = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}}
+        conditions = [
+            {"type": name, "status": "True", "lastTransitionTime": now}
+            for name in ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
+        ]
+        status = {
+            "phase": "Running",
+            "startTime": now,
+            "conditions": conditions,
+            "containerStatuses": [_status(each, running) for each in pod.spec.containers],
+            "initContainerStatuses": [
+                _status(each, running if each.restart_policy == "Always" else done) for each in pod.spec.init_containers
+            ],
+        }
+        path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="status")
+        body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
+        await self._api.request("PATCH", path, body=body, content_type=_STRATEGIC)
+
+
+def _status(container: _Container, state: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": container.name,
+        "image": container.image,
+        "imageID": "",
+        "ready": True,
+        "started": True,
+        "restartCount": 0,
+        "state": state,
+    }
+
+
+def _now(*, micro: bool = False) -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micro else "%Y-%m-%dT%H:%M:%SZ")
+
+
+async def _serve(kubeconfig: str, nodes: Sequence[str]) -> None:
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    async with connect(kubeconfig=kubeconfig) as connection:
+        await Kubelets(Api(connection), nodes).run()
+
+
+def main() -> int:
+    """Play until SIGTERM."""
+    parser = argparse.ArgumentParser(prog="python -m lab.simulated", description=__doc__)
+    parser.add_argument("--kubeconfig", required=True, help="who this process is")
+    parser.add_argument("nodes", nargs="+", metavar="NODE")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    try:
+        asyncio.run(_serve(arguments.kubeconfig, arguments.nodes))
+    except asyncio.CancelledError:
+        return 0
+    except ClusterError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

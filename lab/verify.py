@@ -1,0 +1,47 @@
+"""Whether every node has the cards that it should have, as the API tells it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from allocation.hami import decode_register
+from allocation.names import HAMI_REGISTER
+from lab import fleet, kubectl, wait
+from lab.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lab.layout import Layout
+
+_PATIENCE_S = 15.0
+
+
+def verify(layout: Layout) -> Iterator[str]:
+    """Answer a line for each node; our nodes advertise no `nvidia.com/gpu`, so their agent's word is what counts.
+
+    Raises:
+        LabError: a node lacks cards.
+    """
+    for node in fleet.nodes(layout):
+        reported = wait.until(
+            lambda node=node: _reported(layout, node),  # type: ignore[misc]
+            what=f"GpuNodeStatus of node {node}",
+            timeout_s=_PATIENCE_S,
+            remedy=f"read {layout.logs / 'agent.log'}",
+        )
+        annotations = kubectl.get(layout, "node", node)["metadata"].get("annotations", {})
+        registered = len(decode_register(node, annotations.get(HAMI_REGISTER, "[]")).cards)
+        if not reported == registered == fleet.CARDS_PER_NODE:
+            raise LabError(
+                f"node {node}",
+                why=f"GpuNodeStatus has {reported} cards, annotation {HAMI_REGISTER} {registered}",
+                remedy=f"both should be {fleet.CARDS_PER_NODE}: read {layout.logs / 'agent.log'}",
+            )
+        yield f"{node}: {registered} GPUs registered"
+
+
+def _reported(layout: Layout, node: str) -> int:
+    found = kubectl.run(layout, "get", "gpunodestatus", node, "--ignore-not-found", "-o", "json")
+    return int(json.loads(found).get("status", {}).get("total", 0)) if found else 0

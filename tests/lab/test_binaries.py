@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lab import binaries, cache, go
+from lab.errors import LabError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty KUBEBUILDER_ASSETS and an empty cache."""
+    folder = tmp_path / "assets"
+    folder.mkdir()
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(folder))
+    monkeypatch.setenv("TRANCHE_CACHE", str(tmp_path / "cache"))
+    return folder
+
+
+def program(path: Path, prints: str = "") -> Path:
+    """A program that prints one line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho {prints}\n")
+    path.chmod(0o755)
+    return path
+
+
+def unexpected(line: str) -> None:
+    """A report where there is nothing to report."""
+    pytest.fail(f"nothing was to be built: {line}")
+
+
+def test_given_binaries_come_before_the_cache(assets: Path, tmp_path: Path) -> None:
+    """Who sets KUBEBUILDER_ASSETS gets these binaries, and builds nothing that is there or cached."""
+    given = program(assets / "kube-apiserver", f"Kubernetes {binaries.kubernetes_version()}")
+    cached = program(binaries.cached_folder() / "etcd")
+    program(binaries.cached_folder() / "kube-apiserver")
+    binaries.provide(tmp_path / "bin", ["etcd", "kube-apiserver"], report=unexpected)
+    assert (tmp_path / "bin" / "kube-apiserver").readlink() == given
+    assert (tmp_path / "bin" / "etcd").readlink() == cached
+
+
+def test_complete_assets_may_have_any_version(assets: Path, tmp_path: Path) -> None:
+    """All six binaries of another version are used as they are: nothing of ours is mixed in."""
+    for name in binaries.PACKAGES:
+        program(assets / name, "Kubernetes v1.30.0")
+    binaries.provide(tmp_path / "bin", report=unexpected)
+    assert {link.readlink().parent for link in (tmp_path / "bin").iterdir()} == {assets}
+    assert binaries.missing() == []
+
+
+def test_incomplete_assets_of_another_version_are_refused(assets: Path, tmp_path: Path) -> None:
+    """A kubelet newer than its API server is not supported, so versions are not mixed."""
+    program(assets / "kube-apiserver", "Kubernetes v1.30.0")
+    with pytest.raises(LabError, match=r"its kube-apiserver is v1\.30\.0, and etcd, .* would be built as v1\.34\.4"):
+        binaries.provide(tmp_path / "bin", report=unexpected)
+
+
+def test_link_follows_a_change_of_assets(assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Providing again replaces the links of the last time."""
+    for folder in (assets, tmp_path / "newer"):
+        program(folder / "etcd")
+        monkeypatch.setenv("KUBEBUILDER_ASSETS", str(folder))
+        binaries.provide(tmp_path / "bin", ["etcd"], report=unexpected)
+    assert (tmp_path / "bin" / "etcd").readlink() == tmp_path / "newer" / "etcd"
+
+
+def test_cache_knows_the_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changed pin is another folder of the cache; the same pin is the same one."""
+    module = tmp_path / "module"
+    for file in ("go.mod", "go.sum", "etcd/main.go"):
+        (module / file).parent.mkdir(parents=True, exist_ok=True)
+        (module / file).write_bytes((binaries.MODULE / file).read_bytes())
+    before = binaries.cached_folder()
+    monkeypatch.setattr(binaries, "MODULE", module)
+    assert binaries.cached_folder() == before
+    (module / "go.sum").write_text("")
+    assert binaries.cached_folder() != before
+
+
+def fake_go(folder: Path, script: str) -> Path:
+    """A Go that is new enough and builds by `script`, with the output path in $out."""
+    path = folder / "go"
+    path.write_text(
+        "#!/bin/sh\n"
+        'case "$1" in\n'
+        "version) echo go version go1.99.0 linux/amd64 ;;\n"
+        f"env) echo {folder}; echo {folder} ;;\n"
+        'build) while [ "$1" != -o ]; do shift; done; out=$2\n'
+        f"{script} ;;\n"
+        "esac\n"
+    )
+    path.chmod(0o755)
+    return path
+
+
+def test_failed_build_leaves_nothing_and_shows_why(
+    assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build that fails shows the compiler's words and the log, and the cache holds no half binary."""
+    toolchain = fake_go(tmp_path, 'echo half > "$out"; echo undefined: x >&2; exit 2')
+    monkeypatch.setattr(go, "installed", lambda: toolchain)
+    with pytest.raises(LabError, match=r"build of etcd: go ended with 2\nundefined: x\nread .*etcd\.build\.log"):
+        binaries.provide(tmp_path / "bin", ["etcd"])
+    assert "etcd" in binaries.missing()
+
+
+def test_finished_build_is_cached(assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A binary is built once, with one line that says how long it took."""
+    toolchain = fake_go(tmp_path, 'echo binary > "$out"')
+    monkeypatch.setattr(go, "installed", lambda: toolchain)
+    lines: list[str] = []
+    binaries.provide(tmp_path / "bin", ["etcd"], report=lines.append)
+    binaries.provide(tmp_path / "bin", ["etcd"], report=unexpected)
+    assert lines == ["built etcd in 0 s"]
+    assert (tmp_path / "bin" / "etcd").read_text() == "binary\n"
+
+
+def test_long_build_says_that_it_lives(assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a build takes its time, a person sees that it does."""
+    toolchain = fake_go(tmp_path, 'sleep 0.3; echo binary > "$out"')
+    monkeypatch.setattr(go, "installed", lambda: toolchain)
+    monkeypatch.setattr(binaries, "HEARTBEAT_S", 0.1)
+    lines: list[str] = []
+    binaries.provide(tmp_path / "bin", ["etcd"], report=lines.append)
+    assert lines[0].startswith("building etcd: ")
+
+
+def test_machine_without_go_and_pip_is_told_what_to_install(
+    assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without Go and without pip there is one line with the ways out."""
+    monkeypatch.setattr(go, "installed", lambda: None)
+    monkeypatch.setattr(go, "has_fallback", lambda: False)
+    with pytest.raises(LabError, match=r"Go: .* no pip .*; install Go 1\.24 or newer, or set KUBEBUILDER_ASSETS"):
+        binaries.provide(tmp_path / "bin", ["etcd"], report=unexpected)
+
+
+def test_old_go_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Go that cannot build Kubernetes is as good as none."""
+    program(tmp_path / "go", "go version go1.19.8 linux/amd64")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert go.version(tmp_path / "go") == (1, 19)
+    assert go.installed() is None
+
+
+def test_full_disk_is_found_before_the_build(tmp_path: Path) -> None:
+    """A build does not begin where it would fill the disk."""
+    with pytest.raises(
+        LabError, match=r"GiB are free, a build needs 1e\+06 GiB; free some space, or set TRANCHE_CACHE"
+    ):
+        cache.require_space(tmp_path / "not" / "yet", gib=1e6, purpose="a build")

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import cgroups, cluster, images, kubectl, namespace, network, processes, wait
+from lab import real_node as module
+from lab.layout import Layout
+from lab.processes import Daemon
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.kubelet]
+
+DEVICES = "GPU-00000000-0000-0000-0000-000000000000"
+
+
+def pod(layout: Layout, name: str, *, image: str = images.PLAIN.name, **metadata: Any) -> dict[str, Any]:
+    """A pod on the real node whose environment refers to an annotation, as our webhook writes it."""
+    reference = {"fieldRef": {"fieldPath": "metadata.annotations['cuda-visible-devices.gpu.scheduling/main']"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **metadata},
+        "spec": {
+            "nodeName": layout.node_name,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": image,
+                    "imagePullPolicy": "Never",
+                    "command": ["sleep", "3600"],
+                    "env": [{"name": "CUDA_VISIBLE_DEVICES", "valueFrom": reference}],
+                    "resources": {"limits": {"nvidia.com/gpu": "1"}},
+                }
+            ],
+        },
+    }
+
+
+def run_pod(layout: Layout, name: str, **options: Any) -> None:
+    """Create a pod and wait until it runs."""
+    kubectl.apply(layout, pod(layout, name, **options))
+    kubectl.run(layout, "wait", f"pod/{name}", "--for=condition=Ready", "--timeout=50s")
+
+
+def environment(layout: Layout, name: str) -> dict[str, str]:
+    """What `env` prints in a pod's container."""
+    lines = kubectl.run(layout, "exec", name, "--", "env").splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
+def test_node_is_ready_under_its_own_identity(real_node: Layout) -> None:
+    """The kubelet registered itself, with its address, as the user that NodeRestriction knows."""
+    node = kubectl.get(real_node, "node", real_node.node_name)
+    addresses = {address["type"]: address["address"] for address in node["status"]["addresses"]}
+    assert addresses == {"InternalIP": real_node.node_address, "Hostname": real_node.node_name}
+
+
+def test_container_sees_what_the_annotation_says(real_node: Layout) -> None:
+    """The kubelet resolves the environment from the annotation when it starts the container."""
+    run_pod(real_node, "told", annotations={"cuda-visible-devices.gpu.scheduling/main": DEVICES})
+    assert environment(real_node, "told")["CUDA_VISIBLE_DEVICES"] == DEVICES
+    kubectl.run(real_node, "delete", "pod", "told")
+
+
+def test_missing_annotation_hides_every_gpu(real_node: Layout) -> None:
+    """Without the annotation the variable is empty, which CUDA reads as no device: it fails closed."""
+    run_pod(real_node, "untold", image=images.CUDA_LIKE.name)
+    seen = environment(real_node, "untold")
+    assert seen["CUDA_VISIBLE_DEVICES"] == ""
+    assert seen["NVIDIA_VISIBLE_DEVICES"] == "all"
+    kubectl.run(real_node, "delete", "pod", "untold")
+
+
+def test_runtime_class_nvidia_runs(real_node: Layout) -> None:
+    """A pod with the RuntimeClass that NVIDIA's installations use starts here as well."""
+    runtime_class = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": "lab-nvidia"},
+        "handler": "nvidia",
+    }
+    kubectl.apply(real_node, runtime_class)
+    manifest = pod(real_node, "classy")
+    manifest["spec"]["runtimeClassName"] = "lab-nvidia"
+    kubectl.apply(real_node, manifest)
+    kubectl.run(real_node, "wait", "pod/classy", "--for=condition=Ready", "--timeout=50s")
+    kubectl.run(real_node, "delete", "pod/classy", "runtimeclass/lab-nvidia")
+
+
+def test_node_changes_no_setting_of_the_machine(real_node: Layout) -> None:
+    """No mount of the node is visible outside of its namespaces."""
+    mounts = Path("/proc/self/mountinfo").read_text()
+    assert str(real_node.root) not in mounts
+    assert not [folder for folder in namespace.FOLDERS if f" {folder} " in mounts]
+
+
+@pytest.mark.parametrize("namespace_dies", [True, False], ids=["everything", "all-but-the-containers"])
+def test_crash_leaves_nothing_after_down(own_layout: Layout, node_support: None, *, namespace_dies: bool) -> None:
+    """After SIGKILL of every process, shims included, `down` leaves no process, mount, address, bridge or group."""
+    cluster.up(own_layout)
+    run_pod(own_layout, "victim")
+    victims = set(processes.strays(own_layout))
+    anchor = Daemon(own_layout, "node").pid
+    assert anchor is not None
+    first = int(Path(f"/proc/{anchor}/task/{anchor}/children").read_text())
+    containers = _containers(own_layout)
+    assert containers
+    spared = set() if namespace_dies else {anchor, first}
+    for victim in victims - spared:
+        os.kill(victim, signal.SIGKILL)
+    wait.until(lambda: set(processes.strays(own_layout)) <= spared, what="end of every process", timeout_s=10)
+    assert any(map(processes.Status.of, containers)) is not namespace_dies
+
+    cluster.down(own_layout)
+    assert processes.strays(own_layout) == []
+    assert [pid for pid in containers if processes.Status.of(pid)] == []
+    assert module.leftovers(own_layout) == []
+    assert not network.has_bridge(own_layout)
+    assert str(own_layout.root) not in Path("/proc/self/mountinfo").read_text()
+    assert not own_layout.node.exists()
+
+
+def _containers(layout: Layout) -> set[int]:
+    """Every process of the node's pods."""
+    lists = [file for group in cgroups.existing(layout) for file in group.rglob("cgroup.procs")]
+    return {int(pid) for file in lists for pid in file.read_text().split()}
