@@ -1,0 +1,69 @@
+"""The fields of pods that the commands read."""
+
+import msgspec
+
+from allocation.pod import Container
+from cluster.reflector import ObjectMeta
+
+
+class Meta(ObjectMeta, rename="camel"):
+    """Metadata of a pod."""
+
+    annotations: dict[str, str] = {}
+
+
+class FieldReference(msgspec.Struct, rename="camel"):
+    """A downward-API reference."""
+
+    field_path: str = ""
+
+
+class VariableSource(msgspec.Struct, rename="camel"):
+    """Where a variable's value comes from; only references to fields are read."""
+
+    field_ref: FieldReference | None = None
+
+
+class Variable(msgspec.Struct, rename="camel"):
+    """An entry of a container's environment."""
+
+    name: str
+    value: str = ""
+    value_from: VariableSource | None = None
+
+
+class PodContainer(Container, rename="camel"):
+    """A container with its environment."""
+
+    env: list[Variable] = []
+
+
+class PodSpec(msgspec.Struct, rename="camel"):
+    """The containers of a pod and where they run."""
+
+    containers: list[PodContainer] = []
+    init_containers: list[PodContainer] = []
+    node_name: str = ""
+
+
+class PodStatus(msgspec.Struct):
+    """How far a pod is."""
+
+    phase: str = ""
+
+
+class Pod(msgspec.Struct):
+    """A pod."""
+
+    metadata: Meta
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+    @property
+    def live(self) -> bool:
+        """Whether it has a node and is not finished: what it holds counts."""
+        return bool(self.spec.node_name) and self.status.phase not in ("Succeeded", "Failed")
+
+    def __str__(self) -> str:
+        """As people write it: namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"

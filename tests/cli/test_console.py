@@ -1,0 +1,105 @@
+"""`kubectl gpu` as a process against a real API server, run by an account that may only view."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from allocation import environment
+from allocation.allocation import CardShare
+
+pytestmark = pytest.mark.apiserver
+
+Gpu = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_env_shows_what_the_pod_was_given(gpu: Gpu) -> None:
+    """The variables are those of the allocation, in the namespace of the kubeconfig's context."""
+    done = gpu("env", "placed", "-o", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    data = json.loads(done.stdout)
+    assert (data["namespace"], data["pod"], data["node"]) == ("cli-team", "placed", "cli-1")
+    values = {item["name"]: item["value"] for item in data["containers"][0]["variables"]}
+    assert values == environment.values((CardShare("GPU-cli-1-0", 0, 3000, 300),))
+
+
+def test_env_of_one_container_is_a_table(gpu: Gpu) -> None:
+    """Without a format the answer is a table, which scripts may have without its header."""
+    lines = gpu("env", "pod/placed", "-c", "main", "--no-headers").stdout.splitlines()
+    assert [line.split()[:2] for line in lines] == [["main", name] for name in environment.references("main", 1)]
+
+
+def test_env_of_a_waiting_pod_is_empty_with_a_note(gpu: Gpu) -> None:
+    """A pod that has not been placed is no failure: its variables are empty, and standard error says why."""
+    done = gpu("env", "waiting", "--no-headers")
+    assert done.returncode == 0
+    assert {len(line.split()) for line in done.stdout.splitlines()} == {2}
+    assert done.stderr.startswith("note: pod cli-team/waiting has not been placed yet")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["env", "plain"], "error: pod cli-team/plain has no GPU variables of ours"),
+        (["env", "absent"], "error: pod cli-team/absent does not exist; see 'kubectl get pods -n cli-team'"),
+        (["env", "placed", "-c", "x"], "error: pod cli-team/placed has no container x; it has main"),
+        (["env", "placed", "-n", "default"], "error: pod default/placed does not exist"),
+        (["top", "nodes", "absent"], "error: node absent has no cards that an agent reports"),
+        (["top", "--context", "absent"], "error: no usable Kubernetes configuration"),
+    ],
+)
+def test_a_failure_is_one_line_and_code_1(gpu: Gpu, arguments: list[str], said: str) -> None:
+    """What cannot be answered names the object and the next step."""
+    done = gpu(*arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == 1
+
+
+def test_top_shows_cards_and_who_has_them(gpu: Gpu) -> None:
+    """Who may view the cluster sees each card's use and its tenants."""
+    done = gpu("top", "nodes", "cli-1")
+    assert done.returncode == 0
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        ["NODE", "CARD", "UUID", "MEMORY(MiB)", "CORES(%)", "SLOTS", "HEALTH", "PODS"],
+        ["cli-1", "0", "GPU-cli-1-0", "3000/40960", "30/100", "1/10", "Healthy", "cli-team/placed/main"],
+        ["cli-1", "1", "GPU-cli-1-1", "0/40960", "0/100", "0/10", "Unhealthy", "<none>"],
+    ]
+
+
+def test_top_in_yaml(gpu: Gpu) -> None:
+    """The structured form holds every node, this one among them."""
+    nodes = {node["name"]: node for node in yaml.safe_load(gpu("top", "-o", "yaml").stdout)["nodes"]}
+    assert nodes["cli-1"]["cards"][0]["memoryMiB"] == {"used": 3000, "total": 40960}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [
+        (["top"], "permission to list gpunodestatuses of the whole cluster"),
+        (["env", "placed"], "permission to get pods in namespace cli-team"),
+    ],
+)
+def test_a_missing_permission_is_named(gpu: Gpu, arguments: list[str], missing: str) -> None:
+    """Who may not look is told what to ask for."""
+    done = gpu(*arguments, account="stranger")
+    assert done.returncode == 1
+    assert missing in done.stderr
+
+
+def test_a_missing_kubeconfig_is_one_line(tmp_path: Path) -> None:
+    """Without a cluster there is one line that says how to name one."""
+    done = subprocess.run(
+        [sys.executable, "-m", "cli", "top", "--kubeconfig", str(tmp_path / "absent")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: no usable Kubernetes configuration")
+    assert done.stderr.count("\n") == 1
