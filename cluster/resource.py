@@ -45,3 +45,4 @@ MUTATING_WEBHOOKS = Resource(
     namespaced=False,
 )
 GPU_NODE_STATUSES = Resource(API_GROUP, API_VERSION, "gpunodestatuses", "GpuNodeStatus", namespaced=False)
+LEADERSHIPS = Resource(API_GROUP, API_VERSION, "leaderships", "Leadership")

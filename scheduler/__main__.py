@@ -2,35 +2,28 @@
 
 import asyncio
 import logging
-import os
 import signal
 import socket
 import sys
-import time
+import uuid
 from collections.abc import Sequence
-from typing import Any
 
 from aiohttp import web
 
-from allocation.names import SCHEDULER_NAME
+from allocation.names import SCHEDULER_NAME, SYSTEM_NAMESPACE
 from cluster.api import Api
 from cluster.configuration import Configuration, load
 from cluster.connection import connect
+from cluster.election import Election, Term
 from cluster.errors import ClusterError
 from cluster.events import Recorder
-from cluster.gpu_node_status import GpuNodeStatus
-from cluster.reflector import Reflector
-from cluster.resource import GPU_NODE_STATUSES, NODES, PODS
-from scheduler.binder import Binder
-from scheduler.loop import Loop
+from scheduler import leadership
+from scheduler.leader import Leader
+from scheduler.leadership import Fence
 from scheduler.metrics import Metrics
-from scheduler.objects import Node, Pod
-from scheduler.queue import Queue
 from scheduler.server import application
 from scheduler.settings import SchedulerSettings
-from scheduler.state import State
-
-log = logging.getLogger("scheduler")
+from scheduler.term import TermWork
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -51,59 +44,39 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 async def _run(configuration: Configuration[SchedulerSettings]) -> None:
     settings = configuration.own
-    cluster = configuration.cluster
-    async with connect(kubeconfig=cluster.kubeconfig, context=cluster.context) as connection:
+    identity = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+    async with connect(
+        kubeconfig=configuration.cluster.kubeconfig, context=configuration.cluster.context
+    ) as connection:
         api = Api(connection)
-        queue = Queue(
-            clock=time.monotonic,
-            first_backoff=settings.first_backoff_seconds,
-            longest_backoff=settings.longest_backoff_seconds,
-        )
-        state = State(settings=configuration.allocation, queue=queue, aliases=settings.aliases)
-        relist = settings.relist_seconds
-        nodes = Reflector(api, NODES, Node, on_set=state.set_node, on_delete=state.drop_node, relist_seconds=relist)
-        statuses = Reflector(
-            api,
-            GPU_NODE_STATUSES,
-            GpuNodeStatus,
-            on_set=state.set_status,
-            on_delete=state.drop_status,
-            relist_seconds=relist,
-        )
-        pods = Reflector(api, PODS, Pod, on_set=state.set_pod, on_delete=state.drop_pod, relist_seconds=relist)
         metrics = Metrics()
-        recorder = Recorder(api, component=SCHEDULER_NAME, instance=f"{socket.gethostname()}-{os.getpid()}")
-        loop = Loop(
-            api=api,
-            state=state,
-            binder=Binder(api, timeout_seconds=settings.request_timeout_seconds),
-            recorder=recorder,
-            metrics=metrics,
-            concurrent_binds=settings.concurrent_binds,
+        recorder = Recorder(api, component=SCHEDULER_NAME, instance=identity)
+        election = Election(
+            api, namespace=SYSTEM_NAMESPACE, name=leadership.NAME, identity=identity, settings=settings.election
         )
-        caches = (nodes, statuses, pods)
-        ready = asyncio.Event()
-        runner = web.AppRunner(application(metrics=metrics, ready=ready.is_set), access_log=None)
+
+        def work(term: Term) -> TermWork:
+            return TermWork(
+                api=api,
+                token=term.token,
+                settings=settings,
+                allocation=configuration.allocation,
+                recorder=recorder,
+                metrics=metrics,
+                is_trusted=lambda: election.is_trusted,
+            )
+
+        leader = Leader(election=election, fence=Fence(api), settings=settings, work=work)
+        runner = web.AppRunner(application(metrics=metrics, ready=lambda: leader.is_ready), access_log=None)
         await runner.setup()
         await web.TCPSite(runner, settings.host, settings.port).start()
-        background = [asyncio.create_task(cache.run()) for cache in caches]
-        background.append(asyncio.create_task(recorder.run()))
+        writing = asyncio.create_task(recorder.run())
         try:
-            ended = _ended()
-            await _first(asyncio.gather(*(cache.synced.wait() for cache in caches)), ended, *background)
-            if not ended.done():
-                ready.set()
-                log.info("ready: %d nodes, %d with cards, %d pods", len(nodes), len(state.ledger.nodes), len(pods))
-                deciding = asyncio.create_task(loop.run())
-                await _first(deciding, ended, *background)
-                deciding.cancel()
-                log.info("ending: waiting for the writes under way")
-                await loop.drain(settings.drain_seconds)
-                await recorder.drain(settings.drain_seconds)
+            await leader.run(_ended())
+            await recorder.drain(settings.drain_seconds)
         finally:
-            for task in background:
-                task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
             await runner.cleanup()
 
 
@@ -119,13 +92,6 @@ def _ended() -> "asyncio.Future[None]":
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     return ended
-
-
-async def _first(*work: "asyncio.Future[Any]") -> None:
-    """Wait for the first of `work` to end; what went wrong in it is raised."""
-    done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
-    for each in done:
-        each.result()
 
 
 if __name__ == "__main__":

@@ -14,8 +14,7 @@ import time
 
 import msgspec
 
-from allocation import environment
-from allocation.request import PodRequest
+from allocation import environment, names
 from cluster.api import Api
 from cluster.errors import ApiError, ConflictError, NotFoundError, UnreachableError
 from cluster.resource import PODS
@@ -49,13 +48,15 @@ class Result(msgspec.Struct, frozen=True):
 class Binder:
     """Writes Bindings."""
 
-    def __init__(self, api: Api, *, timeout_seconds: float) -> None:
+    def __init__(self, api: Api, *, token: str, timeout_seconds: float) -> None:
+        """Bind with the leader's `token`; the API server gives up a request after `timeout_seconds`."""
         self._api = api
+        self._token = token
         self._timeout = timeout_seconds
 
     async def bind(self, pod: Pod, chosen: Chosen) -> Result:
         """Write the Binding of a decision; returns once its outcome is known."""
-        annotations = binding_annotations(chosen, request=chosen.request, unix_seconds=int(time.time()))
+        annotations = {names.LEADER: self._token, **allocation_annotations(chosen, unix_seconds=int(time.time()))}
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -64,6 +65,7 @@ class Binder:
                 "namespace": pod.metadata.namespace,
                 "uid": pod.uid,
                 "annotations": annotations,
+                "labels": {names.FENCED_LABEL: "true"},
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": chosen.node},
         }
@@ -111,11 +113,11 @@ class Binder:
         return Outcome.BOUND if same else Outcome.TAKEN
 
 
-def binding_annotations(chosen: Chosen, *, request: PodRequest, unix_seconds: int) -> dict[str, str]:
-    """Answer every annotation that rides on the Binding; none for a pod without GPU."""
+def allocation_annotations(chosen: Chosen, *, unix_seconds: int) -> dict[str, str]:
+    """Answer what the pod was given, as annotations; none for a pod without GPU."""
     if chosen.allocation is None:
         return {}
     return {
         **environment.annotations(chosen.allocation),
-        **environment.hami_annotations(chosen.allocation, request, unix_seconds=unix_seconds),
+        **environment.hami_annotations(chosen.allocation, chosen.request, unix_seconds=unix_seconds),
     }

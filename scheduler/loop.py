@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from cluster.api import Api
@@ -24,18 +25,27 @@ class Loop:
     """Decides one pod after the other; Bindings of earlier ones are under way meanwhile."""
 
     def __init__(
-        self, *, api: Api, state: State, binder: Binder, recorder: Recorder, metrics: Metrics, concurrent_binds: int
+        self,
+        *,
+        api: Api,
+        state: State,
+        binder: Binder,
+        recorder: Recorder,
+        metrics: Metrics,
+        concurrent_binds: int,
+        is_trusted: Callable[[], bool],
     ) -> None:
         self._api = api
         self._state = state
         self._binder = binder
         self._recorder = recorder
         self._metrics = metrics
+        self._is_trusted = is_trusted
         self._slots = asyncio.Semaphore(concurrent_binds)
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Decide until cancelled."""
+        """Decide until cancelled, or until we are no longer trusted to lead."""
         while True:
             await self._slots.acquire()
             try:
@@ -43,6 +53,8 @@ class Loop:
             except BaseException:
                 self._slots.release()
                 raise
+            if not self._is_trusted():
+                return
             decision = cycle.decide(self._state, entry.pod)
             if isinstance(decision, Waiting):
                 # Before anything else may run: a cure that comes meanwhile must find the pod waiting.
@@ -51,10 +63,16 @@ class Loop:
             else:
                 self._start(self._bind(entry, decision))
 
-    async def drain(self, seconds: float) -> None:
-        """Wait for the writes under way, at most `seconds`. What is cut off is found again by the next leader."""
+    async def drain(self, seconds: float) -> bool:
+        """Wait for the writes under way, at most `seconds`; answer whether none is left."""
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=seconds)
+        return not self._under_way
+
+    def abandon(self) -> None:
+        """Give up the writes under way."""
+        for task in self._under_way:
+            task.cancel()
 
     def _start(self, work: "asyncio._CoroutineLike[None]") -> None:
         task = asyncio.create_task(work)
