@@ -39,8 +39,8 @@ def parse(text: Quantity) -> Fraction:
     return number * Fraction(10) ** power
 
 
-def whole(text: Quantity, *, field: str, unit: str, maximum: int = INT32_MAX) -> int:
-    """Answer a quantity that counts `unit`s: a plain integer from 0 to `maximum`.
+def whole(text: Quantity, *, field: str, unit: str, minimum: int = 0, maximum: int = INT32_MAX) -> int:
+    """Answer a quantity that counts `unit`s: a plain integer from `minimum` to `maximum`.
 
     The API server canonicalises quantities, a user's `3000` arrives as `3k`, so decimal suffixes are read as plain
     multipliers. A binary suffix says bytes where `unit`s are meant: refused, with the number that was likely meant.
@@ -48,7 +48,7 @@ def whole(text: Quantity, *, field: str, unit: str, maximum: int = INT32_MAX) ->
     Raises:
         InvalidFieldError: naming `field`, what it holds, and the remedy.
     """
-    expected = f"it must be a whole number of {unit} from 0 to {maximum}"
+    expected = f"it must be a whole number of {unit} from {minimum} to {maximum}"
     plain = f"write a plain integer number of {unit}"
     try:
         value = parse(text)
@@ -58,7 +58,7 @@ def whole(text: Quantity, *, field: str, unit: str, maximum: int = INT32_MAX) ->
         mib = -(-value // _MIB)
         remedy = f'write "{mib}" for {text}' if unit == "MiB" else plain
         raise InvalidFieldError(field=field, value=text, expected=f"{expected}, without a binary suffix", remedy=remedy)
-    if value.denominator != 1 or not 0 <= value <= maximum:
+    if value.denominator != 1 or not minimum <= value <= maximum:
         raise InvalidFieldError(field=field, value=text, expected=expected, remedy=plain)
     return int(value)
 

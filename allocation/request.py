@@ -127,8 +127,8 @@ def _read_container(
     names = settings.resources
     count = _read(container, field, names.count, unit="GPUs")
     memory = _read(container, field, names.memory, unit="MiB")
-    percent = _read(container, field, names.memory_percentage, unit="percent", maximum=100)
-    cores = _read(container, field, names.cores, unit="percent")
+    percent = _read(container, field, names.memory_percentage, unit="percent", minimum=1, maximum=100)
+    cores = _read(container, field, names.cores, unit="percent", maximum=100)
     if count == 0:
         if memory or percent or cores:
             raise InvalidFieldError(
@@ -140,9 +140,6 @@ def _read_container(
         return nothing
     if memory and percent:
         warn(f"{field}: both {names.memory} and {names.memory_percentage} are set; {names.memory} is used")
-    if cores is not None and cores > 100:
-        warn(f"{field}: {names.cores} {cores} is more than a card has; 100 is used")
-        cores = 100
     if not memory and not percent:
         memory = settings.default_memory_mib
         percent = 0 if memory else 100
@@ -173,8 +170,10 @@ def _path(container: Container, field: str, name: str) -> str:
     return f'{field}.resources.{found[0] if found else "limits"}["{name}"]'
 
 
-def _read(container: Container, field: str, name: str, *, unit: str, maximum: int = quantity.INT32_MAX) -> int | None:
+def _read(
+    container: Container, field: str, name: str, *, unit: str, minimum: int = 0, maximum: int = quantity.INT32_MAX
+) -> int | None:
     found = _raw(container, name)
     if found is None:
         return None
-    return quantity.whole(found[1], field=_path(container, field, name), unit=unit, maximum=maximum)
+    return quantity.whole(found[1], field=_path(container, field, name), unit=unit, minimum=minimum, maximum=maximum)

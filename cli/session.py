@@ -7,11 +7,9 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Final
 
 import msgspec
-from kubernetes.aio.config.kube_config import KubeConfigMerger
 
 from cli.errors import CommandError
 from cluster.api import Api
@@ -20,7 +18,6 @@ from cluster.errors import ClusterError
 
 _FAILED: Final = 1
 _INTERRUPTED: Final = 130
-_MOUNTED_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -60,15 +57,5 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _run(command: Command, arguments: argparse.Namespace) -> int:
     async with connect(kubeconfig=arguments.kubeconfig, context=arguments.context) as connection:
-        namespace = arguments.namespace or _default_namespace(arguments.kubeconfig, arguments.context)
-        return await command(Session(Api(connection), namespace), arguments)
-
-
-def _default_namespace(kubeconfig: str, context: str) -> str:
-    """Answer the namespace of the context in use, or of the pod that we run in; the files are those of `connect`."""
-    path = kubeconfig or os.environ.get("KUBECONFIG", "")
-    if not path and "KUBERNETES_SERVICE_HOST" in os.environ:
-        return _MOUNTED_NAMESPACE.read_text().strip() if _MOUNTED_NAMESPACE.exists() else "default"
-    merged = KubeConfigMerger(path or str(Path.home() / ".kube" / "config")).config
-    chosen = merged["contexts"].get_with_name(context or merged["current-context"])
-    return str(chosen["context"].safe_get("namespace") or "default")
+        session = Session(Api(connection), arguments.namespace or connection.namespace)
+        return await command(session, arguments)

@@ -5,11 +5,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from allocation import record
-from allocation.allocation import Allocation, charges
+from allocation import holding
+from allocation.allocation import Allocation
 from allocation.errors import AllocationError
 from allocation.ledger import CORES, MEMORY, SLOTS, Ledger
-from allocation.request import PodRequest, read_request
 from allocation.settings import AllocationSettings
 from cli.objects import Pod
 from cluster.gpu_node_status import GpuNodeStatus
@@ -101,30 +100,16 @@ def _settle(ledger: Ledger, pods: Iterable[Pod], settings: AllocationSettings) -
             continue
         node = pod.spec.node_name
         try:
-            request = read_request(pod.spec, settings)
-            allocation = _allocation(pod, request)
+            found = holding.of_pod(pod.spec, pod.metadata.annotations, node=node, settings=settings)
         except AllocationError as error:
             held.closed.setdefault(node, f"pod {pod} runs here uncounted: {error}")
             continue
-        if allocation is not None:
-            ledger.record(pod.metadata.uid, node, charges(allocation, request))
+        if found is not None:
+            allocation, charges = found
+            ledger.record(pod.metadata.uid, node, charges)
             for uuid, share in _shares(pod, allocation):
                 held.shares[node, uuid].append(share)
     return held
-
-
-def _allocation(pod: Pod, request: PodRequest) -> Allocation | None:
-    """Answer what a live pod was given, None for one that asks for no GPU.
-
-    Raises:
-        AllocationError: its allocation is missing, unreadable, or for another node.
-    """
-    allocation = record.of_annotations(pod.metadata.annotations)
-    if allocation is None and request:
-        raise AllocationError("it asks for a GPU and has no allocation")
-    if allocation is not None and allocation.node != pod.spec.node_name:
-        raise AllocationError(f"its allocation is for node {allocation.node}")
-    return allocation
 
 
 def _shares(pod: Pod, allocation: Allocation) -> Iterator[tuple[str, Share]]:

@@ -19,13 +19,16 @@ from cluster.errors import ClusterError
 
 _CONCURRENT_REQUESTS = 128
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+_MOUNTED_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class Connection:
     """An authenticated session with one API server."""
 
-    def __init__(self, *, session: aiohttp.ClientSession, configuration: Configuration) -> None:
+    def __init__(self, *, session: aiohttp.ClientSession, configuration: Configuration, namespace: str) -> None:
         self.session = session
+        self.namespace = namespace
+        """Where an object is meant to be when nobody says otherwise: the context's namespace, or the pod's own."""
         self._configuration = configuration
 
     @property
@@ -34,8 +37,15 @@ class Connection:
         return str(self._configuration.host).rstrip("/")
 
     async def headers(self) -> dict[str, str]:
-        """Answer the headers that prove who we are; a token file that was rotated is read again."""
-        settings = await self._configuration.auth_settings()
+        """Answer the headers that prove who we are; a token file that was rotated is read again.
+
+        Raises:
+            ClusterError: the proof cannot be had.
+        """
+        try:
+            settings = await self._configuration.auth_settings()
+        except (config.ConfigException, OSError) as error:
+            raise ClusterError(f"the credentials for {self.server} cannot be read: {error}") from error
         return {entry["key"]: entry["value"] for entry in settings.values()}
 
 
@@ -51,12 +61,16 @@ async def connect(*, kubeconfig: str = "", context: str = "") -> AsyncIterator[C
     try:
         if not kubeconfig and "KUBECONFIG" not in os.environ and _IN_CLUSTER in os.environ:
             config.load_incluster_config(client_configuration=configuration)
+            namespace = _mounted_namespace()
         else:
-            path = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+            path = _existing(kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config"))
             loader = await config.load_kube_config(
                 config_file=path, context=context or None, client_configuration=configuration, persist_config=False
             )
             refresher = asyncio.create_task(config.refresh_token(loader, configuration))
+            contexts, current = config.list_kube_config_contexts(path)
+            chosen = next((each for each in contexts if each["name"] == context), current)
+            namespace = chosen["context"].get("namespace", "")
         tls = _tls(configuration)
     except (config.ConfigException, OSError, ssl.SSLError) as error:
         raise ClusterError(
@@ -65,12 +79,23 @@ async def connect(*, kubeconfig: str = "", context: str = "") -> AsyncIterator[C
     connector = aiohttp.TCPConnector(limit=_CONCURRENT_REQUESTS, ssl=tls)
     try:
         async with aiohttp.ClientSession(connector=connector, auto_decompress=True, trust_env=True) as session:
-            yield Connection(session=session, configuration=configuration)
+            yield Connection(session=session, configuration=configuration, namespace=namespace.strip() or "default")
     finally:
         if refresher is not None:
             refresher.cancel()
             with suppress(asyncio.CancelledError):
                 await refresher
+
+
+def _existing(path: str) -> str:
+    """Answer `path`, one file or several as kubectl merges them, if there is any of them."""
+    if not any(Path(part).exists() for part in path.split(os.pathsep)):
+        raise ClusterError(f"kubeconfig {path} does not exist; name one with --kubeconfig or KUBECONFIG")
+    return path
+
+
+def _mounted_namespace() -> str:
+    return _MOUNTED_NAMESPACE.read_text() if _MOUNTED_NAMESPACE.exists() else ""
 
 
 def _tls(configuration: Configuration) -> ssl.SSLContext:

@@ -7,8 +7,7 @@ reads the same truth again. Every change that may cure a waiting pod wakes it.
 import logging
 from collections import defaultdict
 
-from allocation import hami, record
-from allocation.allocation import Allocation, charges
+from allocation import hami, holding
 from allocation.errors import AllocationError
 from allocation.inventory import NodeInventory
 from allocation.ledger import Ledger
@@ -84,15 +83,15 @@ class State:
         node = pod.spec.node_name
         self.fleet.settle(pod, node)
         try:
-            request = self.request(pod)
-            allocation = _allocation_on(node, pod, request)
+            held = holding.of_pod(pod.spec, pod.metadata.annotations, node=node, settings=self.settings)
         except AllocationError as error:
             self._unaccounted[node][pod.uid] = f"pod {pod} runs here uncounted: {error}"
             log.warning("node %s takes no GPU pods: pod %s: %s", node, pod, error)
             return
         self._account(pod)
-        if allocation is not None:
-            self.ledger.record(pod.uid, node, charges(allocation, request))
+        if held is not None:
+            _, charges = held
+            self.ledger.record(pod.uid, node, charges)
 
     def _account(self, pod: Pod) -> bool:
         """Note that a pod is no longer uncounted; whether that opened its node."""
@@ -154,17 +153,3 @@ def _counts_alike(pod: Pod, old: Pod) -> bool:
         and pod.metadata.annotations == old.metadata.annotations
         and pod.spec == old.spec
     )
-
-
-def _allocation_on(node: str, pod: Pod, request: PodRequest) -> Allocation | None:
-    """Answer what a pod that runs on `node` was given, None for one that asks for no GPU.
-
-    Raises:
-        AllocationError: its allocation is missing, unreadable, or for another node.
-    """
-    allocation = record.of_annotations(pod.metadata.annotations)
-    if allocation is None and request:
-        raise AllocationError("it asks for a GPU and has no allocation")
-    if allocation is not None and allocation.node != node:
-        raise AllocationError(f"its allocation is for node {allocation.node}")
-    return allocation

@@ -68,14 +68,6 @@ def test_memory_wins_over_a_percentage() -> None:
     assert MEMORY in told[0]
 
 
-def test_cores_beyond_a_card_are_the_card() -> None:
-    """HAMi clamps; so do we, and say so."""
-    told: list[str] = []
-    spec = SimpleNamespace(containers=[container(gpu="1", memory="1", cores="150")], init_containers=[])
-    assert read_request(spec, SETTINGS, warn=told.append).containers[0].cores == 1000
-    assert len(told) == 1
-
-
 def test_default_memory_replaces_the_whole_card() -> None:
     """An administrator's default makes a bare request a share."""
     request = only(container(gpu="1"), settings=AllocationSettings(default_memory_mib=4000, default_cores_percent=5))
@@ -115,6 +107,8 @@ def test_a_pod_without_our_resources_asks_for_nothing() -> None:
         ({"gpu": "1", "memory": "-1"}, MEMORY),
         ({"gpu": "1.5"}, GPU),
         ({"gpu": "1", "percent": "101"}, PERCENT),
+        ({"gpu": "1", "percent": "0"}, PERCENT),
+        ({"gpu": "1", "cores": "101"}, CORES),
         ({"gpu": "1", "cores": "a"}, CORES),
         ({"gpu": "0", "memory": "3000"}, GPU),
         ({"gpu": "1", "memory": str(2**31)}, MEMORY),

@@ -49,7 +49,7 @@ def test_env_of_a_waiting_pod_is_empty_with_a_note(gpu: Gpu) -> None:
         (["env", "placed", "-c", "x"], "error: pod cli-team/placed has no container x; it has main"),
         (["env", "placed", "-n", "default"], "error: pod default/placed does not exist"),
         (["top", "nodes", "absent"], "error: node absent has no cards that an agent reports"),
-        (["top", "--context", "absent"], "error: no usable Kubernetes configuration"),
+        (["top", "--context", "absent"], "error: kubeconfig "),
     ],
 )
 def test_a_failure_is_one_line_and_code_1(gpu: Gpu, arguments: list[str], said: str) -> None:
@@ -101,5 +101,5 @@ def test_a_missing_kubeconfig_is_one_line(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("error: no usable Kubernetes configuration")
+    assert done.stderr.startswith("error: kubeconfig ")
     assert done.stderr.count("\n") == 1

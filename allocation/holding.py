@@ -1,0 +1,37 @@
+"""What a pod that has a node holds of its cards, read from the pod alone: the truth that a restart counts."""
+
+from collections.abc import Mapping
+
+from allocation import record
+from allocation.allocation import Allocation, Charge, charges
+from allocation.errors import AllocationError, InvalidFieldError
+from allocation.pod import Containers
+from allocation.request import PodRequest, read_request
+from allocation.settings import AllocationSettings
+
+
+def of_pod(
+    spec: Containers, annotations: Mapping[str, str], *, node: str, settings: AllocationSettings
+) -> tuple[Allocation, tuple[Charge, ...]] | None:
+    """Answer what a pod on `node` was given and what that costs each card; None for one that asks for no GPU.
+
+    The annotation counts, not the request, which only tells how long each container lives. Where it cannot be read
+    every container counts as one that lives as long as the pod: too much rather than too little.
+
+    Raises:
+        AllocationError: the allocation is missing, unreadable, or for another node, so the pod uses cards unknown.
+    """
+    allocation = record.of_annotations(annotations)
+    try:
+        request = read_request(spec, settings)
+    except InvalidFieldError as error:
+        if allocation is None:
+            raise AllocationError(f"it asks for a GPU and has no allocation: {error}") from None
+        request = PodRequest(())
+    if allocation is None:
+        if request:
+            raise AllocationError("it asks for a GPU and has no allocation")
+        return None
+    if allocation.node != node:
+        raise AllocationError(f"its allocation is for node {allocation.node}")
+    return allocation, charges(allocation, request)
