@@ -1,0 +1,34 @@
+"""What the API server noted of every request."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lab.layout import Layout
+
+WRITES = frozenset({"create", "update", "patch", "delete"})
+SCHEDULER = "system:serviceaccount:tranche-system:tranche-scheduler"
+
+
+def writes(layout: Layout, *, namespace: str = "", user: str = "") -> list[dict[str, Any]]:
+    """Answer the successful writes in a namespace, by a user, as audit events in the order of the log."""
+    found = []
+    with layout.audit_log.open(encoding="utf-8") as lines:
+        for line in lines:
+            event = json.loads(line)
+            if (
+                event["verb"] in WRITES
+                and (not namespace or event.get("objectRef", {}).get("namespace") == namespace)
+                and (not user or event["user"]["username"] == user)
+                and event.get("responseStatus", {}).get("code", 0) < 300
+            ):
+                found.append(event)
+    return found
+
+
+def target(event: dict[str, Any]) -> str:
+    """Answer what a write went to: `pods/binding`, `events`."""
+    reference = event["objectRef"]
+    return "/".join(part for part in (reference["resource"], reference.get("subresource", "")) if part)

@@ -1,0 +1,73 @@
+"""What fits is what arithmetic says, through the API server (systems.md 5.5 of the reference; HAMi's lab)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from allocation import record
+from allocation.names import ALLOCATION
+from lab import wait
+from tests.system.conftest import Namespace, pod
+
+if TYPE_CHECKING:
+    from lab.layout import Layout
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+NODE = "gpu-sim-2"
+
+
+def test_twelve_pods_share_eight_cards(tranche: Layout, namespace: Namespace) -> None:
+    """12 pods of 3000 MiB on one node of 8 cards: cards are shared."""
+    namespace.create(*(pod(f"p{index}", node=NODE, gpu=1, gpumem=3000) for index in range(12)))
+    cards = [
+        share.uuid
+        for each in namespace.placed(12)
+        for share in record.decode(each["metadata"]["annotations"][ALLOCATION]).containers["main"]
+    ]
+    assert len(set(cards)) == 8
+
+
+def test_the_seventeenth_pod_waits_for_one_of_sixteen(tranche: Layout, namespace: Namespace) -> None:
+    """17 pods of 30000 MiB on 8 × 81920: 16 are bound, the last says why not, and follows within a second of room."""
+    namespace.create(*(pod(f"p{index:02}", node=NODE, gpu=1, gpumem=30000) for index in range(17)))
+    placed = {each["metadata"]["name"] for each in namespace.placed(16)}
+    (waiting,) = {each["metadata"]["name"] for each in namespace.pods()} - placed
+    assert "8/8 CardInsufficientMemory" in namespace.unplaced(waiting)
+    assert namespace.pod(waiting)["status"]["phase"] == "Pending"
+    assert ALLOCATION not in namespace.pod(waiting)["metadata"].get("annotations", {})
+    began = time.time()
+    namespace.kubectl("delete", "pod", min(placed), "--wait=true")
+    gone = time.time()
+
+    def bound_at() -> str | None:
+        conditions = namespace.pod(waiting)["status"]["conditions"]
+        return next(
+            (
+                each["lastTransitionTime"]
+                for each in conditions
+                if (each["type"], each["status"]) == ("PodScheduled", "True")
+            ),
+            None,
+        )
+
+    wait.until(bound_at, what=f"a node for {waiting}", timeout_s=1.0 + (gone - began))
+    assert namespace.pod(waiting)["spec"]["nodeName"] == NODE
+
+
+def test_cores_are_not_shared_beyond_a_card(tranche: Layout, namespace: Namespace) -> None:
+    """9 pods of 60 % cores on 8 cards: the ninth does not fit."""
+    namespace.create(*(pod(f"p{index}", node=NODE, gpu=1, gpumem=100, gpucores=60) for index in range(9)))
+    placed = {each["metadata"]["name"] for each in namespace.placed(8)}
+    (waiting,) = {each["metadata"]["name"] for each in namespace.pods()} - placed
+    assert "8/8 CardInsufficientCore" in namespace.unplaced(waiting)
+
+
+def test_half_of_a_card_is_40960_mib(tranche: Layout, namespace: Namespace) -> None:
+    """A percentage is resolved on the card."""
+    namespace.create(pod("half", node=NODE, gpu=1, percentage=50))
+    (each,) = namespace.placed(1)
+    (share,) = record.decode(each["metadata"]["annotations"][ALLOCATION]).containers["main"]
+    assert share.memory_mib == 40960

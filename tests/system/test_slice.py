@@ -1,0 +1,151 @@
+"""From a label on a namespace to the environment of a container: the main job, on a real API server and kubelet."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from allocation import environment, record
+from allocation.names import ALLOCATION
+from lab import kubectl, manifests, wait
+from lab.errors import LabError
+from tests.system.conftest import PATIENCE_S, Namespace, pod
+
+if TYPE_CHECKING:
+    from lab.layout import Layout
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+
+
+def deployment(*, node: str = "") -> dict[str, Any]:
+    """Answer a Deployment of three replicas, each with a slice of one card."""
+    template = pod("unused", node=node, gpu=1, gpumem=3000, gpucores=30)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "three"},
+        "spec": {
+            "replicas": 3,
+            "selector": {"matchLabels": {"app": "three"}},
+            "template": {"metadata": {"labels": {"app": "three"}}, "spec": template["spec"]},
+        },
+    }
+
+
+def exec_environment(namespace: Namespace, name: str, container: str = "main") -> dict[str, str]:
+    """Answer the variables that Tranche owns, as a process in the container sees them."""
+    output = namespace.kubectl("exec", name, "-c", container, "--", "env")
+    return owned(output)
+
+
+def owned(output: str) -> dict[str, str]:
+    """Pick the variables that Tranche owns out of the output of `env`."""
+    pairs = (line.partition("=") for line in output.splitlines())
+    return {name: value for name, _, value in pairs if environment.is_owned(name)}
+
+
+@pytest.mark.kubelet
+def test_a_deployment_in_a_labelled_namespace_gets_cards(tranche_node: Layout, namespace: Namespace) -> None:
+    """Three pods on cards; `env` inside each running container equals its allocation annotation."""
+    namespace.create(deployment(node=tranche_node.node_name))
+    namespace.kubectl("wait", "--for=condition=Available", "--timeout=60s", "deployment/three")
+    pods = namespace.placed(3)
+    for each in pods:
+        allocation = record.decode(each["metadata"]["annotations"][ALLOCATION])
+        (share,) = allocation.containers["main"]
+        assert (share.memory_mib, share.cores) == (3000, 300)
+        assert each["spec"]["schedulerName"] == "tranche"
+        assert exec_environment(namespace, each["metadata"]["name"]) == environment.values((share,))
+
+
+def test_the_same_manifest_in_an_unlabelled_namespace_waits(plain_namespace: Namespace) -> None:
+    """Nobody touched it, and no node advertises the resource: it finds no capacity instead of an unlimited card."""
+    plain_namespace.create(deployment())
+    wait.until(lambda: len(plain_namespace.pods()) == 3, what="3 pods", timeout_s=PATIENCE_S)
+    for each in plain_namespace.pods():
+        assert "Insufficient nvidia.com/gpu" in plain_namespace.unplaced(each["metadata"]["name"])
+        assert each["spec"]["schedulerName"] == "default-scheduler"
+        assert "env" not in each["spec"]["containers"][0]
+        assert not any("gpu.scheduling" in key for key in each["metadata"].get("annotations", {}))
+
+
+def test_a_binary_suffix_is_refused_with_the_remedy(tranche: Layout, namespace: Namespace) -> None:
+    """`gpumem: 10Gi` is bytes where MiB are meant: the answer names field, value and what to write."""
+    with pytest.raises(LabError) as refused:
+        namespace.create(pod("wrong", gpu=1, gpumem="10Gi"))
+    assert 'spec.containers[0].resources.limits["nvidia.com/gpumem"]' in refused.value.why
+    assert "10Gi" in refused.value.why
+    assert "10240" in refused.value.why
+
+
+@pytest.mark.kubelet
+def test_every_kind_of_container_sees_its_own_cards(tranche_node: Layout, namespace: Namespace) -> None:
+    """Init container, sidecar, two GPU containers: each sees its allocation; the one without GPU sees none.
+
+    The last runs an image that asks for all devices, as PyTorch's do.
+    """
+    manifest = manifests.demo("environment")
+    manifest["spec"]["nodeSelector"] = {"kubernetes.io/hostname": tranche_node.node_name}
+    namespace.create(manifest)
+    namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/environment")
+    allocation = record.decode(namespace.pod("environment")["metadata"]["annotations"][ALLOCATION])
+    assert set(allocation.containers) == {"prepare", "sidecar", "train", "serve"}
+    assert len(allocation.containers["train"]) == 2
+    assert {share.uuid for share in allocation.containers["train"]}.isdisjoint(
+        {share.uuid for share in allocation.containers["serve"]}
+    )
+    for name in ("sidecar", "train", "serve"):
+        assert exec_environment(namespace, "environment", name) == environment.values(allocation.containers[name])
+    assert owned(namespace.kubectl("logs", "environment", "-c", "prepare")) == environment.values(
+        allocation.containers["prepare"]
+    )
+    assert exec_environment(namespace, "environment", "log") == {"NVIDIA_VISIBLE_DEVICES": "void"}
+
+
+@pytest.mark.kubelet
+def test_a_restarted_container_sees_the_same_cards(tranche_node: Layout, namespace: Namespace) -> None:
+    """The kubelet resolves the references anew, from the same annotations."""
+    manifest = pod("restarted", node=tranche_node.node_name, gpu=1, gpumem=3000)
+    # Ends as soon as the file is there, so that its end is the test's decision.
+    manifest["spec"]["containers"][0]["command"] = ["sh", "-c", "while [ ! -e /end ]; do sleep 0.1; done"]
+    namespace.create(manifest)
+    namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/restarted")
+    before = exec_environment(namespace, "restarted")
+    namespace.kubectl("exec", "restarted", "--", "touch", "/end")
+
+    def has_restarted() -> bool:
+        (status,) = namespace.pod("restarted")["status"]["containerStatuses"]
+        return bool(status["restartCount"] and status["ready"])
+
+    wait.until(has_restarted, what="a restarted container", timeout_s=PATIENCE_S)
+    assert exec_environment(namespace, "restarted") == before
+    assert before["CUDA_VISIBLE_DEVICES"].startswith("GPU-")
+
+
+@pytest.mark.kubelet
+def test_kubectl_gpu_env_shows_what_the_container_sees(tranche_node: Layout, namespace: Namespace) -> None:
+    """The command resolves as the kubelet does."""
+    namespace.create(pod("shown", node=tranche_node.node_name, gpu=2, gpumem=3000, gpucores=20))
+    namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/shown")
+    done = subprocess.run(
+        [sys.executable, "-m", "cli", "env", "shown", "-n", namespace.name, "-o", "json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "KUBECONFIG": str(tranche_node.kubeconfig)},
+    )
+    assert json.dumps(exec_environment(namespace, "shown")["CUDA_VISIBLE_DEVICES"]) in done.stdout
+
+
+def test_an_ordinary_pod_is_left_alone(tranche: Layout, namespace: Namespace) -> None:
+    """A pod without a request of ours in a labelled namespace is the stock scheduler's, unchanged."""
+    namespace.create(pod("ordinary"))
+    (each,) = namespace.placed(1)
+    assert each["spec"]["schedulerName"] == "default-scheduler"
+    assert "env" not in each["spec"]["containers"][0]
+    assert kubectl.get(tranche, "node", each["spec"]["nodeName"])

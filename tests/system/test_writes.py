@@ -1,0 +1,35 @@
+"""What a placement costs the API server."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lab import wait
+from tests.system import audit
+from tests.system.conftest import PATIENCE_S, Namespace, pod
+
+if TYPE_CHECKING:
+    from lab.layout import Layout
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+
+
+def test_a_placed_pod_costs_one_write(tranche: Layout, namespace: Namespace) -> None:
+    """The Binding, and nothing else but events: no patch of the pod, no lock, no label."""
+    names = [f"p{index}" for index in range(10)]
+    namespace.create(*(pod(name, node="gpu-sim-1", gpu=1, gpumem=1000) for name in names))
+    namespace.placed(10)
+
+    def all_told() -> bool:
+        written = audit.writes(tranche, namespace=namespace.name, user=audit.SCHEDULER)
+        return sum(audit.target(each) == "events" for each in written) >= 20
+
+    wait.until(all_told, what="two events for each pod", timeout_s=PATIENCE_S)
+    written = audit.writes(tranche, namespace=namespace.name, user=audit.SCHEDULER)
+    counts = Counter((audit.target(each), each["objectRef"].get("name")) for each in written)
+    bindings = {name: count for (target, name), count in counts.items() if target == "pods/binding"}
+    assert bindings == dict.fromkeys(names, 1)
+    assert {target for target, _ in counts} == {"pods/binding", "events"}
