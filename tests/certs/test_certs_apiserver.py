@@ -1,0 +1,66 @@
+"""The authority against a real API server, which decides who was first."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from certs import authority
+from cluster.api import Api
+from cluster.connection import connect
+from lab import kubectl, manifests
+
+if TYPE_CHECKING:
+    from lab.layout import Layout
+
+pytestmark = pytest.mark.apiserver
+
+REPLICAS = 8
+
+
+@pytest.fixture(scope="module")
+def installed(control_plane: Layout) -> Layout:
+    """The suite's cluster with our manifests applied."""
+    manifests.install(control_plane)
+    return control_plane
+
+
+async def test_racing_replicas_end_with_one_authority(installed: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All find no Secret and create one: the API server takes the first, and all sign with it."""
+    monkeypatch.setattr(authority, "SECRET", "tranche-webhook-ca-race")
+    now = datetime.now(UTC)
+    async with connect(kubeconfig=str(installed.kubeconfig)) as connection:
+        api = Api(connection)
+        pairs = await asyncio.gather(*(authority.ensure_authority(api, now=now) for _ in range(REPLICAS)))
+    assert len({pair.certificate_pem for pair in pairs}) == 1
+    kubectl.run(installed, "-n", "tranche-system", "delete", "secret", "tranche-webhook-ca-race")
+
+
+def test_broken_secret_ends_the_command_with_the_remedy(installed: Layout) -> None:
+    """Exit code 1 and the words on standard error; the remedy that they name works."""
+    assert _certs(installed, "ensure").returncode == 0
+    broken = json.dumps({"data": {"tls.key": "eA=="}})
+    kubectl.run(installed, "-n", "tranche-system", "patch", "secret", "tranche-webhook-ca", "-p", broken)
+    done = _certs(installed, "ensure")
+    assert done.returncode == 1
+    assert 'Secret tranche-system/tranche-webhook-ca, data["tls.key"]' in done.stderr
+    assert "Traceback" not in done.stderr
+    remedy = "kubectl -n tranche-system delete secret tranche-webhook-ca"
+    assert remedy in done.stderr
+    kubectl.run(installed, *remedy.split()[1:])
+    assert _certs(installed, "ensure").returncode == 0
+
+
+def _certs(layout: Layout, command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "certs", command, "--kubeconfig", str(layout.kubeconfig)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )

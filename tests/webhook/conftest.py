@@ -1,0 +1,116 @@
+"""One review, sent and read back as the API server would."""
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from allocation.settings import AllocationSettings
+from webhook.admission import Admission
+from webhook.metrics import Metrics
+from webhook.settings import WebhookSettings
+
+TRUSTED = "system:serviceaccount:tranche-system:tranche-static"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a review answered, and the pod as it then is."""
+
+    allowed: bool
+    pod: dict[str, Any]
+    operations: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    message: str = ""
+    code: int = 0
+    uid: str = ""
+    api_version: str = ""
+
+
+def _admit(
+    pod: Any,
+    *,
+    username: str = "alice",
+    allocation: AllocationSettings | None = None,
+    settings: WebhookSettings | None = None,
+    api_version: str = "admission.k8s.io/v1",
+    operation: str = "CREATE",
+    kind: str = "Pod",
+) -> Verdict:
+    admission = Admission(
+        allocation=allocation or AllocationSettings(), settings=settings or WebhookSettings(), metrics=Metrics()
+    )
+    review = {
+        "apiVersion": api_version,
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "kind": {"group": "", "version": "v1", "kind": kind},
+            "namespace": "team",
+            "operation": operation,
+            "userInfo": {"username": username, "groups": ["system:authenticated"]},
+            "object": pod,
+        },
+    }
+    answer = json.loads(admission.answer(json.dumps(review).encode()))
+    response = answer["response"]
+    operations = json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
+    assert ("patchType" in response) == bool(operations)
+    return Verdict(
+        allowed=response["allowed"],
+        pod=jsonpatch.apply_patch(pod, operations) if operations else pod,
+        operations=operations,
+        warnings=response.get("warnings", []),
+        message=response.get("status", {}).get("message", ""),
+        code=response.get("status", {}).get("code", 0),
+        uid=response["uid"],
+        api_version=answer["apiVersion"],
+    )
+
+
+@pytest.fixture(scope="session")
+def admit() -> Callable[..., Verdict]:
+    """Send a pod through admission."""
+    return _admit
+
+
+def _pod(*containers: dict[str, Any], init: tuple[dict[str, Any], ...] = (), **spec: Any) -> dict[str, Any]:
+    """A pod as the API server sends it, defaults included."""
+    spec = {"schedulerName": "default-scheduler", "containers": list(containers), **spec}
+    if init:
+        spec["initContainers"] = list(init)
+    return {"metadata": {"generateName": "job-"}, "spec": spec}
+
+
+@pytest.fixture(scope="session")
+def pod() -> Callable[..., dict[str, Any]]:
+    """Make a pod of containers."""
+    return _pod
+
+
+def _gpu(name: str = "main", **extra: Any) -> dict[str, Any]:
+    """A container that asks for a slice of a card; canonical quantities, requests defaulted from limits."""
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3k", "nvidia.com/gpucores": "30"}
+    return {"name": name, "resources": {"limits": limits, "requests": dict(limits)}, **extra}
+
+
+@pytest.fixture(scope="session")
+def gpu() -> Callable[..., dict[str, Any]]:
+    """Make a container that asks for a slice of a card."""
+    return _gpu
+
+
+@pytest.fixture(scope="session")
+def reference() -> Callable[[str, str], dict[str, Any]]:
+    """Make the environment entry that reads what the scheduler decides."""
+
+    def make(variable: str, container: str) -> dict[str, Any]:
+        key = f"{variable.lower().replace('_', '-')}.gpu.scheduling/{container}"
+        path = f"metadata.annotations['{key}']"
+        return {"name": variable, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+
+    return make

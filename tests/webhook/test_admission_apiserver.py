@@ -1,0 +1,526 @@
+"""Admission as users meet it: the manifests, the webhook's process with its own identity, a real API server."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from lab import health, kubeconfig, kubectl, manifests, wait
+from lab.errors import LabError
+from lab.layout import Port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lab.layout import Layout
+
+pytestmark = pytest.mark.apiserver
+
+IN, OUT = "admission-in", "admission-out"
+ACCOUNT = "system:serviceaccount:tranche-system:"
+READY_S = 30.0
+GPU = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
+ALLOCATION = json.dumps(
+    {
+        "v": 1,
+        "node": "n1",
+        "containers": {"main": [{"uuid": "GPU-a", "index": 0, "memoryMiB": 3000, "cores": 300}]},
+    }
+)
+
+
+def pod(name: str, *, limits: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
+    """A pod of one container, `main`."""
+    container: dict[str, Any] = {"name": "main", "image": "registry.k8s.io/pause:3.10"}
+    if limits:
+        container["resources"] = {"limits": limits}
+    # Nothing here is to run, so no scheduler of the suite's cluster is to see it.
+    gates = [{"name": "tests/admission"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **metadata},
+        "spec": {"containers": [container], "schedulingGates": gates},
+    }
+
+
+@dataclass
+class Cluster:
+    """The suite's cluster, as its users and administrators act on it."""
+
+    layout: Layout
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run kubectl as administrator."""
+        return kubectl.run(self.layout, *arguments, stdin=stdin)
+
+    def create(self, manifest: dict[str, Any], *, namespace: str, user: str = "") -> dict[str, Any]:
+        """Create an object, as `user` with every right where one is named; answer it as it was admitted."""
+        who = ("--as", user, "--as-group", "system:masters") if user else ()
+        text = self.kubectl("create", "-n", namespace, "-o", "json", "-f", "-", *who, stdin=json.dumps(manifest))
+        created: dict[str, Any] = json.loads(text)
+        return created
+
+    def refusal(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run kubectl, which must fail; answer in which words."""
+        with pytest.raises(LabError) as caught:
+            self.kubectl(*arguments, stdin=stdin)
+        return caught.value.why
+
+    def refuses(self, manifest: dict[str, Any], *, namespace: str) -> str:
+        """Create an object, which must be refused; answer in which words."""
+        return self.refusal("create", "-n", namespace, "-f", "-", stdin=json.dumps(manifest))
+
+    def bind(self, namespace: str, name: str, annotations: dict[str, str], *, user: str) -> str:
+        """Post a Binding as `user` with every right."""
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "annotations": annotations},
+            "target": {"kind": "Node", "name": "n1"},
+        }
+        return self.kubectl(
+            *("create", "--raw", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", "-f", "-"),
+            *("--as", user, "--as-group", "system:masters"),
+            stdin=json.dumps(binding),
+        )
+
+    def get(self, namespace: str, name: str) -> dict[str, Any]:
+        """Read a pod."""
+        found: dict[str, Any] = kubectl.get(self.layout, "-n", namespace, "pod", name)
+        return found
+
+
+@dataclass
+class Webhook:
+    """The webhook as a process."""
+
+    layout: Layout
+    identity: str
+    drain_seconds: float = 0.0
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it says ready."""
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "webhook", "--kubeconfig", self.identity),
+                *("--host", "127.0.0.1", "--port", str(self.layout.port(Port.WEBHOOK))),
+                *("--metrics-port", str(self.layout.port(Port.WEBHOOK_METRICS))),
+                *("--dns-names", "localhost", "--ip-addresses", "127.0.0.1"),
+                *("--drain-seconds", str(self.drain_seconds)),
+            ]
+        )
+        wait.until(self.is_ready, what="webhook ready", timeout_s=READY_S)
+
+    def stop(self) -> int:
+        """End it as a kubelet does; answer its exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(READY_S)
+
+    def is_ready(self) -> bool:
+        """Whether it wants to be called."""
+        return health.is_alive(self.layout, Port.WEBHOOK_METRICS, "/readyz")
+
+    def is_alive(self) -> bool:
+        """Whether it serves at all."""
+        return health.is_alive(self.layout, Port.WEBHOOK_METRICS, "/healthz")
+
+    def reviews(self) -> float:
+        """Count the reviews that it has answered."""
+        # A proxy that the environment names is not for this machine's own addresses.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"http://127.0.0.1:{self.layout.port(Port.WEBHOOK_METRICS)}/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith("tranche_webhook_reviews_total{"))
+
+
+@pytest.fixture(scope="module")
+def cluster(control_plane: Layout) -> Iterator[Cluster]:
+    """The suite's cluster with our manifests applied and two namespaces, one of which opted in."""
+    found = Cluster(control_plane)
+    manifests.install(control_plane)
+    for namespace in (IN, OUT):
+        found.kubectl("create", "namespace", namespace)
+    found.kubectl("label", "namespace", IN, "gpu.scheduling/injection=enabled")
+    for namespace in (IN, OUT):
+        wait.until(
+            lambda name=namespace: found.kubectl(  # type: ignore[misc]
+                "-n", name, "get", "serviceaccount", "default", "--ignore-not-found", "-o", "name"
+            ),
+            what=f"ServiceAccount default in {namespace}",
+            timeout_s=READY_S,
+        )
+    yield found
+    found.kubectl("delete", "namespace", IN, OUT, "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def webhook(cluster: Cluster) -> Iterator[Webhook]:
+    """The webhook, running as its ServiceAccount; the policies are in force when this returns."""
+    identity = kubeconfig.service_account_kubeconfig(cluster.layout, namespace="tranche-system", name="tranche-webhook")
+    running = Webhook(cluster.layout, str(identity))
+    running.start()
+    wait.until(lambda: _is_refused(cluster), what="policies in force", timeout_s=READY_S)
+    wait.until(lambda: _is_injected(cluster), what="caBundle in force", timeout_s=READY_S)
+    yield running
+    running.stop()
+
+
+def _is_refused(cluster: Cluster) -> bool:
+    forged = pod("probe", annotations={"gpu.scheduling/allocated": "0"})
+    try:
+        cluster.kubectl("create", "--dry-run=server", "-n", OUT, "-f", "-", stdin=json.dumps(forged))
+    except LabError:
+        return True
+    return False
+
+
+def _is_injected(cluster: Cluster) -> bool:
+    try:
+        cluster.kubectl("create", "--dry-run=server", "-n", IN, "-f", "-", stdin=json.dumps(pod("p", limits=GPU)))
+    except LabError:
+        return False
+    return True
+
+
+# ---- the manifests ---------------------------------------------------------------------------------------------------
+
+
+def test_policies_have_no_type_warnings(cluster: Cluster) -> None:
+    """The API server's own type check of every expression finds nothing."""
+    objects = yaml.safe_load_all((manifests.ROOT / "base" / "policies.yaml").read_text())
+    names = [each["metadata"]["name"] for each in objects if each["kind"] == "ValidatingAdmissionPolicy"]
+    assert len(names) == 4
+
+    def checked() -> list[Any] | None:
+        found = [kubectl.get(cluster.layout, "validatingadmissionpolicy", name) for name in names]
+        return found if all("observedGeneration" in each.get("status", {}) for each in found) else None
+
+    policies = wait.until(checked, what="policies type-checked", timeout_s=READY_S)
+    assert not any(each["status"].get("typeChecking", {}).get("expressionWarnings") for each in policies)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "arguments"),
+    [
+        (True, ("get", "secrets/tranche-webhook-ca", "-n", "tranche-system")),
+        (False, ("get", "secrets/other", "-n", "tranche-system")),
+        (False, ("update", "secrets/tranche-webhook-ca", "-n", "tranche-system")),
+        (True, ("patch", "mutatingwebhookconfigurations/tranche")),
+        (False, ("patch", "mutatingwebhookconfigurations/other")),
+        (False, ("list", "pods", "-A")),
+    ],
+)
+def test_webhook_may_do_its_work_and_nothing_else(
+    cluster: Cluster,
+    allowed: bool,  # noqa: FBT001
+    arguments: tuple[str, ...],
+) -> None:
+    """One Secret, one configuration, no pods."""
+    question = ("auth", "can-i", *arguments, "--as", f"{ACCOUNT}tranche-webhook")
+    if allowed:
+        assert cluster.kubectl(*question).strip() == "yes"
+    else:
+        cluster.refusal(*question)
+
+
+# ---- who is injected -------------------------------------------------------------------------------------------------
+
+
+def test_pod_of_an_opted_in_namespace_is_injected(cluster: Cluster, webhook: Webhook) -> None:
+    """Routed, explicit, its environment by reference: regular, init and sidecar containers."""
+    sent = pod("slice", limits={"nvidia.com/gpumem": 3000})
+    container = sent["spec"]["containers"][0]
+    container["env"] = [{"name": "MINE", "value": "$(CUDA_VISIBLE_DEVICES)"}]
+    sent["spec"]["initContainers"] = [
+        {**copy.deepcopy(container), "name": "first"},
+        {**copy.deepcopy(container), "name": "side", "restartPolicy": "Always"},
+        {"name": "plain", "image": container["image"]},
+    ]
+    spec = cluster.create(sent, namespace=IN)["spec"]
+    assert spec["schedulerName"] == "tranche"
+    for each in (spec["containers"][0], *spec["initContainers"][:2]):
+        assert each["resources"]["limits"] == each["resources"]["requests"]
+        assert each["resources"]["limits"] == {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3k"}
+        paths = {
+            entry["name"]: entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for entry in each["env"]
+        }
+        key = f"cuda-visible-devices.gpu.scheduling/{each['name']}"
+        assert paths["CUDA_VISIBLE_DEVICES"] == f"metadata.annotations['{key}']"
+        assert each["env"][-1]["name"] == "MINE"
+    assert spec["initContainers"][2]["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+
+
+def test_pod_of_another_namespace_is_not_touched(cluster: Cluster, webhook: Webhook) -> None:
+    """Without the label the pod stays as it was sent, and the webhook is not even asked."""
+    before = webhook.reviews()
+    spec = cluster.create(pod("untouched", limits=GPU), namespace=OUT)["spec"]
+    assert spec["schedulerName"] == "default-scheduler"
+    assert "env" not in spec["containers"][0]
+    assert webhook.reviews() == before
+
+
+def test_ordinary_pod_never_leaves_the_api_server(cluster: Cluster, webhook: Webhook) -> None:
+    """Also in an opted-in namespace: the match conditions decide that inside."""
+    before = webhook.reviews()
+    cluster.create(pod("ordinary", limits={"cpu": 1}), namespace=IN)
+    assert webhook.reviews() == before
+
+
+def test_pod_label_opts_in(cluster: Cluster, webhook: Webhook) -> None:
+    """In a namespace without the label, one pod by its own."""
+    created = cluster.create(pod("by-label", limits=GPU, labels={"gpu.scheduling/injection": "enabled"}), namespace=OUT)
+    assert created["spec"]["schedulerName"] == "tranche"
+
+
+def test_pod_with_both_labels_is_reviewed_once(cluster: Cluster, webhook: Webhook) -> None:
+    """The two entries never serve the same pod."""
+    before = webhook.reviews()
+    cluster.create(pod("both", limits=GPU, labels={"gpu.scheduling/injection": "enabled"}), namespace=IN)
+    assert webhook.reviews() == before + 1
+
+
+@pytest.mark.parametrize("label", ["gpu.scheduling/injection=disabled", "hami.io/webhook=ignore"])
+def test_pod_label_opts_out(cluster: Cluster, webhook: Webhook, label: str) -> None:
+    """The pod's word wins, for the webhook and for the policy."""
+    key, _, value = label.partition("=")
+    created = cluster.create(pod(f"out-{value}", limits=GPU, labels={key: value}), namespace=IN)
+    assert created["spec"]["schedulerName"] == "default-scheduler"
+
+
+def test_foreign_scheduler_keeps_its_pod(cluster: Cluster, webhook: Webhook) -> None:
+    """Neither injected nor refused."""
+    sent = pod("foreign", limits=GPU)
+    sent["spec"]["schedulerName"] = "batch"
+    assert cluster.create(sent, namespace=IN)["spec"]["schedulerName"] == "batch"
+
+
+def test_a_count_of_zero_asks_for_nothing(cluster: Cluster, webhook: Webhook) -> None:
+    """The policy reads it as the webhook does."""
+    created = cluster.create(pod("zero", limits={"nvidia.com/gpu": 0}), namespace=IN)
+    assert created["spec"]["schedulerName"] == "default-scheduler"
+
+
+def test_system_namespaces_are_left_alone(cluster: Cluster, webhook: Webhook) -> None:
+    """Even labelled: the webhook never stands in its own way."""
+    cluster.kubectl("label", "namespace", "kube-public", "gpu.scheduling/injection=enabled")
+    try:
+        before = webhook.reviews()
+        sent = pod("system", limits=GPU)
+        sent["spec"]["serviceAccountName"] = "default"
+        cluster.create(sent, namespace="kube-public")
+        assert webhook.reviews() == before
+    finally:
+        cluster.kubectl("label", "namespace", "kube-public", "gpu.scheduling/injection-")
+        cluster.kubectl("delete", "pod", "system", "-n", "kube-public", "--ignore-not-found", "--force")
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+def test_binary_suffix_is_refused_with_the_remedy(cluster: Cluster, webhook: Webhook) -> None:
+    """The user reads field, value and what to write instead."""
+    words = cluster.refuses(pod("big", limits={"nvidia.com/gpu": 1, "nvidia.com/gpumem": "10Gi"}), namespace=IN)
+    assert 'spec.containers[0].resources.limits["nvidia.com/gpumem"]' in words
+    assert 'write "10240" for 10Gi' in words
+
+
+def test_own_devices_are_replaced_with_a_warning(cluster: Cluster, webhook: Webhook) -> None:
+    """The user is told which container and which variable."""
+    sent = pod("greedy", limits=GPU)
+    sent["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    done = subprocess.run(
+        [
+            str(cluster.layout.bin / "kubectl"),
+            f"--kubeconfig={cluster.layout.kubeconfig}",
+            "-n",
+            IN,
+            "create",
+            "-f",
+            "-",
+        ],
+        input=json.dumps(sent),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "Warning: container main: NVIDIA_VISIBLE_DEVICES" in done.stderr
+    [entry] = [
+        entry
+        for entry in cluster.get(IN, "greedy")["spec"]["containers"][0]["env"]
+        if entry["name"] == "NVIDIA_VISIBLE_DEVICES"
+    ]
+    assert "value" not in entry
+
+
+@pytest.mark.parametrize("namespace", [IN, OUT, "kube-public"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "gpu.scheduling/allocation",
+        "gpu.scheduling/allocated",
+        "gpu.scheduling/leader",
+        "cuda-visible-devices.gpu.scheduling/main",
+        "hami.io/vgpu-node",
+        "hami.io/bind-phase",
+    ],
+)
+def test_forged_annotation_is_refused_at_creation(cluster: Cluster, webhook: Webhook, namespace: str, key: str) -> None:
+    """In every namespace, GPU or not; the message names the key and who tried."""
+    words = cluster.refuses(pod("forged", annotations={key: ALLOCATION}), namespace=namespace)
+    assert key in words
+    assert "kubernetes-admin" in words
+
+
+def test_placed_pod_keeps_its_allocation(cluster: Cluster, webhook: Webhook) -> None:
+    """The scheduler's Binding passes; from then on its annotations are neither changed, removed nor added to."""
+    sent = pod("placed", limits=GPU)
+    del sent["spec"]["schedulingGates"]
+    cluster.create(sent, namespace=IN)
+    key = "cuda-visible-devices.gpu.scheduling/main"
+    cluster.bind(
+        IN, "placed", {key: "GPU-a", "gpu.scheduling/allocation": ALLOCATION}, user=f"{ACCOUNT}tranche-scheduler"
+    )
+    assert cluster.get(IN, "placed")["metadata"]["annotations"][key] == "GPU-a"
+    for change in (f"{key}=GPU-b", f"{key}-", "hami.io/vgpu-node=n2", "gpu.scheduling/allocation-"):
+        words = cluster.refusal("-n", IN, "annotate", "pod", "placed", "--overwrite", change)
+        assert change.rstrip("-").partition("=")[0] in words
+    patch = json.dumps({"metadata": {"annotations": {key: None}}})
+    words = cluster.refusal("-n", IN, "patch", "pod", "placed", "--subresource=status", "--type=merge", "-p", patch)
+    assert key in words
+    cluster.kubectl("-n", IN, "annotate", "pod", "placed", "mine=1")
+    cluster.kubectl("-n", IN, "label", "pod", "placed", "gpu.scheduling/injection=disabled")
+    cluster.kubectl("-n", IN, "delete", "pod", "placed", "--force")
+
+
+def test_foreign_binding_with_an_allocation_is_refused(cluster: Cluster, webhook: Webhook) -> None:
+    """A Binding's annotations become the pod's, so only the scheduler's may carry ours; others bind without."""
+    sent = pod("target", limits=GPU)
+    del sent["spec"]["schedulingGates"]
+    cluster.create(sent, namespace=IN)
+    keys = {"nvidia-visible-devices.gpu.scheduling/main": "all"}
+    with pytest.raises(LabError, match=r"nvidia-visible-devices\.gpu\.scheduling/main"):
+        cluster.bind(IN, "target", keys, user="mallory")
+    legacy = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "target", "annotations": keys},
+        "target": {"kind": "Node", "name": "n1"},
+    }
+    words = cluster.refusal("create", "--raw", f"/api/v1/namespaces/{IN}/bindings", "-f", "-", stdin=json.dumps(legacy))
+    assert "nvidia-visible-devices.gpu.scheduling/main" in words
+    cluster.bind(IN, "target", {"note": "plain"}, user="mallory")
+    cluster.kubectl("-n", IN, "delete", "pod", "target", "--force")
+
+
+def test_trusted_identity_may_allocate_statically(cluster: Cluster, webhook: Webhook) -> None:
+    """Limits, references and the annotations that they read, on the node that the allocation names."""
+    sent = pod("static", annotations={"gpu.scheduling/allocation": ALLOCATION})
+    created = cluster.create(sent, namespace=IN, user=f"{ACCOUNT}tranche-static")
+    container = created["spec"]["containers"][0]
+    assert container["resources"]["limits"] == {
+        "nvidia.com/gpu": "1",
+        "nvidia.com/gpumem": "3k",
+        "nvidia.com/gpucores": "30",
+    }
+    assert created["metadata"]["annotations"]["cuda-visible-devices.gpu.scheduling/main"] == "GPU-a"
+    assert created["spec"]["schedulerName"] == "tranche"
+
+
+# ---- when the webhook is not there -----------------------------------------------------------------------------------
+
+
+def test_wrong_authority_refuses_gpu_pods_only(cluster: Cluster, webhook: Webhook) -> None:
+    """A caBundle that does not fit has the effect of a dead webhook, and `python -m certs ensure` puts it right."""
+    stranger = kubectl.get(cluster.layout, "configmap", "kube-root-ca.crt", "-n", IN)["data"]["ca.crt"]
+    bundle = base64.b64encode(stranger.encode()).decode()
+    patch = [{"op": "replace", "path": f"/webhooks/{entry}/clientConfig/caBundle", "value": bundle} for entry in (0, 1)]
+    cluster.kubectl("patch", "mutatingwebhookconfiguration", "tranche", "--type=json", "-p", json.dumps(patch))
+    wait.until(lambda: not _is_injected(cluster), what="the wrong caBundle in force", timeout_s=READY_S)
+    cluster.create(pod("meanwhile"), namespace=IN)
+    assert "was already right" not in _certs(cluster, "ensure")
+    wait.until(lambda: _is_injected(cluster), what="the right caBundle in force", timeout_s=READY_S)
+    shown = _certs(cluster, "show")
+    assert "Secret tranche-system/tranche-webhook-ca" in shown
+    assert "caBundle of namespace.gpu.scheduling" in shown
+    assert "PRIVATE" not in shown
+    assert "was already right" in _certs(cluster, "ensure")
+
+
+def test_dead_webhook_blocks_gpu_pods_only(cluster: Cluster, webhook: Webhook) -> None:
+    """SIGTERM ends it with exit code 0; a GPU pod is then refused in our words, every other pod is created."""
+    assert webhook.stop() == 0
+    try:
+        words = cluster.refuses(pod("unseen", limits=GPU), namespace=IN)
+        assert "container main asks for a GPU" in words
+        assert "tranche-webhook" in words
+        assert "gpu.scheduling/injection: disabled" in words
+        words = cluster.refuses(
+            pod("unseen", limits=GPU, labels={"gpu.scheduling/injection": "enabled"}), namespace=OUT
+        )
+        assert "tranche-webhook" in words
+        cluster.create(pod("alive"), namespace=IN)
+        cluster.create(pod("elsewhere", limits=GPU), namespace=OUT)
+        cluster.create(pod("opted-out", limits=GPU, labels={"hami.io/webhook": "ignore"}), namespace=IN)
+    finally:
+        webhook.start()
+
+
+@pytest.mark.parametrize("variable", ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_MEMORY_LIMIT_0"])
+def test_hand_made_references_must_be_all_right(cluster: Cluster, webhook: Webhook, variable: str) -> None:
+    """Who writes our references himself while the webhook is dead cannot leave one out or point it elsewhere."""
+    injected = cluster.create(pod(f"template-{len(variable)}", limits=GPU), namespace=IN)["spec"]["containers"][0][
+        "env"
+    ]
+    assert webhook.stop() == 0
+    try:
+        sent = pod(f"handmade-{len(variable)}", limits=GPU)
+        sent["spec"]["containers"][0]["env"] = injected
+        cluster.create(sent, namespace=IN)
+        forged = [
+            {"name": variable, "value": "0"} if entry["name"] == variable else entry
+            for entry in copy.deepcopy(injected)
+        ]
+        sent = pod("handmade-forged", limits=GPU)
+        sent["spec"]["containers"][0]["env"] = forged
+        assert "container main asks for a GPU" in cluster.refuses(sent, namespace=IN)
+    finally:
+        webhook.start()
+
+
+def test_leaving_webhook_serves_on_while_it_drains(cluster: Cluster, webhook: Webhook) -> None:
+    """After SIGTERM it is not ready any more and still answers, until every API server calls another replica."""
+    assert webhook.stop() == 0
+    webhook.drain_seconds = 4.0
+    webhook.start()
+    assert webhook.process is not None
+    try:
+        webhook.process.send_signal(signal.SIGTERM)
+        wait.until(lambda: not webhook.is_ready() and webhook.is_alive(), what="not ready", timeout_s=READY_S)
+        assert cluster.create(pod("late", limits=GPU), namespace=IN)["spec"]["schedulerName"] == "tranche"
+        assert webhook.process.poll() is None
+        assert webhook.process.wait(READY_S) == 0
+    finally:
+        webhook.drain_seconds = 0.0
+        webhook.start()
+
+
+def _certs(cluster: Cluster, command: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-m", "certs", command, "--kubeconfig", str(cluster.layout.kubeconfig)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout

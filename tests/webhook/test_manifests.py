@@ -1,0 +1,108 @@
+"""The manifests say the same as the code: what is written twice must not drift apart."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from allocation import environment, names
+from allocation.settings import ResourceNames
+from certs.authority import SECRET
+from certs.ca_bundle import CONFIGURATION
+from webhook.settings import WebhookSettings
+
+BASE = Path(__file__).parents[2] / "manifests" / "base"
+
+
+def objects(file: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Read a manifest; answer its objects by kind and name."""
+    found = yaml.safe_load_all((BASE / file).read_text())
+    return {(each["kind"], each["metadata"]["name"]): each for each in found}
+
+
+POLICIES = objects("policies.yaml")
+WEBHOOKS = objects("webhook.yaml")["MutatingWebhookConfiguration", CONFIGURATION]["webhooks"]
+OUTPUT_KEYS = (
+    *(names.ALLOCATION, names.ALLOCATED, names.LEADER),
+    *(f"'{prefix}'" for prefix in names.OUTPUT_PREFIXES),
+    f"'.{names.ENVIRONMENT_DOMAIN}/'",
+)
+
+
+def expressions(policy: str) -> dict[str, str]:
+    """Answer the named expressions of a policy."""
+    spec = POLICIES["ValidatingAdmissionPolicy", policy]["spec"]
+    return {each["name"]: each["expression"] for each in (*spec["matchConditions"], *spec["variables"])}
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *(webhook["matchConditions"][0]["expression"] for webhook in WEBHOOKS),
+        expressions("tranche-allocation-create")["forged"],
+        expressions("tranche-allocation-update")["changed"],
+        expressions("tranche-allocation-binding")["forged"],
+    ],
+)
+def test_every_output_key_is_guarded(expression: str) -> None:
+    """A key that the ledger believes and a policy does not know could be forged."""
+    assert [key for key in OUTPUT_KEYS if key not in expression] == []
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *(webhook["matchConditions"][0]["expression"] for webhook in WEBHOOKS),
+        expressions("tranche-injected")["asks-for-a-gpu"],
+        expressions("tranche-injected")["gpuContainers"],
+    ],
+)
+def test_every_resource_counts_as_a_request(expression: str) -> None:
+    """A resource that the scheduler reads and the API server does not would pass by."""
+    assert [name for name in ResourceNames().all() if f"'{name}'" not in expression] == []
+
+
+def test_policy_requires_the_variables_of_every_container() -> None:
+    """Whatever its number of cards."""
+    required = expressions("tranche-injected")["required"]
+    assert [name for name in environment.references("main", 0) if f"'{name}'" not in required] == []
+
+
+def test_policy_and_webhook_trust_the_same() -> None:
+    """Who may allocate statically by default."""
+    trusted = expressions("tranche-allocation-create")["is-not-trusted"]
+    assert [name for name in WebhookSettings().trusted if f"'{name}'" not in trusted] == []
+
+
+def test_webhook_and_policy_cover_the_same_pods() -> None:
+    """What the policy refuses when the webhook is dead is what the webhook serves when it lives."""
+    bindings = [
+        POLICIES["ValidatingAdmissionPolicyBinding", f"tranche-injected-{part}"]["spec"]["matchResources"]
+        for part in ("namespace", "pod")
+    ]
+    served = [{key: each[key] for key in ("namespaceSelector", "objectSelector")} for each in WEBHOOKS]
+    assert bindings == served
+
+
+def test_entries_differ_only_in_whom_they_serve() -> None:
+    """One webhook, two ways to opt in."""
+    told = [
+        {key: value for key, value in each.items() if key not in ("name", "namespaceSelector", "objectSelector")}
+        for each in WEBHOOKS
+    ]
+    assert told[0] == told[1]
+    assert (told[0]["failurePolicy"], told[0]["reinvocationPolicy"]) == ("Ignore", "IfNeeded")
+
+
+def test_rights_name_what_the_code_uses() -> None:
+    """One Secret, one configuration."""
+    rbac = objects("rbac/webhook.yaml")
+    assert rbac["Role", "tranche-webhook"]["rules"][0]["resourceNames"] == [SECRET]
+    assert rbac["ClusterRole", "tranche-webhook"]["rules"][0]["resourceNames"] == [CONFIGURATION]
+
+
+def test_service_is_among_the_certificates_names() -> None:
+    """The API server calls `<service>.<namespace>.svc`."""
+    service = WEBHOOKS[0]["clientConfig"]["service"]
+    assert f"{service['name']}.{service['namespace']}.svc" in WebhookSettings().dns_names

@@ -1,0 +1,125 @@
+"""`python -m webhook`: the admission webhook as a process of its own."""
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Coroutine
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from certs.authority import BrokenAuthorityError, ensure_authority
+from certs.ca_bundle import publish
+from certs.leaf import ServerNames, UnusableLeafError
+from certs.source import IssuedSource
+from certs.x509 import KeyPair
+from cluster import configuration
+from cluster.api import Api
+from cluster.configuration import Configuration
+from cluster.connection import connect
+from cluster.errors import ClusterError
+from webhook.admission import Admission
+from webhook.metrics import Metrics
+from webhook.routes import Health
+from webhook.server import serving
+from webhook.settings import WebhookSettings
+
+log = logging.getLogger("webhook")
+
+_UPKEEP_SECONDS = 60.0
+_BACKOFF = (0.2, 10.0)
+
+
+def main() -> None:
+    """Serve until SIGTERM or SIGINT; exit code 1 says that it could not start, with the reason on standard error."""
+    told = configuration.load(
+        None,
+        section="webhook",
+        settings=WebhookSettings,
+        prog="python -m webhook",
+        description="Admission of GPU pods: routing, defaults, environment by reference.",
+    )
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    try:
+        asyncio.run(_run(told))
+    except (BrokenAuthorityError, UnusableLeafError, ClusterError, OSError, ValueError) as error:
+        sys.exit(f"python -m webhook: {error}")
+
+
+async def _run(told: Configuration[WebhookSettings]) -> None:
+    settings, health, metrics = told.own, Health(), Metrics()
+    admission = Admission(allocation=told.allocation, settings=settings, metrics=metrics)
+    names = ServerNames(dns_names=settings.dns_names, ip_addresses=settings.ip_addresses)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with connect(kubeconfig=told.cluster.kubeconfig, context=told.cluster.context) as connection:
+        api = Api(connection)
+        authority = await _authority(api, stop)
+        if authority is None:
+            return
+        source = IssuedSource(authority, names=names, now=datetime.now(UTC))
+        async with serving(
+            admission=admission, health=health, metrics=metrics, source=source, settings=settings
+        ) as ports:
+            log.info("listening on port %d as %s", ports.reviews, ", ".join(names.all()))
+            await _until(stop, _keep(api, source, health, settings.webhook_configuration))
+            health.ready = False
+            log.info("draining for %g s", settings.drain_seconds)
+            await asyncio.sleep(settings.drain_seconds)
+    log.info("ended")
+
+
+async def _until(stop: asyncio.Event, upkeep: Coroutine[None, None, None]) -> None:
+    """Let `upkeep` run until `stop` is set; a defect that ends it earlier ends the process with it."""
+    tasks = [asyncio.create_task(upkeep), asyncio.ensure_future(stop.wait())]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+    for task in done:
+        task.result()
+
+
+async def _authority(api: Api, stop: asyncio.Event) -> KeyPair | None:
+    """Answer the authority as soon as the API server gives it, None where the process is to end before."""
+    pause = _BACKOFF[0]
+    while not stop.is_set():
+        try:
+            return await ensure_authority(api, now=datetime.now(UTC))
+        except ClusterError as error:
+            log.warning("certificate authority: %s; again in %.1f s", error, pause)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), pause)
+        pause = min(pause * 2, _BACKOFF[1])
+    return None
+
+
+async def _keep(api: Api, source: IssuedSource, health: Health, configuration_name: str) -> None:
+    """Publish the authority, say ready, then keep leaf and caBundle as they shall be, until cancelled.
+
+    What fails is tried again: the certificate in service stays good for days.
+    """
+    pause = _BACKOFF[0]
+    while True:
+        try:
+            authority = await ensure_authority(api, now=datetime.now(UTC))
+            if await publish(api, bundle=authority.certificate_pem, configuration=configuration_name):
+                log.info("caBundle of %s written", configuration_name)
+            if source.renew(authority, now=datetime.now(UTC)):
+                log.info("new certificate, until %s", source.leaf.ends_at.isoformat())
+        except (BrokenAuthorityError, UnusableLeafError, ClusterError) as error:
+            log.warning("certificates: %s; again in %.1f s", error, pause)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _BACKOFF[1])
+            continue
+        if not health.ready:
+            log.info("ready")
+        health.ready = True
+        pause = _BACKOFF[0]
+        await asyncio.sleep(_UPKEEP_SECONDS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""One review answered: read, decided, counted, logged. The HTTP around it is in `webhook.routes`."""
+
+import logging
+import time
+from typing import Literal
+
+import msgspec
+
+from allocation.errors import AllocationError
+from allocation.settings import AllocationSettings
+from webhook import review
+from webhook.metrics import Metrics
+from webhook.mutation import mutate
+from webhook.refusal import RefusedError
+from webhook.review import Pod, Review, UnreadablePodError, UnreadableReviewError
+from webhook.settings import WebhookSettings
+
+log = logging.getLogger(__name__)
+
+Outcome = Literal["mutated", "untouched", "refused", "malformed", "error"]
+
+
+class _Line(msgspec.Struct, omit_defaults=True):
+    """What the log says about one review. JSON, because names in it come from outside and may hold anything."""
+
+    uid: str = ""
+    namespace: str = ""
+    pod: str = ""
+    user: str = ""
+    outcome: Outcome = "error"
+    operations: int = 0
+    warnings: int = 0
+    message: str = ""
+    milliseconds: float = 0.0
+
+
+_encoder = msgspec.json.Encoder()
+
+
+class Admission:
+    """Answers reviews by the rules that it was given."""
+
+    def __init__(self, *, allocation: AllocationSettings, settings: WebhookSettings, metrics: Metrics) -> None:
+        self._allocation = allocation
+        self._settings = settings
+        self._metrics = metrics
+
+    def answer(self, body: bytes) -> bytes:
+        """Answer the AdmissionReview `body` with another.
+
+        Raises:
+            UnreadableReviewError: it is none; there is nothing to answer under.
+        """
+        begin = time.perf_counter()
+        line = _Line()
+        try:
+            return self._answer(body, line)
+        except UnreadableReviewError as error:
+            line.outcome, line.message = "malformed", str(error)
+            raise
+        finally:
+            seconds = time.perf_counter() - begin
+            line.milliseconds = round(seconds * 1000, 3)
+            self._metrics.reviews.labels(line.outcome).inc()
+            self._metrics.seconds.observe(seconds)
+            log.info("review %s", _encoder.encode(line).decode())
+
+    def _answer(self, body: bytes, line: _Line) -> bytes:
+        read = review.decode_review(body)
+        request = read.request
+        line.uid, line.namespace, line.user = request.uid, request.namespace, request.user_info.username
+        if request.kind.kind != "Pod" or request.operation != "CREATE":
+            line.outcome = "untouched"
+            return review.allow(read)
+        try:
+            pod = review.decode_pod(request)
+            line.pod = pod.metadata.name or pod.metadata.generate_name
+            return self._decide(read, pod, line)
+        except UnreadablePodError as error:
+            line.outcome, line.message = "malformed", str(error)
+            return review.refuse(read, message=line.message, code=400)
+        except AllocationError as error:
+            line.outcome, line.message = "refused", str(error)
+            return review.refuse(read, message=line.message, code=400)
+        except RefusedError as error:
+            line.outcome, line.message = "refused", str(error)
+            return review.refuse(read, message=line.message, code=403)
+
+    def _decide(self, read: Review, pod: Pod, line: _Line) -> bytes:
+        mutation = mutate(
+            pod,
+            username=read.request.user_info.username,
+            allocation=self._allocation,
+            settings=self._settings,
+        )
+        line.outcome = "mutated" if mutation.operations else "untouched"
+        line.operations, line.warnings = len(mutation.operations), len(mutation.warnings)
+        return review.allow(read, operations=mutation.operations, warnings=mutation.warnings)

@@ -1,0 +1,28 @@
+"""What the webhook counts."""
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+
+
+class Metrics:
+    """Reviews by outcome, and how long an answer takes.
+
+    Attributes:
+        registry: what `/metrics` shows.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.reviews = Counter(
+            "tranche_webhook_reviews",
+            "Admission reviews by outcome: mutated, untouched, refused, malformed, error.",
+            ("outcome",),
+            registry=self.registry,
+        )
+        self.seconds = Histogram(
+            "tranche_webhook_review_seconds",
+            "Time from a review's body to its answer.",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )

@@ -1,0 +1,33 @@
+"""JSON Patch (RFC 6902): the operations that admission answers with, built by hand where something changes."""
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """One operation; `remove` has no value."""
+
+    op: Literal["add", "replace", "remove"]
+    path: str
+    value: Any = msgspec.UNSET
+
+
+def pointer(*parts: str | int) -> str:
+    """Answer the JSON Pointer (RFC 6901) to a place in a pod."""
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts)
+
+
+def add(path: str, value: object) -> Operation:
+    """Add a member, or replace the one that is there; or insert into an array before the index that `path` ends in."""
+    return Operation("add", path, value)
+
+
+def replace(path: str, value: object) -> Operation:
+    """Replace what is at `path`."""
+    return Operation("replace", path, value)
+
+
+def remove(path: str) -> Operation:
+    """Remove what is at `path`; in an array, what follows moves up."""
+    return Operation("remove", path)

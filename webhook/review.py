@@ -1,0 +1,176 @@
+"""AdmissionReview, v1 and v1beta1: the fields that admission reads, and the answers it gives.
+
+The two versions differ in nothing that is read here. A review is read in two steps, the envelope first, so that a pod
+that cannot be read is still answered under its review's uid.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from allocation.pod import Container, Resources
+from webhook.patch import Operation
+
+ApiVersion = Literal["admission.k8s.io/v1", "admission.k8s.io/v1beta1"]
+
+EnvironmentEntry = dict[str, Any]
+"""An entry of a container's `env`, whole: it is compared with ours as it stands."""
+
+
+NO_RESOURCES = Resources()
+"""Stands where a container has no `resources` at all: a patch must then add them before it adds to them."""
+
+
+class SecurityContext(msgspec.Struct):
+    """Of a container."""
+
+    privileged: bool | None = None
+
+
+class PodContainer(Container, rename="camel"):
+    """A container with what admission reads beyond its resources."""
+
+    resources: Resources = msgspec.field(default_factory=lambda: NO_RESOURCES)
+    env: list[EnvironmentEntry] | None = None
+    security_context: SecurityContext | None = None
+
+
+class PodSpec(msgspec.Struct, rename="camel"):
+    """Of a pod."""
+
+    containers: list[PodContainer] = []
+    init_containers: list[PodContainer] = []
+    scheduler_name: str | None = None
+    node_name: str | None = None
+    runtime_class_name: str | None = None
+
+
+class PodMeta(msgspec.Struct, rename="camel"):
+    """Of a pod; the name is empty where the API server has yet to generate it."""
+
+    name: str = ""
+    generate_name: str = ""
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+
+
+class Pod(msgspec.Struct):
+    """What admission reads of a pod."""
+
+    metadata: PodMeta = msgspec.field(default_factory=PodMeta)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+
+
+class GroupVersionKind(msgspec.Struct):
+    """Of the object under review."""
+
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class UserInfo(msgspec.Struct):
+    """Who sent the request."""
+
+    username: str = ""
+
+
+class Request(msgspec.Struct, rename="camel"):
+    """What is to be admitted; `object` is read later, by `decode_pod`."""
+
+    uid: str
+    kind: GroupVersionKind = msgspec.field(default_factory=GroupVersionKind)
+    namespace: str = ""
+    operation: str = ""
+    user_info: UserInfo = msgspec.field(default_factory=UserInfo)
+    object: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
+
+
+class Review(msgspec.Struct, rename="camel"):
+    """The envelope."""
+
+    api_version: ApiVersion
+    request: Request
+
+
+class UnreadableReviewError(ValueError):
+    """It is no AdmissionReview, so there is no uid to answer under."""
+
+
+class UnreadablePodError(ValueError):
+    """The review is readable, its pod is not."""
+
+
+class _Status(msgspec.Struct):
+    code: int
+    reason: str
+    message: str
+    status: str = "Failure"
+
+
+class _Response(msgspec.Struct, rename="camel", omit_defaults=True):
+    uid: str
+    allowed: bool
+    patch_type: str = ""
+    patch: bytes = b""
+    warnings: Sequence[str] = ()
+    status: _Status | None = None
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    api_version: str
+    kind: str
+    response: _Response
+
+
+_REASONS = {400: "BadRequest", 403: "Forbidden"}
+
+_review_decoder = msgspec.json.Decoder(Review)
+_pod_decoder = msgspec.json.Decoder(Pod)
+_encoder = msgspec.json.Encoder()
+
+
+def decode_review(body: bytes) -> Review:
+    """Read the envelope.
+
+    Raises:
+        UnreadableReviewError: saying what is wrong, and where.
+    """
+    try:
+        return _review_decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableReviewError(
+            f"this is no AdmissionReview of admission.k8s.io/v1 or v1beta1 with a request: {error}"
+        ) from None
+
+
+def decode_pod(request: Request) -> Pod:
+    """Read the pod under review.
+
+    Raises:
+        UnreadablePodError: saying what is wrong, and where.
+    """
+    try:
+        return _pod_decoder.decode(request.object)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadablePodError(f"the pod cannot be read: {error}") from None
+
+
+def allow(review: Review, *, operations: Sequence[Operation] = (), warnings: Sequence[str] = ()) -> bytes:
+    """Answer that the object may be created, changed by `operations`."""
+    response = _Response(uid=review.request.uid, allowed=True, warnings=tuple(warnings))
+    if operations:
+        response.patch_type = "JSONPatch"
+        response.patch = _encoder.encode(operations)
+    return _answer(review, response)
+
+
+def refuse(review: Review, *, message: str, code: int) -> bytes:
+    """Answer that the object may not be created, and why; `code` is what the user's client sees (400 or 403)."""
+    status = _Status(code=code, reason=_REASONS[code], message=message)
+    return _answer(review, _Response(uid=review.request.uid, allowed=False, status=status))
+
+
+def _answer(review: Review, response: _Response) -> bytes:
+    return _encoder.encode(_Answer(api_version=review.api_version, kind="AdmissionReview", response=response))

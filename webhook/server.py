@@ -1,0 +1,77 @@
+"""The webhook's two listeners: reviews over TLS, metrics and health without."""
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+from prometheus_client.aiohttp import make_aiohttp_handler
+
+from certs.source import CertificateSource, listener_context
+from webhook.admission import Admission
+from webhook.metrics import Metrics
+from webhook.routes import LARGEST_REVIEW, Health, admission_routes, health_routes
+from webhook.settings import WebhookSettings
+
+_SHUTDOWN_SECONDS = 1.0  # answers take milliseconds; who has not sent all of a review by now is not waited for
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """Where the listeners are, which settings with port 0 leave open."""
+
+    reviews: int
+    metrics: int
+
+
+@asynccontextmanager
+async def serving(
+    *,
+    admission: Admission,
+    health: Health,
+    metrics: Metrics,
+    source: CertificateSource,
+    settings: WebhookSettings,
+) -> AsyncIterator[Ports]:
+    """Listen while the block runs.
+
+    Raises:
+        OSError: a port is taken, or the address is not ours.
+    """
+    reviews = web.Application(client_max_size=LARGEST_REVIEW, middlewares=[_leaving(health)])
+    reviews.add_routes([*admission_routes(admission), *health_routes(health)])
+    plain = web.Application()
+    plain.add_routes([web.get("/metrics", make_aiohttp_handler(metrics.registry)), *health_routes(health)])
+    host = settings.host or None
+    async with (
+        _listening(plain, host=host, port=settings.metrics_port) as metrics_port,
+        _listening(reviews, host=host, port=settings.port, tls=listener_context(source)) as reviews_port,
+    ):
+        yield Ports(reviews=reviews_port, metrics=metrics_port)
+
+
+@asynccontextmanager
+async def _listening(
+    application: web.Application, *, host: str | None, port: int, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def _leaving(health: Health) -> Middleware:
+    """Close connections after their answer while not ready, so that API servers go elsewhere before we are gone."""
+
+    @web.middleware
+    async def close(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        if not health.ready:
+            response.force_close()
+        return response
+
+    return close
