@@ -88,7 +88,12 @@ def up(layout: Layout, *, real_node: bool) -> None:
             "ip_addresses": ["127.0.0.1"],
             "drain_seconds": 0.0,
         },
-        "scheduler": {"port": layout.port(Port.SCHEDULER)},
+        "scheduler": {
+            "port": layout.port(Port.SCHEDULER),
+            # Nobody wants to wait out a minute's caution on a cluster of one's own.
+            "election": {"lease_seconds": 5.0, "renew_deadline_seconds": 4.0, "retry_seconds": 0.5},
+            "request_timeout_seconds": 3.0,
+        },
         "agent": {
             "fleet_file": str(fleet_file),
             "publish_seconds": 2.0,

@@ -49,7 +49,7 @@ async def _run(configuration: Configuration[SchedulerSettings]) -> None:
         kubeconfig=configuration.cluster.kubeconfig, context=configuration.cluster.context
     ) as connection:
         api = Api(connection)
-        metrics = Metrics()
+        metrics = Metrics(ledger=lambda: leader.ledger)
         recorder = Recorder(api, component=SCHEDULER_NAME, instance=identity)
         election = Election(
             api, namespace=SYSTEM_NAMESPACE, name=leadership.NAME, identity=identity, settings=settings.election

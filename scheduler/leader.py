@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
+from allocation.ledger import Ledger
 from cluster.election import Election, Term
 from cluster.errors import ClusterError
 from scheduler.leadership import DeposedError, Fence
@@ -38,6 +39,11 @@ class Leader:
         if self._work is not None:
             return self._work.is_deciding
         return self._election.is_standing_by
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """Who has what, None while this replica does not decide."""
+        return self._work.ledger if self._work is not None and self._work.is_deciding else None
 
     async def run(self, ended: "asyncio.Future[None]") -> None:
         """Campaign and lead until `ended`; a Lease that is held then is handed over."""

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from allocation.ledger import Ledger
 from allocation.settings import AllocationSettings
 from cluster.api import Api
 from cluster.events import Recorder
@@ -72,6 +73,11 @@ class TermWork:
             is_trusted=is_trusted,
         )
         self.is_deciding = False
+
+    @property
+    def ledger(self) -> Ledger:
+        """Who has what."""
+        return self._state.ledger
 
     async def run(self, *, wait_seconds: float) -> None:
         """Wait, read the truth, and decide until cancelled, or until the Lease is too old to be trusted.

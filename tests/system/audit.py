@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,7 +29,22 @@ def writes(layout: Layout, *, namespace: str = "", user: str = "") -> list[dict[
     return found
 
 
-def target(event: dict[str, Any]) -> str:
+def what(event: dict[str, Any]) -> str:
     """Answer what a write went to: `pods/binding`, `events`."""
     reference = event["objectRef"]
     return "/".join(part for part in (reference["resource"], reference.get("subresource", "")) if part)
+
+
+def last(layout: Layout, *, namespace: str, name: str, target: str, verb: str = "create") -> dict[str, Any] | None:
+    """Answer the last such write to an object, None where there is none."""
+    found = [
+        each
+        for each in writes(layout, namespace=namespace)
+        if each["verb"] == verb and each["objectRef"].get("name") == name and what(each) == target
+    ]
+    return found[-1] if found else None
+
+
+def at(event: dict[str, Any]) -> datetime:
+    """Answer when the API server had carried out a write."""
+    return datetime.fromisoformat(event["stageTimestamp"])

@@ -84,7 +84,7 @@ class Namespace:
 
 
 @pytest.fixture(scope="session")
-def make_namespace(tranche: Layout) -> Iterator[Callable[..., Namespace]]:
+def make_namespace(tranche: Layout) -> Callable[..., Namespace]:
     """Make namespaces, opted in or not."""
     serial = itertools.count()
 
@@ -99,7 +99,7 @@ def make_namespace(tranche: Layout) -> Iterator[Callable[..., Namespace]]:
         )
         return Namespace(tranche, name)
 
-    yield make
+    return make
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +10,8 @@ import pytest
 from allocation import record
 from allocation.names import ALLOCATION
 from lab import wait
-from tests.system.conftest import Namespace, pod
+from tests.system import audit
+from tests.system.conftest import PATIENCE_S, Namespace, pod
 
 if TYPE_CHECKING:
     from lab.layout import Layout
@@ -31,29 +32,22 @@ def test_twelve_pods_share_eight_cards(tranche: Layout, namespace: Namespace) ->
 
 
 def test_the_seventeenth_pod_waits_for_one_of_sixteen(tranche: Layout, namespace: Namespace) -> None:
-    """17 pods of 30000 MiB on 8 × 81920: 16 are bound, the last says why not, and follows within a second of room."""
+    """17 pods of 30000 MiB on 8 cards: 16 are bound, the last says why not, and follows within a second of room."""
     namespace.create(*(pod(f"p{index:02}", node=NODE, gpu=1, gpumem=30000) for index in range(17)))
     placed = {each["metadata"]["name"] for each in namespace.placed(16)}
     (waiting,) = {each["metadata"]["name"] for each in namespace.pods()} - placed
     assert "8/8 CardInsufficientMemory" in namespace.unplaced(waiting)
     assert namespace.pod(waiting)["status"]["phase"] == "Pending"
     assert ALLOCATION not in namespace.pod(waiting)["metadata"].get("annotations", {})
-    began = time.time()
     namespace.kubectl("delete", "pod", min(placed), "--wait=true")
-    gone = time.time()
-
-    def bound_at() -> str | None:
-        conditions = namespace.pod(waiting)["status"]["conditions"]
-        return next(
-            (
-                each["lastTransitionTime"]
-                for each in conditions
-                if (each["type"], each["status"]) == ("PodScheduled", "True")
-            ),
-            None,
-        )
-
-    wait.until(bound_at, what=f"a node for {waiting}", timeout_s=1.0 + (gone - began))
+    follower = wait.until(
+        lambda: audit.last(tranche, namespace=namespace.name, name=waiting, target="pods/binding"),
+        what=f"a node for {waiting}",
+        timeout_s=PATIENCE_S,
+    )
+    gone = audit.last(tranche, namespace=namespace.name, name=min(placed), target="pods", verb="delete")
+    assert gone is not None
+    assert audit.at(follower) - audit.at(gone) < timedelta(seconds=1)
     assert namespace.pod(waiting)["spec"]["nodeName"] == NODE
 
 
