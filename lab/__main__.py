@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 from lab import cluster, components, demos, doctor, evidence, verify
@@ -26,6 +27,7 @@ WALK: dict[str, Callable[[Layout], Iterator[str]]] = {
     "evidence": evidence.record,
     "clean": demos.clean,
 }
+READ_ONLY = ("verify", "top", "evidence")
 DEMO = (*(name for name in WALK if name.startswith("demo-")), "top", "evidence", "clean")
 
 
@@ -134,7 +136,8 @@ def _demo(layout: Layout, *, with_real_node: bool) -> int:
 
 
 def _walk(layout: Layout, command: str) -> int:
-    with exclusive(layout.lock, holder=f"`lab {command}`"):
+    # Who only reads may do so while another command is at work; the evidence runs `verify` itself.
+    with exclusive(layout.lock, holder=f"`lab {command}`") if command not in READ_ONLY else nullcontext():
         _show(layout, command)
     return 0
 

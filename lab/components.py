@@ -43,6 +43,11 @@ class Component:
     ready: str = ""
 
 
+def component(layout: Layout, name: str) -> Component:
+    """Answer one of our processes."""
+    return next(each for each in all_components(layout) if each.name == name)
+
+
 def all_components(layout: Layout) -> tuple[Component, ...]:
     """Answer our processes, in the order in which they start."""
 
@@ -115,13 +120,18 @@ def up(layout: Layout, *, real_node: bool) -> None:
 
 def start(layout: Layout, component: Component) -> None:
     """Start one of our processes unless it runs."""
-    daemon = Daemon(layout, component.name)
-    if daemon.is_running:
-        return
-    ports.require_free(layout, component.listens)
-    namespace, name = component.account
-    identity = kubeconfig.service_account_kubeconfig(layout, namespace=namespace, name=name)
-    daemon.start([sys.executable, "-m", *component.arguments, "--kubeconfig", str(identity)])
+    if not Daemon(layout, component.name).is_running:
+        ports.require_free(layout, component.listens)
+        start_replica(layout, component, name=component.name)
+
+
+def start_replica(layout: Layout, component: Component, *flags: str, name: str) -> Daemon:
+    """Start one of our processes under a name, with flags that a second one needs to stand beside the first."""
+    namespace, account = component.account
+    identity = kubeconfig.service_account_kubeconfig(layout, namespace=namespace, name=account)
+    daemon = Daemon(layout, name)
+    daemon.start([sys.executable, "-m", *component.arguments, "--kubeconfig", str(identity), *flags])
+    return daemon
 
 
 def status(layout: Layout) -> list[tuple[str, str]]:

@@ -86,6 +86,7 @@ class Leader:
             log.warning("%s", error)
             return
         wait_seconds = self._settings.request_timeout_seconds if term.follows_another else 0.0
+        log.info("the last term %s", "ended without a word: waiting" if wait_seconds else "handed over in order")
         async with asyncio.TaskGroup() as group:
             deciding = group.create_task(work.run(wait_seconds=wait_seconds))
             guarding = group.create_task(self._keep_fence(term))

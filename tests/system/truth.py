@@ -72,6 +72,4 @@ def scheduler_counts(layout: Layout) -> dict[str, tuple[int, int, int]]:
 
 def bindings(events: list[dict[str, Any]]) -> Counter[str]:
     """Count the successful Bindings of each pod in audit events."""
-    return Counter(
-        each["objectRef"]["name"] for each in events if each["objectRef"].get("subresource") == "binding"
-    )
+    return Counter(each["objectRef"]["name"] for each in events if each["objectRef"].get("subresource") == "binding")

@@ -81,12 +81,13 @@ class Cluster:
         """Create an object, which must be refused; answer in which words."""
         return self.refusal("create", "-n", namespace, "-f", "-", stdin=json.dumps(manifest))
 
-    def bind(self, namespace: str, name: str, annotations: dict[str, str], *, user: str) -> str:
-        """Post a Binding as `user` with every right."""
+    def bind(self, namespace: str, name: str, annotations: dict[str, str], *, user: str, fenced: bool = False) -> str:
+        """Post a Binding as `user` with every right, with the label by which the fence looks at it or without."""
+        labels = {"gpu.scheduling/fenced": "true"} if fenced else {}
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": name, "annotations": annotations},
+            "metadata": {"name": name, "labels": labels, "annotations": annotations},
             "target": {"kind": "Node", "name": "n1"},
         }
         return self.kubectl(
@@ -390,9 +391,24 @@ def test_placed_pod_keeps_its_allocation(cluster: Cluster, webhook: Webhook) -> 
     del sent["spec"]["schedulingGates"]
     cluster.create(sent, namespace=IN)
     key = "cuda-visible-devices.gpu.scheduling/main"
-    cluster.bind(
-        IN, "placed", {key: "GPU-a", "gpu.scheduling/allocation": ALLOCATION}, user=f"{ACCOUNT}tranche-scheduler"
-    )
+    carried = {key: "GPU-a", "gpu.scheduling/allocation": ALLOCATION}
+    with pytest.raises(LabError, match=r"gpu\.scheduling/fenced"):
+        cluster.bind(IN, "placed", carried, user=f"{ACCOUNT}tranche-scheduler")
+    lead = {"apiVersion": "gpu.scheduling/v1", "kind": "Leadership", "spec": {"epoch": 1, "identity": "test"}}
+    lead["metadata"] = {"name": "tranche-scheduler", "namespace": "tranche-system"}
+    kubectl.apply(cluster.layout, lead)
+    token = {"gpu.scheduling/leader": "1/test"}
+
+    def bound() -> bool:
+        try:
+            cluster.bind(IN, "placed", carried | token, user=f"{ACCOUNT}tranche-scheduler", fenced=True)
+        except LabError as error:
+            if "no params found" in error.why:  # the API server has not seen the Leadership yet
+                return False
+            raise
+        return True
+
+    wait.until(bound, what="a Binding through the fence", timeout_s=10)
     assert cluster.get(IN, "placed")["metadata"]["annotations"][key] == "GPU-a"
     for change in (f"{key}=GPU-b", f"{key}-", "hami.io/vgpu-node=n2", "gpu.scheduling/allocation-"):
         words = cluster.refusal("-n", IN, "annotate", "pod", "placed", "--overwrite", change)
