@@ -91,6 +91,7 @@ def up(layout: Layout, *, real_node: bool) -> None:
             "metrics_port": layout.port(Port.WEBHOOK_METRICS),
             "dns_names": ["localhost"],
             "ip_addresses": ["127.0.0.1"],
+            "runtime_class_name": "nvidia",
             "drain_seconds": 0.0,
         },
         "scheduler": {

@@ -60,6 +60,7 @@ def test_a_deployment_in_a_labelled_namespace_gets_cards(tranche_node: Layout, n
         (share,) = allocation.containers["main"]
         assert (share.memory_mib, share.cores) == (3000, 300)
         assert each["spec"]["schedulerName"] == "tranche"
+        assert each["spec"]["runtimeClassName"] == "nvidia"
         assert exec_environment(namespace, each["metadata"]["name"]) == environment.values((share,))
 
 
