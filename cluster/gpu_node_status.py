@@ -8,8 +8,14 @@ from cluster.reflector import ObjectMeta
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 
 
-class Device(msgspec.Struct, rename={"memory_mib": "memoryMiB"}):
-    """One card, as in `status.devices`."""
+class Device(msgspec.Struct, rename={"memory_mib": "memoryMiB", "bandwidth_gbps": "bandwidthGBps"}):
+    """One card, as in `status.devices`.
+
+    Attributes:
+        bandwidth_gbps: GB/s of its active NVLinks in one direction, summed and rounded down.
+        island: cards with the same, non-empty island on one node reach each other over NVLink.
+        message: why it is not Healthy; empty where it is.
+    """
 
     id: int
     uuid: str
@@ -20,13 +26,23 @@ class Device(msgspec.Struct, rename={"memory_mib": "memoryMiB"}):
     numa: int = 0
     mode: str = "hami-core"
     health: str = HEALTHY
+    message: str = ""
+    bandwidth_gbps: int = 0
+    island: str = ""
 
 
-class Status(msgspec.Struct):
-    """`status`: the devices and their number."""
+class Status(msgspec.Struct, rename="camel"):
+    """`status`: the devices, their number, and what the node has for all of them.
+
+    Attributes:
+        driver_version: NVML's; empty where no driver was asked.
+        isolation: the backends that can enforce limits on this node; `none` is always one of them.
+    """
 
     devices: list[Device] = []
     total: int = 0
+    driver_version: str = ""
+    isolation: list[str] = []
 
 
 class GpuNodeStatus(msgspec.Struct):

@@ -1,0 +1,52 @@
+"""Looks at all cards side by side, so that none waits for another."""
+
+from concurrent.futures import Future, wait
+from pathlib import Path
+
+from agent import background
+from agent.card_reading import CardReading, UnreadableCardError, read_card
+
+Readings = dict[str, CardReading]
+Unreadable = dict[int, UnreadableCardError]
+
+
+class CardProbes:
+    """The looks that are under way; a card that has not answered one is not asked again."""
+
+    def __init__(self, *, sysfs: Path, seconds: float) -> None:
+        """Give each card `seconds` to answer."""
+        self._sysfs = sysfs
+        self._seconds = seconds
+        self._probes: dict[int, Future[CardReading]] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether a card owes an answer."""
+        return bool(self._probes)
+
+    def read(self, count: int) -> tuple[Readings, Unreadable]:
+        """Look at the cards 0 to `count` - 1; answer what was read by UUID, and why the others were not by index."""
+        for index in range(count):
+            if index not in self._probes:
+                self._probes[index] = self._start(index)
+        wait(self._probes.values(), timeout=self._seconds)
+        read: Readings = {}
+        unread: Unreadable = {}
+        for index, probe in sorted(self._probes.items()):
+            if not probe.done():
+                unread[index] = UnreadableCardError(f"NVML has not answered for {self._seconds:g} s")
+                continue
+            del self._probes[index]
+            try:
+                reading = probe.result()
+            except UnreadableCardError as error:
+                unread[index] = error
+                continue
+            if reading.uuid in read:
+                unread[index] = UnreadableCardError(f"card {read[reading.uuid].index} has UUID {reading.uuid} too")
+            else:
+                read[reading.uuid] = reading
+        return read, unread
+
+    def _start(self, index: int) -> Future[CardReading]:
+        return background.start(lambda: read_card(index, sysfs=self._sysfs), name=f"NVML card {index}")

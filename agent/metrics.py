@@ -1,0 +1,72 @@
+"""What the agent counts for Prometheus."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+from agent.report import NodeReport
+
+
+class Metrics:
+    """The agent's metrics in a registry of their own, so that a process may hold several agents."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._cards = Gauge(
+            "tranche_agent_cards",
+            "Cards in the inventory of a node.",
+            ["node", "health"],
+            registry=self._registry,
+        )
+        self._last = Gauge(
+            "tranche_agent_last_publish_timestamp_seconds",
+            "When a node's inventory was last written to the API server.",
+            ["node"],
+            registry=self._registry,
+        )
+        self._publish_errors = Counter(
+            "tranche_agent_publish_errors_total",
+            "Writes that the API server did not confirm, by its reason.",
+            ["reason"],
+            registry=self._registry,
+        )
+        self._inventory_errors = Counter(
+            "tranche_agent_inventory_errors_total",
+            "Readings of the inventory source that failed.",
+            registry=self._registry,
+        )
+        self._repairs = Counter(
+            "tranche_agent_repairs_total",
+            "Times that what we had published was found changed or gone, and was written again.",
+            registry=self._registry,
+        )
+
+    def inventory(self, report: NodeReport) -> None:
+        """Take what a node has."""
+        healthy = sum(device.card.healthy for device in report.devices)
+        self._cards.labels(report.node, "healthy").set(healthy)
+        self._cards.labels(report.node, "unhealthy").set(len(report.devices) - healthy)
+
+    def published(self, node: str, *, unix: float) -> None:
+        """Take that a node's inventory was written at time `unix`."""
+        self._last.labels(node).set(unix)
+
+    def forget(self, node: str) -> None:
+        """Stop reporting a node that is served no longer."""
+        for labels in ((node, "healthy"), (node, "unhealthy")):
+            self._cards.remove(*labels)
+        self._last.remove(node)
+
+    def publish_error(self, reason: str) -> None:
+        """Count a write that failed."""
+        self._publish_errors.labels(reason).inc()
+
+    def inventory_error(self) -> None:
+        """Count a reading that failed."""
+        self._inventory_errors.inc()
+
+    def repair(self) -> None:
+        """Count that what we had published has to be written again."""
+        self._repairs.inc()
+
+    def exposition(self) -> bytes:
+        """Answer everything in Prometheus' text format."""
+        return generate_latest(self._registry)

@@ -1,0 +1,50 @@
+"""Health and metrics over HTTP, for the kubelet's probes and for Prometheus."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from agent.metrics import Metrics
+from agent.service import Agent
+
+log = logging.getLogger(__name__)
+
+_NAMED = 5
+
+
+@asynccontextmanager
+async def serving(agent: Agent, metrics: Metrics, *, address: str, port: int) -> AsyncIterator[None]:
+    """Serve `/healthz`, `/readyz` and `/metrics` while the block runs.
+
+    Raises:
+        OSError: the port is taken.
+    """
+
+    async def healthz(_request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_request: web.Request) -> web.Response:
+        waiting = agent.waiting()
+        if waiting is None:
+            return web.Response(status=503, text="the inventory has not been read yet\n")
+        if waiting:
+            named = ", ".join(waiting[:_NAMED]) + (", …" if len(waiting) > _NAMED else "")
+            return web.Response(status=503, text=f"{len(waiting)} nodes are not published: {named}\n")
+        return web.Response(text="ok\n")
+
+    async def exposition(_request: web.Request) -> web.Response:
+        return web.Response(body=metrics.exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    application = web.Application()
+    application.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", exposition)])
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host=address or None, port=port).start()
+        log.info("serving health and metrics port=%d", runner.addresses[0][1])
+        yield
+    finally:
+        await runner.cleanup()

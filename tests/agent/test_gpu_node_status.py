@@ -1,0 +1,81 @@
+"""The GpuNodeStatus CRD: the ledger believes these objects, so the API server refuses what cannot be."""
+
+import json
+from typing import Any
+
+import pytest
+
+from lab import kubectl
+from lab.errors import LabError
+from lab.layout import Layout
+
+pytestmark = pytest.mark.apiserver
+
+CARD: dict[str, Any] = {"id": 0, "uuid": "GPU-a", "memoryMiB": 100}
+
+
+def _create(cluster: Layout, *, name: str, node: str) -> None:
+    head = {"apiVersion": "gpu.scheduling/v1", "kind": "GpuNodeStatus", "metadata": {"name": name}}
+    kubectl.apply(cluster, {**head, "spec": {"nodeName": node}})
+
+
+def _report(cluster: Layout, name: str, *devices: dict[str, Any]) -> None:
+    patch = json.dumps({"status": {"total": len(devices), "devices": devices}})
+    kubectl.run(cluster, "patch", "gns", name, "--subresource=status", "--type=merge", "-p", patch)
+
+
+def test_it_is_called_like_its_node(cluster: Layout) -> None:
+    """Readers take the node from the object's name: one that says two things is refused."""
+    with pytest.raises(LabError, match=r"spec\.nodeName must be the object's own name"):
+        _create(cluster, name="crd-1", node="crd-2")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("health", "Fine"),
+        ("mode", "time-slicing"),
+        ("cores", 1001),
+        ("memoryMiB", -1),
+        ("id", -1),
+        ("slots", 1.5),
+        ("uuid", "GPU-a,GPU-b"),
+        ("uuid", ""),
+        ("bandwidthGBps", -1),
+        ("message", "x" * 1025),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused(cluster: Layout, field: str, value: object) -> None:
+    """A device that would break the ledger or a container's environment never gets into the API."""
+    _create(cluster, name="crd-1", node="crd-1")
+    _report(cluster, "crd-1", CARD)
+    with pytest.raises(LabError, match=rf"status\.devices\[0\]\.{field}"):
+        _report(cluster, "crd-1", CARD | {field: value})
+
+
+def test_a_card_stands_once(cluster: Layout) -> None:
+    """Devices are a map by UUID."""
+    _create(cluster, name="crd-1", node="crd-1")
+    with pytest.raises(LabError, match="Duplicate value"):
+        _report(cluster, "crd-1", CARD, CARD | {"id": 1})
+
+
+def test_people_see_node_and_devices(cluster: Layout) -> None:
+    """`kubectl get gns` shows how many cards each node has."""
+    _create(cluster, name="crd-1", node="crd-1")
+    _report(cluster, "crd-1", CARD, CARD | {"id": 1, "uuid": "GPU-b"})
+    header, line = kubectl.run(cluster, "get", "gns", "crd-1").splitlines()
+    assert header.split() == ["NAME", "NODE", "DEVICES", "AGE"]
+    assert line.split()[:3] == ["crd-1", "crd-1", "2"]
+
+
+def test_people_see_driver_and_isolation_on_request(cluster: Layout) -> None:
+    """`kubectl get gns -o wide` shows what a node has for all of its cards; an unknown backend is refused."""
+    _create(cluster, name="crd-1", node="crd-1")
+    patch = ("patch", "gns", "crd-1", "--subresource=status", "--type=merge", "-p")
+    kubectl.run(cluster, *patch, '{"status": {"driverVersion": "570.86.15", "isolation": ["none", "mps"]}}')
+    header, line = kubectl.run(cluster, "get", "gns", "crd-1", "-o", "wide").splitlines()
+    shown = dict(zip(header.split(), line.split(), strict=True))
+    assert (shown["DRIVER"], shown["ISOLATION"]) == ("570.86.15", '["none","mps"]')
+    with pytest.raises(LabError, match=r"status\.isolation\[0\]"):
+        kubectl.run(cluster, *patch, '{"status": {"isolation": ["time-slicing"]}}')

@@ -1,0 +1,137 @@
+"""From NVML to the API server: the agent as a process that loads the library as it would the driver's."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allocation.hami import decode_register
+from lab import wait
+from lab.layout import Layout
+from tests.agent.cluster_view import DEADLINE_S, await_devices, await_heartbeat, published, register
+from tests.nvml.stub import DRIVER_NOT_LOADED, GPU_IS_LOST, MIB, Hardware, cards
+
+pytestmark = pytest.mark.apiserver
+
+
+@pytest.fixture
+def serve(
+    add_node: Callable[[str], None], run_agent: Callable[..., Any], nvml_library: Path, hardware: Hardware
+) -> Callable[..., Any]:
+    """Run an agent for a node with the test's hardware."""
+
+    def run(node: str, *arguments: str, **environment: str) -> Any:
+        add_node(node)
+        places = ("--hami-core-library", "", "--mps-pipe-directory", "")
+        return run_agent(
+            *("--node-name", node, *places, *arguments), LD_LIBRARY_PATH=str(nvml_library.parent), **environment
+        )
+
+    return run
+
+
+def _health(devices: list[Any]) -> list[str]:
+    return [device["health"] for device in devices]
+
+
+def test_the_hardware_arrives(cluster: Layout, hardware: Hardware, serve: Callable[..., Any], tmp_path: Path) -> None:
+    """The GpuNodeStatus has all that NVML tells of the cards; the register annotation has what HAMi knows of them."""
+    hardware.has(*cards(2))
+    for card in hardware.cards:
+        card.memory, card.numa = 81559 * MIB + 5, 1
+        card.lines = [f"link {number} switch 00000000:C0:00.0 26562" for number in range(18)]
+    hardware.write()
+    (tmp_path / "pipes").mkdir()
+    serve("nvml-1", "--mps-pipe-directory", str(tmp_path / "pipes"), "--slots", "4", "--sysfs", str(tmp_path / "sys"))
+    status = published(cluster, "nvml-1")["status"]
+    assert status["driverVersion"] == "570.86.15"
+    assert status["isolation"] == ["none", "mps"]
+    assert status["total"] == 2
+    assert status["devices"][1] == {
+        "id": 1,
+        "uuid": "GPU-1",
+        "memoryMiB": 81559,
+        "cores": 1000,
+        "slots": 4,
+        "model": "NVIDIA H100 80GB HBM3",
+        "numa": 1,
+        "mode": "hami-core",
+        "health": "Healthy",
+        "message": "",
+        "bandwidthGBps": 478,
+        "island": "nvlink-0",
+    }
+    registered = decode_register("nvml-1", register(cluster, "nvml-1") or "").cards
+    assert [(card.uuid, card.memory_mib, card.numa, card.slots) for card in registered] == [
+        ("GPU-0", 81559, 1, 4),
+        ("GPU-1", 81559, 1, 4),
+    ]
+
+
+def test_one_card_falls_ill_and_recovers(cluster: Layout, hardware: Hardware, serve: Callable[..., Any]) -> None:
+    """One unhealthy card of eight is reported with its reason, the others stay, and it has a way back."""
+    hardware.has(*cards(8))
+    serve("nvml-2", "--quiet-seconds", "1")
+    await_devices(cluster, "nvml-2", lambda devices: _health(devices) == ["Healthy"] * 8, what="eight healthy cards")
+    hardware.cards[7].lines = [f"error * {GPU_IS_LOST}"]
+    hardware.write()
+    devices = await_devices(cluster, "nvml-2", lambda devices: "Unhealthy" in _health(devices), what="a lost card")
+    assert _health(devices) == ["Healthy"] * 7 + ["Unhealthy"]
+    assert "GPU is lost" in devices[7]["message"]
+    healthy = [card.healthy for card in decode_register("nvml-2", register(cluster, "nvml-2") or "").cards]
+    assert healthy == [True] * 7 + [False]
+    hardware.cards[7].lines = []
+    hardware.write()
+    await_devices(cluster, "nvml-2", lambda devices: _health(devices) == ["Healthy"] * 8, what="its recovery")
+
+
+def test_all_cards_fall_ill_and_recover(cluster: Layout, hardware: Hardware, serve: Callable[..., Any]) -> None:
+    """When the driver is gone all cards are reported unhealthy, none disappears, and the agent lives on."""
+    hardware.has(*cards(8))
+    serve("nvml-3", "--quiet-seconds", "1")
+    published(cluster, "nvml-3")
+    hardware.lines = [f"error * {DRIVER_NOT_LOADED}"]
+    hardware.write()
+    await_devices(cluster, "nvml-3", lambda devices: _health(devices) == ["Unhealthy"] * 8, what="eight sick cards")
+    await_heartbeat(cluster, "nvml-3", other_than=await_heartbeat(cluster, "nvml-3"))
+    hardware.lines = []
+    hardware.write()
+    await_devices(cluster, "nvml-3", lambda devices: _health(devices) == ["Healthy"] * 8, what="their recovery")
+
+
+def test_a_critical_event_is_published_at_once(cluster: Layout, hardware: Hardware, serve: Callable[..., Any]) -> None:
+    """An XID does not wait for the next reading, which is an hour away here."""
+    hardware.has(*cards(2))
+    agent = serve("nvml-4", "--publish-seconds", "3600")
+    published(cluster, "nvml-4")
+    wait.until(lambda: agent.http("/readyz")[0] == 200, what="ready", timeout_s=DEADLINE_S)
+    hardware.cards[1].lines = ["event 1 xid 79"]
+    hardware.write()
+    devices = await_devices(cluster, "nvml-4", lambda devices: "Unhealthy" in _health(devices), what="XID 79")
+    assert [device["message"] for device in devices] == ["", "XID 79"]
+
+
+def test_the_variable_chooses_among_the_cards(cluster: Layout, hardware: Hardware, serve: Callable[..., Any]) -> None:
+    """The agent's own environment decides which cards it gives away."""
+    hardware.has(*cards(4))
+    serve("nvml-5", CUDA_VISIBLE_DEVICES="3,GPU-1")
+    assert [device["uuid"] for device in published(cluster, "nvml-5")["status"]["devices"]] == ["GPU-1", "GPU-3"]
+
+
+def test_a_card_that_hangs_does_not_delay_the_end(
+    cluster: Layout, hardware: Hardware, serve: Callable[..., Any]
+) -> None:
+    """An agent that is told to end does so, also while a driver call never returns."""
+    hardware.has(*cards(2))
+    agent = serve("nvml-6", "--probe-seconds", "0.2")
+    published(cluster, "nvml-6")
+    hardware.cards[1].lines = ["hang nvmlDeviceGetMemoryInfo"]
+    hardware.write()
+    devices = await_devices(cluster, "nvml-6", lambda devices: "Unhealthy" in _health(devices), what="a hanging card")
+    assert [device["message"] for device in devices] == ["", "NVML has not answered for 0.2 s"]
+    told = time.monotonic()
+    assert agent.end() == 0
+    assert time.monotonic() - told < 5
+    assert "Traceback" not in agent.log

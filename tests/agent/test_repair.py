@@ -1,0 +1,112 @@
+"""What somebody else does to what an agent has published is undone."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lab import kubectl, wait
+from lab.layout import Layout
+from tests.agent.cluster_view import (
+    DEADLINE_S,
+    REGISTER,
+    await_devices,
+    await_heartbeat,
+    heartbeat,
+    published,
+    register,
+)
+
+pytestmark = pytest.mark.apiserver
+
+
+@pytest.fixture
+def served(cluster: Layout, add_node: Callable[[str], None], run_agent: Callable[..., Any], fleet_file: Any) -> Any:
+    """Have a node served in one-node mode by an agent that has published it, and answer the agent."""
+
+    def serve(node: str) -> Any:
+        add_node(node)
+        fleet_file.write_text(f"{{{node}: {{count: 2, memoryMiB: 100}}, other-1: {{count: 1, memoryMiB: 1}}}}")
+        agent = run_agent("--fleet-file", str(fleet_file), NODE_NAME=node)
+        wait.until(lambda: agent.http("/readyz")[0] == 200, what="ready", timeout_s=DEADLINE_S)
+        return agent
+
+    return serve
+
+
+def _await_register(cluster: Layout, node: str, value: str | None) -> None:
+    wait.until(lambda: register(cluster, node) == value, what="register annotation", timeout_s=DEADLINE_S)
+
+
+@pytest.mark.parametrize("value", [None, "[]"])
+def test_a_changed_annotation_is_written_again(
+    cluster: Layout, served: Callable[[str], Any], value: str | None
+) -> None:
+    """HAMi's tools read the annotation: neither its removal nor a wrong value lasts."""
+    agent = served("repair-1")
+    before = register(cluster, "repair-1")
+    assert before is not None
+    body = json.dumps({"metadata": {"annotations": {REGISTER: value}}})
+    kubectl.run(cluster, "patch", "node", "repair-1", "--type=merge", "-p", body)
+    _await_register(cluster, "repair-1", before)
+    assert "changed by somebody else, writing again node=repair-1 objects=register annotation" in agent.log
+    assert "tranche_agent_repairs_total 1.0" in agent.http("/metrics")[1]
+
+
+def test_a_changed_status_is_written_again(cluster: Layout, served: Callable[[str], Any]) -> None:
+    """A card that somebody declares healthy, or invents, is not believed for long; fields of others stay."""
+    served("repair-2")
+    before = published(cluster, "repair-2")["status"]["devices"]
+    devices = [
+        before[0] | {"memoryMiB": 999, "inUseBy": ["pod-1"]},
+        before[1],
+        {"id": 2, "uuid": "GPU-invented", "memoryMiB": 100},
+    ]
+    patch = json.dumps({"status": {"devices": devices, "total": 3}})
+    kubectl.run(cluster, "patch", "gns", "repair-2", "--subresource=status", "--type=merge", "-p", patch)
+    repaired = [before[0] | {"inUseBy": ["pod-1"]}, before[1]]
+    await_devices(cluster, "repair-2", lambda devices: devices == repaired, what="the agent's devices")
+    assert published(cluster, "repair-2")["status"]["total"] == 2
+
+
+def test_a_deleted_status_is_written_again(cluster: Layout, served: Callable[[str], Any]) -> None:
+    """Without its GpuNodeStatus a node has no cards for the scheduler, so it is created anew."""
+    served("repair-3")
+    before = published(cluster, "repair-3")
+    kubectl.run(cluster, "delete", "gns", "repair-3")
+    after = published(cluster, "repair-3")
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert after["status"] == before["status"]
+
+
+def test_a_node_that_is_registered_anew_is_annotated_anew(
+    cluster: Layout, served: Callable[[str], Any], add_node: Callable[[str], None]
+) -> None:
+    """While its Node is gone the agent is not ready and gives no sign of life; a new Node gets everything at once."""
+    agent = served("repair-4")
+    before = register(cluster, "repair-4")
+    kubectl.run(cluster, "delete", "node", "repair-4")
+    wait.until(
+        lambda: agent.http("/readyz") == (503, "1 nodes are not published: repair-4\n"),
+        what="not ready",
+        timeout_s=DEADLINE_S,
+    )
+    last = heartbeat(cluster, "repair-4")
+    add_node("repair-4")
+    _await_register(cluster, "repair-4", before)
+    await_heartbeat(cluster, "repair-4", other_than=last)
+    wait.until(lambda: agent.http("/readyz") == (200, "ok\n"), what="ready", timeout_s=DEADLINE_S)
+
+
+def test_one_node_mode_watches_its_own_node_only(cluster: Layout, served: Callable[[str], Any]) -> None:
+    """An agent of a DaemonSet does not make the API server send it every node of the cluster."""
+    served("repair-5")
+    wanted = "fieldSelector=metadata.name%3Drepair-5"
+
+    def watched() -> bool:
+        events = [json.loads(line) for line in cluster.audit_log.read_text().splitlines()]
+        uris = [event["requestURI"] for event in events if event["verb"] == "watch" and wanted in event["requestURI"]]
+        return {uri.split("?")[0].rsplit("/", 1)[1] for uri in uris} == {"nodes", "gpunodestatuses"}
+
+    wait.until(watched, what="watches of one node", timeout_s=DEADLINE_S)
