@@ -135,6 +135,11 @@ def start_replica(layout: Layout, component: Component, *flags: str, name: str) 
     return daemon
 
 
+def is_ready(component: Component) -> bool:
+    """Whether a process says that it is; one without an endpoint has nothing to say."""
+    return not component.ready or health.probe(component.ready)
+
+
 def status(layout: Layout) -> list[tuple[str, str]]:
     """Answer each process of ours and how it is."""
 
@@ -142,7 +147,7 @@ def status(layout: Layout) -> list[tuple[str, str]]:
         pid = Daemon(layout, component.name).pid
         if pid is None:
             return "not running"
-        return f"pid {pid}, {'ready' if not component.ready or health.probe(component.ready) else 'not ready'}"
+        return f"pid {pid}, {'ready' if is_ready(component) else 'not ready'}"
 
     return [(component.name, state(component)) for component in all_components(layout)]
 

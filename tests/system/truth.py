@@ -44,6 +44,12 @@ def recount(layout: Layout) -> Ledger:
     return ledger
 
 
+def pods(layout: Layout, namespace: str) -> dict[str, Pod]:
+    """Answer the pods of a namespace by name, as the scheduler sees them."""
+    found = kubectl.get(layout, "-n", namespace, "pods")["items"]
+    return {each["metadata"]["name"]: msgspec.convert(each, Pod) for each in found}
+
+
 def by_card(ledger: Ledger) -> dict[str, tuple[int, int, int]]:
     """Answer MiB, millicards and slots in use by the UUID of the card."""
     answer = {}
