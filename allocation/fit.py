@@ -3,10 +3,15 @@
 Source of the tests and their order: hami.md 2.2.
 """
 
+from typing import Any
+
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from allocation.ledger import CORES, MEMORY, SLOTS, Columns, Flags
+from allocation.constraints import Constraints
+from allocation.ledger import CORES, MEMORY, SLOTS, Codes, Columns, Flags, Ledger
+from allocation.quota import Room
 from allocation.reasons import CardReason
 from allocation.request import WHOLE_CARD, ContainerRequest
 
@@ -14,6 +19,67 @@ Verdicts = NDArray[np.int8]
 """A CardReason per card, ABSENT where there is none; the shape of the cards that were asked about."""
 
 ABSENT = -1
+
+
+class Cards(msgspec.Struct):
+    """The cards that are judged: some rows of the ledger, (dimension, row, card), or one, (dimension, card).
+
+    Attributes:
+        total: capacity.
+        used: what is taken; a caller may replace it while it places one container after the other.
+        present: whether there is a card; without the dimension, as all that follow.
+        healthy: whether its agent says so.
+        cordoned: whether an administrator keeps pods away.
+        numa: its NUMA node.
+        right_type: whether the pod accepts its model and mode.
+        right_uuid: whether the pod accepts its UUID.
+    """
+
+    total: Columns
+    used: Columns
+    present: Flags
+    healthy: Flags
+    cordoned: Flags
+    numa: Codes
+    right_type: Flags
+    right_uuid: Flags
+
+
+class Demand:
+    """A pod's constraints, worked out once for a ledger: which models, which cards."""
+
+    def __init__(self, ledger: Ledger, constraints: Constraints) -> None:
+        self.constraints = constraints
+        self._ledger = ledger
+        self._right_kinds = np.array(
+            [constraints.accepts_type(model, mode) for model, mode in ledger.kind_names] or [True], np.bool_
+        )
+        self._right_uuids: Flags | None = None
+        if constraints.use_uuids is not None or constraints.avoid_uuids:
+            self._right_uuids = np.full(ledger.present.shape, constraints.use_uuids is None, np.bool_)
+            self._mark(constraints.use_uuids or frozenset(), accepted=True)
+            self._mark(constraints.avoid_uuids, accepted=False)
+
+    def cards(self, rows: Any) -> Cards:
+        """Answer the cards of `rows`, an index or an array of indexes."""
+        ledger = self._ledger
+        present = ledger.present[rows]
+        return Cards(
+            total=ledger.total[:, rows],
+            used=ledger.used[:, rows],
+            present=present,
+            healthy=ledger.healthy[rows],
+            cordoned=ledger.cordoned[rows],
+            numa=ledger.numa[rows],
+            right_type=self._right_kinds[ledger.kinds[rows]],
+            right_uuid=present if self._right_uuids is None else self._right_uuids[rows],
+        )
+
+    def _mark(self, uuids: frozenset[str], *, accepted: bool) -> None:
+        for uuid in uuids:
+            position = self._ledger.position(uuid)
+            if position is not None and self._right_uuids is not None:
+                self._right_uuids[position] = accepted
 
 
 def memory_need(total: Columns, request: ContainerRequest) -> NDArray[np.int64]:
@@ -24,24 +90,30 @@ def memory_need(total: Columns, request: ContainerRequest) -> NDArray[np.int64]:
     return answer
 
 
-def verdicts(total: Columns, used: Columns, present: Flags, healthy: Flags, request: ContainerRequest) -> Verdicts:
+def verdicts(cards: Cards, request: ContainerRequest, *, mutex: bool, room: Room) -> Verdicts:
     """Judge every card for one container.
 
-    `total` and `used` have the shape (dimension, …), `present` and `healthy` the shape (…).
+    `mutex` asks for idle cards; `room` is what the namespace's quotas leave.
     """
-    free = total - used
-    in_use = used[SLOTS] > 0
-    whole = total[CORES] == WHOLE_CARD
+    free = cards.total - cards.used
+    memory = memory_need(cards.total, request)
+    in_use = cards.used[SLOTS] > 0
+    whole = cards.total[CORES] == WHOLE_CARD
     tests = (
-        (CardReason.CardNotHealth, ~healthy),
+        (CardReason.CardNotHealth, ~cards.healthy),
+        (CardReason.CardCordoned, cards.cordoned),
+        (CardReason.CardTypeMismatch, ~cards.right_type),
+        (CardReason.CardUuidMismatch, ~cards.right_uuid),
         (CardReason.CardTimeSlicingExhausted, free[SLOTS] < 1),
-        (CardReason.CardInsufficientMemory, free[MEMORY] < memory_need(total, request)),
+        (CardReason.ExclusiveDeviceAllocateConflict, in_use & mutex),
+        (CardReason.ResourceQuotaNotFit, room.is_exceeded(request, memory)),
+        (CardReason.CardInsufficientMemory, free[MEMORY] < memory),
         (CardReason.CardInsufficientCore, free[CORES] < request.cores),
         (CardReason.ExclusiveDeviceAllocateConflict, whole & in_use & (request.cores == WHOLE_CARD)),
-        (CardReason.CardComputeUnitsExhausted, (free[CORES] == 0) & (total[CORES] > 0) & (request.cores == 0)),
+        (CardReason.CardComputeUnitsExhausted, (free[CORES] == 0) & (cards.total[CORES] > 0) & (request.cores == 0)),
     )
-    answer = np.zeros(present.shape, np.int8)
+    answer = np.zeros(cards.present.shape, np.int8)
     for reason, fails in reversed(tests):
         answer[fails] = reason
-    answer[~present] = ABSENT
+    answer[~cards.present] = ABSENT
     return answer

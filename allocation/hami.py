@@ -1,10 +1,10 @@
-"""HAMi's two wire formats: the node's register annotation and the pod's allocation string (hami.md 1.1, 1.2)."""
+"""HAMi's wire formats: a node's register and score annotations, a pod's allocation string (hami.md 1.1, 1.2)."""
 
 from collections.abc import Sequence
 
 import msgspec
 
-from allocation.allocation import Allocation
+from allocation.allocation import Allocation, CardShare
 from allocation.errors import MalformedRecordError
 from allocation.inventory import Card, NodeInventory
 from allocation.names import HAMI_REGISTER
@@ -27,7 +27,21 @@ class _Registered(msgspec.Struct, omit_defaults=True):
     health: bool = False
 
 
+class _Scores(msgspec.Struct):
+    """How well one card is linked to each other card of its node."""
+
+    uuid: str
+    score: dict[str, int] = {}
+
+
+DEFAULT_MODE = "hami-core"
+_LINE_FIELDS = (7, 9)
+_GO_BOOLEANS = {
+    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
+}
 _register_decoder = msgspec.json.Decoder(list[_Registered])
+_scores_decoder = msgspec.json.Decoder(list[_Scores])
 _encoder = msgspec.json.Encoder()
 
 
@@ -51,35 +65,62 @@ def encode_register(inventory: NodeInventory) -> str:
     ).decode()
 
 
-def decode_register(node: str, text: str) -> NodeInventory:
-    """Read a register annotation.
+def decode_register(node: str, text: str, scores: str = "") -> NodeInventory:
+    """Read a register annotation, JSON or the older lines of commas, and the score annotation beside it.
 
     Raises:
-        MalformedRecordError: it is not the JSON that HAMi writes.
+        MalformedRecordError: it is neither.
     """
     try:
-        cards = _register_decoder.decode(text)
-    except msgspec.DecodeError as error:
+        cards = _register_decoder.decode(text) if text.lstrip().startswith("[") else _decode_lines(text)
+        pairs = {entry.uuid: entry.score for entry in _scores_decoder.decode(scores)} if scores else {}
+    except (msgspec.DecodeError, ValueError) as error:
         raise MalformedRecordError(f"node {node}, annotation {HAMI_REGISTER}: {error}") from None
-    return NodeInventory(
-        node,
-        tuple(
-            Card(
-                uuid=card.id,
-                index=card.index,
-                memory_mib=card.devmem,
-                cores=card.devcore * MILLI_PER_PERCENT,
-                slots=card.count,
-                model=card.type,
-                numa=card.numa,
-                mode=card.mode or "hami-core",
-                healthy=card.health,
-            )
-            for card in sorted(cards, key=lambda card: card.index)
-        ),
+    return NodeInventory(node, tuple(_card(card) for card in sorted(cards, key=lambda card: card.index)), pairs)
+
+
+def _card(card: _Registered) -> Card:
+    return Card(
+        uuid=card.id,
+        index=card.index,
+        memory_mib=card.devmem,
+        cores=card.devcore * MILLI_PER_PERCENT,
+        slots=card.count,
+        model=card.type,
+        numa=card.numa,
+        mode=card.mode or DEFAULT_MODE,
+        healthy=card.health,
     )
 
 
+def _decode_lines(text: str) -> list[_Registered]:
+    """Read `uuid,count,MiB,cores,type,numa,health[,index,mode]:` for each card; the index defaults to its place."""
+    cards = []
+    for position, entry in enumerate(part for part in text.strip().split(":") if part):
+        fields = entry.split(",")
+        if len(fields) not in _LINE_FIELDS:
+            raise ValueError(f"{entry!r} has {len(fields)} fields, not 7 or 9")
+        if fields[6] not in _GO_BOOLEANS:
+            raise ValueError(f"{entry!r}: health is {fields[6]!r}, not true or false")
+        uuid, count, memory, cores, model, numa = fields[:6]
+        index, mode = (fields[7], fields[8]) if len(fields) == max(_LINE_FIELDS) else (str(position), "")
+        cards.append(
+            _Registered(
+                id=uuid,
+                index=int(index),
+                count=int(count),
+                devmem=int(memory),
+                devcore=int(cores),
+                type=model,
+                numa=int(numa),
+                mode=mode,
+                health=_GO_BOOLEANS[fields[6]],
+            )
+        )
+    return cards
+
+
+UNKNOWN_INDEX = -1
 Device = tuple[str, int, int]
 """UUID, MiB, percent of the card's cores."""
 
@@ -120,6 +161,36 @@ def allocation_string(allocation: Allocation, request: PodRequest) -> str:
             ]
             for container in request.containers
         ]
+    )
+
+
+def read_allocation(text: str, request: PodRequest, *, node: str) -> Allocation:
+    """Answer what HAMi's scheduler gave a pod that runs on `node`.
+
+    HAMi loses the places of leading containers without GPU on nodes with real models (its issue 2899). Where the
+    places are not as many as the containers, the entries are the GPU containers' in order, counted from the end; one
+    that is left over counts under a name that no container has. Nothing is ever counted as nothing. The string does
+    not tell the cards' indexes.
+
+    Raises:
+        MalformedRecordError: it cannot be read.
+    """
+    entries = decode_devices(text)
+    if len(entries) == len(request.containers):
+        pairs = [(container.name, entry) for container, entry in zip(request.containers, entries, strict=True) if entry]
+    else:
+        filled = [entry for entry in entries if entry]
+        names = [container.name for container in request.gpu_containers][-len(filled) :] if filled else []
+        lost = [f"?{position}" for position in range(len(filled) - len(names))]
+        pairs = list(zip((*lost, *names), filled, strict=True))
+    return Allocation(
+        node,
+        {
+            name: tuple(
+                CardShare(uuid, UNKNOWN_INDEX, memory, cores * MILLI_PER_PERCENT) for uuid, memory, cores in devices
+            )
+            for name, devices in pairs
+        },
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from allocation import record
+from allocation import hami, names, record
 from allocation.allocation import Allocation, Charge, charges
 from allocation.errors import AllocationError, InvalidFieldError
 from allocation.pod import Containers
@@ -15,23 +15,27 @@ def of_pod(
 ) -> tuple[Allocation, tuple[Charge, ...]] | None:
     """Answer what a pod on `node` was given and what that costs each card; None for one that asks for no GPU.
 
-    The annotation counts, not the request, which only tells how long each container lives. Where it cannot be read
-    every container counts as one that lives as long as the pod: too much rather than too little.
+    Our annotation counts, else HAMi's, whose pods run on while a cluster moves over. The request only tells how long
+    each container lives; where it cannot be read every container counts as one that lives as long as the pod: too much
+    rather than too little.
 
     Raises:
         AllocationError: the allocation is missing, unreadable, or for another node, so the pod uses cards unknown.
     """
-    allocation = record.of_annotations(annotations)
+    problem = ""
     try:
         request = read_request(spec, settings)
     except InvalidFieldError as error:
-        if allocation is None:
-            raise AllocationError(f"it asks for a GPU and has no allocation: {error}") from None
-        request = PodRequest(())
+        request, problem = PodRequest(()), f": {error}"
+    allocation = record.of_annotations(annotations)
+    if allocation is None and names.HAMI_ALLOCATED in annotations:
+        allocation = hami.read_allocation(annotations[names.HAMI_ALLOCATED], request, node=node)
     if allocation is None:
-        if request:
-            raise AllocationError("it asks for a GPU and has no allocation")
+        if request or problem:
+            raise AllocationError(f"it asks for a GPU and has no allocation{problem}")
         return None
+    if request and not allocation.containers:
+        raise AllocationError("it asks for a GPU and its allocation is empty")
     if allocation.node != node:
         raise AllocationError(f"its allocation is for node {allocation.node}")
     return allocation, charges(allocation, request)

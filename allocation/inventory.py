@@ -1,5 +1,7 @@
 """The cards of a node as an agent reports them."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 WHOLE_CORES = 1000
@@ -32,7 +34,18 @@ class Card(msgspec.Struct, frozen=True):
 
 
 class NodeInventory(msgspec.Struct, frozen=True):
-    """The cards of one node, in the order of their indexes."""
+    """The cards of one node, in the order of their indexes.
+
+    Attributes:
+        node: its name.
+        cards: the cards.
+        pair_scores: how well two cards are connected, by their UUIDs; higher is better, absent is 0.
+    """
 
     node: str
     cards: tuple[Card, ...]
+    pair_scores: Mapping[str, Mapping[str, int]] = {}
+
+    def pair_score(self, one: int, other: int) -> int:
+        """Answer how well the cards at two positions are connected."""
+        return self.pair_scores.get(self.cards[one].uuid, {}).get(self.cards[other].uuid, 0)

@@ -22,6 +22,8 @@ Columns = NDArray[np.int64]
 """Shape (dimension, row, card): memory in MiB, compute in millicards, slots."""
 Flags = NDArray[np.bool_]
 """Shape (row, card)."""
+Codes = NDArray[np.int64]
+"""Shape (row, card)."""
 
 
 class Holding(msgspec.Struct, frozen=True):
@@ -48,6 +50,10 @@ class Ledger:
         used: held by assumed and confirmed pods alike; same shape.
         present: whether a row has a card at that position; shape (row, card).
         healthy: the same for cards that new pods may use.
+        cordoned: the same for cards that an administrator keeps new pods from.
+        numa: the NUMA node of each card; shape (row, card).
+        kinds: the position of each card's model and mode in `kind_names`; shape (row, card).
+        kind_names: every model and mode that was ever reported.
         versions: a row's version, changed by every change of the row; shape (row,).
     """
 
@@ -56,6 +62,10 @@ class Ledger:
         self.used: Columns = np.zeros((DIMENSIONS, rows, cards), np.int64)
         self.present: Flags = np.zeros((rows, cards), np.bool_)
         self.healthy: Flags = np.zeros((rows, cards), np.bool_)
+        self.cordoned: Flags = np.zeros((rows, cards), np.bool_)
+        self.numa: Codes = np.zeros((rows, cards), np.int64)
+        self.kinds: Codes = np.zeros((rows, cards), np.int64)
+        self.kind_names: list[tuple[str, str]] = []
         self.versions: NDArray[np.int64] = np.zeros(rows, np.int64)
         self._rows: dict[str, int] = {}
         self._names: list[str | None] = [None] * rows
@@ -64,6 +74,7 @@ class Ledger:
         self._positions: dict[str, tuple[int, int]] = {}
         self._holdings: dict[str, Holding] = {}
         self._on_node: dict[str, dict[str, Holding]] = {}
+        self._cordons: dict[str, frozenset[str]] = {}
         self._clock = 0
 
     # ---- nodes -----------------------------------------------------------------------------------------------------
@@ -125,6 +136,20 @@ class Ledger:
         self._names[row] = None
         self._free_rows.append(row)
         self._touch(row)
+
+    def set_cordon(self, node: str, uuids: frozenset[str]) -> None:
+        """Keep new pods from these cards of a node, and from these only. Pods that run there stay."""
+        if uuids == self._cordons.get(node, frozenset()):
+            return
+        self._cordons[node] = uuids
+        row, inventory = self._rows.get(node), self._inventories.get(node)
+        if row is not None and inventory is not None:
+            self.cordoned[row, : len(inventory.cards)] = [card.uuid in uuids for card in inventory.cards]
+            self._touch(row)
+
+    def position(self, uuid: str) -> tuple[int, int] | None:
+        """Answer row and card of a UUID, None where no node has it."""
+        return self._positions.get(uuid)
 
     # ---- pods ------------------------------------------------------------------------------------------------------
 
@@ -201,6 +226,9 @@ class Ledger:
         self.used = np.pad(self.used, ((0, 0), *grow))
         self.present = np.pad(self.present, grow)
         self.healthy = np.pad(self.healthy, grow)
+        self.cordoned = np.pad(self.cordoned, grow)
+        self.numa = np.pad(self.numa, grow)
+        self.kinds = np.pad(self.kinds, grow)
         self.versions = np.pad(self.versions, grow[:1])
 
     def _place_card(self, row: int, position: int, card: Card) -> None:
@@ -208,6 +236,15 @@ class Ledger:
         self.total[:, row, position] = (card.memory_mib, card.cores, card.slots)
         self.present[row, position] = True
         self.healthy[row, position] = card.healthy
+        self.cordoned[row, position] = card.uuid in self._cordons.get(self.node(row), ())
+        self.numa[row, position] = card.numa
+        self.kinds[row, position] = self._kind(card)
+
+    def _kind(self, card: Card) -> int:
+        kind = (card.model, card.mode)
+        if kind not in self.kind_names:
+            self.kind_names.append(kind)
+        return self.kind_names.index(kind)
 
     def _forget_cards(self, node: str) -> None:
         row = self._rows[node]
@@ -218,6 +255,7 @@ class Ledger:
         self.used[:, row] = 0
         self.present[row] = False
         self.healthy[row] = False
+        self.cordoned[row] = False
 
     def _recount(self, node: str) -> None:
         self.used[:, self._rows[node]] = 0

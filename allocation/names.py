@@ -13,6 +13,15 @@ INJECTION_LABEL: Final = "gpu.scheduling/injection"
 """On a namespace or a pod: `enabled` or `disabled`; the pod's word wins."""
 HAMI_WEBHOOK_LABEL: Final = "hami.io/webhook"
 """On a pod: `ignore` opts it out, as in HAMi."""
+NODE_POLICY: Final = "hami.io/node-scheduler-policy"
+CARD_POLICY: Final = "hami.io/gpu-scheduler-policy"
+WEIGHTS: Final = "hami.io/device-scoring-weights"
+USE_UUIDS: Final = "nvidia.com/use-gpuuuid"
+AVOID_UUIDS: Final = "nvidia.com/nouse-gpuuuid"
+USE_TYPES: Final = "nvidia.com/use-gputype"
+AVOID_TYPES: Final = "nvidia.com/nouse-gputype"
+NUMA_BIND: Final = "nvidia.com/numa-bind"
+MODE: Final = "nvidia.com/vgpu-mode"
 
 # ---- what only the scheduler writes (or, for a static allocation, a trusted identity) ------------------------------
 
@@ -29,6 +38,11 @@ ENVIRONMENT_DOMAIN: Final = "gpu.scheduling"
 # ---- what the agent writes -----------------------------------------------------------------------------------------
 
 HAMI_REGISTER: Final = "hami.io/node-nvidia-register"
+HAMI_SCORES: Final = "hami.io/node-nvidia-score"
+
+# ---- what an administrator writes on a node ------------------------------------------------------------------------
+
+CORDON: Final = "hami.io/device-cordon"
 
 OUTPUT_PREFIXES: Final = ("hami.io/vgpu-", "hami.io/bind-")
 """HAMi's keys that only a scheduler writes."""

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from allocation import fit, score
+from allocation import score
 from allocation.allocation import Allocation, CardShare, Charge, charges
+from allocation.constraints import Constraints
+from allocation.fit import ABSENT, Demand, Verdicts, verdicts
 from allocation.inventory import NodeInventory
-from allocation.ledger import Columns, Ledger
+from allocation.ledger import Ledger
+from allocation.order import choose
+from allocation.quota import UNLIMITED, Room
 from allocation.reasons import NODE_INSUFFICIENT_DEVICE, NODE_UNREGISTERED, CardReason, summary
 from allocation.request import ContainerRequest, Kind, PodRequest
-from allocation.settings import CardPolicy, NodePolicy
 
 
 class Rejection(msgspec.Struct, frozen=True):
@@ -64,18 +67,19 @@ def place(
     request: PodRequest,
     nodes: Sequence[str],
     *,
-    node_policy: NodePolicy,
-    card_policy: CardPolicy,
+    constraints: Constraints,
+    room: Room = UNLIMITED,
 ) -> Placement | NoPlacement:
-    """Choose a node among `nodes` and its cards for a pod.
+    """Choose a node among `nodes` and its cards for a pod; `room` is what its namespace's quotas leave.
 
     Ties are broken by the node's name, cards by free memory and index, so the same state gives the same answer.
     """
     rejections: dict[str, Rejection] = {}
-    candidates = _candidates(ledger, request, nodes, rejections)
+    demand = Demand(ledger, constraints)
+    candidates = _candidates(ledger, request, nodes, rejections, demand=demand, room=room)
     if candidates:
         rows = np.array([row for _, row in candidates])
-        sign = -1 if node_policy == "binpack" else 1
+        sign = -1 if constraints.node_policy == "binpack" else 1
         values = score.node_scores(ledger.total[:, rows], ledger.used[:, rows], request).tolist()
         scored = zip(values, (name for name, _ in candidates), strict=True)
         ranked = sorted(scored, key=lambda pair: (sign * pair[0], pair[1]))
@@ -83,11 +87,12 @@ def place(
         ranked = []
     chosen: Allocation | None = None
     scores: list[tuple[str, float]] = []
-    single = len(request.gpu_containers) == 1
+    # A container that passed the comparison of columns is known to fit; several, or a group of cards that must belong
+    # together, have to be tried.
+    sure = len(request.gpu_containers) == 1 and not constraints.numa_bind
     for value, name in ranked:
-        # One container that passed the comparison of columns is known to fit; several have to be tried together.
-        if chosen is None or not single:
-            outcome = place_on(ledger, request, name, card_policy=card_policy)
+        if chosen is None or not sure:
+            outcome = _place_on(ledger, request, name, demand=demand, room=room)
             if isinstance(outcome, Rejection):
                 rejections[name] = outcome
                 continue
@@ -98,33 +103,55 @@ def place(
     return Placement(chosen, charges(chosen, request), tuple(scores), rejections)
 
 
-def place_on(ledger: Ledger, request: PodRequest, node: str, *, card_policy: CardPolicy) -> Allocation | Rejection:
-    """Pick the cards of every container of a pod on one node, or say why not.
+def place_on(
+    ledger: Ledger, request: PodRequest, node: str, *, constraints: Constraints, room: Room = UNLIMITED
+) -> Allocation | Rejection:
+    """Pick the cards of every container of a pod on one node, or say why not."""
+    return _place_on(ledger, request, node, demand=Demand(ledger, constraints), room=room)
+
+
+def _place_on(ledger: Ledger, request: PodRequest, node: str, *, demand: Demand, room: Room) -> Allocation | Rejection:
+    """Try the containers one after the other.
 
     Regular and sidecar containers add up; an init container stands beside the sidecars started before it only.
     """
     row, inventory = ledger.row(node), ledger.inventory(node)
     if row is None or inventory is None:
         return Rejection(node_reason=NODE_UNREGISTERED)
-    steady = ledger.used[:, row].copy()
-    total = ledger.total[:, row]
+    cards = demand.cards(row)
+    cards.used = cards.used.copy()
+    mutex = "mutex" in demand.constraints.card_policies
     picked: dict[str, tuple[CardShare, ...]] = {}
     for container in request.gpu_containers:
-        judged = fit.verdicts(total, steady, ledger.present[row], ledger.healthy[row], container)
-        fitting = np.flatnonzero(judged == CardReason.FITS)
+        judged = verdicts(cards, container, mutex=mutex, room=room)
+        fitting = np.flatnonzero(judged == CardReason.FITS).tolist()
         if len(fitting) < container.count:
             return _rejection(judged, inventory, container)
-        positions = _pick(total, steady, fitting, container, card_policy)
-        shares = tuple(_share(inventory, position, container) for position in positions)
+        choice = choose(cards, fitting, inventory, request=container, constraints=demand.constraints)
+        if not choice.positions:
+            judged[list(choice.scattered)] = CardReason.NumaNotFit
+            return _rejection(judged, inventory, container)
+        shares = tuple(_share(inventory, position, container) for position in choice.positions)
         picked[container.name] = shares
         if container.kind is not Kind.INIT:
-            for position, share in zip(positions, shares, strict=True):
-                steady[:, position] += (share.memory_mib, share.cores, 1)
+            for position, share in zip(choice.positions, shares, strict=True):
+                cards.used[:, position] += (share.memory_mib, share.cores, 1)
+            room = room.less(
+                memory_mib=sum(share.memory_mib for share in shares),
+                cores=sum(share.cores for share in shares),
+                cards=len(shares),
+            )
     return Allocation(node, picked)
 
 
 def _candidates(
-    ledger: Ledger, request: PodRequest, nodes: Sequence[str], rejections: dict[str, Rejection]
+    ledger: Ledger,
+    request: PodRequest,
+    nodes: Sequence[str],
+    rejections: dict[str, Rejection],
+    *,
+    demand: Demand,
+    room: Room,
 ) -> list[tuple[str, int]]:
     """Keep the nodes on which every container fits by itself; note why for the others."""
     known: list[tuple[str, int]] = []
@@ -134,13 +161,12 @@ def _candidates(
             rejections[name] = Rejection(node_reason=NODE_UNREGISTERED, resolvable=False)
         else:
             known.append((name, row))
+    mutex = "mutex" in demand.constraints.card_policies
     for container in request.gpu_containers:
         if not known:
             break
         rows = np.array([row for _, row in known])
-        judged = fit.verdicts(
-            ledger.total[:, rows], ledger.used[:, rows], ledger.present[rows], ledger.healthy[rows], container
-        )
+        judged = verdicts(demand.cards(rows), container, mutex=mutex, room=room)
         enough = (judged == CardReason.FITS).sum(axis=1) >= container.count
         for position in np.flatnonzero(~enough).tolist():
             name = known[position][0]
@@ -151,25 +177,15 @@ def _candidates(
     return known
 
 
-def _rejection(judged: fit.Verdicts, inventory: NodeInventory, container: ContainerRequest) -> Rejection:
+def _rejection(judged: Verdicts, inventory: NodeInventory, container: ContainerRequest) -> Rejection:
     cards = len(inventory.cards)
     if container.count > cards:
         return Rejection(container.name, cards, node_reason=NODE_INSUFFICIENT_DEVICE, resolvable=False)
-    counts = Counter(CardReason(code) for code in judged.tolist() if code != fit.ABSENT)
+    counts = Counter(CardReason(code) for code in judged.tolist() if code != ABSENT)
     few = counts.pop(CardReason.FITS, 0)
     if few:
         counts[CardReason.AllocatedCardsInsufficientRequest] = few
     return Rejection(container.name, cards, dict(counts))
-
-
-def _pick(
-    total: Columns, used: Columns, fitting: np.typing.NDArray[np.intp], container: ContainerRequest, policy: CardPolicy
-) -> list[int]:
-    """Order the fitting cards by policy and take as many as are asked for."""
-    scores = score.card_scores(total, used, container)
-    sign = -1 if policy == "binpack" else 1
-    free = total[0] - used[0]
-    return sorted(fitting.tolist(), key=lambda card: (sign * scores[card], sign * -free[card], card))[: container.count]
 
 
 def _share(inventory: NodeInventory, position: int, container: ContainerRequest) -> CardShare:

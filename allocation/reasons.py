@@ -14,10 +14,10 @@ class CardReason(enum.IntEnum):
     NumaNotFit = 4
     CardUuidMismatch = 5
     CardTimeSlicingExhausted = 6
-    ResourceQuotaNotFit = 7
-    CardInsufficientMemory = 8
-    CardInsufficientCore = 9
-    ExclusiveDeviceAllocateConflict = 10
+    ExclusiveDeviceAllocateConflict = 7
+    ResourceQuotaNotFit = 8
+    CardInsufficientMemory = 9
+    CardInsufficientCore = 10
     CardComputeUnitsExhausted = 11
     AllocatedCardsInsufficientRequest = 12
     """The card fits, but too few of its neighbours do."""

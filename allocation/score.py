@@ -6,24 +6,28 @@ from numpy.typing import NDArray
 from allocation.fit import memory_need
 from allocation.ledger import CORES, MEMORY, SLOTS, Columns
 from allocation.request import ContainerRequest, PodRequest
+from allocation.settings import Weights
 
 Scores = NDArray[np.float64]
 """0 (empty) to 30 (full): ten for each of slots, cores and memory."""
 
 
-def _use(used: Columns, total: Columns) -> Scores:
-    shares = np.divide(used, total, out=np.zeros(total.shape, np.float64), where=total > 0)
-    answer: Scores = shares.sum(axis=0) * 10
+def _shares(used: Columns, total: Columns) -> NDArray[np.float64]:
+    """Answer how full each is, 0 where there is no capacity."""
+    answer: NDArray[np.float64] = np.divide(used, total, out=np.zeros(total.shape, np.float64), where=total > 0)
     return answer
 
 
-def card_scores(total: Columns, used: Columns, request: ContainerRequest) -> Scores:
+def card_scores(total: Columns, used: Columns, request: ContainerRequest, weights: Weights) -> Scores:
     """Score each card as it would be with the container on it; shapes (dimension, card) to (card,)."""
     after = used.copy()
     after[MEMORY] += memory_need(total, request)
     after[CORES] += request.cores
     after[SLOTS] += 1
-    return _use(after, total)
+    factors = np.zeros(total.shape[0])
+    factors[[SLOTS, CORES, MEMORY]] = (weights.slot, weights.core, weights.memory)
+    answer: Scores = np.tensordot(factors, _shares(after, total), axes=1) * 10
+    return answer
 
 
 def node_scores(total: Columns, used: Columns, request: PodRequest) -> Scores:
@@ -40,4 +44,5 @@ def node_scores(total: Columns, used: Columns, request: PodRequest) -> Scores:
         after[MEMORY] += memory_need(mean_card, container) * container.count
         after[CORES] += container.cores * container.count
         after[SLOTS] += container.count
-    return _use(after, capacity)
+    answer: Scores = _shares(after, capacity).sum(axis=0) * 10
+    return answer

@@ -5,7 +5,15 @@ from typing import Literal
 import msgspec
 
 NodePolicy = Literal["binpack", "spread"]
-CardPolicy = Literal["binpack", "spread"]
+CardPolicy = Literal["binpack", "spread", "numa", "mutex", "topology-aware"]
+
+
+class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much slots, cores and memory count in the score of a card."""
+
+    slot: int = 1
+    core: int = 1
+    memory: int = 1
 
 
 class ResourceNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,7 +38,8 @@ class AllocationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         default_memory_mib: memory per card where none is asked; 0 means the whole card.
         default_cores_percent: compute per card where none is asked and the card is not asked whole.
         node_policy: `binpack` fills nodes, `spread` empties them; a pod's annotation wins.
-        card_policy: the same for the cards of a node.
+        card_policy: the same for the cards of a node, by HAMi's words.
+        weights: of slots, cores and memory in a card's score.
     """
 
     resources: ResourceNames = ResourceNames()
@@ -39,3 +48,4 @@ class AllocationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     default_cores_percent: int = 0
     node_policy: NodePolicy = "binpack"
     card_policy: CardPolicy = "spread"
+    weights: Weights = Weights()

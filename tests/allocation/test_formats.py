@@ -170,3 +170,78 @@ def test_every_container_name_gives_a_valid_key(container: str) -> None:
     prefix, _, name = environment_key("cuda-device-memory-limit-127", container).partition("/")
     assert len(prefix) <= 253
     assert len(name) <= 63
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "GPU-00552014-5c87-89ac-b1a6-7b53aa24b0ec,10,32768,100,NVIDIA-Tesla V100-PCIE-32GB,0,true,0,hami-core:",
+            Card("GPU-00552014-5c87-89ac-b1a6-7b53aa24b0ec", 0, 32768, 1000, 10, "NVIDIA-Tesla V100-PCIE-32GB"),
+        ),
+        ("GPU-a,5,16384,50,Tesla T4,1,false:", Card("GPU-a", 0, 16384, 500, 5, "Tesla T4", numa=1, healthy=False)),
+        ("GPU-a,5,16384,50,Tesla T4,1,1,3,mig:", Card("GPU-a", 3, 16384, 500, 5, "Tesla T4", numa=1, mode="mig")),
+    ],
+)
+def test_older_register_annotations_are_read(text: str, expected: Card) -> None:
+    """The forms before JSON, which old plugins still write (hami.md 1.1)."""
+    assert hami.decode_register("n1", text).cards == (expected,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GPU-a,5,16384:",
+        "GPU-a,x,16384,50,Tesla T4,1,true:",
+        "GPU-a,5,16384,50,Tesla T4,1,maybe:",
+        "[{]",
+        "{}",
+        '[{"id":1}]',
+    ],
+)
+def test_a_malformed_register_annotation_is_refused_by_node(text: str) -> None:
+    """The message names the node and the annotation."""
+    with pytest.raises(MalformedRecordError, match="node n1, annotation hami.io/node-nvidia-register"):
+        hami.decode_register("n1", text)
+
+
+def test_unknown_fields_of_a_register_annotation_are_ignored() -> None:
+    """v2.5 to v2.9 wrote more; what is missing is zero, and a missing health is ill."""
+    (only,) = hami.decode_register("n1", '[{"id":"GPU-a","devicepairscore":{},"customInfo":{"x":1}}]').cards
+    assert only == Card("GPU-a", 0, 0, 0, 0, healthy=False)
+
+
+def test_pair_scores_are_read_beside_the_cards() -> None:
+    """HAMi's score annotation (hami.md 1.1)."""
+    scores = '[{"uuid":"GPU-a","score":{"GPU-b":1800}},{"uuid":"GPU-b","score":{"GPU-a":1800}}]'
+    register = '[{"id":"GPU-a","health":true},{"id":"GPU-b","index":1,"health":true}]'
+    assert hami.decode_register("n1", register, scores).pair_score(0, 1) == 1800
+
+
+def _pod(*kinds: tuple[str, Kind, int]) -> PodRequest:
+    return PodRequest(tuple(ContainerRequest(name, kind, name, count=count) for name, kind, count in kinds))
+
+
+ENTRY = "GPU-a,NVIDIA,4096,50:;"
+
+
+@pytest.mark.parametrize(
+    ("text", "request_", "containers"),
+    [
+        (";" + ENTRY, _pod(("init", Kind.INIT, 0), ("main", Kind.REGULAR, 1)), {"main": 1}),
+        # HAMi issue 2899: the place of the container before is lost.
+        (ENTRY, _pod(("init", Kind.INIT, 0), ("main", Kind.REGULAR, 1)), {"main": 1}),
+        (ENTRY + ";", _pod(("web", Kind.REGULAR, 0), ("main", Kind.REGULAR, 1), ("log", Kind.REGULAR, 0)), {"main": 1}),
+        (ENTRY * 2, _pod(("i", Kind.INIT, 1), ("w", Kind.REGULAR, 0), ("m", Kind.REGULAR, 1)), {"i": 1, "m": 1}),
+        # More entries than containers that ask: what is left over is counted all the same.
+        (ENTRY * 2, _pod(("main", Kind.REGULAR, 1)), {"?0": 1, "main": 1}),
+        ("", _pod(("main", Kind.REGULAR, 1)), {}),
+    ],
+)
+def test_strings_that_hami_wrote_wrong_are_aligned(text: str, request_: PodRequest, containers: dict[str, int]) -> None:
+    """From the end, by who asked; nothing is counted as nothing."""
+    allocation = hami.read_allocation(text, request_, node="n1")
+    assert {name: len(shares) for name, shares in allocation.containers.items()} == containers
+    assert all(
+        share.memory_mib == 4096 and share.cores == 500 for shares in allocation.containers.values() for share in shares
+    )

@@ -7,11 +7,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from allocation.allocation import Charge
+from allocation.constraints import read_constraints
 from allocation.errors import AllocationError, OverCapacityError
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger import Ledger
 from allocation.placement import Placement, place
 from allocation.request import ContainerRequest, Kind, PodRequest
+from allocation.settings import AllocationSettings
+
+CONSTRAINTS = read_constraints({}, AllocationSettings())
 
 
 def inventory(node: str, cards: int = 2, *, memory: int = 1000, healthy: bool = True) -> NodeInventory:
@@ -132,7 +136,7 @@ class Life(RuleBasedStateMachine):
             containers.insert(0, _container("init", Kind.INIT, 1, 500, 0))
         request = PodRequest(tuple(containers))
         before = self.ledger.used.copy()
-        outcome = place(self.ledger, request, ["n1", "n2", "n3"], node_policy="binpack", card_policy="spread")
+        outcome = place(self.ledger, request, ["n1", "n2", "n3"], constraints=CONSTRAINTS)
         assert np.array_equal(self.ledger.used, before), "deciding changes nothing"
         if not isinstance(outcome, Placement):
             for node, rejection in outcome.rejections.items():

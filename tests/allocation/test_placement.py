@@ -2,13 +2,28 @@
 
 import pytest
 
+from allocation import names
 from allocation.allocation import charges
+from allocation.constraints import read_constraints
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger import Ledger
 from allocation.placement import NoPlacement, Placement, place
+from allocation.quota import UNLIMITED, Room
 from allocation.reasons import CardReason
 from allocation.request import ContainerRequest, Kind, PodRequest
-from allocation.settings import CardPolicy, NodePolicy
+from allocation.settings import AllocationSettings
+
+KEYS = {
+    "node_policy": names.NODE_POLICY,
+    "card_policy": names.CARD_POLICY,
+    "weights": names.WEIGHTS,
+    "use_uuids": names.USE_UUIDS,
+    "avoid_uuids": names.AVOID_UUIDS,
+    "use_types": names.USE_TYPES,
+    "avoid_types": names.AVOID_TYPES,
+    "numa_bind": names.NUMA_BIND,
+    "mode": names.MODE,
+}
 
 
 def fleet(nodes: int = 1, *, cards: int = 8, **changes: object) -> Ledger:
@@ -43,12 +58,13 @@ def put(
     ledger: Ledger,
     request: PodRequest,
     *,
-    node_policy: NodePolicy = "binpack",
-    card_policy: CardPolicy = "spread",
+    room: Room = UNLIMITED,
     serial: list[int] = [0],  # noqa: B006 -- counts over the calls of a test run
+    **annotations: str,
 ) -> Placement | NoPlacement:
-    """Place and reserve."""
-    outcome = place(ledger, request, ledger.nodes, node_policy=node_policy, card_policy=card_policy)
+    """Place and reserve; further arguments are a pod's annotations, by the short names of `KEYS`."""
+    constraints = read_constraints({KEYS[name]: value for name, value in annotations.items()}, AllocationSettings())
+    outcome = place(ledger, request, ledger.nodes, constraints=constraints, room=room)
     if isinstance(outcome, Placement):
         serial[0] += 1
         ledger.assume(f"pod-{serial[0]}", outcome.allocation.node, outcome.charges)
@@ -131,7 +147,7 @@ def test_too_few_fitting_cards_are_named_with_the_others() -> None:
 
 
 @pytest.mark.parametrize(("policy", "same"), [("binpack", True), ("spread", False)])
-def test_card_policy(policy: CardPolicy, same: bool) -> None:  # noqa: FBT001 -- a parameter of the table
+def test_card_policy(policy: str, same: bool) -> None:  # noqa: FBT001 -- a parameter of the table
     """Two pods of 20 % share a card under binpack and not under spread."""
     ledger = fleet()
     first = cards_of(put(ledger, pod(container(memory=100, cores=200)), card_policy=policy))
@@ -140,7 +156,7 @@ def test_card_policy(policy: CardPolicy, same: bool) -> None:  # noqa: FBT001 --
 
 
 @pytest.mark.parametrize(("policy", "same"), [("binpack", True), ("spread", False)])
-def test_node_policy(policy: NodePolicy, same: bool) -> None:  # noqa: FBT001 -- a parameter of the table
+def test_node_policy(policy: str, same: bool) -> None:  # noqa: FBT001 -- a parameter of the table
     """Two pods share a node under binpack and not under spread."""
     ledger = fleet(2)
     chosen = [put(ledger, pod(container(memory=100)), node_policy=policy) for _ in range(2)]
@@ -206,5 +222,178 @@ def test_charges_follow_from_the_annotation_alone() -> None:
 
 def test_a_node_without_inventory_is_named() -> None:
     """A node that no agent reports is a reason, not an error."""
-    outcome = place(Ledger(), pod(container(memory=1)), ["elsewhere"], node_policy="binpack", card_policy="spread")
+    constraints = read_constraints({}, AllocationSettings())
+    outcome = place(Ledger(), pod(container(memory=1)), ["elsewhere"], constraints=constraints)
     assert reasons(outcome, "elsewhere") == "NodeUnregistered"
+
+
+# ---- what a pod's annotations demand (hami.md 1.3, 2.2, 2.3) -------------------------------------------------------
+
+
+def mixed(*cards: Card) -> Ledger:
+    """Answer a ledger of one node n0 with just these cards."""
+    ledger = Ledger()
+    ledger.set_node(NodeInventory("n0", cards))
+    return ledger
+
+
+def card(index: int, **changes: object) -> Card:
+    """Answer a card of node n0."""
+    fields = {"uuid": f"GPU-n0-{index}", "index": index, "memory_mib": 1000, **changes}
+    return Card(**fields)  # type: ignore[arg-type]
+
+
+A100, H100 = "NVIDIA A100-SXM4-40GB", "NVIDIA H100 80GB HBM3"
+ONE = container(memory=100)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "indexes"),
+    [
+        ({"use_uuids": "GPU-n0-2"}, [2]),
+        ({"use_uuids": " GPU-n0-3 ,, GPU-n0-2 "}, [2]),
+        ({"avoid_uuids": "GPU-n0-0,GPU-n0-1"}, [2]),
+        ({"use_uuids": "GPU-n0-0,GPU-n0-3", "avoid_uuids": "GPU-n0-0"}, [3]),
+        ({"use_uuids": ""}, [0]),
+        ({"use_types": "h100"}, [2]),
+        ({"use_types": "V100,H100"}, [2]),
+        ({"avoid_types": "a100"}, [2]),
+        ({"mode": "mig,hami-core"}, [0]),
+    ],
+)
+def test_a_pod_chooses_its_cards(annotations: dict[str, str], indexes: list[int]) -> None:
+    """UUIDs exactly, models by a part of their name in any case, modes as words of a list."""
+    ledger = mixed(card(0, model=A100), card(1, model=A100), card(2, model=H100), card(3, model=H100))
+    assert cards_of(put(ledger, pod(ONE), **annotations)) == indexes
+
+
+@pytest.mark.parametrize(
+    ("annotations", "reason"),
+    [
+        ({"use_uuids": "GPU-elsewhere"}, "2/2 CardUuidMismatch"),
+        ({"use_types": "V100"}, "2/2 CardTypeMismatch"),
+        ({"mode": "mig"}, "2/2 CardTypeMismatch"),
+        ({"use_types": "V100", "use_uuids": "GPU-elsewhere"}, "2/2 CardTypeMismatch"),
+    ],
+)
+def test_a_choice_that_no_card_meets_is_the_reason(annotations: dict[str, str], reason: str) -> None:
+    """The type is asked before the UUID."""
+    assert reasons(put(mixed(card(0, model=A100), card(1, model=H100)), pod(ONE), **annotations)) == reason
+
+
+def test_a_cordoned_card_takes_no_new_pod() -> None:
+    """Those on it stay; the reason comes before every other but illness; lifted, it takes pods again."""
+    ledger = mixed(card(0), card(1, healthy=False))
+    put(ledger, pod(ONE))
+    ledger.set_cordon("n0", frozenset({"GPU-n0-0", "GPU-n0-1"}))
+    assert ledger.used[0].sum() == 100
+    assert reasons(put(ledger, pod(ONE), use_types="V100")) == "1/2 CardCordoned, 1/2 CardNotHealth"
+    ledger.set_node(NodeInventory("n0", (card(0), card(1))))
+    assert reasons(put(ledger, pod(ONE))) == "2/2 CardCordoned"
+    ledger.set_cordon("n0", frozenset())
+    assert cards_of(put(ledger, pod(ONE))) == [1]
+
+
+def test_numa_binding_takes_all_cards_from_one_node() -> None:
+    """The preferred card's group if it is large enough, else the next."""
+    ledger = mixed(card(0, numa=0), card(1, numa=1), card(2, numa=1), card(3, numa=2))
+    assert cards_of(put(ledger, pod(container(count=2, memory=100)), numa_bind="true")) == [1, 2]
+
+
+def test_numa_binding_that_cannot_be_met_is_told_of_the_fitting_cards() -> None:
+    """Cards that fail for another reason keep it; the counts sum to the cards."""
+    ledger = mixed(card(0, numa=0), card(1, numa=1), card(2, numa=1, healthy=False))
+    outcome = put(ledger, pod(container(count=2, memory=100)), numa_bind="1")
+    assert reasons(outcome) == "1/3 CardNotHealth, 2/3 NumaNotFit"
+
+
+def test_mutex_takes_idle_cards_only() -> None:
+    """A card that is shared is no choice, and says so before memory does."""
+    ledger = mixed(card(0), card(1))
+    put(ledger, pod(ONE))
+    assert cards_of(put(ledger, pod(ONE), card_policy="mutex")) == [1]
+    assert reasons(put(ledger, pod(container(memory=99999)), card_policy="mutex")) == (
+        "2/2 ExclusiveDeviceAllocateConflict"
+    )
+
+
+def test_policies_apply_in_their_order() -> None:
+    """The first that tells two cards apart decides."""
+    ledger = mixed(card(0, numa=1), card(1, numa=0), card(2, numa=0))
+    put(ledger, pod(ONE), use_uuids="GPU-n0-2")
+    put(ledger, pod(container(memory=100)), use_uuids="GPU-n0-0")
+    assert cards_of(put(ledger, pod(ONE), card_policy="numa,binpack")) == [2]
+    assert cards_of(put(ledger, pod(ONE), card_policy="numa,spread")) == [1]
+
+
+def test_weights_decide_what_counts_as_full() -> None:
+    """One card is full of memory, the other of cores: the weights say which is the fuller."""
+    ledger = mixed(card(0), card(1))
+    put(ledger, pod(container(memory=800)), use_uuids="GPU-n0-0")
+    put(ledger, pod(container(memory=10, cores=800)), use_uuids="GPU-n0-1")
+    by_memory = {"card_policy": "binpack", "weights": "slot=0,core=0,memory=1"}
+    by_cores = {"card_policy": "binpack", "weights": "slot=0,core=1,memory=0"}
+    assert cards_of(put(ledger, pod(container(memory=1)), **by_memory)) == [0]
+    assert cards_of(put(ledger, pod(container(memory=1)), **by_cores)) == [1]
+
+
+def linked(pairs: dict[tuple[int, int], int], *, cards: int = 4) -> Ledger:
+    """Answer a node whose cards are linked as `pairs` say."""
+    scores: dict[str, dict[str, int]] = {}
+    for (one, other), value in pairs.items():
+        scores.setdefault(f"GPU-n0-{one}", {})[f"GPU-n0-{other}"] = value
+        scores.setdefault(f"GPU-n0-{other}", {})[f"GPU-n0-{one}"] = value
+    ledger = Ledger()
+    ledger.set_node(NodeInventory("n0", tuple(card(index) for index in range(cards)), scores))
+    return ledger
+
+
+def test_several_cards_are_chosen_for_their_links() -> None:
+    """The best sum over the pairs wins, whatever the order of the cards."""
+    ledger = linked({(0, 1): 10, (1, 3): 50, (2, 3): 40, (1, 2): 30})
+    assert cards_of(put(ledger, pod(container(count=2, memory=1)), card_policy="topology-aware")) == [1, 3]
+    assert cards_of(put(ledger, pod(container(count=3, memory=1)), card_policy="topology-aware")) == [1, 2, 3]
+
+
+def test_a_single_card_leaves_good_groups_whole() -> None:
+    """The worst linked one is taken."""
+    ledger = linked({(0, 1): 50, (2, 3): 10, (1, 2): 10})
+    assert cards_of(put(ledger, pod(ONE), card_policy="topology-aware")) == [3]
+
+
+def test_without_links_the_order_of_preference_holds() -> None:
+    """No scores: the first cards by the other policies."""
+    assert cards_of(put(linked({}), pod(container(count=2, memory=1)), card_policy="topology-aware")) == [0, 1]
+
+
+@pytest.mark.parametrize("cards", [16, 20])
+def test_many_cards_are_chosen_in_time(cards: int) -> None:
+    """Two cliques of half the cards each: one of them is found, exactly or by growing a group."""
+    half = cards // 2
+    pairs = {(one, other): 9 for one in range(half, cards) for other in range(half, cards) if one < other}
+    outcome = put(linked(pairs, cards=cards), pod(container(count=half, memory=1)), card_policy="topology-aware")
+    assert sorted(cards_of(outcome)) == list(range(half, cards))
+
+
+@pytest.mark.parametrize(
+    ("room", "request_", "reason"),
+    [
+        (Room(memory_mib=1999), container(count=2, memory=1000), "2/2 ResourceQuotaNotFit"),
+        (Room(memory_mib=499), container(percent=50), "2/2 ResourceQuotaNotFit"),
+        (Room(cores=599), container(count=2, memory=1, cores=300), "2/2 ResourceQuotaNotFit"),
+        (Room(cards=0), ONE, "2/2 ResourceQuotaNotFit"),
+        (Room(memory_mib=0), container(memory=5000), "2/2 ResourceQuotaNotFit"),
+        (Room(memory_mib=2000, cores=600, cards=2), container(count=2, memory=1000, cores=300), ""),
+    ],
+)
+def test_a_quota_is_a_reason_of_each_card(room: Room, request_: ContainerRequest, reason: str) -> None:
+    """What the namespace may still take; per card times the number of cards; asked before the card's own memory."""
+    outcome = put(mixed(card(0), card(1)), pod(request_), room=room)
+    assert isinstance(outcome, Placement) if not reason else reasons(outcome) == reason
+
+
+def test_containers_of_a_pod_share_the_room() -> None:
+    """The second container gets what the first leaves."""
+    two = pod(container("a", memory=600), container("b", memory=600))
+    assert reasons(put(mixed(card(0), card(1)), two, room=Room(memory_mib=1199))) == "2/2 ResourceQuotaNotFit"
+    assert isinstance(put(mixed(card(0), card(1)), two, room=Room(memory_mib=1200)), Placement)

@@ -1,0 +1,131 @@
+"""What a pod's annotations demand of its cards and nodes; HAMi's keys (hami.md 1.3).
+
+HAMi ignores what it cannot read; here an unknown word refuses the pod and names the words that are known.
+"""
+
+from collections.abc import Mapping
+from typing import Final, get_args
+
+import msgspec
+
+from allocation import names
+from allocation.errors import InvalidFieldError
+from allocation.settings import AllocationSettings, CardPolicy, NodePolicy, Weights
+
+CARD_POLICIES: Final[tuple[CardPolicy, ...]] = get_args(CardPolicy)
+NODE_POLICIES: Final[tuple[NodePolicy, ...]] = get_args(NodePolicy)
+_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+
+
+class Constraints(msgspec.Struct, frozen=True):
+    """Demands of a whole pod.
+
+    Attributes:
+        use_uuids: cards it may have; None leaves all.
+        avoid_uuids: cards it may not have.
+        use_types: parts of model names, one of which the card's must contain, in lower case; None leaves all.
+        avoid_types: parts of model names that the card's may not contain, in lower case.
+        numa_bind: all cards of a container from one NUMA node.
+        modes: the card's mode must be one of these words; None leaves all.
+        node_policy: how nodes are ordered.
+        card_policies: how the cards of a node are ordered, the first key first.
+        weights: of slots, cores and memory in the score of a card.
+    """
+
+    node_policy: NodePolicy
+    card_policies: tuple[CardPolicy, ...]
+    weights: Weights
+    use_uuids: frozenset[str] | None = None
+    avoid_uuids: frozenset[str] = frozenset()
+    use_types: tuple[str, ...] | None = None
+    avoid_types: tuple[str, ...] = ()
+    numa_bind: bool = False
+    modes: str | None = None
+
+    def accepts_uuid(self, uuid: str) -> bool:
+        """Whether the pod may have this card."""
+        return (self.use_uuids is None or uuid in self.use_uuids) and uuid not in self.avoid_uuids
+
+    def accepts_type(self, model: str, mode: str) -> bool:
+        """Whether the pod may have a card of this model in this mode."""
+        lower = model.lower()
+        if self.use_types is not None and not any(part in lower for part in self.use_types):
+            return False
+        if any(part in lower for part in self.avoid_types):
+            return False
+        return self.modes is None or mode in self.modes
+
+
+def read_constraints(annotations: Mapping[str, str], settings: AllocationSettings) -> Constraints:
+    """Answer what a pod's annotations demand; the settings' policies where it demands none.
+
+    Raises:
+        InvalidFieldError: an annotation of ours holds what it may not hold.
+    """
+    uses, avoids = _words(annotations, names.USE_UUIDS), _words(annotations, names.AVOID_UUIDS)
+    use_types, avoid_types = _words(annotations, names.USE_TYPES), _words(annotations, names.AVOID_TYPES)
+    return Constraints(
+        node_policy=_node_policy(annotations, settings),
+        card_policies=_card_policies(annotations, settings),
+        weights=_weights(annotations, settings),
+        use_uuids=frozenset(uses) if uses else None,
+        avoid_uuids=frozenset(avoids),
+        use_types=tuple(word.lower() for word in use_types) or None,
+        avoid_types=tuple(word.lower() for word in avoid_types),
+        numa_bind=_flag(annotations, names.NUMA_BIND),
+        modes=annotations.get(names.MODE) or None,
+    )
+
+
+def _words(annotations: Mapping[str, str], key: str) -> tuple[str, ...]:
+    """Split a comma list; spaces around words and empty words do not count."""
+    return tuple(word for part in annotations.get(key, "").split(",") if (word := part.strip()))
+
+
+def _flag(annotations: Mapping[str, str], key: str) -> bool:
+    """Read a Go boolean, as HAMi does."""
+    text = annotations.get(key, "").strip()
+    if text and text not in _TRUE | _FALSE:
+        raise _invalid(key, text, expected="it must be true or false", remedy='write "true", or remove it')
+    return text in _TRUE
+
+
+def _node_policy(annotations: Mapping[str, str], settings: AllocationSettings) -> NodePolicy:
+    text = annotations.get(names.NODE_POLICY, "").strip()
+    if not text:
+        return settings.node_policy
+    for policy in NODE_POLICIES:
+        if text == policy:
+            return policy
+    raise _invalid(names.NODE_POLICY, text, expected=f"it must be one of {', '.join(NODE_POLICIES)}")
+
+
+def _card_policies(annotations: Mapping[str, str], settings: AllocationSettings) -> tuple[CardPolicy, ...]:
+    words = _words(annotations, names.CARD_POLICY)
+    unknown = [word for word in words if word not in CARD_POLICIES]
+    if unknown or len(set(words)) != len(words):
+        expected = f"it must be one of {', '.join(CARD_POLICIES)}, or several of them in order, each once"
+        raise _invalid(names.CARD_POLICY, annotations[names.CARD_POLICY], expected=expected)
+    return tuple(policy for word in words for policy in CARD_POLICIES if policy == word) or (settings.card_policy,)
+
+
+def _weights(annotations: Mapping[str, str], settings: AllocationSettings) -> Weights:
+    text = annotations.get(names.WEIGHTS, "").strip()
+    if not text:
+        return settings.weights
+    found: dict[str, int] = {}
+    for word in text.split(","):
+        name, _, value = (part.strip() for part in word.partition("="))
+        if name not in Weights.__struct_fields__ or name in found or not value.isdecimal():
+            found.clear()
+            break
+        found[name] = int(value)
+    if len(found) != len(Weights.__struct_fields__) or not any(found.values()):
+        expected = "it must give slot, core and memory each a whole number, one of them at least 1"
+        raise _invalid(names.WEIGHTS, text, expected=expected, remedy='write for example "slot=1,core=1,memory=3"')
+    return Weights(**found)
+
+
+def _invalid(key: str, value: str, *, expected: str, remedy: str = "change it, or remove it") -> InvalidFieldError:
+    return InvalidFieldError(field=f'metadata.annotations["{key}"]', value=value, expected=expected, remedy=remedy)

@@ -1,0 +1,98 @@
+"""Which of the cards that fit a container gets: ordered by policy, grouped by NUMA node, or chosen for their links."""
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+
+import msgspec
+
+from allocation.constraints import Constraints
+from allocation.fit import Cards
+from allocation.inventory import NodeInventory
+from allocation.ledger import MEMORY, SLOTS
+from allocation.request import ContainerRequest
+from allocation.score import card_scores
+
+_EXACT = 16
+"""Up to so many fitting cards every subset is compared; C(16, 8) is 12,870."""
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The positions of the chosen cards, or, where NUMA binding left too few, of those that fit but not together."""
+
+    positions: tuple[int, ...] = ()
+    scattered: tuple[int, ...] = ()
+
+
+def choose(
+    cards: Cards,
+    fitting: Sequence[int],
+    inventory: NodeInventory,
+    *,
+    request: ContainerRequest,
+    constraints: Constraints,
+) -> Choice:
+    """Choose among the `fitting` cards of one node, of which there are enough; the container sees them by index."""
+    ordered = _by_policy(cards, fitting, request=request, constraints=constraints)
+    if constraints.numa_bind:
+        ordered = _one_numa_node(cards, ordered, request.count)
+        if not ordered:
+            return Choice(scattered=tuple(fitting))
+    if "topology-aware" in constraints.card_policies and len(ordered) > request.count:
+        ordered = list(_best_linked(ordered, inventory, request.count))
+    return Choice(tuple(sorted(ordered[: request.count])))
+
+
+def _by_policy(
+    cards: Cards, fitting: Sequence[int], *, request: ContainerRequest, constraints: Constraints
+) -> list[int]:
+    """Order cards by the policies, the first that tells two apart decides; then by free memory and position."""
+    scores = card_scores(cards.total, cards.used, request, constraints.weights).tolist()
+    free = (cards.total[MEMORY] - cards.used[MEMORY]).tolist()
+    in_use = (cards.used[SLOTS] > 0).tolist()
+    numa = cards.numa.tolist()
+
+    def key(card: int) -> tuple[float, ...]:
+        parts: list[float] = []
+        for policy in constraints.card_policies:
+            match policy:
+                case "binpack":
+                    parts += (-scores[card], free[card])
+                case "spread":
+                    parts += (scores[card], -free[card])
+                case "numa":
+                    parts.append(numa[card])
+                case "mutex":
+                    parts.append(in_use[card])
+                case "topology-aware":
+                    pass  # the links are compared between cards, not card by card
+        return (*parts, scores[card], -free[card], card)
+
+    return sorted(fitting, key=key)
+
+
+def _one_numa_node(cards: Cards, ordered: Sequence[int], count: int) -> list[int]:
+    """Keep the cards of the first NUMA node, in the order of preference, that has enough; none where none has."""
+    groups: dict[int, list[int]] = {}
+    for card in ordered:
+        groups.setdefault(int(cards.numa[card]), []).append(card)
+    return next((group for group in groups.values() if len(group) >= count), [])
+
+
+def _best_linked(ordered: Sequence[int], inventory: NodeInventory, count: int) -> tuple[int, ...]:
+    """Choose the subset with the best links among its cards; the first of equals in the order of preference.
+
+    One card alone is the one that is worst linked to the others, so that good groups stay whole (hami.md 2.2).
+    """
+    if count == 1:
+        return (min(ordered, key=lambda card: sum(inventory.pair_score(card, other) for other in ordered)),)
+    if len(ordered) <= _EXACT:
+        return max(combinations(ordered, count), key=lambda subset: _links(subset, inventory))
+    chosen = list(max(combinations(ordered, 2), key=lambda subset: _links(subset, inventory)))
+    while len(chosen) < count:
+        rest = [card for card in ordered if card not in chosen]
+        chosen.append(max(rest, key=lambda card: sum(inventory.pair_score(card, other) for other in chosen)))
+    return tuple(chosen)
+
+
+def _links(subset: Iterable[int], inventory: NodeInventory) -> int:
+    return sum(inventory.pair_score(one, other) for one, other in combinations(subset, 2))
