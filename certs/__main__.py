@@ -1,91 +1,95 @@
-"""`python -m certs`: the webhook's authority, for people and for installation jobs."""
+"""`python -m certs`: the webhook's authorities, for people and for installation jobs."""
 
 import argparse
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from typing import Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from tabulate import tabulate
+import msgspec
 
 from allocation.names import SYSTEM_NAMESPACE
-from certs import ca_bundle
-from certs.authority import SECRET, BrokenAuthorityError, ensure_authority, read_authority
-from certs.settings import CertsSettings
+from certs import authority, ca_bundle, overview
+from certs.authority import SECRET, BrokenAuthorityError
+from certs.keeper import Keeper
+from certs.rotate import RotationError, rotate
+from certs.settings import CertsSettings, RotateSettings
 from cluster import configuration
 from cluster.api import Api
 from cluster.configuration import Configuration
 from cluster.connection import connect
 from cluster.errors import ClusterError
 
-_COMMANDS = {
-    "ensure": "create the authority if there is none, and publish it in the webhook configuration",
-    "show": "print who signs, what is published, and until when; no secret is printed",
-}
+
+class _Command(msgspec.Struct, frozen=True):
+    run: Callable[[Api, Any], Awaitable[None]]
+    settings: type[CertsSettings]
+    description: str
 
 
 def main() -> None:
     """Run one command; exit code 1 says that it failed, with the reason on standard error."""
     parser = argparse.ArgumentParser(
         prog="python -m certs",
-        description="\n".join(f"{name}: {text}" for name, text in _COMMANDS.items()),
+        description="\n".join(f"{name}: {command.description}" for name, command in _COMMANDS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", choices=_COMMANDS)
     parser.add_argument("options", nargs=argparse.REMAINDER, help="see python -m certs COMMAND --help")
     arguments = parser.parse_args()
+    command = _COMMANDS[arguments.command]
     told = configuration.load(
         arguments.options,
         section="certs",
-        settings=CertsSettings,
+        settings=command.settings,
         prog=f"python -m certs {arguments.command}",
-        description=_COMMANDS[arguments.command],
+        description=command.description,
     )
-    run = {"ensure": _ensure, "show": _show}[arguments.command]
     try:
-        asyncio.run(run(told))
-    except (BrokenAuthorityError, ClusterError) as error:
+        asyncio.run(_run(command, told))
+    except (BrokenAuthorityError, RotationError, ClusterError) as error:
         sys.exit(f"python -m certs {arguments.command}: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
-async def _ensure(told: Configuration[CertsSettings]) -> None:
-    name = told.own.webhook_configuration
+async def _run(command: _Command, told: Configuration[CertsSettings]) -> None:
     async with connect(kubeconfig=told.cluster.kubeconfig, context=told.cluster.context) as connection:
-        api = Api(connection)
-        authority = await ensure_authority(api, now=datetime.now(UTC))
-        changed = await ca_bundle.publish(api, bundle=authority.certificate_pem, configuration=name)
-    print(f"authority: Secret {SYSTEM_NAMESPACE}/{SECRET}, until {authority.certificate.not_valid_after_utc:%Y-%m-%d}")
-    print(f"caBundle of MutatingWebhookConfiguration {name}: {'written' if changed else 'was already right'}")
+        await command.run(Api(connection), told.own)
 
 
-async def _show(told: Configuration[CertsSettings]) -> None:
-    name = told.own.webhook_configuration
-    async with connect(kubeconfig=told.cluster.kubeconfig, context=told.cluster.context) as connection:
-        api = Api(connection)
-        authority = await read_authority(api, now=datetime.now(UTC))
-        bundles = await ca_bundle.published(api, configuration=name)
-    rows = [_row(f"Secret {SYSTEM_NAMESPACE}/{SECRET}", authority.certificate)]
-    for webhook, bundle in bundles.items():
-        where = f"caBundle of {webhook}"
-        rows += [_row(where, certificate) for certificate in _certificates(bundle)] or [(where, "none", "", "")]
-    print(tabulate(rows, headers=("WHERE", "SUBJECT", "EXPIRES", "SHA-256 FINGERPRINT"), tablefmt="plain"))
+async def _ensure(api: Api, settings: CertsSettings) -> None:
+    name = settings.webhook_configuration
+    kept = await Keeper(api, configuration=name, settle_seconds=settings.settle_seconds).tick(now=datetime.now(UTC))
+    end = kept.authorities.signing.certificate.not_valid_after_utc
+    print(f"authority: Secret {SYSTEM_NAMESPACE}/{SECRET}, until {end:%Y-%m-%d}")
+    written = f"caBundle of {name}" in kept.wrote
+    print(f"caBundle of MutatingWebhookConfiguration {name}: {'written' if written else 'was already right'}")
 
 
-def _certificates(bundle: bytes) -> list[x509.Certificate]:
-    try:
-        return x509.load_pem_x509_certificates(bundle)
-    except ValueError:
-        return []
+async def _show(api: Api, settings: CertsSettings) -> None:
+    stored = await authority.read(api, now=datetime.now(UTC))
+    published = await ca_bundle.read(api, configuration=settings.webhook_configuration)
+    print(overview.table(stored.authorities, published.bundles))
 
 
-def _row(where: str, certificate: x509.Certificate) -> tuple[str, str, str, str]:
-    return (
-        where,
-        certificate.subject.rfc4514_string(),
-        f"{certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
-        certificate.fingerprint(hashes.SHA256()).hex(":"),
-    )
+async def _rotate(api: Api, settings: RotateSettings) -> None:
+    await rotate(api, settings=settings, report=lambda line: print(line, flush=True))
+
+
+_COMMANDS = {
+    "ensure": _Command(
+        _ensure, CertsSettings, "create the authority if there is none, and publish it in the webhook configuration"
+    ),
+    "show": _Command(_show, CertsSettings, "print who signs, what is published, and until when; no secret is printed"),
+    "rotate": _Command(
+        _rotate,
+        RotateSettings,
+        "replace the authority without a failed admission; ends well once certificates of the new one are in use, which"
+        " --probe HOST:PORT[,…] makes sure of",
+    ),
+}
 
 
 if __name__ == "__main__":

@@ -1,31 +1,33 @@
-"""The certificate authority of the admission webhook: one Secret that every replica shares.
+"""The Secret that holds the webhook's authorities, shared by every replica.
 
-Whoever comes first creates it; the create is refused where the Secret exists, and then the other's is read. What is
-read is checked before anything is signed with it, because a leaf of a broken authority fails in the API server, far
-from its cause.
+Whoever comes first creates it; the create is refused where the Secret exists, and then the other's is read. Every
+change names the version that it was made from, so of two that race one is refused and reads again. What is read is
+checked before anything is signed with it, because a leaf of a broken authority fails in the API server, far from its
+cause.
 """
 
 import base64
 import binascii
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from allocation.names import SYSTEM_NAMESPACE
-from certs.x509 import KeyPair, new_authority
+from certs.authorities import Authorities, Retired
+from certs.x509 import KeyPair
 from cluster.api import Api
-from cluster.errors import ClusterError, ConflictError, NotFoundError
 from cluster.resource import SECRETS
 
 SECRET = "tranche-webhook-ca"  # noqa: S105 -- the name of an object, no password
-CERTIFICATE_KEY = "tls.crt"
-PRIVATE_KEY_KEY = "tls.key"
 
-_COMMON_NAME = "tranche webhook CA"
-_LIFETIME = timedelta(days=3650)
-_ATTEMPTS = 5
+_SIGNING = ("tls.crt", "tls.key")
+_ANNOUNCED = ("announced.crt", "announced.key")
+_RETIRED = "retired.crt"
+_RETIRED_UNTIL = "retired.until"
 
 
 class BrokenAuthorityError(Exception):
@@ -39,66 +41,127 @@ class BrokenAuthorityError(Exception):
         )
 
 
+class Stored(msgspec.Struct, frozen=True):
+    """What the Secret holds at one version of it."""
+
+    authorities: Authorities
+    version: str
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
 class _Secret(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
     data: dict[str, str] | None = None
 
 
-async def ensure_authority(api: Api, *, now: datetime) -> KeyPair:
-    """Answer the authority, making one where there is none.
+async def read(api: Api, *, now: datetime) -> Stored:
+    """Answer what is there.
 
     Raises:
-        BrokenAuthorityError: there is one that cannot be used.
-        ClusterError: the API server refused or did not answer.
-    """
-    for _ in range(_ATTEMPTS):
-        try:
-            return await read_authority(api, now=now)
-        except NotFoundError:
-            pass
-        made = new_authority(_COMMON_NAME, lifetime=_LIFETIME, now=now)
-        try:
-            await api.create(SECRETS, _manifest(made), namespace=SYSTEM_NAMESPACE)
-        except ConflictError:
-            continue  # another replica was faster: its authority is the one
-        return made
-    raise ClusterError(
-        f"Secret {SYSTEM_NAMESPACE}/{SECRET} neither stays nor can be created: something keeps deleting it; find out"
-        f" who with kubectl -n {SYSTEM_NAMESPACE} get secret {SECRET} --watch"
-    )
-
-
-async def read_authority(api: Api, *, now: datetime) -> KeyPair:
-    """Answer the authority that is there.
-
-    Raises:
-        NotFoundError: there is none.
+        NotFoundError: there is no Secret.
         BrokenAuthorityError: it cannot be used.
         ClusterError: the API server refused or did not answer.
     """
     secret = await api.get(SECRETS, _Secret, name=SECRET, namespace=SYSTEM_NAMESPACE)
-    return _validated(secret.data or {}, now)
+    return Stored(_decoded(secret.data or {}, now), secret.metadata.resource_version)
 
 
-def _validated(data: Mapping[str, str], now: datetime) -> KeyPair:
-    certificate_pem = _decoded(data, CERTIFICATE_KEY)
+async def create(api: Api, authorities: Authorities) -> None:
+    """Write the first state.
+
+    Raises:
+        ConflictError: another replica was faster: its authority is the one.
+        ClusterError: the API server refused or did not answer.
+    """
+    manifest = {
+        "apiVersion": SECRETS.api_version,
+        "kind": SECRETS.kind,
+        "metadata": {
+            "name": SECRET,
+            "namespace": SYSTEM_NAMESPACE,
+            "labels": {"app.kubernetes.io/name": "tranche", "app.kubernetes.io/component": "webhook"},
+        },
+        "type": "kubernetes.io/tls",
+        "data": {key: value for key, value in _encoded(authorities).items() if value is not None},
+    }
+    await api.create(SECRETS, manifest, namespace=SYSTEM_NAMESPACE)
+
+
+async def replace(api: Api, stored: Stored, authorities: Authorities) -> None:
+    """Write `authorities` in the place of what was `stored`; whatever else somebody keeps in the Secret stays.
+
+    Raises:
+        ConflictError: it has changed since, or is another Secret.
+        NotFoundError: it is gone.
+        ClusterError: the API server refused or did not answer.
+    """
+    change = {"metadata": {"resourceVersion": stored.version}, "data": _encoded(authorities)}
+    await api.merge(SECRETS, change, name=SECRET, namespace=SYSTEM_NAMESPACE)
+
+
+def _encoded(authorities: Authorities) -> dict[str, str | None]:
+    """Answer every key of ours, None where it shall not be."""
+    answer: dict[str, bytes | None] = dict.fromkeys((*_ANNOUNCED, _RETIRED, _RETIRED_UNTIL))
+    for keys, pair in ((_SIGNING, authorities.signing), (_ANNOUNCED, authorities.announced)):
+        if pair is not None:
+            answer |= dict(zip(keys, (pair.certificate_pem, pair.key_pem), strict=True))
+    if authorities.retired:
+        answer[_RETIRED] = b"".join(each.certificate.public_bytes(Encoding.PEM) for each in authorities.retired)
+        answer[_RETIRED_UNTIL] = msgspec.json.encode(
+            {_fingerprint(each.certificate): each.until for each in authorities.retired}
+        )
+    return {key: value if value is None else base64.b64encode(value).decode() for key, value in answer.items()}
+
+
+def _decoded(data: Mapping[str, str], now: datetime) -> Authorities:
+    signing = _pair(data, _SIGNING, now)
+    try:
+        announced = _pair(data, _ANNOUNCED, now)
+    except BrokenAuthorityError:
+        announced = None  # nobody uses it yet: the next rotation writes another
+    retired = (each for each in _retired(data) if each.certificate != signing.certificate)
+    return Authorities(signing, announced, tuple(retired))
+
+
+def _pair(data: Mapping[str, str], keys: tuple[str, str], now: datetime) -> KeyPair:
+    certificate_key, private_key = keys
+    certificate_pem = _bytes(data, certificate_key)
     try:
         certificate = x509.load_pem_x509_certificate(certificate_pem)
     except ValueError as error:
-        raise BrokenAuthorityError(field=CERTIFICATE_KEY, problem=f"is no PEM certificate ({error})") from None
+        raise BrokenAuthorityError(field=certificate_key, problem=f"is no PEM certificate ({error})") from None
     if not _may_sign(certificate):
-        raise BrokenAuthorityError(field=CERTIFICATE_KEY, problem="is the certificate of no authority (CA:TRUE)")
+        raise BrokenAuthorityError(field=certificate_key, problem="is the certificate of no authority (CA:TRUE)")
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if not begin <= now < end:
         raise BrokenAuthorityError(
-            field=CERTIFICATE_KEY, problem=f"is valid from {begin:%Y-%m-%d} to {end:%Y-%m-%d}, not on {now:%Y-%m-%d}"
+            field=certificate_key, problem=f"is valid from {begin:%Y-%m-%d} to {end:%Y-%m-%d}, not on {now:%Y-%m-%d}"
         )
     try:
-        return KeyPair.from_pem(certificate_pem=certificate_pem, key_pem=_decoded(data, PRIVATE_KEY_KEY))
+        return KeyPair.from_pem(certificate_pem=certificate_pem, key_pem=_bytes(data, private_key))
     except (ValueError, TypeError) as error:
-        raise BrokenAuthorityError(field=PRIVATE_KEY_KEY, problem=str(error)) from None
+        raise BrokenAuthorityError(field=private_key, problem=str(error)) from None
 
 
-def _decoded(data: Mapping[str, str], key: str) -> bytes:
+def _retired(data: Mapping[str, str]) -> list[Retired]:
+    """Answer the retired; one whose time cannot be read is believed as long as it says itself."""
+    if _RETIRED not in data:
+        return []
+    try:
+        certificates = x509.load_pem_x509_certificates(_bytes(data, _RETIRED))
+    except (BrokenAuthorityError, ValueError):
+        return []
+    try:
+        until = msgspec.json.decode(_bytes(data, _RETIRED_UNTIL), type=dict[str, datetime])
+    except (BrokenAuthorityError, msgspec.DecodeError):
+        until = {}
+    return [Retired(each, until.get(_fingerprint(each), each.not_valid_after_utc)) for each in certificates]
+
+
+def _bytes(data: Mapping[str, str], key: str) -> bytes:
     try:
         return base64.b64decode(data[key], validate=True)
     except KeyError:
@@ -115,18 +178,5 @@ def _may_sign(certificate: x509.Certificate) -> bool:
     return constraints.ca
 
 
-def _manifest(authority: KeyPair) -> Mapping[str, object]:
-    return {
-        "apiVersion": SECRETS.api_version,
-        "kind": SECRETS.kind,
-        "metadata": {
-            "name": SECRET,
-            "namespace": SYSTEM_NAMESPACE,
-            "labels": {"app.kubernetes.io/name": "tranche", "app.kubernetes.io/component": "webhook"},
-        },
-        "type": "kubernetes.io/tls",
-        "data": {
-            CERTIFICATE_KEY: base64.b64encode(authority.certificate_pem).decode(),
-            PRIVATE_KEY_KEY: base64.b64encode(authority.key_pem).decode(),
-        },
-    }
+def _fingerprint(certificate: x509.Certificate) -> str:
+    return certificate.fingerprint(hashes.SHA256()).hex()

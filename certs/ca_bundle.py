@@ -1,22 +1,22 @@
-"""The caBundle of the MutatingWebhookConfiguration: by which authority the API server verifies the webhook."""
+"""The caBundle of the MutatingWebhookConfiguration: by which authorities the API server verifies the webhook."""
 
-import asyncio
+from __future__ import annotations
+
 import base64
 import binascii
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
+from cryptography import x509
 
-from cluster.api import Api
-from cluster.errors import ApiError, ClusterError
 from cluster.resource import MUTATING_WEBHOOKS
+
+if TYPE_CHECKING:  # the name of the configuration is also known where nobody talks to an API server
+    from cluster.api import Api
 
 CONFIGURATION = "tranche"
 
 _JSON_PATCH = "application/json-patch+json"
-_ATTEMPTS = 5
-_PAUSE = 0.1
-_CHANGED_MEANWHILE = (409, 422)
 
 
 class _ClientConfig(msgspec.Struct, rename="camel"):
@@ -28,61 +28,77 @@ class _Webhook(msgspec.Struct, rename="camel"):
     client_config: _ClientConfig
 
 
+class _Meta(msgspec.Struct, rename="camel"):
+    uid: str = ""
+    generation: int = 0
+    resource_version: str = ""
+
+
 class _Configuration(msgspec.Struct):
+    metadata: _Meta
     webhooks: list[_Webhook] = []
 
 
-async def publish(api: Api, *, bundle: bytes, configuration: str = CONFIGURATION) -> bool:
-    """Write `bundle` (PEM) into every entry of `configuration` that has another; answer whether it wrote any.
+class Published(msgspec.Struct, frozen=True):
+    """What the configuration holds at one version of it.
 
-    Only caBundle is written, and only into entries that still are where they were read.
+    Attributes:
+        bundles: the caBundle (PEM) of each entry by its name, empty where it has none.
+        version: the resourceVersion.
+        revision: changes with every change of an entry, and with nothing else.
+    """
+
+    bundles: dict[str, bytes]
+    version: str
+    revision: tuple[str, int]
+
+    @property
+    def certificates(self) -> frozenset[x509.Certificate]:
+        """The authorities that every entry has."""
+        return frozenset.intersection(*(frozenset(certificates(each)) for each in self.bundles.values() or (b"",)))
+
+
+async def read(api: Api, *, configuration: str = CONFIGURATION) -> Published:
+    """Answer what is published.
 
     Raises:
         NotFoundError: the configuration does not exist; apply the manifests.
         ClusterError: the API server refused or did not answer.
     """
-    wanted = base64.b64encode(bundle).decode()
-    path = MUTATING_WEBHOOKS.path(name=configuration)
-    for attempt in range(_ATTEMPTS):
-        found = await api.get(MUTATING_WEBHOOKS, _Configuration, name=configuration)
-        operations = [
-            operation
-            for position, webhook in enumerate(found.webhooks)
-            if webhook.client_config.ca_bundle != wanted
-            for operation in _operations(position, webhook.name, wanted)
-        ]
-        if not operations:
-            return False
-        try:
-            await api.request("PATCH", path, body=operations, content_type=_JSON_PATCH)
-        except ApiError as error:
-            if error.status not in _CHANGED_MEANWHILE:
-                raise
-            await asyncio.sleep(_PAUSE * 2**attempt)
-        else:
-            return True
-    raise ClusterError(
-        f"MutatingWebhookConfiguration {configuration} changed {_ATTEMPTS} times while its caBundle was being written;"
-        " is another certificate tool writing it?"
+    found = await api.get(MUTATING_WEBHOOKS, _Configuration, name=configuration)
+    return Published(
+        bundles={webhook.name: _decoded(webhook.client_config.ca_bundle) for webhook in found.webhooks},
+        version=found.metadata.resource_version,
+        revision=(found.metadata.uid, found.metadata.generation),
     )
 
 
-async def published(api: Api, *, configuration: str = CONFIGURATION) -> dict[str, bytes]:
-    """Answer the caBundle (PEM) of each entry of `configuration`, empty where it has none.
+async def write(api: Api, found: Published, *, bundle: bytes, configuration: str = CONFIGURATION) -> None:
+    """Write `bundle` (PEM) into every entry in the place of what was `found`; only caBundle is written.
 
     Raises:
-        NotFoundError: the configuration does not exist.
+        ConflictError: the configuration has changed since.
+        NotFoundError: it is gone.
         ClusterError: the API server refused or did not answer.
     """
-    found = await api.get(MUTATING_WEBHOOKS, _Configuration, name=configuration)
-    return {webhook.name: _decoded(webhook.client_config.ca_bundle) for webhook in found.webhooks}
+    wanted = base64.b64encode(bundle).decode()
+    operations = [
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": found.version},  # 409 if it is another now
+        *(
+            {"op": "add", "path": f"/webhooks/{position}/clientConfig/caBundle", "value": wanted}
+            for position in range(len(found.bundles))
+        ),
+    ]
+    path = MUTATING_WEBHOOKS.path(name=configuration)
+    await api.request("PATCH", path, body=operations, content_type=_JSON_PATCH)
 
 
-def _operations(position: int, name: str, bundle: str) -> tuple[Mapping[str, str], ...]:
-    return (
-        {"op": "test", "path": f"/webhooks/{position}/name", "value": name},
-        {"op": "add", "path": f"/webhooks/{position}/clientConfig/caBundle", "value": bundle},
-    )
+def certificates(bundle: bytes) -> list[x509.Certificate]:
+    """Answer the certificates of a caBundle, none where it cannot be read."""
+    try:
+        return x509.load_pem_x509_certificates(bundle)
+    except ValueError:
+        return []
 
 
 def _decoded(bundle: str) -> bytes:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from ipaddress import ip_address
 
 import msgspec
+from cryptography.x509 import Certificate
 
 from certs.x509 import KeyPair, issue
 
@@ -35,13 +36,13 @@ class Leaf(msgspec.Struct, frozen=True):
 
     Attributes:
         context: what a TLS server shows.
-        authority_pem: who signed it.
+        authority: who signed it.
         renew_at: from when a new one is due, long before this one ends.
         ends_at: when clients stop believing it.
     """
 
     context: ssl.SSLContext
-    authority_pem: bytes
+    authority: Certificate
     renew_at: datetime
     ends_at: datetime
 
@@ -69,7 +70,7 @@ def issue_leaf(authority: KeyPair, *, names: ServerNames, now: datetime) -> Leaf
     end = pair.certificate.not_valid_after_utc
     return Leaf(
         context=context,
-        authority_pem=authority.certificate_pem,
+        authority=authority.certificate,
         renew_at=min(now + _RENEW_AFTER, now + (end - now) * 2 / 3),
         ends_at=end,
     )

@@ -38,7 +38,7 @@ class IssuedSource:
 
     def renew(self, authority: KeyPair, *, now: datetime) -> bool:
         """Issue a new leaf if one is due or `authority` is another one than before; answer whether it was done."""
-        if now < self._leaf.renew_at and authority.certificate_pem == self._leaf.authority_pem:
+        if now < self._leaf.renew_at and authority.certificate == self._leaf.authority:
             return False
         self._leaf = issue_leaf(authority, names=self._names, now=now)
         return True

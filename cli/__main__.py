@@ -9,7 +9,7 @@ from cli import arguments
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; answer the exit code."""
     parsed = arguments.parse(argv)
-    from cli.session import run  # noqa: PLC0415 -- help and mistakes do not wait for the clients of the API
+    from cli.process import run  # noqa: PLC0415 -- help and mistakes do not wait for the clients of the API
 
     return run(parsed)
 

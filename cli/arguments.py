@@ -9,6 +9,18 @@ from typing import Final, NoReturn
 
 USAGE_ERROR: Final = 2
 _FORMATS: Final = ("json", "yaml", "wide")
+_INJECT: Final = """\
+Prints manifests with every pod, and every pod template, as the admission webhook would leave it. No cluster is asked:
+every namespace counts as opted in, a pod that opts out by its own label is left alone.
+
+Templates are those of Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, Job, CronJob and
+PodTemplate; lists are looked into. What has nothing to change is printed as it was written, comments included, in
+its place; in a document that changes, the order of keys and the way that scalars are written stay, comments do not.
+
+If one pod is refused, nothing at all is printed, so that a pipe into 'kubectl apply -f -' never applies half of it;
+each refusal is told on standard error in the webhook's words, and the exit code is 1. Warnings go to standard error
+as well and change nothing else.
+"""
 _EPILOG: Final = """\
 exit codes: 0 done, 1 failed, 2 the command line is wrong
 """
@@ -25,7 +37,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line; ends the process for `--help` (0) and for a mistake (2)."""
     parser = _Parser(
         prog="kubectl gpu",
-        description="Shows GPU shares: what cards hold, and what a pod was given.",
+        description="Shows GPU shares: what cards hold, and what a pod was given. Keeps admission at work.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -33,6 +45,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     _add_env(commands)
     _add_top(commands)
+    _add_inject(commands)
+    _add_rotate_certs(commands)
     return parser.parse_args(argv)
 
 
@@ -59,6 +73,65 @@ def _add_top(commands: "argparse._SubParsersAction[_Parser]") -> None:
     parser.add_argument("what", nargs="?", choices=("nodes",), default="nodes", help="what to list (default: nodes)")
     parser.add_argument("node", nargs="?", default="", metavar="NODE", help="only this node")
     _add_output_flags(parser)
+    _add_cluster_flags(parser, default=argparse.SUPPRESS)
+
+
+def _add_inject(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    parser = commands.add_parser(
+        "inject",
+        help="manifests as the admission webhook would leave them",
+        description=_INJECT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        *("-f", "--filename"),
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="YAML or JSON with any number of documents, - for standard input; may be repeated",
+    )
+    parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="format (default: yaml)")
+    parser.add_argument(
+        "--config", default="", metavar="FILE", help="the webhook's configuration file (default: its defaults)"
+    )
+    parser.add_argument(
+        "--as",
+        dest="user",
+        default="",
+        metavar="USER",
+        help="who will create it, which matters to pods that bring an allocation",
+    )
+
+
+def _add_rotate_certs(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    parser = commands.add_parser(
+        "rotate-certs",
+        help="replace the webhook's certificate authority without a failed admission",
+        description="Replaces the certificate authority of the admission webhook without a failed admission, and says "
+        "each step. Whatever becomes of this command, the webhook completes what was begun.",
+    )
+    parser.add_argument(
+        "--probe",
+        action="append",
+        default=[],
+        metavar="HOST:PORT",
+        help="a replica that shall be seen to show a certificate of the new authority; may be repeated",
+    )
+    parser.add_argument(
+        "--drop-old",
+        action="store_true",
+        help="stop believing old authorities once every --probe shows a new certificate; name every replica",
+    )
+    parser.add_argument(
+        "--settle",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="how long API servers have to see a new caBundle (default: 10)",
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=120.0, metavar="SECONDS", help="how long all of it may take (default: 120)"
+    )
     _add_cluster_flags(parser, default=argparse.SUPPRESS)
 
 

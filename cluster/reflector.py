@@ -72,17 +72,19 @@ class Reflector(Generic[O]):
         *,
         on_set: Callable[[O, O | None], None] | None = None,
         on_delete: Callable[[O], None] | None = None,
+        namespace: str = "",
         selectors: Mapping[str, str] | None = None,
         relist_seconds: float = _RELIST_SECONDS,
         silence_seconds: float = _SILENCE_SECONDS,
     ) -> None:
-        """Watch `resource`, decoded as `kind`.
+        """Watch `resource`, decoded as `kind`, in `namespace`, or, where that is empty, in all of them.
 
         `on_set` is called with an object and its predecessor, `on_delete` with the last known state; both must
         return at once and must not raise.
         """
         self._api = api
         self._resource = resource
+        self._path = resource.path(namespace=namespace)
         self._on_set = on_set
         self._on_delete = on_delete
         self._selectors = dict(selectors or {})
@@ -128,7 +130,7 @@ class Reflector(Generic[O]):
         found: dict[tuple[str, str], O] = {}
         params = {"limit": _PAGE, **self._selectors}
         while True:
-            page = self._page.decode(await self._api.request("GET", self._resource.path(), params=params))
+            page = self._page.decode(await self._api.request("GET", self._path, params=params))
             for item in page.items:
                 found[item.metadata.namespace, item.metadata.name] = item
             if not page.metadata.continue_:
@@ -159,7 +161,7 @@ class Reflector(Generic[O]):
             "timeoutSeconds": str(seconds),
             **self._selectors,
         }
-        path = self._resource.path()
+        path = self._path
         async with self._api.open("GET", path, params=params, timeout=seconds + self._silence_seconds) as answer:
             if answer.status >= 400:
                 raise from_answer(request=f"GET {path}", status=answer.status, body=await answer.read())
@@ -182,7 +184,7 @@ class Reflector(Generic[O]):
     def _take(self, line: bytes | bytearray) -> str:
         event = self._event.decode(line)
         if event.type == "ERROR":
-            raise from_watch(bytes(event.object), request=f"watch of {self._resource.path()}")
+            raise from_watch(bytes(event.object), request=f"watch of {self._path}")
         if event.type == "BOOKMARK":
             return msgspec.json.decode(event.object, type=_Bookmark).metadata.resource_version
         item = self._object.decode(event.object)

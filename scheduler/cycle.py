@@ -6,8 +6,9 @@ from allocation import record
 from allocation.allocation import Allocation, charges
 from allocation.errors import AllocationError, OverCapacityError
 from allocation.placement import Placement, Rejection, place
+from allocation.reasons import NODE_UNREGISTERED
 from allocation.request import PodRequest
-from scheduler import messages, support
+from scheduler import messages, static_allocation, support
 from scheduler.fleet import Sorting
 from scheduler.objects import Pod
 from scheduler.queue import Cure
@@ -46,7 +47,7 @@ def decide(state: State, pod: Pod) -> Decision:
         fixed = record.of_annotations(pod.metadata.annotations)
     except AllocationError as error:
         return Waiting(f"held: {error}", Cure.NOTHING)
-    nodes = state.fleet.sort(pod.spec)
+    nodes = state.fleet.sort(pod)
     if fixed is not None:
         return _take_fixed(state, pod, request, nodes, fixed)
     if not request:
@@ -61,7 +62,7 @@ def undo(state: State, pod: Pod) -> None:
 
 
 def _take_cards(state: State, pod: Pod, request: PodRequest, nodes: Sorting) -> Decision:
-    closed = {name: reason for name in nodes.fitting if (reason := state.closed(name))}
+    closed = state.closed()
     outcome = place(
         state.ledger,
         request,
@@ -69,7 +70,8 @@ def _take_cards(state: State, pod: Pod, request: PodRequest, nodes: Sorting) -> 
         node_policy=state.settings.node_policy,
         card_policy=state.settings.card_policy,
     )
-    rejections = {**outcome.rejections, **{name: Rejection(node_reason=reason) for name, reason in closed.items()}}
+    shut = {name: Rejection(node_reason=closed[name]) for name in nodes.fitting if name in closed}
+    rejections = {**outcome.rejections, **shut}
     if not isinstance(outcome, Placement):
         return Waiting(messages.no_fit(rejections, nodes.refusals), Cure.EVERYTHING)
     node = outcome.allocation.node
@@ -85,9 +87,15 @@ def _take_fixed(state: State, pod: Pod, request: PodRequest, nodes: Sorting, fix
     if node not in nodes.fitting:
         reason = nodes.refusals.get(node, "the cluster has no such node")
         return Waiting(f"static allocation on node {node}: {reason}", Cure.EVERYTHING)
-    reason = state.closed(node)
+    reason = state.closed().get(node, "")
     if reason:
         return Waiting(f"static allocation on node {node}: {reason}", Cure.CAPACITY)
+    inventory = state.ledger.inventory(node)
+    if inventory is None:
+        return Waiting(f"static allocation on node {node}: {NODE_UNREGISTERED}", Cure.CAPACITY)
+    reason = static_allocation.mismatch(fixed, inventory)
+    if reason:
+        return Waiting(f"static allocation: {reason}", Cure.CAPACITY)
     try:
         state.ledger.assume(pod.uid, node, charges(fixed, request))
     except OverCapacityError as error:

@@ -1,11 +1,14 @@
 """The nodes as kube-scheduler sees them: who may run there, and what of CPU, memory, pods and ports is left."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 import msgspec
 
-from scheduler import resources, selectors
+from scheduler import affinity, resources, selectors, spread
 from scheduler.objects import Node, Pod, PodSpec
+from scheduler.pod_terms import Namespaces
+from scheduler.population import Member, Population
 from scheduler.resources import Amounts
 
 HostPort = tuple[str, str, int]
@@ -18,7 +21,15 @@ class _Tenant(msgspec.Struct, frozen=True):
     node: str
     amounts: Amounts
     ports: frozenset[HostPort]
+    member: Member
     assumed: bool
+
+
+class _Rule(Protocol):
+    """What the other pods ask of a node for one pod, prepared once for all nodes."""
+
+    def refusal(self, labels: Mapping[str, str]) -> str:
+        """Answer why a node with these labels is refused, empty where it is not."""
 
 
 class Sorting(msgspec.Struct, frozen=True):
@@ -39,11 +50,26 @@ class Fleet:
         self._taken: dict[str, Amounts] = {}
         self._tenants: dict[str, _Tenant] = {}
         self._on_node: dict[str, dict[str, _Tenant]] = {}
+        self._population = Population()
+        self._namespaces: dict[str, Mapping[str, str]] = {}
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """Names of all nodes."""
         return tuple(self._nodes)
+
+    @property
+    def namespaces(self) -> Namespaces:
+        """The labels of each namespace."""
+        return self._namespaces
+
+    def set_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        """Take a namespace's present labels."""
+        self._namespaces[name] = labels
+
+    def drop_namespace(self, name: str) -> None:
+        """Forget a namespace."""
+        self._namespaces.pop(name, None)
 
     def set_node(self, node: Node) -> None:
         """Take a node's present state."""
@@ -58,7 +84,13 @@ class Fleet:
     def settle(self, pod: Pod, node: str, *, assumed: bool = False) -> None:
         """Count a pod that runs on `node`, or, `assumed`, is about to."""
         self.leave(pod.uid)
-        tenant = _Tenant(node, resources.requests(pod.spec, ours=self._ours), _host_ports(pod.spec), assumed)
+        tenant = _Tenant(
+            node=node,
+            amounts=resources.requests(pod, ours=self._ours),
+            ports=_host_ports(pod.spec),
+            member=self._population.join(pod, node),
+            assumed=assumed,
+        )
         self._tenants[pod.uid] = tenant
         self._on_node.setdefault(node, {})[pod.uid] = tenant
         taken = self._taken.setdefault(node, {})
@@ -76,6 +108,7 @@ class Fleet:
         tenant = self._tenants.pop(uid, None)
         if tenant is None:
             return
+        self._population.leave(tenant.member)
         del self._on_node[tenant.node][uid]
         taken = self._taken[tenant.node]
         for name, amount in tenant.amounts.items():
@@ -85,25 +118,35 @@ class Fleet:
         """Count the pods of a node."""
         return len(self._on_node.get(node, ()))
 
-    def sort(self, spec: PodSpec) -> Sorting:
-        """Judge every node for a pod with `spec`; refusals are in kube-scheduler's words."""
-        need = resources.requests(spec, ours=self._ours)
-        ports = _host_ports(spec)
+    def sort(self, pod: Pod) -> Sorting:
+        """Judge every node for `pod`; refusals are in kube-scheduler's words."""
+        need = resources.requests(pod, ours=self._ours)
+        ports = _host_ports(pod.spec)
+        rules = self._rules(pod)
         fitting: list[str] = []
         refused: dict[str, str] = {}
         for name, node in self._nodes.items():
-            reason = self._refusal(spec, node, need, ports)
+            reason = self._refusal(pod.spec, node, need, ports)
+            for rule in rules:
+                reason = reason or rule.refusal(node.metadata.labels)
             if reason:
                 refused[name] = reason
             else:
                 fitting.append(name)
         return Sorting(fitting, refused)
 
+    def _rules(self, pod: Pod) -> list[_Rule]:
+        rules: tuple[_Rule | None, ...] = (
+            spread.rule(pod, population=self._population, nodes=self._nodes),
+            affinity.rule(pod, population=self._population, nodes=self._nodes, namespaces=self._namespaces),
+        )
+        return [rule for rule in rules if rule is not None]
+
     def _refusal(self, spec: PodSpec, node: Node, need: Amounts, ports: frozenset[HostPort]) -> str:
         name = node.metadata.name
         if spec.node_name not in ("", name):
             return "node didn't match the requested node name"
-        if node.spec.unschedulable:
+        if node.spec.unschedulable and not selectors.bears_cordon(spec):
             return "node was unschedulable"
         taint = selectors.untolerated_taint(spec, node)
         if taint is not None:
@@ -125,7 +168,7 @@ class Fleet:
 def _host_ports(spec: PodSpec) -> frozenset[HostPort]:
     return frozenset(
         (port.host_ip or _ANY_ADDRESS, port.protocol, port.host_port)
-        for container in (*spec.containers, *spec.init_containers)
+        for container in (*spec.containers, *(each for each in spec.init_containers if each.restart_policy == "Always"))
         for port in container.ports
         if port.host_port
     )

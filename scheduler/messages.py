@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from allocation.placement import Rejection
 
 _NAMED = 10
-"""Nodes named in one message; a large cluster has more than a reader wants."""
+"""Nodes, and reasons, named in one message; a large cluster has more than a reader wants."""
 
 
 def find_fit(scores: Sequence[tuple[str, float]], rejected: int) -> str:
@@ -26,7 +26,9 @@ def no_fit(rejections: Mapping[str, Rejection], refusals: Mapping[str, str]) -> 
     for name, reason in refusals.items():
         nodes[reason].append(name)
     groups = sorted(nodes.items(), key=lambda item: (-len(item[1]), item[0]))
-    reasons = "; ".join(f"{len(names)} nodes {reason}({_some(sorted(names))})" for reason, names in groups)
+    reasons = "; ".join(f"{len(names)} nodes {reason}({_some(sorted(names))})" for reason, names in groups[:_NAMED])
+    if len(groups) > _NAMED:
+        reasons += f"; and {len(groups) - _NAMED} more reasons"
     return f"no available node, {len(rejections) + len(refusals)} nodes do not meet: {reasons}"
 
 

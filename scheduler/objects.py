@@ -4,18 +4,28 @@ from typing import Any
 
 import msgspec
 
-from allocation.pod import Container
+from allocation.pod import Container, Resources
+from allocation.quantity import Quantity
 from cluster.events import Reference
 from cluster.reflector import ObjectMeta
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 
 
-class Meta(ObjectMeta, rename="camel"):
+class Present(msgspec.Struct):
+    """An object of which nothing matters but that it is there."""
+
+
+class LabelledMeta(ObjectMeta, rename="camel"):
+    """Metadata that selectors look at."""
+
+    labels: dict[str, str] = {}
+
+
+class Meta(LabelledMeta, rename="camel"):
     """Metadata of pods and nodes."""
 
     annotations: dict[str, str] = {}
-    labels: dict[str, str] = {}
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
 
@@ -34,12 +44,19 @@ class PodContainer(Container, rename="camel"):
     ports: list[Port] = []
 
 
-class Expression(msgspec.Struct):
+class Expression(msgspec.Struct, frozen=True):
     """A label or field selector requirement."""
 
     key: str
     operator: str
-    values: list[str] = []
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(msgspec.Struct, rename="camel"):
+    """Which labels something must have."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: list[Expression] = []
 
 
 class Term(msgspec.Struct, rename="camel"):
@@ -61,18 +78,32 @@ class NodeAffinity(msgspec.Struct):
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
-class PodTerms(msgspec.Struct):
-    """Inter-pod affinity, of which only the presence of a requirement is read."""
+class PodAffinityTerm(msgspec.Struct, rename="camel"):
+    """Pods near which, or far from which, a pod must be.
 
-    required: list[Any] = msgspec.field(default_factory=list, name="requiredDuringSchedulingIgnoredDuringExecution")
+    The API server has written matchLabelKeys and mismatchLabelKeys into the selector when the pod was created.
+    """
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] = []
+    namespace_selector: LabelSelector | None = None
+
+
+class PodAffinity(msgspec.Struct):
+    """Inter-pod affinity or anti-affinity; preferences do not decide whether a node fits."""
+
+    required: list[PodAffinityTerm] = msgspec.field(
+        default_factory=list, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
 
 
 class Affinity(msgspec.Struct, rename="camel"):
     """Where a pod wants to be."""
 
     node_affinity: NodeAffinity | None = None
-    pod_affinity: PodTerms | None = None
-    pod_anti_affinity: PodTerms | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
 
 
 class Toleration(msgspec.Struct):
@@ -85,24 +116,31 @@ class Toleration(msgspec.Struct):
 
 
 class SpreadConstraint(msgspec.Struct, rename="camel"):
-    """A topology spread constraint, of which only its strictness is read."""
+    """How evenly pods must be spread over the values of a node label."""
 
+    topology_key: str = ""
+    max_skew: int = 1
     when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    match_label_keys: list[str] = []
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
 
 
 class Volume(msgspec.Struct, rename="camel"):
-    """A volume, of which only what ties it to nodes is read."""
+    """A volume, of which only the sources that every node has are read; all others tie a pod to nodes."""
 
     name: str = ""
-    persistent_volume_claim: dict[str, Any] | None = None
-    ephemeral: dict[str, Any] | None = None
-    csi: dict[str, Any] | None = None
-
-
-class PodResources(msgspec.Struct):
-    """Pod-level resources."""
-
-    requests: dict[str, str] = {}
+    config_map: Present | None = None
+    downward_api: Present | None = msgspec.field(default=None, name="downwardAPI")
+    empty_dir: Present | None = None
+    git_repo: Present | None = None
+    host_path: Present | None = None
+    image: Present | None = None
+    nfs: Present | None = None
+    projected: Present | None = None
+    secret: Present | None = None
 
 
 class PodSpec(msgspec.Struct, rename="camel"):
@@ -118,16 +156,30 @@ class PodSpec(msgspec.Struct, rename="camel"):
     tolerations: list[Toleration] = []
     scheduling_gates: list[Any] = []
     overhead: dict[str, str] = {}
-    resources: PodResources | None = None
+    resources: Resources | None = None
     topology_spread_constraints: list[SpreadConstraint] = []
     volumes: list[Volume] = []
-    resource_claims: list[Any] = []
+    resource_claims: list[Present] = []
+    scheduling_group: Present | None = None
+    workload_ref: Present | None = None
 
 
-class PodStatus(msgspec.Struct):
-    """How far a pod is."""
+class ContainerStatus(msgspec.Struct, rename="camel"):
+    """What a node has granted to a container, which differs from its spec while the pod is being resized."""
+
+    name: str = ""
+    allocated_resources: dict[str, Quantity] = {}
+    resources: Resources | None = None
+
+
+class PodStatus(msgspec.Struct, rename="camel"):
+    """How far a pod is, and what its node has granted to it."""
 
     phase: str = "Pending"
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
+    allocated_resources: dict[str, Quantity] = {}
+    resources: Resources | None = None
 
 
 class Pod(msgspec.Struct):
@@ -184,3 +236,9 @@ class Node(msgspec.Struct):
     metadata: Meta
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class Namespace(msgspec.Struct):
+    """A namespace."""
+
+    metadata: LabelledMeta

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from allocation import quantity
 from allocation.quantity import Quantity
-from scheduler.objects import PodContainer, PodSpec
+from scheduler.objects import ContainerStatus, Pod, PodContainer, PodStatus
 
 CPU = "cpu"
 PODS = "pods"
@@ -13,25 +13,30 @@ Amounts = dict[str, int]
 """By resource name: CPU in millicores, everything else in its own unit (bytes, pieces)."""
 
 
-def requests(spec: PodSpec, *, ours: Iterable[str]) -> Amounts:
+def requests(pod: Pod, *, ours: Iterable[str]) -> Amounts:
     """Answer what a pod takes of its node: max(regular + sidecars, largest init step) + overhead, and one pod.
 
-    Pod-level requests replace the sum of the containers'. The resources named in `ours` are left out.
+    Pod-level requests replace the sum of the containers'. While a pod is being resized, the larger of what its spec
+    asks for and what its node has granted counts. The resources named in `ours` are left out.
     """
+    spec, status = pod.spec, pod.status
+    granted = {each.name: each for each in (*status.container_statuses, *status.init_container_statuses)}
     steady: Amounts = {}
     peak: Amounts = {}
     for container in spec.init_containers:
-        amounts = _amounts(_requested(container))
+        amounts = _taken(container, granted)
         if container.restart_policy == "Always":
             _add(steady, amounts)
             _raise_to(peak, steady)
         else:
             _raise_to(peak, _sum(steady, amounts))
     for container in spec.containers:
-        _add(steady, _amounts(_requested(container)))
+        _add(steady, _taken(container, granted))
     _raise_to(peak, steady)
-    if spec.resources is not None:
-        peak.update(_amounts(spec.resources.requests))
+    if spec.resources is not None and spec.resources.requests:
+        whole = _amounts(spec.resources.requests)
+        _raise_to(whole, _granted(status))
+        peak.update(whole)
     _add(peak, _amounts(spec.overhead))
     for name in ours:
         peak.pop(name, None)
@@ -47,8 +52,19 @@ def allocatable(quantities: Mapping[str, str]) -> Amounts:
     }
 
 
-def _requested(container: PodContainer) -> Mapping[str, Quantity]:
-    return {**(container.resources.limits or {}), **(container.resources.requests or {})}
+def _taken(container: PodContainer, granted: Mapping[str, ContainerStatus]) -> Amounts:
+    amounts = _amounts({**(container.resources.limits or {}), **(container.resources.requests or {})})
+    status = granted.get(container.name)
+    if status is not None:
+        _raise_to(amounts, _granted(status))
+    return amounts
+
+
+def _granted(status: ContainerStatus | PodStatus) -> Amounts:
+    amounts = _amounts(status.allocated_resources)
+    if status.resources is not None:
+        _raise_to(amounts, _amounts(status.resources.requests or {}))
+    return amounts
 
 
 def _amounts(quantities: Mapping[str, Quantity]) -> Amounts:

@@ -1,8 +1,18 @@
-"""Node selectors, node affinity, taints: whether a node is one that the pod may run on."""
+"""Selectors of nodes and labels, taints and tolerations, as kube-scheduler reads them."""
 
-from scheduler.objects import Expression, Node, PodSpec, Taint, Term, Toleration
+import re
+from collections.abc import Mapping
+from typing import Final
 
-_BLOCKING = ("NoSchedule", "NoExecute")
+from scheduler.objects import Expression, LabelSelector, Node, PodSpec, Taint, Term, Toleration
+
+_BLOCKING: Final = ("NoSchedule", "NoExecute")
+_CORDON: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+"""What Go reads as an integer; Python would take more."""
+
+Selector = tuple[Expression, ...] | None
+"""A label selector: all expressions must hold. An empty one takes everything, None takes nothing."""
 
 
 def matches_selector(spec: PodSpec, node: Node) -> bool:
@@ -24,6 +34,28 @@ def untolerated_taint(spec: PodSpec, node: Node) -> Taint | None:
     return None
 
 
+def bears_cordon(spec: PodSpec) -> bool:
+    """Whether the pod may run on a node that is marked unschedulable, because it tolerates that mark as a taint."""
+    return any(_tolerates(each, _CORDON) for each in spec.tolerations)
+
+
+def label_selector(selector: LabelSelector | None) -> Selector:
+    """Read a label selector."""
+    if selector is None:
+        return None
+    return (*of_labels(selector.match_labels), *selector.match_expressions)
+
+
+def of_labels(labels: Mapping[str, str]) -> tuple[Expression, ...]:
+    """Answer the expressions that hold where something has these labels."""
+    return tuple(Expression(key, "In", (value,)) for key, value in labels.items())
+
+
+def accepts(selector: Selector, labels: Mapping[str, str]) -> bool:
+    """Whether `selector` takes what has these labels."""
+    return selector is not None and all(_matches(each, labels) for each in selector)
+
+
 def _holds(term: Term, node: Node) -> bool:
     if not term.match_expressions and not term.match_fields:
         return False
@@ -33,7 +65,7 @@ def _holds(term: Term, node: Node) -> bool:
     )
 
 
-def _matches(expression: Expression, labels: dict[str, str]) -> bool:
+def _matches(expression: Expression, labels: Mapping[str, str]) -> bool:
     value = labels.get(expression.key)
     match expression.operator:
         case "In":
@@ -45,13 +77,20 @@ def _matches(expression: Expression, labels: dict[str, str]) -> bool:
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt":
-            try:
-                difference = int(value or "") - int(expression.values[0])
-            except (ValueError, IndexError):
+            if value is None or len(expression.values) != 1:
                 return False
-            return difference > 0 if expression.operator == "Gt" else difference < 0
+            mine, limit = _integer(value), _integer(expression.values[0])
+            if mine is None or limit is None:
+                return False
+            return mine > limit if expression.operator == "Gt" else mine < limit
         case _:
             return False
+
+
+def _integer(text: str) -> int | None:
+    """Read an integer of 64 bits, None where it is none."""
+    number = int(text) if _INTEGER.fullmatch(text) else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -59,6 +98,10 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
         return False
     if toleration.key not in ("", taint.key):
         return False
-    if toleration.operator == "Exists":
-        return True
-    return toleration.key == taint.key and toleration.value == taint.value
+    match toleration.operator:
+        case "Exists":
+            return True
+        case "" | "Equal":
+            return toleration.value == taint.value
+        case _:
+            return False

@@ -6,17 +6,22 @@ reads the same truth again. Every change that may cure a waiting pod wakes it.
 
 import logging
 from collections import defaultdict
+from collections.abc import Callable
 
-from allocation import hami, holding
+import msgspec
+
+from allocation import holding
 from allocation.errors import AllocationError
-from allocation.inventory import NodeInventory
 from allocation.ledger import Ledger
 from allocation.names import HAMI_REGISTER, SCHEDULER_NAME
 from allocation.request import PodRequest, read_request
 from allocation.settings import AllocationSettings
 from cluster.gpu_node_status import GpuNodeStatus
 from scheduler.fleet import Fleet
-from scheduler.objects import Node, Pod
+from scheduler.heartbeats import Heartbeats, Lease
+from scheduler.interest import Interests
+from scheduler.inventories import Inventories
+from scheduler.objects import Namespace, Node, Pod
 from scheduler.queue import Cure, Queue
 
 log = logging.getLogger(__name__)
@@ -25,24 +30,33 @@ log = logging.getLogger(__name__)
 class State:
     """The ledger, the fleet and the queue, moved together by what happens to pods, nodes and inventories."""
 
-    def __init__(self, *, settings: AllocationSettings, queue: Queue, aliases: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        settings: AllocationSettings,
+        queue: Queue,
+        clock: Callable[[], float],
+        aliases: tuple[str, ...] = (),
+    ) -> None:
+        """Know nothing yet; `clock` tells the seconds by which the silence of agents is judged."""
         self.settings = settings
         self.ledger = Ledger()
         self.fleet = Fleet(ours=settings.resources.all())
         self.queue = queue
         self._names = frozenset((SCHEDULER_NAME, *aliases))
-        self._registered: dict[str, NodeInventory] = {}
-        self._reported: dict[str, NodeInventory] = {}
+        self._inventories = Inventories(self.ledger)
+        self._heartbeats = Heartbeats(clock=clock)
+        self._interests = Interests()
         self._unaccounted: defaultdict[str, dict[str, str]] = defaultdict(dict)
 
-    def closed(self, node: str) -> str:
-        """Answer why `node` takes no GPU pod at all, empty where it does.
+    def closed(self) -> dict[str, str]:
+        """Answer the nodes that take no new GPU pod at all now, and why.
 
-        A pod that runs there and asks for a GPU without an allocation that can be read uses cards that nobody
-        knows.
+        Its agent is silent; its cards cannot be counted; or a pod that runs there and asks for a GPU without an
+        allocation that can be read uses cards that nobody knows.
         """
-        pods = self._unaccounted.get(node)
-        return next(iter(pods.values())) if pods else ""
+        uncounted = {node: next(iter(pods.values())) for node, pods in self._unaccounted.items() if pods}
+        return self._heartbeats.silences() | self._inventories.refusals | uncounted
 
     # ---- pods ------------------------------------------------------------------------------------------------------
 
@@ -53,17 +67,25 @@ class State:
         if pod.finished:
             self.drop_pod(pod)
         elif pod.spec.node_name:
-            self.queue.remove(pod.uid)
+            self._wait_no_longer(pod)
             self._settle(pod)
+            if old is not None and old.spec.node_name:
+                # It may take less than before, or stand in nobody's way any more.
+                self.queue.wake(Cure.CAPACITY)
+            elif self._interests.concerns(pod, self.fleet.namespaces):
+                self.queue.wake(Cure.NODE)
         elif pod.spec.scheduler_name in self._names:
             if pod.spec.scheduling_gates or pod.metadata.deletion_timestamp:
-                self.queue.remove(pod.uid)
+                self._wait_no_longer(pod)
             else:
                 self.queue.add(pod)
+                self._interests.add(pod)
+                if old is not None and old.metadata.labels != pod.metadata.labels:
+                    self.queue.wake(Cure.NODE)
 
     def drop_pod(self, pod: Pod) -> None:
         """Give back what a finished or deleted pod had."""
-        self.queue.remove(pod.uid)
+        self._wait_no_longer(pod)
         held = self.ledger.holding(pod.uid)
         self.ledger.release(pod.uid)
         self.fleet.leave(pod.uid)
@@ -78,6 +100,10 @@ class State:
             AllocationError: it cannot be read.
         """
         return read_request(pod.spec, self.settings)
+
+    def _wait_no_longer(self, pod: Pod) -> None:
+        self.queue.remove(pod.uid)
+        self._interests.remove(pod.uid)
 
     def _settle(self, pod: Pod) -> None:
         node = pod.spec.node_name
@@ -99,50 +125,53 @@ class State:
 
     # ---- nodes and cards -------------------------------------------------------------------------------------------
 
-    def set_node(self, node: Node, _old: Node | None = None) -> None:
+    def set_node(self, node: Node, old: Node | None = None) -> None:
         """Take a node's present state; its register annotation counts where no agent of ours reports."""
-        name = node.metadata.name
+        if old is not None and _is_alike(node, old):
+            return
         self.fleet.set_node(node)
-        text = node.metadata.annotations.get(HAMI_REGISTER)
-        self._registered.pop(name, None)
-        if text is not None:
-            try:
-                self._registered[name] = hami.decode_register(name, text)
-            except AllocationError as error:
-                log.warning("%s", error)
-        self._update_cards(name)
+        self._use(self._inventories.register(node.metadata.name, node.metadata.annotations.get(HAMI_REGISTER)))
         self.queue.wake(Cure.NODE)
 
     def drop_node(self, node: Node) -> None:
-        """Forget a node."""
+        """Forget a node. What pods hold there stays known and counts again when it returns."""
         self.fleet.drop_node(node.metadata.name)
-        self._registered.pop(node.metadata.name, None)
-        self._update_cards(node.metadata.name)
+        self._use(self._inventories.register(node.metadata.name, None))
+        self.queue.wake(Cure.NODE)
 
     def set_status(self, status: GpuNodeStatus, _old: GpuNodeStatus | None = None) -> None:
-        """Take what an agent reports."""
-        self._reported[status.metadata.name] = status.inventory()
-        self._update_cards(status.metadata.name)
+        """Take what an agent reports; it exists for a moment before it says anything."""
+        self._heartbeats.expect(status.metadata.name)
+        inventory = status.inventory() if status.status is not None else None
+        self._use(self._inventories.report(status.metadata.name, inventory))
 
     def drop_status(self, status: GpuNodeStatus) -> None:
         """Forget what an agent reported."""
-        self._reported.pop(status.metadata.name, None)
-        self._update_cards(status.metadata.name)
+        self._heartbeats.pardon(status.metadata.name)
+        self._use(self._inventories.report(status.metadata.name, None))
 
-    def _update_cards(self, node: str) -> None:
-        inventory = self._reported.get(node) or self._registered.get(node)
-        if inventory is None:
-            self.ledger.drop_node(node)
+    def set_lease(self, lease: Lease, _old: Lease | None = None) -> None:
+        """Take the heartbeat of an agent."""
+        self._use(self._heartbeats.set_lease(lease))
+
+    def drop_lease(self, lease: Lease) -> None:
+        """Miss a heartbeat from now on."""
+        self._heartbeats.drop_lease(lease)
+
+    def set_namespace(self, namespace: Namespace, old: Namespace | None = None) -> None:
+        """Take a namespace's labels, by which affinity may choose it."""
+        if old is not None and old.metadata.labels == namespace.metadata.labels:
             return
-        if inventory == self.ledger.inventory(node):
-            return
-        try:
-            self.ledger.set_node(inventory)
-        except AllocationError as error:
-            log.error("the inventory of node %s is refused: %s", node, error)  # noqa: TRY400 -- the message says it all
-            self.ledger.drop_node(node)
-            return
-        self.queue.wake(Cure.CAPACITY)
+        self.fleet.set_namespace(namespace.metadata.name, namespace.metadata.labels)
+        self.queue.wake(Cure.NODE)
+
+    def drop_namespace(self, namespace: Namespace) -> None:
+        """Forget a namespace."""
+        self.fleet.drop_namespace(namespace.metadata.name)
+
+    def _use(self, has_more: bool) -> None:  # noqa: FBT001 -- the answer of whoever knows
+        if has_more:
+            self.queue.wake(Cure.CAPACITY)
 
 
 def _counts_alike(pod: Pod, old: Pod) -> bool:
@@ -151,5 +180,17 @@ def _counts_alike(pod: Pod, old: Pod) -> bool:
         pod.finished == old.finished
         and pod.metadata.deletion_timestamp == old.metadata.deletion_timestamp
         and pod.metadata.annotations == old.metadata.annotations
+        and pod.metadata.labels == old.metadata.labels
         and pod.spec == old.spec
+        and msgspec.structs.replace(pod.status, phase=old.status.phase) == old.status
+    )
+
+
+def _is_alike(node: Node, old: Node) -> bool:
+    """Whether nothing changed that a decision reads; most updates of a node are its kubelet's sign of life."""
+    return (
+        node.metadata.labels == old.metadata.labels
+        and node.metadata.annotations.get(HAMI_REGISTER) == old.metadata.annotations.get(HAMI_REGISTER)
+        and node.spec == old.spec
+        and node.status == old.status
     )

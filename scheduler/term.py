@@ -9,16 +9,18 @@ import time
 from collections.abc import Callable
 
 from allocation.ledger import Ledger
+from allocation.names import SYSTEM_NAMESPACE
 from allocation.settings import AllocationSettings
 from cluster.api import Api
 from cluster.events import Recorder
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.reflector import Reflector
-from cluster.resource import GPU_NODE_STATUSES, NODES, PODS
+from cluster.resource import GPU_NODE_STATUSES, LEASES, NAMESPACES, NODES, PODS
 from scheduler.binder import Binder
+from scheduler.heartbeats import Lease
 from scheduler.loop import Loop
 from scheduler.metrics import Metrics
-from scheduler.objects import Node, Pod
+from scheduler.objects import Namespace, Node, Pod
 from scheduler.queue import Queue
 from scheduler.settings import SchedulerSettings
 from scheduler.state import State
@@ -49,7 +51,7 @@ class TermWork:
             first_backoff=settings.first_backoff_seconds,
             longest_backoff=settings.longest_backoff_seconds,
         )
-        self._state = state = State(settings=allocation, queue=queue, aliases=settings.aliases)
+        self._state = state = State(settings=allocation, queue=queue, clock=time.monotonic, aliases=settings.aliases)
         relist = settings.relist_seconds
         self._nodes = Reflector(
             api, NODES, Node, on_set=state.set_node, on_delete=state.drop_node, relist_seconds=relist
@@ -60,6 +62,23 @@ class TermWork:
             GpuNodeStatus,
             on_set=state.set_status,
             on_delete=state.drop_status,
+            relist_seconds=relist,
+        )
+        self._leases = Reflector(
+            api,
+            LEASES,
+            Lease,
+            on_set=state.set_lease,
+            on_delete=state.drop_lease,
+            namespace=SYSTEM_NAMESPACE,
+            relist_seconds=relist,
+        )
+        self._namespaces = Reflector(
+            api,
+            NAMESPACES,
+            Namespace,
+            on_set=state.set_namespace,
+            on_delete=state.drop_namespace,
             relist_seconds=relist,
         )
         self._pods = Reflector(api, PODS, Pod, on_set=state.set_pod, on_delete=state.drop_pod, relist_seconds=relist)
@@ -87,7 +106,7 @@ class TermWork:
         """
         await asyncio.sleep(wait_seconds)
         async with asyncio.TaskGroup() as group:
-            caches = (self._nodes, self._statuses, self._pods)
+            caches = (self._nodes, self._statuses, self._leases, self._namespaces, self._pods)
             reading = [group.create_task(cache.run()) for cache in caches]
             for cache in caches:
                 await cache.synced.wait()

@@ -8,11 +8,12 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from certs.authority import BrokenAuthorityError, ensure_authority
-from certs.ca_bundle import publish
+from certs.authorities import Authorities
+from certs.authority import BrokenAuthorityError
+from certs.keeper import Keeper
 from certs.leaf import ServerNames, UnusableLeafError
 from certs.source import IssuedSource
-from certs.x509 import KeyPair
+from certs.upkeep import Upkeep
 from cluster import configuration
 from cluster.api import Api
 from cluster.configuration import Configuration
@@ -26,7 +27,6 @@ from webhook.settings import WebhookSettings
 
 log = logging.getLogger("webhook")
 
-_UPKEEP_SECONDS = 60.0
 _BACKOFF = (0.2, 10.0)
 
 
@@ -54,16 +54,22 @@ async def _run(told: Configuration[WebhookSettings]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with connect(kubeconfig=told.cluster.kubeconfig, context=told.cluster.context) as connection:
-        api = Api(connection)
-        authority = await _authority(api, stop)
-        if authority is None:
+        keeper = Keeper(
+            Api(connection),
+            configuration=settings.webhook_configuration,
+            settle_seconds=settings.certificates.settle_seconds,
+        )
+        authorities = await _authorities(keeper, stop)
+        if authorities is None:
             return
-        source = IssuedSource(authority, names=names, now=datetime.now(UTC))
+        source = IssuedSource(authorities.signing, names=names, now=datetime.now(UTC))
+        _measure(metrics, source)
         async with serving(
             admission=admission, health=health, metrics=metrics, source=source, settings=settings
         ) as ports:
             log.info("listening on port %d as %s", ports.reviews, ", ".join(names.all()))
-            await _until(stop, _keep(api, source, health, settings.webhook_configuration))
+            upkeep = _keep(Upkeep(keeper, source), health, poll_seconds=settings.certificates.poll_seconds)
+            await _until(stop, upkeep)
             health.ready = False
             log.info("draining for %g s", settings.drain_seconds)
             await asyncio.sleep(settings.drain_seconds)
@@ -82,12 +88,23 @@ async def _until(stop: asyncio.Event, upkeep: Coroutine[None, None, None]) -> No
         task.result()
 
 
-async def _authority(api: Api, stop: asyncio.Event) -> KeyPair | None:
-    """Answer the authority as soon as the API server gives it, None where the process is to end before."""
+def _measure(metrics: Metrics, source: IssuedSource) -> None:
+    """Let the metrics ask how long leaf and authority have left."""
+    expiry = metrics.certificate_expiry
+    expiry.labels("leaf").set_function(lambda: _seconds_until(source.leaf.ends_at))
+    expiry.labels("authority").set_function(lambda: _seconds_until(source.leaf.authority.not_valid_after_utc))
+
+
+def _seconds_until(end: datetime) -> float:
+    return (end - datetime.now(UTC)).total_seconds()
+
+
+async def _authorities(keeper: Keeper, stop: asyncio.Event) -> Authorities | None:
+    """Answer the authorities as soon as the API server gives them, None where the process is to end before."""
     pause = _BACKOFF[0]
     while not stop.is_set():
         try:
-            return await ensure_authority(api, now=datetime.now(UTC))
+            return await keeper.signing(now=datetime.now(UTC))
         except ClusterError as error:
             log.warning("certificate authority: %s; again in %.1f s", error, pause)
         with suppress(TimeoutError):
@@ -96,29 +113,30 @@ async def _authority(api: Api, stop: asyncio.Event) -> KeyPair | None:
     return None
 
 
-async def _keep(api: Api, source: IssuedSource, health: Health, configuration_name: str) -> None:
-    """Publish the authority, say ready, then keep leaf and caBundle as they shall be, until cancelled.
+async def _keep(upkeep: Upkeep, health: Health, *, poll_seconds: float) -> None:
+    """Publish the authorities, say ready, then keep leaf, Secret and caBundle as they shall be, until cancelled.
 
     What fails is tried again: the certificate in service stays good for days.
     """
     pause = _BACKOFF[0]
     while True:
+        before = upkeep.source.leaf
         try:
-            authority = await ensure_authority(api, now=datetime.now(UTC))
-            if await publish(api, bundle=authority.certificate_pem, configuration=configuration_name):
-                log.info("caBundle of %s written", configuration_name)
-            if source.renew(authority, now=datetime.now(UTC)):
-                log.info("new certificate, until %s", source.leaf.ends_at.isoformat())
+            kept = await upkeep.once(now=datetime.now(UTC))
         except (BrokenAuthorityError, UnusableLeafError, ClusterError) as error:
             log.warning("certificates: %s; again in %.1f s", error, pause)
             await asyncio.sleep(pause)
-            pause = min(pause * 2, _BACKOFF[1])
+            pause = min(pause * 2, poll_seconds)
             continue
+        for what in kept.wrote:
+            log.info("%s written", what)
+        if upkeep.source.leaf is not before:
+            log.info("new certificate, until %s", upkeep.source.leaf.ends_at.isoformat())
         if not health.ready:
             log.info("ready")
         health.ready = True
         pause = _BACKOFF[0]
-        await asyncio.sleep(_UPKEEP_SECONDS)
+        await asyncio.sleep(poll_seconds)
 
 
 if __name__ == "__main__":

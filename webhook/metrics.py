@@ -1,12 +1,12 @@
 """What the webhook counts."""
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 
 class Metrics:
-    """Reviews by outcome, and how long an answer takes.
+    """Reviews by outcome, how long an answer takes, and how long certificates last.
 
     Attributes:
         registry: what `/metrics` shows.
@@ -24,5 +24,11 @@ class Metrics:
             "tranche_webhook_review_seconds",
             "Time from a review's body to its answer.",
             buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.certificate_expiry = Gauge(
+            "tranche_webhook_certificate_expiry_seconds",
+            "Seconds until a certificate expires: leaf (what this replica shows) or authority (who signed it).",
+            ("certificate",),
             registry=self.registry,
         )

@@ -4,6 +4,7 @@ import msgspec
 
 from allocation.names import SYSTEM_NAMESPACE
 from certs.ca_bundle import CONFIGURATION
+from certs.settings import UpkeepSettings
 
 _SERVICE = "tranche-webhook"
 
@@ -22,6 +23,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         takeover: foreign scheduler names whose GPU pods are routed to us all the same.
         runtime_class_name: of GPU pods that name none; empty leaves them without.
         webhook_configuration: the MutatingWebhookConfiguration that carries our caBundle.
+        certificates: how the process keeps them.
         drain_seconds: how long to serve on after SIGTERM, until every API server has stopped calling.
     """
 
@@ -43,4 +45,5 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     takeover: tuple[str, ...] = ()
     runtime_class_name: str = ""
     webhook_configuration: str = CONFIGURATION
+    certificates: UpkeepSettings = UpkeepSettings()
     drain_seconds: float = 10.0

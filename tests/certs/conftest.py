@@ -1,31 +1,45 @@
 """An API server in memory that knows just what certificates need."""
 
+import asyncio
 import base64
+import copy
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from certs import keeper
 from cluster.api import Api
 from cluster.errors import from_answer
 
-_AUTHORITY = "/api/v1/namespaces/tranche-system/secrets/tranche-webhook-ca"
+SECRET = "/api/v1/namespaces/tranche-system/secrets/tranche-webhook-ca"  # noqa: S105 -- a path
+CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/tranche"
+
+
+async def _at_once(_method: str, _path: str) -> None:
+    pass
 
 
 class Objects(Api):
-    """Objects by path; `before` is called ahead of each request and may change them, as others do.
+    """Objects by path, versioned as an API server does it.
 
     Attributes:
         objects: what there is.
         requests: method and path of each request, in order.
-        before: called with the method and the path.
+        before: awaited ahead of each request; it may change the objects, as others do, or take its time.
+        after: called after each write.
     """
+
+    SECRET = SECRET
+    CONFIGURATION = CONFIGURATION
 
     def __init__(self) -> None:
         self.objects: dict[str, Any] = {}
         self.requests: list[tuple[str, str]] = []
-        self.before: Callable[[str, str], None] = lambda _method, _path: None
+        self.before: Callable[[str, str], Awaitable[None]] = _at_once
+        self.after: Callable[[], None] = lambda: None
+        self._version = 0
 
     async def request(
         self,
@@ -37,7 +51,7 @@ class Objects(Api):
         **_options: Any,
     ) -> bytes:
         """Answer as an API server would."""
-        self.before(method, path)
+        await self.before(method, path)
         self.requests.append((method, path))
         if method == "GET":
             return json.dumps(self._found(method, path)).encode()
@@ -45,29 +59,85 @@ class Objects(Api):
             path = f"{path}/{body['metadata']['name']}"
             if path in self.objects:
                 raise _error(method, path, 409)
-            self.objects[path] = body
+            self.put(path, body)
             return b"{}"
-        assert (method, content_type) == ("PATCH", "application/json-patch+json")
-        found = self._found(method, path)
-        for operation in body:
-            *parents, last = operation["path"].split("/")[1:]
-            place = found
-            for step in parents:
-                place = place[int(step) if isinstance(place, list) else step]
-            if operation["op"] == "test" and place[last] != operation["value"]:
-                raise _error(method, path, 422)
-            place[last] = operation["value"]
+        assert method == "PATCH"
+        found = copy.deepcopy(self._found(method, path))
+        change = _json_patch if content_type == "application/json-patch+json" else _merge_patch
+        change(found, body)
+        if found["metadata"]["resourceVersion"] != self.objects[path]["metadata"]["resourceVersion"]:
+            raise _error(method, path, 409)
+        self.put(path, found)
         return b"{}"
+
+    def put(self, path: str, content: dict[str, Any]) -> None:
+        """Put an object there, as somebody's write does."""
+        self._version += 1
+        old = self.objects.get(path, {})
+        content = copy.deepcopy(content)
+        metadata = content.setdefault("metadata", {})
+        metadata["resourceVersion"] = str(self._version)
+        if content.get("webhooks") != old.get("webhooks"):
+            metadata["generation"] = self._version
+        self.objects[path] = content
+        self.after()
+
+    def put_secret(self, **data: bytes) -> None:
+        """Put the authorities' Secret there, with keys such as `tls_crt` and `tls_key`."""
+        encoded = {key.replace("_", "."): base64.b64encode(value).decode() for key, value in data.items()}
+        self.put(SECRET, {"data": encoded})
+
+    def put_configuration(self, *bundles: bytes | None) -> None:
+        """Put a configuration there that has an entry for each bundle."""
+        entries = [
+            {
+                "name": f"w{number}.gpu.scheduling",
+                "clientConfig": {
+                    "service": {"name": "s"},
+                    **({} if bundle is None else {"caBundle": base64.b64encode(bundle).decode()}),
+                },
+                "failurePolicy": "Ignore",
+            }
+            for number, bundle in enumerate(bundles)
+        ]
+        self.put(CONFIGURATION, {"metadata": {"name": "tranche", "uid": "u"}, "webhooks": entries})
+
+    def data(self) -> dict[str, bytes]:
+        """Answer what the Secret holds."""
+        return {key: base64.b64decode(value) for key, value in self.objects[SECRET]["data"].items()}
+
+    def bundles(self) -> list[bytes]:
+        """Answer the caBundle of each entry."""
+        entries = self.objects[CONFIGURATION]["webhooks"]
+        return [base64.b64decode(entry["clientConfig"].get("caBundle", "")) for entry in entries]
+
+    def writes(self) -> list[tuple[str, str]]:
+        """Answer the requests that were to change something."""
+        return [request for request in self.requests if request[0] != "GET"]
 
     def _found(self, method: str, path: str) -> Any:
         if path not in self.objects:
             raise _error(method, path, 404)
         return self.objects[path]
 
-    def put_secret(self, **data: bytes) -> None:
-        """Put the authority's Secret there, with keys `tls_crt` and `tls_key`."""
-        encoded = {key.replace("_", "."): base64.b64encode(value).decode() for key, value in data.items()}
-        self.objects[_AUTHORITY] = {"data": encoded}
+
+def _json_patch(found: Any, operations: list[dict[str, Any]]) -> None:
+    for operation in operations:
+        *parents, last = operation["path"].split("/")[1:]
+        place = found
+        for step in parents:
+            place = place[int(step) if isinstance(place, list) else step]
+        place[last] = operation["value"]
+
+
+def _merge_patch(found: Any, change: dict[str, Any]) -> None:
+    for key, value in change.items():
+        if value is None:
+            found.pop(key, None)
+        elif isinstance(value, dict):
+            _merge_patch(found.setdefault(key, {}), value)
+        else:
+            found[key] = value
 
 
 def _error(method: str, path: str, status: int) -> Exception:
@@ -75,6 +145,13 @@ def _error(method: str, path: str, status: int) -> Exception:
 
 
 @pytest.fixture
-def api() -> Objects:
-    """An API server without objects."""
+def api(monkeypatch: pytest.MonkeyPatch) -> Objects:
+    """An API server without objects; who loses a race gives way without a pause."""
+    monkeypatch.setattr(keeper, "_give_way", lambda _turn: asyncio.sleep(0))
     return Objects()
+
+
+@pytest.fixture(scope="session")
+def make_api() -> type[Objects]:
+    """Make API servers, one for each example of a property."""
+    return Objects

@@ -1,4 +1,4 @@
-"""One authority for all replicas, in one Secret."""
+"""All replicas share the authorities of one Secret."""
 
 import base64
 from datetime import UTC, datetime, timedelta
@@ -6,55 +6,73 @@ from typing import Any
 
 import pytest
 
-from certs.authority import BrokenAuthorityError, ensure_authority, read_authority
+from certs.authorities import Authorities, Retired, first
+from certs.authority import BrokenAuthorityError, create, read, replace
 from certs.x509 import issue, new_authority
-from cluster.errors import ClusterError, NotFoundError
+from cluster.errors import ConflictError, NotFoundError
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
 PAIR = new_authority("tests", lifetime=30 * DAY, now=NOW)
+NEXT = new_authority("next", lifetime=30 * DAY, now=NOW)
+OLD = new_authority("old", lifetime=30 * DAY, now=NOW)
+FULL = Authorities(PAIR, NEXT, (Retired(OLD.certificate, NOW + DAY),))
 
 
-async def test_first_replica_makes_it_and_the_next_reads_it(api: Any) -> None:
-    """The Secret is of the type that every certificate tool reads, and both sign with the same key."""
-    made = await ensure_authority(api, now=NOW)
+def keys(authorities: Authorities) -> tuple[object, ...]:
+    """Answer what is compared: key pairs have no equality of their own."""
+    announced = authorities.announced
+    return (
+        (authorities.signing.certificate, authorities.signing.key_pem),
+        (announced.certificate, announced.key_pem) if announced else None,
+        authorities.retired,
+    )
+
+
+async def test_the_secret_is_of_the_type_that_every_tool_reads(api: Any) -> None:
+    """Other tools find the signing pair where they expect it."""
+    await create(api, first(believed=(), now=NOW))
     [secret] = api.objects.values()
     assert secret["type"] == "kubernetes.io/tls"
     assert (secret["metadata"]["namespace"], secret["metadata"]["name"]) == ("tranche-system", "tranche-webhook-ca")
     assert set(secret["data"]) == {"tls.crt", "tls.key"}
-    read = await ensure_authority(api, now=NOW)
-    assert read.certificate == made.certificate
-    assert read.key_pem == made.key_pem
 
 
-async def test_who_loses_the_race_takes_the_winners(api: Any) -> None:
-    """Another replica creates between our read and our create: its authority is the one."""
+@pytest.mark.parametrize("authorities", [Authorities(PAIR), Authorities(PAIR, NEXT), FULL])
+async def test_what_is_written_is_read(api: Any, authorities: Authorities) -> None:
+    """In every state of a rotation, at creation and later."""
+    await create(api, authorities)
+    assert keys((await read(api, now=NOW)).authorities) == keys(authorities)
+    await replace(api, await read(api, now=NOW), Authorities(NEXT))
+    assert keys((await read(api, now=NOW)).authorities) == keys(Authorities(NEXT))
+    assert set(api.data()) == {"tls.crt", "tls.key"}
+    await replace(api, await read(api, now=NOW), authorities)
+    assert keys((await read(api, now=NOW)).authorities) == keys(authorities)
 
-    def other(method: str, _path: str) -> None:
-        if method == "POST":
-            api.put_secret(tls_crt=PAIR.certificate_pem, tls_key=PAIR.key_pem)
 
-    api.before = other
-    assert (await ensure_authority(api, now=NOW)).certificate == PAIR.certificate
+async def test_of_two_that_change_it_one_is_refused(api: Any) -> None:
+    """Each names the version that it was made from."""
+    await create(api, Authorities(PAIR))
+    stored = await read(api, now=NOW)
+    await replace(api, stored, Authorities(PAIR, NEXT))
+    with pytest.raises(ConflictError):
+        await replace(api, stored, Authorities(PAIR, OLD))
+    with pytest.raises(ConflictError):
+        await create(api, Authorities(OLD))
+    assert keys((await read(api, now=NOW)).authorities) == keys(Authorities(PAIR, NEXT))
 
 
-async def test_a_secret_that_never_stays_is_reported(api: Any) -> None:
-    """Deleted and created by others all the time: an error that says how to find out, no endless loop."""
-
-    def other(method: str, _path: str) -> None:
-        api.objects.clear()
-        if method == "POST":
-            api.put_secret(tls_crt=PAIR.certificate_pem, tls_key=PAIR.key_pem)
-
-    api.before = other
-    with pytest.raises(ClusterError, match="--watch"):
-        await ensure_authority(api, now=NOW)
+async def test_what_others_keep_there_stays(api: Any) -> None:
+    """Data and labels that are not ours are not touched."""
+    api.put_secret(tls_crt=PAIR.certificate_pem, tls_key=PAIR.key_pem, ca_crt=b"theirs")
+    await replace(api, await read(api, now=NOW), FULL)
+    assert api.data()["ca.crt"] == b"theirs"
 
 
 async def test_reading_makes_nothing(api: Any) -> None:
     """`show` of a cluster without authority says so and leaves it so."""
     with pytest.raises(NotFoundError):
-        await read_authority(api, now=NOW)
+        await read(api, now=NOW)
     assert not api.objects
 
 
@@ -62,35 +80,51 @@ LEAF = issue(PAIR, common_name="x", dns_names=["x"], lifetime=DAY, now=NOW, serv
 OTHER = new_authority("other", lifetime=DAY, now=NOW)
 EXPIRED = new_authority("old", lifetime=DAY, now=NOW - 2 * DAY)
 EARLY = new_authority("early", lifetime=DAY, now=NOW + 2 * DAY)
+BROKEN: list[tuple[dict[str, bytes], str, str]] = [
+    ({}, "tls.crt", "is missing"),
+    ({"tls_crt": b"x", "tls_key": PAIR.key_pem}, "tls.crt", "no PEM certificate"),
+    ({"tls_crt": LEAF.certificate_pem, "tls_key": LEAF.key_pem}, "tls.crt", "of no authority"),
+    ({"tls_crt": EXPIRED.certificate_pem, "tls_key": EXPIRED.key_pem}, "tls.crt", "to 2029-12-31"),
+    ({"tls_crt": EARLY.certificate_pem, "tls_key": EARLY.key_pem}, "tls.crt", "from 2030-01-02"),
+    ({"tls_crt": PAIR.certificate_pem}, "tls.key", "is missing"),
+    ({"tls_crt": PAIR.certificate_pem, "tls_key": b"x"}, "tls.key", ""),
+    ({"tls_crt": PAIR.certificate_pem, "tls_key": OTHER.key_pem}, "tls.key", "does not belong"),
+]
 
 
-@pytest.mark.parametrize(
-    ("data", "field", "words"),
-    [
-        ({}, "tls.crt", "is missing"),
-        ({"tls_crt": b"x", "tls_key": PAIR.key_pem}, "tls.crt", "no PEM certificate"),
-        ({"tls_crt": LEAF.certificate_pem, "tls_key": LEAF.key_pem}, "tls.crt", "of no authority"),
-        ({"tls_crt": EXPIRED.certificate_pem, "tls_key": EXPIRED.key_pem}, "tls.crt", "to 2029-12-31"),
-        ({"tls_crt": EARLY.certificate_pem, "tls_key": EARLY.key_pem}, "tls.crt", "from 2030-01-02"),
-        ({"tls_crt": PAIR.certificate_pem}, "tls.key", "is missing"),
-        ({"tls_crt": PAIR.certificate_pem, "tls_key": b"x"}, "tls.key", ""),
-        ({"tls_crt": PAIR.certificate_pem, "tls_key": OTHER.key_pem}, "tls.key", "does not belong"),
-    ],
-)
+@pytest.mark.parametrize(("data", "field", "words"), BROKEN)
 async def test_a_broken_secret_is_named_with_field_and_remedy(
     api: Any, data: dict[str, bytes], field: str, words: str
 ) -> None:
-    """Nothing is signed with it and it is not overwritten: it may be somebody's work."""
+    """Nothing is signed with it."""
     api.put_secret(**data)
-    before = dict(api.objects)
     with pytest.raises(BrokenAuthorityError) as caught:
-        await ensure_authority(api, now=NOW)
+        await read(api, now=NOW)
     message = str(caught.value)
     assert "Secret tranche-system/tranche-webhook-ca" in message
     assert f'data["{field}"]' in message
     assert words in message
     assert "kubectl -n tranche-system delete secret" in message
-    assert api.objects == before
+
+
+@pytest.mark.parametrize(("data", "field", "words"), BROKEN)
+async def test_a_broken_announcement_is_none(api: Any, data: dict[str, bytes], field: str, words: str) -> None:
+    """Nobody uses it yet, so it stops nothing: the next rotation writes another."""
+    announced = {key.replace("tls", "announced"): value for key, value in data.items()}
+    api.put_secret(tls_crt=PAIR.certificate_pem, tls_key=PAIR.key_pem, **announced)
+    stored = await read(api, now=NOW)
+    assert keys(stored.authorities) == keys(Authorities(PAIR))
+    await replace(api, stored, Authorities(PAIR))
+    assert set(api.data()) == {"tls.crt", "tls.key"}
+
+
+@pytest.mark.parametrize("until", [None, b"x", b"{}", b'{"x": 1}'])
+async def test_a_retired_authority_without_a_time_is_believed_to_its_end(api: Any, until: bytes | None) -> None:
+    """Too long is harmless, too short is not."""
+    more = {} if until is None else {"retired_until": until}
+    api.put_secret(tls_crt=PAIR.certificate_pem, tls_key=PAIR.key_pem, retired_crt=OLD.certificate_pem, **more)
+    [retired] = (await read(api, now=NOW)).authorities.retired
+    assert retired == Retired(OLD.certificate, OLD.certificate.not_valid_after_utc)
 
 
 async def test_what_is_not_base64_is_named(api: Any) -> None:
@@ -98,13 +132,13 @@ async def test_what_is_not_base64_is_named(api: Any) -> None:
     api.put_secret(tls_crt=PAIR.certificate_pem)
     api.objects[next(iter(api.objects))]["data"]["tls.key"] = "%%%"
     with pytest.raises(BrokenAuthorityError, match="base64"):
-        await ensure_authority(api, now=NOW)
+        await read(api, now=NOW)
 
 
 async def test_no_message_shows_the_key(api: Any) -> None:
     """Errors end in logs."""
     api.put_secret(tls_crt=PAIR.certificate_pem, tls_key=OTHER.key_pem)
     with pytest.raises(BrokenAuthorityError) as caught:
-        await ensure_authority(api, now=NOW)
+        await read(api, now=NOW)
     assert OTHER.key_pem.decode().splitlines()[1] not in str(caught.value)
     assert base64.b64encode(OTHER.key_pem).decode() not in str(caught.value)

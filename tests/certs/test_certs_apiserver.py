@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from certs import authority
+from certs.keeper import Keeper
 from cluster.api import Api
 from cluster.connection import connect
 from lab import kubectl, manifests
@@ -36,9 +37,9 @@ async def test_racing_replicas_end_with_one_authority(installed: Layout, monkeyp
     monkeypatch.setattr(authority, "SECRET", "tranche-webhook-ca-race")
     now = datetime.now(UTC)
     async with connect(kubeconfig=str(installed.kubeconfig)) as connection:
-        api = Api(connection)
-        pairs = await asyncio.gather(*(authority.ensure_authority(api, now=now) for _ in range(REPLICAS)))
-    assert len({pair.certificate_pem for pair in pairs}) == 1
+        replicas = [Keeper(Api(connection), configuration="tranche", settle_seconds=0) for _ in range(REPLICAS)]
+        found = await asyncio.gather(*(replica.signing(now=now) for replica in replicas))
+    assert len({each.signing.certificate for each in found}) == 1
     kubectl.run(installed, "-n", "tranche-system", "delete", "secret", "tranche-webhook-ca-race")
 
 

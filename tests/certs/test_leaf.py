@@ -86,7 +86,7 @@ def test_source_follows_a_new_authority_at_once() -> None:
     source = IssuedSource(new_authority("a", lifetime=DAY, now=at), names=NAMES, now=at)
     another = new_authority("a", lifetime=DAY, now=at)
     assert source.renew(another, now=at)
-    assert source.leaf.authority_pem == another.certificate_pem
+    assert source.leaf.authority == another.certificate
 
 
 def test_failed_renewal_keeps_the_leaf_in_service(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 from cli import arguments
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["env", "--help"], ["top", "--help"]])
+@pytest.mark.parametrize("argv", [["--help"], *([name, "--help"] for name in ("env", "top", "inject", "rotate-certs"))])
 def test_help_is_everywhere(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Each level explains itself and exits with 0."""
     with pytest.raises(SystemExit) as end:
@@ -23,6 +23,8 @@ def test_help_is_everywhere(argv: list[str], capsys: pytest.CaptureFixture[str])
         (["top", "pods"], "error: argument what: invalid choice: 'pods'"),
         (["top", "-o", "xml"], "error: argument -o/--output: invalid choice: 'xml'"),
         (["stop"], "error: argument COMMAND: invalid choice: 'stop'"),
+        (["inject"], "error: the following arguments are required: -f/--filename; see 'kubectl gpu inject --help'\n"),
+        (["rotate-certs", "--settle", "soon"], "error: argument --settle: invalid float value: 'soon'"),
         (["top", "--nodes"], "error: unrecognized arguments: --nodes"),
     ],
 )

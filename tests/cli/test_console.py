@@ -49,7 +49,10 @@ def test_env_of_a_waiting_pod_is_empty_with_a_note(gpu: Gpu) -> None:
         (["env", "placed", "-c", "x"], "error: pod cli-team/placed has no container x; it has main"),
         (["env", "placed", "-n", "default"], "error: pod default/placed does not exist"),
         (["top", "nodes", "absent"], "error: node absent has no cards that an agent reports"),
-        (["top", "--context", "absent"], "error: kubeconfig "),
+        (["rotate-certs", "--probe", "nowhere"], "error: probe: 'nowhere' is no HOST:PORT"),
+        (["rotate-certs", "--drop-old"], "error: drop_old without probe"),
+        (["rotate-certs", "--settle", "-1"], "error: Expected `float` >= 0"),
+        (["top", "--context", "absent"], "error: no usable Kubernetes configuration: "),
     ],
 )
 def test_a_failure_is_one_line_and_code_1(gpu: Gpu, arguments: list[str], said: str) -> None:

@@ -11,7 +11,8 @@ from allocation.record import encode
 from allocation.settings import AllocationSettings
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.reflector import ObjectMeta
-from scheduler.objects import Node, Pod
+from scheduler.heartbeats import Lease, LeaseSpec
+from scheduler.objects import LabelledMeta, Namespace, Node, Pod
 from scheduler.queue import Queue
 from scheduler.state import State
 
@@ -34,7 +35,11 @@ def pod(
     node: str = "",
     phase: str = "Pending",
     annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
+    namespace: str = "default",
     created: str = "2026-01-01T00:00:00Z",
+    deleted: str | None = None,
+    status: dict[str, Any] | None = None,
     **spec: Any,
 ) -> Pod:
     """Answer a pod as the API server would send it; `memory` makes it ask for one card with that many MiB."""
@@ -44,13 +49,15 @@ def pod(
         {
             "metadata": {
                 "name": name,
-                "namespace": "default",
+                "namespace": namespace,
                 "uid": f"uid-{name}",
                 "annotations": annotations or {},
+                "labels": labels or {},
                 "creationTimestamp": created,
+                "deletionTimestamp": deleted,
             },
             "spec": {"schedulerName": "tranche", "nodeName": node, "containers": containers, **spec},
-            "status": {"phase": phase},
+            "status": {"phase": phase, **(status or {})},
         },
         Pod,
     )
@@ -81,10 +88,22 @@ def status(name: str, *, cards: int = 2, memory: int = 1000, healthy: bool = Tru
     return GpuNodeStatus(ObjectMeta(name=name), status_of(inventory))
 
 
+def lease(node: str, *, renewed: str = "2026-01-01T00:00:00.000000Z", seconds: int | None = 60) -> Lease:
+    """Answer the heartbeat of a node's agent."""
+    spec = LeaseSpec(holder_identity="agent", lease_duration_seconds=seconds, renew_time=renewed)
+    return Lease(ObjectMeta(name=f"gpu-{node}", namespace="tranche-system"), spec)
+
+
+def namespace(name: str, **labels: str) -> Namespace:
+    """Answer a namespace."""
+    return Namespace(LabelledMeta(name=name, labels=labels))
+
+
 def state(*nodes: str, clock: Clock | None = None, cards: int = 2) -> State:
     """Answer a scheduler's state that knows these nodes."""
-    queue = Queue(clock=clock or Clock(), first_backoff=1.0, longest_backoff=8.0)
-    made = State(settings=AllocationSettings(), queue=queue)
+    clock = clock or Clock()
+    queue = Queue(clock=clock, first_backoff=1.0, longest_backoff=8.0)
+    made = State(settings=AllocationSettings(), queue=queue, clock=clock)
     for name in nodes:
         made.set_node(node(name))
         made.set_status(status(name, cards=cards))

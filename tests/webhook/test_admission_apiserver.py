@@ -120,6 +120,8 @@ class Webhook:
                 *("--metrics-port", str(self.layout.port(Port.WEBHOOK_METRICS))),
                 *("--dns-names", "localhost", "--ip-addresses", "127.0.0.1"),
                 *("--drain-seconds", str(self.drain_seconds)),
+                # What a test does to the caBundle stays done.
+                *("--certificates-poll-seconds", "600"),
             ]
         )
         wait.until(self.is_ready, what="webhook ready", timeout_s=READY_S)
@@ -217,6 +219,7 @@ def test_policies_have_no_type_warnings(cluster: Cluster) -> None:
     ("allowed", "arguments"),
     [
         (True, ("get", "secrets/tranche-webhook-ca", "-n", "tranche-system")),
+        (True, ("patch", "secrets/tranche-webhook-ca", "-n", "tranche-system")),
         (False, ("get", "secrets/other", "-n", "tranche-system")),
         (False, ("update", "secrets/tranche-webhook-ca", "-n", "tranche-system")),
         (True, ("patch", "mutatingwebhookconfigurations/tranche")),

@@ -42,7 +42,7 @@ def expressions(policy: str) -> dict[str, str]:
         *(webhook["matchConditions"][0]["expression"] for webhook in WEBHOOKS),
         expressions("tranche-allocation-create")["forged"],
         expressions("tranche-allocation-update")["changed"],
-        expressions("tranche-allocation-binding")["forged"],
+        expressions("tranche-allocation-binding")["carried"],
     ],
 )
 def test_every_output_key_is_guarded(expression: str) -> None:

@@ -1,0 +1,27 @@
+"""`kubectl gpu rotate-certs`: `python -m certs rotate`, for who has kubectl at hand."""
+
+import argparse
+
+import msgspec
+
+from certs.authority import BrokenAuthorityError
+from certs.rotate import RotationError, rotate
+from certs.settings import RotateSettings
+from cli.errors import CommandError
+from cli.session import Session
+
+
+async def run(session: Session, arguments: argparse.Namespace) -> int:
+    """Print each step until certificates of the new authority are in use."""
+    told = {
+        "probe": arguments.probe,
+        "drop_old": arguments.drop_old,
+        "settle_seconds": arguments.settle,
+        "timeout_seconds": arguments.timeout,
+    }
+    try:
+        settings = msgspec.convert(told, RotateSettings)
+        await rotate(session.api, settings=settings, report=lambda line: print(line, flush=True))
+    except (RotationError, BrokenAuthorityError, msgspec.ValidationError) as error:
+        raise CommandError(str(error)) from None
+    return 0

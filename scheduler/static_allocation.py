@@ -1,0 +1,27 @@
+"""Whether a static allocation, which a person may have written, is about cards as they are."""
+
+from allocation.allocation import Allocation
+from allocation.inventory import NodeInventory
+from allocation.names import ALLOCATION
+
+
+def mismatch(fixed: Allocation, inventory: NodeInventory) -> str:
+    """Answer what `fixed` says of a card of its node that is not so, empty where all is.
+
+    The index becomes `gpu.scheduling/allocated`, and memory and cores become limits of the containers: a wrong one
+    would show them another card than the one that is charged.
+    """
+    cards = {card.uuid: card for card in inventory.cards}
+    for container, shares in fixed.containers.items():
+        for share in shares:
+            card = cards.get(share.uuid)
+            if card is None:
+                return f"annotation {ALLOCATION}, container {container}: node {fixed.node} has no card {share.uuid}"
+            where = f"annotation {ALLOCATION}, container {container}: card {share.uuid} of node {fixed.node}"
+            if share.index != card.index:
+                return f"{where} has index {card.index}, not {share.index}"
+            if share.memory_mib > card.memory_mib:
+                return f"{where} has {card.memory_mib} MiB, not {share.memory_mib}"
+            if share.cores > card.cores:
+                return f"{where} has {card.cores} millicards, not {share.cores}"
+    return ""
