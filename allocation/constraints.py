@@ -78,9 +78,13 @@ def read_constraints(annotations: Mapping[str, str], settings: AllocationSetting
     )
 
 
-def _words(annotations: Mapping[str, str], key: str) -> tuple[str, ...]:
+def words(text: str) -> tuple[str, ...]:
     """Split a comma list; spaces around words and empty words do not count."""
-    return tuple(word for part in annotations.get(key, "").split(",") if (word := part.strip()))
+    return tuple(word for part in text.split(",") if (word := part.strip()))
+
+
+def _words(annotations: Mapping[str, str], key: str) -> tuple[str, ...]:
+    return words(annotations.get(key, ""))
 
 
 def _flag(annotations: Mapping[str, str], key: str) -> bool:
@@ -102,12 +106,12 @@ def _node_policy(annotations: Mapping[str, str], settings: AllocationSettings) -
 
 
 def _card_policies(annotations: Mapping[str, str], settings: AllocationSettings) -> tuple[CardPolicy, ...]:
-    words = _words(annotations, names.CARD_POLICY)
-    unknown = [word for word in words if word not in CARD_POLICIES]
-    if unknown or len(set(words)) != len(words):
+    asked = _words(annotations, names.CARD_POLICY)
+    unknown = [word for word in asked if word not in CARD_POLICIES]
+    if unknown or len(set(asked)) != len(asked):
         expected = f"it must be one of {', '.join(CARD_POLICIES)}, or several of them in order, each once"
         raise _invalid(names.CARD_POLICY, annotations[names.CARD_POLICY], expected=expected)
-    return tuple(policy for word in words for policy in CARD_POLICIES if policy == word) or (settings.card_policy,)
+    return tuple(policy for word in asked for policy in CARD_POLICIES if policy == word) or (settings.card_policy,)
 
 
 def _weights(annotations: Mapping[str, str], settings: AllocationSettings) -> Weights:

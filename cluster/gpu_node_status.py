@@ -70,7 +70,21 @@ class GpuNodeStatus(msgspec.Struct):
                 )
                 for device in devices
             ),
+            _pair_scores(devices),
         )
+
+
+def _pair_scores(devices: list[Device]) -> dict[str, dict[str, int]]:
+    """Answer how well cards of one NVLink island reach each other: the smaller of their bandwidths."""
+    return {
+        one.uuid: {
+            other.uuid: min(one.bandwidth_gbps, other.bandwidth_gbps)
+            for other in devices
+            if other.island == one.island and other is not one
+        }
+        for one in devices
+        if one.island
+    }
 
 
 def status_of(inventory: NodeInventory) -> Status:

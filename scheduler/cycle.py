@@ -4,6 +4,7 @@ import msgspec
 
 from allocation import record
 from allocation.allocation import Allocation, charges
+from allocation.constraints import Constraints
 from allocation.errors import AllocationError, OverCapacityError
 from allocation.placement import Placement, Rejection, place
 from allocation.reasons import NODE_UNREGISTERED
@@ -44,6 +45,7 @@ def decide(state: State, pod: Pod) -> Decision:
         return Waiting(f"held: {support.remedy(field)}", Cure.NOTHING)
     try:
         request = state.request(pod)
+        constraints = state.constraints(pod)
         fixed = record.of_annotations(pod.metadata.annotations)
     except AllocationError as error:
         return Waiting(f"held: {error}", Cure.NOTHING)
@@ -52,7 +54,7 @@ def decide(state: State, pod: Pod) -> Decision:
         return _take_fixed(state, pod, request, nodes, fixed)
     if not request:
         return _take_any(state, pod, request, nodes)
-    return _take_cards(state, pod, request, nodes)
+    return _take_cards(state, pod, request, nodes, constraints)
 
 
 def undo(state: State, pod: Pod) -> None:
@@ -61,14 +63,14 @@ def undo(state: State, pod: Pod) -> None:
     state.fleet.forget(pod.uid)
 
 
-def _take_cards(state: State, pod: Pod, request: PodRequest, nodes: Sorting) -> Decision:
+def _take_cards(state: State, pod: Pod, request: PodRequest, nodes: Sorting, constraints: Constraints) -> Decision:
     closed = state.closed()
     outcome = place(
         state.ledger,
         request,
         [name for name in nodes.fitting if name not in closed],
-        node_policy=state.settings.node_policy,
-        card_policy=state.settings.card_policy,
+        constraints=constraints,
+        room=state.quotas.room(pod.metadata.namespace),
     )
     shut = {name: Rejection(node_reason=closed[name]) for name in nodes.fitting if name in closed}
     rejections = {**outcome.rejections, **shut}
@@ -76,6 +78,7 @@ def _take_cards(state: State, pod: Pod, request: PodRequest, nodes: Sorting) -> 
         return Waiting(messages.no_fit(rejections, nodes.refusals), Cure.EVERYTHING)
     node = outcome.allocation.node
     state.ledger.assume(pod.uid, node, outcome.charges)
+    state.quotas.enter(pod.uid, pod.metadata.namespace)
     state.fleet.settle(pod, node, assumed=True)
     note = messages.find_fit(outcome.scores, len(rejections) + len(nodes.refusals))
     return Chosen(node, request, outcome.allocation, note)
@@ -98,6 +101,7 @@ def _take_fixed(state: State, pod: Pod, request: PodRequest, nodes: Sorting, fix
         return Waiting(f"static allocation: {reason}", Cure.CAPACITY)
     try:
         state.ledger.assume(pod.uid, node, charges(fixed, request))
+        state.quotas.enter(pod.uid, pod.metadata.namespace)
     except OverCapacityError as error:
         return Waiting(f"static allocation: {error}", Cure.CAPACITY)
     except AllocationError as error:

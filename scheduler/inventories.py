@@ -38,13 +38,16 @@ class Inventories:
             self._reported[node] = inventory
         return self._update(node)
 
-    def register(self, node: str, text: str | None) -> bool:
-        """Take a node's register annotation, None where it has none; answer whether there are cards to use."""
+    def register(self, node: str, text: str | None, scores: str = "") -> bool:
+        """Take a node's register annotation, None where it has none, and the scores of its links beside it.
+
+        Answers whether there are cards to use.
+        """
         self._registered.pop(node, None)
         error = self._unreadable.pop(node, "")
         if text is not None:
             try:
-                self._registered[node] = _read(node, text)
+                self._registered[node] = _read(node, text, scores)
             except AllocationError as problem:
                 self._unreadable[node] = str(problem)
                 if self._unreadable[node] != error:
@@ -79,13 +82,13 @@ class Inventories:
         return True
 
 
-def _read(node: str, text: str) -> NodeInventory:
+def _read(node: str, text: str, scores: str) -> NodeInventory:
     """Read a register annotation, which nobody but its writer has checked.
 
     Raises:
         AllocationError: it is malformed, or no card can be what it says.
     """
-    inventory = hami.decode_register(node, text)
+    inventory = hami.decode_register(node, text, scores)
     for card in inventory.cards:
         amounts = (card.index, card.memory_mib, card.cores, card.slots)
         if not _UUID.fullmatch(card.uuid) or not all(0 <= amount <= INT32_MAX for amount in amounts):

@@ -11,9 +11,10 @@ from collections.abc import Callable
 import msgspec
 
 from allocation import holding
+from allocation.constraints import Constraints, read_constraints, words
 from allocation.errors import AllocationError
 from allocation.ledger import Ledger
-from allocation.names import HAMI_REGISTER, SCHEDULER_NAME
+from allocation.names import CORDON, HAMI_REGISTER, HAMI_SCORES, SCHEDULER_NAME
 from allocation.request import PodRequest, read_request
 from allocation.settings import AllocationSettings
 from cluster.gpu_node_status import GpuNodeStatus
@@ -23,8 +24,11 @@ from scheduler.interest import Interests
 from scheduler.inventories import Inventories
 from scheduler.objects import Namespace, Node, Pod
 from scheduler.queue import Cure, Queue
+from scheduler.quotas import Quotas, ResourceQuota
 
 log = logging.getLogger(__name__)
+
+_NODE_KEYS = (HAMI_REGISTER, HAMI_SCORES, CORDON)
 
 
 class State:
@@ -44,6 +48,7 @@ class State:
         self.fleet = Fleet(ours=settings.resources.all())
         self.queue = queue
         self._names = frozenset((SCHEDULER_NAME, *aliases))
+        self.quotas = Quotas(ledger=self.ledger, names=settings.resources)
         self._inventories = Inventories(self.ledger)
         self._heartbeats = Heartbeats(clock=clock)
         self._interests = Interests()
@@ -88,6 +93,7 @@ class State:
         self._wait_no_longer(pod)
         held = self.ledger.holding(pod.uid)
         self.ledger.release(pod.uid)
+        self.quotas.leave(pod.uid, pod.metadata.namespace)
         self.fleet.leave(pod.uid)
         opened = self._account(pod)
         if held or opened or pod.spec.node_name:
@@ -100,6 +106,14 @@ class State:
             AllocationError: it cannot be read.
         """
         return read_request(pod.spec, self.settings)
+
+    def constraints(self, pod: Pod) -> Constraints:
+        """Answer what a pod's annotations demand of its cards.
+
+        Raises:
+            AllocationError: one of them cannot be read.
+        """
+        return read_constraints(pod.metadata.annotations, self.settings)
 
     def _wait_no_longer(self, pod: Pod) -> None:
         self.queue.remove(pod.uid)
@@ -118,6 +132,7 @@ class State:
         if held is not None:
             _, charges = held
             self.ledger.record(pod.uid, node, charges)
+            self.quotas.enter(pod.uid, pod.metadata.namespace)
 
     def _account(self, pod: Pod) -> bool:
         """Note that a pod is no longer uncounted; whether that opened its node."""
@@ -130,8 +145,10 @@ class State:
         if old is not None and _is_alike(node, old):
             return
         self.fleet.set_node(node)
-        self._use(self._inventories.register(node.metadata.name, node.metadata.annotations.get(HAMI_REGISTER)))
-        self.queue.wake(Cure.NODE)
+        name, annotations = node.metadata.name, node.metadata.annotations
+        self.ledger.set_cordon(name, frozenset(words(annotations.get(CORDON, ""))))
+        self._use(self._inventories.register(name, annotations.get(HAMI_REGISTER), annotations.get(HAMI_SCORES, "")))
+        self.queue.wake(Cure.NODE | Cure.CAPACITY)
 
     def drop_node(self, node: Node) -> None:
         """Forget a node. What pods hold there stays known and counts again when it returns."""
@@ -169,6 +186,16 @@ class State:
         """Forget a namespace."""
         self.fleet.drop_namespace(namespace.metadata.name)
 
+    def set_quota(self, quota: ResourceQuota, _old: ResourceQuota | None = None) -> None:
+        """Take a quota's present state."""
+        self.quotas.set_quota(quota)
+        self.queue.wake(Cure.CAPACITY)
+
+    def drop_quota(self, quota: ResourceQuota) -> None:
+        """Forget a quota."""
+        self.quotas.drop_quota(quota)
+        self.queue.wake(Cure.CAPACITY)
+
     def _use(self, has_more: bool) -> None:  # noqa: FBT001 -- the answer of whoever knows
         if has_more:
             self.queue.wake(Cure.CAPACITY)
@@ -190,7 +217,7 @@ def _is_alike(node: Node, old: Node) -> bool:
     """Whether nothing changed that a decision reads; most updates of a node are its kubelet's sign of life."""
     return (
         node.metadata.labels == old.metadata.labels
-        and node.metadata.annotations.get(HAMI_REGISTER) == old.metadata.annotations.get(HAMI_REGISTER)
+        and all(node.metadata.annotations.get(key) == old.metadata.annotations.get(key) for key in _NODE_KEYS)
         and node.spec == old.spec
         and node.status == old.status
     )

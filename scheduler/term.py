@@ -15,13 +15,14 @@ from cluster.api import Api
 from cluster.events import Recorder
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.reflector import Reflector
-from cluster.resource import GPU_NODE_STATUSES, LEASES, NAMESPACES, NODES, PODS
+from cluster.resource import GPU_NODE_STATUSES, LEASES, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS
 from scheduler.binder import Binder
 from scheduler.heartbeats import Lease
 from scheduler.loop import Loop
 from scheduler.metrics import Metrics
 from scheduler.objects import Namespace, Node, Pod
 from scheduler.queue import Queue
+from scheduler.quotas import ResourceQuota
 from scheduler.settings import SchedulerSettings
 from scheduler.state import State
 
@@ -81,6 +82,14 @@ class TermWork:
             on_delete=state.drop_namespace,
             relist_seconds=relist,
         )
+        self._quotas = Reflector(
+            api,
+            RESOURCE_QUOTAS,
+            ResourceQuota,
+            on_set=state.set_quota,
+            on_delete=state.drop_quota,
+            relist_seconds=relist,
+        )
         self._pods = Reflector(api, PODS, Pod, on_set=state.set_pod, on_delete=state.drop_pod, relist_seconds=relist)
         self._loop = Loop(
             api=api,
@@ -106,7 +115,7 @@ class TermWork:
         """
         await asyncio.sleep(wait_seconds)
         async with asyncio.TaskGroup() as group:
-            caches = (self._nodes, self._statuses, self._leases, self._namespaces, self._pods)
+            caches = (self._nodes, self._statuses, self._leases, self._namespaces, self._quotas, self._pods)
             reading = [group.create_task(cache.run()) for cache in caches]
             for cache in caches:
                 await cache.synced.wait()

@@ -10,6 +10,7 @@ import msgspec
 
 from allocation import names
 from allocation.allocation import Allocation
+from allocation.constraints import read_constraints
 from allocation.request import read_request
 from allocation.settings import AllocationSettings
 from webhook import environment, resources, static_allocation
@@ -56,7 +57,7 @@ def mutate(pod: Pod, *, username: str, allocation: AllocationSettings, settings:
     if static is not None:
         needs = static_allocation.needs(pod, static, allocation)
     else:
-        needs = _requested(pod.spec, allocation, warnings)
+        needs = _requested(pod.spec, annotations, allocation, warnings)
     if not needs:
         return Mutation()
     _check_security(pod.spec)
@@ -85,8 +86,12 @@ def _no_affair_of_ours(pod: Pod, *, username: str, settings: WebhookSettings) ->
     return ""
 
 
-def _requested(spec: PodSpec, settings: AllocationSettings, warnings: list[str]) -> dict[str, Needs]:
+def _requested(
+    spec: PodSpec, annotations: Mapping[str, str], settings: AllocationSettings, warnings: list[str]
+) -> dict[str, Needs]:
     request = read_request(spec, settings, warn=warnings.append)
+    if request:
+        read_constraints(annotations, settings)  # what cannot be read is refused now, not held later
     return {
         container.name: resources.requested(container, asked, settings.resources)
         for container, asked in zip((*spec.init_containers, *spec.containers), request.containers, strict=True)

@@ -28,7 +28,7 @@ def reason(made: State) -> str:
     ("text", "expected"),
     [
         ("[{", "Input data was truncated"),
-        ("GPU-a,10,1000,100,x,0,true:", "JSON is malformed"),
+        ("GPU-a,10,1000:", "has 3 fields, not 7 or 9"),
         (GOOD.replace("1000", '"1000"'), "Expected `int`, got `str`"),
         (GOOD.replace("1000", "9999999999999999999"), "9999999999999999999 MiB"),
         (GOOD.replace("1000", "-1"), "-1 MiB"),
