@@ -87,3 +87,28 @@ def test_forged_annotation_is_refused(admit: Make, pod: Make, gpu: Make, key: st
     assert verdict.code == 403
     assert key in verdict.message
     assert "'mallory'" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "known"),
+    [
+        ("hami.io/node-scheduler-policy", "bestfit", "binpack, spread"),
+        ("hami.io/gpu-scheduler-policy", "binpack,bestfit", "topology-aware"),
+        ("hami.io/device-scoring-weights", "slot=1", "slot, core and memory"),
+        ("nvidia.com/numa-bind", "perhaps", "true or false"),
+    ],
+)
+def test_unknown_words_in_annotations_are_refused(
+    admit: Make, pod: Make, gpu: Make, key: str, value: str, known: str
+) -> None:
+    """The message names the annotation and the words that are known; HAMi would take some default."""
+    verdict = admit(pod(gpu(), annotations={key: value}))
+    assert not verdict.allowed
+    assert key in verdict.message
+    assert value in verdict.message
+    assert known in verdict.message
+
+
+def test_annotations_of_a_pod_without_gpu_are_no_affair_of_ours(admit: Make, pod: Make) -> None:
+    """Somebody else's pod may say what it likes."""
+    assert admit(pod({"name": "main"}, annotations={"nvidia.com/numa-bind": "perhaps"})).allowed
