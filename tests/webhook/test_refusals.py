@@ -89,6 +89,18 @@ def test_forged_annotation_is_refused(admit: Make, pod: Make, gpu: Make, key: st
     assert "'mallory'" in verdict.message
 
 
+@pytest.fixture
+def annotated(pod: Make, gpu: Make) -> Make:
+    """Make a GPU pod with an annotation."""
+
+    def make(key: str, value: str) -> dict[str, Any]:
+        sent: dict[str, Any] = pod(gpu())
+        sent["metadata"]["annotations"] = {key: value}
+        return sent
+
+    return make
+
+
 @pytest.mark.parametrize(
     ("key", "value", "known"),
     [
@@ -99,10 +111,10 @@ def test_forged_annotation_is_refused(admit: Make, pod: Make, gpu: Make, key: st
     ],
 )
 def test_unknown_words_in_annotations_are_refused(
-    admit: Make, pod: Make, gpu: Make, key: str, value: str, known: str
+    admit: Make, annotated: Make, key: str, value: str, known: str
 ) -> None:
     """The message names the annotation and the words that are known; HAMi would take some default."""
-    verdict = admit(pod(gpu(), annotations={key: value}))
+    verdict = admit(annotated(key, value))
     assert not verdict.allowed
     assert key in verdict.message
     assert value in verdict.message
@@ -111,4 +123,6 @@ def test_unknown_words_in_annotations_are_refused(
 
 def test_annotations_of_a_pod_without_gpu_are_no_affair_of_ours(admit: Make, pod: Make) -> None:
     """Somebody else's pod may say what it likes."""
-    assert admit(pod({"name": "main"}, annotations={"nvidia.com/numa-bind": "perhaps"})).allowed
+    sent = pod({"name": "main"})
+    sent["metadata"]["annotations"] = {"nvidia.com/numa-bind": "perhaps"}
+    assert admit(sent).allowed
