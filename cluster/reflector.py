@@ -96,6 +96,11 @@ class Reflector(Generic[O]):
         self._event = msgspec.json.Decoder(_WatchEvent)
         self.synced = asyncio.Event()
 
+    @property
+    def plural(self) -> str:
+        """What the objects are called."""
+        return self._resource.plural
+
     def get(self, name: str, namespace: str = "") -> O | None:
         """Answer an object, None where there is none."""
         return self._objects.get((namespace, name))

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
 from allocation.ledger import Ledger
 from allocation.names import SYSTEM_NAMESPACE
@@ -15,7 +16,7 @@ from cluster.api import Api
 from cluster.events import Recorder
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.reflector import Reflector
-from cluster.resource import GPU_NODE_STATUSES, LEASES, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS
+from cluster.resource import GPU_NODE_STATUSES, LEASES, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Resource
 from scheduler.binder import Binder
 from scheduler.heartbeats import Lease
 from scheduler.loop import Loop
@@ -53,44 +54,7 @@ class TermWork:
             longest_backoff=settings.longest_backoff_seconds,
         )
         self._state = state = State(settings=allocation, queue=queue, clock=time.monotonic, aliases=settings.aliases)
-        relist = settings.relist_seconds
-        self._nodes = Reflector(
-            api, NODES, Node, on_set=state.set_node, on_delete=state.drop_node, relist_seconds=relist
-        )
-        self._statuses = Reflector(
-            api,
-            GPU_NODE_STATUSES,
-            GpuNodeStatus,
-            on_set=state.set_status,
-            on_delete=state.drop_status,
-            relist_seconds=relist,
-        )
-        self._leases = Reflector(
-            api,
-            LEASES,
-            Lease,
-            on_set=state.set_lease,
-            on_delete=state.drop_lease,
-            namespace=SYSTEM_NAMESPACE,
-            relist_seconds=relist,
-        )
-        self._namespaces = Reflector(
-            api,
-            NAMESPACES,
-            Namespace,
-            on_set=state.set_namespace,
-            on_delete=state.drop_namespace,
-            relist_seconds=relist,
-        )
-        self._quotas = Reflector(
-            api,
-            RESOURCE_QUOTAS,
-            ResourceQuota,
-            on_set=state.set_quota,
-            on_delete=state.drop_quota,
-            relist_seconds=relist,
-        )
-        self._pods = Reflector(api, PODS, Pod, on_set=state.set_pod, on_delete=state.drop_pod, relist_seconds=relist)
+        self._caches = _caches(api, state, relist_seconds=settings.relist_seconds)
         self._loop = Loop(
             api=api,
             state=state,
@@ -115,15 +79,13 @@ class TermWork:
         """
         await asyncio.sleep(wait_seconds)
         async with asyncio.TaskGroup() as group:
-            caches = (self._nodes, self._statuses, self._leases, self._namespaces, self._quotas, self._pods)
-            reading = [group.create_task(cache.run()) for cache in caches]
-            for cache in caches:
+            reading = [group.create_task(cache.run()) for cache in self._caches]
+            for cache in self._caches:
                 await cache.synced.wait()
             log.info(
-                "deciding: %d nodes, %d of them with cards, %d pods, %d waiting",
-                len(self._nodes),
+                "deciding: %d nodes with cards, %s, %d pods waiting",
                 len(self._state.ledger.nodes),
-                len(self._pods),
+                ", ".join(f"{len(cache)} {cache.plural}" for cache in self._caches),
                 len(self._state.queue),
             )
             self.is_deciding = True
@@ -138,3 +100,33 @@ class TermWork:
     def abandon(self) -> None:
         """Give up the writes under way: the next leader finds out what became of them."""
         self._loop.abandon()
+
+
+def _caches(api: Api, state: State, *, relist_seconds: float) -> "tuple[Reflector[Any], ...]":
+    """Answer a cache for each kind that the state lives on."""
+
+    def cache(
+        resource: Resource,
+        kind: type[Any],
+        on_set: Callable[[Any, Any], None],
+        on_delete: Callable[[Any], None],
+        namespace: str = "",
+    ) -> Reflector[Any]:
+        return Reflector(
+            api,
+            resource,
+            kind,
+            on_set=on_set,
+            on_delete=on_delete,
+            namespace=namespace,
+            relist_seconds=relist_seconds,
+        )
+
+    return (
+        cache(NODES, Node, state.set_node, state.drop_node),
+        cache(GPU_NODE_STATUSES, GpuNodeStatus, state.set_status, state.drop_status),
+        cache(LEASES, Lease, state.set_lease, state.drop_lease, SYSTEM_NAMESPACE),
+        cache(NAMESPACES, Namespace, state.set_namespace, state.drop_namespace),
+        cache(RESOURCE_QUOTAS, ResourceQuota, state.set_quota, state.drop_quota),
+        cache(PODS, Pod, state.set_pod, state.drop_pod),
+    )
