@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import time
 from typing import TYPE_CHECKING
 
-from lab import binaries, components, control_plane, manifests, ports, processes, real_node, verify
+from lab import binaries, components, control_plane, manifests, ports, processes, real_node, verify, wait
 from lab.steps import step
 
 if TYPE_CHECKING:
     from lab.layout import Layout
+
+_RELEASE_S = 3.0
 
 
 def up(layout: Layout, *, with_real_node: bool = True) -> None:
@@ -47,6 +50,16 @@ def up(layout: Layout, *, with_real_node: bool = True) -> None:
         outcome.append(", ".join(verify.verify(layout)))
 
 
+def _are_anothers(layout: Layout) -> bool:
+    """Whether a lab in another folder has this one's ports. A process that was killed lets go of its own by and by."""
+    deadline = time.monotonic() + _RELEASE_S
+    while ports.taken(layout, real_node.PORTS):
+        if time.monotonic() >= deadline:
+            return True
+        time.sleep(wait.INTERVAL_S)
+    return False
+
+
 def down(layout: Layout) -> list[str]:
     """Stop every process of the lab and remove everything but logs and evidence.
 
@@ -57,7 +70,7 @@ def down(layout: Layout) -> list[str]:
         LabError: something could not be removed.
     """
     processes.stop_all(layout)
-    left = real_node.leftovers(layout) if ports.taken(layout, real_node.PORTS) else []
+    left = real_node.leftovers(layout) if _are_anothers(layout) else []
     if not left:
         real_node.remove(layout)
     for folder in (layout.bin, layout.config, layout.etcd_data, layout.pki, layout.run, layout.component_kubeconfigs):

@@ -1,7 +1,8 @@
 """Inter-pod affinity and anti-affinity: near whom a pod must, and must not, be.
 
 The rules are those of kube-scheduler's filter InterPodAffinity (pkg/scheduler/framework/plugins/interpodaffinity,
-v1.34). Pods on nodes that are not there have no place and count for nothing.
+v1.34), without its regression that a namespaceSelector with NotIn or DoesNotExist means every namespace
+(kubernetes/kubernetes#141526). Pods on nodes that are not there have no place and count for nothing.
 """
 
 from collections import defaultdict

@@ -19,7 +19,7 @@ DEVICES = "GPU-00000000-0000-0000-0000-000000000000"
 
 def pod(layout: Layout, name: str, *, image: str = images.PLAIN.name, **metadata: Any) -> dict[str, Any]:
     """A pod on the real node whose environment refers to an annotation, as our webhook writes it."""
-    reference = {"fieldRef": {"fieldPath": "metadata.annotations['cuda-visible-devices.gpu.scheduling/main']"}}
+    reference = {"fieldRef": {"fieldPath": "metadata.annotations['devices.example.com/main']"}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -62,7 +62,7 @@ def test_node_is_ready_under_its_own_identity(real_node: Layout) -> None:
 
 def test_container_sees_what_the_annotation_says(real_node: Layout) -> None:
     """The kubelet resolves the environment from the annotation when it starts the container."""
-    run_pod(real_node, "told", annotations={"cuda-visible-devices.gpu.scheduling/main": DEVICES})
+    run_pod(real_node, "told", annotations={"devices.example.com/main": DEVICES})
     assert environment(real_node, "told")["CUDA_VISIBLE_DEVICES"] == DEVICES
     kubectl.run(real_node, "delete", "pod", "told")
 

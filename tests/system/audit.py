@@ -15,15 +15,26 @@ SCHEDULER = "system:serviceaccount:tranche-system:tranche-scheduler"
 
 def writes(layout: Layout, *, namespace: str = "", user: str = "") -> list[dict[str, Any]]:
     """Answer the successful writes in a namespace, by a user, as audit events in the order of the log."""
+    return [each for each in attempts(layout, namespace=namespace, user=user) if code(each) < 300]
+
+
+def code(event: dict[str, Any]) -> int:
+    """Answer the HTTP status that the API server gave, or would have given had its client still been there."""
+    return int(event.get("responseStatus", {}).get("code", 0))
+
+
+def attempts(layout: Layout, *, namespace: str = "", user: str = "") -> list[dict[str, Any]]:
+    """Answer all writes, refused and interrupted ones included."""
     found = []
     with layout.audit_log.open(encoding="utf-8") as lines:
         for line in lines:
+            if not line.endswith("\n"):
+                break  # the API server is about to write the rest of it
             event = json.loads(line)
             if (
                 event["verb"] in WRITES
                 and (not namespace or event.get("objectRef", {}).get("namespace") == namespace)
                 and (not user or event["user"]["username"] == user)
-                and event.get("responseStatus", {}).get("code", 0) < 300
             ):
                 found.append(event)
     return found

@@ -76,10 +76,15 @@ def many(count: int) -> list[dict[str, Any]]:
 
 
 def bound_once(layout: Layout, namespace: Namespace, count: int) -> None:
-    """Check in the audit log that each of `count` pods was bound, and by one write."""
-    counts = truth.bindings(audit.writes(layout, namespace=namespace.name))
-    assert len(counts) == count
-    assert set(counts.values()) == {1}
+    """Check in the audit log that each of `count` pods was bound, and by one write.
+
+    A Binding whose sender was killed meanwhile may have taken effect though its answer counts as an error.
+    """
+    attempts = audit.attempts(layout, namespace=namespace.name)
+    taken = truth.bindings([each for each in attempts if audit.code(each) < 300])
+    interrupted = truth.bindings([each for each in attempts if audit.code(each) >= 499])
+    assert set(taken.values()) <= {1}
+    assert len(taken.keys() | interrupted.keys()) == count
 
 
 def test_killed_at_random_ten_times(tranche: Layout, scheduler: Daemon, namespace: Namespace) -> None:

@@ -77,5 +77,5 @@ def scheduler_counts(layout: Layout) -> dict[str, tuple[int, int, int]]:
 
 
 def bindings(events: list[dict[str, Any]]) -> Counter[str]:
-    """Count the successful Bindings of each pod in audit events."""
+    """Count the Bindings of each pod in audit events."""
     return Counter(each["objectRef"]["name"] for each in events if each["objectRef"].get("subresource") == "binding")
