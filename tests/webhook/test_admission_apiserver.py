@@ -203,9 +203,13 @@ def _is_injected(cluster: Cluster) -> bool:
 
 def test_policies_have_no_type_warnings(cluster: Cluster) -> None:
     """The API server's own type check of every expression finds nothing."""
-    objects = yaml.safe_load_all((manifests.ROOT / "base" / "policies.yaml").read_text())
-    names = [each["metadata"]["name"] for each in objects if each["kind"] == "ValidatingAdmissionPolicy"]
-    assert len(names) == 4
+    names = [
+        each["metadata"]["name"]
+        for file in (manifests.ROOT / "base").glob("*.yaml")
+        for each in yaml.safe_load_all(file.read_text())
+        if each["kind"] == "ValidatingAdmissionPolicy"
+    ]
+    assert len(names) == 9
 
     def checked() -> list[Any] | None:
         found = [kubectl.get(cluster.layout, "validatingadmissionpolicy", name) for name in names]
@@ -465,7 +469,9 @@ def test_wrong_authority_refuses_gpu_pods_only(cluster: Cluster, webhook: Webhoo
     """A caBundle that does not fit has the effect of a dead webhook, and `python -m certs ensure` puts it right."""
     stranger = kubectl.get(cluster.layout, "configmap", "kube-root-ca.crt", "-n", IN)["data"]["ca.crt"]
     bundle = base64.b64encode(stranger.encode()).decode()
-    patch = [{"op": "replace", "path": f"/webhooks/{entry}/clientConfig/caBundle", "value": bundle} for entry in (0, 1)]
+    patch = [
+        {"op": "replace", "path": f"/webhooks/{entry}/clientConfig/caBundle", "value": bundle} for entry in (0, 1, 2)
+    ]
     cluster.kubectl("patch", "mutatingwebhookconfiguration", "tranche", "--type=json", "-p", json.dumps(patch))
     wait.until(lambda: not _is_injected(cluster), what="the wrong caBundle in force", timeout_s=READY_S)
     cluster.create(pod("meanwhile"), namespace=IN)
