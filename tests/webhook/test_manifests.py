@@ -34,7 +34,7 @@ OUTPUT_KEYS = (
 def expressions(policy: str) -> dict[str, str]:
     """Answer the named expressions of a policy."""
     spec = POLICIES["ValidatingAdmissionPolicy", policy]["spec"]
-    return {each["name"]: each["expression"] for each in (*spec["matchConditions"], *spec["variables"])}
+    return {each["name"]: each["expression"] for each in (*spec.get("matchConditions", ()), *spec["variables"])}
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,9 @@ def test_every_output_key_is_guarded(expression: str) -> None:
         *(webhook["matchConditions"][0]["expression"] for webhook in WEBHOOKS),
         expressions("tranche-injected")["asks-for-a-gpu"],
         expressions("tranche-injected")["gpuContainers"],
+        expressions("tranche-prepared")["asks-for-a-gpu"],
+        expressions("tranche-prepared")["gpuContainers"],
+        expressions("tranche-resize")["resources"],
     ],
 )
 def test_every_resource_counts_as_a_request(expression: str) -> None:
@@ -64,7 +67,7 @@ def test_every_resource_counts_as_a_request(expression: str) -> None:
     assert [name for name in ResourceNames().all() if f"'{name}'" not in expression] == []
 
 
-@pytest.mark.parametrize("policy", ["tranche-injected", "tranche-debug"])
+@pytest.mark.parametrize("policy", ["tranche-prepared", "tranche-debug"])
 def test_policy_requires_the_variables_of_every_container(policy: str) -> None:
     """Whatever its number of cards."""
     required = expressions(policy)["required"]
@@ -74,8 +77,8 @@ def test_policy_requires_the_variables_of_every_container(policy: str) -> None:
 @pytest.mark.parametrize(
     "expression",
     [
-        expressions("tranche-injected")["bare"],
-        expressions("tranche-injected")["seeing"],
+        expressions("tranche-prepared")["bare"],
+        expressions("tranche-prepared")["seeing"],
         expressions("tranche-debug")["seeing"],
     ],
 )
@@ -131,10 +134,12 @@ def test_nothing_that_opts_in_concerns_a_system_namespace(name: str) -> None:
         assert name in excluded
 
 
-@pytest.mark.parametrize("guard", ["create", "update", "binding"])
-def test_output_keys_are_guarded_in_every_namespace(guard: str) -> None:
-    """The ledger believes them wherever the pod is, so the guard selects nothing."""
-    assert "matchResources" not in POLICIES["ValidatingAdmissionPolicyBinding", f"tranche-allocation-{guard}"]["spec"]
+@pytest.mark.parametrize(
+    "guard", ["allocation-create", "allocation-update", "allocation-binding", "prepared", "resize"]
+)
+def test_what_the_scheduler_believes_is_guarded_in_every_namespace(guard: str) -> None:
+    """It looks at pods wherever they are, so the guard selects nothing."""
+    assert "matchResources" not in POLICIES["ValidatingAdmissionPolicyBinding", f"tranche-{guard}"]["spec"]
 
 
 def test_every_way_to_write_a_pod_is_guarded() -> None:
