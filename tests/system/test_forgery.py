@@ -34,6 +34,10 @@ GREED = {
     "CUDA_DEVICE_SM_LIMIT": "100",
 }
 BLIND = {"NVIDIA_VISIBLE_DEVICES": "void"}
+UNPRIVILEGED_POD = {
+    "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+}
+UNPRIVILEGED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 DEBUG_POLICY = "may see none of them"
 
 
@@ -400,15 +404,8 @@ def test_pod_security_keeps_the_node_closed_and_lets_gpu_pods_in(tranche: Layout
     """Who goes round us by the node itself is Pod Security's affair; our pods go by its strictest rule."""
     kubectl.run(namespace.layout, "label", "namespace", namespace.name, "pod-security.kubernetes.io/enforce=restricted")
     modest = pod("modest", node="gpu-sim-0", gpu=1, gpumem=100)
-    modest["spec"]["securityContext"] = {
-        "runAsNonRoot": True,
-        "runAsUser": 1000,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    modest["spec"]["containers"][0]["securityContext"] = {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-    }
+    modest["spec"] |= UNPRIVILEGED_POD
+    modest["spec"]["containers"][0]["securityContext"] = UNPRIVILEGED
     mighty, mounting = copy.deepcopy(modest), copy.deepcopy(modest)
     for sent in (mighty, mounting):
         sent["spec"]["containers"][0].pop("resources")
@@ -509,7 +506,8 @@ def test_the_token_that_a_pod_gets_is_bound_to_its_node(
 ) -> None:
     """What the kubelet mounts into an agent's pod is such a token, without anything to be set up for it."""
     sent = pod("agent-token")
-    sent["spec"] |= {"nodeName": tranche_node.node_name, "serviceAccountName": "tranche-agent"}
+    sent["spec"] |= {"nodeName": tranche_node.node_name, "serviceAccountName": "tranche-agent", **UNPRIVILEGED_POD}
+    sent["spec"]["containers"][0]["securityContext"] = UNPRIVILEGED
     system.create(sent)
     try:
         running(system, "agent-token")
