@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agent import heartbeat
 from allocation import environment, record
 from allocation.names import ALLOCATION
 from lab import components, health, kubeconfig, kubectl, wait
@@ -498,6 +499,23 @@ def test_an_agent_writes_one_annotation_of_its_node(tranche: Layout, system: Nam
         kubectl.run(tranche, "annotate", "node", "gpu-sim-1", "mine=1", "--overwrite")
     why = act(system, identity, "patch", "node", "gpu-sim-1", "--type=merge", "-p", json.dumps(patch))
     assert "nothing of its node gpu-sim-1 but the annotation hami.io/node-nvidia-register" in why
+
+
+def test_a_node_with_a_long_name_has_its_heartbeat(tranche: Layout, system: Namespace, tmp_path: Path) -> None:
+    """Its Lease ends in a hash, because the name leaves no room for the prefix; it is its own all the same."""
+    name = ".".join(["n" * 62] * 4)
+    kubectl.apply(tranche, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    try:
+        bound = ("--bound-object-kind", "Node", "--bound-object-name", name)
+        token = system.kubectl("create", "token", "tranche-agent", *bound).strip()
+        identity = kubeconfig.token_kubeconfig(tranche, tmp_path / "agent", token=token, user="agent")
+        lease = json.dumps(heartbeat.lease(name, identity="test", seconds=60, unix=0.0))
+        how = ("apply", "--server-side", "--dry-run=server", "-f", "-")
+        assert act(system, identity, *how, stdin=lease) == ""
+        other = json.dumps(heartbeat.lease("gpu-sim-1", identity="test", seconds=60, unix=0.0))
+        assert "it may not write leases gpu-gpu-sim-1" in act(system, identity, *how, "--force-conflicts", stdin=other)
+    finally:
+        kubectl.run(tranche, "delete", "node", name)
 
 
 @pytest.mark.kubelet

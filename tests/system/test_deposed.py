@@ -1,0 +1,111 @@
+"""A leader that sleeps between decision and Binding, and wakes up deposed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from allocation.allocation import Allocation, CardShare
+from allocation.request import PodRequest
+from cluster.api import Api
+from cluster.connection import connect
+from cluster.election import Term
+from lab import components, fleet, health, kubeconfig, wait
+from lab.processes import Daemon
+from scheduler.binder import Binder, Outcome
+from scheduler.cycle import Chosen
+from scheduler.leadership import Fence
+from scheduler.objects import Pod
+from tests.system.conftest import PATIENCE_S, Namespace, pod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lab.layout import Layout
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+ROUNDS = 200
+NODE = "gpu-sim-0"
+DEPOSED = "does not lead any more"
+
+
+class Sleeper(Api):
+    """The API as a leader sees it that is stopped right before a Binding leaves it."""
+
+    def __init__(self, api: Api) -> None:
+        super().__init__(api._connection)
+        self.about_to_send = asyncio.Event()
+        self.awake = asyncio.Event()
+
+    async def request(self, method: str, path: str, **how: Any) -> bytes:
+        """Send a request; a Binding only once somebody woke us."""
+        if path.endswith("/binding"):
+            self.about_to_send.set()
+            await self.awake.wait()
+        return await super().request(method, path, **how)
+
+
+@pytest.fixture
+def without_scheduler(tranche: Layout) -> Iterator[Layout]:
+    """The lab without its scheduler, which lives again when the test is over."""
+    daemon = Daemon(tranche, "scheduler")
+    daemon.stop(grace_s=20)
+    yield tranche
+    component = components.component(tranche, "scheduler")
+    components.start(tranche, component)
+    wait.until(lambda: health.probe(component.ready), what="scheduler ready", timeout_s=PATIENCE_S, daemons=[daemon])
+
+
+def chosen() -> Chosen:
+    """Answer a decision: a whole card, so that two of them would be one too many."""
+    share = CardShare(fleet.card(NODE, 0), 0, fleet.CARD_MEMORY_MIB, 1000)
+    return Chosen(
+        node=NODE, request=PodRequest(()), allocation=Allocation(node=NODE, containers={"main": (share,)}), note=""
+    )
+
+
+async def test_two_hundred_deposed_leaders_bind_nothing(without_scheduler: Layout, namespace: Namespace) -> None:
+    """In every round one leader decides and stops, another takes over and binds, the Binding of the first is refused.
+
+    Both have the scheduler's own identity. The barrier is right before the request leaves the process.
+    """
+    for name in ("late", "prompt"):
+        namespace.create(*(pod(f"{name}-{number}", gpu=1) for number in range(ROUNDS)))
+    pods = {each["metadata"]["name"]: msgspec.convert(each, Pod) for each in namespace.pods()}
+    identity = kubeconfig.service_account_kubeconfig(
+        namespace.layout, namespace="tranche-system", name="tranche-scheduler"
+    )
+    async with connect(kubeconfig=str(identity)) as connection:
+        api = Api(connection)
+        fence = Fence(api)
+        epoch = await fence.last_epoch()
+        for number in range(ROUNDS):
+            first = Term(epoch + 2 * number + 1, "first", follows_another=True)
+            second = Term(epoch + 2 * number + 2, "second", follows_another=True)
+            await fence.raise_for(first)
+            sleeper = Sleeper(api)
+            late = asyncio.create_task(
+                Binder(sleeper, token=first.token, timeout_seconds=10).bind(pods[f"late-{number}"], chosen())
+            )
+            await sleeper.about_to_send.wait()
+            await fence.raise_for(second)
+            await took_over(Binder(api, token=second.token, timeout_seconds=10), pods[f"prompt-{number}"])
+            sleeper.awake.set()
+            result = await late
+            assert result.outcome is Outcome.REFUSED
+            assert DEPOSED in result.note
+    bound = {each["metadata"]["name"] for each in namespace.pods() if each["spec"].get("nodeName")}
+    assert bound == {f"prompt-{number}" for number in range(ROUNDS)}
+    # In one request: what was given out here all at once, no scheduler shall ever count.
+    namespace.kubectl("delete", "--raw", f"/api/v1/namespaces/{namespace.name}/pods")
+    wait.until(lambda: not namespace.pods(), what="the pods' end", timeout_s=PATIENCE_S)
+
+
+async def took_over(binder: Binder, first: Pod) -> None:
+    """Have the new leader bind its first pod: the API server goes by the new token within milliseconds."""
+    async with asyncio.timeout(PATIENCE_S):
+        while (result := await binder.bind(first, chosen())).outcome is not Outcome.BOUND:
+            assert DEPOSED in result.note
