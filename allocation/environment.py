@@ -17,12 +17,14 @@ NO_DEVICES = "void"
 """Of `NVIDIA_VISIBLE_DEVICES`: the NVIDIA runtime leaves the container alone, even if its image says `all`."""
 
 _MEMORY_LIMIT = "CUDA_DEVICE_MEMORY_LIMIT"
-_OWNED = (NVIDIA_VISIBLE_DEVICES, "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_SM_LIMIT", _MEMORY_LIMIT)
+_SWITCH = "CUDA_DISABLE_CONTROL"  # it switches HAMi-core off, so nobody sets it
+OWNED = frozenset((NVIDIA_VISIBLE_DEVICES, "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_SM_LIMIT", _MEMORY_LIMIT, _SWITCH))
+"""The variables that are ours to set in a managed pod, but for the memory limits of single cards."""
 
 
 def is_owned(name: str) -> bool:
     """Whether the environment variable `name` is ours to set in a managed pod."""
-    return name in _OWNED or name.startswith(f"{_MEMORY_LIMIT}_")
+    return name in OWNED or name.startswith(f"{_MEMORY_LIMIT}_")
 
 
 def references(container: str, cards: int) -> dict[str, str]:

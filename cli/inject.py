@@ -17,7 +17,7 @@ from cli.manifest import Document, UnreadableManifestError
 from cli.tables import note
 from webhook.mutation import Mutation, mutate
 from webhook.refusal import RefusedError
-from webhook.review import Request, UnreadablePodError, decode_pod
+from webhook.review import UnreadablePodError, decode_pod
 from webhook.settings import WebhookSettings
 
 _STANDARD_INPUT: Final = "-"
@@ -80,7 +80,7 @@ def _mutation(pod: dict[str, Any], rules: _Rules) -> Mutation:
     # An API server drops members that are null before admission sees them.
     sent = msgspec.Raw(json.dumps(_without_nulls(pod)).encode())
     return mutate(
-        decode_pod(Request(uid="", object=sent)),
+        decode_pod(sent),
         username=rules.user,
         allocation=rules.allocation,
         settings=rules.webhook,

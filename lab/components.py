@@ -59,7 +59,8 @@ def all_components(layout: Layout) -> tuple[Component, ...]:
         Component("simulated-nodes", (LAB_NAMESPACE, "simulated-nodes"), ("lab.simulated", *fleet.SIMULATED_NODES)),
         Component(
             "agent",
-            (SYSTEM_NAMESPACE, "tranche-agent"),
+            # One process speaks for every node, so it cannot be held to one (manifests/lab/fleet-agent.yaml).
+            (LAB_NAMESPACE, "fleet-agent"),
             ("agent", *config),
             (Port.AGENT_METRICS,),
             url(Port.AGENT_METRICS),

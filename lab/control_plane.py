@@ -158,6 +158,8 @@ def start_apiserver(layout: Layout, *, flags: Mapping[str, str] | None = None) -
             "--audit-policy-file": layout.config / "audit-policy.json",
             "--audit-log-path": layout.audit_log,
             "--audit-log-maxsize": "1024",
+            # As every cluster has it: agents of storage and network need it, and who may is for admission to say.
+            "--allow-privileged": "true",
             "--profiling": "false",
             **(flags or {}),
         },

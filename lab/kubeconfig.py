@@ -31,17 +31,24 @@ def with_certificate(layout: Layout, path: Path, *, leaf: str) -> Path:
     )
 
 
-def service_account_kubeconfig(layout: Layout, *, namespace: str, name: str) -> Path:
+def service_account_kubeconfig(layout: Layout, *, namespace: str, name: str, node: str = "") -> Path:
     """Write a kubeconfig that authenticates as a ServiceAccount, by a token that lasts a day.
 
-    A process that starts with it has the permissions that the manifests give it in a real cluster, no more.
+    A process that starts with it has the permissions that the manifests give it in a real cluster, no more. With
+    `node` the token is bound to that Node, as that of a pod there is, and ends with it.
 
     Raises:
-        LabError: there is no such ServiceAccount.
+        LabError: there is no such ServiceAccount, or no such Node.
     """
-    token = kubectl.run(layout, "create", "token", name, "--namespace", namespace, "--duration", TOKEN_LIFETIME)
-    path = layout.component_kubeconfig(f"{namespace}.{name}")
-    return _write(layout, path, user=name, credentials={"token": token.strip()}, namespace=namespace)
+    bound = ("--bound-object-kind", "Node", "--bound-object-name", node) if node else ()
+    token = kubectl.run(layout, "create", "token", name, "--namespace", namespace, "--duration", TOKEN_LIFETIME, *bound)
+    path = layout.component_kubeconfig(f"{namespace}.{name}{f'.{node}' if node else ''}")
+    return token_kubeconfig(layout, path, token=token.strip(), user=name, namespace=namespace)
+
+
+def token_kubeconfig(layout: Layout, path: Path, *, token: str, user: str, namespace: str = "default") -> Path:
+    """Write a kubeconfig that authenticates by `token`; `user` is only its name there."""
+    return _write(layout, path, user=user, credentials={"token": token}, namespace=namespace)
 
 
 def _write(layout: Layout, path: Path, *, user: str, credentials: dict[str, str], namespace: str = "default") -> Path:

@@ -2,17 +2,18 @@
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 
 from allocation.errors import AllocationError
 from allocation.settings import AllocationSettings
-from webhook import review
+from webhook import debugging, review
 from webhook.metrics import Metrics
-from webhook.mutation import mutate
+from webhook.mutation import Mutation, mutate
 from webhook.refusal import RefusedError
-from webhook.review import Pod, Review, UnreadablePodError, UnreadableReviewError
+from webhook.review import Pod, Request, UnreadablePodError, UnreadableReviewError
 from webhook.settings import WebhookSettings
 
 log = logging.getLogger(__name__)
@@ -69,13 +70,14 @@ class Admission:
         read = review.decode_review(body)
         request = read.request
         line.uid, line.namespace, line.user = request.uid, request.namespace, request.user_info.username
-        if request.kind.kind != "Pod" or request.operation != "CREATE":
+        decide = self._decision(request)
+        if decide is None:
             line.outcome = "untouched"
             return review.allow(read)
         try:
-            pod = review.decode_pod(request)
+            pod = review.decode_pod(request.object)
             line.pod = pod.metadata.name or pod.metadata.generate_name
-            return self._decide(read, pod, line)
+            mutation = decide(pod)
         except UnreadablePodError as error:
             line.outcome, line.message = "malformed", str(error)
             return review.refuse(read, message=line.message, code=400)
@@ -85,14 +87,21 @@ class Admission:
         except RefusedError as error:
             line.outcome, line.message = "refused", str(error)
             return review.refuse(read, message=line.message, code=403)
-
-    def _decide(self, read: Review, pod: Pod, line: _Line) -> bytes:
-        mutation = mutate(
-            pod,
-            username=read.request.user_info.username,
-            allocation=self._allocation,
-            settings=self._settings,
-        )
         line.outcome = "mutated" if mutation.operations else "untouched"
         line.operations, line.warnings = len(mutation.operations), len(mutation.warnings)
         return review.allow(read, operations=mutation.operations, warnings=mutation.warnings)
+
+    def _decision(self, request: Request) -> Callable[[Pod], Mutation] | None:
+        """Answer what decides about the pod of a request, None where it is no affair of ours."""
+        match request.kind.kind, request.sub_resource, request.operation:
+            case "Pod", "", "CREATE":
+                return lambda pod: mutate(
+                    pod,
+                    username=request.user_info.username,
+                    allocation=self._allocation,
+                    settings=self._settings,
+                )
+            case "Pod", "ephemeralcontainers", "UPDATE":
+                return lambda pod: debugging.mutate(pod, before=review.decode_pod(request.old_object))
+            case _:
+                return None

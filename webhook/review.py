@@ -41,6 +41,7 @@ class PodSpec(msgspec.Struct, rename="camel"):
 
     containers: list[PodContainer] = []
     init_containers: list[PodContainer] = []
+    ephemeral_containers: list[PodContainer] = []
     scheduler_name: str | None = None
     node_name: str | None = None
     runtime_class_name: str | None = None
@@ -76,15 +77,20 @@ class UserInfo(msgspec.Struct):
     username: str = ""
 
 
+_NOTHING = msgspec.Raw(b"null")
+
+
 class Request(msgspec.Struct, rename="camel"):
-    """What is to be admitted; `object` is read later, by `decode_pod`."""
+    """What is to be admitted; `object` and, for an update, `old_object` are read later, by `decode_pod`."""
 
     uid: str
     kind: GroupVersionKind = msgspec.field(default_factory=GroupVersionKind)
+    sub_resource: str = ""
     namespace: str = ""
     operation: str = ""
     user_info: UserInfo = msgspec.field(default_factory=UserInfo)
-    object: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
+    object: msgspec.Raw = msgspec.field(default_factory=lambda: _NOTHING)
+    old_object: msgspec.Raw = msgspec.field(default_factory=lambda: _NOTHING)
 
 
 class Review(msgspec.Struct, rename="camel"):
@@ -145,14 +151,14 @@ def decode_review(body: bytes) -> Review:
         ) from None
 
 
-def decode_pod(request: Request) -> Pod:
-    """Read the pod under review.
+def decode_pod(sent: msgspec.Raw) -> Pod:
+    """Read a pod: the `object` or `old_object` of a request.
 
     Raises:
         UnreadablePodError: saying what is wrong, and where.
     """
     try:
-        return _pod_decoder.decode(request.object)
+        return _pod_decoder.decode(sent)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnreadablePodError(f"the pod cannot be read: {error}") from None
 

@@ -71,11 +71,16 @@ class AgentProcess:
 
 @pytest.fixture(scope="session")
 def cluster(control_plane: Layout) -> Layout:
-    """The control plane with the CRD, the namespace and the agent's permissions."""
+    """The control plane with the CRD, the namespace and the agent's permissions.
+
+    One agent here speaks for many nodes, so it has the identity of a lab's, which is not held to its node.
+    """
     base = ROOT / "manifests" / "base"
     kubectl.run(control_plane, "apply", "-f", str(base / "namespace.yaml"))
     kubectl.run(control_plane, "apply", "-f", str(base / "crds" / "gpunodestatuses.yaml"))
     kubectl.run(control_plane, "apply", "-f", str(base / "rbac" / "agent.yaml"))
+    for file in ("namespace.yaml", "fleet-agent.yaml"):
+        kubectl.run(control_plane, "apply", "-f", str(ROOT / "manifests" / "lab" / file))
     kubectl.run(control_plane, "wait", "--for=condition=Established", "crd/gpunodestatuses.gpu.scheduling")
     return control_plane
 
@@ -117,7 +122,7 @@ def run_agent(cluster: Layout, tmp_path: Path) -> Iterator[Callable[..., AgentPr
         agent = AgentProcess(
             *arguments,
             log=tmp_path / f"agent-{len(started)}.log",
-            kubeconfig=service_account_kubeconfig(cluster, namespace="tranche-system", name="tranche-agent"),
+            kubeconfig=service_account_kubeconfig(cluster, namespace="tranche-lab", name="fleet-agent"),
             environment=inherited | environment,
         )
         started.append(agent)

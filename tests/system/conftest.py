@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 PATIENCE_S = 60.0
+LAST = ("test_rbac.py", "test_secrets.py")  # they look back at the whole run
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the tests that look back at the whole run be the last ones; the others stay in their order."""
+    items.sort(key=lambda item: item.path.parent == Path(__file__).parent and item.path.name in LAST)
 
 
 @pytest.fixture(scope="session")

@@ -40,6 +40,8 @@ def _admit(
     api_version: str = "admission.k8s.io/v1",
     operation: str = "CREATE",
     kind: str = "Pod",
+    subresource: str = "",
+    before: Any = None,
 ) -> Verdict:
     admission = Admission(
         allocation=allocation or AllocationSettings(), settings=settings or WebhookSettings(), metrics=Metrics()
@@ -51,9 +53,11 @@ def _admit(
             "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
             "kind": {"group": "", "version": "v1", "kind": kind},
             "namespace": "team",
+            "subResource": subresource,
             "operation": operation,
             "userInfo": {"username": username, "groups": ["system:authenticated"]},
             "object": pod,
+            "oldObject": before,
         },
     }
     answer = json.loads(admission.answer(json.dumps(review).encode()))

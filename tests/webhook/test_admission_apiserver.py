@@ -203,9 +203,13 @@ def _is_injected(cluster: Cluster) -> bool:
 
 def test_policies_have_no_type_warnings(cluster: Cluster) -> None:
     """The API server's own type check of every expression finds nothing."""
-    objects = yaml.safe_load_all((manifests.ROOT / "base" / "policies.yaml").read_text())
-    names = [each["metadata"]["name"] for each in objects if each["kind"] == "ValidatingAdmissionPolicy"]
-    assert len(names) == 4
+    names = [
+        each["metadata"]["name"]
+        for file in (manifests.ROOT / "base").glob("*.yaml")
+        for each in yaml.safe_load_all(file.read_text())
+        if each["kind"] == "ValidatingAdmissionPolicy"
+    ]
+    assert len(names) == 11
 
     def checked() -> list[Any] | None:
         found = [kubectl.get(cluster.layout, "validatingadmissionpolicy", name) for name in names]
@@ -444,6 +448,38 @@ def test_foreign_binding_with_an_allocation_is_refused(cluster: Cluster, webhook
     cluster.kubectl("-n", IN, "delete", "pod", "target", "--force")
 
 
+@pytest.mark.parametrize("labels", [{}, {"gpu.scheduling/injection": "disabled"}, {"hami.io/webhook": "ignore"}])
+@pytest.mark.parametrize("namespace", [IN, OUT, "kube-public"])
+def test_our_scheduler_by_name_needs_our_admission(
+    cluster: Cluster, webhook: Webhook, namespace: str, labels: dict[str, str]
+) -> None:
+    """It would be given a card, and see every one of the node's, because nobody wrote its environment."""
+    sent = pod("by-name", limits=GPU, labels=labels)
+    sent["spec"]["schedulerName"] = "tranche"
+    if namespace == IN and not labels:
+        assert "env" in cluster.create(sent, namespace=namespace)["spec"]["containers"][0]
+        return
+    words = cluster.refuses(sent, namespace=namespace)
+    assert "container main asks for a GPU" in words
+    assert "gpu.scheduling/injection: enabled" in words
+
+
+@pytest.mark.parametrize("namespace", [IN, OUT, "kube-public"])
+def test_a_resize_cannot_ask_for_a_gpu(cluster: Cluster, webhook: Webhook, namespace: str) -> None:
+    """Kubernetes lets a container without any limits get any by a resize; admission at creation never saw them."""
+    name = f"resized-{namespace}"
+    sent = pod(name)
+    sent["spec"] |= {"schedulerName": "tranche", "serviceAccountName": "default"}
+    cluster.create(sent, namespace=namespace)
+    try:
+        patch = {"spec": {"containers": [{"name": "main", "resources": {"limits": GPU, "requests": GPU}}]}}
+        resize = ("patch", "pod", name, "-n", namespace, "--subresource=resize", "-p")
+        words = cluster.refusal(*resize, json.dumps(patch))
+        assert "the GPU resources of container main are those with which the pod was created" in words
+    finally:
+        cluster.kubectl("delete", "pod", name, "-n", namespace, "--force")
+
+
 def test_trusted_identity_may_allocate_statically(cluster: Cluster, webhook: Webhook) -> None:
     """Limits, references and the annotations that they read, on the node that the allocation names."""
     sent = pod("static", annotations={"gpu.scheduling/allocation": ALLOCATION})
@@ -465,7 +501,9 @@ def test_wrong_authority_refuses_gpu_pods_only(cluster: Cluster, webhook: Webhoo
     """A caBundle that does not fit has the effect of a dead webhook, and `python -m certs ensure` puts it right."""
     stranger = kubectl.get(cluster.layout, "configmap", "kube-root-ca.crt", "-n", IN)["data"]["ca.crt"]
     bundle = base64.b64encode(stranger.encode()).decode()
-    patch = [{"op": "replace", "path": f"/webhooks/{entry}/clientConfig/caBundle", "value": bundle} for entry in (0, 1)]
+    patch = [
+        {"op": "replace", "path": f"/webhooks/{entry}/clientConfig/caBundle", "value": bundle} for entry in (0, 1, 2)
+    ]
     cluster.kubectl("patch", "mutatingwebhookconfiguration", "tranche", "--type=json", "-p", json.dumps(patch))
     wait.until(lambda: not _is_injected(cluster), what="the wrong caBundle in force", timeout_s=READY_S)
     cluster.create(pod("meanwhile"), namespace=IN)
@@ -506,6 +544,7 @@ def test_hand_made_references_must_be_all_right(cluster: Cluster, webhook: Webho
     assert webhook.stop() == 0
     try:
         sent = pod(f"handmade-{len(variable)}", limits=GPU)
+        sent["spec"]["schedulerName"] = "tranche"
         sent["spec"]["containers"][0]["env"] = injected
         cluster.create(sent, namespace=IN)
         forged = [
@@ -513,6 +552,7 @@ def test_hand_made_references_must_be_all_right(cluster: Cluster, webhook: Webho
             for entry in copy.deepcopy(injected)
         ]
         sent = pod("handmade-forged", limits=GPU)
+        sent["spec"]["schedulerName"] = "tranche"
         sent["spec"]["containers"][0]["env"] = forged
         assert "container main asks for a GPU" in cluster.refuses(sent, namespace=IN)
     finally:

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from allocation import environment, names
+from allocation.names import SYSTEM_NAMESPACE
 from allocation.settings import ResourceNames
 from certs.authority import SECRET
 from certs.ca_bundle import CONFIGURATION
@@ -22,7 +23,7 @@ def objects(file: str) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 POLICIES = objects("policies.yaml")
-WEBHOOKS = objects("webhook.yaml")["MutatingWebhookConfiguration", CONFIGURATION]["webhooks"]
+*WEBHOOKS, DEBUG = objects("webhook.yaml")["MutatingWebhookConfiguration", CONFIGURATION]["webhooks"]
 OUTPUT_KEYS = (
     *(names.ALLOCATION, names.ALLOCATED, names.LEADER),
     *(f"'{prefix}'" for prefix in names.OUTPUT_PREFIXES),
@@ -33,7 +34,7 @@ OUTPUT_KEYS = (
 def expressions(policy: str) -> dict[str, str]:
     """Answer the named expressions of a policy."""
     spec = POLICIES["ValidatingAdmissionPolicy", policy]["spec"]
-    return {each["name"]: each["expression"] for each in (*spec["matchConditions"], *spec["variables"])}
+    return {each["name"]: each["expression"] for each in (*spec.get("matchConditions", ()), *spec["variables"])}
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,9 @@ def test_every_output_key_is_guarded(expression: str) -> None:
         *(webhook["matchConditions"][0]["expression"] for webhook in WEBHOOKS),
         expressions("tranche-injected")["asks-for-a-gpu"],
         expressions("tranche-injected")["gpuContainers"],
+        expressions("tranche-prepared")["asks-for-a-gpu"],
+        expressions("tranche-prepared")["gpuContainers"],
+        expressions("tranche-resize")["resources"],
     ],
 )
 def test_every_resource_counts_as_a_request(expression: str) -> None:
@@ -63,10 +67,27 @@ def test_every_resource_counts_as_a_request(expression: str) -> None:
     assert [name for name in ResourceNames().all() if f"'{name}'" not in expression] == []
 
 
-def test_policy_requires_the_variables_of_every_container() -> None:
+@pytest.mark.parametrize("policy", ["tranche-prepared", "tranche-debug"])
+def test_policy_requires_the_variables_of_every_container(policy: str) -> None:
     """Whatever its number of cards."""
-    required = expressions("tranche-injected")["required"]
+    required = expressions(policy)["required"]
     assert [name for name in environment.references("main", 0) if f"'{name}'" not in required] == []
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        expressions("tranche-prepared")["bare"],
+        expressions("tranche-prepared")["seeing"],
+        expressions("tranche-debug")["seeing"],
+    ],
+)
+def test_policy_knows_every_owned_variable(expression: str) -> None:
+    """What the webhook takes away the policy refuses, when nobody takes it away."""
+    assert "variables.required" in expression
+    assert "'CUDA_DEVICE_MEMORY_LIMIT_'" in expression
+    others = environment.OWNED - environment.references("main", 0).keys()
+    assert [name for name in others if f"'{name}'" not in expression] == []
 
 
 def test_policy_and_webhook_trust_the_same() -> None:
@@ -75,14 +96,63 @@ def test_policy_and_webhook_trust_the_same() -> None:
     assert [name for name in WebhookSettings().trusted if f"'{name}'" not in trusted] == []
 
 
-def test_webhook_and_policy_cover_the_same_pods() -> None:
+@pytest.mark.parametrize("policy", ["tranche-injected", "tranche-mounts"])
+def test_webhook_and_policy_cover_the_same_pods(policy: str) -> None:
     """What the policy refuses when the webhook is dead is what the webhook serves when it lives."""
     bindings = [
-        POLICIES["ValidatingAdmissionPolicyBinding", f"tranche-injected-{part}"]["spec"]["matchResources"]
+        POLICIES["ValidatingAdmissionPolicyBinding", f"{policy}-{part}"]["spec"]["matchResources"]
         for part in ("namespace", "pod")
     ]
     served = [{key: each[key] for key in ("namespaceSelector", "objectSelector")} for each in WEBHOOKS]
     assert bindings == served
+
+
+def test_webhook_and_policy_cover_the_same_debug_containers() -> None:
+    """Read from the spec alone: a label may flip, and a policy that went by it with it."""
+    policy = POLICIES["ValidatingAdmissionPolicy", "tranche-debug"]["spec"]
+    binding = POLICIES["ValidatingAdmissionPolicyBinding", "tranche-debug"]["spec"]
+    assert DEBUG["matchConditions"] == policy["matchConditions"]
+    assert DEBUG["namespaceSelector"] == binding["matchResources"]["namespaceSelector"]
+    assert "objectSelector" not in DEBUG
+    assert {**DEBUG["rules"][0], "scope": None} == {**policy["matchConstraints"]["resourceRules"][0], "scope": None}
+
+
+@pytest.mark.parametrize("name", [SYSTEM_NAMESPACE, "kube-system", "kube-public", "kube-node-lease"])
+def test_nothing_that_opts_in_concerns_a_system_namespace(name: str) -> None:
+    """Whatever its labels: neither webhook nor policy stands in the way of the cluster's own pods, or of ours."""
+    bindings = [
+        each["spec"]["matchResources"]
+        for (kind, _), each in POLICIES.items()
+        if kind == "ValidatingAdmissionPolicyBinding" and "matchResources" in each["spec"]
+    ]
+    for selected in (*WEBHOOKS, DEBUG, *bindings):
+        (excluded,) = (
+            each["values"]
+            for each in selected["namespaceSelector"]["matchExpressions"]
+            if (each["key"], each["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
+        )
+        assert name in excluded
+
+
+@pytest.mark.parametrize(
+    "guard", ["allocation-create", "allocation-update", "allocation-binding", "prepared", "resize"]
+)
+def test_what_the_scheduler_believes_is_guarded_in_every_namespace(guard: str) -> None:
+    """It looks at pods wherever they are, so the guard selects nothing."""
+    assert "matchResources" not in POLICIES["ValidatingAdmissionPolicyBinding", f"tranche-{guard}"]["spec"]
+
+
+def test_every_way_to_write_a_pod_is_guarded() -> None:
+    """The subresources by which metadata of a pod could come along."""
+    rules = POLICIES["ValidatingAdmissionPolicy", "tranche-allocation-update"]["spec"]["matchConstraints"]
+    assert set(rules["resourceRules"][0]["resources"]) == {
+        "pods",
+        "pods/status",
+        "pods/ephemeralcontainers",
+        "pods/resize",
+    }
+    rules = POLICIES["ValidatingAdmissionPolicy", "tranche-allocation-binding"]["spec"]["matchConstraints"]
+    assert set(rules["resourceRules"][0]["resources"]) == {"pods/binding", "bindings"}
 
 
 def test_entries_differ_only_in_whom_they_serve() -> None:
@@ -92,6 +162,7 @@ def test_entries_differ_only_in_whom_they_serve() -> None:
         for each in WEBHOOKS
     ]
     assert told[0] == told[1]
+    assert {**DEBUG, **told[0]} == {**DEBUG, "rules": told[0]["rules"], "matchConditions": told[0]["matchConditions"]}
     assert (told[0]["failurePolicy"], told[0]["reinvocationPolicy"]) == ("Ignore", "IfNeeded")
 
 
