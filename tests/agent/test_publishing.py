@@ -60,7 +60,7 @@ def test_what_has_not_changed_is_not_written(
         event["objectRef"]
         for line in cluster.audit_log.read_text().splitlines()
         if (event := json.loads(line))["verb"] == "patch" and event["objectRef"].get("name") == "quiet-1"
-        if event["user"]["username"] == "system:serviceaccount:tranche-system:tranche-agent"
+        if event["user"]["username"] == "system:serviceaccount:tranche-lab:fleet-agent"
     ]
     assert sorted((item["resource"], item.get("subresource", "")) for item in written) == [
         ("gpunodestatuses", ""),

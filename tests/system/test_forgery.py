@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from allocation.allocation import CardShare
     from lab.layout import Layout
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
@@ -74,8 +75,7 @@ def running(namespace: Namespace, name: str) -> None:
 
 def given(namespace: Namespace, name: str) -> dict[str, str]:
     """Answer the environment that follows from a placed pod's allocation."""
-    (shares,) = record.decode(namespace.pod(name)["metadata"]["annotations"][ALLOCATION]).containers.values()
-    return environment.values(shares)
+    return environment.values(given_shares(namespace, name))
 
 
 @pytest.fixture
@@ -332,6 +332,25 @@ def test_going_round_the_scheduler_finds_no_capacity(tranche: Layout, namespace:
     assert "env" not in found["spec"]["containers"][0]
     assert "nodeName" not in found["spec"]
     assert all("nvidia.com/gpu" not in each["status"]["allocatable"] for each in nodes(tranche))
+
+
+@pytest.mark.parametrize("key", ["nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid"])
+def test_wishing_for_a_card_moves_nothing(tranche: Layout, namespace: Namespace, key: str) -> None:
+    """A full card is not given out again to who names it, and a name that no card has keeps nobody waiting."""
+    namespace.create(pod("whole", node="gpu-sim-0", gpu=1))
+    namespace.placed(1)
+    shares = given_shares(namespace, "whole")
+    wishing = pod("wishing", node="gpu-sim-0", gpu=1, gpumem=100)
+    wishing["metadata"]["annotations"] = {key: shares[0].uuid}
+    namespace.create(wishing)
+    namespace.placed(2)
+    assert {share.uuid for share in given_shares(namespace, "wishing")}.isdisjoint({share.uuid for share in shares})
+
+
+def given_shares(namespace: Namespace, name: str) -> tuple[CardShare, ...]:
+    """Answer what the one container of a placed pod was given."""
+    (shares,) = record.decode(namespace.pod(name)["metadata"]["annotations"][ALLOCATION]).containers.values()
+    return shares
 
 
 def nodes(layout: Layout) -> list[dict[str, Any]]:
