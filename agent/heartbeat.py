@@ -4,28 +4,11 @@ Whoever places pods believes a node's cards only while its heartbeat is valid, s
 is renewed after a publication and never while one is outstanding.
 """
 
-import hashlib
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from allocation import names
 from cluster.resource import LEASES
-
-_PREFIX: Final = "gpu-"
-_LONGEST_NAME: Final = 253
-_HASH_CHARACTERS: Final = 16
-
-
-def lease_name(node: str) -> str:
-    """Answer the name of `node`'s heartbeat Lease in the system namespace.
-
-    A node's name may be as long as a Lease's, so one that leaves no room for the prefix ends in a hash of all of it.
-    """
-    name = _PREFIX + node
-    if len(name) <= _LONGEST_NAME:
-        return name
-    suffix = "-" + hashlib.sha256(node.encode()).hexdigest()[:_HASH_CHARACTERS]
-    return name[: _LONGEST_NAME - len(suffix)].rstrip("-.") + suffix
 
 
 def lease(node: str, *, identity: str, seconds: int, unix: float) -> dict[str, Any]:
@@ -33,7 +16,7 @@ def lease(node: str, *, identity: str, seconds: int, unix: float) -> dict[str, A
     return {
         "apiVersion": LEASES.api_version,
         "kind": LEASES.kind,
-        "metadata": {"name": lease_name(node), "namespace": names.SYSTEM_NAMESPACE},
+        "metadata": {"name": names.heartbeat_lease(node), "namespace": names.SYSTEM_NAMESPACE},
         "spec": {
             "holderIdentity": identity,
             "leaseDurationSeconds": seconds,

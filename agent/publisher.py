@@ -189,7 +189,7 @@ class Publisher:
         await self._api.apply(
             LEASES,
             body,
-            name=heartbeat.lease_name(self.node),
+            name=names.heartbeat_lease(self.node),
             namespace=names.SYSTEM_NAMESPACE,
             manager=SPEC_MANAGER,
         )

@@ -1,11 +1,15 @@
 """Every name that more than one process, or a user, sees. docs/interfaces.md is the prose of this file."""
 
+import hashlib
 from typing import Final
 
 SCHEDULER_NAME: Final = "tranche"
 SYSTEM_NAMESPACE: Final = "tranche-system"
 API_GROUP: Final = "gpu.scheduling"
 API_VERSION: Final = "v1"
+
+LONGEST_OBJECT_NAME: Final = 253
+HEARTBEAT_PREFIX: Final = "gpu-"
 
 # ---- what a user may set -------------------------------------------------------------------------------------------
 
@@ -55,6 +59,18 @@ def environment_key(variable: str, container: str) -> str:
     annotation key have at most 63 characters, so every container has a valid, readable, unique key.
     """
     return f"{variable}.{ENVIRONMENT_DOMAIN}/{container}"
+
+
+def heartbeat_lease(node: str) -> str:
+    """Answer the name of the Lease in the system namespace that the agent of `node` renews.
+
+    A node's name may be as long as a Lease's, so one that leaves no room for the prefix ends in a hash of all of it.
+    """
+    name = HEARTBEAT_PREFIX + node
+    if len(name) <= LONGEST_OBJECT_NAME:
+        return name
+    suffix = "-" + hashlib.sha256(node.encode()).hexdigest()[:16]
+    return name[: LONGEST_OBJECT_NAME - len(suffix)].rstrip("-.") + suffix
 
 
 def is_output_key(key: str) -> bool:

@@ -5,19 +5,15 @@ are never compared, and a scheduler that has just started takes every Lease for 
 to be silent: who asks finds out.
 """
 
-import hashlib
 import math
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from allocation.names import SYSTEM_NAMESPACE
+from allocation.names import HEARTBEAT_PREFIX, SYSTEM_NAMESPACE, heartbeat_lease
 from cluster.reflector import ObjectMeta
 
-_PREFIX: Final = "gpu-"
-_LONGEST_NAME: Final = 253
-_HASH_CHARACTERS: Final = 16
 _GRACE_SECONDS: Final = 60
 """How long a Lease may be missing, or is valid that does not say it itself: what agents write by default."""
 
@@ -45,15 +41,6 @@ class _Beat(msgspec.Struct, frozen=True):
     seconds: int
 
 
-def lease_name(node: str) -> str:
-    """Answer the name of the Lease that the agent of `node` renews; a long one ends in a hash of the whole."""
-    name = _PREFIX + node
-    if len(name) <= _LONGEST_NAME:
-        return name
-    suffix = "-" + hashlib.sha256(node.encode()).hexdigest()[:_HASH_CHARACTERS]
-    return name[: _LONGEST_NAME - len(suffix)].rstrip("-.") + suffix
-
-
 class Heartbeats:
     """The Leases of agents, and the nodes from which we expect one."""
 
@@ -65,14 +52,14 @@ class Heartbeats:
 
     def expect(self, node: str) -> None:
         """Judge `node` by its Lease from now on, because an agent of ours reports its cards."""
-        name = lease_name(node)
+        name = heartbeat_lease(node)
         self._expected[name] = node
         if name not in self._beats:
             self._beats[name] = self._missing()
 
     def pardon(self, node: str) -> None:
         """Judge `node` by its Lease no longer."""
-        name = lease_name(node)
+        name = heartbeat_lease(node)
         self._expected.pop(name, None)
         beat = self._beats.get(name)
         if beat is not None and beat.spec is None:
@@ -85,7 +72,7 @@ class Heartbeats:
         """
         name = lease.metadata.name
         old = self._beats.get(name)
-        if not name.startswith(_PREFIX) or (old is not None and old.spec == lease.spec):
+        if not name.startswith(HEARTBEAT_PREFIX) or (old is not None and old.spec == lease.spec):
             return False
         was_silent = old is not None and name in self._expected and self._is_over(old)
         self._beats[name] = _Beat(lease.spec, self._clock(), lease.spec.lease_duration_seconds or _GRACE_SECONDS)

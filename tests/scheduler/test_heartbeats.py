@@ -3,13 +3,12 @@
 import asyncio
 
 import msgspec
-import pytest
 
 from agent import heartbeat
-from allocation.names import HAMI_REGISTER
+from allocation.names import HAMI_REGISTER, heartbeat_lease
 from cluster.reflector import ObjectMeta
 from scheduler.cycle import Chosen, Waiting, decide
-from scheduler.heartbeats import Heartbeats, Lease, lease_name
+from scheduler.heartbeats import Heartbeats, Lease
 from scheduler.state import State
 from tests.scheduler.builders import Clock, lease, node, pod, state, status
 
@@ -145,17 +144,11 @@ def test_other_leases_say_nothing() -> None:
     assert beats._beats.keys() == {"gpu-tranche-scheduler"}
 
 
-@pytest.mark.parametrize("name", ["n1", "a" * 249, "a" * 250, "b" * 236 + "-" + "c" * 16])
-def test_agent_and_scheduler_mean_the_same_lease(name: str) -> None:
-    """Neither may import the other; the name is what they share."""
-    assert lease_name(name) == heartbeat.lease_name(name)
-
-
 def test_what_the_agent_writes_is_read() -> None:
     """The body of its Lease, as it comes back from the API server."""
     body = heartbeat.lease("n1", identity="agent-1", seconds=30, unix=1.5)
     read = msgspec.convert(body, Lease)
-    assert read.metadata.name == lease_name("n1")
+    assert read.metadata.name == heartbeat_lease("n1")
     assert read.spec.holder_identity == "agent-1"
     assert read.spec.lease_duration_seconds == 30
     assert read.spec.renew_time == "1970-01-01T00:00:01.500000Z"
