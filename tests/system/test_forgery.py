@@ -334,17 +334,27 @@ def test_going_round_the_scheduler_finds_no_capacity(tranche: Layout, namespace:
     assert all("nvidia.com/gpu" not in each["status"]["allocatable"] for each in nodes(tranche))
 
 
-@pytest.mark.parametrize("key", ["nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid"])
-def test_wishing_for_a_card_moves_nothing(tranche: Layout, namespace: Namespace, key: str) -> None:
-    """A full card is not given out again to who names it, and a name that no card has keeps nobody waiting."""
+@pytest.mark.parametrize("obstacle", ["full", "cordoned"])
+def test_wishing_for_a_card_widens_nothing(tranche: Layout, namespace: Namespace, obstacle: str) -> None:
+    """Who names a card may still only have it where it is free and its node takes pods."""
     namespace.create(pod("whole", node="gpu-sim-0", gpu=1))
     namespace.placed(1)
-    shares = given_shares(namespace, "whole")
-    wishing = pod("wishing", node="gpu-sim-0", gpu=1, gpumem=100)
-    wishing["metadata"]["annotations"] = {key: shares[0].uuid}
-    namespace.create(wishing)
-    namespace.placed(2)
-    assert {share.uuid for share in given_shares(namespace, "wishing")}.isdisjoint({share.uuid for share in shares})
+    (share,) = given_shares(namespace, "whole")
+    wishing = pod("wishing", gpu=1, gpumem=100)
+    wishing["metadata"]["annotations"] = {"nvidia.com/use-gpuuuid": share.uuid}
+    try:
+        if obstacle == "cordoned":
+            kubectl.run(namespace.layout, "cordon", "gpu-sim-0")
+            namespace.kubectl("delete", "pod", "whole", "--wait=true")
+        namespace.create(wishing)
+        assert namespace.unplaced("wishing")
+        assert "nodeName" not in namespace.pod("wishing")["spec"]
+    finally:
+        kubectl.run(namespace.layout, "uncordon", "gpu-sim-0")
+    if obstacle == "full":
+        namespace.kubectl("delete", "pod", "whole", "--wait=true")
+    namespace.placed(1)
+    assert [each.uuid for each in given_shares(namespace, "wishing")] == [share.uuid]
 
 
 def given_shares(namespace: Namespace, name: str) -> tuple[CardShare, ...]:
@@ -456,19 +466,26 @@ def act(system: Namespace, identity: Path, *arguments: str, stdin: str | None = 
 
 
 def lie(system: Namespace, identity: Path, what: str, node: str) -> str:
-    """Try what a lying agent would like to write about a node; answer why it is refused, empty where it is not."""
+    """Try what a lying agent would like to write about a node; answer why it is refused, empty where it is not.
+
+    As the agent does: an apply asks for no right to read, a patch by kubectl does.
+    """
+    if what == "register":
+        patch = {"metadata": {"annotations": {"hami.io/node-nvidia-register": "[]"}}}
+        return act(system, identity, "patch", "node", node, "--dry-run=server", "-p", json.dumps(patch))
     head = {"apiVersion": "gpu.scheduling/v1", "kind": "GpuNodeStatus", "metadata": {"name": node}}
-    if what in ("spec", "status"):
-        body = {"spec": {"nodeName": node}} if what == "spec" else {"status": {"devices": [], "total": 0}}
-        how = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
-        more = ("--subresource=status",) if what == "status" else ()
-        return act(system, identity, *how, *more, stdin=json.dumps(head | body))
-    target, patch = {
-        "register": (("node", node), {"metadata": {"annotations": {"hami.io/node-nvidia-register": "[]"}}}),
-        "lease": (("lease", f"gpu-{node}"), {"spec": {"leaseDurationSeconds": 3600}}),
+    body = {
+        "spec": head | {"spec": {"nodeName": node}},
+        "status": head | {"status": {"devices": [], "total": 0}},
+        "lease": heartbeat.lease(node, identity="liar", seconds=3600, unix=0.0),
     }[what]
-    how = ("--dry-run=server", "--type=merge", "-p", json.dumps(patch))
-    return act(system, identity, "patch", *target, *how)
+    return applied(system, identity, body, *(("--subresource=status",) if what == "status" else ()))
+
+
+def applied(system: Namespace, identity: Path, body: dict[str, Any], *more: str) -> str:
+    """Apply an object on the server's side without keeping it; answer why it is refused, empty where it is not."""
+    how = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
+    return act(system, identity, *how, *more, stdin=json.dumps(body))
 
 
 @pytest.mark.parametrize("what", ["status", "spec", "register", "lease"])
@@ -493,9 +510,10 @@ def test_an_agent_does_not_touch_who_leads(tranche: Layout, system: Namespace) -
     identity = kubeconfig.service_account_kubeconfig(
         tranche, namespace="tranche-system", name="tranche-agent", node="gpu-sim-1"
     )
-    patch = json.dumps({"spec": {"holderIdentity": "", "leaseTransitions": 2147483647}})
-    why = act(system, identity, "patch", "lease", "tranche-scheduler", "--type=merge", "-p", patch)
-    assert "it may not write leases tranche-scheduler" in why
+    lease = heartbeat.lease("gpu-sim-1", identity="liar", seconds=3600, unix=0.0)
+    lease["metadata"]["name"] = "tranche-scheduler"
+    lease["spec"]["leaseTransitions"] = 2147483647
+    assert "it may not write leases tranche-scheduler" in applied(system, identity, lease)
 
 
 @pytest.mark.parametrize(
@@ -528,11 +546,8 @@ def test_a_node_with_a_long_name_has_its_heartbeat(tranche: Layout, system: Name
         bound = ("--bound-object-kind", "Node", "--bound-object-name", name)
         token = system.kubectl("create", "token", "tranche-agent", *bound).strip()
         identity = kubeconfig.token_kubeconfig(tranche, tmp_path / "agent", token=token, user="agent")
-        lease = json.dumps(heartbeat.lease(name, identity="test", seconds=60, unix=0.0))
-        how = ("apply", "--server-side", "--dry-run=server", "-f", "-")
-        assert act(system, identity, *how, stdin=lease) == ""
-        other = json.dumps(heartbeat.lease("gpu-sim-1", identity="test", seconds=60, unix=0.0))
-        assert "it may not write leases gpu-gpu-sim-1" in act(system, identity, *how, "--force-conflicts", stdin=other)
+        assert lie(system, identity, "lease", name) == ""
+        assert "it may not write leases gpu-gpu-sim-1" in lie(system, identity, "lease", "gpu-sim-1")
     finally:
         kubectl.run(tranche, "delete", "node", name)
 
