@@ -15,7 +15,7 @@ from allocation.request import ContainerRequest, Kind, PodRequest
 from cluster.api import Api
 from cluster.connection import connect
 from lab import control_plane as control_plane_module
-from lab import kubeconfig, kubectl
+from lab import kubeconfig, kubectl, wait
 from lab.processes import Daemon
 from scheduler.binder import Binder, Outcome, Result
 from scheduler.cycle import Chosen
@@ -38,9 +38,13 @@ def chosen(node: str = "n1") -> Chosen:
 
 @pytest.fixture(scope="module")
 def server(control_plane: Layout) -> Layout:
-    """An API server with the test's namespace and a ServiceAccount for its pods."""
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": NAMESPACE}}
-    kubectl.apply(control_plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, account)
+    """An API server with the test's namespace."""
+    kubectl.apply(control_plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    wait.until(
+        lambda: kubectl.run(control_plane, "-n", NAMESPACE, "get", "serviceaccount", "default", "--ignore-not-found"),
+        what=f"ServiceAccount default in {NAMESPACE}",
+        timeout_s=60,
+    )
     return control_plane
 
 

@@ -68,6 +68,11 @@ class Namespace:
         found: dict[str, Any] = kubectl.get(self.layout, "-n", self.name, "pod", name)
         return found
 
+    def empty(self) -> None:
+        """Delete what was made, and wait until it is gone."""
+        self.kubectl("delete", "deployments", "--all", "--cascade=foreground", "--timeout=50s")
+        self.kubectl("delete", "pods", "--all", "--timeout=50s")
+
     def placed(self, count: int, *selector: str) -> list[dict[str, Any]]:
         """Wait until exactly `count` pods have a node and answer them."""
 
@@ -114,7 +119,7 @@ def namespace(make_namespace: Callable[..., Namespace]) -> Iterator[Namespace]:
     """An opted-in namespace; its pods are gone before the next test begins."""
     made = make_namespace()
     yield made
-    made.kubectl("delete", "deployments,pods", "--all", "--cascade=foreground", "--timeout=50s")
+    made.empty()
 
 
 @pytest.fixture
@@ -122,7 +127,7 @@ def plain_namespace(make_namespace: Callable[..., Namespace]) -> Iterator[Namesp
     """A namespace that nobody opted in."""
     made = make_namespace(opted_in=False)
     yield made
-    made.kubectl("delete", "deployments,pods", "--all", "--cascade=foreground", "--timeout=50s")
+    made.empty()
 
 
 def pod(name: str, *, node: str = "", labels: dict[str, str] | None = None, **limits: int | str) -> dict[str, Any]:
