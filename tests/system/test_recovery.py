@@ -13,6 +13,7 @@ import pytest
 
 from lab import components, control_plane, ports, wait
 from lab.errors import LabError
+from lab.fleet import SIMULATED_NODES
 from lab.layout import Port
 from lab.processes import Daemon
 from tests.system import audit, truth
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(500)]
 ROUNDS = 10
+PODS = 200
 TAKEOVER_S = 60.0
 READY_AGAIN = "deciding: "
 
@@ -71,8 +73,13 @@ def says(daemon: Daemon, text: str, *, since: int) -> bool:
 
 
 def many(count: int) -> list[dict[str, Any]]:
-    """Answer manifests of pods, four of which fill a card: one share lost or counted twice would show."""
-    return [pod(f"p{index:03}", gpu=1, gpumem=20000, gpucores=20) for index in range(count)]
+    """Answer manifests of pods, ten of which fill a card, on the simulated nodes: these start any number at once."""
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [*SIMULATED_NODES]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    manifests = [pod(f"p{index:03}", gpu=1, gpumem=8000, gpucores=10) for index in range(count)]
+    for manifest in manifests:
+        manifest["spec"]["affinity"] = {"nodeAffinity": required}
+    return manifests
 
 
 def bound_once(layout: Layout, namespace: Namespace, count: int) -> None:
@@ -88,19 +95,17 @@ def bound_once(layout: Layout, namespace: Namespace, count: int) -> None:
 
 
 def test_killed_at_random_ten_times(tranche: Layout, scheduler: Daemon, namespace: Namespace) -> None:
-    """SIGKILL at random while pods are created: each is bound once, nothing over capacity, the ledger is a recount.
-
-    96 pods fill every card of three nodes.
-    """
+    """SIGKILL at random while 200 pods are created: each bound once, nothing over capacity, the ledger is a recount."""
     draw = random.Random(20261121)  # noqa: S311 -- when to kill
-    manifests = many(96)
+    manifests = many(PODS)
+    share = PODS // (ROUNDS + 1)
     for round_ in range(ROUNDS):
         pid = scheduler.pid
         assert pid is not None
         # Sometimes before the first decision, sometimes in the middle of Bindings, sometimes after the last.
         killer = threading.Timer(draw.uniform(0.0, 0.6), os.kill, (pid, signal.SIGKILL))
         killer.start()
-        namespace.create(*manifests[round_ * 9 : round_ * 9 + 9])
+        namespace.create(*manifests[round_ * share : (round_ + 1) * share])
         killer.join()
         ended(tranche, scheduler)
         began = scheduler.log.stat().st_size
@@ -111,9 +116,9 @@ def test_killed_at_random_ten_times(tranche: Layout, scheduler: Daemon, namespac
             timeout_s=TAKEOVER_S,
             daemons=[scheduler],
         )
-    namespace.create(*manifests[ROUNDS * 9 :])
-    namespace.placed(96)
-    bound_once(tranche, namespace, 96)
+    namespace.create(*manifests[ROUNDS * share :])
+    namespace.placed(PODS)
+    bound_once(tranche, namespace, PODS)
     settled(tranche)
 
 
