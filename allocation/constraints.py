@@ -43,10 +43,6 @@ class Constraints(msgspec.Struct, frozen=True):
     numa_bind: bool = False
     modes: str | None = None
 
-    def accepts_uuid(self, uuid: str) -> bool:
-        """Whether the pod may have this card."""
-        return (self.use_uuids is None or uuid in self.use_uuids) and uuid not in self.avoid_uuids
-
     def accepts_type(self, model: str, mode: str) -> bool:
         """Whether the pod may have a card of this model in this mode."""
         lower = model.lower()

@@ -54,7 +54,6 @@ class Ledger:
         numa: the NUMA node of each card; shape (row, card).
         kinds: the position of each card's model and mode in `kind_names`; shape (row, card).
         kind_names: every model and mode that was ever reported.
-        versions: a row's version, changed by every change of the row; shape (row,).
     """
 
     def __init__(self, *, rows: int = 16, cards: int = 8) -> None:
@@ -66,7 +65,6 @@ class Ledger:
         self.numa: Codes = np.zeros((rows, cards), np.int64)
         self.kinds: Codes = np.zeros((rows, cards), np.int64)
         self.kind_names: list[tuple[str, str]] = []
-        self.versions: NDArray[np.int64] = np.zeros(rows, np.int64)
         self._rows: dict[str, int] = {}
         self._names: list[str | None] = [None] * rows
         self._free_rows: list[int] = list(range(rows - 1, -1, -1))
@@ -75,7 +73,6 @@ class Ledger:
         self._holdings: dict[str, Holding] = {}
         self._on_node: dict[str, dict[str, Holding]] = {}
         self._cordons: dict[str, frozenset[str]] = {}
-        self._clock = 0
 
     # ---- nodes -----------------------------------------------------------------------------------------------------
 
@@ -135,7 +132,6 @@ class Ledger:
         del self._rows[node], self._inventories[node]
         self._names[row] = None
         self._free_rows.append(row)
-        self._touch(row)
 
     def set_cordon(self, node: str, uuids: frozenset[str]) -> None:
         """Keep new pods from these cards of a node, and from these only. Pods that run there stay."""
@@ -145,7 +141,6 @@ class Ledger:
         row, inventory = self._rows.get(node), self._inventories.get(node)
         if row is not None and inventory is not None:
             self.cordoned[row, : len(inventory.cards)] = [card.uuid in uuids for card in inventory.cards]
-            self._touch(row)
 
     def position(self, uuid: str) -> tuple[int, int] | None:
         """Answer row and card of a UUID, None where no node has it."""
@@ -229,7 +224,6 @@ class Ledger:
         self.cordoned = np.pad(self.cordoned, grow)
         self.numa = np.pad(self.numa, grow)
         self.kinds = np.pad(self.kinds, grow)
-        self.versions = np.pad(self.versions, grow[:1])
 
     def _place_card(self, row: int, position: int, card: Card) -> None:
         self._positions[card.uuid] = (row, position)
@@ -261,7 +255,6 @@ class Ledger:
         self.used[:, self._rows[node]] = 0
         for holding in self.holdings(node):
             self._charge(holding, 1)
-        self._touch(self._rows[node])
 
     def _add(self, holding: Holding) -> None:
         self._holdings[holding.uid] = holding
@@ -283,8 +276,3 @@ class Ledger:
             position = self._positions.get(charge.uuid)
             if position is not None and position[0] == row:
                 self.used[:, *position] += (sign * charge.memory_mib, sign * charge.cores, sign * charge.slots)
-        self._touch(row)
-
-    def _touch(self, row: int) -> None:
-        self._clock += 1
-        self.versions[row] = self._clock

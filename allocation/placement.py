@@ -103,13 +103,6 @@ def place(
     return Placement(chosen, charges(chosen, request), tuple(scores), rejections)
 
 
-def place_on(
-    ledger: Ledger, request: PodRequest, node: str, *, constraints: Constraints, room: Room = UNLIMITED
-) -> Allocation | Rejection:
-    """Pick the cards of every container of a pod on one node, or say why not."""
-    return _place_on(ledger, request, node, demand=Demand(ledger, constraints), room=room)
-
-
 def _place_on(ledger: Ledger, request: PodRequest, node: str, *, demand: Demand, room: Room) -> Allocation | Rejection:
     """Try the containers one after the other.
 

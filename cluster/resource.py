@@ -8,13 +8,12 @@ from allocation.names import API_GROUP, API_VERSION
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """A kind: its API group (empty for core), version, plural and whether it lives in namespaces."""
+    """A kind: its API group (empty for core), version, plural and kind."""
 
     group: str
     version: str
     plural: str
     kind: str
-    namespaced: bool = True
 
     @property
     def api_version(self) -> str:
@@ -32,8 +31,8 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 PODS = Resource("", "v1", "pods", "Pod")
-NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+NODES = Resource("", "v1", "nodes", "Node")
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace")
 RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 SECRETS = Resource("", "v1", "secrets", "Secret")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
@@ -43,7 +42,6 @@ MUTATING_WEBHOOKS = Resource(
     "v1",
     "mutatingwebhookconfigurations",
     "MutatingWebhookConfiguration",
-    namespaced=False,
 )
-GPU_NODE_STATUSES = Resource(API_GROUP, API_VERSION, "gpunodestatuses", "GpuNodeStatus", namespaced=False)
+GPU_NODE_STATUSES = Resource(API_GROUP, API_VERSION, "gpunodestatuses", "GpuNodeStatus")
 LEADERSHIPS = Resource(API_GROUP, API_VERSION, "leaderships", "Leadership")

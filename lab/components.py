@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +16,6 @@ from lab.layout import Port
 from lab.processes import Daemon
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from lab.layout import Layout
@@ -109,15 +109,16 @@ def up(layout: Layout, *, real_node: bool) -> None:
         },
     }
     write_private(_configuration(layout), yaml.safe_dump(configuration, sort_keys=False))
-    started = list(_start_all(layout))
-    for component in started:
-        if component.ready:
-            wait.until(
-                lambda url=component.ready: health.probe(url),  # type: ignore[misc]
-                what=f"{component.name} ready",
-                timeout_s=READY_S,
-                daemons=[Daemon(layout, component.name), Daemon(layout, "kube-apiserver")],
-            )
+    components = all_components(layout)
+    for component in components:
+        start(layout, component)
+    for component in components:
+        wait.until(
+            functools.partial(is_ready, component),
+            what=f"{component.name} ready",
+            timeout_s=READY_S,
+            daemons=[Daemon(layout, component.name), Daemon(layout, "kube-apiserver")],
+        )
 
 
 def start(layout: Layout, component: Component) -> None:
@@ -151,12 +152,6 @@ def status(layout: Layout) -> list[tuple[str, str]]:
         return f"pid {pid}, {'ready' if is_ready(component) else 'not ready'}"
 
     return [(component.name, state(component)) for component in all_components(layout)]
-
-
-def _start_all(layout: Layout) -> Iterator[Component]:
-    for component in all_components(layout):
-        start(layout, component)
-        yield component
 
 
 def _configuration(layout: Layout) -> Path:
