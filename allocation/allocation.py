@@ -8,12 +8,13 @@ from allocation.request import Kind, PodRequest
 
 
 class CardShare(msgspec.Struct, frozen=True):
-    """What one container has of one card: memory in MiB, compute in millicards."""
+    """What one container has of one card: memory in MiB, compute in millicards; `parent` is a MIG instance's card."""
 
     uuid: str
     index: int
     memory_mib: int
     cores: int
+    parent: str = ""
 
 
 class Allocation(msgspec.Struct, frozen=True):
@@ -24,12 +25,16 @@ class Allocation(msgspec.Struct, frozen=True):
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """What a pod costs one card for as long as it lives: memory in MiB, compute in millicards, slots."""
+    """What a pod costs one card for as long as it lives: memory in MiB, compute in millicards, slots.
+
+    `parent` is the card of a MIG instance: it shows the same use.
+    """
 
     uuid: str
     memory_mib: int
     cores: int
     slots: int
+    parent: str = ""
 
 
 Cost = tuple[int, int, int]
@@ -57,7 +62,8 @@ def charges(allocation: Allocation, request: PodRequest) -> tuple[Charge, ...]:
         else:
             _add(steady, shares)
     _raise_to(peak, steady)
-    return tuple(Charge(uuid, *peak[uuid]) for uuid in sorted(peak))
+    parents = {share.uuid: share.parent for shares in allocation.containers.values() for share in shares}
+    return tuple(Charge(uuid, *peak[uuid], parents[uuid]) for uuid in sorted(peak))
 
 
 def _add(costs: dict[str, Cost], shares: Iterable[CardShare]) -> None:

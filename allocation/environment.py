@@ -8,8 +8,9 @@ variable reads an annotation that the scheduler writes together with the node. `
 
 from collections.abc import Mapping, Sequence
 
-from allocation import hami, names, record
+from allocation import hami, mig_record, names, record
 from allocation.allocation import Allocation, CardShare
+from allocation.mig_record import MigAllocation
 from allocation.request import MILLI_PER_PERCENT, PodRequest
 
 NVIDIA_VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
@@ -68,9 +69,13 @@ def annotations(allocation: Allocation) -> dict[str, str]:
     return answer
 
 
-def hami_annotations(allocation: Allocation, request: PodRequest, *, unix_seconds: int) -> dict[str, str]:
-    """Answer the annotations by which HAMi's own tools see the pod."""
+def hami_annotations(
+    allocation: Allocation, request: PodRequest, *, unix_seconds: int, instances: Sequence[MigAllocation] = ()
+) -> dict[str, str]:
+    """Answer the annotations by which HAMi's own tools see the pod; `instances` are those of MIG that it has."""
+    mig = {names.HAMI_MIG: mig_record.encode(instances)} if instances else {}
     return {
+        **mig,
         names.HAMI_NODE: allocation.node,
         names.HAMI_TIME: str(unix_seconds),
         names.HAMI_ALLOCATED: hami.allocation_string(allocation, request),

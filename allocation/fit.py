@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocation.constraints import Constraints
-from allocation.ledger import CORES, MEMORY, SLOTS, Codes, Columns, Flags, Ledger
+from allocation.ledger import CORES, DIVIDED, FOREIGN, INSTANCE, MEMORY, SLOTS, Codes, Columns, Flags, Ledger
 from allocation.quota import Room
 from allocation.reasons import CardReason
 from allocation.request import WHOLE_CARD, ContainerRequest
@@ -33,6 +33,8 @@ class Cards(msgspec.Struct):
         numa: its NUMA node.
         right_type: whether the pod accepts its model and mode.
         right_uuid: whether the pod accepts its UUID.
+        divisions: what each card is under MIG (see the ledger); None where no node has cards in MIG mode.
+        whole_mib: what a percentage of its memory refers to.
     """
 
     total: Columns
@@ -43,6 +45,8 @@ class Cards(msgspec.Struct):
     numa: Codes
     right_type: Flags
     right_uuid: Flags
+    divisions: Codes | None
+    whole_mib: NDArray[np.int64]
 
 
 class Demand:
@@ -73,44 +77,59 @@ class Demand:
             numa=ledger.numa[rows],
             right_type=self._right_kinds[ledger.kinds[rows]],
             right_uuid=present if self._right_uuids is None else self._right_uuids[rows],
+            divisions=ledger.divisions[rows] if ledger.divided else None,
+            whole_mib=ledger.whole_mib[rows],
         )
 
     def _mark(self, uuids: frozenset[str], *, accepted: bool) -> None:
+        """Accept these cards or not; one in MIG mode stands for its instances."""
         for uuid in uuids:
             position = self._ledger.position(uuid)
             if position is not None and self._right_uuids is not None:
-                self._right_uuids[position] = accepted
+                for each in (position, *self._ledger.instances(uuid)):
+                    self._right_uuids[each] = accepted
 
 
-def memory_need(total: Columns, request: ContainerRequest) -> NDArray[np.int64]:
-    """Answer the MiB that `request` takes of each card; the shape of `total` without its first axis."""
+def memory_need(whole_mib: NDArray[np.int64], request: ContainerRequest) -> NDArray[np.int64]:
+    """Answer the MiB that `request` takes of each card; the shape of `whole_mib`, the cards' memory."""
     if request.memory_mib is not None:
-        return np.full(total.shape[1:], request.memory_mib, np.int64)
-    answer: NDArray[np.int64] = total[MEMORY] * request.memory_percent // 100
+        return np.full(whole_mib.shape, request.memory_mib, np.int64)
+    answer: NDArray[np.int64] = whole_mib * request.memory_percent // 100
     return answer
 
 
 def verdicts(cards: Cards, request: ContainerRequest, *, mutex: bool, room: Room) -> Verdicts:
     """Judge every card for one container.
 
-    `mutex` asks for idle cards; `room` is what the namespace's quotas leave.
+    `mutex` asks for idle cards; `room` is what the namespace's quotas leave. A MIG instance is charged whole. A card in
+    MIG mode is never given itself, so it fits nobody.
     """
     free = cards.total - cards.used
-    memory = memory_need(cards.total, request)
+    memory = memory_need(cards.whole_mib, request)
+    charged = memory
+    cores: NDArray[np.int64] | np.int64 = np.int64(request.cores)
     in_use = cards.used[SLOTS] > 0
     whole = cards.total[CORES] == WHOLE_CARD
+    foreign, divided = np.bool_(0), np.bool_(0)
+    if cards.divisions is not None:
+        foreign, divided = cards.divisions == FOREIGN, cards.divisions == DIVIDED
+        is_instance = cards.divisions == INSTANCE
+        charged = np.where(is_instance, cards.total[MEMORY], memory)
+        cores = np.where(is_instance, cards.total[CORES], cores)
     tests = (
         (CardReason.CardNotHealth, ~cards.healthy),
         (CardReason.CardCordoned, cards.cordoned),
         (CardReason.CardTypeMismatch, ~cards.right_type),
         (CardReason.CardUuidMismatch, ~cards.right_uuid),
+        (CardReason.ModeNotFit, foreign),
         (CardReason.CardTimeSlicingExhausted, free[SLOTS] < 1),
         (CardReason.ExclusiveDeviceAllocateConflict, in_use & mutex),
-        (CardReason.ResourceQuotaNotFit, room.is_exceeded(request, memory)),
+        (CardReason.ResourceQuotaNotFit, room.is_exceeded(request, charged, cores)),
         (CardReason.CardInsufficientMemory, free[MEMORY] < memory),
         (CardReason.CardInsufficientCore, free[CORES] < request.cores),
         (CardReason.ExclusiveDeviceAllocateConflict, whole & in_use & (request.cores == WHOLE_CARD)),
         (CardReason.CardComputeUnitsExhausted, (free[CORES] == 0) & (cards.total[CORES] > 0) & (request.cores == 0)),
+        (CardReason.CardMigTopologyInfeasible, divided),
     )
     answer = np.zeros(cards.present.shape, np.int8)
     for reason, fails in reversed(tests):

@@ -7,13 +7,31 @@ import msgspec
 from allocation.allocation import Allocation, CardShare
 from allocation.errors import MalformedRecordError
 from allocation.inventory import Card, NodeInventory
+from allocation.mig import MigProfile, Slices
 from allocation.names import HAMI_REGISTER
 from allocation.request import MILLI_PER_PERCENT, PodRequest
 
 DEVICE_WORD = "NVIDIA"
 
 
-class _Registered(msgspec.Struct, omit_defaults=True):
+class _Placement(msgspec.Struct):
+    """Where an instance may lie; HAMi omits zero values."""
+
+    start: int = 0
+    size: int = 0
+
+
+class _Profile(msgspec.Struct, omit_defaults=True, rename={"memory_mb": "memoryMB", "slice_count": "sliceCount"}):
+    """A kind of instance of a card in MIG mode."""
+
+    name: str = ""
+    memory_mb: int = 0
+    core: int = 0
+    slice_count: int = 0
+    placements: tuple[_Placement, ...] = ()
+
+
+class _Registered(msgspec.Struct, omit_defaults=True, rename={"mig_profiles": "migProfiles"}):
     """One card; HAMi omits zero values, so a missing health means unhealthy and a missing index 0."""
 
     id: str = ""
@@ -25,6 +43,7 @@ class _Registered(msgspec.Struct, omit_defaults=True):
     numa: int = 0
     mode: str = ""
     health: bool = False
+    mig_profiles: tuple[_Profile, ...] = ()
 
 
 class _Scores(msgspec.Struct):
@@ -46,7 +65,10 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode_register(inventory: NodeInventory) -> str:
-    """Answer the register annotation, sorted by index so that equal inventories give equal text."""
+    """Answer the register annotation, sorted by index so that equal inventories give equal text.
+
+    HAMi registers physical cards: one in MIG mode stands for its instances, with the profiles that it can have.
+    """
     return _encoder.encode(
         [
             _Registered(
@@ -59,8 +81,10 @@ def encode_register(inventory: NodeInventory) -> str:
                 numa=card.numa,
                 mode=card.mode,
                 health=card.healthy,
+                mig_profiles=tuple(_profile(profile) for profile in card.mig_profiles),
             )
             for card in sorted(inventory.cards, key=lambda card: card.index)
+            if card.instance is None
         ]
     ).decode()
 
@@ -90,6 +114,26 @@ def _card(card: _Registered) -> Card:
         numa=card.numa,
         mode=card.mode or DEFAULT_MODE,
         healthy=card.health,
+        mig_profiles=tuple(
+            MigProfile(
+                profile.name,
+                profile.memory_mb,
+                profile.core * MILLI_PER_PERCENT,
+                profile.slice_count,
+                tuple(Slices(place.start, place.size) for place in profile.placements),
+            )
+            for profile in card.mig_profiles
+        ),
+    )
+
+
+def _profile(profile: MigProfile) -> _Profile:
+    return _Profile(
+        profile.name,
+        profile.memory_mib,
+        profile.cores // MILLI_PER_PERCENT,
+        profile.slice_count,
+        tuple(_Placement(place.start, place.size) for place in profile.placements),
     )
 
 
@@ -151,12 +195,13 @@ def decode_devices(text: str) -> list[list[Device]]:
 def allocation_string(allocation: Allocation, request: PodRequest) -> str:
     """Answer the allocation string of a pod, with a place for each of its containers.
 
-    HAMi knows whole percents only; a fraction of one is rounded up.
+    HAMi knows whole percents only; a fraction of one is rounded up. It knows a MIG instance by its card, and which one
+    it is by another annotation (`allocation.mig_record`).
     """
     return encode_devices(
         [
             [
-                (share.uuid, share.memory_mib, -(-share.cores // MILLI_PER_PERCENT))
+                (share.parent or share.uuid, share.memory_mib, -(-share.cores // MILLI_PER_PERCENT))
                 for share in allocation.containers.get(container.name, ())
             ]
             for container in request.containers

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from allocation import hami, names, record
+from allocation import hami, mig_record, names, record
 from allocation.allocation import Allocation, Charge, charges
 from allocation.errors import AllocationError, InvalidFieldError
 from allocation.pod import Containers
@@ -30,6 +30,8 @@ def of_pod(
     allocation = record.of_annotations(annotations)
     if allocation is None and names.HAMI_ALLOCATED in annotations:
         allocation = hami.read_allocation(annotations[names.HAMI_ALLOCATED], request, node=node)
+        if names.HAMI_MIG in annotations:
+            allocation = mig_record.located(allocation, request, mig_record.decode(annotations[names.HAMI_MIG]))
     if allocation is None:
         if request or problem:
             raise AllocationError(f"it asks for a GPU and has no allocation{problem}")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from allocation.allocation import Charge
 from allocation.errors import AllocationError, OverCapacityError
 from allocation.inventory import Card, NodeInventory
+from allocation.mig import whole_mib
 
 MEMORY, CORES, SLOTS = range(3)
 DIMENSIONS = 3
@@ -24,6 +25,10 @@ Flags = NDArray[np.bool_]
 """Shape (row, card)."""
 Codes = NDArray[np.int64]
 """Shape (row, card)."""
+
+SHARED, INSTANCE, DIVIDED, FOREIGN = range(4)
+"""What a card is: one that pods share, a MIG instance, a card whose instances are units of their own, and one of which
+only HAMi's plugin makes instances."""
 
 
 class Holding(msgspec.Struct, frozen=True):
@@ -52,6 +57,8 @@ class Ledger:
         healthy: the same for cards that new pods may use.
         cordoned: the same for cards that an administrator keeps new pods from.
         numa: the NUMA node of each card; shape (row, card).
+        divisions: SHARED, INSTANCE, DIVIDED or FOREIGN; shape (row, card).
+        whole_mib: what a percentage of a card's memory refers to; shape (row, card).
         kinds: the position of each card's model and mode in `kind_names`; shape (row, card).
         kind_names: every model and mode that was ever reported.
     """
@@ -63,6 +70,8 @@ class Ledger:
         self.healthy: Flags = np.zeros((rows, cards), np.bool_)
         self.cordoned: Flags = np.zeros((rows, cards), np.bool_)
         self.numa: Codes = np.zeros((rows, cards), np.int64)
+        self.divisions: Codes = np.zeros((rows, cards), np.int64)
+        self.whole_mib: Codes = np.zeros((rows, cards), np.int64)
         self.kinds: Codes = np.zeros((rows, cards), np.int64)
         self.kind_names: list[tuple[str, str]] = []
         self._rows: dict[str, int] = {}
@@ -73,6 +82,7 @@ class Ledger:
         self._holdings: dict[str, Holding] = {}
         self._on_node: dict[str, dict[str, Holding]] = {}
         self._cordons: dict[str, frozenset[str]] = {}
+        self._divided: set[str] = set()
 
     # ---- nodes -----------------------------------------------------------------------------------------------------
 
@@ -95,6 +105,11 @@ class Ledger:
     def inventory(self, node: str) -> NodeInventory | None:
         """Answer what `node`'s agent last reported."""
         return self._inventories.get(node)
+
+    @property
+    def divided(self) -> frozenset[str]:
+        """The nodes that have cards in MIG mode."""
+        return frozenset(self._divided)
 
     def set_node(self, inventory: NodeInventory) -> None:
         """Take a node's report as the new truth about its cards; what pods hold there is counted anew.
@@ -119,8 +134,11 @@ class Ledger:
         self._forget_cards(inventory.node)
         self._widen(len(inventory.cards))
         self._inventories[inventory.node] = inventory
+        if any(card.is_divided or card.instance is not None for card in inventory.cards):
+            self._divided.add(inventory.node)
         for position, card in enumerate(inventory.cards):
             self._place_card(row, position, card)
+        self._divide(row, inventory)
         self._recount(inventory.node)
 
     def drop_node(self, node: str) -> None:
@@ -134,17 +152,32 @@ class Ledger:
         self._free_rows.append(row)
 
     def set_cordon(self, node: str, uuids: frozenset[str]) -> None:
-        """Keep new pods from these cards of a node, and from these only. Pods that run there stay."""
+        """Keep new pods from these cards of a node, and from these only. Pods that run there stay.
+
+        A card in MIG mode stands for its instances.
+        """
         if uuids == self._cordons.get(node, frozenset()):
             return
         self._cordons[node] = uuids
         row, inventory = self._rows.get(node), self._inventories.get(node)
         if row is not None and inventory is not None:
-            self.cordoned[row, : len(inventory.cards)] = [card.uuid in uuids for card in inventory.cards]
+            self.cordoned[row, : len(inventory.cards)] = [_is_one_of(card, uuids) for card in inventory.cards]
+
+    def cordon(self, node: str) -> frozenset[str]:
+        """Answer the cards of `node` that new pods are kept from."""
+        return self._cordons.get(node, frozenset())
 
     def position(self, uuid: str) -> tuple[int, int] | None:
         """Answer row and card of a UUID, None where no node has it."""
         return self._positions.get(uuid)
+
+    def instances(self, uuid: str) -> list[tuple[int, int]]:
+        """Answer row and card of each MIG instance of a physical card."""
+        where = self._positions.get(uuid)
+        if where is None or self.divisions[where] not in (DIVIDED, FOREIGN):
+            return []
+        inventory = self._inventories[self.node(where[0])]
+        return [(where[0], position) for position, card in enumerate(inventory.cards) if card.parent == uuid]
 
     # ---- pods ------------------------------------------------------------------------------------------------------
 
@@ -223,6 +256,8 @@ class Ledger:
         self.healthy = np.pad(self.healthy, grow)
         self.cordoned = np.pad(self.cordoned, grow)
         self.numa = np.pad(self.numa, grow)
+        self.divisions = np.pad(self.divisions, grow)
+        self.whole_mib = np.pad(self.whole_mib, grow)
         self.kinds = np.pad(self.kinds, grow)
 
     def _place_card(self, row: int, position: int, card: Card) -> None:
@@ -230,9 +265,27 @@ class Ledger:
         self.total[:, row, position] = (card.memory_mib, card.cores, card.slots)
         self.present[row, position] = True
         self.healthy[row, position] = card.healthy
-        self.cordoned[row, position] = card.uuid in self._cordons.get(self.node(row), ())
+        self.cordoned[row, position] = _is_one_of(card, self.cordon(self.node(row)))
+        self.whole_mib[row, position] = card.memory_mib
         self.numa[row, position] = card.numa
         self.kinds[row, position] = self._kind(card)
+
+    def _divide(self, row: int, inventory: NodeInventory) -> None:
+        """Mark the cards in MIG mode and their instances, which are no better than their card."""
+        if inventory.node not in self._divided:
+            return
+        cards = {card.uuid: card for card in inventory.cards if card.is_divided}
+        for position, card in enumerate(inventory.cards):
+            parent = cards.get(card.parent)
+            if card.is_divided:
+                self.divisions[row, position] = FOREIGN if card.instances_by == "plugin" else DIVIDED
+            elif card.instance is not None:
+                self.divisions[row, position] = INSTANCE
+                self.healthy[row, position] &= parent is not None and parent.healthy
+                if parent is not None and card.instance.slices is not None:
+                    self.whole_mib[row, position] = whole_mib(
+                        card.memory_mib, card.instance.slices, parent.mig_profiles
+                    )
 
     def _kind(self, card: Card) -> int:
         kind = (card.model, card.mode)
@@ -250,6 +303,8 @@ class Ledger:
         self.present[row] = False
         self.healthy[row] = False
         self.cordoned[row] = False
+        self.divisions[row] = SHARED
+        self._divided.discard(node)
 
     def _recount(self, node: str) -> None:
         self.used[:, self._rows[node]] = 0
@@ -273,6 +328,11 @@ class Ledger:
         if row is None:
             return
         for charge in holding.charges:
-            position = self._positions.get(charge.uuid)
-            if position is not None and position[0] == row:
-                self.used[:, *position] += (sign * charge.memory_mib, sign * charge.cores, sign * charge.slots)
+            for uuid in (charge.uuid, charge.parent) if charge.parent else (charge.uuid,):
+                position = self._positions.get(uuid)
+                if position is not None and position[0] == row:
+                    self.used[:, *position] += (sign * charge.memory_mib, sign * charge.cores, sign * charge.slots)
+
+
+def _is_one_of(card: Card, uuids: frozenset[str]) -> bool:
+    return card.uuid in uuids or card.parent in uuids

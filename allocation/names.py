@@ -36,6 +36,7 @@ FENCED_LABEL: Final = "gpu.scheduling/fenced"
 HAMI_NODE: Final = "hami.io/vgpu-node"
 HAMI_TIME: Final = "hami.io/vgpu-time"
 HAMI_ALLOCATED: Final = "hami.io/vgpu-devices-allocated"
+HAMI_MIG: Final = "hami.io/vgpu-mig-allocations"
 
 ENVIRONMENT_DOMAIN: Final = "gpu.scheduling"
 

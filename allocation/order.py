@@ -7,7 +7,7 @@ import msgspec
 
 from allocation.constraints import Constraints
 from allocation.fit import Cards
-from allocation.inventory import NodeInventory
+from allocation.inventory import Card, NodeInventory
 from allocation.ledger import MEMORY, SLOTS
 from allocation.request import ContainerRequest
 from allocation.score import card_scores
@@ -31,8 +31,13 @@ def choose(
     request: ContainerRequest,
     constraints: Constraints,
 ) -> Choice:
-    """Choose among the `fitting` cards of one node, of which there are enough; the container sees them by index."""
+    """Choose among the `fitting` cards of one node, of which there are enough; the container sees them by index.
+
+    Shared cards come before MIG instances, which are charged whole, and of these the smallest first.
+    """
     ordered = _by_policy(cards, fitting, request=request, constraints=constraints)
+    if cards.divisions is not None:
+        ordered.sort(key=lambda card: _size(inventory.cards[card]))
     if constraints.numa_bind:
         ordered = _one_numa_node(cards, ordered, request.count)
         if not ordered:
@@ -68,6 +73,13 @@ def _by_policy(
         return (*parts, scores[card], -free[card], card)
 
     return sorted(fitting, key=key)
+
+
+def _size(card: Card) -> tuple[int, ...]:
+    """Answer by what an instance is preferred to another; the same for all shared cards."""
+    if card.instance is None:
+        return ()
+    return (card.memory_mib, card.instance.slices.size if card.instance.slices is not None else 0)
 
 
 def _one_numa_node(cards: Cards, ordered: Sequence[int], count: int) -> list[int]:

@@ -77,20 +77,12 @@ def place(
     rejections: dict[str, Rejection] = {}
     demand = Demand(ledger, constraints)
     candidates = _candidates(ledger, request, nodes, rejections, demand=demand, room=room)
-    if candidates:
-        rows = np.array([row for _, row in candidates])
-        sign = -1 if constraints.node_policy == "binpack" else 1
-        values = score.node_scores(ledger.total[:, rows], ledger.used[:, rows], request).tolist()
-        scored = zip(values, (name for name, _ in candidates), strict=True)
-        ranked = sorted(scored, key=lambda pair: (sign * pair[0], pair[1]))
-    else:
-        ranked = []
     chosen: Allocation | None = None
     scores: list[tuple[str, float]] = []
     # A container that passed the comparison of columns is known to fit; several, or a group of cards that must belong
     # together, have to be tried.
     sure = len(request.gpu_containers) == 1 and not constraints.numa_bind
-    for value, name in ranked:
+    for value, name in ranked(ledger, request, candidates, constraints=constraints):
         if chosen is None or not sure:
             outcome = _place_on(ledger, request, name, demand=demand, room=room)
             if isinstance(outcome, Rejection):
@@ -101,6 +93,19 @@ def place(
     if chosen is None:
         return NoPlacement(rejections)
     return Placement(chosen, charges(chosen, request), tuple(scores), rejections)
+
+
+def ranked(
+    ledger: Ledger, request: PodRequest, nodes: Sequence[tuple[str, int]], *, constraints: Constraints
+) -> list[tuple[float, str]]:
+    """Order nodes, given with their rows, by the pod's node policy: scores and names, the best first."""
+    if not nodes:
+        return []
+    rows = np.array([row for _, row in nodes])
+    sign = -1 if constraints.node_policy == "binpack" else 1
+    values = score.node_scores(ledger.total[:, rows], ledger.used[:, rows], request).tolist()
+    scored = zip(values, (name for name, _ in nodes), strict=True)
+    return sorted(scored, key=lambda pair: (sign * pair[0], pair[1]))
 
 
 def _place_on(ledger: Ledger, request: PodRequest, node: str, *, demand: Demand, room: Room) -> Allocation | Rejection:
@@ -183,4 +188,6 @@ def _rejection(judged: Verdicts, inventory: NodeInventory, container: ContainerR
 
 def _share(inventory: NodeInventory, position: int, container: ContainerRequest) -> CardShare:
     card = inventory.cards[position]
+    if card.instance is not None:
+        return CardShare(card.uuid, card.index, card.memory_mib, card.cores, card.parent)
     return CardShare(card.uuid, card.index, container.memory_on(card.memory_mib), container.cores)

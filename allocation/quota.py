@@ -31,13 +31,18 @@ class Room(msgspec.Struct, frozen=True):
     cores: int | None = None
     cards: int | None = None
 
-    def is_exceeded(self, request: ContainerRequest, memory_mib: NDArray[np.int64]) -> Flags:
-        """Answer for each card whether a container that took all its cards alike would go beyond the room."""
+    def is_exceeded(
+        self, request: ContainerRequest, memory_mib: NDArray[np.int64], cores: NDArray[np.int64] | np.int64
+    ) -> Flags:
+        """Answer for each card whether a container that took all its cards alike would go beyond the room.
+
+        `memory_mib` and `cores` are what it would be charged on each.
+        """
         answer = np.zeros(memory_mib.shape, np.bool_)
         if self.cards is not None and request.count > self.cards:
             answer[:] = True
-        if self.cores is not None and request.cores * request.count > self.cores:
-            answer[:] = True
+        if self.cores is not None:
+            answer |= cores * request.count > self.cores
         if self.memory_mib is not None:
             answer |= memory_mib * request.count > self.memory_mib
         return answer

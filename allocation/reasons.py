@@ -19,8 +19,12 @@ class CardReason(enum.IntEnum):
     CardInsufficientMemory = 9
     CardInsufficientCore = 10
     CardComputeUnitsExhausted = 11
-    AllocatedCardsInsufficientRequest = 12
+    CardMigTopologyInfeasible = 12
+    """The card is in MIG mode and has no place for an instance that is large enough."""
+    AllocatedCardsInsufficientRequest = 13
     """The card fits, but too few of its neighbours do."""
+    ModeNotFit = 14
+    """The card is in MIG mode and HAMi's device plugin makes its instances: it makes none for our pods."""
 
 
 NODE_INSUFFICIENT_DEVICE = "NodeInsufficientDevice"

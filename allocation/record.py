@@ -1,7 +1,8 @@
 """The allocation annotation: one decision as text.
 
 `{"v":1,"node":"n1","containers":{"main":[{"uuid":"GPU-…","index":0,"memoryMiB":3000,"cores":300}]}}`, cores in
-millicards. The same key carries a static allocation, so what is read here may have been written by a person.
+millicards; a MIG instance has its card's UUID as `parent`. The same key carries a static allocation, so what is read
+here may have been written by a person.
 """
 
 from collections.abc import Mapping
@@ -18,11 +19,12 @@ from allocation.quantity import INT32_MAX
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 
 
-class _Share(msgspec.Struct, forbid_unknown_fields=True, rename={"memory_mib": "memoryMiB"}):
+class _Share(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, rename={"memory_mib": "memoryMiB"}):
     uuid: _Name
     index: Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
     memory_mib: Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
     cores: Annotated[int, msgspec.Meta(ge=0, le=WHOLE_CORES)]
+    parent: Annotated[str, msgspec.Meta(max_length=253)] = ""
 
 
 class _Record(msgspec.Struct, forbid_unknown_fields=True):
@@ -38,7 +40,7 @@ _encoder = msgspec.json.Encoder()
 def encode(allocation: Allocation) -> str:
     """Answer the annotation's value."""
     containers = {
-        name: [_Share(share.uuid, share.index, share.memory_mib, share.cores) for share in shares]
+        name: [_Share(share.uuid, share.index, share.memory_mib, share.cores, share.parent) for share in shares]
         for name, shares in allocation.containers.items()
     }
     return _encoder.encode(_Record(1, allocation.node, containers)).decode()
@@ -62,7 +64,9 @@ def decode(text: str) -> Allocation:
         uuids = [share.uuid for share in shares]
         if len(set(uuids)) != len(uuids):
             raise MalformedRecordError(f"annotation {ALLOCATION}: container {name} names a card twice")
-        containers[name] = tuple(CardShare(share.uuid, share.index, share.memory_mib, share.cores) for share in shares)
+        containers[name] = tuple(
+            CardShare(share.uuid, share.index, share.memory_mib, share.cores, share.parent) for share in shares
+        )
     return Allocation(record.node, containers)
 
 

@@ -21,7 +21,7 @@ def _shares(used: Columns, total: Columns) -> NDArray[np.float64]:
 def card_scores(total: Columns, used: Columns, request: ContainerRequest, weights: Weights) -> Scores:
     """Score each card as it would be with the container on it; shapes (dimension, card) to (card,)."""
     after = used.copy()
-    after[MEMORY] += memory_need(total, request)
+    after[MEMORY] += memory_need(total[MEMORY], request)
     after[CORES] += request.cores
     after[SLOTS] += 1
     factors = np.zeros(total.shape[0])
@@ -39,9 +39,7 @@ def node_scores(total: Columns, used: Columns, request: PodRequest) -> Scores:
     after = used.sum(axis=2)
     cards = np.maximum((total[SLOTS] > 0).sum(axis=1), 1)
     for container in request.gpu_containers:
-        mean_card = np.zeros((total.shape[0], len(cards)), np.int64)
-        mean_card[MEMORY] = capacity[MEMORY] // cards
-        after[MEMORY] += memory_need(mean_card, container) * container.count
+        after[MEMORY] += memory_need(capacity[MEMORY] // cards, container) * container.count
         after[CORES] += container.cores * container.count
         after[SLOTS] += container.count
     answer: Scores = _shares(after, capacity).sum(axis=0) * 10

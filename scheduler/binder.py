@@ -119,5 +119,7 @@ def allocation_annotations(chosen: Chosen, *, unix_seconds: int) -> dict[str, st
         return {}
     return {
         **environment.annotations(chosen.allocation),
-        **environment.hami_annotations(chosen.allocation, chosen.request, unix_seconds=unix_seconds),
+        **environment.hami_annotations(
+            chosen.allocation, chosen.request, unix_seconds=unix_seconds, instances=chosen.instances
+        ),
     }

@@ -2,10 +2,11 @@
 
 import msgspec
 
-from allocation import record
+from allocation import mig_record, record
 from allocation.allocation import Allocation, charges
 from allocation.constraints import Constraints
 from allocation.errors import AllocationError, OverCapacityError
+from allocation.mig_record import MigAllocation
 from allocation.placement import Placement, Rejection, place
 from allocation.reasons import NODE_UNREGISTERED
 from allocation.request import PodRequest
@@ -19,13 +20,14 @@ from scheduler.state import State
 class Chosen(msgspec.Struct, frozen=True):
     """The pod has a node, reserved for it; `allocation` is None for a pod that asks for no GPU.
 
-    `note` says how it was found.
+    `note` says how it was found; `instances` are the MIG instances among its cards.
     """
 
     node: str
     request: PodRequest
     allocation: Allocation | None
     note: str
+    instances: tuple[MigAllocation, ...] = ()
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -81,7 +83,12 @@ def _take_cards(state: State, pod: Pod, request: PodRequest, nodes: Sorting, con
     state.quotas.enter(pod.uid, pod.metadata.namespace)
     state.fleet.settle(pod, node, assumed=True)
     note = messages.find_fit(outcome.scores, len(rejections) + len(nodes.refusals))
-    return Chosen(node, request, outcome.allocation, note)
+    return Chosen(node, request, outcome.allocation, note, _instances(state, outcome.allocation, request))
+
+
+def _instances(state: State, allocation: Allocation, request: PodRequest) -> tuple[MigAllocation, ...]:
+    inventory = state.ledger.inventory(allocation.node)
+    return () if inventory is None else mig_record.entries(allocation, request, inventory)
 
 
 def _take_fixed(state: State, pod: Pod, request: PodRequest, nodes: Sorting, fixed: Allocation) -> Decision:
@@ -107,7 +114,8 @@ def _take_fixed(state: State, pod: Pod, request: PodRequest, nodes: Sorting, fix
     except AllocationError as error:
         return Waiting(f"static allocation: {error}", Cure.EVERYTHING)
     state.fleet.settle(pod, node, assumed=True)
-    return Chosen(node, request, fixed, f"find fit node({node}), static allocation")
+    note = f"find fit node({node}), static allocation"
+    return Chosen(node, request, fixed, note, mig_record.entries(fixed, request, inventory))
 
 
 def _take_any(state: State, pod: Pod, request: PodRequest, nodes: Sorting) -> Decision:

@@ -18,6 +18,10 @@ def mismatch(fixed: Allocation, inventory: NodeInventory) -> str:
             if card is None:
                 return f"annotation {ALLOCATION}, container {container}: node {fixed.node} has no card {share.uuid}"
             where = f"annotation {ALLOCATION}, container {container}: card {share.uuid} of node {fixed.node}"
+            if card.is_divided:
+                return f"{where} is in MIG mode, name one of its instances"
+            if share.parent != card.parent:
+                return f"{where} has parent {card.parent!r}, not {share.parent!r}"
             if share.index != card.index:
                 return f"{where} has index {card.index}, not {share.index}"
             if share.memory_mib > card.memory_mib:
