@@ -3,6 +3,7 @@
 HAMi ignores what it cannot read; here an unknown word refuses the pod and names the words that are known.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final, get_args
 
@@ -16,6 +17,7 @@ CARD_POLICIES: Final[tuple[CardPolicy, ...]] = get_args(CardPolicy)
 NODE_POLICIES: Final[tuple[NodePolicy, ...]] = get_args(NodePolicy)
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+_COUNT: Final = re.compile(r"[0-9]{1,9}")
 
 
 class Constraints(msgspec.Struct, frozen=True):
@@ -117,12 +119,12 @@ def _weights(annotations: Mapping[str, str], settings: AllocationSettings) -> We
     found: dict[str, int] = {}
     for word in text.split(","):
         name, _, value = (part.strip() for part in word.partition("="))
-        if name not in Weights.__struct_fields__ or name in found or not value.isdecimal():
+        if name not in Weights.__struct_fields__ or name in found or not _COUNT.fullmatch(value):
             found.clear()
             break
         found[name] = int(value)
     if len(found) != len(Weights.__struct_fields__) or not any(found.values()):
-        expected = "it must give slot, core and memory each a whole number, one of them at least 1"
+        expected = "it must give slot, core and memory each a whole number of at most 9 digits, one of them at least 1"
         raise _invalid(names.WEIGHTS, text, expected=expected, remedy='write for example "slot=1,core=1,memory=3"')
     return Weights(**found)
 

@@ -6,7 +6,7 @@ from allocation import names
 from allocation.constraints import read_constraints
 from allocation.errors import InvalidFieldError
 from allocation.quota import Room, limits
-from allocation.settings import AllocationSettings, ResourceNames, Weights
+from allocation.settings import AllocationSettings, Weights
 
 SETTINGS = AllocationSettings()
 
@@ -71,4 +71,4 @@ def test_weights_may_stand_in_any_order() -> None:
 )
 def test_quotas_combine_by_their_minimum(hards: list[dict[str, str]], room: Room) -> None:
     """Several objects of a namespace; an explicit 0 allows nothing; absent is unlimited (hami.md 1.6, repaired)."""
-    assert limits(hards, ResourceNames()) == room
+    assert limits(hards, AllocationSettings()) == room
