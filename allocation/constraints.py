@@ -11,6 +11,7 @@ import msgspec
 
 from allocation import names
 from allocation.errors import InvalidFieldError
+from allocation.inventory import CARD_MODES
 from allocation.settings import AllocationSettings, CardPolicy, NodePolicy, Weights
 
 CARD_POLICIES: Final[tuple[CardPolicy, ...]] = get_args(CardPolicy)
@@ -72,7 +73,7 @@ def read_constraints(annotations: Mapping[str, str], settings: AllocationSetting
         use_types=tuple(word.lower() for word in use_types) or None,
         avoid_types=tuple(word.lower() for word in avoid_types),
         numa_bind=_flag(annotations, names.NUMA_BIND),
-        modes=annotations.get(names.MODE) or None,
+        modes=_modes(annotations),
     )
 
 
@@ -91,6 +92,14 @@ def _flag(annotations: Mapping[str, str], key: str) -> bool:
     if text and text not in _TRUE | _FALSE:
         raise _invalid(key, text, expected="it must be true or false", remedy='write "true", or remove it')
     return text in _TRUE
+
+
+def _modes(annotations: Mapping[str, str]) -> str | None:
+    """Answer the modes; HAMi looks for a card's mode anywhere in the value, so any way to list them is fine."""
+    text = annotations.get(names.MODE, "").strip()
+    if text and not any(mode in text for mode in CARD_MODES):
+        raise _invalid(names.MODE, text, expected=f"it must name one or more of {', '.join(CARD_MODES)}")
+    return text or None
 
 
 def _node_policy(annotations: Mapping[str, str], settings: AllocationSettings) -> NodePolicy:

@@ -28,6 +28,8 @@ def test_nothing_said_is_the_administrators_choice() -> None:
         (names.CARD_POLICY, "binpack,bestfit", "topology-aware"),
         (names.CARD_POLICY, "binpack,binpack", "each once"),
         (names.NUMA_BIND, "yes", "true or false"),
+        (names.MODE, "time-slicing", "hami-core, mig, mps"),
+        (names.WEIGHTS, "slot=1,core=1,memory=9999999999", "at most 9 digits"),
         (names.WEIGHTS, "slot=1,core=1", "slot, core and memory"),
         (names.WEIGHTS, "slot=1,core=1,memory=1,more=1", "slot, core and memory"),
         (names.WEIGHTS, "slot=1,slot=1,memory=1", "slot, core and memory"),
