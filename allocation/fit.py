@@ -98,6 +98,23 @@ def memory_need(whole_mib: NDArray[np.int64], request: ContainerRequest) -> NDAr
     return answer
 
 
+def _exceeds(
+    room: Room, request: ContainerRequest, memory_mib: NDArray[np.int64], cores: NDArray[np.int64] | np.int64
+) -> Flags:
+    """Answer for each card whether a container that took all its cards alike would go beyond the room.
+
+    `memory_mib` and `cores` are what it would be charged on each.
+    """
+    answer = np.zeros(memory_mib.shape, np.bool_)
+    if room.cards is not None and request.count > room.cards:
+        answer[:] = True
+    if room.cores is not None:
+        answer |= cores * request.count > room.cores
+    if room.memory_mib is not None:
+        answer |= memory_mib * request.count > room.memory_mib
+    return answer
+
+
 def verdicts(cards: Cards, request: ContainerRequest, *, mutex: bool, room: Room) -> Verdicts:
     """Judge every card for one container.
 
@@ -124,7 +141,7 @@ def verdicts(cards: Cards, request: ContainerRequest, *, mutex: bool, room: Room
         (CardReason.ModeNotFit, foreign),
         (CardReason.CardTimeSlicingExhausted, free[SLOTS] < 1),
         (CardReason.ExclusiveDeviceAllocateConflict, in_use & mutex),
-        (CardReason.ResourceQuotaNotFit, room.is_exceeded(request, charged, cores)),
+        (CardReason.ResourceQuotaNotFit, _exceeds(room, request, charged, cores)),
         (CardReason.CardInsufficientMemory, free[MEMORY] < memory),
         (CardReason.CardInsufficientCore, free[CORES] < request.cores),
         (CardReason.ExclusiveDeviceAllocateConflict, whole & in_use & (request.cores == WHOLE_CARD)),

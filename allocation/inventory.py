@@ -7,6 +7,7 @@ import msgspec
 from allocation.mig import MODE, Creator, MigInstance, MigProfile
 
 WHOLE_CORES = 1000
+CARD_MODES = ("hami-core", "mig", "mps")
 
 
 class Card(msgspec.Struct, frozen=True):
