@@ -46,6 +46,22 @@ class Constraints(msgspec.Struct, frozen=True):
     numa_bind: bool = False
     modes: str | None = None
 
+    @property
+    def chooses_types(self) -> bool:
+        """Whether not every model and mode is right."""
+        return self.use_types is not None or bool(self.avoid_types) or self.modes is not None
+
+    @property
+    def chooses_uuids(self) -> bool:
+        """Whether not every card is right."""
+        return self.use_uuids is not None or bool(self.avoid_uuids)
+
+    def accepts_uuid(self, uuid: str, parent: str) -> bool:
+        """Whether the pod may have this card; a MIG instance may be called by its own name or by its card's."""
+        if uuid in self.avoid_uuids or (parent and parent in self.avoid_uuids):
+            return False
+        return self.use_uuids is None or uuid in self.use_uuids or bool(parent and parent in self.use_uuids)
+
     def accepts_type(self, model: str, mode: str) -> bool:
         """Whether the pod may have a card of this model in this mode."""
         lower = model.lower()

@@ -3,6 +3,7 @@
 Source of the tests and their order: hami.md 2.2.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -31,8 +32,8 @@ class Cards(msgspec.Struct):
         healthy: whether its agent says so.
         cordoned: whether an administrator keeps pods away.
         numa: its NUMA node.
-        right_type: whether the pod accepts its model and mode.
-        right_uuid: whether the pod accepts its UUID.
+        right_type: whether the pod accepts its model and mode; None where it accepts all.
+        right_uuid: whether the pod accepts its UUID; None where it accepts all.
         divisions: what each card is under MIG (see the ledger); None where no node has cards in MIG mode.
         whole_mib: what a percentage of its memory refers to.
     """
@@ -43,8 +44,8 @@ class Cards(msgspec.Struct):
     healthy: Flags
     cordoned: Flags
     numa: Codes
-    right_type: Flags
-    right_uuid: Flags
+    right_type: Flags | None
+    right_uuid: Flags | None
     divisions: Codes | None
     whole_mib: NDArray[np.int64]
 
@@ -55,11 +56,13 @@ class Demand:
     def __init__(self, ledger: Ledger, constraints: Constraints) -> None:
         self.constraints = constraints
         self._ledger = ledger
-        self._right_kinds = np.array(
-            [constraints.accepts_type(model, mode) for model, mode in ledger.kind_names] or [True], np.bool_
-        )
+        self._right_kinds: NDArray[np.bool_] | None = None
+        if constraints.chooses_types:
+            self._right_kinds = np.array(
+                [constraints.accepts_type(model, mode) for model, mode in ledger.kind_names] or [True], np.bool_
+            )
         self._right_uuids: Flags | None = None
-        if constraints.use_uuids is not None or constraints.avoid_uuids:
+        if constraints.chooses_uuids:
             self._right_uuids = np.full(ledger.present.shape, constraints.use_uuids is None, np.bool_)
             self._mark(constraints.use_uuids or frozenset(), accepted=True)
             self._mark(constraints.avoid_uuids, accepted=False)
@@ -75,8 +78,8 @@ class Demand:
             healthy=ledger.healthy[rows],
             cordoned=ledger.cordoned[rows],
             numa=ledger.numa[rows],
-            right_type=self._right_kinds[ledger.kinds[rows]],
-            right_uuid=present if self._right_uuids is None else self._right_uuids[rows],
+            right_type=None if self._right_kinds is None else self._right_kinds[ledger.kinds[rows]],
+            right_uuid=None if self._right_uuids is None else self._right_uuids[rows],
             divisions=ledger.divisions[rows] if ledger.divided else None,
             whole_mib=ledger.whole_mib[rows],
         )
@@ -90,66 +93,81 @@ class Demand:
                     self._right_uuids[each] = accepted
 
 
-def memory_need(whole_mib: NDArray[np.int64], request: ContainerRequest) -> NDArray[np.int64]:
-    """Answer the MiB that `request` takes of each card; the shape of `whole_mib`, the cards' memory."""
+def memory_need(whole_mib: NDArray[np.int64], request: ContainerRequest) -> NDArray[np.int64] | np.int64:
+    """Answer the MiB that `request` takes of each card; `whole_mib` is the cards' memory."""
     if request.memory_mib is not None:
-        return np.full(whole_mib.shape, request.memory_mib, np.int64)
+        return np.int64(request.memory_mib)
     answer: NDArray[np.int64] = whole_mib * request.memory_percent // 100
     return answer
 
 
-def _exceeds(
-    room: Room, request: ContainerRequest, memory_mib: NDArray[np.int64], cores: NDArray[np.int64] | np.int64
-) -> Flags:
-    """Answer for each card whether a container that took all its cards alike would go beyond the room.
-
-    `memory_mib` and `cores` are what it would be charged on each.
-    """
-    answer = np.zeros(memory_mib.shape, np.bool_)
+def _exceeds(room: Room, request: ContainerRequest, cards: Cards, memory: NDArray[np.int64] | np.int64) -> Flags:
+    """Answer for each card whether a container that took all its cards alike would go beyond the room."""
+    cores: NDArray[np.int64] | np.int64 = np.int64(request.cores)
+    if cards.divisions is not None:
+        is_instance = cards.divisions == INSTANCE
+        memory = np.where(is_instance, cards.total[MEMORY], memory)
+        cores = np.where(is_instance, cards.total[CORES], cores)
+    answer = np.zeros(cards.present.shape, np.bool_)
     if room.cards is not None and request.count > room.cards:
         answer[:] = True
     if room.cores is not None:
         answer |= cores * request.count > room.cores
     if room.memory_mib is not None:
-        answer |= memory_mib * request.count > room.memory_mib
+        answer |= memory * request.count > room.memory_mib
+    return answer
+
+
+Failures = Iterator[tuple[CardReason, Flags]]
+
+
+def _failures(cards: Cards, request: ContainerRequest, *, mutex: bool, room: Room) -> Failures:
+    """Answer which cards fail which test, in HAMi's order, without the tests that no card could fail.
+
+    A MIG instance is charged whole. A card in MIG mode is never given itself, so it fits nobody.
+    """
+    yield CardReason.CardNotHealth, ~cards.healthy
+    yield CardReason.CardCordoned, cards.cordoned
+    if cards.right_type is not None:
+        yield CardReason.CardTypeMismatch, ~cards.right_type
+    if cards.right_uuid is not None:
+        yield CardReason.CardUuidMismatch, ~cards.right_uuid
+    if cards.divisions is not None:
+        yield CardReason.ModeNotFit, cards.divisions == FOREIGN
+    yield CardReason.CardTimeSlicingExhausted, cards.used[SLOTS] >= cards.total[SLOTS]
+    in_use = cards.used[SLOTS] > 0
+    if mutex:
+        yield CardReason.ExclusiveDeviceAllocateConflict, in_use
+    memory = memory_need(cards.whole_mib, request)
+    if room.is_limited:
+        yield CardReason.ResourceQuotaNotFit, _exceeds(room, request, cards, memory)
+    yield CardReason.CardInsufficientMemory, cards.total[MEMORY] - cards.used[MEMORY] < memory
+    free_cores = cards.total[CORES] - cards.used[CORES]
+    if request.cores:
+        yield CardReason.CardInsufficientCore, free_cores < request.cores
+    if request.cores == WHOLE_CARD:
+        yield CardReason.ExclusiveDeviceAllocateConflict, in_use & (cards.total[CORES] == WHOLE_CARD)
+    if not request.cores:
+        yield CardReason.CardComputeUnitsExhausted, (free_cores == 0) & (cards.total[CORES] > 0)
+    if cards.divisions is not None:
+        yield CardReason.CardMigTopologyInfeasible, cards.divisions == DIVIDED
+
+
+def fitting(cards: Cards, request: ContainerRequest, *, mutex: bool, room: Room) -> Flags:
+    """Answer which cards fit a container; the shape of the cards.
+
+    `mutex` asks for idle cards; `room` is what the namespace's quotas leave.
+    """
+    answer = cards.present.copy()
+    for _, fails in _failures(cards, request, mutex=mutex, room=room):
+        answer &= ~fails
     return answer
 
 
 def verdicts(cards: Cards, request: ContainerRequest, *, mutex: bool, room: Room) -> Verdicts:
-    """Judge every card for one container.
-
-    `mutex` asks for idle cards; `room` is what the namespace's quotas leave. A MIG instance is charged whole. A card in
-    MIG mode is never given itself, so it fits nobody.
-    """
-    free = cards.total - cards.used
-    memory = memory_need(cards.whole_mib, request)
-    charged = memory
-    cores: NDArray[np.int64] | np.int64 = np.int64(request.cores)
-    in_use = cards.used[SLOTS] > 0
-    whole = cards.total[CORES] == WHOLE_CARD
-    foreign, divided = np.bool_(0), np.bool_(0)
-    if cards.divisions is not None:
-        foreign, divided = cards.divisions == FOREIGN, cards.divisions == DIVIDED
-        is_instance = cards.divisions == INSTANCE
-        charged = np.where(is_instance, cards.total[MEMORY], memory)
-        cores = np.where(is_instance, cards.total[CORES], cores)
-    tests = (
-        (CardReason.CardNotHealth, ~cards.healthy),
-        (CardReason.CardCordoned, cards.cordoned),
-        (CardReason.CardTypeMismatch, ~cards.right_type),
-        (CardReason.CardUuidMismatch, ~cards.right_uuid),
-        (CardReason.ModeNotFit, foreign),
-        (CardReason.CardTimeSlicingExhausted, free[SLOTS] < 1),
-        (CardReason.ExclusiveDeviceAllocateConflict, in_use & mutex),
-        (CardReason.ResourceQuotaNotFit, _exceeds(room, request, charged, cores)),
-        (CardReason.CardInsufficientMemory, free[MEMORY] < memory),
-        (CardReason.CardInsufficientCore, free[CORES] < request.cores),
-        (CardReason.ExclusiveDeviceAllocateConflict, whole & in_use & (request.cores == WHOLE_CARD)),
-        (CardReason.CardComputeUnitsExhausted, (free[CORES] == 0) & (cards.total[CORES] > 0) & (request.cores == 0)),
-        (CardReason.CardMigTopologyInfeasible, divided),
-    )
+    """Answer for every card the first test that it fails for a container, or that it fits."""
     answer = np.zeros(cards.present.shape, np.int8)
-    for reason, fails in reversed(tests):
+    for reason, fails in reversed(tuple(_failures(cards, request, mutex=mutex, room=room))):
         answer[fails] = reason
     answer[~cards.present] = ABSENT
     return answer

@@ -6,12 +6,14 @@ fit, so no order of calls can put a card over its capacity by an assumption.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from allocation.allocation import Charge
+from allocation.changes import Changes
 from allocation.errors import AllocationError, OverCapacityError
 from allocation.inventory import Card, NodeInventory
 from allocation.mig import whole_mib
@@ -20,11 +22,16 @@ MEMORY, CORES, SLOTS = range(3)
 DIMENSIONS = 3
 
 Columns = NDArray[np.int64]
-"""Shape (dimension, row, card): memory in MiB, compute in millicards, slots."""
+"""Shape (dimension, row, card): memory in MiB, compute in millicards, slots. In memory the rows of one card lie side by
+side, so that sums over the cards of each node run along them."""
+Sums = NDArray[np.int64]
+"""Shape (dimension, row): over the cards of a node."""
 Flags = NDArray[np.bool_]
 """Shape (row, card)."""
 Codes = NDArray[np.int64]
 """Shape (row, card)."""
+
+Array = TypeVar("Array", bound=NDArray[Any])
 
 SHARED, INSTANCE, DIVIDED, FOREIGN = range(4)
 """What a card is: one that pods share, a MIG instance, a card whose instances are units of their own, and one of which
@@ -47,6 +54,34 @@ class Holding(msgspec.Struct, frozen=True):
     assumed: bool
 
 
+class Facts(msgspec.Struct, frozen=True):
+    """What a node's cards are, whoever uses them: plain numbers, for who looks at one node only.
+
+    Attributes:
+        memory_mib: by card; so are the other lists.
+        cores: compute in millicards.
+        slots: how many containers may share it.
+        usable: healthy, not cordoned, and not a card in MIG mode.
+        whole_mib: what a percentage of its memory refers to.
+        numa: its NUMA node.
+        kinds: the position of its model and mode in `Ledger.kind_names`.
+        instances: which cards are MIG instances; None where none is.
+        capacity: sums of memory, compute and slots.
+        mean_mib: the memory of the node's mean card.
+    """
+
+    memory_mib: list[int]
+    cores: list[int]
+    slots: list[int]
+    usable: list[bool]
+    whole_mib: list[int]
+    numa: list[int]
+    kinds: list[int]
+    instances: list[bool] | None
+    capacity: tuple[int, int, int]
+    mean_mib: int
+
+
 class Ledger:
     """Cards of all nodes and what pods hold of them.
 
@@ -61,18 +96,28 @@ class Ledger:
         whole_mib: what a percentage of a card's memory refers to; shape (row, card).
         kinds: the position of each card's model and mode in `kind_names`; shape (row, card).
         kind_names: every model and mode that was ever reported.
+        capacity: the sums of `total` over a node's cards; shape (dimension, row).
+        fullness: ten times the used part of each sum, added up: 0 to 30; shape (row,).
+        changes: the rows in which anything changed that a decision reads.
     """
 
     def __init__(self, *, rows: int = 16, cards: int = 8) -> None:
-        self.total: Columns = np.zeros((DIMENSIONS, rows, cards), np.int64)
-        self.used: Columns = np.zeros((DIMENSIONS, rows, cards), np.int64)
-        self.present: Flags = np.zeros((rows, cards), np.bool_)
-        self.healthy: Flags = np.zeros((rows, cards), np.bool_)
-        self.cordoned: Flags = np.zeros((rows, cards), np.bool_)
-        self.numa: Codes = np.zeros((rows, cards), np.int64)
-        self.divisions: Codes = np.zeros((rows, cards), np.int64)
-        self.whole_mib: Codes = np.zeros((rows, cards), np.int64)
-        self.kinds: Codes = np.zeros((rows, cards), np.int64)
+        self.total: Columns = _columns(rows, cards)
+        self.used: Columns = _columns(rows, cards)
+        self.present: Flags = _flags(rows, cards)
+        self.healthy: Flags = _flags(rows, cards)
+        self.cordoned: Flags = _flags(rows, cards)
+        self.numa: Codes = _codes(rows, cards)
+        self.divisions: Codes = _codes(rows, cards)
+        self.whole_mib: Codes = _codes(rows, cards)
+        self.kinds: Codes = _codes(rows, cards)
+        self.capacity: Sums = np.zeros((DIMENSIONS, rows), np.int64)
+        self.fullness: NDArray[np.float64] = np.zeros(rows)
+        self.changes = Changes()
+        self._loads: list[list[int]] = [[0, 0, 0] for _ in range(rows)]
+        self._facts: dict[int, Facts] = {}
+        self._taken: dict[int, list[list[int]]] = {}
+        self._order: NDArray[np.int64] | None = None
         self.kind_names: list[tuple[str, str]] = []
         self._rows: dict[str, int] = {}
         self._names: list[str | None] = [None] * rows
@@ -101,6 +146,26 @@ class Ledger:
         if name is None:
             raise AllocationError(f"row {row} of the ledger is not in use")
         return name
+
+    def order(self) -> NDArray[np.int64]:
+        """Answer the rows in use in the order of their nodes' names."""
+        if self._order is None:
+            self._order = np.array([self._rows[name] for name in sorted(self._rows)], np.int64)
+        return self._order
+
+    def facts(self, row: int) -> Facts:
+        """Answer what the cards of a row in use are."""
+        facts = self._facts.get(row)
+        if facts is None:
+            facts = self._facts[row] = self._look(row)
+        return facts
+
+    def taken(self, row: int) -> list[list[int]]:
+        """Answer `used` of a row in use by dimension and card, as plain numbers that belong to the ledger."""
+        taken = self._taken.get(row)
+        if taken is None:
+            taken = self._taken[row] = self.used[:, row, : len(self.facts(row).slots)].tolist()
+        return taken
 
     def inventory(self, node: str) -> NodeInventory | None:
         """Answer what `node`'s agent last reported."""
@@ -139,6 +204,7 @@ class Ledger:
         for position, card in enumerate(inventory.cards):
             self._place_card(row, position, card)
         self._divide(row, inventory)
+        self.capacity[:, row] = self.total[:, row].sum(axis=1)
         self._recount(inventory.node)
 
     def drop_node(self, node: str) -> None:
@@ -150,6 +216,7 @@ class Ledger:
         del self._rows[node], self._inventories[node]
         self._names[row] = None
         self._free_rows.append(row)
+        self._renumber()
 
     def set_cordon(self, node: str, uuids: frozenset[str]) -> None:
         """Keep new pods from these cards of a node, and from these only. Pods that run there stay.
@@ -162,6 +229,8 @@ class Ledger:
         row, inventory = self._rows.get(node), self._inventories.get(node)
         if row is not None and inventory is not None:
             self.cordoned[row, : len(inventory.cards)] = [_is_one_of(card, uuids) for card in inventory.cards]
+            self._facts.pop(row, None)
+            self.changes.add(row)
 
     def cordon(self, node: str) -> frozenset[str]:
         """Answer the cards of `node` that new pods are kept from."""
@@ -203,9 +272,9 @@ class Ledger:
             position = self._positions.get(charge.uuid)
             if position is None or self.node(position[0]) != node:
                 raise AllocationError(f"node {node} has no card {charge.uuid}")
-            free = self.total[:, *position] - self.used[:, *position]
+            free = self._free(*position)
             if free[MEMORY] < charge.memory_mib or free[CORES] < charge.cores or free[SLOTS] < charge.slots:
-                raise OverCapacityError(f"card {charge.uuid} on node {node} has {free.tolist()} free, not {charge}")
+                raise OverCapacityError(f"card {charge.uuid} on node {node} has {free} free, not {charge}")
         self._add(holding)
 
     def record(self, uid: str, node: str, charges: Iterable[Charge]) -> None:
@@ -233,6 +302,13 @@ class Ledger:
 
     # ---- columns ---------------------------------------------------------------------------------------------------
 
+    def _free(self, row: int, card: int) -> list[int]:
+        """Answer MiB, millicards and slots that nobody has of a card."""
+        return [
+            self.total.item(dimension, row, card) - self.used.item(dimension, row, card)
+            for dimension in range(DIMENSIONS)
+        ]
+
     def _take_row(self, node: str) -> int:
         if not self._free_rows:
             rows = len(self._names)
@@ -242,23 +318,30 @@ class Ledger:
         row = self._free_rows.pop()
         self._rows[node] = row
         self._names[row] = node
+        self._renumber()
         return row
+
+    def _renumber(self) -> None:
+        self._order = None
+        self.changes.start_anew()
 
     def _widen(self, cards: int) -> None:
         if cards > self.present.shape[1]:
             self._resize(len(self._names), cards)
 
     def _resize(self, rows: int, cards: int) -> None:
-        grow = ((0, rows - self.present.shape[0]), (0, cards - self.present.shape[1]))
-        self.total = np.pad(self.total, ((0, 0), *grow))
-        self.used = np.pad(self.used, ((0, 0), *grow))
-        self.present = np.pad(self.present, grow)
-        self.healthy = np.pad(self.healthy, grow)
-        self.cordoned = np.pad(self.cordoned, grow)
-        self.numa = np.pad(self.numa, grow)
-        self.divisions = np.pad(self.divisions, grow)
-        self.whole_mib = np.pad(self.whole_mib, grow)
-        self.kinds = np.pad(self.kinds, grow)
+        self.total = _grown(self.total, _columns(rows, cards))
+        self.used = _grown(self.used, _columns(rows, cards))
+        self.present = _grown(self.present, _flags(rows, cards))
+        self.healthy = _grown(self.healthy, _flags(rows, cards))
+        self.cordoned = _grown(self.cordoned, _flags(rows, cards))
+        self.numa = _grown(self.numa, _codes(rows, cards))
+        self.divisions = _grown(self.divisions, _codes(rows, cards))
+        self.whole_mib = _grown(self.whole_mib, _codes(rows, cards))
+        self.kinds = _grown(self.kinds, _codes(rows, cards))
+        self.capacity = _grown(self.capacity, np.zeros((DIMENSIONS, rows), np.int64))
+        self.fullness = _grown(self.fullness, np.zeros(rows))
+        self._loads.extend([0, 0, 0] for _ in range(rows - len(self._loads)))
 
     def _place_card(self, row: int, position: int, card: Card) -> None:
         self._positions[card.uuid] = (row, position)
@@ -305,9 +388,33 @@ class Ledger:
         self.cordoned[row] = False
         self.divisions[row] = SHARED
         self._divided.discard(node)
+        self._facts.pop(row, None)
+        self._taken.pop(row, None)
+
+    def _look(self, row: int) -> Facts:
+        count = int(self.present[row].sum())  # a node's cards stand side by side
+        memory, cores, slots = self.total[:, row, :count].tolist()
+        divisions = self.divisions[row, :count].tolist()
+        usable = (self.healthy[row, :count] & ~self.cordoned[row, :count]).tolist()
+        sums = (sum(memory), sum(cores), sum(slots))
+        return Facts(
+            memory_mib=memory,
+            cores=cores,
+            slots=slots,
+            usable=[ok and what in (SHARED, INSTANCE) for ok, what in zip(usable, divisions, strict=True)],
+            whole_mib=self.whole_mib[row, :count].tolist(),
+            numa=self.numa[row, :count].tolist(),
+            kinds=self.kinds[row, :count].tolist(),
+            instances=[what == INSTANCE for what in divisions] if any(divisions) else None,
+            capacity=sums,
+            mean_mib=sums[MEMORY] // max(sum(amount > 0 for amount in slots), 1),
+        )
 
     def _recount(self, node: str) -> None:
-        self.used[:, self._rows[node]] = 0
+        row = self._rows[node]
+        self.used[:, row] = 0
+        self._loads[row] = [0, 0, 0]
+        self._weigh(row)
         for holding in self.holdings(node):
             self._charge(holding, 1)
 
@@ -327,11 +434,43 @@ class Ledger:
         row = self._rows.get(holding.node)
         if row is None:
             return
+        load = self._loads[row]
         for charge in holding.charges:
             for uuid in (charge.uuid, charge.parent) if charge.parent else (charge.uuid,):
                 position = self._positions.get(uuid)
                 if position is not None and position[0] == row:
-                    self.used[:, *position] += (sign * charge.memory_mib, sign * charge.cores, sign * charge.slots)
+                    amounts = (sign * charge.memory_mib, sign * charge.cores, sign * charge.slots)
+                    for dimension, amount in enumerate(amounts):
+                        self.used[dimension, row, position[1]] += amount
+                        load[dimension] += amount
+        self._weigh(row)
+
+    def _weigh(self, row: int, *, taken: bool = False) -> None:
+        shares = [
+            used / total if total else 0.0
+            for used, total in zip(self._loads[row], self.facts(row).capacity, strict=True)
+        ]
+        self.fullness[row] = (shares[MEMORY] + shares[CORES] + shares[SLOTS]) * 10
+        self._taken.pop(row, None)
+        self.changes.add(row, taken=taken)
+
+
+def _columns(rows: int, cards: int) -> Columns:
+    return np.zeros((DIMENSIONS, cards, rows), np.int64).transpose(0, 2, 1)
+
+
+def _flags(rows: int, cards: int) -> Flags:
+    return np.zeros((cards, rows), np.bool_).T
+
+
+def _codes(rows: int, cards: int) -> Codes:
+    return np.zeros((cards, rows), np.int64).T
+
+
+def _grown(old: Array, new: Array) -> Array:
+    """Answer `new`, which is as large as `old` or larger, with the content of `old`."""
+    new[tuple(slice(0, length) for length in old.shape)] = old
+    return new
 
 
 def _is_one_of(card: Card, uuids: frozenset[str]) -> bool:

@@ -6,9 +6,9 @@ from itertools import combinations
 import msgspec
 
 from allocation.constraints import Constraints
-from allocation.fit import Cards
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger import MEMORY, SLOTS
+from allocation.node_cards import NodeCards
 from allocation.request import ContainerRequest
 from allocation.score import card_scores
 
@@ -24,7 +24,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def choose(
-    cards: Cards,
+    cards: NodeCards,
     fitting: Sequence[int],
     inventory: NodeInventory,
     *,
@@ -36,7 +36,7 @@ def choose(
     Shared cards come before MIG instances, which are charged whole, and of these the smallest first.
     """
     ordered = _by_policy(cards, fitting, request=request, constraints=constraints)
-    if cards.divisions is not None:
+    if cards.instances is not None:
         ordered.sort(key=lambda card: _size(inventory.cards[card]))
     if constraints.numa_bind:
         ordered = _one_numa_node(cards, ordered, request.count)
@@ -48,29 +48,27 @@ def choose(
 
 
 def _by_policy(
-    cards: Cards, fitting: Sequence[int], *, request: ContainerRequest, constraints: Constraints
+    cards: NodeCards, fitting: Sequence[int], *, request: ContainerRequest, constraints: Constraints
 ) -> list[int]:
     """Order cards by the policies, the first that tells two apart decides; then by free memory and position."""
-    scores = card_scores(cards.total, cards.used, request, constraints.weights).tolist()
-    free = (cards.total[MEMORY] - cards.used[MEMORY]).tolist()
-    in_use = (cards.used[SLOTS] > 0).tolist()
-    numa = cards.numa.tolist()
+    scores = card_scores(cards.total, cards.used, request, constraints.weights, fitting)
+    total, used = cards.total[MEMORY], cards.used[MEMORY]
 
     def key(card: int) -> tuple[float, ...]:
         parts: list[float] = []
         for policy in constraints.card_policies:
             match policy:
                 case "binpack":
-                    parts += (-scores[card], free[card])
+                    parts += (-scores[card], total[card] - used[card])
                 case "spread":
-                    parts += (scores[card], -free[card])
+                    parts += (scores[card], used[card] - total[card])
                 case "numa":
-                    parts.append(numa[card])
+                    parts.append(cards.numa[card])
                 case "mutex":
-                    parts.append(in_use[card])
+                    parts.append(cards.used[SLOTS][card] > 0)
                 case "topology-aware":
                     pass  # the links are compared between cards, not card by card
-        return (*parts, scores[card], -free[card], card)
+        return (*parts, scores[card], used[card] - total[card], card)
 
     return sorted(fitting, key=key)
 
@@ -82,11 +80,11 @@ def _size(card: Card) -> tuple[int, ...]:
     return (card.memory_mib, card.instance.slices.size if card.instance.slices is not None else 0)
 
 
-def _one_numa_node(cards: Cards, ordered: Sequence[int], count: int) -> list[int]:
+def _one_numa_node(cards: NodeCards, ordered: Sequence[int], count: int) -> list[int]:
     """Keep the cards of the first NUMA node, in the order of preference, that has enough; none where none has."""
     groups: dict[int, list[int]] = {}
     for card in ordered:
-        groups.setdefault(int(cards.numa[card]), []).append(card)
+        groups.setdefault(cards.numa[card], []).append(card)
     return next((group for group in groups.values() if len(group) >= count), [])
 
 

@@ -12,7 +12,8 @@ from allocation.constraints import Constraints
 from allocation.fit import ABSENT, Demand, Verdicts, verdicts
 from allocation.inventory import NodeInventory
 from allocation.ledger import Ledger
-from allocation.order import choose
+from allocation.node_cards import NodeCards
+from allocation.order import Choice, choose
 from allocation.quota import UNLIMITED, Room
 from allocation.reasons import NODE_INSUFFICIENT_DEVICE, NODE_UNREGISTERED, CardReason, summary
 from allocation.request import ContainerRequest, Kind, PodRequest
@@ -84,7 +85,7 @@ def place(
     sure = len(request.gpu_containers) == 1 and not constraints.numa_bind
     for value, name in ranked(ledger, request, candidates, constraints=constraints):
         if chosen is None or not sure:
-            outcome = _place_on(ledger, request, name, demand=demand, room=room)
+            outcome = place_on(ledger, request, name, constraints=constraints, room=room)
             if isinstance(outcome, Rejection):
                 rejections[name] = outcome
                 continue
@@ -101,45 +102,55 @@ def ranked(
     """Order nodes, given with their rows, by the pod's node policy: scores and names, the best first."""
     if not nodes:
         return []
-    rows = np.array([row for _, row in nodes])
     sign = -1 if constraints.node_policy == "binpack" else 1
-    values = score.node_scores(ledger.total[:, rows], ledger.used[:, rows], request).tolist()
+    values = score.node_scores(ledger, request.gpu_containers)[[row for _, row in nodes]].tolist()
     scored = zip(values, (name for name, _ in nodes), strict=True)
     return sorted(scored, key=lambda pair: (sign * pair[0], pair[1]))
 
 
-def _place_on(ledger: Ledger, request: PodRequest, node: str, *, demand: Demand, room: Room) -> Allocation | Rejection:
-    """Try the containers one after the other.
+def place_on(
+    ledger: Ledger, request: PodRequest, node: str, *, constraints: Constraints, room: Room
+) -> Allocation | Rejection:
+    """Try the containers on one node, one after the other.
 
     Regular and sidecar containers add up; an init container stands beside the sidecars started before it only.
     """
     row, inventory = ledger.row(node), ledger.inventory(node)
     if row is None or inventory is None:
-        return Rejection(node_reason=NODE_UNREGISTERED)
-    cards = demand.cards(row)
-    cards.used = cards.used.copy()
-    mutex = "mutex" in demand.constraints.card_policies
+        return Rejection(node_reason=NODE_UNREGISTERED, resolvable=False)
+    cards = NodeCards(ledger, row, inventory, constraints)
     picked: dict[str, tuple[CardShare, ...]] = {}
     for container in request.gpu_containers:
-        judged = verdicts(cards, container, mutex=mutex, room=room)
-        fitting = np.flatnonzero(judged == CardReason.FITS).tolist()
-        if len(fitting) < container.count:
-            return _rejection(judged, inventory, container)
-        choice = choose(cards, fitting, inventory, request=container, constraints=demand.constraints)
+        fitting = cards.fitting(container, room)
+        choice = Choice(scattered=())
+        if len(fitting) >= container.count:
+            choice = choose(cards, fitting, inventory, request=container, constraints=constraints)
         if not choice.positions:
+            judged = _judge(ledger, row, cards, container, constraints=constraints, room=room)
             judged[list(choice.scattered)] = CardReason.NumaNotFit
             return _rejection(judged, inventory, container)
         shares = tuple(_share(inventory, position, container) for position in choice.positions)
         picked[container.name] = shares
         if container.kind is not Kind.INIT:
             for position, share in zip(choice.positions, shares, strict=True):
-                cards.used[:, position] += (share.memory_mib, share.cores, 1)
-            room = room.less(
-                memory_mib=sum(share.memory_mib for share in shares),
-                cores=sum(share.cores for share in shares),
-                cards=len(shares),
-            )
+                cards.take(position, memory_mib=share.memory_mib, cores=share.cores)
+            if room.is_limited:
+                room = room.less(
+                    memory_mib=sum(share.memory_mib for share in shares),
+                    cores=sum(share.cores for share in shares),
+                    cards=len(shares),
+                )
     return Allocation(node, picked)
+
+
+def _judge(
+    ledger: Ledger, row: int, cards: NodeCards, container: ContainerRequest, *, constraints: Constraints, room: Room
+) -> Verdicts:
+    """Answer why each card of a row fits or not, beside what the pod's earlier containers took."""
+    columns = Demand(ledger, constraints).cards(row)
+    columns.used = columns.used.copy()
+    columns.used[:, : len(cards.numa)] = cards.used
+    return verdicts(columns, container, mutex="mutex" in constraints.card_policies, room=room)
 
 
 def _candidates(

@@ -28,6 +28,19 @@ class Room(msgspec.Struct, frozen=True):
     cores: int | None = None
     cards: int | None = None
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is any limit."""
+        return self.memory_mib is not None or self.cores is not None or self.cards is not None
+
+    def allows(self, *, memory_mib: int, cores: int, cards: int) -> bool:
+        """Whether so much more is within it."""
+        return (
+            (self.memory_mib is None or memory_mib <= self.memory_mib)
+            and (self.cores is None or cores <= self.cores)
+            and (self.cards is None or cards <= self.cards)
+        )
+
     def less(self, *, memory_mib: int, cores: int, cards: int) -> "Room":
         """Answer what is left after some of it is taken."""
         return Room(

@@ -1,46 +1,85 @@
-"""How good a fit is. HAMi's formulas (hami.md 2.3), with the request counted, as they were meant."""
+"""How good a fit is. HAMi's formulas (hami.md 2.3), with the request counted, as they were meant.
+
+Ten for each of slots, cores and memory: 0 is empty, 30 is full. The score of a node is its present fullness plus what
+the pod adds to it, so it changes only where the node does. Each formula stands here twice, for all nodes at once and
+for one: the second costs a hundredth, and a test holds both to the same last bit.
+"""
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from allocation.fit import memory_need
-from allocation.ledger import CORES, MEMORY, SLOTS, Columns
-from allocation.request import ContainerRequest, PodRequest
+from allocation.ledger import CORES, MEMORY, SLOTS, Facts, Ledger
+from allocation.request import ContainerRequest
 from allocation.settings import Weights
 
 Scores = NDArray[np.float64]
-"""0 (empty) to 30 (full): ten for each of slots, cores and memory."""
 
 
-def _shares(used: Columns, total: Columns) -> NDArray[np.float64]:
-    """Answer how full each is, 0 where there is no capacity."""
-    answer: NDArray[np.float64] = np.divide(used, total, out=np.zeros(total.shape, np.float64), where=total > 0)
+def card_scores(
+    total: Sequence[Sequence[int]],
+    used: Sequence[Sequence[int]],
+    request: ContainerRequest,
+    weights: Weights,
+    cards: Sequence[int],
+) -> dict[int, float]:
+    """Score `cards` of one node as they would be with the container on them; `total` and `used` by dimension and card.
+
+    What has no capacity is not full.
+    """
+    memory_total, core_total, slot_total = total
+    memory_used, core_used, slot_used = used
+    answer = {}
+    for card in cards:
+        memory = memory_total[card]
+        after = memory_used[card] + request.memory_on(memory)
+        answer[card] = (
+            weights.memory * (after / memory if memory else 0.0)
+            + weights.core * ((core_used[card] + request.cores) / core_total[card] if core_total[card] else 0.0)
+            + weights.slot * ((slot_used[card] + 1) / slot_total[card] if slot_total[card] else 0.0)
+        ) * 10
     return answer
 
 
-def card_scores(total: Columns, used: Columns, request: ContainerRequest, weights: Weights) -> Scores:
-    """Score each card as it would be with the container on it; shapes (dimension, card) to (card,)."""
-    after = used.copy()
-    after[MEMORY] += memory_need(total[MEMORY], request)
-    after[CORES] += request.cores
-    after[SLOTS] += 1
-    factors = np.zeros(total.shape[0])
-    factors[[SLOTS, CORES, MEMORY]] = (weights.slot, weights.core, weights.memory)
-    answer: Scores = np.tensordot(factors, _shares(after, total), axes=1) * 10
-    return answer
-
-
-def node_scores(total: Columns, used: Columns, request: PodRequest) -> Scores:
-    """Score each node as it would be with the pod on it; shapes (dimension, row, card) to (row,).
+def node_scores(ledger: Ledger, containers: Sequence[ContainerRequest]) -> Scores:
+    """Score every row of the ledger as it would be with these containers, which all ask for a GPU, on it.
 
     A percentage of memory is taken of the node's mean card: which cards it will be is not decided yet.
     """
-    capacity = total.sum(axis=2)
-    after = used.sum(axis=2)
-    cards = np.maximum((total[SLOTS] > 0).sum(axis=1), 1)
-    for container in request.gpu_containers:
-        after[MEMORY] += memory_need(capacity[MEMORY] // cards, container) * container.count
-        after[CORES] += container.cores * container.count
-        after[SLOTS] += container.count
-    answer: Scores = _shares(after, capacity).sum(axis=0) * 10
+    capacity = ledger.capacity
+    memory = np.zeros(capacity.shape[1], np.int64)
+    cores = slots = 0
+    for container in containers:
+        if container.memory_mib is not None:
+            memory += container.memory_mib * container.count
+        else:
+            cards = np.maximum((ledger.total[SLOTS] > 0).sum(axis=1), 1)
+            memory += capacity[MEMORY] // cards * container.memory_percent // 100 * container.count
+        cores += container.cores * container.count
+        slots += container.count
+    added = _shares(memory, capacity[MEMORY]) + _shares(cores, capacity[CORES]) + _shares(slots, capacity[SLOTS])
+    answer: Scores = ledger.fullness + added * 10
+    return answer
+
+
+def node_score(fullness: float, facts: Facts, containers: Sequence[ContainerRequest]) -> float:
+    """Score one node the same way with the containers that ask for a GPU."""
+    memory = cores = slots = 0
+    for container in containers:
+        memory += container.memory_on(facts.mean_mib) * container.count
+        cores += container.cores * container.count
+        slots += container.count
+    capacity = facts.capacity
+    added = _share(memory, capacity[MEMORY]) + _share(cores, capacity[CORES]) + _share(slots, capacity[SLOTS])
+    return fullness + added * 10
+
+
+def _share(used: int, total: int) -> float:
+    """Answer how full something is, 0 where there is no capacity."""
+    return used / total if total else 0.0
+
+
+def _shares(used: NDArray[np.int64] | int, total: NDArray[np.int64]) -> Scores:
+    answer: Scores = np.divide(used, total, out=np.zeros(total.shape), where=total > 0)
     return answer

@@ -1,0 +1,116 @@
+"""The nodes for one shape of request, each with how good it is: worked out once, then kept by difference.
+
+Pods come in bursts of equal ones. What a node is worth to such a pod changes only when the node does, so after the
+first pass over all columns a decision looks at the rows that changed since the last one, and takes the maximum.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocation import fit, score
+from allocation.constraints import Constraints
+from allocation.fit import Demand
+from allocation.ledger import Flags, Ledger
+from allocation.node_cards import NodeCards
+from allocation.quota import UNLIMITED
+from allocation.request import PodRequest
+
+_FEW = 48
+"""Up to so many changed rows are looked at one by one: that is faster than a pass over columns."""
+_UNFIT = -np.inf
+
+
+class Eligible(Protocol):
+    """Which nodes a pod may use at all, whatever their cards; who answers tells changes to `Ledger.changes`."""
+
+    def rows(self) -> Flags:
+        """Answer it for every row of the ledger."""
+
+    def row(self, row: int) -> bool:
+        """Answer it for one row that is in use."""
+
+
+class Shape:
+    """What each node is worth to pods of one request, demands and eligibility."""
+
+    def __init__(
+        self, ledger: Ledger, request: PodRequest, constraints: Constraints, eligible: Eligible | None
+    ) -> None:
+        self._ledger = ledger
+        self._containers = request.gpu_containers
+        self._constraints = constraints
+        self._eligible = eligible
+        self._sign = 1.0 if constraints.node_policy == "binpack" else -1.0
+        self._mutex = "mutex" in constraints.card_policies
+        self._mark = -1
+        self._rows: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._ranks: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._worth: NDArray[np.float64] = np.zeros(0)
+
+    def best(self) -> Iterator[tuple[int, float]]:
+        """Answer rows and scores from the best node on, equal ones by their names, as long as the caller asks.
+
+        On each node every container fits by itself; whether all fit together has to be tried.
+        """
+        self._refresh()
+        worth = self._worth
+        skipped: list[tuple[int, float]] = []
+        try:
+            while worth.size:
+                rank = int(worth.argmax())
+                value = worth.item(rank)
+                if value == _UNFIT:
+                    return
+                yield self._rows.item(rank), value * self._sign
+                skipped.append((rank, value))
+                worth[rank] = _UNFIT
+        finally:
+            for rank, value in skipped:
+                worth[rank] = value
+
+    def count(self) -> int:
+        """Answer on how many nodes every container fits by itself."""
+        self._refresh()
+        return int(np.count_nonzero(self._worth != _UNFIT))
+
+    def _refresh(self) -> None:
+        changes, worth = self._ledger.changes, self._worth
+        changed = changes.since(self._mark) if self._mark >= 0 else None
+        if changed is not None and len(changed) <= _FEW:
+            for entry in changed:
+                row = entry if entry >= 0 else ~entry
+                rank = self._ranks.item(row)
+                if entry >= 0 or worth.item(rank) != _UNFIT:
+                    worth[rank] = self._look(row)
+        else:
+            self._look_at_all()
+        self._mark = changes.mark
+
+    def _look_at_all(self) -> None:
+        ledger = self._ledger
+        cards = Demand(ledger, self._constraints).cards(slice(None))
+        fits = np.ones(ledger.fullness.shape, np.bool_) if self._eligible is None else self._eligible.rows().copy()
+        for container in self._containers:
+            each = fit.fitting(cards, container, mutex=self._mutex, room=UNLIMITED)
+            fits &= each.any(axis=1) if container.count == 1 else each.sum(axis=1) >= container.count
+        worth = np.where(fits, score.node_scores(ledger, self._containers) * self._sign, _UNFIT)
+        self._rows = ledger.order()
+        self._ranks = np.zeros(worth.shape, np.int64)
+        self._ranks[self._rows] = np.arange(len(self._rows))
+        self._worth = worth[self._rows]
+
+    def _look(self, row: int) -> float:
+        ledger = self._ledger
+        if self._eligible is not None and not self._eligible.row(row):
+            return _UNFIT
+        inventory = ledger.inventory(ledger.node(row))
+        if inventory is None:
+            return _UNFIT
+        cards = NodeCards(ledger, row, inventory, self._constraints)
+        for container in self._containers:
+            if len(cards.fitting(container, UNLIMITED, enough=container.count)) < container.count:
+                return _UNFIT
+        return score.node_score(ledger.fullness.item(row), ledger.facts(row), self._containers) * self._sign
