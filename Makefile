@@ -7,7 +7,7 @@ LAB := $(BIN)/python -m lab
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format up verify demo-fractional demo-pending demo-placement demo-static \
+.PHONY: help demo test check bench format up verify demo-fractional demo-pending demo-placement demo-static \
 	demo-environment evidence clean status down doctor
 
 help:  ## List the targets.
@@ -32,6 +32,12 @@ check: $(INSTALLED)  ## Style, types and the rules of the house.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+bench: $(INSTALLED)  ## Measure everything: figures beside their targets, raw numbers in benchmarks/results/.
+	@$(BIN)/python -m benchmarks
+
+bench-%: $(INSTALLED)
+	@$(BIN)/python -m benchmarks $*
 
 format: $(INSTALLED)  ## Format the code.
 	@$(BIN)/ruff check --fix .

@@ -1,0 +1,49 @@
+"""Fleets and requests to measure with: made from a seed, so two runs measure the same."""
+
+import random
+
+from allocation.allocation import Charge
+from allocation.constraints import Constraints, read_constraints
+from allocation.inventory import Card, NodeInventory
+from allocation.ledger import Ledger
+from allocation.request import ContainerRequest, Kind, PodRequest
+from allocation.settings import AllocationSettings
+
+CARDS = 8
+MEMORY_MIB = 81920
+ANY: Constraints = read_constraints({}, AllocationSettings())
+
+
+def half_full(nodes: int, *, seed: int = 1) -> Ledger:
+    """Answer `nodes` nodes of 8 cards with 80 GiB, of which about half hold a share."""
+    chance = random.Random(seed)
+    ledger = Ledger(rows=nodes)
+    for number in range(nodes):
+        name = node(number)
+        ledger.set_node(NodeInventory(name, tuple(Card(_uuid(name, at), at, MEMORY_MIB) for at in range(CARDS))))
+    for number in range(nodes):
+        name = node(number)
+        for at in range(CARDS):
+            if chance.random() < 0.5:
+                charge = Charge(_uuid(name, at), chance.choice((10000, 40000)), 300, 1)
+                ledger.assume(f"old-{number}-{at}", name, (charge,))
+    return ledger
+
+
+def node(number: int) -> str:
+    """Answer the name of a node."""
+    return f"node-{number:06d}"
+
+
+def request(memory_mib: int, cores: int = 100) -> PodRequest:
+    """Answer the request of a pod with one container on one card; cores in millicards."""
+    return PodRequest((ContainerRequest("main", Kind.REGULAR, "spec.containers[0]", 1, memory_mib, 0, cores),))
+
+
+def mix(count: int) -> list[PodRequest]:
+    """Answer `count` different requests."""
+    return [request(2000 + 500 * number, 50 + number % 5 * 100) for number in range(count)]
+
+
+def _uuid(name: str, index: int) -> str:
+    return f"GPU-{name}-{index}"

@@ -1,0 +1,40 @@
+"""What a figure was measured on; without it no figure means anything."""
+
+import os
+import platform
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """The machine and the versions that matter."""
+
+    processor: str
+    processors: int
+    memory_gib: int
+    system: str
+    python: str
+    numpy: str
+
+
+def describe() -> Machine:
+    """Answer the machine of this process."""
+    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    return Machine(
+        processor=_model(),
+        processors=len(os.sched_getaffinity(0)),
+        memory_gib=round(pages * size / 2**30),
+        system=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+        numpy=np.__version__,
+    )
+
+
+def _model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
