@@ -82,6 +82,30 @@ class Demand:
                 self._right_uuids[position] = accepted
 
 
+_CURABLE = np.array(
+    [
+        reason
+        not in (
+            CardReason.CardNotHealth,
+            CardReason.CardCordoned,
+            CardReason.CardTypeMismatch,
+            CardReason.CardUuidMismatch,
+        )
+        for reason in CardReason
+    ]
+    + [False],  # ABSENT
+    np.bool_,
+)
+
+
+def curable(cards: Cards, request: ContainerRequest, judged: Verdicts) -> Flags:
+    """Answer for each card whether it would take the container if nobody had anything of it."""
+    answer: Flags = _CURABLE[judged]
+    answer &= cards.total[MEMORY] >= memory_need(cards.total, request)
+    answer &= cards.total[CORES] >= request.cores
+    return answer
+
+
 def memory_need(total: Columns, request: ContainerRequest) -> NDArray[np.int64]:
     """Answer the MiB that `request` takes of each card; the shape of `total` without its first axis."""
     if request.memory_mib is not None:
