@@ -93,6 +93,32 @@ class Demand:
                     self._right_uuids[each] = accepted
 
 
+_CURABLE = np.array(
+    [
+        reason
+        not in (
+            CardReason.CardNotHealth,
+            CardReason.CardCordoned,
+            CardReason.CardTypeMismatch,
+            CardReason.CardUuidMismatch,
+            CardReason.ModeNotFit,
+            CardReason.CardMigTopologyInfeasible,
+        )
+        for reason in CardReason
+    ]
+    + [False],  # ABSENT
+    np.bool_,
+)
+
+
+def curable(cards: Cards, request: ContainerRequest, judged: Verdicts) -> Flags:
+    """Answer for each card whether it would take the container if nobody had anything of it."""
+    answer: Flags = _CURABLE[judged]
+    answer &= cards.total[MEMORY] >= memory_need(cards.whole_mib, request)
+    answer &= cards.total[CORES] >= request.cores
+    return answer
+
+
 def memory_need(whole_mib: NDArray[np.int64], request: ContainerRequest) -> NDArray[np.int64] | np.int64:
     """Answer the MiB that `request` takes of each card; `whole_mib` is the cards' memory."""
     if request.memory_mib is not None:

@@ -268,14 +268,23 @@ class Ledger:
         if uid in self._holdings:
             raise AllocationError(f"pod {uid} already holds a share on node {self._holdings[uid].node}")
         holding = Holding(uid, node, tuple(charges), assumed=True)
-        for charge in holding.charges:
+        self.check(node, holding.charges)
+        self._add(holding)
+
+    def check(self, node: str, charges: Iterable[Charge]) -> None:
+        """Look whether `charges` could be reserved now.
+
+        Raises:
+            AllocationError: a card is unknown on the node.
+            OverCapacityError: a card has not that much free.
+        """
+        for charge in charges:
             position = self._positions.get(charge.uuid)
             if position is None or self.node(position[0]) != node:
                 raise AllocationError(f"node {node} has no card {charge.uuid}")
             free = self._free(*position)
             if free[MEMORY] < charge.memory_mib or free[CORES] < charge.cores or free[SLOTS] < charge.slots:
                 raise OverCapacityError(f"card {charge.uuid} on node {node} has {free} free, not {charge}")
-        self._add(holding)
 
     def record(self, uid: str, node: str, charges: Iterable[Charge]) -> None:
         """Take from the API that a bound pod has `charges`. This is the truth, even where it is beyond capacity."""

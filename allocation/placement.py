@@ -9,9 +9,9 @@ import numpy as np
 from allocation import score
 from allocation.allocation import Allocation, CardShare, Charge, charges
 from allocation.constraints import Constraints
-from allocation.fit import ABSENT, Demand, Verdicts, verdicts
+from allocation.fit import ABSENT, Cards, Demand, Verdicts, curable, verdicts
 from allocation.inventory import NodeInventory
-from allocation.ledger import Ledger
+from allocation.ledger import Flags, Ledger
 from allocation.node_cards import NodeCards
 from allocation.order import Choice, choose
 from allocation.quota import UNLIMITED, Room
@@ -27,7 +27,7 @@ class Rejection(msgspec.Struct, frozen=True):
         cards: how many cards the node has.
         counts: cards by reason; they sum to `cards`.
         node_reason: set where no card was judged.
-        resolvable: whether a finished or evicted pod could cure it.
+        resolvable: whether it could be cured by pods that finish or are evicted.
     """
 
     container: str = ""
@@ -126,9 +126,11 @@ def place_on(
         if len(fitting) >= container.count:
             choice = choose(cards, fitting, inventory, request=container, constraints=constraints)
         if not choice.positions:
-            judged = _judge(ledger, row, cards, container, constraints=constraints, room=room)
+            columns = _columns(ledger, row, cards, constraints)
+            judged = verdicts(columns, container, mutex="mutex" in constraints.card_policies, room=room)
+            able = curable(columns, container, judged)
             judged[list(choice.scattered)] = CardReason.NumaNotFit
-            return _rejection(judged, inventory, container)
+            return _rejection(judged, inventory, container, able=able)
         shares = tuple(_share(inventory, position, container) for position in choice.positions)
         picked[container.name] = shares
         if container.kind is not Kind.INIT:
@@ -143,14 +145,12 @@ def place_on(
     return Allocation(node, picked)
 
 
-def _judge(
-    ledger: Ledger, row: int, cards: NodeCards, container: ContainerRequest, *, constraints: Constraints, room: Room
-) -> Verdicts:
-    """Answer why each card of a row fits or not, beside what the pod's earlier containers took."""
+def _columns(ledger: Ledger, row: int, cards: NodeCards, constraints: Constraints) -> Cards:
+    """Answer the cards of a row with what the pod's earlier containers took of them."""
     columns = Demand(ledger, constraints).cards(row)
     columns.used = columns.used.copy()
     columns.used[:, : len(cards.numa)] = cards.used
-    return verdicts(columns, container, mutex="mutex" in constraints.card_policies, room=room)
+    return columns
 
 
 def _candidates(
@@ -175,18 +175,20 @@ def _candidates(
         if not known:
             break
         rows = np.array([row for _, row in known])
-        judged = verdicts(demand.cards(rows), container, mutex=mutex, room=room)
+        cards = demand.cards(rows)
+        judged = verdicts(cards, container, mutex=mutex, room=room)
+        able = curable(cards, container, judged)
         enough = (judged == CardReason.FITS).sum(axis=1) >= container.count
         for position in np.flatnonzero(~enough).tolist():
             name = known[position][0]
             inventory = ledger.inventory(name)
             if inventory is not None:
-                rejections[name] = _rejection(judged[position], inventory, container)
+                rejections[name] = _rejection(judged[position], inventory, container, able=able[position])
         known = [pair for pair, fits in zip(known, enough.tolist(), strict=True) if fits]
     return known
 
 
-def _rejection(judged: Verdicts, inventory: NodeInventory, container: ContainerRequest) -> Rejection:
+def _rejection(judged: Verdicts, inventory: NodeInventory, container: ContainerRequest, *, able: Flags) -> Rejection:
     cards = len(inventory.cards)
     if container.count > cards:
         return Rejection(container.name, cards, node_reason=NODE_INSUFFICIENT_DEVICE, resolvable=False)
@@ -194,7 +196,7 @@ def _rejection(judged: Verdicts, inventory: NodeInventory, container: ContainerR
     few = counts.pop(CardReason.FITS, 0)
     if few:
         counts[CardReason.AllocatedCardsInsufficientRequest] = few
-    return Rejection(container.name, cards, dict(counts))
+    return Rejection(container.name, cards, dict(counts), resolvable=int(able.sum()) >= container.count)
 
 
 def _share(inventory: NodeInventory, position: int, container: ContainerRequest) -> CardShare:

@@ -51,5 +51,7 @@ def listener_context(source: CertificateSource) -> ssl.SSLContext:
         connection.context = source.context()
 
     context = server_side()
+    # Whether clients are asked for a certificate is settled before the callback; by whose authority, after it.
+    context.verify_mode = source.context().verify_mode
     context.sni_callback = show
     return context

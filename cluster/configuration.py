@@ -38,11 +38,12 @@ class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Configuration(msgspec.Struct, Generic[S], frozen=True):
-    """What a process was told: the shared sections and its own."""
+    """What a process was told: the shared sections, its own, and, by name, those of others whose work it does, too."""
 
     cluster: ClusterSettings
     allocation: AllocationSettings
     own: S
+    others: Mapping[str, Any] = {}
 
 
 class _Key(msgspec.Struct, frozen=True):
@@ -58,16 +59,25 @@ class _Key(msgspec.Struct, frozen=True):
 
 
 def load(
-    argv: Sequence[str] | None, *, section: str, settings: type[S], prog: str, description: str
+    argv: Sequence[str] | None,
+    *,
+    section: str,
+    settings: type[S],
+    prog: str,
+    description: str,
+    others: Mapping[str, type[msgspec.Struct]] | None = None,
 ) -> Configuration[S]:
     """Read the file and the flags of a process; ends the process for `--help`, `--print-config` and bad input."""
-    types: dict[str, Any] = {"cluster": ClusterSettings, "allocation": AllocationSettings, section: settings}
+    others = others or {}
+    types: dict[str, Any] = {"cluster": ClusterSettings, "allocation": AllocationSettings, section: settings, **others}
     keys = [key for name, kind in types.items() for key in _keys((name,), kind)]
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("--config", metavar="FILE", help=f"YAML configuration (default {DEFAULT_PATH}, if it exists)")
     parser.add_argument("--print-config", action="store_true", help="print the resulting configuration and exit")
     for key in keys:
-        parser.add_argument(key.flag(section), dest=".".join(key.path), metavar="VALUE", help=".".join(key.path))
+        bare: dict[str, Any] = {"nargs": "?", "const": "true"} if key.type is bool else {}
+        name = ".".join(key.path)
+        parser.add_argument(key.flag(section), dest=name, metavar="VALUE", help=name, **bare)
     arguments = vars(parser.parse_args(argv))
     try:
         tree = _read(arguments["config"])
@@ -81,7 +91,12 @@ def load(
     if arguments["print_config"]:
         yaml.safe_dump(msgspec.to_builtins(parts), sys.stdout, sort_keys=False)
         sys.exit(0)
-    return Configuration(cluster=parts["cluster"], allocation=parts["allocation"], own=parts[section])
+    return Configuration(
+        cluster=parts["cluster"],
+        allocation=parts["allocation"],
+        own=parts[section],
+        others={name: parts[name] for name in others},
+    )
 
 
 def _keys(path: tuple[str, ...], kind: Any) -> Iterator[_Key]:

@@ -86,23 +86,31 @@ class Election:
         name: str,
         identity: str,
         settings: ElectionSettings,
+        may_lead: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Campaign only while `may_lead` says so, and give up when it does no longer."""
         self._api = api
         self._namespace = namespace
         self._name = name
         self._identity = identity
         self._settings = settings
+        self._may_lead = may_lead
         self._clock = clock
         self._seen = ("", 0.0)
         self._renewed_at = float("-inf")
         self.is_standing_by = False
-        """Whether another holder was seen at the last look."""
+        """Whether at the last look another was seen to hold it, or we were not to campaign."""
+
+    @property
+    def may_lead(self) -> bool:
+        """Whether we are to hold the Lease at all."""
+        return self._may_lead()
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the Lease was renewed recently enough to go on leading."""
-        return self._clock() - self._renewed_at < self._settings.renew_deadline_seconds
+        """Whether the Lease was renewed recently enough to go on leading, and is still to be held by us."""
+        return self._may_lead() and self._clock() - self._renewed_at < self._settings.renew_deadline_seconds
 
     async def win(self, *, last_epoch: Callable[[], Awaitable[int]]) -> Term:
         """Wait until the Lease is ours.
@@ -111,6 +119,10 @@ class Election:
         own count anew, the epoch must not.
         """
         while True:
+            if not self._may_lead():
+                self.is_standing_by = True
+                await self._pause()
+                continue
             try:
                 term = await self._try(last_epoch)
             except ConflictError:
@@ -123,9 +135,12 @@ class Election:
             await self._pause()
 
     async def hold(self) -> None:
-        """Renew the Lease; returns when it is lost."""
+        """Renew the Lease; returns when it is lost, or when we may lead no longer."""
         while True:
             await self._pause()
+            if not self._may_lead():
+                log.info("the Lease %s is given up", self._name)
+                return
             asked_at = self._clock()
             try:
                 lease = await self._get()

@@ -105,6 +105,12 @@ class Reflector(Generic[O]):
         """Answer an object, None where there is none."""
         return self._objects.get((namespace, name))
 
+    def learn(self, item: O) -> None:
+        """Take an object that was read by itself and is new to us; should it be gone by now, the next list tells."""
+        known = self.get(item.metadata.name, item.metadata.namespace)
+        if known is None or known.metadata.uid != item.metadata.uid:
+            self._set(item)
+
     def __iter__(self) -> Iterator[O]:
         """Iterate over what is there now."""
         return iter(tuple(self._objects.values()))

@@ -43,5 +43,6 @@ MUTATING_WEBHOOKS = Resource(
     "mutatingwebhookconfigurations",
     "MutatingWebhookConfiguration",
 )
+TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview")
 GPU_NODE_STATUSES = Resource(API_GROUP, API_VERSION, "gpunodestatuses", "GpuNodeStatus")
 LEADERSHIPS = Resource(API_GROUP, API_VERSION, "leaderships", "Leadership")

@@ -1,4 +1,4 @@
-"""`python -m scheduler`: the scheduler loop."""
+"""`python -m scheduler`: the scheduler loop, or, with `--extender`, the extender of a stock kube-scheduler."""
 
 import asyncio
 import logging
@@ -8,8 +8,6 @@ import sys
 import uuid
 from collections.abc import Sequence
 
-from aiohttp import web
-
 from allocation.names import SCHEDULER_NAME, SYSTEM_NAMESPACE
 from cluster.api import Api
 from cluster.configuration import Configuration, load
@@ -17,11 +15,11 @@ from cluster.connection import connect
 from cluster.election import Election, Term
 from cluster.errors import ClusterError
 from cluster.events import Recorder
-from scheduler import leadership
+from scheduler import composition, leadership
+from scheduler.beside import Beside
 from scheduler.leader import Leader
 from scheduler.leadership import Fence
 from scheduler.metrics import Metrics
-from scheduler.server import application
 from scheduler.settings import SchedulerSettings
 from scheduler.term import TermWork
 
@@ -32,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         argv,
         section="scheduler",
         settings=SchedulerSettings,
+        others=composition.SECTIONS,
         prog="tranche-scheduler",
         description="Places pods that ask for GPUs: one decision, one Binding.",
     )
@@ -49,10 +48,18 @@ async def _run(configuration: Configuration[SchedulerSettings]) -> None:
         kubeconfig=configuration.cluster.kubeconfig, context=configuration.cluster.context
     ) as connection:
         api = Api(connection)
+        beside = (
+            Beside(api, settings.kube_scheduler) if settings.extender and settings.kube_scheduler.lease_name else None
+        )
         metrics = Metrics(ledger=lambda: leader.ledger)
         recorder = Recorder(api, component=SCHEDULER_NAME, instance=identity)
         election = Election(
-            api, namespace=SYSTEM_NAMESPACE, name=leadership.NAME, identity=identity, settings=settings.election
+            api,
+            namespace=SYSTEM_NAMESPACE,
+            name=leadership.NAME,
+            identity=identity,
+            settings=settings.election,
+            may_lead=beside.leads if beside is not None else lambda: True,
         )
 
         def work(term: Term) -> TermWork:
@@ -67,17 +74,17 @@ async def _run(configuration: Configuration[SchedulerSettings]) -> None:
             )
 
         leader = Leader(election=election, fence=Fence(api), settings=settings, work=work)
-        runner = web.AppRunner(application(metrics=metrics, ready=lambda: leader.is_ready), access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, settings.host, settings.port).start()
-        writing = asyncio.create_task(recorder.run())
+        chores = [asyncio.create_task(recorder.run())]
+        if beside is not None:
+            chores.append(asyncio.create_task(beside.run()))
         try:
-            await leader.run(_ended())
-            await recorder.drain(settings.drain_seconds)
+            async with composition.serving(configuration, api=api, leader=leader, metrics=metrics):
+                await leader.run(_ended())
+                await recorder.drain(settings.drain_seconds)
         finally:
-            writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
-            await runner.cleanup()
+            for chore in chores:
+                chore.cancel()
+            await asyncio.gather(*chores, return_exceptions=True)
 
 
 def _ended() -> "asyncio.Future[None]":

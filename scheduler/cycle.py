@@ -2,16 +2,14 @@
 
 import msgspec
 
-from allocation import mig_record, record
-from allocation.allocation import Allocation, charges
-from allocation.constraints import Constraints
-from allocation.errors import AllocationError, OverCapacityError
+from allocation import mig_record
+from allocation.allocation import Allocation
+from allocation.errors import AllocationError
 from allocation.mig_record import MigAllocation
-from allocation.placement import Placement, Rejection, place
-from allocation.reasons import NODE_UNREGISTERED
 from allocation.request import PodRequest
-from scheduler import messages, static_allocation, support
+from scheduler import judgement, messages, support
 from scheduler.fleet import Sorting
+from scheduler.judgement import Judgement
 from scheduler.objects import Pod
 from scheduler.queue import Cure
 from scheduler.state import State
@@ -45,84 +43,58 @@ def decide(state: State, pod: Pod) -> Decision:
     field = support.unsupported(pod.spec)
     if field:
         return Waiting(f"held: {support.remedy(field)}", Cure.NOTHING)
-    try:
-        request = state.request(pod)
-        constraints = state.constraints(pod)
-        fixed = record.of_annotations(pod.metadata.annotations)
-    except AllocationError as error:
-        return Waiting(f"held: {error}", Cure.NOTHING)
-    nodes = state.fleet.sort(pod)
-    if fixed is not None:
-        return _take_fixed(state, pod, request, nodes, fixed)
-    if not request:
-        return _take_any(state, pod, request, nodes)
-    return _take_cards(state, pod, request, nodes, constraints)
+    return _take(state, pod, state.fleet.sort(pod))
+
+
+def take(state: State, pod: Pod, node: str) -> Decision:
+    """Choose cards for `pod` on the `node` that kube-scheduler chose, and reserve them.
+
+    What a node must be besides its cards is what kube-scheduler has evaluated.
+    """
+    return _take(state, pod, Sorting([node], {}))
 
 
 def undo(state: State, pod: Pod) -> None:
-    """Give back what `decide` reserved for a pod whose Binding will never be."""
+    """Give back what was reserved for a pod whose Binding will never be."""
     state.ledger.forget(pod.uid)
     state.fleet.forget(pod.uid)
 
 
-def _take_cards(state: State, pod: Pod, request: PodRequest, nodes: Sorting, constraints: Constraints) -> Decision:
-    closed = state.closed()
-    outcome = place(
-        state.ledger,
-        request,
-        [name for name in nodes.fitting if name not in closed],
-        constraints=constraints,
+def _take(state: State, pod: Pod, nodes: Sorting) -> Decision:
+    try:
+        wish = judgement.read(pod.spec, pod.metadata.annotations, state.settings)
+    except AllocationError as error:
+        return Waiting(f"held: {error}", Cure.NOTHING)
+    judged = judgement.judge(
+        wish,
+        nodes.fitting,
+        ledger=state.ledger,
+        closed=state.closed(),
         room=state.quotas.room(pod.metadata.namespace),
     )
-    shut = {name: Rejection(node_reason=closed[name]) for name in nodes.fitting if name in closed}
-    rejections = {**outcome.rejections, **shut}
-    if not isinstance(outcome, Placement):
-        return Waiting(messages.no_fit(rejections, nodes.refusals), Cure.EVERYTHING)
-    node = outcome.allocation.node
-    state.ledger.assume(pod.uid, node, outcome.charges)
-    state.quotas.enter(pod.uid, pod.metadata.namespace)
-    state.fleet.settle(pod, node, assumed=True)
-    note = messages.find_fit(outcome.scores, len(rejections) + len(nodes.refusals))
-    return Chosen(node, request, outcome.allocation, note, _instances(state, outcome.allocation, request))
-
-
-def _instances(state: State, allocation: Allocation, request: PodRequest) -> tuple[MigAllocation, ...]:
-    inventory = state.ledger.inventory(allocation.node)
-    return () if inventory is None else mig_record.entries(allocation, request, inventory)
-
-
-def _take_fixed(state: State, pod: Pod, request: PodRequest, nodes: Sorting, fixed: Allocation) -> Decision:
-    """Reserve a static allocation, which names its cards; admission let it in from a trusted identity only."""
-    node = fixed.node
-    if node not in nodes.fitting:
-        reason = nodes.refusals.get(node, "the cluster has no such node")
-        return Waiting(f"static allocation on node {node}: {reason}", Cure.EVERYTHING)
-    reason = state.closed().get(node, "")
-    if reason:
-        return Waiting(f"static allocation on node {node}: {reason}", Cure.CAPACITY)
-    inventory = state.ledger.inventory(node)
-    if inventory is None:
-        return Waiting(f"static allocation on node {node}: {NODE_UNREGISTERED}", Cure.CAPACITY)
-    reason = static_allocation.mismatch(fixed, inventory)
-    if reason:
-        return Waiting(f"static allocation: {reason}", Cure.CAPACITY)
-    try:
-        state.ledger.assume(pod.uid, node, charges(fixed, request))
+    if not judged.scores:
+        return Waiting(messages.no_fit(judged.rejections, nodes.refusals), Cure.EVERYTHING)
+    if judged.allocation is None:
+        # Ours by name only: the node with the fewest pods.
+        node = min(nodes.fitting, key=lambda name: (state.fleet.pods_on(name), name))
+    else:
+        node = judged.allocation.node
+        state.ledger.assume(pod.uid, node, judged.charges)
         state.quotas.enter(pod.uid, pod.metadata.namespace)
-    except OverCapacityError as error:
-        return Waiting(f"static allocation: {error}", Cure.CAPACITY)
-    except AllocationError as error:
-        return Waiting(f"static allocation: {error}", Cure.EVERYTHING)
     state.fleet.settle(pod, node, assumed=True)
-    note = f"find fit node({node}), static allocation"
-    return Chosen(node, request, fixed, note, mig_record.entries(fixed, request, inventory))
+    instances = _instances(state, judged.allocation, wish.request)
+    return Chosen(node, wish.request, judged.allocation, _note(node, judged, nodes), instances)
 
 
-def _take_any(state: State, pod: Pod, request: PodRequest, nodes: Sorting) -> Decision:
-    """Place a pod that is ours by name only: on the node with the fewest pods."""
-    if not nodes.fitting:
-        return Waiting(messages.no_fit({}, nodes.refusals), Cure.EVERYTHING)
-    node = min(nodes.fitting, key=lambda name: (state.fleet.pods_on(name), name))
-    state.fleet.settle(pod, node, assumed=True)
-    note = f"find fit node({node}), {len(nodes.refusals)} nodes not fit, {len(nodes.fitting)} nodes fit"
-    return Chosen(node, request, None, note)
+def _instances(state: State, allocation: Allocation | None, request: PodRequest) -> tuple[MigAllocation, ...]:
+    inventory = state.ledger.inventory(allocation.node) if allocation is not None else None
+    if allocation is None or inventory is None:
+        return ()
+    return mig_record.entries(allocation, request, inventory)
+
+
+def _note(node: str, judged: Judgement, nodes: Sorting) -> str:
+    rejected = len(judged.rejections) + len(nodes.refusals)
+    if judged.allocation is None:
+        return f"find fit node({node}), {rejected} nodes not fit, {len(judged.scores)} nodes fit"
+    return messages.find_fit(judged.scores, rejected)

@@ -53,10 +53,9 @@ class Fleet:
         self._population = Population()
         self._namespaces: dict[str, Mapping[str, str]] = {}
 
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """Names of all nodes."""
-        return tuple(self._nodes)
+    def __contains__(self, node: str) -> bool:
+        """Whether there is a node of this name."""
+        return node in self._nodes
 
     @property
     def namespaces(self) -> Namespaces:
@@ -113,6 +112,11 @@ class Fleet:
         taken = self._taken[tenant.node]
         for name, amount in tenant.amounts.items():
             taken[name] -= amount
+
+    def home(self, uid: str) -> str:
+        """Answer the node on which a pod is counted, empty where it is not."""
+        tenant = self._tenants.get(uid)
+        return tenant.node if tenant is not None else ""
 
     def pods_on(self, node: str) -> int:
         """Count the pods of a node."""

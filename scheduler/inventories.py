@@ -47,7 +47,7 @@ class Inventories:
         error = self._unreadable.pop(node, "")
         if text is not None:
             try:
-                self._registered[node] = _read(node, text, scores)
+                self._registered[node] = read(node, text, scores)
             except AllocationError as problem:
                 self._unreadable[node] = str(problem)
                 if self._unreadable[node] != error:
@@ -82,7 +82,7 @@ class Inventories:
         return True
 
 
-def _read(node: str, text: str, scores: str) -> NodeInventory:
+def read(node: str, text: str, scores: str = "") -> NodeInventory:
     """Read a register annotation, which nobody but its writer has checked.
 
     Raises:

@@ -41,9 +41,14 @@ class Leader:
         return self._election.is_standing_by
 
     @property
+    def deciding(self) -> TermWork | None:
+        """The term under way, None while this replica does not decide."""
+        return self._work if self._work is not None and self._work.is_deciding else None
+
+    @property
     def ledger(self) -> Ledger | None:
         """Who has what, None while this replica does not decide."""
-        return self._work.ledger if self._work is not None and self._work.is_deciding else None
+        return self.deciding.ledger if self.deciding is not None else None
 
     async def run(self, ended: "asyncio.Future[None]") -> None:
         """Campaign and lead until `ended`; a Lease that is held then is handed over."""
@@ -66,7 +71,7 @@ class Leader:
         }
         try:
             await asyncio.wait({*duties, ended}, return_when=asyncio.FIRST_COMPLETED)
-            if ended.done():
+            if ended.done() or not self._election.may_lead:
                 await self._hand_over(work, duties)
         finally:
             for duty in duties:

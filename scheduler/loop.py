@@ -10,10 +10,11 @@ from cluster.errors import ClusterError, NotFoundError
 from cluster.events import Recorder
 from cluster.resource import PODS
 from scheduler import cycle
-from scheduler.binder import Binder, Outcome
+from scheduler.binder import Outcome
+from scheduler.commitment import Committer
 from scheduler.cycle import Chosen, Waiting
 from scheduler.metrics import Metrics
-from scheduler.queue import Cure, Entry
+from scheduler.queue import Entry
 from scheduler.state import State
 
 log = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ class Loop:
         *,
         api: Api,
         state: State,
-        binder: Binder,
+        committer: Committer,
         recorder: Recorder,
         metrics: Metrics,
         concurrent_binds: int,
@@ -37,7 +38,7 @@ class Loop:
     ) -> None:
         self._api = api
         self._state = state
-        self._binder = binder
+        self._committer = committer
         self._recorder = recorder
         self._metrics = metrics
         self._is_trusted = is_trusted
@@ -114,23 +115,6 @@ class Loop:
             entry.told = ""
 
     async def _bind(self, entry: Entry, chosen: Chosen) -> None:
-        pod = entry.pod
-        self._recorder.record(
-            pod.reference, type="Normal", reason="FilteringSucceed", action="Scheduling", note=chosen.note
-        )
-        with self._metrics.bind_seconds.time():
-            result = await self._binder.bind(pod, chosen)
-        self._metrics.decisions.labels(result.outcome.value).inc()
-        if result.outcome is Outcome.BOUND:
-            log.info("pod %s is bound to %s", pod, chosen.node)
-            note = f"Successfully binding node [{chosen.node}] to {pod}"
-            self._recorder.record(pod.reference, type="Normal", reason="BindingSucceed", action="Binding", note=note)
-            return
-        log.warning("pod %s was not bound to %s: %s: %s", pod, chosen.node, result.outcome.value, result.note)
-        cycle.undo(self._state, pod)
-        self._state.queue.wake(Cure.CAPACITY)
+        result = await self._committer.commit(entry.pod, chosen)
         if result.outcome is Outcome.REFUSED:
-            self._recorder.record(
-                pod.reference, type="Warning", reason="BindingFailed", action="Binding", note=result.note
-            )
             self._state.queue.retry(entry)

@@ -6,16 +6,15 @@ reads the same truth again. Every change that may cure a waiting pod wakes it.
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from allocation import holding
-from allocation.constraints import Constraints, read_constraints, words
+from allocation.constraints import words
 from allocation.errors import AllocationError
 from allocation.ledger import Ledger
 from allocation.names import CORDON, HAMI_REGISTER, HAMI_SCORES, SCHEDULER_NAME
-from allocation.request import PodRequest, read_request
 from allocation.settings import AllocationSettings
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.resource_quota import ResourceQuota
@@ -41,14 +40,17 @@ class State:
         settings: AllocationSettings,
         queue: Queue,
         clock: Callable[[], float],
-        aliases: tuple[str, ...] = (),
+        queued: Iterable[str] = (SCHEDULER_NAME,),
     ) -> None:
-        """Know nothing yet; `clock` tells the seconds by which the silence of agents is judged."""
+        """Know nothing yet; `clock` tells the seconds by which the silence of agents is judged.
+
+        Pods with a scheduler name of `queued` wait in the queue: none where kube-scheduler has the queue.
+        """
         self.settings = settings
         self.ledger = Ledger()
         self.fleet = Fleet(ours=settings.resources.managed())
         self.queue = queue
-        self._names = frozenset((SCHEDULER_NAME, *aliases))
+        self._queued = frozenset(queued)
         self.quotas = Quotas(ledger=self.ledger, settings=settings)
         self._inventories = Inventories(self.ledger)
         self._heartbeats = Heartbeats(clock=clock)
@@ -80,7 +82,7 @@ class State:
                 self.queue.wake(Cure.CAPACITY)
             elif self._interests.concerns(pod, self.fleet.namespaces):
                 self.queue.wake(Cure.NODE)
-        elif pod.spec.scheduler_name in self._names:
+        elif pod.spec.scheduler_name in self._queued:
             if pod.spec.scheduling_gates or pod.metadata.deletion_timestamp:
                 self._wait_no_longer(pod)
             else:
@@ -99,22 +101,6 @@ class State:
         opened = self._account(pod)
         if held or opened or pod.spec.node_name:
             self.queue.wake(Cure.CAPACITY)
-
-    def request(self, pod: Pod) -> PodRequest:
-        """Answer what a pod asks for.
-
-        Raises:
-            AllocationError: it cannot be read.
-        """
-        return read_request(pod.spec, self.settings)
-
-    def constraints(self, pod: Pod) -> Constraints:
-        """Answer what a pod's annotations demand of its cards.
-
-        Raises:
-            AllocationError: one of them cannot be read.
-        """
-        return read_constraints(pod.metadata.annotations, self.settings)
 
     def _wait_no_longer(self, pod: Pod) -> None:
         self.queue.remove(pod.uid)

@@ -7,18 +7,20 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from allocation.ledger import Ledger
-from allocation.names import SYSTEM_NAMESPACE
+from allocation.names import SCHEDULER_NAME, SYSTEM_NAMESPACE
 from allocation.settings import AllocationSettings
 from cluster.api import Api
 from cluster.events import Recorder
 from cluster.gpu_node_status import GpuNodeStatus
-from cluster.reflector import Reflector
+from cluster.reflector import HasMeta, Reflector
 from cluster.resource import GPU_NODE_STATUSES, LEASES, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Resource
 from cluster.resource_quota import ResourceQuota
 from scheduler.binder import Binder
+from scheduler.commitment import Committer
+from scheduler.extender import Extender
 from scheduler.heartbeats import Lease
 from scheduler.loop import Loop
 from scheduler.metrics import Metrics
@@ -29,12 +31,28 @@ from scheduler.state import State
 
 log = logging.getLogger(__name__)
 
+O = TypeVar("O", bound=HasMeta)  # noqa: E741 -- O for object
+
+
+class _Decider(Protocol):
+    """Who takes the pods: the loop, or the verbs that kube-scheduler calls."""
+
+    async def run(self) -> None:
+        """Decide until cancelled, or until no longer trusted."""
+
+    async def drain(self, seconds: float) -> bool:
+        """Wait for the writes under way, at most `seconds`; answer whether none is left."""
+
+    def abandon(self) -> None:
+        """Give up the writes under way."""
+
 
 class TermWork:
     """The caches, the ledger and the loop of one term.
 
     Attributes:
         is_deciding: whether the caches are complete and pods are being decided.
+        extender: the verbs by which kube-scheduler has pods decided; None where the loop decides.
     """
 
     def __init__(
@@ -53,17 +71,36 @@ class TermWork:
             first_backoff=settings.first_backoff_seconds,
             longest_backoff=settings.longest_backoff_seconds,
         )
-        self._state = state = State(settings=allocation, queue=queue, clock=time.monotonic, aliases=settings.aliases)
-        self._caches = _caches(api, state, relist_seconds=settings.relist_seconds)
-        self._loop = Loop(
-            api=api,
-            state=state,
-            binder=Binder(api, token=token, timeout_seconds=settings.request_timeout_seconds),
-            recorder=recorder,
-            metrics=metrics,
-            concurrent_binds=settings.concurrent_binds,
-            is_trusted=is_trusted,
+        names = frozenset((SCHEDULER_NAME, *settings.aliases))
+        self._state = state = State(
+            settings=allocation, queue=queue, clock=time.monotonic, queued=() if settings.extender else names
         )
+        pods = _cache(api, settings, PODS, Pod, on_set=state.set_pod, on_delete=state.drop_pod)
+        self._caches = (*_caches(api, settings, state), pods)
+        binder = Binder(api, token=token, timeout_seconds=settings.request_timeout_seconds)
+        committer = Committer(state=state, binder=binder, recorder=recorder, metrics=metrics)
+        self.extender: Extender | None = None
+        self._decider: _Decider
+        if settings.extender:
+            self._decider = self.extender = Extender(
+                api=api,
+                state=state,
+                pods=pods,
+                committer=committer,
+                metrics=metrics,
+                names=names,
+                is_trusted=is_trusted,
+            )
+        else:
+            self._decider = Loop(
+                api=api,
+                state=state,
+                committer=committer,
+                recorder=recorder,
+                metrics=metrics,
+                concurrent_binds=settings.concurrent_binds,
+                is_trusted=is_trusted,
+            )
         self.is_deciding = False
 
     @property
@@ -89,44 +126,48 @@ class TermWork:
                 len(self._state.queue),
             )
             self.is_deciding = True
-            await self._loop.run()
+            await self._decider.run()
             for task in reading:
                 task.cancel()
 
     async def drain(self, seconds: float) -> bool:
         """Wait for the writes under way, at most `seconds`; answer whether none is left."""
-        return await self._loop.drain(seconds)
+        return await self._decider.drain(seconds)
 
     def abandon(self) -> None:
         """Give up the writes under way: the next leader finds out what became of them."""
-        self._loop.abandon()
+        self._decider.abandon()
 
 
-def _caches(api: Api, state: State, *, relist_seconds: float) -> "tuple[Reflector[Any], ...]":
-    """Answer a cache for each kind that the state lives on."""
-
-    def cache(
-        resource: Resource,
-        kind: type[Any],
-        on_set: Callable[[Any, Any], None],
-        on_delete: Callable[[Any], None],
-        namespace: str = "",
-    ) -> Reflector[Any]:
-        return Reflector(
-            api,
-            resource,
-            kind,
-            on_set=on_set,
-            on_delete=on_delete,
-            namespace=namespace,
-            relist_seconds=relist_seconds,
-        )
-
+def _caches(api: Api, settings: SchedulerSettings, state: State) -> "tuple[Reflector[Any], ...]":
+    """Answer a cache for each kind that the state lives on beside pods."""
     return (
-        cache(NODES, Node, state.set_node, state.drop_node),
-        cache(GPU_NODE_STATUSES, GpuNodeStatus, state.set_status, state.drop_status),
-        cache(LEASES, Lease, state.set_lease, state.drop_lease, SYSTEM_NAMESPACE),
-        cache(NAMESPACES, Namespace, state.set_namespace, state.drop_namespace),
-        cache(RESOURCE_QUOTAS, ResourceQuota, state.set_quota, state.drop_quota),
-        cache(PODS, Pod, state.set_pod, state.drop_pod),
+        _cache(api, settings, NODES, Node, on_set=state.set_node, on_delete=state.drop_node),
+        _cache(api, settings, GPU_NODE_STATUSES, GpuNodeStatus, on_set=state.set_status, on_delete=state.drop_status),
+        _cache(
+            api, settings, LEASES, Lease, on_set=state.set_lease, on_delete=state.drop_lease, namespace=SYSTEM_NAMESPACE
+        ),
+        _cache(api, settings, NAMESPACES, Namespace, on_set=state.set_namespace, on_delete=state.drop_namespace),
+        _cache(api, settings, RESOURCE_QUOTAS, ResourceQuota, on_set=state.set_quota, on_delete=state.drop_quota),
+    )
+
+
+def _cache(
+    api: Api,
+    settings: SchedulerSettings,
+    resource: Resource,
+    kind: type[O],
+    *,
+    on_set: Callable[[O, O | None], None],
+    on_delete: Callable[[O], None],
+    namespace: str = "",
+) -> Reflector[O]:
+    return Reflector(
+        api,
+        resource,
+        kind,
+        on_set=on_set,
+        on_delete=on_delete,
+        namespace=namespace,
+        relist_seconds=settings.relist_seconds,
     )

@@ -179,7 +179,8 @@ def test_a_node_that_goes_and_comes_back_finds_its_pods_counted() -> None:
     assumed = pod("b", memory=300, nodeSelector={"kubernetes.io/hostname": "n1"})
     assert isinstance(decide(made, assumed), Chosen)
     made.drop_node(node("n1"))
-    assert set(made.fleet.nodes) == {"n2"}
+    assert "n2" in made.fleet
+    assert "n1" not in made.fleet
     made.drop_status(status("n1"))
     assert made.ledger.nodes == ("n2",)
     assert {each.uid for each in made.ledger.holdings("n1")} == {"uid-a", "uid-b"}

@@ -1,0 +1,46 @@
+"""A decision carried out: its Binding written and told, or, where that will never be, given back."""
+
+import logging
+
+from cluster.events import Recorder
+from scheduler import cycle
+from scheduler.binder import Binder, Outcome, Result
+from scheduler.cycle import Chosen
+from scheduler.metrics import Metrics
+from scheduler.objects import Pod
+from scheduler.queue import Cure
+from scheduler.state import State
+
+log = logging.getLogger(__name__)
+
+
+class Committer:
+    """Writes decisions of the loop and of `/bind` alike."""
+
+    def __init__(self, *, state: State, binder: Binder, recorder: Recorder, metrics: Metrics) -> None:
+        self._state = state
+        self._binder = binder
+        self._recorder = recorder
+        self._metrics = metrics
+
+    async def commit(self, pod: Pod, chosen: Chosen) -> Result:
+        """Bind `pod` as it was decided; returns once the outcome is known and, if it failed, all is given back."""
+        self._recorder.record(
+            pod.reference, type="Normal", reason="FilteringSucceed", action="Scheduling", note=chosen.note
+        )
+        with self._metrics.bind_seconds.time():
+            result = await self._binder.bind(pod, chosen)
+        self._metrics.decisions.labels(result.outcome.value).inc()
+        if result.outcome is Outcome.BOUND:
+            log.info("pod %s is bound to %s", pod, chosen.node)
+            note = f"Successfully binding node [{chosen.node}] to {pod}"
+            self._recorder.record(pod.reference, type="Normal", reason="BindingSucceed", action="Binding", note=note)
+            return result
+        log.warning("pod %s was not bound to %s: %s: %s", pod, chosen.node, result.outcome.value, result.note)
+        cycle.undo(self._state, pod)
+        self._state.queue.wake(Cure.CAPACITY)
+        if result.outcome is Outcome.REFUSED:
+            self._recorder.record(
+                pod.reference, type="Warning", reason="BindingFailed", action="Binding", note=result.note
+            )
+        return result

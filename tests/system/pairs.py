@@ -1,0 +1,149 @@
+"""A cluster in extender mode: pairs of a stock kube-scheduler and our extender, each with a host name of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from lab import binaries, components, control_plane, health, kubeconfig, kubectl, manifests, wait
+from lab.components import LAB_NAMESPACE
+from lab.files import write_private
+from lab.layout import Port
+from lab.processes import Daemon
+from tests.system.conftest import PATIENCE_S
+
+if TYPE_CHECKING:
+    from lab.layout import Layout
+
+ACCOUNT = ("tranche-system", "tranche-scheduler")
+CARDS = 8
+CARD_MIB = 40_000
+_BESIDE = 40  # ports of the second pair are so much higher
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One pair. What differs from manifests/extender are ports and the file that says who it is."""
+
+    layout: Layout
+    number: int
+
+    @property
+    def host(self) -> str:
+        """The name of the host on which both halves believe to be."""
+        return f"pair-{self.number}"
+
+    @property
+    def extender(self) -> Daemon:
+        """Our half."""
+        return Daemon(self.layout, f"extender-{self.number}")
+
+    @property
+    def kube_scheduler(self) -> Daemon:
+        """Kubernetes' half."""
+        return Daemon(self.layout, f"kube-scheduler-{self.number}")
+
+    @property
+    def url(self) -> str:
+        """Where the extender listens."""
+        return f"http://127.0.0.1:{self._port(Port.SCHEDULER)}"
+
+    def start(self) -> None:
+        """Start both halves and wait until they serve; which of several pairs leads is theirs to settle."""
+        namespace, name = ACCOUNT
+        identity = kubeconfig.service_account_kubeconfig(self.layout, namespace=namespace, name=name)
+        lease = self._configuration(str(identity))["leaderElection"]
+        self._start(
+            self.extender,
+            *(sys.executable, "-m", "scheduler", "--config", str(self.layout.config / "tranche.yaml"), "--extender"),
+            *("--port", str(self._port(Port.SCHEDULER)), "--kubeconfig", str(identity)),
+            *("--kube-scheduler-lease-namespace", lease["resourceNamespace"]),
+            *("--kube-scheduler-lease-name", lease["resourceName"]),
+        )
+        file = self.layout.config / f"{self.kube_scheduler.name}.yaml"
+        write_private(file, yaml.safe_dump(self._configuration(str(identity))))
+        self._start(
+            self.kube_scheduler,
+            *(str(self.layout.bin / "kube-scheduler"), f"--config={file}", "--authentication-skip-lookup=true"),
+            *("--bind-address=127.0.0.1", f"--secure-port={self._port(Port.KUBE_SCHEDULER)}", "--v=2"),
+        )
+        wait.until(
+            lambda: health.probe(f"{self.url}/readyz"),
+            what=f"{self.host} ready",
+            timeout_s=PATIENCE_S,
+            daemons=[self.extender, self.kube_scheduler],
+        )
+
+    def kill(self) -> None:
+        """End both halves at once, without a word to anybody."""
+        for daemon in (self.kube_scheduler, self.extender):
+            if daemon.pid is not None:
+                os.kill(daemon.pid, signal.SIGKILL)
+            daemon.stop()
+
+    def _configuration(self, identity: str) -> dict[str, Any]:
+        content: dict[str, Any] = yaml.safe_load((manifests.ROOT / "extender" / "kube-scheduler.yaml").read_text())
+        (extender,) = content["extenders"]
+        extender["urlPrefix"] = self.url
+        content["clientConnection"] = {"kubeconfig": identity}
+        return content
+
+    def _port(self, port: Port) -> int:
+        return self.layout.port(port) + _BESIDE * self.number
+
+    def _start(self, daemon: Daemon, *argv: str) -> None:
+        daemon.start(["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', self.host, *argv])
+
+
+def up(layout: Layout, nodes: list[str]) -> None:
+    """Start a cluster with these nodes, simulated and with cards, and without any scheduler."""
+    control_plane.up(layout, kube_scheduler=False)
+    binaries.provide(layout.bin, ["kube-scheduler"])
+    manifests.install(layout)
+    with (manifests.ROOT / "extender" / "rbac.yaml").open() as file:
+        kubectl.apply(layout, *yaml.safe_load_all(file))
+    fleet = layout.config / "fleet.yaml"
+    card = {"count": CARDS, "memoryMiB": CARD_MIB, "slots": 10, "model": "NVIDIA A100-SXM4-40GB"}
+    write_private(fleet, yaml.safe_dump(dict.fromkeys(nodes, card), default_flow_style=False))
+    configuration = {
+        "webhook": {
+            "host": "127.0.0.1",
+            "port": layout.port(Port.WEBHOOK),
+            "metrics_port": layout.port(Port.WEBHOOK_METRICS),
+            "dns_names": ["localhost"],
+            "ip_addresses": ["127.0.0.1"],
+            "drain_seconds": 0.0,
+        },
+        "scheduler": {
+            "election": {"lease_seconds": 5.0, "renew_deadline_seconds": 4.0, "retry_seconds": 0.5},
+            "request_timeout_seconds": 3.0,
+        },
+        "agent": {
+            "fleet_file": str(fleet),
+            "metrics_address": "127.0.0.1",
+            "metrics_port": layout.port(Port.AGENT_METRICS),
+        },
+    }
+    write_private(layout.config / "tranche.yaml", yaml.safe_dump(configuration))
+    simulated = components.Component("simulated-nodes", (LAB_NAMESPACE, "simulated-nodes"), ("lab.simulated", *nodes))
+    started = [simulated, *(components.component(layout, name) for name in ("agent", "webhook"))]
+    for component in started:
+        components.start(layout, component)
+    for component in started:
+        wait.until(
+            lambda component=component: components.is_ready(component),
+            what=f"{component.name} ready",
+            timeout_s=PATIENCE_S,
+            daemons=[Daemon(layout, component.name)],
+        )
+
+    def reported() -> bool:
+        found = kubectl.get(layout, "gpunodestatuses")["items"]
+        return sum(each.get("status", {}).get("total") == CARDS for each in found) == len(nodes)
+
+    wait.until(reported, what="cards of every node", timeout_s=2 * PATIENCE_S, daemons=[Daemon(layout, "agent")])

@@ -1,0 +1,206 @@
+"""Behind a stock kube-scheduler: its predicates and our cards, in one Binding; two pairs of which one decides."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import time
+import urllib.request
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from allocation.ledger import MEMORY
+from lab import cluster, kubectl, wait
+from lab.layout import PORT_BLOCK, Layout
+from lab.manifests import ROOT
+from tests.conftest import BASE_PORT
+from tests.system import audit, pairs, rights, truth
+from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.pairs import Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+log = logging.getLogger(__name__)
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
+NODES = [f"n-{number:03}" for number in range(100)]
+ZONE_A, TAINTED = NODES[:20], NODES[90:]
+LOCK = "hami.io/mutex.lock"
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
+    """100 nodes with 8 cards each: 20 in zone a, 10 tainted; and one pair."""
+    if subprocess.run(["unshare", "--uts", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("a host name of its own for each pair needs root")
+    layout = Layout(root=tmp_path_factory.mktemp("extended"), base_port=BASE_PORT + 4 * PORT_BLOCK)
+    try:
+        pairs.up(layout, NODES)
+        kubectl.run(layout, "label", "node", *ZONE_A, "zone=a")
+        kubectl.run(layout, "label", "node", *TAINTED, "dedicated=yes")
+        kubectl.run(layout, "taint", "node", *TAINTED, "dedicated=yes:NoSchedule")
+        Pair(layout, 0).start()
+        yield layout
+    finally:
+        cluster.down(layout)
+
+
+@pytest.fixture
+def make(extended: Layout) -> Iterator[Callable[[str], Namespace]]:
+    """Make opted-in namespaces; their pods are gone before the next test begins."""
+    made: list[Namespace] = []
+
+    def make(name: str) -> Namespace:
+        labels = {"gpu.scheduling/injection": "enabled"}
+        kubectl.apply(extended, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+        wait.until(
+            lambda: kubectl.run(extended, "-n", name, "get", "serviceaccount", "default", "--ignore-not-found"),
+            what=f"ServiceAccount default in {name}",
+            timeout_s=PATIENCE_S,
+        )
+        made.append(Namespace(extended, name))
+        return made[-1]
+
+    yield make
+    for each in made:
+        kubectl.run(extended, "delete", "--raw", f"/api/v1/namespaces/{each.name}/pods")
+        wait.until(lambda each=each: not each.pods(), what="the pods' end", timeout_s=PATIENCE_S)
+
+
+def decisions(pair: Pair) -> Counter[str]:
+    """Answer the extender's decisions by outcome: `waiting` is a /bind that was refused."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"{pair.url}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    found = (
+        line.split('outcome="')[1].split('"} ') for line in lines if line.startswith("tranche_scheduler_decisions_t")
+    )
+    return Counter({outcome: int(float(value)) for outcome, value in found})
+
+
+def all_bound(namespace: Namespace, count: int, *, patience_s: float = 4 * PATIENCE_S) -> list[dict[str, Any]]:
+    """Wait until `count` pods have a node, and answer them."""
+
+    def enough() -> list[dict[str, Any]] | None:
+        found = [each for each in namespace.pods() if each["spec"].get("nodeName")]
+        return found if len(found) == count else None
+
+    return wait.until(enough, what=f"{count} bound pods", timeout_s=patience_s)
+
+
+def test_five_hundred_fractional_pods(extended: Layout, make: Callable[[str], Namespace]) -> None:
+    """All are bound, kube-scheduler's nodeSelector, taints and CPU hold, every allocation comes with its Binding."""
+    namespace = make("fractional")
+    pods = []
+    for number in range(500):
+        made = pod(f"p-{number}", gpu=1, gpumem=(number % 7 + 1) * 2000, gpucores=10)
+        spec = made["spec"]
+        if number < 100:
+            spec["nodeSelector"] = {"zone": "a"}
+        elif number < 150:
+            spec["nodeSelector"] = {"dedicated": "yes"}
+            spec["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
+        elif number < 200:
+            spec["containers"][0]["resources"]["requests"] = {"cpu": "40"}  # a node has 64
+        pods.append(made)
+    began = time.monotonic()
+    namespace.create(*pods)
+    bound = {each["metadata"]["name"]: each for each in all_bound(namespace, 500)}
+    log.info("500 pods in %.1f s: %s", time.monotonic() - began, decisions(Pair(extended, 0)))
+
+    homes = [bound[f"p-{number}"]["spec"]["nodeName"] for number in range(500)]
+    assert set(homes[:100]) <= set(ZONE_A)
+    assert set(homes[100:150]) <= set(TAINTED)
+    assert set(homes[150:]).isdisjoint(TAINTED)
+    assert max(Counter(homes[150:200]).values()) == 1
+    truth.recount(extended)
+    for each in bound.values():
+        annotations = each["metadata"]["annotations"]
+        assert json.loads(annotations["gpu.scheduling/allocation"])["node"] == each["spec"]["nodeName"]
+
+    written = Counter(
+        audit.what(each) for each in audit.writes(extended, namespace=namespace.name, user=audit.SCHEDULER)
+    )
+    assert written["pods/binding"] == 500
+    assert set(written) <= {"pods/binding", "events", "pods/status"}
+    for node in kubectl.get(extended, "nodes")["items"]:
+        assert LOCK not in node["metadata"].get("annotations", {})
+
+
+def test_whole_cards_to_the_last(extended: Layout, make: Callable[[str], Namespace]) -> None:
+    """160 cards in zone a for 160 pods: those that met another on their card are refused, try again, and get theirs."""
+    namespace = make("whole")
+    before = decisions(Pair(extended, 0))
+    pods = [pod(f"p-{number}", gpu=1) for number in range(8 * len(ZONE_A))]
+    for each in pods:
+        each["spec"]["nodeSelector"] = {"zone": "a"}
+    began = time.monotonic()
+    namespace.create(*pods)
+    all_bound(namespace, len(pods))
+    log.info("160 cards in %.1f s: %s", time.monotonic() - began, decisions(Pair(extended, 0)) - before)
+    ledger = truth.recount(extended)
+    assert all(int(ledger.used[MEMORY, ledger.row(name)].sum()) == pairs.CARDS * pairs.CARD_MIB for name in ZONE_A)
+    # And one more waits, with every node's reason, and has its card when another pod leaves.
+    late = pod("late", gpu=1)
+    late["spec"]["nodeSelector"] = {"zone": "a"}
+    namespace.create(late)
+    assert "20 8/8 CardInsufficientMemory" in namespace.unplaced("late")
+    namespace.kubectl("delete", "pod", "p-7", "--wait=true")
+    wait.until(lambda: namespace.pod("late")["spec"].get("nodeName"), what="late bound", timeout_s=PATIENCE_S)
+
+
+def filter_error(pair: Pair) -> str:
+    """Ask the extender of a pair about an ordinary pod; answer its error, empty where it decides."""
+    body = json.dumps({"pod": {"metadata": {}, "spec": {}}, "nodenames": NODES[:1]}).encode()
+    request = urllib.request.Request(f"{pair.url}/filter", data=body)  # noqa: S310 -- our own address
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=5) as answer:
+        found: str = json.loads(answer.read()).get("error", "")
+    return found
+
+
+def test_the_pair_whose_kube_scheduler_leads_decides(extended: Layout, make: Callable[[str], Namespace]) -> None:
+    """The other extender refuses; when the leading pair is killed it takes over and binds."""
+    namespace = make("failover")
+    first, second = Pair(extended, 0), Pair(extended, 1)
+    second.start()
+    assert "does not lead" in filter_error(second)
+    assert filter_error(first) == ""
+    namespace.create(pod("before", gpu=1, gpumem=1000))
+    all_bound(namespace, 1)
+    first.kill()
+    began = time.monotonic()
+    namespace.create(pod("after", gpu=1, gpumem=1000))
+    all_bound(namespace, 2)
+    log.info("bound by the other pair %.1f s after the kill", time.monotonic() - began)
+    assert filter_error(second) == ""
+    leader = kubectl.get(extended, "-n", "tranche-system", "leadership", "tranche-scheduler")["spec"]["identity"]
+    assert leader.startswith(second.host)
+    # Back again it stands by: kube-scheduler beside the other leads.
+    first.start()
+    assert "does not lead" in filter_error(first)
+
+
+def test_every_request_had_its_rule(extended: Layout) -> None:
+    """What our half asked for in this run was granted by our roles, and what they add to the loop's was used."""
+    objects = [
+        each
+        for text in (
+            kubectl.run(extended, "kustomize", str(ROOT / "base")),
+            (ROOT / "extender" / "rbac.yaml").read_text(),
+        )
+        for each in yaml.safe_load_all(text)
+        if not each.get("roleRef", {}).get("name", "").startswith("system:")
+    ]
+    granted = rights.granted(objects, [audit.SCHEDULER])[audit.SCHEDULER]
+    made = rights.requests(extended.audit_log, [audit.SCHEDULER])
+    added = {right for right in granted if right.role == "tranche-kube-scheduler"}
+    assert added
+    assert all(any(right.covers(request) for request in made) for right in added)
+    # Nothing of it was refused: an API server that has just started may refuse what it allows a moment later.
+    refused = {request for request in made if request.decision != "allow"}
+    assert not refused
