@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from allocation.ledger import Ledger
-from allocation.names import SYSTEM_NAMESPACE
+from allocation.names import SCHEDULER_NAME, SYSTEM_NAMESPACE
 from allocation.settings import AllocationSettings
 from cluster.api import Api
 from cluster.events import Recorder
@@ -19,9 +19,11 @@ from cluster.reflector import Reflector
 from cluster.resource import GPU_NODE_STATUSES, LEASES, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Resource
 from scheduler.binder import Binder
 from scheduler.heartbeats import Lease
+from scheduler.lock_keeper import LockKeeper
 from scheduler.loop import Loop
 from scheduler.metrics import Metrics
 from scheduler.objects import Namespace, Node, Pod
+from scheduler.plugin_binder import PluginBinder
 from scheduler.queue import Queue
 from scheduler.quotas import ResourceQuota
 from scheduler.settings import SchedulerSettings
@@ -54,11 +56,21 @@ class TermWork:
             longest_backoff=settings.longest_backoff_seconds,
         )
         self._state = state = State(settings=allocation, queue=queue, clock=time.monotonic, aliases=settings.aliases)
-        self._caches = _caches(api, state, relist_seconds=settings.relist_seconds)
+        names = frozenset((SCHEDULER_NAME, *settings.aliases))
+        self._locks = LockKeeper(
+            api,
+            clock=time.monotonic,
+            is_served=state.plugin_nodes.is_hami,
+            is_ours=lambda pod: pod.spec.scheduler_name in names,
+            find_pod=lambda namespace, name: self._pods.get(name, namespace),
+        )
+        self._caches = _caches(api, state, self._locks, relist_seconds=settings.relist_seconds)
+        self._pods: Reflector[Pod] = self._caches[-1]
+        binder = Binder(api, token=token, timeout_seconds=settings.request_timeout_seconds)
         self._loop = Loop(
             api=api,
             state=state,
-            binder=Binder(api, token=token, timeout_seconds=settings.request_timeout_seconds),
+            binder=PluginBinder(binder, locks=self._locks, nodes=state.plugin_nodes),
             recorder=recorder,
             metrics=metrics,
             concurrent_binds=settings.concurrent_binds,
@@ -89,12 +101,14 @@ class TermWork:
                 len(self._state.queue),
             )
             self.is_deciding = True
+            freeing = group.create_task(self._locks.run())
             await self._loop.run()
-            for task in reading:
+            for task in (*reading, freeing):
                 task.cancel()
 
     async def drain(self, seconds: float) -> bool:
         """Wait for the writes under way, at most `seconds`; answer whether none is left."""
+        self._locks.close()
         return await self._loop.drain(seconds)
 
     def abandon(self) -> None:
@@ -102,7 +116,7 @@ class TermWork:
         self._loop.abandon()
 
 
-def _caches(api: Api, state: State, *, relist_seconds: float) -> "tuple[Reflector[Any], ...]":
+def _caches(api: Api, state: State, locks: LockKeeper, *, relist_seconds: float) -> "tuple[Reflector[Any], ...]":
     """Answer a cache for each kind that the state lives on."""
 
     def cache(
@@ -123,10 +137,20 @@ def _caches(api: Api, state: State, *, relist_seconds: float) -> "tuple[Reflecto
         )
 
     return (
-        cache(NODES, Node, state.set_node, state.drop_node),
+        cache(NODES, Node, _each(state.set_node, locks.set_node), _each(state.drop_node, locks.drop_node)),
         cache(GPU_NODE_STATUSES, GpuNodeStatus, state.set_status, state.drop_status),
         cache(LEASES, Lease, state.set_lease, state.drop_lease, SYSTEM_NAMESPACE),
         cache(NAMESPACES, Namespace, state.set_namespace, state.drop_namespace),
         cache(RESOURCE_QUOTAS, ResourceQuota, state.set_quota, state.drop_quota),
-        cache(PODS, Pod, state.set_pod, state.drop_pod),
+        cache(PODS, Pod, _each(state.set_pod, locks.set_pod), _each(state.drop_pod, locks.set_pod)),
     )
+
+
+def _each(*handlers: Callable[..., None]) -> Callable[..., None]:
+    """Answer a handler that tells all of `handlers`, in their order."""
+
+    def tell(*change: Any) -> None:
+        for handler in handlers:
+            handler(*change)
+
+    return tell
