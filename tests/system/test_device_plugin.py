@@ -100,10 +100,19 @@ def test_a_plugin_beside_us_bounds_and_never_chooses(plugin: Layout, namespace: 
     running(namespace, "more")
 
 
-def test_a_node_leaves_plugin_mode(plugin: Layout, namespace: Namespace) -> None:
-    """The kubelet still counts 0 when the plugin is gone, and we place nothing; drained, pods of ours run as ever."""
+def test_a_node_leaves_plugin_mode(plugin: Layout, namespace: Namespace, plain_namespace: Namespace) -> None:
+    """A kubelet that counts 0 refuses who asks, so we place nothing; drained, pods of ours run without a plugin."""
     Daemon(plugin, "device-plugin").stop()
     advertises(plugin, "0")
+    forced = pod("forced", gpu=1)
+    forced["spec"]["nodeName"] = plugin.node_name
+    plain_namespace.create(forced)
+    wait.until(
+        lambda: plain_namespace.pod("forced")["status"].get("reason") == "UnexpectedAdmissionError",
+        what="a pod that the kubelet refuses",
+        timeout_s=PATIENCE_S,
+    )
+    plain_namespace.kubectl("delete", "pod", "forced")
     namespace.create(pod("waits", node=plugin.node_name, gpu=1, gpumem=1000))
     assert f"Insufficient {GPU}: the node's device plugin advertises 0" in namespace.unplaced("waits")
     drain(plugin)
