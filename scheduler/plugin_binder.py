@@ -4,7 +4,10 @@ The handshake rides on the one Binding like everything else. HAMi-core, which th
 integers only, so there `CUDA_VISIBLE_DEVICES` counts the container's own devices (hami.md 1.7).
 """
 
+import asyncio
 import time
+from collections.abc import Callable
+from typing import Final
 
 from allocation import hami, names
 from cluster.errors import ClusterError
@@ -14,14 +17,20 @@ from scheduler.lock_keeper import LockKeeper
 from scheduler.objects import Pod
 from scheduler.plugin_nodes import PluginNodes
 
+_CLOSED_SECONDS: Final = 20.0
+
 
 class PluginBinder:
     """Writes Bindings, and locks nodes where that is needed."""
 
-    def __init__(self, binder: Binder, *, locks: LockKeeper, nodes: PluginNodes) -> None:
+    def __init__(
+        self, binder: Binder, *, locks: LockKeeper, nodes: PluginNodes, on_reopened: Callable[[], None]
+    ) -> None:
+        """Bind by `binder`; `on_reopened` is called when a node that could not be locked may be tried again."""
         self._binder = binder
         self._locks = locks
         self._nodes = nodes
+        self._on_reopened = on_reopened
 
     def queues(self, chosen: Chosen) -> bool:
         """Whether a decision has to wait for its node's lock, which may take as long as the plugin takes."""
@@ -34,13 +43,27 @@ class PluginBinder:
         try:
             is_taken = await self._locks.take(chosen.node, pod)
         except ClusterError as error:
-            return Result(Outcome.REFUSED, f"node {chosen.node} cannot be locked for HAMi's device plugin: {error}")
+            return Result(Outcome.REFUSED, self._close(chosen.node, error))
         if not is_taken:
             return Result(Outcome.REFUSED, f"HAMi's device plugin of node {chosen.node} is gone")
         result = await self._binder.bind(pod, chosen, more=handshake(chosen, unix_seconds=int(time.time())))
         if result.outcome is not Outcome.BOUND:
             self._locks.let_go(chosen.node, pod)
         return result
+
+    def _close(self, node: str, error: ClusterError) -> str:
+        """Keep pods from a node that cannot be locked, for a while: others may fit; answer why."""
+        reason = (
+            f"node {node} cannot be locked for HAMi's device plugin: {error}; apply the component manifests/hami-nodes,"
+            " which grants it"
+        )
+        self._nodes.close(node, reason)
+        asyncio.get_running_loop().call_later(_CLOSED_SECONDS, self._reopen, node)
+        return reason
+
+    def _reopen(self, node: str) -> None:
+        self._nodes.reopen(node)
+        self._on_reopened()
 
 
 def handshake(chosen: Chosen, *, unix_seconds: int) -> dict[str, str]:

@@ -39,6 +39,7 @@ class PluginNodes:
         self._resource = resource
         self._seen: dict[str, _Seen] = {}
         self._agents: set[str] = set()
+        self._closed: dict[str, str] = {}
 
     def set_node(self, node: Node) -> None:
         """Take a node's present state."""
@@ -75,10 +76,18 @@ class PluginNodes:
         seen = self._seen.get(name)
         return seen is not None and name not in self._agents and bool(seen.advertised)
 
-    def deaths(self) -> dict[str, str]:
-        """Answer the nodes with cards that neither a living plugin nor an agent vouches for, and why."""
+    def close(self, name: str, reason: str) -> None:
+        """Keep pods from a node whose plugin we cannot serve."""
+        self._closed[name] = reason
+
+    def reopen(self, name: str) -> None:
+        """Let pods on a node again."""
+        self._closed.pop(name, None)
+
+    def refusals(self) -> dict[str, str]:
+        """Answer the nodes whose plugin we cannot serve or that neither plugin nor agent vouches for, and why."""
         now = self._clock()
-        return {
+        return self._closed | {
             name: reason
             for name, seen in self._seen.items()
             if not seen.advertised and name not in self._agents and (reason := self._death(name, seen, now))

@@ -64,7 +64,7 @@ class State:
         there and asks for a GPU without an allocation that can be read uses cards that nobody knows.
         """
         uncounted = {node: next(iter(pods.values())) for node, pods in self._unaccounted.items() if pods}
-        return self.plugin_nodes.deaths() | self._heartbeats.silences() | self._inventories.refusals | uncounted
+        return self.plugin_nodes.refusals() | self._heartbeats.silences() | self._inventories.refusals | uncounted
 
     # ---- pods ------------------------------------------------------------------------------------------------------
 

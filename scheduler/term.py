@@ -24,7 +24,7 @@ from scheduler.loop import Loop
 from scheduler.metrics import Metrics
 from scheduler.objects import Namespace, Node, Pod
 from scheduler.plugin_binder import PluginBinder
-from scheduler.queue import Queue
+from scheduler.queue import Cure, Queue
 from scheduler.quotas import ResourceQuota
 from scheduler.settings import SchedulerSettings
 from scheduler.state import State
@@ -70,7 +70,12 @@ class TermWork:
         self._loop = Loop(
             api=api,
             state=state,
-            binder=PluginBinder(binder, locks=self._locks, nodes=state.plugin_nodes),
+            binder=PluginBinder(
+                binder,
+                locks=self._locks,
+                nodes=state.plugin_nodes,
+                on_reopened=lambda: queue.wake(Cure.CAPACITY),
+            ),
             recorder=recorder,
             metrics=metrics,
             concurrent_binds=settings.concurrent_binds,

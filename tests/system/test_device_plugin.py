@@ -102,6 +102,9 @@ def test_a_plugin_beside_us_bounds_and_never_chooses(plugin: Layout, namespace: 
 
 def test_a_node_leaves_plugin_mode(plugin: Layout, namespace: Namespace, plain_namespace: Namespace) -> None:
     """A kubelet that counts 0 refuses who asks, so we place nothing; drained, pods of ours run without a plugin."""
+    namespace.create(pod("held", node=plugin.node_name, gpu=1, gpumem=1000))
+    running(namespace, "held")
+    namespace.kubectl("delete", "pod", "held")
     Daemon(plugin, "device-plugin").stop()
     advertises(plugin, "0")
     forced = pod("forced", gpu=1)

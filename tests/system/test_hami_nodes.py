@@ -19,7 +19,7 @@ from lab.layout import Port
 from lab.processes import Daemon
 from tests.system import audit, truth
 from tests.system.conftest import PATIENCE_S, Namespace, pod
-from tests.system.hami_nodes import LOCK, NODES, PLUGIN, hami_nodes, locks, start_plugin
+from tests.system.hami_nodes import LOCK, NODES, PLUGIN, component, hami_nodes, locks, start_plugin
 from tests.system.hami_plugin import card
 from tests.system.test_recovery import settled, start_scheduler
 
@@ -187,6 +187,26 @@ def test_who_may_write_the_handshake(tranche: Layout, plugin: Daemon, namespace:
     only = "the scheduler may write nothing of a node but the annotation hami.io/mutex.lock"
     assert only in annotate(f"node/{NODES[0]}", "hami.io/node-nvidia-register=[]", ours)
     assert only in annotate("node/gpu-sim-0", "hami.io/device-cordon=x", ours)
+
+
+def test_without_the_right_to_lock_other_nodes_are_used(
+    tranche: Layout, plugin: Daemon, namespace: Namespace, tmp_path: Path
+) -> None:
+    """The component is not installed: the reason names it, pods go where no lock is needed, and back once it is."""
+    rights = [each for each in component(tranche, tmp_path) if each["kind"] == "ClusterRoleBinding"]
+    namespace.create(on_hami("before", NODES[0], gpu=1, gpumem=100))
+    served(namespace, 1)
+    kubectl.run(tranche, "delete", "clusterrolebinding", *(each["metadata"]["name"] for each in rights))
+    try:
+        # The fuller node is preferred, and it is the one that cannot be locked.
+        namespace.create(on_hami("elsewhere", NODES[0], "gpu-sim-0", gpu=1, gpumem=100))
+        namespace.placed(2)
+        assert namespace.pod("elsewhere")["spec"]["nodeName"] == "gpu-sim-0"
+        namespace.create(on_hami("waits", NODES[0], gpu=1, gpumem=100))
+        assert "apply the component manifests/hami-nodes" in namespace.unplaced("waits")
+    finally:
+        kubectl.apply(tranche, *rights)
+    namespace.placed(3)
 
 
 def test_a_hundred_kills_on_either_side(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
