@@ -18,6 +18,7 @@ from allocation.names import CORDON, HAMI_HANDSHAKE, HAMI_REGISTER, HAMI_SCORES,
 from allocation.request import PodRequest, read_request
 from allocation.settings import AllocationSettings
 from cluster.gpu_node_status import GpuNodeStatus
+from cluster.resource_quota import ResourceQuota
 from scheduler.fleet import Fleet
 from scheduler.heartbeats import Heartbeats, Lease
 from scheduler.interest import Interests
@@ -25,7 +26,7 @@ from scheduler.inventories import Inventories
 from scheduler.objects import Namespace, Node, Pod
 from scheduler.plugin_nodes import PluginNodes
 from scheduler.queue import Cure, Queue
-from scheduler.quotas import Quotas, ResourceQuota
+from scheduler.quotas import Quotas
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +48,10 @@ class State:
         self.settings = settings
         self.ledger = Ledger()
         names = settings.resources
-        self.fleet = Fleet(ours=set(names.all()) - {names.count}, counted=names.count)
+        self.fleet = Fleet(ours=set(names.managed()) - {names.count}, counted=names.count)
         self.queue = queue
         self._names = frozenset((SCHEDULER_NAME, *aliases))
-        self.quotas = Quotas(ledger=self.ledger, names=settings.resources)
+        self.quotas = Quotas(ledger=self.ledger, settings=settings)
         self._inventories = Inventories(self.ledger)
         self._heartbeats = Heartbeats(clock=clock)
         self.plugin_nodes = PluginNodes(clock=clock, resource=names.count)
