@@ -39,13 +39,15 @@ class PluginNodes:
         self._resource = resource
         self._seen: dict[str, _Seen] = {}
         self._agents: set[str] = set()
+        # Those of which nobody says now that they live: few, and asked about in every decision.
+        self._doubted: set[str] = set()
         self._closed: dict[str, str] = {}
 
     def set_node(self, node: Node) -> None:
         """Take a node's present state."""
         name, annotations = node.metadata.name, node.metadata.annotations
         if HAMI_REGISTER not in annotations:
-            self._seen.pop(name, None)
+            self.drop_node(name)
             return
         text = node.status.allocatable.get(self._resource)
         handshake = annotations.get(HAMI_HANDSHAKE, "")
@@ -55,14 +57,17 @@ class PluginNodes:
         if old is None or (old.advertised, old.handshake) != (advertised, handshake):
             since = old.since if old is not None and advertised is None else self._clock()
             self._seen[name] = _Seen(advertised, handshake, since)
+            self._doubt(name)
 
     def drop_node(self, name: str) -> None:
         """Forget a node."""
         self._seen.pop(name, None)
+        self._doubt(name)
 
     def set_agent(self, name: str) -> None:
         """Leave a node to its agent, whose word and heartbeat count from now on."""
         self._agents.add(name)
+        self._doubt(name)
 
     def drop_agent(self, name: str) -> None:
         """Judge a node by its plugin again; an agent that has just gone leaves the time of grace."""
@@ -70,6 +75,7 @@ class PluginNodes:
         seen = self._seen.get(name)
         if seen is not None:
             self._seen[name] = msgspec.structs.replace(seen, since=self._clock())
+        self._doubt(name)
 
     def is_hami(self, name: str) -> bool:
         """Whether HAMi's plugin serves a node, which so needs HAMi's handshake to start a pod."""
@@ -87,11 +93,15 @@ class PluginNodes:
     def refusals(self) -> dict[str, str]:
         """Answer the nodes whose plugin we cannot serve or that neither plugin nor agent vouches for, and why."""
         now = self._clock()
-        return self._closed | {
-            name: reason
-            for name, seen in self._seen.items()
-            if not seen.advertised and name not in self._agents and (reason := self._death(name, seen, now))
-        }
+        deaths = {name: self._death(name, self._seen[name], now) for name in self._doubted}
+        return self._closed | {name: reason for name, reason in deaths.items() if reason}
+
+    def _doubt(self, name: str) -> None:
+        seen = self._seen.get(name)
+        if seen is not None and not seen.advertised and name not in self._agents:
+            self._doubted.add(name)
+        else:
+            self._doubted.discard(name)
 
     def _death(self, name: str, seen: _Seen, now: float) -> str:
         if seen.advertised is not None:
