@@ -37,6 +37,9 @@ HAMI_NODE: Final = "hami.io/vgpu-node"
 HAMI_TIME: Final = "hami.io/vgpu-time"
 HAMI_ALLOCATED: Final = "hami.io/vgpu-devices-allocated"
 HAMI_MIG: Final = "hami.io/vgpu-mig-allocations"
+HAMI_TO_ALLOCATE: Final = "hami.io/vgpu-devices-to-allocate"
+HAMI_BIND_PHASE: Final = "hami.io/bind-phase"
+HAMI_BIND_TIME: Final = "hami.io/bind-time"
 
 ENVIRONMENT_DOMAIN: Final = "gpu.scheduling"
 
@@ -44,6 +47,13 @@ ENVIRONMENT_DOMAIN: Final = "gpu.scheduling"
 
 HAMI_REGISTER: Final = "hami.io/node-nvidia-register"
 HAMI_SCORES: Final = "hami.io/node-nvidia-score"
+
+# ---- what is written on nodes of HAMi's plugin ---------------------------------------------------------------------
+
+HAMI_HANDSHAKE: Final = "hami.io/node-handshake"
+"""Written by HAMi's scheduler, read by us."""
+HAMI_LOCK: Final = "hami.io/mutex.lock"
+"""Written by who binds, removed by the plugin."""
 
 # ---- what an administrator writes on a node ------------------------------------------------------------------------
 

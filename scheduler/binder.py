@@ -11,10 +11,12 @@ import enum
 import logging
 import random
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import msgspec
 
-from allocation import environment, names
+from allocation import environment, names, record
 from cluster.api import Api
 from cluster.errors import ApiError, ConflictError, NotFoundError, UnreachableError
 from cluster.resource import PODS
@@ -54,9 +56,13 @@ class Binder:
         self._token = token
         self._timeout = timeout_seconds
 
-    async def bind(self, pod: Pod, chosen: Chosen) -> Result:
-        """Write the Binding of a decision; returns once its outcome is known."""
-        annotations = {names.LEADER: self._token, **allocation_annotations(chosen, unix_seconds=int(time.time()))}
+    async def bind(self, pod: Pod, chosen: Chosen, *, more: Mapping[str, str] = MappingProxyType({})) -> Result:
+        """Write the Binding of a decision, with `more` annotations; returns once its outcome is known."""
+        annotations = {
+            names.LEADER: self._token,
+            **allocation_annotations(chosen, unix_seconds=int(time.time())),
+            **more,
+        }
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -106,10 +112,8 @@ class Binder:
             return Outcome.GONE
         if not now.spec.node_name:
             return Outcome.REFUSED
-        ours = environment.annotations(chosen.allocation) if chosen.allocation else {}
-        same = now.spec.node_name == chosen.node and all(
-            now.metadata.annotations.get(key) == value for key, value in ours.items()
-        )
+        ours = record.encode(chosen.allocation) if chosen.allocation else None
+        same = now.spec.node_name == chosen.node and now.metadata.annotations.get(names.ALLOCATION) == ours
         return Outcome.BOUND if same else Outcome.TAKEN
 
 

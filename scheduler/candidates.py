@@ -66,22 +66,22 @@ def _judge(state: State, args: Args) -> Judgement:
     room = state.quotas.room(pod.metadata.namespace)
     templates = {node.metadata.name: node.metadata for node in args.nodes if node.metadata.name not in state.fleet}
     here = [name for name in names if name not in templates] if templates else names
-    live = judgement.judge(wish, here, ledger=state.ledger, closed=state.closed(), room=room)
+    live = judgement.judge(wish, here, ledger=state.ledger, shut=state.shut(wish.request), room=room)
     if not templates:
         return live
     ledger, unreadable = _unused(templates.values())
-    new = judgement.judge(wish, list(templates), ledger=ledger, closed=unreadable, room=room)
+    new = judgement.judge(wish, list(templates), ledger=ledger, shut=unreadable, room=room)
     sign = -1 if wish.constraints.node_policy == "binpack" else 1
     scores = sorted((*live.scores, *new.scores), key=lambda pair: sign * pair[1])
     return Judgement(tuple(scores), {**live.rejections, **new.rejections})
 
 
-def _unused(nodes: Iterable[NodeMeta]) -> tuple[Ledger, dict[str, str]]:
+def _unused(nodes: Iterable[NodeMeta]) -> tuple[Ledger, dict[str, Rejection]]:
     """Answer the cards of nodes that do not exist yet, by their register annotations, and what cannot be read.
 
     An autoscaler copies such a node from one that exists, its cards' UUIDs included, but new cards will have others.
     """
-    ledger, unreadable = Ledger(), dict[str, str]()
+    ledger, unreadable = Ledger(), dict[str, Rejection]()
     for node in nodes:
         text = (node.annotations or {}).get(HAMI_REGISTER)
         if text is None:
@@ -89,7 +89,7 @@ def _unused(nodes: Iterable[NodeMeta]) -> tuple[Ledger, dict[str, str]]:
         try:
             read = inventories.read(node.name, text)
         except AllocationError as error:
-            unreadable[node.name] = str(error)
+            unreadable[node.name] = Rejection(node_reason=str(error), resolvable=False)
             continue
         cards = enumerate(read.cards)
         renamed = tuple(msgspec.structs.replace(card, uuid=f"new/{node.name}/{place}") for place, card in cards)

@@ -4,10 +4,11 @@ import logging
 
 from cluster.events import Recorder
 from scheduler import cycle
-from scheduler.binder import Binder, Outcome, Result
+from scheduler.binder import Outcome, Result
 from scheduler.cycle import Chosen
 from scheduler.metrics import Metrics
 from scheduler.objects import Pod
+from scheduler.plugin_binder import PluginBinder
 from scheduler.queue import Cure
 from scheduler.state import State
 
@@ -17,11 +18,15 @@ log = logging.getLogger(__name__)
 class Committer:
     """Writes decisions of the loop and of `/bind` alike."""
 
-    def __init__(self, *, state: State, binder: Binder, recorder: Recorder, metrics: Metrics) -> None:
+    def __init__(self, *, state: State, binder: PluginBinder, recorder: Recorder, metrics: Metrics) -> None:
         self._state = state
         self._binder = binder
         self._recorder = recorder
         self._metrics = metrics
+
+    def queues(self, chosen: Chosen) -> bool:
+        """Whether a decision has to wait for its node, which may take long."""
+        return self._binder.queues(chosen)
 
     async def commit(self, pod: Pod, chosen: Chosen) -> Result:
         """Bind `pod` as it was decided; returns once the outcome is known and, if it failed, all is given back."""

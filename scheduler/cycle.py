@@ -69,7 +69,7 @@ def _take(state: State, pod: Pod, nodes: Sorting) -> Decision:
         wish,
         nodes.fitting,
         ledger=state.ledger,
-        closed=state.closed(),
+        shut=state.shut(wish.request),
         room=state.quotas.room(pod.metadata.namespace),
     )
     if not judged.scores:

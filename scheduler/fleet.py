@@ -42,9 +42,14 @@ class Sorting(msgspec.Struct, frozen=True):
 class Fleet:
     """Nodes, and the sums of what pods take of them."""
 
-    def __init__(self, *, ours: Iterable[str]) -> None:
-        """Count everything but the resources named in `ours`, which the ledger counts."""
+    def __init__(self, *, ours: Iterable[str], counted: str = "") -> None:
+        """Count everything but the resources named in `ours`, which the ledger counts.
+
+        Our nodes advertise none of the resource `counted`; see `shortages` for those that do.
+        """
         self._ours = tuple(ours)
+        self._counted = counted
+        self._advertising: set[str] = set()
         self._nodes: dict[str, Node] = {}
         self._allocatable: dict[str, Amounts] = {}
         self._taken: dict[str, Amounts] = {}
@@ -74,11 +79,28 @@ class Fleet:
         """Take a node's present state."""
         self._nodes[node.metadata.name] = node
         self._allocatable[node.metadata.name] = resources.allocatable(node.status.allocatable)
+        if self._counted in node.status.allocatable:
+            self._advertising.add(node.metadata.name)
+        else:
+            self._advertising.discard(node.metadata.name)
 
     def drop_node(self, name: str) -> None:
         """Forget a node."""
         self._nodes.pop(name, None)
         self._allocatable.pop(name, None)
+        self._advertising.discard(name)
+
+    def shortages(self, count: int) -> dict[str, str]:
+        """Answer the nodes with a device plugin that advertises too few for `count` more, and how many it does.
+
+        The kubelet of such a node refuses what goes beyond that number (testbed.md, fact 9).
+        """
+        found = {}
+        for name in self._advertising:
+            advertised = self._allocatable[name][self._counted]
+            if count > advertised - self._taken.get(name, {}).get(self._counted, 0):
+                found[name] = f"Insufficient {self._counted}: the node's device plugin advertises {advertised}"
+        return found
 
     def settle(self, pod: Pod, node: str, *, assumed: bool = False) -> None:
         """Count a pod that runs on `node`, or, `assumed`, is about to."""
@@ -159,7 +181,7 @@ class Fleet:
             return "node didn't match Pod's node affinity/selector"
         free, taken = self._allocatable[name], self._taken.get(name, {})
         for resource, amount in need.items():
-            if amount and amount > free.get(resource, 0) - taken.get(resource, 0):
+            if resource != self._counted and amount > free.get(resource, 0) - taken.get(resource, 0):
                 return "Too many pods" if resource == resources.PODS else f"Insufficient {resource}"
         if ports and any(_collide(mine, other) for mine in ports for other in self._ports(name)):
             return "node didn't have free ports for the requested pod ports"

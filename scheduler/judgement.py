@@ -68,11 +68,11 @@ def read(spec: Containers, annotations: Mapping[str, str], settings: AllocationS
     )
 
 
-def judge(wish: Wish, nodes: Sequence[str], *, ledger: Ledger, closed: Mapping[str, str], room: Room) -> Judgement:
-    """Judge `nodes`; those in `closed` take nobody, and `room` is what the quotas of the pod's namespace leave."""
+def judge(wish: Wish, nodes: Sequence[str], *, ledger: Ledger, shut: Mapping[str, Rejection], room: Room) -> Judgement:
+    """Judge `nodes`; those in `shut` do not take the pod, and `room` is what the quotas of its namespace leave."""
     if not wish:
         return Judgement(tuple((name, 0.0) for name in nodes), {})
-    shut = {name: Rejection(node_reason=closed[name], resolvable=False) for name in nodes if name in closed}
+    shut = {name: shut[name] for name in nodes if name in shut}
     open_ = [name for name in nodes if name not in shut]
     if wish.fixed is not None:
         return _judge_fixed(wish.request, wish.fixed, open_, shut, ledger=ledger)
@@ -84,7 +84,7 @@ def judge(wish: Wish, nodes: Sequence[str], *, ledger: Ledger, closed: Mapping[s
 
 
 def _judge_fixed(
-    request: PodRequest, fixed: Allocation, nodes: Sequence[str], shut: dict[str, Rejection], *, ledger: Ledger
+    request: PodRequest, fixed: Allocation, nodes: Sequence[str], shut: Mapping[str, Rejection], *, ledger: Ledger
 ) -> Judgement:
     elsewhere = Rejection(node_reason=f"static allocation is for node {fixed.node}", resolvable=False)
     rejections = {**{name: elsewhere for name in nodes if name != fixed.node}, **shut}

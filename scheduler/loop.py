@@ -62,7 +62,7 @@ class Loop:
                 self._state.queue.fail(entry, decision.cures)
                 self._start(self._tell(entry, decision))
             else:
-                self._start(self._bind(entry, decision))
+                self._start(self._bind(entry, decision), queues=self._committer.queues(decision))
 
     async def drain(self, seconds: float) -> bool:
         """Wait for the writes under way, at most `seconds`; answer whether none is left."""
@@ -75,14 +75,18 @@ class Loop:
         for task in self._under_way:
             task.cancel()
 
-    def _start(self, work: "asyncio._CoroutineLike[None]") -> None:
+    def _start(self, work: "asyncio._CoroutineLike[None]", *, queues: bool = False) -> None:
+        """Do `work` in the background; one that queues for its node keeps no other from starting."""
         task = asyncio.create_task(work)
         self._under_way.add(task)
         task.add_done_callback(self._finished)
+        if queues:
+            self._slots.release()
+        else:
+            task.add_done_callback(lambda _: self._slots.release())
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
-        self._slots.release()
         if not task.cancelled() and task.exception() is not None:
             log.error("a decision was not carried out", exc_info=task.exception())
 

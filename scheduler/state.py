@@ -14,7 +14,10 @@ from allocation import holding
 from allocation.constraints import words
 from allocation.errors import AllocationError
 from allocation.ledger import Ledger
-from allocation.names import CORDON, HAMI_REGISTER, HAMI_SCORES, SCHEDULER_NAME
+from allocation.names import CORDON, HAMI_HANDSHAKE, HAMI_REGISTER, HAMI_SCORES, SCHEDULER_NAME
+from allocation.placement import Rejection
+from allocation.quota import least_need
+from allocation.request import PodRequest
 from allocation.settings import AllocationSettings
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.resource_quota import ResourceQuota
@@ -23,12 +26,13 @@ from scheduler.heartbeats import Heartbeats, Lease
 from scheduler.interest import Interests
 from scheduler.inventories import Inventories
 from scheduler.objects import Namespace, Node, Pod
+from scheduler.plugin_nodes import PluginNodes
 from scheduler.queue import Cure, Queue
 from scheduler.quotas import Quotas
 
 log = logging.getLogger(__name__)
 
-_NODE_KEYS = (HAMI_REGISTER, HAMI_SCORES, CORDON)
+_NODE_KEYS = (HAMI_REGISTER, HAMI_SCORES, HAMI_HANDSHAKE, CORDON)
 
 
 class State:
@@ -48,23 +52,36 @@ class State:
         """
         self.settings = settings
         self.ledger = Ledger()
-        self.fleet = Fleet(ours=settings.resources.managed())
+        names = settings.resources
+        self.fleet = Fleet(ours=set(names.managed()) - {names.count}, counted=names.count)
         self.queue = queue
         self._queued = frozenset(queued)
         self.quotas = Quotas(ledger=self.ledger, settings=settings)
         self._inventories = Inventories(self.ledger)
         self._heartbeats = Heartbeats(clock=clock)
+        self.plugin_nodes = PluginNodes(clock=clock, resource=names.count)
         self._interests = Interests()
         self._unaccounted: defaultdict[str, dict[str, str]] = defaultdict(dict)
 
     def closed(self) -> dict[str, str]:
         """Answer the nodes that take no new GPU pod at all now, and why.
 
-        Its agent is silent; its cards cannot be counted; or a pod that runs there and asks for a GPU without an
-        allocation that can be read uses cards that nobody knows.
+        Its agent is silent; it has none and its device plugin is gone; its cards cannot be counted; or a pod that runs
+        there and asks for a GPU without an allocation that can be read uses cards that nobody knows.
         """
         uncounted = {node: next(iter(pods.values())) for node, pods in self._unaccounted.items() if pods}
-        return self._heartbeats.silences() | self._inventories.refusals | uncounted
+        return self.plugin_nodes.refusals() | self._heartbeats.silences() | self._inventories.refusals | uncounted
+
+    def shut(self, request: PodRequest) -> dict[str, Rejection]:
+        """Answer the nodes that `request` cannot have whatever their cards.
+
+        They are closed, or have a device plugin with too few devices left.
+        """
+        short = self.fleet.shortages(least_need(request).cards)
+        return {
+            **{node: Rejection(node_reason=reason) for node, reason in short.items()},
+            **{node: Rejection(node_reason=reason, resolvable=False) for node, reason in self.closed().items()},
+        }
 
     # ---- pods ------------------------------------------------------------------------------------------------------
 
@@ -132,6 +149,7 @@ class State:
         if old is not None and _is_alike(node, old):
             return
         self.fleet.set_node(node)
+        self.plugin_nodes.set_node(node)
         name, annotations = node.metadata.name, node.metadata.annotations
         self.ledger.set_cordon(name, frozenset(words(annotations.get(CORDON, ""))))
         self._use(self._inventories.register(name, annotations.get(HAMI_REGISTER), annotations.get(HAMI_SCORES, "")))
@@ -140,18 +158,21 @@ class State:
     def drop_node(self, node: Node) -> None:
         """Forget a node. What pods hold there stays known and counts again when it returns."""
         self.fleet.drop_node(node.metadata.name)
+        self.plugin_nodes.drop_node(node.metadata.name)
         self._use(self._inventories.register(node.metadata.name, None))
         self.queue.wake(Cure.NODE)
 
     def set_status(self, status: GpuNodeStatus, _old: GpuNodeStatus | None = None) -> None:
         """Take what an agent reports; it exists for a moment before it says anything."""
         self._heartbeats.expect(status.metadata.name)
+        self.plugin_nodes.set_agent(status.metadata.name)
         inventory = status.inventory() if status.status is not None else None
         self._use(self._inventories.report(status.metadata.name, inventory))
 
     def drop_status(self, status: GpuNodeStatus) -> None:
         """Forget what an agent reported."""
         self._heartbeats.pardon(status.metadata.name)
+        self.plugin_nodes.drop_agent(status.metadata.name)
         self._use(self._inventories.report(status.metadata.name, None))
 
     def set_lease(self, lease: Lease, _old: Lease | None = None) -> None:

@@ -22,10 +22,12 @@ from scheduler.binder import Binder
 from scheduler.commitment import Committer
 from scheduler.extender import Extender
 from scheduler.heartbeats import Lease
+from scheduler.lock_keeper import LockKeeper
 from scheduler.loop import Loop
 from scheduler.metrics import Metrics
 from scheduler.objects import Namespace, Node, Pod
-from scheduler.queue import Queue
+from scheduler.plugin_binder import PluginBinder
+from scheduler.queue import Cure, Queue
 from scheduler.settings import SchedulerSettings
 from scheduler.state import State
 
@@ -75,9 +77,22 @@ class TermWork:
         self._state = state = State(
             settings=allocation, queue=queue, clock=time.monotonic, queued=() if settings.extender else names
         )
-        pods = _cache(api, settings, PODS, Pod, on_set=state.set_pod, on_delete=state.drop_pod)
-        self._caches = (*_caches(api, settings, state), pods)
-        binder = Binder(api, token=token, timeout_seconds=settings.request_timeout_seconds)
+        self._locks = locks = LockKeeper(
+            api,
+            clock=time.monotonic,
+            is_served=state.plugin_nodes.is_hami,
+            is_ours=lambda pod: pod.spec.scheduler_name in names,
+            find_pod=lambda namespace, name: pods.get(name, namespace),
+        )
+        set_pod, drop_pod = _each(state.set_pod, locks.set_pod), _each(state.drop_pod, locks.set_pod)
+        pods = _cache(api, settings, PODS, Pod, on_set=set_pod, on_delete=drop_pod)
+        self._caches = (*_caches(api, settings, state, locks), pods)
+        binder = PluginBinder(
+            Binder(api, token=token, timeout_seconds=settings.request_timeout_seconds),
+            locks=locks,
+            nodes=state.plugin_nodes,
+            on_reopened=lambda: queue.wake(Cure.CAPACITY),
+        )
         committer = Committer(state=state, binder=binder, recorder=recorder, metrics=metrics)
         self.extender: Extender | None = None
         self._decider: _Decider
@@ -126,12 +141,14 @@ class TermWork:
                 len(self._state.queue),
             )
             self.is_deciding = True
+            freeing = group.create_task(self._locks.run())
             await self._decider.run()
-            for task in reading:
+            for task in (*reading, freeing):
                 task.cancel()
 
     async def drain(self, seconds: float) -> bool:
         """Wait for the writes under way, at most `seconds`; answer whether none is left."""
+        self._locks.close()
         return await self._decider.drain(seconds)
 
     def abandon(self) -> None:
@@ -139,10 +156,11 @@ class TermWork:
         self._decider.abandon()
 
 
-def _caches(api: Api, settings: SchedulerSettings, state: State) -> "tuple[Reflector[Any], ...]":
+def _caches(api: Api, settings: SchedulerSettings, state: State, locks: LockKeeper) -> "tuple[Reflector[Any], ...]":
     """Answer a cache for each kind that the state lives on beside pods."""
+    set_node, drop_node = _each(state.set_node, locks.set_node), _each(state.drop_node, locks.drop_node)
     return (
-        _cache(api, settings, NODES, Node, on_set=state.set_node, on_delete=state.drop_node),
+        _cache(api, settings, NODES, Node, on_set=set_node, on_delete=drop_node),
         _cache(api, settings, GPU_NODE_STATUSES, GpuNodeStatus, on_set=state.set_status, on_delete=state.drop_status),
         _cache(
             api, settings, LEASES, Lease, on_set=state.set_lease, on_delete=state.drop_lease, namespace=SYSTEM_NAMESPACE
@@ -171,3 +189,13 @@ def _cache(
         namespace=namespace,
         relist_seconds=settings.relist_seconds,
     )
+
+
+def _each(*handlers: Callable[..., None]) -> Callable[..., None]:
+    """Answer a handler that tells all of `handlers`, in their order."""
+
+    def tell(*change: Any) -> None:
+        for handler in handlers:
+            handler(*change)
+
+    return tell

@@ -46,7 +46,8 @@ def test_every_policy_stops_something() -> None:
     """A policy that the page does not name has no known purpose; one that only the page names is no protection."""
     policies = {
         each["metadata"]["name"]
-        for file in (ROOT / "manifests" / "base").glob("*.yaml")
+        for folder in ("base", "hami-nodes")
+        for file in (ROOT / "manifests" / folder).glob("*.yaml")
         for each in yaml.safe_load_all(file.read_text())
         if each["kind"] == "ValidatingAdmissionPolicy"
     }

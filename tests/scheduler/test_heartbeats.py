@@ -116,7 +116,8 @@ def test_a_node_that_only_its_annotation_describes_is_not_judged() -> None:
     clock = Clock()
     made = state(clock=clock)
     card = '{"id":"GPU-a","index":0,"count":4,"devmem":100,"devcore":100,"type":"x","health":true}'
-    made.set_node(node("n1", metadata={"name": "n1", "annotations": {HAMI_REGISTER: f"[{card}]"}}))
+    advertises = {"allocatable": {"cpu": "64", "pods": "110", "nvidia.com/gpu": "4"}}
+    made.set_node(node("n1", metadata={"name": "n1", "annotations": {HAMI_REGISTER: f"[{card}]"}}, status=advertises))
     clock.now += 1000
     assert reason(made) == ""
 

@@ -2,7 +2,7 @@
 
 Rights that are used only when something has gone wrong are used here, by making it go wrong: who leads is forgotten, a
 node's report is tampered with, the webhook's Secret is lost and then put back from a backup, a pod waits twice for the
-same reason, and a Binding meets a pod that has a node already.
+same reason, a Binding meets a pod that has a node already, and HAMi's plugin serves a node.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from lab.processes import Daemon
 from scheduler.binder import Binder, Outcome
 from scheduler.cycle import Chosen
 from scheduler.objects import Pod
-from tests.system import rights
+from tests.system import hami_nodes, rights
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from lab.layout import Layout
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
@@ -39,13 +41,14 @@ NODE = "gpu-sim-2"
 
 
 @pytest.fixture(scope="module")
-def granted(tranche: Layout) -> dict[str, frozenset[rights.Right]]:
-    """The rights of each of our accounts, by the manifests."""
+def granted(tranche: Layout, tmp_path_factory: pytest.TempPathFactory) -> dict[str, frozenset[rights.Right]]:
+    """The rights of each of our accounts, by the manifests, those for nodes of HAMi's plugin included."""
     objects = [
         each
         for folder in ("base", "lab")
         for each in yaml.safe_load_all(kubectl.run(tranche, "kustomize", str(ROOT / folder)))
     ]
+    objects += hami_nodes.component(tranche, tmp_path_factory.mktemp("component"))
     return rights.granted(objects, ACCOUNTS)
 
 
@@ -140,10 +143,19 @@ async def bind_what_is_bound(namespace: Namespace) -> None:
     namespace.kubectl("delete", "pod", "bound", "--wait=true")
 
 
+def bind_where_hamis_plugin_serves(namespace: Namespace, folder: Path) -> None:
+    """Let a pod be bound to a node that has to be locked for it."""
+    with hami_nodes.hami_nodes(namespace.layout, folder):
+        namespace.create(pod("locks", node=hami_nodes.NODES[0], gpu=1, gpumem=100))
+        namespace.placed(1)
+        namespace.kubectl("delete", "pod", "locks", "--wait=true")
+
+
 async def test_no_right_is_granted_that_nobody_uses(
-    tranche: Layout, namespace: Namespace, granted: dict[str, frozenset[rights.Right]]
+    tranche: Layout, namespace: Namespace, granted: dict[str, frozenset[rights.Right]], tmp_path: Path
 ) -> None:
     """Every verb on every resource of every role was used in this run."""
+    bind_where_hamis_plugin_serves(namespace, tmp_path)
     await bind_what_is_bound(namespace)
     forget_who_leads(tranche)
     tamper_with_a_report(tranche)

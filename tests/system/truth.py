@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from allocation import holding
+from allocation import hami, holding
 from allocation.ledger import Ledger
+from allocation.names import HAMI_REGISTER
 from allocation.settings import AllocationSettings
 from cluster.gpu_node_status import GpuNodeStatus
 from lab import kubectl
@@ -29,6 +30,10 @@ def recount(layout: Layout) -> Ledger:
     ledger = Ledger()
     for status in kubectl.get(layout, "gpunodestatuses")["items"]:
         ledger.set_node(msgspec.convert(status, GpuNodeStatus).inventory())
+    for node in kubectl.get(layout, "nodes")["items"]:
+        name, annotations = node["metadata"]["name"], node["metadata"].get("annotations", {})
+        if HAMI_REGISTER in annotations and ledger.inventory(name) is None:
+            ledger.set_node(hami.decode_register(name, annotations[HAMI_REGISTER]))
     for found in kubectl.get(layout, "pods", "-A")["items"]:
         pod = msgspec.convert(found, Pod)
         if pod.finished or not pod.spec.node_name:

@@ -1,0 +1,226 @@
+"""Takes the locks of nodes that HAMi's plugin serves, one pod after the other, and frees those that nobody needs.
+
+Binds to one node queue in memory. A lock that was taken stays when its pod is bound, because the plugin removes it when
+it has served the pod. One task frees every lock that dangles, whoever left it there: a plugin that died, a pod that was
+deleted, a predecessor of ours that was killed. Each write is conditional on the node's version, so that nobody's newer
+lock is ever overwritten.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from allocation.names import HAMI_LOCK
+from cluster.api import Api
+from cluster.errors import ApiError, ClusterError, ConflictError, NotFoundError, UnreachableError
+from cluster.resource import NODES, PODS
+from scheduler import node_lock
+from scheduler.node_lock import EXPIRY_SECONDS, NodeLock
+from scheduler.objects import Node, Pod
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS: Final = 1.0
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """A lock on a node, and when we first saw it."""
+
+    lock: NodeLock
+    since: float
+
+
+class _Held(msgspec.Struct, frozen=True):
+    """A lock of ours; `uid` is empty once its pod will not be bound."""
+
+    text: str
+    uid: str
+
+
+class LockKeeper:
+    """The locks of all nodes, as the API server shows them, and which of them are ours."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        clock: Callable[[], float],
+        is_served: Callable[[str], bool],
+        is_ours: Callable[[Pod], bool],
+        find_pod: Callable[[str, str], Pod | None],
+    ) -> None:
+        """Judge ages by `clock`, in seconds.
+
+        `is_served` answers whether HAMi's plugin lives on a node, `is_ours` whether a pod is ours to bind, `find_pod`
+        the pod with a namespace and a name.
+        """
+        self._api = api
+        self._clock = clock
+        self._is_served = is_served
+        self._is_ours = is_ours
+        self._find_pod = find_pod
+        self._seen: dict[str, _Seen] = {}
+        self._held: dict[str, _Held] = {}
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._changed = asyncio.Event()
+        self._is_closed = False
+
+    # ---- what the API server shows ---------------------------------------------------------------------------------
+
+    def set_node(self, node: Node, _old: Node | None = None) -> None:
+        """Take a node's present state."""
+        name, text = node.metadata.name, node.metadata.annotations.get(HAMI_LOCK, "")
+        seen = self._seen.get(name)
+        if not text:
+            self._seen.pop(name, None)
+        elif seen is None or seen.lock.text != text:
+            self._seen[name] = _Seen(node_lock.read(text), self._clock())
+        self._wake()
+
+    def drop_node(self, node: Node) -> None:
+        """Forget a node."""
+        self._seen.pop(node.metadata.name, None)
+        self._held.pop(node.metadata.name, None)
+        self._wake()
+
+    def set_pod(self, pod: Pod, _old: Pod | None = None) -> None:
+        """Look again at the locks if one names this pod, which changed or is gone."""
+        name = (pod.metadata.namespace, pod.metadata.name)
+        if any((seen.lock.namespace, seen.lock.name) == name for seen in self._seen.values()):
+            self._wake()
+
+    # ---- what binders do -------------------------------------------------------------------------------------------
+
+    async def take(self, node: str, pod: Pod) -> bool:
+        """Wait for the pod's turn and lock the node for it; False where no plugin serves the node any more.
+
+        Raises:
+            ClusterError: the node cannot be locked.
+        """
+        async with self._turns[node]:
+            while self._is_served(node) and not self._is_closed:
+                changed = self._changed
+                if node in self._seen:
+                    await changed.wait()
+                    continue
+                text = node_lock.write(pod, datetime.now(UTC))
+                # Before the write: its watch event may come before its answer, and must find the lock held.
+                self._held[node] = _Held(text, pod.uid)
+                if await self._replace(node, "", text):
+                    return True
+        return False
+
+    def let_go(self, node: str, pod: Pod) -> None:
+        """Have the lock freed that was taken for a pod which was not bound."""
+        held = self._held.get(node)
+        if held is not None and held.uid == pod.uid:
+            self._held[node] = _Held(held.text, "")
+            self._wake()
+
+    def close(self) -> None:
+        """Take no lock any more: who waits for one is answered False."""
+        self._is_closed = True
+        self._wake()
+
+    # ---- the task --------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Free what dangles until cancelled; what is shown must be complete when this begins."""
+        while True:
+            changed, pause = self._changed, float(EXPIRY_SECONDS)
+            for node, seen in tuple(self._seen.items()):
+                reason = self._dangling(node, seen)
+                if reason:
+                    pause = min(pause, await self._free(node, seen.lock, reason))
+                else:
+                    pause = min(pause, max(0.0, seen.since + EXPIRY_SECONDS - self._clock()))
+            try:
+                async with asyncio.timeout(pause):
+                    await changed.wait()
+            except TimeoutError:
+                continue
+
+    def _dangling(self, node: str, seen: _Seen) -> str:
+        lock = seen.lock
+        held = self._held.get(node)
+        if held is not None and held.text != lock.text:
+            held = None
+        pod = self._find_pod(lock.namespace, lock.name) if lock.name else None
+        is_ours = held is not None or (pod is not None and self._is_ours(pod))
+        if held is not None and not held.uid:
+            return "its pod was not bound"
+        if is_ours and not self._is_served(node):
+            return "HAMi's plugin does not serve the node"
+        return node_lock.dangling(
+            lock,
+            pod,
+            node=node,
+            holder=held.uid if held is not None else "",
+            is_ours=is_ours,
+            age_seconds=self._clock() - seen.since,
+        )
+
+    async def _free(self, node: str, lock: NodeLock, reason: str) -> float:
+        """Remove a lock; answer after how many seconds to look again."""
+        try:
+            if lock.name and self._find_pod(lock.namespace, lock.name) is None and await self._is_late(lock):
+                return _RETRY_SECONDS
+            if await self._replace(node, lock.text, ""):
+                log.warning("node %s: lock %s is freed: %s", node, lock.text, reason)
+        except NotFoundError:
+            self._seen.pop(node, None)
+        except ClusterError as error:
+            log.warning("node %s: lock %s was not freed (%s): %s", node, lock.text, reason, error)
+            return _RETRY_SECONDS
+        return float(EXPIRY_SECONDS)
+
+    async def _is_late(self, lock: NodeLock) -> bool:
+        """Whether a pod that we do not know is there nevertheless: its lock came before the news of it."""
+        try:
+            await self._api.get(PODS, Pod, name=lock.name, namespace=lock.namespace)
+        except NotFoundError:
+            return False
+        return True
+
+    async def _replace(self, node: str, expected: str, text: str) -> bool:
+        """Write a lock, or remove it, where the node has the `expected` one; answer whether it is as wanted now."""
+        while True:
+            try:
+                now = await self._api.get(NODES, Node, name=node)
+                found = now.metadata.annotations.get(HAMI_LOCK, "")
+                if found == expected:
+                    await self._api.merge(NODES, _patch(now, text), name=node)
+                    found = text
+            except ConflictError:
+                continue
+            except UnreachableError as error:
+                log.warning("node %s: its lock is unknown, asking again: %s", node, error)
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            except ApiError as error:
+                if error.status < 500:
+                    raise
+                log.warning("node %s: its lock is unknown, asking again: %s", node, error)
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            now.metadata.annotations[HAMI_LOCK] = found
+            self.set_node(now)
+            return found == text
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _patch(node: Node, text: str) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "resourceVersion": node.metadata.resource_version,
+            "annotations": {HAMI_LOCK: text or None},
+        }
+    }

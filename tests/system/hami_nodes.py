@@ -1,0 +1,117 @@
+"""Nodes that HAMi's plugin serves, beside a lab: simulated kubelets, the played plugin, and our component for them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from lab import kubeconfig, kubectl, manifests, wait
+from lab.components import LAB_NAMESPACE
+from lab.processes import Daemon
+from tests.system.conftest import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lab.layout import Layout
+
+NODES = ("hami-0", "hami-1", "hami-2")
+PLUGIN = "hami-device-plugin"
+LOCK = "hami.io/mutex.lock"
+_RULES = [
+    {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["get", "list", "watch", "patch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "patch"]},
+]
+_IDENTITY: tuple[dict[str, Any], ...] = (
+    {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": PLUGIN, "namespace": "kube-system"}},
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": PLUGIN},
+        "rules": _RULES,
+    },
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": PLUGIN},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": PLUGIN},
+        "subjects": [{"kind": "ServiceAccount", "name": PLUGIN, "namespace": "kube-system"}],
+    },
+)
+
+
+def component(layout: Layout, folder: Path) -> list[dict[str, Any]]:
+    """Answer what manifests/hami-nodes adds to manifests/base, and what it changes there; built in `folder`."""
+    above = os.path.relpath(manifests.ROOT, folder)
+    content = {"resources": [f"{above}/base"], "components": [f"{above}/hami-nodes"]}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(content))
+    base = _build(layout, manifests.ROOT / "base")
+    return [each for each in _build(layout, folder) if each not in base]
+
+
+@contextmanager
+def hami_nodes(layout: Layout, folder: Path) -> Iterator[Daemon]:
+    """Have the nodes, and answer the plugin; afterwards all is as before."""
+    base = _build(layout, manifests.ROOT / "base")
+    names = {(each["kind"], each["metadata"]["name"]) for each in base}
+    added = component(layout, folder)
+    kubectl.apply(layout, *added, *_IDENTITY)
+    kubelets = Daemon(layout, "hami-kubelets")
+    identity = kubeconfig.service_account_kubeconfig(layout, namespace=LAB_NAMESPACE, name="simulated-nodes")
+    kubelets.start([sys.executable, "-m", "lab.simulated", "--kubeconfig", str(identity), *NODES])
+    try:
+        wait.until(
+            lambda: all(kubectl.run(layout, "get", "node", node, "--ignore-not-found") for node in NODES),
+            what="simulated nodes",
+            timeout_s=PATIENCE_S,
+            daemons=[kubelets],
+        )
+        start_plugin(layout)
+        wait.until(lambda: all(map(_is_served(layout), NODES)), what="registered nodes", timeout_s=PATIENCE_S)
+        yield Daemon(layout, PLUGIN)
+    finally:
+        Daemon(layout, PLUGIN).stop()
+        kubelets.stop()
+        kubectl.run(layout, "delete", "node", *NODES, "--ignore-not-found")
+        kubectl.apply(layout, *(each for each in base if each["kind"] == "ValidatingAdmissionPolicy"))
+        for each in (*added, *_IDENTITY):
+            if (each["kind"], each["metadata"]["name"]) not in names:
+                where = ("-n", each["metadata"]["namespace"]) if "namespace" in each["metadata"] else ()
+                kubectl.run(layout, *where, "delete", each["kind"], each["metadata"]["name"])
+
+
+def start_plugin(layout: Layout) -> None:
+    """Start the played plugin unless it runs."""
+    identity = kubeconfig.service_account_kubeconfig(layout, namespace="kube-system", name=PLUGIN)
+    Daemon(layout, PLUGIN).start(
+        [sys.executable, "-m", "tests.system.hami_plugin", "--kubeconfig", str(identity), *NODES]
+    )
+
+
+def locks(layout: Layout) -> dict[str, str]:
+    """Answer the nodes that are locked, all kinds of nodes, and for whom."""
+    nodes = kubectl.get(layout, "nodes")["items"]
+    return {
+        each["metadata"]["name"]: each["metadata"]["annotations"][LOCK]
+        for each in nodes
+        if LOCK in each["metadata"].get("annotations", {})
+    }
+
+
+def _is_served(layout: Layout) -> Any:
+    def is_served(node: str) -> bool:
+        found = kubectl.get(layout, "node", node)
+        return "hami.io/node-nvidia-register" in found["metadata"].get("annotations", {}) and "nvidia.com/gpu" in found[
+            "status"
+        ].get("allocatable", {})
+
+    return is_served
+
+
+def _build(layout: Layout, folder: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(kubectl.run(layout, "kustomize", str(folder))))

@@ -1,0 +1,264 @@
+"""Nodes that HAMi's plugin serves: HAMi's handshake, and no lock that outlives its use (HAMi's pain points 1 to 6)."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from concurrent import futures
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from allocation import hami
+from lab import components, kubeconfig, kubectl, ports, wait
+from lab.errors import LabError
+from lab.layout import Port
+from lab.processes import Daemon
+from tests.system import audit, truth
+from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.hami_nodes import LOCK, NODES, PLUGIN, component, hami_nodes, locks, start_plugin
+from tests.system.hami_plugin import card
+from tests.system.test_recovery import settled, start_scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lab.layout import Layout
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(500)]
+KILLS = {"scheduler": 12, PLUGIN: 88}
+PODS, ROUND_PODS = 57, 3
+
+
+@pytest.fixture(scope="module")
+def plugin(tranche: Layout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """The nodes, and the process that plays their plugins."""
+    with hami_nodes(tranche, tmp_path_factory.mktemp("component")) as daemon:
+        yield daemon
+
+
+def on_hami(name: str, *nodes: str, **limits: int) -> dict[str, Any]:
+    """Answer the manifest of a pod for these nodes, else for any that HAMi's plugin serves."""
+    manifest = pod(name, **limits)
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [*(nodes or NODES)]}]}
+    manifest["spec"]["affinity"] = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    }
+    return manifest
+
+
+def served(namespace: Namespace, count: int, *, timeout_s: float = PATIENCE_S) -> list[dict[str, Any]]:
+    """Wait until `count` pods were served by the plugin and no node is locked, and answer them."""
+
+    def all_served() -> list[dict[str, Any]] | None:
+        pods = namespace.pods()
+        done = [each for each in pods if each["metadata"].get("annotations", {}).get("hami.io/bind-phase") == "success"]
+        return pods if len(done) == len(pods) == count and not locks(namespace.layout) else None
+
+    return wait.until(all_served, what=f"{count} pods served in {namespace.name}", timeout_s=timeout_s)
+
+
+def test_a_pod_is_served_in_hamis_way(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
+    """Every container has its place in the string, those without GPU too; the plugin finds each entry once."""
+    manifest = on_hami("many", NODES[0])
+    (plain,) = manifest["spec"]["containers"]
+    gpu = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 2000, "nvidia.com/gpucores": 20}
+    manifest["spec"]["initContainers"] = [{**plain, "name": "init", "command": ["true"]}]
+    manifest["spec"]["containers"] = [
+        {**plain, "name": "web"},
+        {**plain, "name": "one", "resources": {"limits": gpu}},
+        {**plain, "name": "two", "resources": {"limits": {**gpu, "nvidia.com/gpu": 2}}},
+    ]
+    namespace.create(manifest)
+    (found,) = served(namespace, 1)
+    annotations = found["metadata"]["annotations"]
+    entries = hami.decode_devices(annotations["hami.io/vgpu-devices-allocated"])
+    assert [len(entry) for entry in entries] == [0, 0, 1, 2]
+    assert annotations["hami.io/vgpu-devices-allocated"].count(";") == 4
+    assert annotations["hami.io/vgpu-devices-to-allocate"] == ";;;;"
+    assert annotations["hami.io/vgpu-node"] == NODES[0]
+    assert annotations["hami.io/bind-time"].isdecimal()
+    uid = found["metadata"]["uid"]
+    lines = [line.split()[2:] for line in plugin.log.read_text().splitlines() if line.startswith(f"serves {uid}")]
+    assert [position for position, _ in lines] == ["2", "3"]
+    # HAMi-core, which that plugin brings, reads integers only.
+    assert annotations["cuda-visible-devices.gpu.scheduling/two"] == "0,1"
+    assert annotations["nvidia-visible-devices.gpu.scheduling/two"] == ",".join(card(NODES[0], each) for each in (0, 1))
+
+
+def test_binds_to_one_node_queue_and_all_are_served(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
+    """Twelve pods for one node at once: each its own lock, none waits for five minutes, none is refused."""
+    namespace.create(*(on_hami(f"p{index}", NODES[1], gpu=1, gpumem=1000) for index in range(12)))
+    served(namespace, 12)
+    taken = truth.bindings(audit.writes(tranche, namespace=namespace.name))
+    assert set(taken.values()) == {1}
+    assert len(taken) == 12
+    truth.recount(tranche)
+
+
+def test_our_own_nodes_never_see_a_lock(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
+    """The scheduler writes to no Node but those of HAMi's plugin."""
+    namespace.create(pod("ours", node="gpu-sim-0", gpu=1, gpumem=100))
+    (found,) = namespace.placed(1)
+    assert "hami.io/bind-phase" not in found["metadata"]["annotations"]
+    assert "hami.io/vgpu-devices-to-allocate" not in found["metadata"]["annotations"]
+    written = {
+        each["objectRef"]["name"]
+        for each in audit.attempts(tranche, user=audit.SCHEDULER)
+        if each["objectRef"]["resource"] == "nodes"
+    }
+    assert written <= set(NODES)
+
+
+def test_a_lock_of_hamis_scheduler_is_respected(
+    tranche: Layout, plugin: Daemon, namespace: Namespace, plain_namespace: Namespace
+) -> None:
+    """Ours waits while HAMi's scheduler binds its pod there, and goes on when that pod is gone."""
+    foreign = {**pod("theirs"), "metadata": {"name": "theirs"}}
+    foreign["spec"]["schedulerName"] = "hami-scheduler"
+    plain_namespace.create(foreign)
+    lock = f"2026-01-01T00:00:00Z,{plain_namespace.name},theirs"
+    kubectl.run(tranche, "annotate", "node", NODES[2], f"{LOCK}={lock}")
+    namespace.create(on_hami("waits", NODES[2], gpu=1, gpumem=100), on_hami("other", NODES[0], gpu=1, gpumem=100))
+    (first,) = namespace.placed(1)
+    assert first["metadata"]["name"] == "other"
+    assert locks(tranche)[NODES[2]] == lock
+    plain_namespace.kubectl("delete", "pod", "theirs")
+    served(namespace, 2)
+
+
+def test_a_lock_that_nobody_needs_is_freed(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
+    """Left by whoever for a pod that is not there, has been served, or was never bound."""
+    namespace.create(on_hami("done", NODES[0], gpu=1, gpumem=100), on_hami("never", gpu=1, gpumem=999999))
+    namespace.unplaced("never")
+    wait.until(
+        lambda: namespace.pod("done")["metadata"]["annotations"].get("hami.io/bind-phase") == "success",
+        what="a served pod",
+        timeout_s=PATIENCE_S,
+    )
+    for node, name in zip(NODES, ("gone", "done", "never"), strict=True):
+        kubectl.run(tranche, "annotate", "node", node, f"{LOCK}=2026-01-01T00:00:00Z,{namespace.name},{name}")
+    wait.until(lambda: not locks(tranche), what="no lock", timeout_s=PATIENCE_S)
+
+
+def test_a_pod_deleted_while_it_is_served_frees_its_node(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
+    """The plugin is dead, its pod waits for it with the lock; deleted, it lets the next one go on."""
+    plugin.stop()
+    try:
+        namespace.create(on_hami("first", NODES[0], gpu=1, gpumem=100))
+        namespace.placed(1)
+        assert locks(tranche)[NODES[0]].endswith(f",{namespace.name},first")
+        namespace.create(on_hami("second", NODES[0], gpu=1, gpumem=100))
+        namespace.kubectl("delete", "pod", "first")
+        wait.until(
+            lambda: locks(tranche).get(NODES[0], "").endswith(f",{namespace.name},second"),
+            what="the second pod's lock",
+            timeout_s=PATIENCE_S,
+        )
+    finally:
+        start_plugin(tranche)
+    served(namespace, 1)
+
+
+def test_who_may_write_the_handshake(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
+    """The plugin its two keys and no other, everybody else none of them; the scheduler the lock and nothing else."""
+    namespace.create(on_hami("guarded", NODES[0], gpu=1, gpumem=100))
+    served(namespace, 1)
+    theirs = kubeconfig.service_account_kubeconfig(tranche, namespace="kube-system", name=PLUGIN)
+    ours = kubeconfig.service_account_kubeconfig(tranche, namespace="tranche-system", name="tranche-scheduler")
+
+    def annotate(what: str, annotation: str, identity: Path | None = None) -> str:
+        try:
+            namespace_ = () if what.startswith("node/") else ("-n", namespace.name)
+            kubectl.run(tranche, *namespace_, "annotate", "--overwrite", what, annotation, kubeconfig=identity)
+        except LabError as error:
+            return error.why
+        return ""
+
+    assert annotate("pod/guarded", "hami.io/bind-phase=success", theirs) == ""
+    assert annotate("pod/guarded", "hami.io/vgpu-devices-to-allocate=;", theirs) == ""
+    for key in ("hami.io/vgpu-devices-allocated", "gpu.scheduling/allocation", "hami.io/vgpu-node"):
+        assert f"annotation {key} says which GPUs the pod has" in annotate("pod/guarded", f"{key}=x", theirs)
+    assert "says which GPUs the pod has" in annotate("pod/guarded", "hami.io/bind-phase=failed")
+    only = "the scheduler may write nothing of a node but the annotation hami.io/mutex.lock"
+    assert only in annotate(f"node/{NODES[0]}", "hami.io/node-nvidia-register=[]", ours)
+    assert only in annotate("node/gpu-sim-0", "hami.io/device-cordon=x", ours)
+
+
+def test_without_the_right_to_lock_other_nodes_are_used(
+    tranche: Layout, plugin: Daemon, namespace: Namespace, tmp_path: Path
+) -> None:
+    """The component is not installed: the reason names it, pods go where no lock is needed, and back once it is."""
+    rights = [each for each in component(tranche, tmp_path) if each["kind"] == "ClusterRoleBinding"]
+    namespace.create(on_hami("before", NODES[0], gpu=1, gpumem=100))
+    served(namespace, 1)
+    kubectl.run(tranche, "delete", "clusterrolebinding", *(each["metadata"]["name"] for each in rights))
+    try:
+        # The fuller node is preferred, and it is the one that cannot be locked.
+        namespace.create(on_hami("elsewhere", NODES[0], "gpu-sim-0", gpu=1, gpumem=100))
+        namespace.placed(2)
+        assert namespace.pod("elsewhere")["spec"]["nodeName"] == "gpu-sim-0"
+        namespace.create(on_hami("waits", NODES[0], gpu=1, gpumem=100))
+        assert "apply the component manifests/hami-nodes" in namespace.unplaced("waits")
+    finally:
+        kubectl.apply(tranche, *rights)
+    namespace.placed(3)
+
+
+def test_a_hundred_kills_on_either_side(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
+    """SIGKILL of scheduler and plugin at random: every pod is bound once and served, no lock is left, no card is over.
+
+    Both are started again at once, as a kubelet does; the scheduler's successor waits out its Lease.
+    """
+    count = 0
+    with ThreadPoolExecutor() as threads:
+        killers = [threads.submit(_kill_scheduler, tranche), threads.submit(_kill_plugin, tranche)]
+        while not all(killer.done() for killer in killers):
+            if count < PODS:
+                names = (f"p{count + index:03}" for index in range(ROUND_PODS))
+                namespace.create(*(on_hami(name, gpu=1, gpumem=1000, gpucores=3) for name in names))
+                count += ROUND_PODS
+            futures.wait(killers, timeout=2.0)
+    for killer in killers:
+        killer.result()
+    pods = served(namespace, count, timeout_s=2 * PATIENCE_S)
+    attempts = audit.attempts(tranche, namespace=namespace.name)
+    assert set(truth.bindings([each for each in attempts if audit.code(each) < 300]).values()) <= {1}
+    assert {each["spec"]["nodeName"] for each in pods} <= set(NODES)
+    assert {each["metadata"]["annotations"]["hami.io/vgpu-devices-to-allocate"] for each in pods} == {";"}
+    truth.recount(tranche)
+    settled(tranche)
+
+
+def _kill_scheduler(layout: Layout) -> None:
+    """Kill it when it decides, some moment after it began to, as often as is planned."""
+    draw = random.Random(1)  # noqa: S311 -- when to kill
+    component = components.component(layout, "scheduler")
+    for _ in range(KILLS["scheduler"]):
+        time.sleep(draw.uniform(0.0, 1.0))
+        _kill(layout, "scheduler")
+        wait.until(lambda: not ports.taken(layout, (Port.SCHEDULER,)), what="the scheduler's end", timeout_s=PATIENCE_S)
+        start_scheduler(layout)
+        wait.until(lambda: components.is_ready(component), what="a new term", timeout_s=PATIENCE_S)
+
+
+def _kill_plugin(layout: Layout) -> None:
+    """Kill it at random moments, as often as is planned."""
+    draw = random.Random(2)  # noqa: S311 -- when to kill
+    for _ in range(KILLS[PLUGIN]):
+        time.sleep(draw.uniform(0.3, 1.5))
+        _kill(layout, PLUGIN)
+        start_plugin(layout)
+
+
+def _kill(layout: Layout, name: str) -> None:
+    """Kill a process and reap it."""
+    daemon = Daemon(layout, name)
+    pid = daemon.pid
+    if pid is not None:
+        os.kill(pid, signal.SIGKILL)
+    wait.until(lambda: not daemon.is_running, what=f"the end of {name}", timeout_s=PATIENCE_S)
