@@ -11,6 +11,7 @@ class Changes:
 
     def __init__(self) -> None:
         self._rows: list[int] = []
+        self._others = 0
         self._dropped = 0
         self._valid_from = 0
 
@@ -25,6 +26,15 @@ class Changes:
         if len(self._rows) > 2 * _SHORTEST:
             del self._rows[:_SHORTEST]
             self._dropped += _SHORTEST
+
+    def add_other(self) -> None:
+        """Note that something changed that has no row."""
+        self._others += 1
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """Answer what stays the same as long as nothing changes at all."""
+        return self.mark, self._others
 
     def start_anew(self) -> None:
         """Note that everything changed: rows mean other nodes from now on."""

@@ -6,6 +6,7 @@ the shapes of request that it has seen; a test holds both to the same decision o
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from contextlib import closing
 
 import msgspec
 
@@ -66,10 +67,11 @@ class Index:
     ) -> Chosen | None:
         """Choose a node and its cards, None where no node fits; why, `allocation.placement.place` says."""
         ledger = self._ledger
-        for row, score in self.shape(request, constraints, eligible=eligible, key=key).best():
-            outcome = place_on(ledger, request, ledger.node(row), constraints=constraints, room=room)
-            if isinstance(outcome, Allocation):
-                return Chosen(outcome, charges(outcome, request), score)
+        with closing(self.shape(request, constraints, eligible=eligible, key=key).best()) as best:
+            for row, score in best:
+                outcome = place_on(ledger, request, ledger.node(row), constraints=constraints, room=room)
+                if isinstance(outcome, Allocation):
+                    return Chosen(outcome, charges(outcome, request), score)
         return None
 
 

@@ -236,6 +236,17 @@ class Ledger:
         """Answer the cards of `node` that new pods are kept from."""
         return self._cordons.get(node, frozenset())
 
+    def note_change(self, node: str, taken: bool) -> None:  # noqa: FBT001 -- a callback
+        """Log that something changed of a node which is none of the ledger's affair, but of who decides by it.
+
+        `taken` says that a node that was no choice before is none now.
+        """
+        row = self._rows.get(node)
+        if row is None:
+            self.changes.add_other()
+        else:
+            self.changes.add(row, taken=taken)
+
     def position(self, uuid: str) -> tuple[int, int] | None:
         """Answer row and card of a UUID, None where no node has it."""
         return self._positions.get(uuid)

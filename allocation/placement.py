@@ -130,7 +130,7 @@ def place_on(
             judged = verdicts(columns, container, mutex="mutex" in constraints.card_policies, room=room)
             able = curable(columns, container, judged)
             judged[list(choice.scattered)] = CardReason.NumaNotFit
-            return _rejection(judged, inventory, container, able=able)
+            return _rejection(judged, container, able=able)
         shares = tuple(_share(inventory, position, container) for position in choice.positions)
         picked[container.name] = shares
         if container.kind is not Kind.INIT:
@@ -179,17 +179,27 @@ def _candidates(
         judged = verdicts(cards, container, mutex=mutex, room=room)
         able = curable(cards, container, judged)
         enough = (judged == CardReason.FITS).sum(axis=1) >= container.count
-        for position in np.flatnonzero(~enough).tolist():
-            name = known[position][0]
-            inventory = ledger.inventory(name)
-            if inventory is not None:
-                rejections[name] = _rejection(judged[position], inventory, container, able=able[position])
+        failed = np.flatnonzero(~enough)
+        for alike in _alike(judged[failed], able[failed]):
+            # Nodes whose cards say the same are rejected by one and the same object.
+            first = failed[alike[0]]
+            rejection = _rejection(judged[first], container, able=able[first])
+            rejections.update(dict.fromkeys((known[failed[place]][0] for place in alike), rejection))
         known = [pair for pair, fits in zip(known, enough.tolist(), strict=True) if fits]
     return known
 
 
-def _rejection(judged: Verdicts, inventory: NodeInventory, container: ContainerRequest, *, able: Flags) -> Rejection:
-    cards = len(inventory.cards)
+def _alike(judged: Verdicts, able: Flags) -> list[list[int]]:
+    """Group rows, given by their places, whose cards have the same verdicts."""
+    groups: dict[bytes, list[int]] = {}
+    both = np.concatenate((judged.view(np.uint8), able.view(np.uint8)), axis=1)
+    for place, row in enumerate(both):
+        groups.setdefault(row.tobytes(), []).append(place)
+    return list(groups.values())
+
+
+def _rejection(judged: Verdicts, container: ContainerRequest, *, able: Flags) -> Rejection:
+    cards = int((judged != ABSENT).sum())
     if container.count > cards:
         return Rejection(container.name, cards, node_reason=NODE_INSUFFICIENT_DEVICE, resolvable=False)
     counts = Counter(CardReason(code) for code in judged.tolist() if code != ABSENT)

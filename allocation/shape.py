@@ -4,7 +4,7 @@ Pods come in bursts of equal ones. What a node is worth to such a pod changes on
 first pass over all columns a decision looks at the rows that changed since the last one, and takes the maximum.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Protocol
 
 import numpy as np
@@ -50,8 +50,8 @@ class Shape:
         self._ranks: NDArray[np.int64] = np.zeros(0, np.int64)
         self._worth: NDArray[np.float64] = np.zeros(0)
 
-    def best(self) -> Iterator[tuple[int, float]]:
-        """Answer rows and scores from the best node on, equal ones by their names, as long as the caller asks.
+    def best(self) -> Generator[tuple[int, float]]:
+        """Answer rows and scores from the best node on, equal ones by their names, until the caller closes it.
 
         On each node every container fits by itself; whether all fit together has to be tried.
         """

@@ -1,17 +1,20 @@
 """One decision: check and reserve in a single synchronous step. Nothing in here awaits, so nothing can come between."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from allocation import mig_record
-from allocation.allocation import Allocation
+from allocation.allocation import Allocation, Charge
 from allocation.errors import AllocationError
 from allocation.mig_record import MigAllocation
 from allocation.request import PodRequest
 from scheduler import judgement, messages, support
 from scheduler.fleet import Sorting
-from scheduler.judgement import Judgement
+from scheduler.judgement import Wish
 from scheduler.objects import Pod
 from scheduler.queue import Cure
+from scheduler.shortcut import Found, Hopeless
 from scheduler.state import State
 
 
@@ -43,7 +46,25 @@ def decide(state: State, pod: Pod) -> Decision:
     field = support.unsupported(pod.spec)
     if field:
         return Waiting(f"held: {support.remedy(field)}", Cure.NOTHING)
-    return _take(state, pod, state.fleet.sort(pod))
+    try:
+        wish = judgement.read(pod.spec, pod.metadata.annotations, state.settings)
+    except AllocationError as error:
+        return Waiting(f"held: {error}", Cure.NOTHING)
+    found = state.shortcut.find(pod, wish, state.quotas.room(pod.metadata.namespace))
+    if isinstance(found, Found):
+        note = messages.find_fit(
+            found.scores,
+            fitting=found.fitting,
+            rejected=len(state.fleet) - found.fitting,
+            is_exact=found.is_exact,
+        )
+        return _reserve(state, pod, wish, allocation=found.chosen.allocation, charges=found.chosen.charges, note=note)
+    if isinstance(found, Hopeless) and found.note and not state.ledger.divided:
+        return Waiting(found.note, Cure.EVERYTHING)
+    decision = _take(state, pod, wish, state.fleet.sort(pod))
+    if isinstance(found, Hopeless) and isinstance(decision, Waiting):
+        state.shortcut.remember(found, decision.note)
+    return decision
 
 
 def take(state: State, pod: Pod, node: str) -> Decision:
@@ -51,7 +72,11 @@ def take(state: State, pod: Pod, node: str) -> Decision:
 
     What a node must be besides its cards is what kube-scheduler has evaluated.
     """
-    return _take(state, pod, Sorting([node], {}))
+    try:
+        wish = judgement.read(pod.spec, pod.metadata.annotations, state.settings)
+    except AllocationError as error:
+        return Waiting(f"held: {error}", Cure.NOTHING)
+    return _take(state, pod, wish, Sorting([node], {}))
 
 
 def undo(state: State, pod: Pod) -> None:
@@ -60,11 +85,7 @@ def undo(state: State, pod: Pod) -> None:
     state.fleet.forget(pod.uid)
 
 
-def _take(state: State, pod: Pod, nodes: Sorting) -> Decision:
-    try:
-        wish = judgement.read(pod.spec, pod.metadata.annotations, state.settings)
-    except AllocationError as error:
-        return Waiting(f"held: {error}", Cure.NOTHING)
+def _take(state: State, pod: Pod, wish: Wish, nodes: Sorting) -> Decision:
     judged = judgement.judge(
         wish,
         nodes.fitting,
@@ -74,27 +95,29 @@ def _take(state: State, pod: Pod, nodes: Sorting) -> Decision:
     )
     if not judged.scores:
         return Waiting(messages.no_fit(judged.rejections, nodes.refusals), Cure.EVERYTHING)
-    if judged.allocation is None:
-        # Ours by name only: the node with the fewest pods.
-        node = min(nodes.fitting, key=lambda name: (state.fleet.pods_on(name), name))
-    else:
-        node = judged.allocation.node
-        state.ledger.assume(pod.uid, node, judged.charges)
-        state.quotas.enter(pod.uid, pod.metadata.namespace)
+    rejected = len(judged.rejections) + len(nodes.refusals)
+    if judged.allocation is not None:
+        note = messages.find_fit(judged.scores, fitting=len(judged.scores), rejected=rejected)
+        return _reserve(state, pod, wish, allocation=judged.allocation, charges=judged.charges, note=note)
+    # Ours by name only: the node with the fewest pods.
+    node = min(nodes.fitting, key=lambda name: (state.fleet.pods_on(name), name))
     state.fleet.settle(pod, node, assumed=True)
-    instances = _instances(state, judged.allocation, wish.request)
-    return Chosen(node, wish.request, judged.allocation, _note(node, judged, nodes), instances)
+    note = f"find fit node({node}), {rejected} nodes not fit, {len(judged.scores)} nodes fit"
+    return Chosen(node, wish.request, None, note)
 
 
-def _instances(state: State, allocation: Allocation | None, request: PodRequest) -> tuple[MigAllocation, ...]:
-    inventory = state.ledger.inventory(allocation.node) if allocation is not None else None
-    if allocation is None or inventory is None:
+def _reserve(
+    state: State, pod: Pod, wish: Wish, *, allocation: Allocation, charges: Sequence[Charge], note: str
+) -> Chosen:
+    node = allocation.node
+    state.ledger.assume(pod.uid, node, charges)
+    state.quotas.enter(pod.uid, pod.metadata.namespace)
+    state.fleet.settle(pod, node, assumed=True)
+    return Chosen(node, wish.request, allocation, note, _instances(state, allocation, wish.request))
+
+
+def _instances(state: State, allocation: Allocation, request: PodRequest) -> tuple[MigAllocation, ...]:
+    inventory = state.ledger.inventory(allocation.node)
+    if inventory is None or allocation.node not in state.ledger.divided:
         return ()
     return mig_record.entries(allocation, request, inventory)
-
-
-def _note(node: str, judged: Judgement, nodes: Sorting) -> str:
-    rejected = len(judged.rejections) + len(nodes.refusals)
-    if judged.allocation is None:
-        return f"find fit node({node}), {rejected} nodes not fit, {len(judged.scores)} nodes fit"
-    return messages.find_fit(judged.scores, rejected)

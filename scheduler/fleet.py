@@ -1,6 +1,6 @@
 """The nodes as kube-scheduler sees them: who may run there, and what of CPU, memory, pods and ports is left."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -39,14 +39,37 @@ class Sorting(msgspec.Struct, frozen=True):
     refusals: dict[str, str]
 
 
+class PodClass(msgspec.Struct, frozen=True):
+    """What of a pod decides where it may run, but for its cards and its neighbours.
+
+    Attributes:
+        spec: of any pod of the class.
+        need: what it takes of its node.
+        ports: the host ports among it.
+        key: the same for all pods of the class, and for no other.
+    """
+
+    spec: PodSpec
+    need: Amounts
+    ports: frozenset[HostPort]
+    key: bytes
+
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+
 class Fleet:
     """Nodes, and the sums of what pods take of them."""
 
-    def __init__(self, *, ours: Iterable[str], counted: str = "") -> None:
+    def __init__(
+        self, *, ours: Iterable[str], counted: str = "", on_change: Callable[[str, bool], None] = lambda *_: None
+    ) -> None:
         """Count everything but the resources named in `ours`, which the ledger counts.
 
-        Our nodes advertise none of the resource `counted`; see `shortages` for those that do.
+        Our nodes advertise none of the resource `counted`; see `shortages` for those that do. `on_change` is told a
+        node of which anything changed, and whether it is only that something of it was taken.
         """
+        self._on_change = on_change
         self._ours = tuple(ours)
         self._counted = counted
         self._advertising: set[str] = set()
@@ -83,24 +106,32 @@ class Fleet:
             self._advertising.add(node.metadata.name)
         else:
             self._advertising.discard(node.metadata.name)
+        self._on_change(node.metadata.name, False)  # noqa: FBT003 -- what the callback says
 
     def drop_node(self, name: str) -> None:
         """Forget a node."""
         self._nodes.pop(name, None)
         self._allocatable.pop(name, None)
         self._advertising.discard(name)
+        self._on_change(name, False)  # noqa: FBT003
 
     def shortages(self, count: int) -> dict[str, str]:
         """Answer the nodes with a device plugin that advertises too few for `count` more, and how many it does.
 
         The kubelet of such a node refuses what goes beyond that number (testbed.md, fact 9).
         """
-        found = {}
-        for name in self._advertising:
-            advertised = self._allocatable[name][self._counted]
-            if count > advertised - self._taken.get(name, {}).get(self._counted, 0):
-                found[name] = f"Insufficient {self._counted}: the node's device plugin advertises {advertised}"
-        return found
+        return {
+            name: f"Insufficient {self._counted}: the node's device plugin advertises"
+            f" {self._allocatable[name][self._counted]}"
+            for name in self._advertising
+            if self.is_short(name, count)
+        }
+
+    def is_short(self, name: str, count: int) -> bool:
+        """Whether a node has a device plugin that advertises too few for `count` more."""
+        if name not in self._advertising:
+            return False
+        return count > self._allocatable[name][self._counted] - self._taken.get(name, {}).get(self._counted, 0)
 
     def settle(self, pod: Pod, node: str, *, assumed: bool = False) -> None:
         """Count a pod that runs on `node`, or, `assumed`, is about to."""
@@ -117,6 +148,7 @@ class Fleet:
         taken = self._taken.setdefault(node, {})
         for name, amount in tenant.amounts.items():
             taken[name] = taken.get(name, 0) + amount
+        self._on_change(node, True)  # noqa: FBT003
 
     def forget(self, uid: str) -> None:
         """Undo an assumption. A pod that is known to run stays."""
@@ -134,6 +166,7 @@ class Fleet:
         taken = self._taken[tenant.node]
         for name, amount in tenant.amounts.items():
             taken[name] -= amount
+        self._on_change(tenant.node, False)  # noqa: FBT003
 
     def home(self, uid: str) -> str:
         """Answer the node on which a pod is counted, empty where it is not."""
@@ -143,6 +176,25 @@ class Fleet:
     def pods_on(self, node: str) -> int:
         """Count the pods of a node."""
         return len(self._on_node.get(node, ()))
+
+    def __len__(self) -> int:
+        """Count the nodes."""
+        return len(self._nodes)
+
+    def class_of(self, pod: Pod) -> PodClass | None:
+        """Answer the class of a pod, None where its neighbours matter."""
+        if self._rules(pod):
+            return None
+        spec, need, ports = pod.spec, resources.requests(pod, ours=self._ours), _host_ports(pod.spec)
+        nodes = spec.affinity.node_affinity if spec.affinity is not None else None
+        # A set has no order of its own.
+        key = (spec.node_name, spec.node_selector, nodes, spec.tolerations, need, sorted(ports))
+        return PodClass(spec, need, ports, _encoder.encode(key))
+
+    def admits(self, pods: PodClass, node: str) -> bool:
+        """Whether a node takes a pod of this class."""
+        known = self._nodes.get(node)
+        return known is not None and not self._refusal(pods.spec, known, pods.need, pods.ports)
 
     def sort(self, pod: Pod) -> Sorting:
         """Judge every node for `pod`; refusals are in kube-scheduler's words."""

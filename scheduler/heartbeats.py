@@ -49,6 +49,9 @@ class Heartbeats:
         self._clock = clock
         self._beats: dict[str, _Beat] = {}
         self._expected: dict[str, str] = {}
+        # Every decision asks who is silent, so all are looked at only when one may have become so.
+        self._silent: set[str] = set()
+        self._due = -math.inf
 
     def expect(self, node: str) -> None:
         """Judge `node` by its Lease from now on, because an agent of ours reports its cards."""
@@ -56,11 +59,13 @@ class Heartbeats:
         self._expected[name] = node
         if name not in self._beats:
             self._beats[name] = self._missing()
+        self._due = -math.inf
 
     def pardon(self, node: str) -> None:
         """Judge `node` by its Lease no longer."""
         name = heartbeat_lease(node)
         self._expected.pop(name, None)
+        self._silent.discard(name)
         beat = self._beats.get(name)
         if beat is not None and beat.spec is None:
             del self._beats[name]
@@ -76,6 +81,8 @@ class Heartbeats:
             return False
         was_silent = old is not None and name in self._expected and self._is_over(old)
         self._beats[name] = _Beat(lease.spec, self._clock(), lease.spec.lease_duration_seconds or _GRACE_SECONDS)
+        self._silent.discard(name)
+        self._due = min(self._due, self._beats[name].seen_at + self._beats[name].seconds)
         return was_silent
 
     def drop_lease(self, lease: Lease) -> None:
@@ -83,17 +90,20 @@ class Heartbeats:
         name = lease.metadata.name
         if name in self._expected:
             self._beats[name] = self._missing()
+            self._silent.discard(name)
+            self._due = -math.inf
         else:
             self._beats.pop(name, None)
 
     def silences(self) -> dict[str, str]:
         """Answer the nodes whose agents are silent now, and how that shows."""
         now = self._clock()
-        return {
-            node: _reason(node, name, beat, now - beat.seen_at)
-            for name, node in self._expected.items()
-            if now - (beat := self._beats[name]).seen_at > beat.seconds
-        }
+        if now > self._due:
+            self._silent = {name for name in self._expected if self._is_over(self._beats[name])}
+            ends = (beat.seen_at + beat.seconds for beat in map(self._beats.__getitem__, self._expected))
+            self._due = min((end for end in ends if end >= now), default=math.inf)
+        silent = ((self._expected[name], name, self._beats[name]) for name in self._silent)
+        return {node: _reason(node, name, beat, now - beat.seen_at) for node, name, beat in silent}
 
     def _missing(self) -> _Beat:
         return _Beat(None, self._clock(), _GRACE_SECONDS)

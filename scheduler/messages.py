@@ -7,13 +7,23 @@ from allocation.placement import Rejection
 
 _NAMED = 10
 """Nodes, and reasons, named in one message; a large cluster has more than a reader wants."""
+_RIVALS = 3
+"""Nodes that fit, named with their scores."""
 
 
-def find_fit(scores: Sequence[tuple[str, float]], rejected: int) -> str:
-    """Answer the note of `FilteringSucceed`: the chosen node, and the score of each that fits."""
-    named = ",".join(f"{name}:{value:.2f}" for name, value in scores[:_NAMED])
-    more = ",…" if len(scores) > _NAMED else ""
-    return f"find fit node({scores[0][0]}), {rejected} nodes not fit, {len(scores)} nodes fit({named}{more})"
+def find_fit(scores: Sequence[tuple[str, float]], *, fitting: int, rejected: int, is_exact: bool = True) -> str:
+    """Answer the note of `FilteringSucceed`: the chosen node, and the best of the `fitting` ones with their scores.
+
+    Where the number is not exact it is the most that may fit, and `rejected` the least that do not.
+    """
+    if not is_exact:
+        return (
+            f"find fit node({scores[0][0]}), at least {rejected} nodes not fit, at most {fitting} nodes"
+            f" fit({scores[0][0]}:{scores[0][1]:.2f}{',…' if fitting > 1 else ''})"
+        )
+    named = ",".join(f"{name}:{value:.2f}" for name, value in scores[:_RIVALS])
+    more = ",…" if fitting > len(scores[:_RIVALS]) else ""
+    return f"find fit node({scores[0][0]}), {rejected} nodes not fit, {fitting} nodes fit({named}{more})"
 
 
 def no_fit(rejections: Mapping[str, Rejection], refusals: Mapping[str, str]) -> str:

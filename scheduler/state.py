@@ -29,6 +29,7 @@ from scheduler.objects import Namespace, Node, Pod
 from scheduler.plugin_nodes import PluginNodes
 from scheduler.queue import Cure, Queue
 from scheduler.quotas import Quotas
+from scheduler.shortcut import Shortcut
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +54,13 @@ class State:
         self.settings = settings
         self.ledger = Ledger()
         names = settings.resources
-        self.fleet = Fleet(ours=set(names.managed()) - {names.count}, counted=names.count)
+        self.fleet = Fleet(
+            ours=set(names.managed()) - {names.count}, counted=names.count, on_change=self.ledger.note_change
+        )
         self.queue = queue
         self._queued = frozenset(queued)
         self.quotas = Quotas(ledger=self.ledger, settings=settings)
+        self.shortcut = Shortcut(ledger=self.ledger, fleet=self.fleet, closed=self.closed)
         self._inventories = Inventories(self.ledger)
         self._heartbeats = Heartbeats(clock=clock)
         self.plugin_nodes = PluginNodes(clock=clock, resource=names.count)
@@ -69,7 +73,7 @@ class State:
         Its agent is silent; it has none and its device plugin is gone; its cards cannot be counted; or a pod that runs
         there and asks for a GPU without an allocation that can be read uses cards that nobody knows.
         """
-        uncounted = {node: next(iter(pods.values())) for node, pods in self._unaccounted.items() if pods}
+        uncounted = {node: next(iter(pods.values())) for node, pods in self._unaccounted.items()}
         return self.plugin_nodes.refusals() | self._heartbeats.silences() | self._inventories.refusals | uncounted
 
     def shut(self, request: PodRequest) -> dict[str, Rejection]:
@@ -140,7 +144,11 @@ class State:
 
     def _account(self, pod: Pod) -> bool:
         """Note that a pod is no longer uncounted; whether that opened its node."""
-        return self._unaccounted[pod.spec.node_name].pop(pod.uid, None) is not None
+        pods = self._unaccounted.get(pod.spec.node_name, {})
+        was_uncounted = pods.pop(pod.uid, None) is not None
+        if was_uncounted and not pods:
+            del self._unaccounted[pod.spec.node_name]
+        return was_uncounted
 
     # ---- nodes and cards -------------------------------------------------------------------------------------------
 

@@ -109,7 +109,7 @@ RULES: Final = {
     "2.3.4": "a node's score is the fullness of all its cards; binpack takes the fullest node and is the default",
     "2.3.5": "repaired: ties are broken by free memory and index, nodes by name",
     # ---- 2.5 what people read ----------------------------------------------------------------------------------
-    "2.5.1": "FilteringSucceed: find fit node(n), x nodes not fit, y nodes fit(a:score); repaired: at most ten named",
+    "2.5.1": "FilteringSucceed: find fit node(n), x nodes not fit, y nodes fit(a:score); repaired: three are named",
     "2.5.2": "FilteringFailed: nodes by reason, `no available node, k nodes do not meet`",
     "2.5.3": "a node's reasons are `c/n Reason`, by name, and sum to its cards",
 }
