@@ -39,6 +39,10 @@ HAMI_ALLOCATED: Final = "hami.io/vgpu-devices-allocated"
 
 ENVIRONMENT_DOMAIN: Final = "gpu.scheduling"
 
+# ---- what certs and webhook say to each other ----------------------------------------------------------------------
+
+CANARY: Final = "gpu.scheduling/canary"
+
 # ---- what the agent writes -----------------------------------------------------------------------------------------
 
 HAMI_REGISTER: Final = "hami.io/node-nvidia-register"

@@ -86,8 +86,9 @@ _COMMANDS = {
     "rotate": _Command(
         _rotate,
         RotateSettings,
-        "replace the authority without a failed admission; ends well once certificates of the new one are in use, which"
-        " --probe HOST:PORT[,…] makes sure of",
+        "replace every certificate, with --ca the authority too, without a failed admission; ends with an admission"
+        " that the API server believes. --probe HOST:PORT[,…] waits for each replica, --dry-run changes nothing. May be"
+        " interrupted and run again at any time",
     ),
 }
 

@@ -12,8 +12,10 @@ from cli.session import Session
 
 
 async def run(session: Session, arguments: argparse.Namespace) -> int:
-    """Print each step until certificates of the new authority are in use."""
+    """Print each step until new certificates are in use."""
     told = {
+        "ca": arguments.ca,
+        "dry_run": arguments.dry_run,
         "probe": arguments.probe,
         "drop_old": arguments.drop_old,
         "settle_seconds": arguments.settle,

@@ -67,7 +67,10 @@ def load(
     parser.add_argument("--config", metavar="FILE", help=f"YAML configuration (default {DEFAULT_PATH}, if it exists)")
     parser.add_argument("--print-config", action="store_true", help="print the resulting configuration and exit")
     for key in keys:
-        parser.add_argument(key.flag(section), dest=".".join(key.path), metavar="VALUE", help=".".join(key.path))
+        bare: dict[str, Any] = {"nargs": "?", "const": "true"} if key.type is bool else {}
+        parser.add_argument(
+            key.flag(section), dest=".".join(key.path), metavar="VALUE", help=".".join(key.path), **bare
+        )
     arguments = vars(parser.parse_args(argv))
     try:
         tree = _read(arguments["config"])

@@ -4,6 +4,7 @@ import ssl
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,9 +43,9 @@ def test_key_leaves_no_trace_on_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     seen: list[int] = []
     load = ssl.SSLContext.load_cert_chain
 
-    def watched(self: ssl.SSLContext, certfile: str) -> None:
+    def watched(self: ssl.SSLContext, certfile: str, **options: Any) -> None:
         seen.append(Path(certfile).stat().st_mode & 0o777)
-        load(self, certfile)
+        load(self, certfile, **options)
 
     monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", watched)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -77,7 +78,7 @@ def test_source_renews_when_due_and_not_before() -> None:
     assert not source.renew(authority, now=first.renew_at - timedelta(seconds=1))
     assert source.leaf is first
     assert source.renew(authority, now=at)
-    assert source.context() is not first.context
+    assert source.context(None) is not first.context
 
 
 def test_source_follows_a_new_authority_at_once() -> None:
@@ -98,7 +99,7 @@ def test_failed_renewal_keeps_the_leaf_in_service(monkeypatch: pytest.MonkeyPatc
     def refuse(*_arguments: object, **_options: object) -> None:
         raise UnusableLeafError("no")
 
-    monkeypatch.setattr(leaf, "_prove", refuse)
+    monkeypatch.setattr(leaf, "prove", refuse)
     with pytest.raises(UnusableLeafError):
         source.renew(new_authority("b", lifetime=DAY, now=at), now=at)
     assert source.leaf is first

@@ -23,7 +23,7 @@ def objects(file: str) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 POLICIES = objects("policies.yaml")
-*WEBHOOKS, DEBUG = objects("webhook.yaml")["MutatingWebhookConfiguration", CONFIGURATION]["webhooks"]
+*WEBHOOKS, DEBUG, CANARY = objects("webhook.yaml")["MutatingWebhookConfiguration", CONFIGURATION]["webhooks"]
 OUTPUT_KEYS = (
     *(names.ALLOCATION, names.ALLOCATED, names.LEADER),
     *(f"'{prefix}'" for prefix in names.OUTPUT_PREFIXES),
