@@ -26,7 +26,7 @@ from webhook.settings import WebhookSettings
 
 log = logging.getLogger("webhook")
 
-_BACKOFF = (0.2, 10.0)
+_BACKOFF = (0.05, 10.0)
 
 
 class _Configuration(msgspec.Struct):

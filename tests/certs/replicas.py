@@ -27,11 +27,12 @@ POLL_S = 0.1
 SETTLE_S = 0.5
 READY_S = 30.0
 LIMITS = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
+CONTAINERS = [{"name": "main", "image": "none", "resources": {"limits": LIMITS}}]
 POD = {
     "apiVersion": "v1",
     "kind": "Pod",
     "metadata": {"generateName": "load-"},
-    "spec": {"containers": [{"name": "main", "image": "none", "resources": {"limits": LIMITS}}]},
+    "spec": {"containers": CONTAINERS},
 }
 
 
