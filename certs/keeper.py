@@ -19,9 +19,9 @@ import msgspec
 from cryptography import x509
 
 from allocation.names import SYSTEM_NAMESPACE
-from certs import authorities, authority, ca_bundle, canary
+from certs import authorities, authority_secret, ca_bundle, canary
 from certs.authorities import Authorities
-from certs.authority import SECRET, Stored
+from certs.authority_secret import SECRET, Stored
 from certs.ca_bundle import Published
 from certs.settling import Settling
 from cluster.api import Api
@@ -110,7 +110,7 @@ class Keeper:
                     stored.authorities, now=now, serving=serving, replacing=replacing, is_believed=self.is_believed
                 )
                 if step is not None:
-                    await authority.replace(self._api, stored, step)
+                    await authority_secret.replace(self._api, stored, step)
                     wrote.append(f"Secret {SECRET}")
                 elif any(each != stored.authorities.bundle for each in published.bundles.values()):
                     await ca_bundle.write(
@@ -131,10 +131,10 @@ class Keeper:
             ClusterError: the API server refused or did not answer.
         """
         for turn in range(_TURNS):
-            stored = await authority.read(self._api, now=now)
+            stored = await authority_secret.read(self._api, now=now)
             changed = change(stored.authorities)
             try:
-                await authority.replace(self._api, stored, changed)
+                await authority_secret.replace(self._api, stored, changed)
             except ConflictError:
                 await _give_way(turn)
             else:
@@ -158,10 +158,10 @@ class Keeper:
 
     async def _stored(self, believed: Collection[x509.Certificate], now: datetime) -> Stored:
         try:
-            return await authority.read(self._api, now=now)
+            return await authority_secret.read(self._api, now=now)
         except NotFoundError:
-            await authority.create(self._api, authorities.first(believed=believed, now=now))
-            return await authority.read(self._api, now=now)
+            await authority_secret.create(self._api, authorities.first(believed=believed, now=now))
+            return await authority_secret.read(self._api, now=now)
 
 
 async def _give_way(turn: int) -> None:

@@ -10,9 +10,9 @@ from cryptography import x509
 from msgspec import structs
 
 from allocation.names import SYSTEM_NAMESPACE
-from certs import authority, canary, probe
+from certs import authority_secret, canary, probe
 from certs.authorities import Authorities
-from certs.authority import SECRET
+from certs.authority_secret import SECRET
 from certs.canary import fingerprint
 from certs.keeper import Keeper, Kept
 from certs.settings import RotateSettings
@@ -173,7 +173,7 @@ class _Rotation:
 
     async def _stored(self) -> Authorities:
         try:
-            return (await authority.read(self._api, now=_now())).authorities
+            return (await authority_secret.read(self._api, now=_now())).authorities
         except NotFoundError:
             raise RotationError(
                 f"there is no Secret {SYSTEM_NAMESPACE}/{SECRET}: nothing to rotate; a webhook that starts makes one"

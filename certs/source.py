@@ -1,7 +1,7 @@
 """Where a TLS server takes its certificate from, anew for every connection.
 
 The listener never restarts: it asks its source at each handshake, so a renewed certificate is shown from the next
-connection on and open connections stay open. `IssuedSource` issues its own; `certs.files.FileSource` shows what
+connection on and open connections stay open. `IssuedSource` issues its own; `certs.mounted.MountedSource` shows what
 somebody else puts into a folder, cert-manager for one.
 """
 
@@ -18,12 +18,16 @@ from certs.x509 import KeyPair
 class CertificateSource(Protocol):
     """Whatever knows the certificate to show now."""
 
+    def context(self, server_name: str | None) -> ssl.SSLContext:
+        """Answer the context of the certificate to show now to who calls `server_name`."""
+
+
+class LeafSource(CertificateSource, Protocol):
+    """A source that can say what it shows."""
+
     @property
     def leaf(self) -> Leaf:
         """The leaf in service."""
-
-    def context(self, server_name: str | None) -> ssl.SSLContext:
-        """Answer the context of the certificate to show now to who calls `server_name`."""
 
     def authority_of(self, context: ssl.SSLContext) -> x509.Certificate | None:
         """Answer who signed what a connection with `context` showed, None where it is out of service."""

@@ -4,14 +4,14 @@ from datetime import datetime
 from typing import Protocol
 
 from certs.keeper import Keeper
-from certs.source import CertificateSource, IssuedSource
+from certs.source import IssuedSource, LeafSource
 
 
 class Upkeep(Protocol):
     """Whatever keeps a source and what API servers believe of it."""
 
     @property
-    def source(self) -> CertificateSource:
+    def source(self) -> LeafSource:
         """What the listener shows."""
 
     async def once(self, *, now: datetime) -> tuple[str, ...]:

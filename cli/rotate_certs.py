@@ -4,7 +4,7 @@ import argparse
 
 import msgspec
 
-from certs.authority import BrokenAuthorityError
+from certs.authority_secret import BrokenAuthorityError
 from certs.rotate import RotationError, rotate
 from certs.settings import RotateSettings
 from cli.errors import CommandError

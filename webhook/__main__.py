@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Coroutine
 
-from certs.authority import BrokenAuthorityError
+from certs.authority_secret import BrokenAuthorityError
 from certs.leaf import UnusableLeafError
 from cluster import configuration
 from cluster.api import Api

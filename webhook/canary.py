@@ -5,7 +5,7 @@ from aiohttp import web
 
 from allocation.names import CANARY
 from certs.canary import proof
-from certs.source import CertificateSource
+from certs.source import LeafSource
 from webhook import review
 from webhook.patch import pointer, replace
 
@@ -18,7 +18,7 @@ class _Object(msgspec.Struct):
     metadata: _Meta
 
 
-def canary_routes(source: CertificateSource) -> list[web.RouteDef]:
+def canary_routes(source: LeafSource) -> list[web.RouteDef]:
     """Answer the path of that review.
 
     The answer goes by the certificate that this very connection was made with, and closes it: the next one is made with

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from certs.authority import BrokenAuthorityError
-from certs.file_upkeep import FileUpkeep
-from certs.files import FileSource
+from certs.authority_secret import BrokenAuthorityError
 from certs.keeper import Keeper
 from certs.leaf import ServerNames, UnusableLeafError
-from certs.source import CertificateSource, IssuedSource
+from certs.mounted import MountedSource
+from certs.mounted_upkeep import MountedUpkeep
+from certs.source import IssuedSource, LeafSource
 from certs.upkeep import IssuedUpkeep, Upkeep
 from cluster.api import Api
 from cluster.errors import ClusterError
@@ -53,7 +53,7 @@ async def begin(api: Api, settings: WebhookSettings, stop: asyncio.Event) -> Upk
     return None
 
 
-def measure(metrics: Metrics, source: CertificateSource) -> None:
+def measure(metrics: Metrics, source: LeafSource) -> None:
     """Let the metrics ask how long leaf and authority have left."""
     expiry = metrics.certificate_expiry
     expiry.labels("leaf").set_function(lambda: _seconds_until(source.leaf.ends_at))
@@ -131,9 +131,9 @@ async def _upkeep(api: Api, settings: WebhookSettings) -> Upkeep:
             current.signing, names=names, canary=told.canary_name, generation=current.leaf_generation, now=now
         )
         return IssuedUpkeep(keeper, source)
-    return FileUpkeep(
+    return MountedUpkeep(
         api,
-        FileSource(Path(told.folder), names=names, now=now),
+        MountedSource(Path(told.folder), names=names, now=now),
         names=names,
         configuration=settings.webhook_configuration,
         publishes=told.source == "files",

@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from prometheus_client.aiohttp import make_aiohttp_handler
 
-from certs.source import CertificateSource, listener_context
+from certs.source import LeafSource, listener_context
 from webhook.admission import Admission
 from webhook.canary import canary_routes
 from webhook.metrics import Metrics
@@ -32,7 +32,7 @@ async def serving(
     admission: Admission,
     health: Health,
     metrics: Metrics,
-    source: CertificateSource,
+    source: LeafSource,
     settings: WebhookSettings,
 ) -> AsyncIterator[Ports]:
     """Listen while the block runs.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from certs import authority, ca_bundle
+from certs import authority_secret, ca_bundle
 from certs.probe import shown
 from certs.rotate import rotate
 from cluster.api import Api
@@ -80,7 +80,7 @@ async def test_twenty_rotations_under_load_and_not_one_failed_admission(api: Api
         for number in range(ROTATIONS):
             settings = replicas.rotate_settings(ca=number % 2 == 1, probe=balancer.addresses)
             await rotate(api, settings=settings, report=lambda _line: None)
-            authorities.add((await authority.read(api, now=replicas.now())).authorities.signing.certificate)
+            authorities.add((await authority_secret.read(api, now=replicas.now())).authorities.signing.certificate)
             leaves |= {await shown(address) for address in balancer.addresses}
     print(  # noqa: T201 -- figures for the record
         f"{load.admitted} pods admitted in {load.seconds:.1f} s: {load.rate:.0f}/s of {PODS_A_SECOND:.0f}/s wanted over"
@@ -104,7 +104,7 @@ async def test_a_command_killed_at_every_step_is_finished_by_the_next(
     ]
     async with replicas.load(api, workers=4, rate=20) as load:
         for boundary in range(BOUNDARIES + 1):
-            old = (await authority.read(api, now=replicas.now())).authorities.signing.certificate
+            old = (await authority_secret.read(api, now=replicas.now())).authorities.signing.certificate
             process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
             assert process.stdout is not None
             for _ in range(boundary):
@@ -115,7 +115,7 @@ async def test_a_command_killed_at_every_step_is_finished_by_the_next(
             told, errors = await again.communicate()
             assert (again.returncode, errors) == (0, b""), f"killed after line {boundary}"
             assert b"verified by an admission" in told.splitlines()[-1]
-            stored = (await authority.read(api, now=replicas.now())).authorities
+            stored = (await authority_secret.read(api, now=replicas.now())).authorities
             assert (stored.signing.certificate != old, stored.announced) == (True, None)
             assert set((await ca_bundle.read(api)).bundles.values()) == {stored.bundle}
     assert load.failures == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from certs import authority
+from certs import authority_secret
 from certs.keeper import Keeper
 from certs.leaf import ServerNames
 from certs.probe import objection, split
@@ -106,7 +106,7 @@ async def test_without_a_probe_the_state_decides(api: Any) -> None:
     await rotate(api, settings=HASTY, report=lines.append)
     assert "verified by an admission" in lines[-2]
     assert lines[-1].startswith("every replica shows a new one once it has looked")
-    stored = (await authority.read(api, now=now())).authorities
+    stored = (await authority_secret.read(api, now=now())).authorities
     assert len(stored.retired) == 1
     assert api.bundles() == [stored.bundle]
 
@@ -175,7 +175,7 @@ async def test_an_authority_that_no_api_server_accepts_never_signs(api: Any) -> 
         RotationError, match=r"not done within 0.2 s: the API server reached a replica that does not show"
     ):
         await rotate(api, settings=settings, report=lambda _line: None)
-    assert (await authority.read(api, now=now())).authorities.signing.certificate == old
+    assert (await authority_secret.read(api, now=now())).authorities.signing.certificate == old
 
 
 async def test_a_rotation_under_way_is_followed(api: Any) -> None:
@@ -188,7 +188,7 @@ async def test_a_rotation_under_way_is_followed(api: Any) -> None:
     await rotate(api, settings=HASTY, report=lines.append)
     assert any("under way already" in line for line in lines)
     assert announced is not None
-    assert (await authority.read(api, now=now())).authorities.signing.certificate == announced.certificate
+    assert (await authority_secret.read(api, now=now())).authorities.signing.certificate == announced.certificate
 
 
 async def test_an_api_server_that_is_away_for_a_while_is_waited_for(api: Any) -> None:

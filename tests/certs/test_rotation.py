@@ -9,7 +9,7 @@ import pytest
 from cryptography import x509
 
 from certs import authorities, leaf
-from certs.authority import BrokenAuthorityError, read
+from certs.authority_secret import BrokenAuthorityError, read
 from certs.keeper import Keeper
 from certs.x509 import new_authority
 from cluster.errors import ClusterError, NotFoundError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from certs import authority, ca_bundle
+from certs import authority_secret, ca_bundle
 from certs.keeper import Keeper
 from certs.probe import objection
 from certs.rotate import RotationError, rotate
@@ -89,7 +89,7 @@ async def test_old_authorities_can_be_dropped_at_once(
 
         await replicas.eventually(went_on)
     assert not load.failures
-    stored = (await authority.read(api, now=replicas.now())).authorities
+    stored = (await authority_secret.read(api, now=replicas.now())).authorities
     assert stored.retired == ()
     assert set((await ca_bundle.read(api)).bundles.values()) == {stored.signing.certificate_pem}
     assert sum("shows a new certificate of it" in line for line in lines) == 2
@@ -110,15 +110,15 @@ async def test_an_overwritten_bundle_is_restored(api: Api, replica: replicas.Rep
 
 async def test_a_deleted_secret_is_healed_without_a_failure(api: Api, replica: replicas.Replica) -> None:
     """The replica makes another authority, and shows its certificate only when every API server believes it."""
-    old = (await authority.read(api, now=replicas.now())).authorities.signing.certificate
+    old = (await authority_secret.read(api, now=replicas.now())).authorities.signing.certificate
     async with replicas.load(api) as load:
-        await api.request("DELETE", SECRETS.path(namespace="tranche-system", name=authority.SECRET))
+        await api.request("DELETE", SECRETS.path(namespace="tranche-system", name=authority_secret.SECRET))
 
         async def in_use() -> bool:
             listed = await api.list(SECRETS, dict[str, Any], namespace="tranche-system")
-            if not any(each["metadata"]["name"] == authority.SECRET for each in listed):
+            if not any(each["metadata"]["name"] == authority_secret.SECRET for each in listed):
                 return False
-            new = (await authority.read(api, now=replicas.now())).authorities.signing.certificate
+            new = (await authority_secret.read(api, now=replicas.now())).authorities.signing.certificate
             return new != old and not await objection(replica.address, authority=new)
 
         await replicas.eventually(in_use)
@@ -127,21 +127,21 @@ async def test_a_deleted_secret_is_healed_without_a_failure(api: Api, replica: r
 
 async def test_a_rotation_outlives_the_process_that_makes_it(api: Api, replica: replicas.Replica) -> None:
     """Killed between announcement and first signature; the next start completes it."""
-    old = (await authority.read(api, now=replicas.now())).authorities.signing.certificate
+    old = (await authority_secret.read(api, now=replicas.now())).authorities.signing.certificate
     replica.kill()
     keeper = Keeper(api, configuration="tranche", settle_seconds=replicas.SETTLE_S)
     announced = (await keeper.tick(now=replicas.now(), replacing=old)).authorities.announced
     assert announced is not None
     await asyncio.to_thread(replica.start)
     replica.kill()
-    assert (await authority.read(api, now=replicas.now())).authorities.announced is not None
+    assert (await authority_secret.read(api, now=replicas.now())).authorities.announced is not None
     await asyncio.to_thread(replica.start)
 
     async def complete() -> bool:
         return not await objection(replica.address, authority=announced.certificate)
 
     await replicas.eventually(complete)
-    stored = (await authority.read(api, now=replicas.now())).authorities
+    stored = (await authority_secret.read(api, now=replicas.now())).authorities
     assert (stored.signing.certificate, stored.announced) == (announced.certificate, None)
     await replicas.eventually(lambda: replicas.is_admitted(api))
 
@@ -165,14 +165,14 @@ async def test_with_a_wrong_bundle_gpu_pods_are_refused_in_our_words(api: Api, r
 
 async def test_an_authority_of_age_is_renewed_by_the_replica(api: Api, replica: replicas.Replica) -> None:
     """At two thirds of its life, with nobody asking and no pod failing."""
-    stored = await authority.read(api, now=replicas.now())
+    stored = await authority_secret.read(api, now=replicas.now())
     aged = new_authority("aged", lifetime=timedelta(days=10), now=replicas.now() - timedelta(days=8))
     retired = type(stored.authorities)(aged, retired=stored.authorities.retired)
     async with replicas.load(api) as load:
-        await authority.replace(api, stored, retired)
+        await authority_secret.replace(api, stored, retired)
 
         async def renewed() -> bool:
-            now = (await authority.read(api, now=replicas.now())).authorities
+            now = (await authority_secret.read(api, now=replicas.now())).authorities
             signing = now.signing.certificate
             return signing != aged.certificate and not await objection(replica.address, authority=signing)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from certs import authority, ca_bundle
+from certs import authority_secret, ca_bundle
 from certs.authorities import Authorities
 from certs.leaf import ServerNames
 from certs.probe import shown
@@ -212,10 +212,10 @@ async def test_no_label_brings_the_webhook_into_a_system_namespace(
 
 async def test_an_expired_authority_ends_a_starting_webhook_with_the_remedy(installed: Layout, api: Api) -> None:
     """It replaces nothing, whichever clock is wrong; the remedy that it names is the way on."""
-    path = SECRETS.path(namespace="tranche-system", name=authority.SECRET)
+    path = SECRETS.path(namespace="tranche-system", name=authority_secret.SECRET)
     expired = new_authority("expired", lifetime=timedelta(days=1), now=replicas.now() - timedelta(days=2))
     await api.request("DELETE", path)
-    await authority.create(api, Authorities(expired))
+    await authority_secret.create(api, Authorities(expired))
     identity = kubeconfig.service_account_kubeconfig(installed, namespace="tranche-system", name="tranche-webhook")
     command = [sys.executable, "-m", "webhook", "--kubeconfig", str(identity), "--port", "0", "--metrics-port", "0"]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
@@ -229,4 +229,4 @@ async def test_an_expired_authority_ends_a_starting_webhook_with_the_remedy(inst
 
 async def _stored_pem(api: Api) -> bytes:
     before_its_end = replicas.now() - timedelta(days=1, hours=12)
-    return (await authority.read(api, now=before_its_end)).authorities.signing.certificate_pem
+    return (await authority_secret.read(api, now=before_its_end)).authorities.signing.certificate_pem

@@ -10,7 +10,7 @@ from allocation import environment, names
 from allocation.names import SYSTEM_NAMESPACE
 from allocation.settings import ResourceNames
 from certs import canary
-from certs.authority import SECRET
+from certs.authority_secret import SECRET
 from certs.ca_bundle import CONFIGURATION
 from webhook.settings import WebhookSettings
 

@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from certs import ca_bundle
-from certs.file_upkeep import FileUpkeep
-from certs.files import FileSource
 from certs.leaf import ServerNames, UnusableLeafError
+from certs.mounted import MountedSource
+from certs.mounted_upkeep import MountedUpkeep
 from certs.probe import objection, shown
 from certs.source import listener_context
 from certs.x509 import KeyPair, issue, new_authority
@@ -92,7 +92,7 @@ class Clock:
 
 
 @asynccontextmanager
-async def served(source: FileSource) -> AsyncIterator[str]:
+async def served(source: MountedSource) -> AsyncIterator[str]:
     """Serve it; answer where. What a client sends is sent back."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -104,9 +104,9 @@ async def served(source: FileSource) -> AsyncIterator[str]:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-def upkeep(api: Any, source: FileSource, *, publishes: bool = True, clock: Clock | None = None) -> FileUpkeep:
+def upkeep(api: Any, source: MountedSource, *, publishes: bool = True, clock: Clock | None = None) -> MountedUpkeep:
     """Follow the folder of a source."""
-    return FileUpkeep(
+    return MountedUpkeep(
         api,
         source,
         names=NAMES,
@@ -121,7 +121,7 @@ async def test_a_swapped_secret_is_shown_without_a_restart_and_connections_live_
     """A kubelet swaps the mount: new connections get the new pair, an open one goes on with the old."""
     authority = signer()
     folder.put(authority, leaf(authority))
-    source = FileSource(folder.path, names=NAMES, now=now())
+    source = MountedSource(folder.path, names=NAMES, now=now())
     api.put_configuration(None)
     keeping = upkeep(api, source)
     await keeping.once(now=now())
@@ -182,7 +182,7 @@ async def test_what_is_unusable_replaces_nothing(api: Any, folder: Folder, fault
     """The reason names the file; the pair in service is served on, and the next good one is taken."""
     authority = signer()
     folder.put(authority, leaf(authority))
-    source = FileSource(folder.path, names=NAMES, now=now())
+    source = MountedSource(folder.path, names=NAMES, now=now())
     api.put_configuration(None)
     keeping = upkeep(api, source)
     await keeping.once(now=now())
@@ -203,7 +203,7 @@ def test_nothing_unusable_is_ever_shown_at_start(folder: Folder, fault: str, wor
     """Expired at boot and all the others: an error with the remedy, and no server."""
     faulty(folder, signer(), fault)
     with pytest.raises(UnusableLeafError, match=words) as caught:
-        FileSource(folder.path, names=NAMES, now=now())
+        MountedSource(folder.path, names=NAMES, now=now())
     assert "read again without a restart" in str(caught.value)
     assert "PRIVATE" not in str(caught.value)
 
@@ -212,7 +212,7 @@ async def test_a_new_authority_is_believed_before_its_leaf_is_shown(api: Any, fo
     """Old and new stand in the caBundle for the settle time, then the new pair is shown; the old one stays."""
     old, new, clock = signer("old"), signer("new"), Clock()
     folder.put(old, leaf(old))
-    source = FileSource(folder.path, names=NAMES, now=now())
+    source = MountedSource(folder.path, names=NAMES, now=now())
     api.put_configuration(None, None)
     keeping = upkeep(api, source, clock=clock)
     assert await keeping.once(now=now()) == ("caBundle of tranche",)
@@ -228,7 +228,7 @@ async def test_a_new_authority_is_believed_before_its_leaf_is_shown(api: Any, fo
     assert source.leaf.authority == new.certificate
     assert api.bundles() == [both] * 2
     later = old.certificate.not_valid_after_utc + timedelta(hours=1)
-    source.mounted = source.read(now=now())
+    source.pair = source.read(now=now())
     with pytest.raises(UnusableLeafError, match="not on"):
         await keeping.once(now=later)
     assert api.bundles() == [ca_bundle.joined((new.certificate,))] * 2
@@ -239,7 +239,7 @@ async def test_an_overwritten_bundle_gets_the_authority_of_the_files_back(api: A
     authority = signer()
     folder.put(authority, leaf(authority))
     api.put_configuration(None)
-    keeping = upkeep(api, FileSource(folder.path, names=NAMES, now=now()))
+    keeping = upkeep(api, MountedSource(folder.path, names=NAMES, now=now()))
     await keeping.once(now=now())
     api.put_configuration(b"")
     assert await keeping.once(now=now()) == ("caBundle of tranche",)
@@ -250,7 +250,7 @@ async def test_with_cert_manager_the_bundle_is_awaited_and_never_written(api: An
     """A new pair is held back until cainjector has published its authority: nobody is shown what he cannot verify."""
     old, new, clock = signer("old"), signer("new"), Clock()
     folder.put(old, leaf(old))
-    source = FileSource(folder.path, names=NAMES, now=now())
+    source = MountedSource(folder.path, names=NAMES, now=now())
     keeping = upkeep(api, source, publishes=False, clock=clock)
     api.put_configuration(None)
     with pytest.raises(UnusableLeafError, match="MutatingWebhookConfiguration tranche: entry w0.* has no caBundle"):
@@ -274,7 +274,7 @@ async def test_a_pair_that_is_about_to_end_is_replaced_whatever_is_published(api
     """What comes next is no worse."""
     old, new = signer("old"), signer("new")
     folder.put(old, leaf(old, lifetime=timedelta(minutes=30)))
-    source = FileSource(folder.path, names=NAMES, now=now())
+    source = MountedSource(folder.path, names=NAMES, now=now())
     api.put_configuration(old.certificate_pem)
     assert not source.leaf.lasts(now())
     folder.put(new, leaf(new))
@@ -297,8 +297,8 @@ def test_rsa_and_a_folder_without_authority_are_served(tmp_path: Path) -> None:
     (tmp_path / "tls.key").write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
-    source = FileSource(tmp_path, names=ServerNames(("webhook.svc",)), now=now() + timedelta(seconds=1))
-    assert source.mounted.trusted == (certificate,)
+    source = MountedSource(tmp_path, names=ServerNames(("webhook.svc",)), now=now() + timedelta(seconds=1))
+    assert source.pair.trusted == (certificate,)
 
 
 def test_an_encrypted_key_is_refused_and_no_terminal_is_asked(folder: Folder) -> None:
@@ -312,4 +312,4 @@ def test_an_encrypted_key_is_refused_and_no_terminal_is_asked(folder: Folder) ->
     )
     folder.swap(tls_crt=pair.certificate_pem, tls_key=sealed, ca_crt=authority.certificate_pem)
     with pytest.raises(UnusableLeafError, match="not the unencrypted key"):
-        FileSource(folder.path, names=NAMES, now=now())
+        MountedSource(folder.path, names=NAMES, now=now())

@@ -7,13 +7,13 @@ from datetime import datetime
 
 from certs import ca_bundle
 from certs.ca_bundle import Published
-from certs.files import FileSource, Mounted
 from certs.leaf import Leaf, ServerNames, UnusableLeafError, prove
+from certs.mounted import MountedPair, MountedSource
 from certs.settling import Settling
 from cluster.api import Api
 
 
-class FileUpkeep:
+class MountedUpkeep:
     """Holds a new pair back until the caBundle has verified it for the settle time.
 
     With `publishes`, what the folder's `ca.crt` holds is added to the caBundle, and what has expired is taken from it.
@@ -26,7 +26,7 @@ class FileUpkeep:
     def __init__(
         self,
         api: Api,
-        source: FileSource,
+        source: MountedSource,
         *,
         names: ServerNames,
         configuration: str,
@@ -47,7 +47,7 @@ class FileUpkeep:
         try:
             found = await asyncio.to_thread(self.source.read, now=now)
         except UnusableLeafError as error:
-            found, fault = self.source.mounted, error
+            found, fault = self.source.pair, error
         published = await ca_bundle.read(self._api, configuration=self._configuration)
         wrote: tuple[str, ...] = ()
         if self._publishes and await self._publish(published, found, now):
@@ -57,7 +57,7 @@ class FileUpkeep:
         if found.leaf.certificate != self.source.leaf.certificate:
             is_believed = self._settling.is_over and not self._objection(found.leaf, published)
             if is_believed or not self.source.leaf.lasts(now):
-                self.source.mounted = found
+                self.source.pair = found
         objection = self._objection(self.source.leaf, published)
         if fault is None and objection:
             fault = UnusableLeafError(f"MutatingWebhookConfiguration {self._configuration}: {objection}")
@@ -65,10 +65,10 @@ class FileUpkeep:
             raise fault
         return wrote
 
-    async def _publish(self, published: Published, found: Mounted, now: datetime) -> bool:
+    async def _publish(self, published: Published, found: MountedPair, now: datetime) -> bool:
         """Add what is missing: another replica may have other files for a while, so nothing else is taken away."""
         wanted = {each for each in published.every if now < each.not_valid_after_utc}
-        wanted |= {*found.trusted, *self.source.mounted.trusted}
+        wanted |= {*found.trusted, *self.source.pair.trusted}
         bundle = ca_bundle.joined(wanted)
         if all(each == bundle for each in published.bundles.values()):
             return False

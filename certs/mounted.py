@@ -18,7 +18,7 @@ CERTIFICATE, KEY, AUTHORITY = "tls.crt", "tls.key", "ca.crt"
 _CURRENT = "..data"
 
 
-class Mounted(msgspec.Struct, frozen=True):
+class MountedPair(msgspec.Struct, frozen=True):
     """What the folder held at one time.
 
     Attributes:
@@ -30,33 +30,33 @@ class Mounted(msgspec.Struct, frozen=True):
     trusted: tuple[x509.Certificate, ...]
 
 
-class FileSource:
+class MountedSource:
     """Shows the pair of a folder; what is unusable replaces nothing.
 
     Attributes:
-        mounted: what is in service.
+        pair: what is in service.
     """
 
     def __init__(self, folder: Path, *, names: ServerNames, now: datetime) -> None:
         """Read the first pair; raises what `read` raises."""
         self._folder = folder
         self._names = names
-        self.mounted = self.read(now=now)
+        self.pair = self.read(now=now)
 
     @property
     def leaf(self) -> Leaf:
         """The leaf in service."""
-        return self.mounted.leaf
+        return self.pair.leaf
 
     def context(self, _server_name: str | None) -> ssl.SSLContext:
         """Answer the context of the leaf in service."""
-        return self.mounted.leaf.context
+        return self.pair.leaf.context
 
     def authority_of(self, context: ssl.SSLContext) -> x509.Certificate | None:
         """Answer who signed the leaf in service, if `context` shows it."""
         return self.leaf.authority if context is self.leaf.context else None
 
-    def read(self, *, now: datetime) -> Mounted:
+    def read(self, *, now: datetime) -> MountedPair:
         """Answer what is in the folder now, tried out by a client that trusts its `ca.crt`.
 
         Raises:
@@ -80,7 +80,7 @@ class FileSource:
         except UnusableLeafError as error:
             raise self._unusable(CERTIFICATE, str(error)) from None
         issuer = next((each for each in trusted if each.subject == chain[-1].issuer), trusted[-1])
-        return Mounted(Leaf(context=context, certificate=chain[0], authority=issuer, renew_at=end), tuple(trusted))
+        return MountedPair(Leaf(context=context, certificate=chain[0], authority=issuer, renew_at=end), tuple(trusted))
 
     def _contents(self) -> tuple[bytes, bytes, bytes | None]:
         current = self._folder / _CURRENT
