@@ -143,7 +143,7 @@ class Keeper:
 
     def is_believed(self, certificate: x509.Certificate) -> bool:
         """Whether every API server believes `certificate`, as far as one can know."""
-        return self._settling.holds(certificate) and certificate == self._accepted
+        return certificate == self._accepted
 
     async def _try(self, certificate: x509.Certificate) -> None:
         """Have an API server verify a certificate of an authority, once all of them have had time to hear of it."""

@@ -313,3 +313,23 @@ def test_an_encrypted_key_is_refused_and_no_terminal_is_asked(folder: Folder) ->
     folder.swap(tls_crt=pair.certificate_pem, tls_key=sealed, ca_crt=authority.certificate_pem)
     with pytest.raises(UnusableLeafError, match="not the unencrypted key"):
         MountedSource(folder.path, names=NAMES, now=now())
+
+
+def test_a_swap_in_the_midst_of_reading_mixes_nothing(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kubelet swaps between certificate and key: both are read from where the first one was."""
+    authority = signer()
+    first = leaf(authority)
+    folder.put(authority, first)
+    read_bytes = Path.read_bytes
+
+    def swapped(path: Path) -> bytes:
+        content = read_bytes(path)
+        if path.name == "tls.crt":
+            folder.put(authority, leaf(authority))
+        return content
+
+    monkeypatch.setattr(Path, "read_bytes", swapped)
+    source = MountedSource(folder.path, names=NAMES, now=now())
+    assert source.leaf.certificate == first.certificate
+    monkeypatch.undo()
+    assert source.read(now=now()).leaf.certificate != first.certificate

@@ -19,6 +19,7 @@ from certs.settings import RotateSettings
 from certs.source import IssuedSource, listener_context
 from certs.upkeep import IssuedUpkeep
 from certs.x509 import new_authority
+from cluster import configuration
 from cluster.errors import UnreachableError
 
 NAMES = ServerNames(dns_names=("webhook.svc",))
@@ -60,6 +61,17 @@ def test_addresses_of_every_kind_are_understood() -> None:
     assert split("webhook:8443") == ("webhook", 8443)
     assert split("10.0.0.7:8443") == ("10.0.0.7", 8443)
     assert split("[fd00::7]:8443") == ("fd00::7", 8443)
+
+
+def test_what_is_asked_for_needs_no_value() -> None:
+    """`--ca --dry-run`, and `false` where the file says otherwise."""
+
+    def told(*flags: str) -> RotateSettings:
+        found = configuration.load(flags, section="certs", settings=RotateSettings, prog="", description="")
+        return found.own
+
+    assert told("--ca", "--dry-run", "--settle-seconds", "1") == RotateSettings(ca=True, dry_run=True, settle_seconds=1)
+    assert told("--ca", "false") == told() == RotateSettings()
 
 
 async def test_a_probe_tells_one_authority_from_another() -> None:

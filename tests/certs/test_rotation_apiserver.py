@@ -146,23 +146,6 @@ async def test_a_rotation_outlives_the_process_that_makes_it(api: Api, replica: 
     await replicas.eventually(lambda: replicas.is_admitted(api))
 
 
-async def test_with_a_wrong_bundle_gpu_pods_are_refused_in_our_words(api: Api, replica: replicas.Replica) -> None:
-    """The API server passes a webhook by that it cannot verify; the policy then refuses the pod, until it is healed."""
-    replica.kill()
-    await asyncio.to_thread(replica.start, poll_seconds=600.0)
-    await _stomp(api)
-    faults: list[str] = []
-
-    async def refused() -> bool:
-        faults.append(await replicas.fault(api))
-        return bool(faults[-1])
-
-    await replicas.eventually(refused)
-    assert "the admission webhook tranche-webhook did not prepare this pod" in faults[-1]
-    await Keeper(api, configuration="tranche", settle_seconds=replicas.SETTLE_S).tick(now=replicas.now())
-    await replicas.eventually(lambda: replicas.is_admitted(api))
-
-
 async def test_an_authority_of_age_is_renewed_by_the_replica(api: Api, replica: replicas.Replica) -> None:
     """At two thirds of its life, with nobody asking and no pod failing."""
     stored = await authority_secret.read(api, now=replicas.now())

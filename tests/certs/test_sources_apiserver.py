@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from certs import authority_secret, ca_bundle
+from certs import authority_secret, ca_bundle, canary
 from certs.authorities import Authorities
 from certs.leaf import ServerNames
 from certs.probe import shown
@@ -130,8 +130,10 @@ async def test_cert_managers_certificate_is_shown_once_cainjector_has_published(
     await replicas.eventually(lambda: _shows_something(replica))
     assert not starting.done()
     assert (await ca_bundle.read(api)).certificates == {new.certificate}
+    assert "unknown authority" in await canary.objection(api, authority=old.certificate)
     await inject(api, old)
     await starting
+    assert await canary.objection(api, authority=old.certificate) == ""
     await replicas.eventually(lambda: replicas.is_admitted(api))
     first = await shown(replica.address)
     async with replicas.load(api) as load:
@@ -143,6 +145,34 @@ async def test_cert_managers_certificate_is_shown_once_cainjector_has_published(
 
         await replicas.eventually(followed)
     assert load.failures == []
+
+
+async def test_with_a_wrong_bundle_gpu_pods_are_refused_in_our_words(
+    api: Api, replica: Replica, tmp_path: Path
+) -> None:
+    """The API server passes a webhook by that it cannot verify; the policy then refuses the pod, until it is put right.
+
+    Pods that ask for no GPU are created all the while.
+    """
+    right, wrong = (new_authority(name, lifetime=timedelta(days=30), now=replicas.now()) for name in ("right", "wrong"))
+    put(tmp_path, right)
+    await inject(api, right)
+    flags = ("--certificates-source", "cert-manager", "--certificates-folder", str(tmp_path))
+    await asyncio.to_thread(replica.start, *flags)
+    await replicas.eventually(lambda: replicas.is_admitted(api))
+    await inject(api, wrong)
+    faults: list[str] = []
+
+    async def refused() -> bool:
+        faults.append(await replicas.fault(api))
+        return bool(faults[-1])
+
+    await replicas.eventually(refused)
+    assert "the admission webhook tranche-webhook did not prepare this pod" in faults[-1]
+    plain = {**replicas.POD, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+    await api.request("POST", PODS.path(namespace=replicas.TEAM), params={"dryRun": "All"}, body=plain)
+    await inject(api, right)
+    await replicas.eventually(lambda: replicas.is_admitted(api))
 
 
 async def _shows_something(replica: Replica) -> bool:
