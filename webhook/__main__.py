@@ -13,6 +13,9 @@ from cluster.api import Api
 from cluster.configuration import Configuration
 from cluster.connection import connect
 from cluster.errors import ClusterError
+from cluster.reflector import Reflector
+from cluster.resource import RESOURCE_QUOTAS
+from cluster.resource_quota import NamespaceQuotas, ResourceQuota
 from webhook import certificates
 from webhook.admission import Admission
 from webhook.metrics import Metrics
@@ -40,8 +43,8 @@ def main() -> None:
 
 
 async def _run(told: Configuration[WebhookSettings]) -> None:
-    settings, health, metrics = told.own, Health(), Metrics()
-    admission = Admission(allocation=told.allocation, settings=settings, metrics=metrics)
+    settings, health, metrics, quotas = told.own, Health(), Metrics(), NamespaceQuotas()
+    admission = Admission(allocation=told.allocation, settings=settings, metrics=metrics, quotas=quotas.hards)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -57,16 +60,19 @@ async def _run(told: Configuration[WebhookSettings]) -> None:
             log.info("listening on port %d", ports.reviews)
             watch = certificates.Watch(api, configuration=settings.webhook_configuration)
             poll_seconds = settings.certificates.poll_seconds
-            await _until(stop, watch.run(), certificates.keep(upkeep, health, watch, poll_seconds=poll_seconds))
+            keeping = certificates.keep(upkeep, health, watch, poll_seconds=poll_seconds)
+            # Nobody waits for the quotas: a pod that is admitted without them waits for its cards.
+            watching = Reflector(api, RESOURCE_QUOTAS, ResourceQuota, on_set=quotas.set, on_delete=quotas.drop)
+            await _until(stop, keeping, watch.run(), watching.run())
             health.ready = False
             log.info("draining for %g s", settings.drain_seconds)
             await asyncio.sleep(settings.drain_seconds)
     log.info("ended")
 
 
-async def _until(stop: asyncio.Event, *work: Coroutine[None, None, None]) -> None:
-    """Let `work` run until `stop` is set; a defect that ends a part of it earlier ends the process with it."""
-    tasks = [*(asyncio.create_task(each) for each in work), asyncio.ensure_future(stop.wait())]
+async def _until(stop: asyncio.Event, *works: Coroutine[None, None, None]) -> None:
+    """Let `works` run until `stop` is set; a defect that ends one earlier ends the process with it."""
+    tasks = [*map(asyncio.create_task, works), asyncio.ensure_future(stop.wait())]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
