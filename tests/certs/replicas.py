@@ -6,7 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ TEAM = "rotation"
 POLL_S = 0.1
 SETTLE_S = 0.5
 READY_S = 30.0
+LEAVING_S = 1.0
 LIMITS = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
 CONTAINERS = [{"name": "main", "image": "none", "resources": {"limits": LIMITS}}]
 POD = {
@@ -175,23 +176,41 @@ class Balancer:
         host, _, port = address.partition(":")
         try:
             replica, request = await asyncio.open_connection(host, int(port))
-            await asyncio.gather(self._pump(client, request), self._pump(replica, answer, of=address))
         except OSError as error:
             self.broken.append(f"{address}: {error!r}")
+        else:
+            gone = asyncio.Event()
+            await asyncio.gather(_forward(client, request, gone), self._answer(replica, answer, gone, address))
         finally:
             self._clients.discard(answer)
             answer.close()
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, of: str = "") -> None:
+    async def _answer(
+        self, replica: asyncio.StreamReader, answer: asyncio.StreamWriter, gone: asyncio.Event, address: str
+    ) -> None:
+        """Pass on what a replica answers; a reset harms nobody if the caller is leaving by himself."""
         try:
-            while chunk := await source.read(65536):
-                sink.write(chunk)
-                await sink.drain()
+            while chunk := await replica.read(65536):
+                answer.write(chunk)
+                await answer.drain()
         except ConnectionError as error:
-            if of:
-                self.broken.append(f"{of}: {error!r}")
+            try:
+                await asyncio.wait_for(gone.wait(), LEAVING_S)
+            except TimeoutError:
+                self.broken.append(f"{address}: {error!r}")
         finally:
-            sink.close()
+            answer.close()
+
+
+async def _forward(client: asyncio.StreamReader, request: asyncio.StreamWriter, gone: asyncio.Event) -> None:
+    with suppress(ConnectionError):
+        while chunk := await client.read(65536):
+            if not request.is_closing():
+                request.write(chunk)
+                with suppress(ConnectionError):
+                    await request.drain()
+    gone.set()
+    request.close()
 
 
 async def fault(api: Api) -> str:
