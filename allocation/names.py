@@ -43,6 +43,10 @@ HAMI_BIND_TIME: Final = "hami.io/bind-time"
 
 ENVIRONMENT_DOMAIN: Final = "gpu.scheduling"
 
+# ---- what certs and webhook say to each other ----------------------------------------------------------------------
+
+CANARY: Final = "gpu.scheduling/canary"
+
 # ---- what the agent writes -----------------------------------------------------------------------------------------
 
 HAMI_REGISTER: Final = "hami.io/node-nvidia-register"

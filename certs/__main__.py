@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from allocation.names import SYSTEM_NAMESPACE
-from certs import authority, ca_bundle, overview
-from certs.authority import SECRET, BrokenAuthorityError
+from certs import authority_secret, ca_bundle, overview
+from certs.authority_secret import SECRET, BrokenAuthorityError
 from certs.keeper import Keeper
 from certs.rotate import RotationError, rotate
 from certs.settings import CertsSettings, RotateSettings
@@ -69,7 +69,7 @@ async def _ensure(api: Api, settings: CertsSettings) -> None:
 
 
 async def _show(api: Api, settings: CertsSettings) -> None:
-    stored = await authority.read(api, now=datetime.now(UTC))
+    stored = await authority_secret.read(api, now=datetime.now(UTC))
     published = await ca_bundle.read(api, configuration=settings.webhook_configuration)
     print(overview.table(stored.authorities, published.bundles))
 
@@ -86,8 +86,9 @@ _COMMANDS = {
     "rotate": _Command(
         _rotate,
         RotateSettings,
-        "replace the authority without a failed admission; ends well once certificates of the new one are in use, which"
-        " --probe HOST:PORT[,…] makes sure of",
+        "replace every certificate, with --ca the authority too, without a failed admission; ends with an admission"
+        " that the API server believes. --probe HOST:PORT[,…] waits for each replica, --dry-run changes nothing. May be"
+        " interrupted and run again at any time",
     ),
 }
 

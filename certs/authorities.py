@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
+from msgspec import structs
 
-from certs import leaf
+from certs import ca_bundle, leaf
 from certs.x509 import KeyPair, new_authority
 
 LIFETIME = timedelta(days=3650)
@@ -36,11 +36,13 @@ class Authorities(msgspec.Struct, frozen=True):
         signing: whose certificates servers show.
         announced: who signs next, while a rotation is under way.
         retired: who signed before.
+        leaf_generation: changes when every leaf is to be made anew, whatever its age.
     """
 
     signing: KeyPair
     announced: KeyPair | None = None
     retired: tuple[Retired, ...] = ()
+    leaf_generation: str = ""
 
     @property
     def certificates(self) -> tuple[x509.Certificate, ...]:
@@ -50,8 +52,23 @@ class Authorities(msgspec.Struct, frozen=True):
 
     @property
     def bundle(self) -> bytes:
-        """The same as PEM, for a caBundle."""
-        return b"".join(each.public_bytes(Encoding.PEM) for each in self.certificates)
+        """The same as PEM, for a caBundle: it stays as it is when the announced one begins to sign."""
+        return ca_bundle.joined(self.certificates)
+
+    @property
+    def shown_next(self) -> x509.Certificate:
+        """Whose certificates the webhook shows by its canary name, as soon as it has seen this state."""
+        return (self.announced or self.signing).certificate
+
+    def next_signer(self, serving: x509.Certificate | None) -> KeyPair | None:
+        """Answer whose certificates are shown next, None where that is who signs those that are shown now.
+
+        Args:
+            serving: whose certificate the caller shows, if he does.
+        """
+        if self.announced is not None:
+            return self.announced
+        return self.signing if serving not in (None, self.signing.certificate) else None
 
 
 def first(*, believed: Collection[x509.Certificate], now: datetime) -> Authorities:
@@ -68,7 +85,7 @@ def next_step(
     now: datetime,
     serving: x509.Certificate | None,
     replacing: x509.Certificate | None,
-    has_settled: Callable[[x509.Certificate], bool],
+    is_believed: Callable[[x509.Certificate], bool],
 ) -> Authorities | None:
     """Answer the state after the next step, None where there is nothing to do.
 
@@ -78,19 +95,20 @@ def next_step(
         serving: whose certificate the caller shows, if he does. If the state knows nothing of it (somebody put another
             pair into the Secret), it is retired as it should have been.
         replacing: an authority that shall sign no more, whatever its age.
-        has_settled: whether every API server believes an authority.
+        is_believed: whether every API server believes an authority.
     """
     signing = current.signing.certificate
     if serving is not None and serving not in current.certificates and now < serving.not_valid_after_utc:
         return _believing(current, (serving,), now)
     if current.announced is not None:
-        if has_settled(current.announced.certificate):
-            return _believing(Authorities(current.announced, retired=current.retired), (signing,), now)
+        if is_believed(current.announced.certificate):
+            promoted = structs.replace(current, signing=current.announced, announced=None)
+            return _believing(promoted, (signing,), now)
     elif signing == replacing or _is_due(signing, now):
-        return Authorities(current.signing, _new(now), current.retired)
+        return structs.replace(current, announced=_new(now))
     kept = tuple(each for each in current.retired if now < each.until)
     if kept != current.retired:
-        return Authorities(current.signing, current.announced, kept)
+        return structs.replace(current, retired=kept)
     return None
 
 
@@ -109,4 +127,4 @@ def _believing(current: Authorities, certificates: Collection[x509.Certificate],
         for each in certificates
         if each not in current.certificates and each.not_valid_before_utc <= now < each.not_valid_after_utc
     )
-    return Authorities(current.signing, current.announced, (*current.retired, *more))
+    return structs.replace(current, retired=(*current.retired, *more))

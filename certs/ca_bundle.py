@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from cluster.resource import MUTATING_WEBHOOKS
 
 if TYPE_CHECKING:  # the name of the configuration is also known where nobody talks to an API server
+    from collections.abc import Iterable
+
     from cluster.api import Api
 
 CONFIGURATION = "tranche"
@@ -57,6 +60,11 @@ class Published(msgspec.Struct, frozen=True):
         """The authorities that every entry has."""
         return frozenset.intersection(*(frozenset(certificates(each)) for each in self.bundles.values() or (b"",)))
 
+    @property
+    def every(self) -> frozenset[x509.Certificate]:
+        """The authorities that any entry has."""
+        return frozenset(one for each in self.bundles.values() for one in certificates(each))
+
 
 async def read(api: Api, *, configuration: str = CONFIGURATION) -> Published:
     """Answer what is published.
@@ -99,6 +107,12 @@ def certificates(bundle: bytes) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(bundle)
     except ValueError:
         return []
+
+
+def joined(authorities: Iterable[x509.Certificate]) -> bytes:
+    """Answer the PEM of a caBundle with these certificates, in an order that depends on nothing but them."""
+    ordered = sorted(authorities, key=lambda each: (each.not_valid_before_utc, each.serial_number))
+    return b"".join(each.public_bytes(Encoding.PEM) for each in ordered)
 
 
 def _decoded(bundle: str) -> bytes:

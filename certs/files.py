@@ -1,4 +1,8 @@
-"""A certificate that somebody else keeps in files: cert-manager's mounted Secret, or an administrator's own."""
+"""A certificate that somebody else keeps in files, for callers that need not trust it by our caBundle.
+
+The extender's, whose kube-scheduler has the authority in its own configuration, and who may ask clients for theirs. What
+the API server calls proves more before it is shown: `certs.mounted`.
+"""
 
 import logging
 import ssl
@@ -35,7 +39,7 @@ class FileSource:
         self._seen = self._stamps()
         self._context = self._load()
 
-    def context(self) -> ssl.SSLContext:
+    def context(self, _server_name: str | None) -> ssl.SSLContext:
         """Answer the context of the certificate to show now."""
         if self._clock() - self._looked_at >= _LOOK_SECONDS:
             self._looked_at = self._clock()

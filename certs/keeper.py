@@ -4,8 +4,9 @@ Two orders make it safe for any number of them to be at it at once, and for each
 
 - The configuration is read before the Secret, and written only if it has not changed since. So a caBundle is never
   made from a Secret that is older than the caBundle it replaces, and no authority that signs ever falls out of it.
-- An authority signs only after the caller himself has seen one unchanged caBundle hold it for the settle time. API
-  servers watch the configuration, so that is how long they have to hear of it; clocks of machines are not compared.
+- An authority signs only after the caller himself has seen one unchanged caBundle hold it for the settle time, which is
+  what API servers have to hear of it, and one of them has then accepted a certificate of it in an actual admission
+  (`certs.canary`). Clocks of machines are not compared.
 """
 
 import asyncio
@@ -18,10 +19,11 @@ import msgspec
 from cryptography import x509
 
 from allocation.names import SYSTEM_NAMESPACE
-from certs import authorities, authority, ca_bundle
+from certs import authorities, authority_secret, ca_bundle, canary
 from certs.authorities import Authorities
-from certs.authority import SECRET, Stored
+from certs.authority_secret import SECRET, Stored
 from certs.ca_bundle import Published
+from certs.settling import Settling
 from cluster.api import Api
 from cluster.errors import ClusterError, ConflictError, NotFoundError
 
@@ -45,7 +47,11 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class Keeper:
-    """Takes every step that can be taken now, and remembers since when the caBundle stands unchanged."""
+    """Takes every step that can be taken now, and remembers what API servers are known to believe.
+
+    Attributes:
+        objection: why they are not known to believe who signs next, as of the last look; empty where they do.
+    """
 
     def __init__(
         self,
@@ -58,9 +64,9 @@ class Keeper:
         self._api = api
         self._configuration = configuration
         self._settle_seconds = settle_seconds
-        self._clock = clock
-        self._seen: Published | None = None
-        self._since = 0.0
+        self._settling = Settling(seconds=settle_seconds, clock=clock)
+        self._accepted: x509.Certificate | None = None
+        self.objection = ""
 
     async def signing(self, *, now: datetime) -> Authorities:
         """Answer who signs, making it where nobody does; nothing is published yet.
@@ -93,14 +99,18 @@ class Keeper:
         wrote: list[str] = []
         for turn in range(_TURNS):
             published = await ca_bundle.read(self._api, configuration=self._configuration)
-            self._observe(published)
+            if self._settling.observe(published):
+                self._accepted = None
             try:
                 stored = await self._stored(published.certificates, now)
+                coming = stored.authorities.next_signer(serving)
+                if coming is not None:
+                    await self._try(coming.certificate)
                 step = authorities.next_step(
-                    stored.authorities, now=now, serving=serving, replacing=replacing, has_settled=self.has_settled
+                    stored.authorities, now=now, serving=serving, replacing=replacing, is_believed=self.is_believed
                 )
                 if step is not None:
-                    await authority.replace(self._api, stored, step)
+                    await authority_secret.replace(self._api, stored, step)
                     wrote.append(f"Secret {SECRET}")
                 elif any(each != stored.authorities.bundle for each in published.bundles.values()):
                     await ca_bundle.write(
@@ -113,25 +123,45 @@ class Keeper:
                 await _give_way(turn)
         raise _restless()
 
-    def has_settled(self, certificate: x509.Certificate) -> bool:
+    async def change(self, change: Callable[[Authorities], Authorities], *, now: datetime) -> Authorities:
+        """Write into the Secret what `change` makes of what is there, and answer it.
+
+        Raises:
+            BrokenAuthorityError: the Secret cannot be used.
+            ClusterError: the API server refused or did not answer.
+        """
+        for turn in range(_TURNS):
+            stored = await authority_secret.read(self._api, now=now)
+            changed = change(stored.authorities)
+            try:
+                await authority_secret.replace(self._api, stored, changed)
+            except ConflictError:
+                await _give_way(turn)
+            else:
+                return changed
+        raise _restless()
+
+    def is_believed(self, certificate: x509.Certificate) -> bool:
         """Whether every API server believes `certificate`, as far as one can know."""
-        return (
-            self._seen is not None
-            and certificate in self._seen.certificates
-            and self._clock() - self._since >= self._settle_seconds
-        )
+        return certificate == self._accepted
+
+    async def _try(self, certificate: x509.Certificate) -> None:
+        """Have an API server verify a certificate of an authority, once all of them have had time to hear of it."""
+        if not self._settling.holds(certificate):
+            self.objection = (
+                f"caBundle of MutatingWebhookConfiguration {self._configuration} has not stood unchanged for"
+                f" {self._settle_seconds:g} s"
+            )
+        elif certificate != self._accepted:
+            self.objection = await canary.objection(self._api, authority=certificate)
+            self._accepted = None if self.objection else certificate
 
     async def _stored(self, believed: Collection[x509.Certificate], now: datetime) -> Stored:
         try:
-            return await authority.read(self._api, now=now)
+            return await authority_secret.read(self._api, now=now)
         except NotFoundError:
-            await authority.create(self._api, authorities.first(believed=believed, now=now))
-            return await authority.read(self._api, now=now)
-
-    def _observe(self, published: Published) -> None:
-        if self._seen is None or self._seen.revision != published.revision:
-            self._since = self._clock()
-        self._seen = published
+            await authority_secret.create(self._api, authorities.first(believed=believed, now=now))
+            return await authority_secret.read(self._api, now=now)
 
 
 async def _give_way(turn: int) -> None:

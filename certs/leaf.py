@@ -2,7 +2,6 @@
 
 import ssl
 import tempfile
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 
@@ -12,6 +11,8 @@ from cryptography.x509 import Certificate
 from certs.x509 import KeyPair, issue
 
 LIFETIME = timedelta(days=7)
+LAST_CALL = timedelta(hours=1)
+"""A leaf that ends sooner is as good as over: clocks differ, and callers take a while to go elsewhere."""
 _RENEW_AFTER = LIFETIME * 2 / 3
 _HANDSHAKE_TURNS = 4
 
@@ -28,7 +29,7 @@ class ServerNames(msgspec.Struct, frozen=True):
 
 
 class UnusableLeafError(Exception):
-    """A leaf that was just issued does not stand a client's verification."""
+    """A leaf that does not stand a client's verification, or cannot be shown at all."""
 
 
 class Leaf(msgspec.Struct, frozen=True):
@@ -36,15 +37,24 @@ class Leaf(msgspec.Struct, frozen=True):
 
     Attributes:
         context: what a TLS server shows.
+        certificate: the leaf itself.
         authority: who signed it.
         renew_at: from when a new one is due, long before this one ends.
-        ends_at: when clients stop believing it.
     """
 
     context: ssl.SSLContext
+    certificate: Certificate
     authority: Certificate
     renew_at: datetime
-    ends_at: datetime
+
+    @property
+    def ends_at(self) -> datetime:
+        """When clients stop believing it."""
+        return self.certificate.not_valid_after_utc
+
+    def lasts(self, now: datetime) -> bool:
+        """Whether it can be called in service: more than `LAST_CALL` is left of it."""
+        return now < self.ends_at - LAST_CALL
 
 
 def issue_leaf(authority: KeyPair, *, names: ServerNames, now: datetime) -> Leaf:
@@ -65,14 +75,14 @@ def issue_leaf(authority: KeyPair, *, names: ServerNames, now: datetime) -> Leaf
         now=now,
         server=True,
     )
-    context = _server_context(pair)
-    _prove(context, authority_pem=authority.certificate_pem, names=names.all())
+    context = loaded(pair.certificate_pem + pair.key_pem)
+    prove(context, trusted_pem=authority.certificate_pem, names=names)
     end = pair.certificate.not_valid_after_utc
     return Leaf(
         context=context,
+        certificate=pair.certificate,
         authority=authority.certificate,
         renew_at=min(now + _RENEW_AFTER, now + (end - now) * 2 / 3),
-        ends_at=end,
     )
 
 
@@ -83,20 +93,31 @@ def server_side() -> ssl.SSLContext:
     return context
 
 
-def _server_context(pair: KeyPair) -> ssl.SSLContext:
-    """Load a pair; `ssl` reads files only, so it goes through one that only we may read and that is gone at once."""
+def loaded(pem: bytes) -> ssl.SSLContext:
+    """Answer a context that shows the chain in `pem`, with the key in it.
+
+    `ssl` reads files only, so it goes through one that only we may read and that is gone at once.
+
+    Raises:
+        ssl.SSLError: it is no such thing, or key and certificate do not belong together.
+    """
     context = server_side()
     with tempfile.NamedTemporaryFile(prefix="leaf-") as file:
-        file.write(pair.certificate_pem + pair.key_pem)
+        file.write(pem)
         file.flush()
-        context.load_cert_chain(file.name)
+        context.load_cert_chain(file.name, password=lambda: "")  # never ask a terminal for one
     return context
 
 
-def _prove(context: ssl.SSLContext, *, authority_pem: bytes, names: Sequence[str]) -> None:
-    """Shake hands in memory, once per name."""
-    client_context = ssl.create_default_context(cadata=authority_pem.decode())
-    for name in names:
+def prove(context: ssl.SSLContext, *, trusted_pem: bytes, names: ServerNames) -> None:
+    """Shake hands in memory, once per name, with a client that trusts `trusted_pem` only.
+
+    Raises:
+        UnusableLeafError: naming the name and what the client says.
+    """
+    client_context = ssl.create_default_context(cadata=trusted_pem.decode())
+    client_context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    for name in names.all():
         to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
         client = client_context.wrap_bio(to_client, to_server, server_hostname=name)
         server = context.wrap_bio(to_server, to_client, server_side=True)

@@ -9,7 +9,7 @@ from tabulate import tabulate
 from allocation.names import SYSTEM_NAMESPACE
 from certs import ca_bundle
 from certs.authorities import Authorities
-from certs.authority import SECRET
+from certs.authority_secret import SECRET
 
 _HEADERS = ("WHERE", "ROLE", "SUBJECT", "EXPIRES", "BELIEVED UNTIL", "SHA-256 FINGERPRINT")
 

@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# A peer whose clock runs behind must not find a certificate that is not valid yet.
+# A peer whose clock runs behind must not find an authority that is not valid yet.
 BACKDATE = timedelta(hours=1)
 
 
@@ -104,7 +104,8 @@ def issue(
         organizations: to Kubernetes, the groups of a client certificate.
         dns_names: names of the server. TLS clients look only here, never at the common name.
         ip_addresses: addresses of the server, in text form.
-        lifetime: from `now` to the end; the beginning lies `BACKDATE` before `now`.
+        lifetime: from `now` to the end. It begins with its authority: whoever believes that one believes the leaf,
+            though the clock that it was made by ran ahead.
         now: an aware datetime.
         server: the leaf may serve TLS.
         client: the leaf may authenticate a TLS client.
@@ -132,7 +133,7 @@ def issue(
             subject=_name(common_name, organizations),
             issuer=issuer.subject,
             key=key,
-            not_before=now - BACKDATE,
+            not_before=issuer.not_valid_before_utc,
             not_after=min(now + lifetime, issuer.not_valid_after_utc),
         )
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

@@ -106,16 +106,21 @@ def _add_inject(commands: "argparse._SubParsersAction[_Parser]") -> None:
 def _add_rotate_certs(commands: "argparse._SubParsersAction[_Parser]") -> None:
     parser = commands.add_parser(
         "rotate-certs",
-        help="replace the webhook's certificate authority without a failed admission",
-        description="Replaces the certificate authority of the admission webhook without a failed admission, and says "
-        "each step. Whatever becomes of this command, the webhook completes what was begun.",
+        help="replace the webhook's certificates, or their authority, without a failed admission",
+        description="Replaces every certificate of the admission webhook, with --ca the authority that signs them too, "
+        "without a failed admission, and says each step. Whatever becomes of this command, the webhook completes what "
+        "was begun.",
+    )
+    parser.add_argument("--ca", action="store_true", help="replace the certificate authority too")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only say what would be done, and whether it would end well"
     )
     parser.add_argument(
         "--probe",
         action="append",
         default=[],
         metavar="HOST:PORT",
-        help="a replica that shall be seen to show a certificate of the new authority; may be repeated",
+        help="a replica that shall be seen to show a new certificate; may be repeated",
     )
     parser.add_argument(
         "--drop-old",

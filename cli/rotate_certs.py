@@ -4,7 +4,7 @@ import argparse
 
 import msgspec
 
-from certs.authority import BrokenAuthorityError
+from certs.authority_secret import BrokenAuthorityError
 from certs.rotate import RotationError, rotate
 from certs.settings import RotateSettings
 from cli.errors import CommandError
@@ -12,8 +12,10 @@ from cli.session import Session
 
 
 async def run(session: Session, arguments: argparse.Namespace) -> int:
-    """Print each step until certificates of the new authority are in use."""
+    """Print each step until new certificates are in use."""
     told = {
+        "ca": arguments.ca,
+        "dry_run": arguments.dry_run,
         "probe": arguments.probe,
         "drop_old": arguments.drop_old,
         "settle_seconds": arguments.settle,

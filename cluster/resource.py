@@ -35,6 +35,7 @@ NODES = Resource("", "v1", "nodes", "Node")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace")
 RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 SECRETS = Resource("", "v1", "secrets", "Secret")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 MUTATING_WEBHOOKS = Resource(

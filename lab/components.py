@@ -92,6 +92,7 @@ def up(layout: Layout, *, real_node: bool) -> None:
             "metrics_port": layout.port(Port.WEBHOOK_METRICS),
             "dns_names": ["localhost"],
             "ip_addresses": ["127.0.0.1"],
+            "certificates": {"canary_name": "localhost"},
             "runtime_class_name": "nvidia",
             "drain_seconds": 0.0,
         },

@@ -15,18 +15,22 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1] / "manifests"
 DEMO = ROOT / "demo"
+CANARY_PATH = "/canary"
 
 
 def install(layout: Layout) -> int:
     """Apply manifests/base and manifests/lab; answer how many objects that are.
 
-    One thing differs from a cluster in which our processes are pods: the API server calls the webhook by address.
+    One thing differs from a cluster in which our processes are pods: the API server calls the webhook by address, and
+    its canary as localhost.
     """
     objects = [each for folder in ("base", "lab") for each in _build(layout, folder)]
     for each in objects:
         if each["kind"] == "MutatingWebhookConfiguration":
             for webhook in each["webhooks"]:
-                webhook["clientConfig"] = {"url": f"https://127.0.0.1:{layout.port(Port.WEBHOOK)}/mutate"}
+                path = webhook["clientConfig"]["service"]["path"]
+                host = "localhost" if path == CANARY_PATH else "127.0.0.1"
+                webhook["clientConfig"] = {"url": f"https://{host}:{layout.port(Port.WEBHOOK)}{path}"}
     # Definitions first: what they define can be created only once the API server serves it.
     definitions = [each for each in objects if each["kind"] == "CustomResourceDefinition"]
     kubectl.apply(layout, *definitions)

@@ -9,8 +9,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from prometheus_client.aiohttp import make_aiohttp_handler
 
-from certs.source import CertificateSource, listener_context
+from certs.source import LeafSource, listener_context
 from webhook.admission import Admission
+from webhook.canary import canary_routes
 from webhook.metrics import Metrics
 from webhook.routes import LARGEST_REVIEW, Health, admission_routes, health_routes
 from webhook.settings import WebhookSettings
@@ -31,7 +32,7 @@ async def serving(
     admission: Admission,
     health: Health,
     metrics: Metrics,
-    source: CertificateSource,
+    source: LeafSource,
     settings: WebhookSettings,
 ) -> AsyncIterator[Ports]:
     """Listen while the block runs.
@@ -40,7 +41,7 @@ async def serving(
         OSError: a port is taken, or the address is not ours.
     """
     reviews = web.Application(client_max_size=LARGEST_REVIEW, middlewares=[_leaving(health)])
-    reviews.add_routes([*admission_routes(admission), *health_routes(health)])
+    reviews.add_routes([*admission_routes(admission), *health_routes(health), *canary_routes(source)])
     plain = web.Application()
     plain.add_routes([web.get("/metrics", make_aiohttp_handler(metrics.registry)), *health_routes(health)])
     host = settings.host or None

@@ -8,12 +8,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
 
 from certs import keeper
 from cluster.api import Api
 from cluster.errors import from_answer
 
 SECRET = "/api/v1/namespaces/tranche-system/secrets/tranche-webhook-ca"  # noqa: S105 -- a path
+CANARY = "/api/v1/namespaces/tranche-system/configmaps/tranche-webhook-canary"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/tranche"
 
 
@@ -29,8 +32,10 @@ class Objects(Api):
         requests: method and path of each request, in order.
         before: awaited ahead of each request; it may change the objects, as others do, or take its time.
         after: called after each write.
+        accepts: whose certificate an API server accepts at the canary's; by default of who signs next.
     """
 
+    CANARY = CANARY
     SECRET = SECRET
     CONFIGURATION = CONFIGURATION
 
@@ -39,6 +44,7 @@ class Objects(Api):
         self.requests: list[tuple[str, str]] = []
         self.before: Callable[[str, str], Awaitable[None]] = _at_once
         self.after: Callable[[], None] = lambda: None
+        self.accepts: Callable[[], x509.Certificate | None] = self._newest
         self._version = 0
 
     async def request(
@@ -53,6 +59,8 @@ class Objects(Api):
         """Answer as an API server would."""
         await self.before(method, path)
         self.requests.append((method, path))
+        if path == CANARY:
+            return self._canary(body)
         if method == "GET":
             return json.dumps(self._found(method, path)).encode()
         if method == "POST":
@@ -112,8 +120,20 @@ class Objects(Api):
         return [base64.b64decode(entry["clientConfig"].get("caBundle", "")) for entry in entries]
 
     def writes(self) -> list[tuple[str, str]]:
-        """Answer the requests that were to change something."""
-        return [request for request in self.requests if request[0] != "GET"]
+        """Answer the requests that were to change something; a dry run is none."""
+        return [request for request in self.requests if request[0] != "GET" and request[1] != CANARY]
+
+    def _canary(self, body: Any) -> bytes:
+        nonce = body["metadata"]["annotations"]["gpu.scheduling/canary"]
+        accepted = self.accepts()
+        told = f"{nonce} {accepted.fingerprint(SHA256()).hex() if accepted is not None else ''}"
+        return json.dumps({"metadata": {"annotations": {"gpu.scheduling/canary": told}}}).encode()
+
+    def _newest(self) -> x509.Certificate | None:
+        if SECRET not in self.objects:
+            return None
+        data = self.data()
+        return x509.load_pem_x509_certificate(data.get("announced.crt", data["tls.crt"]))
 
     def _found(self, method: str, path: str) -> Any:
         if path not in self.objects:

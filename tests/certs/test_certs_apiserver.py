@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from certs import authority
+from certs import authority_secret
 from certs.keeper import Keeper
 from cluster.api import Api
 from cluster.connection import connect
@@ -34,7 +34,7 @@ def installed(control_plane: Layout) -> Layout:
 
 async def test_racing_replicas_end_with_one_authority(installed: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     """All find no Secret and create one: the API server takes the first, and all sign with it."""
-    monkeypatch.setattr(authority, "SECRET", "tranche-webhook-ca-race")
+    monkeypatch.setattr(authority_secret, "SECRET", "tranche-webhook-ca-race")
     now = datetime.now(UTC)
     async with connect(kubeconfig=str(installed.kubeconfig)) as connection:
         replicas = [Keeper(Api(connection), configuration="tranche", settle_seconds=0) for _ in range(REPLICAS)]

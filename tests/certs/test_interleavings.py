@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from certs import ca_bundle, keeper, leaf
 from certs.keeper import Keeper
-from certs.upkeep import Upkeep
+from certs.upkeep import IssuedUpkeep
 from certs.x509 import KeyPair
 
 SETTLE = 10.0
@@ -35,13 +35,20 @@ class Source:
     def __init__(self, authority: KeyPair, now: datetime) -> None:
         self.leaf = self._issued(authority, now)
 
-    def renew(self, authority: KeyPair, *, now: datetime) -> None:
+    def renew(self, authority: KeyPair, *, generation: str, now: datetime) -> None:
         """As `certs.source.IssuedSource` does it."""
+        assert not generation
         if now >= self.leaf.ends_at - leaf.LIFETIME / 3 or authority.certificate != self.leaf.authority:
             self.leaf = self._issued(authority, now)
 
+    def rehearse(self, authority: KeyPair | None, *, now: datetime) -> None:
+        """Nobody looks: the canary of this API server answers for itself."""
+
     def _issued(self, authority: KeyPair, now: datetime) -> Any:
-        return SimpleNamespace(authority=authority.certificate, ends_at=now + leaf.LIFETIME)
+        ends_at = now + leaf.LIFETIME
+        return SimpleNamespace(
+            authority=authority.certificate, ends_at=ends_at, lasts=lambda now: now < ends_at - leaf.LAST_CALL
+        )
 
 
 @dataclass
@@ -76,7 +83,7 @@ class Actor:
         keeper = self._keeper()
         source = Source((await keeper.signing(now=self.world.now)).signing, self.world.now)
         self.source = source
-        upkeep = Upkeep(keeper, source)  # type: ignore[arg-type]
+        upkeep = IssuedUpkeep(keeper, source)  # type: ignore[arg-type]
         while True:
             await upkeep.once(now=self.world.now)
             self.ready = True

@@ -4,6 +4,7 @@ import ssl
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,9 +43,9 @@ def test_key_leaves_no_trace_on_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     seen: list[int] = []
     load = ssl.SSLContext.load_cert_chain
 
-    def watched(self: ssl.SSLContext, certfile: str) -> None:
+    def watched(self: ssl.SSLContext, certfile: str, **options: Any) -> None:
         seen.append(Path(certfile).stat().st_mode & 0o777)
-        load(self, certfile)
+        load(self, certfile, **options)
 
     monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", watched)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -77,7 +78,7 @@ def test_source_renews_when_due_and_not_before() -> None:
     assert not source.renew(authority, now=first.renew_at - timedelta(seconds=1))
     assert source.leaf is first
     assert source.renew(authority, now=at)
-    assert source.context() is not first.context
+    assert source.context(None) is not first.context
 
 
 def test_source_follows_a_new_authority_at_once() -> None:
@@ -98,7 +99,50 @@ def test_failed_renewal_keeps_the_leaf_in_service(monkeypatch: pytest.MonkeyPatc
     def refuse(*_arguments: object, **_options: object) -> None:
         raise UnusableLeafError("no")
 
-    monkeypatch.setattr(leaf, "_prove", refuse)
+    monkeypatch.setattr(leaf, "prove", refuse)
     with pytest.raises(UnusableLeafError):
         source.renew(new_authority("b", lifetime=DAY, now=at), now=at)
     assert source.leaf is first
+
+
+def test_a_clock_that_jumps_ahead_makes_leaves_that_others_believe() -> None:
+    """A leaf begins with its authority: whoever goes by the right time finds it valid."""
+    at = now()
+    authority = new_authority("a", lifetime=30 * DAY, now=at)
+    source = IssuedSource(authority, names=NAMES, now=at)
+    assert source.renew(authority, now=at + 5 * DAY)
+    assert source.leaf.certificate.not_valid_before_utc == authority.certificate.not_valid_before_utc
+    assert source.leaf.certificate.not_valid_before_utc <= at < source.leaf.ends_at
+
+
+def test_a_clock_that_is_set_back_replaces_no_leaf_by_a_shorter_one() -> None:
+    """Whether it was wrong before or is now, the leaf in service is the better one; not so one of an old authority."""
+    at = now()
+    authority = new_authority("a", lifetime=30 * DAY, now=at)
+    source = IssuedSource(authority, names=NAMES, now=at)
+    first = source.leaf
+    assert not source.renew(authority, now=at - 2 * DAY)
+    assert not source.renew(authority, generation="asked for", now=at - 2 * DAY)
+    assert source.leaf is first
+    assert source.renew(authority, generation="asked for", now=at)
+    assert source.renew(new_authority("b", lifetime=DAY, now=at), now=at - timedelta(minutes=5))
+
+
+def test_the_leaf_that_comes_next_is_shown_to_the_canary_only() -> None:
+    """And it is that very leaf that goes into service."""
+    at = now()
+    authority, coming = (new_authority(name, lifetime=30 * DAY, now=at) for name in ("a", "b"))
+    source = IssuedSource(authority, names=NAMES, canary="canary.svc", now=at)
+    assert source.context("canary.svc") is source.context("webhook.svc")
+    source.rehearse(coming, now=at)
+    rehearsed = source.context("canary.svc")
+    for name in ("webhook.svc", None):
+        assert source.context(name) is source.leaf.context
+    assert source.authority_of(rehearsed) == coming.certificate
+    assert source.authority_of(source.leaf.context) == authority.certificate
+    source.rehearse(coming, now=at)
+    assert source.context("canary.svc") is rehearsed
+    assert source.renew(coming, now=at)
+    assert source.leaf.context is rehearsed
+    source.rehearse(None, now=at)
+    assert source.context("canary.svc") is rehearsed

@@ -8,19 +8,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from certs import authority
+from certs import authority_secret
 from certs.keeper import Keeper
 from certs.leaf import ServerNames
 from certs.probe import objection, split
 from certs.rotate import RotationError, rotate
 from certs.settings import RotateSettings
 from certs.source import IssuedSource, listener_context
+from certs.upkeep import IssuedUpkeep
 from certs.x509 import new_authority
+from cluster import configuration
 from cluster.errors import UnreachableError
 
 NAMES = ServerNames(dns_names=("webhook.svc",))
-HASTY = RotateSettings(settle_seconds=0, poll_seconds=0.001, timeout_seconds=10)
+HASTY = RotateSettings(ca=True, settle_seconds=0, poll_seconds=0.001, timeout_seconds=10)
 
 
 def now() -> datetime:
@@ -60,6 +63,17 @@ def test_addresses_of_every_kind_are_understood() -> None:
     assert split("[fd00::7]:8443") == ("fd00::7", 8443)
 
 
+def test_what_is_asked_for_needs_no_value() -> None:
+    """`--ca --dry-run`, and `false` where the file says otherwise."""
+
+    def told(*flags: str) -> RotateSettings:
+        found = configuration.load(flags, section="certs", settings=RotateSettings, prog="", description="")
+        return found.own
+
+    assert told("--ca", "--dry-run", "--settle-seconds", "1") == RotateSettings(ca=True, dry_run=True, settle_seconds=1)
+    assert told("--ca", "false") == told() == RotateSettings()
+
+
 async def test_a_probe_tells_one_authority_from_another() -> None:
     """Both have the same name; the key decides."""
     signer = pair()
@@ -82,7 +96,11 @@ async def test_a_probe_that_meets_something_else_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("told", "words"),
-    [({"probe": ("nowhere",)}, "'nowhere' is no HOST:PORT"), ({"drop_old": True}, "drop_old without probe")],
+    [
+        ({"probe": ("nowhere",)}, "'nowhere' is no HOST:PORT"),
+        ({"drop_old": True}, "drop_old without probe"),
+        ({"drop_old": True, "probe": ("h:1",)}, "drop_old without ca"),
+    ],
 )
 async def test_what_makes_no_sense_is_refused_before_anything_is_done(
     api: Any, told: dict[str, Any], words: str
@@ -94,14 +112,82 @@ async def test_what_makes_no_sense_is_refused_before_anything_is_done(
 
 
 async def test_without_a_probe_the_state_decides(api: Any) -> None:
-    """The new authority signs and is published; the last line says what that leaves open."""
+    """The new authority signs, is published and believed; the last line says what that leaves open."""
     api.put_configuration(None)
     lines: list[str] = []
     await rotate(api, settings=HASTY, report=lines.append)
-    assert lines[-1].startswith("done: every replica shows")
-    stored = (await authority.read(api, now=now())).authorities
+    assert "verified by an admission" in lines[-2]
+    assert lines[-1].startswith("every replica shows a new one once it has looked")
+    stored = (await authority_secret.read(api, now=now())).authorities
     assert len(stored.retired) == 1
     assert api.bundles() == [stored.bundle]
+
+
+async def test_new_certificates_need_no_new_authority(api: Any) -> None:
+    """Without `ca` replicas are asked for new leaves; caBundle and authority stay as they are."""
+    api.put_configuration(None)
+    keeper = Keeper(api, configuration="tranche", settle_seconds=0)
+    signer = (await keeper.tick(now=now())).authorities.signing
+    source = IssuedSource(signer, names=NAMES, now=now())
+    upkeep, first, bundles = IssuedUpkeep(keeper, source), source.leaf, api.bundles()
+    lines: list[str] = []
+    async with listening(listener_context(source)) as address, asyncio.TaskGroup() as tasks:
+        settings = RotateSettings(settle_seconds=0, poll_seconds=0.001, timeout_seconds=10, probe=(address,))
+        rotation = tasks.create_task(rotate(api, settings=settings, report=lines.append))
+        while not rotation.done():
+            await upkeep.once(now=now())
+            await asyncio.sleep(0)
+    assert source.leaf.certificate != first.certificate
+    assert source.leaf.authority == signer.certificate
+    assert api.bundles() == bundles
+    assert [line for line in lines if f"{address} shows a new certificate" in line]
+    again = source.leaf
+    await upkeep.once(now=now())
+    assert source.leaf is again
+
+
+async def test_a_dry_run_changes_nothing_and_says_what_would_be_done(api: Any) -> None:
+    """And takes the one step that changes nothing: an admission."""
+    api.put_configuration(None)
+    await Keeper(api, configuration="tranche", settle_seconds=0).tick(now=now())
+    before = api.writes()
+    lines: list[str] = []
+    await rotate(api, settings=structs.replace(HASTY, dry_run=True), report=lines.append)
+    assert api.writes() == before
+    assert ("PATCH", api.CANARY) in api.requests
+    assert any("would announce another authority" in line for line in lines)
+    assert lines[-1] == "dry run: nothing was changed"
+
+
+async def test_a_dry_run_says_what_stands_in_the_way(api: Any) -> None:
+    """No authority yet, nobody at the address, an API server that does not believe the webhook."""
+    api.put_configuration(None)
+    settings = structs.replace(HASTY, dry_run=True)
+    with pytest.raises(RotationError, match="nothing to rotate"):
+        await rotate(api, settings=settings, report=print)
+    assert not api.objects.get(api.SECRET)
+    await Keeper(api, configuration="tranche", settle_seconds=0).tick(now=now())
+    with pytest.raises(RotationError, match=r"127\.0\.0\.1:1 shows no certificate"):
+        await rotate(api, settings=structs.replace(settings, probe=("127.0.0.1:1",)), report=print)
+    api.accepts = lambda: pair().certificate
+    with pytest.raises(
+        RotationError, match="would not come to its end: the API server reached a replica that does not"
+    ):
+        await rotate(api, settings=settings, report=print)
+
+
+async def test_an_authority_that_no_api_server_accepts_never_signs(api: Any) -> None:
+    """The rotation waits, and says for what; the old one goes on."""
+    api.put_configuration(None)
+    keeper = Keeper(api, configuration="tranche", settle_seconds=0)
+    old = (await keeper.tick(now=now())).authorities.signing.certificate
+    api.accepts = lambda: old
+    settings = structs.replace(HASTY, timeout_seconds=0.2)
+    with pytest.raises(
+        RotationError, match=r"not done within 0.2 s: the API server reached a replica that does not show"
+    ):
+        await rotate(api, settings=settings, report=lambda _line: None)
+    assert (await authority_secret.read(api, now=now())).authorities.signing.certificate == old
 
 
 async def test_a_rotation_under_way_is_followed(api: Any) -> None:
@@ -114,7 +200,7 @@ async def test_a_rotation_under_way_is_followed(api: Any) -> None:
     await rotate(api, settings=HASTY, report=lines.append)
     assert any("under way already" in line for line in lines)
     assert announced is not None
-    assert (await authority.read(api, now=now())).authorities.signing.certificate == announced.certificate
+    assert (await authority_secret.read(api, now=now())).authorities.signing.certificate == announced.certificate
 
 
 async def test_an_api_server_that_is_away_for_a_while_is_waited_for(api: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 from cryptography import x509
 
 from certs import authorities, leaf
-from certs.authority import BrokenAuthorityError, read
+from certs.authority_secret import BrokenAuthorityError, read
 from certs.keeper import Keeper
 from certs.x509 import new_authority
 from cluster.errors import ClusterError, NotFoundError
@@ -104,6 +104,62 @@ async def test_the_old_one_goes_when_its_last_leaf_has_expired(api: Any, clock: 
     assert set(api.data()) == {"tls.crt", "tls.key"}
 
 
+async def test_a_clock_years_ahead_changes_nobodys_authority(
+    api: Any, clock: Clock, keeper: Keeper, start: Callable[[], Keeper]
+) -> None:
+    """Its machine finds the authority old and announces another; no API server finds that valid, so it never signs."""
+    old = (await read(api, now=clock.now)).authorities.signing.certificate
+    newest = api.accepts
+    api.accepts = lambda: newest() if newest().not_valid_before_utc <= BEGIN else old
+    clock.now = BEGIN + authorities.LIFETIME * 0.8
+    ahead = start()
+    for _ in range(3):
+        kept = await ahead.tick(now=clock.now)
+        clock.now += SETTLE
+        assert kept.authorities.signing.certificate == old
+        assert old in kept.published.certificates
+    assert ahead.objection
+    clock.now = BEGIN + timedelta(minutes=1)
+    assert (await keeper.tick(now=clock.now)).published.certificates == {old}
+    api.accepts = newest
+    await keeper.tick(now=clock.now, replacing=old)
+    clock.now += SETTLE
+    assert (await keeper.tick(now=clock.now)).authorities.signing.certificate != old
+
+
+async def test_a_clock_years_behind_changes_nothing(api: Any, clock: Clock, keeper: Keeper) -> None:
+    """The authority is not valid yet by it: said so, and left as it is."""
+    bundles = api.bundles()
+    with pytest.raises(BrokenAuthorityError, match="is valid from 2029-12-31"):
+        await keeper.tick(now=BEGIN - timedelta(days=400))
+    assert not api.writes()
+    assert api.bundles() == bundles
+
+
+async def test_a_refused_admission_is_tried_again(api: Any, clock: Clock, keeper: Keeper) -> None:
+    """The authority signs as soon as the API server accepts it, and only then; calm times ask nothing."""
+    old = (await read(api, now=clock.now)).authorities.signing.certificate
+    newest, api.accepts = api.accepts, lambda: old
+    await keeper.tick(now=clock.now, replacing=old)
+    assert ("PATCH", api.CANARY) not in api.requests
+    clock.now += SETTLE
+    for _ in range(3):
+        assert (await keeper.tick(now=clock.now)).authorities.signing.certificate == old
+    api.accepts = newest
+    assert (await keeper.tick(now=clock.now)).authorities.signing.certificate != old
+    assert api.requests.count(("PATCH", api.CANARY)) == 4
+
+
+async def test_the_bundle_stays_as_it_is_when_the_new_one_signs(api: Any, clock: Clock, keeper: Keeper) -> None:
+    """So it has settled for every replica at once."""
+    old = (await read(api, now=clock.now)).authorities.signing.certificate
+    bundles = (await keeper.tick(now=clock.now, replacing=old)).published.bundles
+    clock.now += SETTLE
+    kept = await keeper.tick(now=clock.now)
+    assert kept.authorities.signing.certificate != old
+    assert kept.published.bundles == bundles
+
+
 async def test_an_authority_is_renewed_at_two_thirds_of_its_life(api: Any, clock: Clock, keeper: Keeper) -> None:
     """By whoever looks, with nobody asking."""
     clock.now = BEGIN + authorities.LIFETIME * 2 / 3 - timedelta(days=1)
@@ -176,10 +232,10 @@ async def test_a_deleted_secret_leaves_what_is_shown_believed(api: Any, clock: C
     new = kept.authorities.signing.certificate
     assert new != old
     assert kept.published.certificates == {old, new}
-    assert not keeper.has_settled(new)
+    assert not keeper.is_believed(new)
     clock.now += SETTLE
     await keeper.tick(now=clock.now, serving=old)
-    assert keeper.has_settled(new)
+    assert keeper.is_believed(new)
 
 
 async def test_a_pair_put_there_by_hand_leaves_what_is_shown_believed(api: Any, clock: Clock, keeper: Keeper) -> None:
@@ -241,7 +297,7 @@ async def test_what_never_rests_is_reported(api: Any, clock: Clock, start: Calla
 
 
 @pytest.mark.parametrize("answered", [False, True])
-@pytest.mark.parametrize("fatal", range(1, 5))
+@pytest.mark.parametrize("fatal", range(1, 6))
 async def test_a_rotation_survives_the_death_of_who_makes_it(
     api: Any,
     clock: Clock,

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import sys
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from certs import authority, ca_bundle
+from certs import authority_secret, ca_bundle
 from certs.keeper import Keeper
 from certs.probe import objection
 from certs.rotate import RotationError, rotate
@@ -21,97 +18,23 @@ from certs.settings import RotateSettings
 from certs.x509 import new_authority
 from cluster.api import Api
 from cluster.connection import connect
-from cluster.errors import ApiError
-from cluster.resource import PODS, SECRETS
-from lab import health, kubeconfig, kubectl, manifests, wait
+from cluster.resource import SECRETS
 from lab.layout import Port
+from tests.certs import replicas
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator
 
     from lab.layout import Layout
 
 pytestmark = pytest.mark.apiserver
-
-TEAM = "rotation"
-ROTATIONS = 20
-WORKERS = 3
 MORE = 50
-POLL_S = 0.1
-SETTLE_S = 0.5
-READY_S = 30.0
-LIMITS = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"generateName": "load-"},
-    "spec": {"containers": [{"name": "main", "image": "none", "resources": {"limits": LIMITS}}]},
-}
-
-
-@dataclass
-class Replica:
-    """A webhook process with its own identity."""
-
-    layout: Layout
-    port: int
-    metrics_port: int
-    process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def address(self) -> str:
-        """Where it serves."""
-        return f"127.0.0.1:{self.port}"
-
-    def start(self, *, poll_seconds: float = POLL_S) -> None:
-        """Start it and wait until it is ready."""
-        identity = kubeconfig.service_account_kubeconfig(
-            self.layout, namespace="tranche-system", name="tranche-webhook"
-        )
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "webhook", "--kubeconfig", str(identity), "--host", "127.0.0.1"),
-                *("--port", str(self.port), "--metrics-port", str(self.metrics_port)),
-                *("--dns-names", "localhost", "--ip-addresses", "127.0.0.1", "--drain-seconds", "0"),
-                *("--certificates-poll-seconds", str(poll_seconds)),
-                *("--certificates-settle-seconds", str(SETTLE_S)),
-            ]
-        )
-        wait.until(
-            lambda: health.probe(f"http://127.0.0.1:{self.metrics_port}/readyz"),
-            what="webhook ready",
-            timeout_s=READY_S,
-        )
-
-    def kill(self) -> None:
-        """End it without a word."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait(READY_S)
-            self.process = None
-
-
-@dataclass
-class Load:
-    """What became of the pods."""
-
-    admitted: int = 0
-    failures: list[str] = field(default_factory=list)
 
 
 @pytest.fixture(scope="module")
-def installed(control_plane: Layout) -> Iterator[Layout]:
+def installed(control_plane: Layout) -> Layout:
     """The suite's cluster with our manifests and a namespace that opted in."""
-    manifests.install(control_plane)
-    kubectl.run(control_plane, "create", "namespace", TEAM)
-    kubectl.run(control_plane, "label", "namespace", TEAM, "gpu.scheduling/injection=enabled")
-    wait.until(
-        lambda: kubectl.run(control_plane, "-n", TEAM, "get", "serviceaccount", "default", "--ignore-not-found"),
-        what=f"ServiceAccount default in {TEAM}",
-        timeout_s=READY_S,
-    )
-    yield control_plane
-    kubectl.run(control_plane, "delete", "namespace", TEAM, "--wait=false")
+    return replicas.with_team(control_plane)
 
 
 @pytest.fixture
@@ -122,21 +45,21 @@ async def api(installed: Layout) -> AsyncIterator[Api]:
 
 
 @pytest.fixture
-async def replica(installed: Layout, api: Api) -> AsyncIterator[Replica]:
+async def replica(installed: Layout, api: Api) -> AsyncIterator[replicas.Replica]:
     """A replica that the API server calls; pods are admitted when this returns."""
-    running = Replica(installed, installed.port(Port.WEBHOOK), installed.port(Port.WEBHOOK_METRICS))
+    running = replicas.Replica(installed, installed.port(Port.WEBHOOK), installed.port(Port.WEBHOOK_METRICS))
     try:
         await asyncio.to_thread(running.start)
-        await _eventually(lambda: _is_admitted(api))
+        await replicas.eventually(lambda: replicas.is_admitted(api))
         yield running
     finally:
         running.kill()
 
 
 @pytest.fixture
-async def another(installed: Layout, replica: Replica) -> AsyncIterator[Replica]:
+async def another(installed: Layout, replica: replicas.Replica) -> AsyncIterator[replicas.Replica]:
     """A second one."""
-    running = Replica(installed, installed.port(Port.SCHEDULER), installed.port(Port.AGENT_METRICS))
+    running = replicas.Replica(installed, installed.port(Port.SCHEDULER), installed.port(Port.AGENT_METRICS))
     try:
         await asyncio.to_thread(running.start)
         yield running
@@ -144,97 +67,35 @@ async def another(installed: Layout, replica: Replica) -> AsyncIterator[Replica]
         running.kill()
 
 
-@asynccontextmanager
-async def _load(api: Api) -> AsyncIterator[Load]:
-    """Create GPU pods without end, of which the API server keeps none."""
-    load = Load()
-
-    async def work() -> None:
-        while True:
-            if fault := await _fault(api):
-                load.failures.append(fault)
-            else:
-                load.admitted += 1
-
-    tasks = [asyncio.create_task(work()) for _ in range(WORKERS)]
-    try:
-        yield load
-    finally:
-        for task in tasks:
-            task.cancel()
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-    assert all(isinstance(each, asyncio.CancelledError) for each in ended)
-
-
-async def _fault(api: Api) -> str:
-    """Create a GPU pod; answer why it is not as the webhook leaves it, empty where it is."""
-    try:
-        body = await api.request("POST", PODS.path(namespace=TEAM), params={"dryRun": "All"}, body=POD)
-    except ApiError as error:
-        return str(error)
-    spec = json.loads(body)["spec"]
-    variables = {entry["name"] for entry in spec["containers"][0].get("env", ())}
-    return "" if spec["schedulerName"] == "tranche" and "CUDA_VISIBLE_DEVICES" in variables else f"not mutated: {spec}"
-
-
-async def _is_admitted(api: Api) -> bool:
-    return not await _fault(api)
-
-
-async def _eventually(condition: Callable[[], Awaitable[bool]], *, seconds: float = READY_S) -> None:
-    """Wait until a question to the API server is answered with yes; each question takes its time."""
-    async with asyncio.timeout(seconds):
-        while not await condition():
-            pass
-
-
-def _settings(**told: Any) -> RotateSettings:
-    return RotateSettings(settle_seconds=SETTLE_S, poll_seconds=POLL_S, timeout_seconds=READY_S, **told)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 async def _stomp(api: Api) -> bytes:
     """Overwrite the caBundle with a stranger's."""
-    stranger = new_authority("stranger", lifetime=timedelta(days=1), now=_now()).certificate_pem
+    stranger = new_authority("stranger", lifetime=timedelta(days=1), now=replicas.now()).certificate_pem
     await ca_bundle.write(api, await ca_bundle.read(api), bundle=stranger)
     return stranger
 
 
-async def test_twenty_rotations_and_not_one_failed_admission(api: Api, replica: Replica) -> None:
-    """Each is done when the server shows the new certificate; every pod meanwhile is mutated."""
-    seen: set[bytes] = set()
-    async with _load(api) as load:
-        for _ in range(ROTATIONS):
-            await rotate(api, settings=_settings(probe=(replica.address,)), report=lambda _line: None)
-            seen.add((await authority.read(api, now=_now())).authorities.signing.certificate_pem)
-    assert not load.failures
-    assert len(seen) == ROTATIONS
-    assert load.admitted > ROTATIONS
-
-
-async def test_old_authorities_can_be_dropped_at_once(api: Api, replica: Replica, another: Replica) -> None:
+async def test_old_authorities_can_be_dropped_at_once(
+    api: Api, replica: replicas.Replica, another: replicas.Replica
+) -> None:
     """Every replica was seen to show a new certificate, so nobody needs them any more."""
     lines: list[str] = []
-    async with _load(api) as load:
-        settings = _settings(probe=(replica.address, another.address), drop_old=True)
+    async with replicas.load(api) as load:
+        settings = replicas.rotate_settings(probe=(replica.address, another.address), drop_old=True)
         await rotate(api, settings=settings, report=lines.append)
         after = load.admitted + MORE
 
         async def went_on() -> bool:
             return bool((await ca_bundle.read(api)).bundles) and load.admitted >= after
 
-        await _eventually(went_on)
+        await replicas.eventually(went_on)
     assert not load.failures
-    stored = (await authority.read(api, now=_now())).authorities
+    stored = (await authority_secret.read(api, now=replicas.now())).authorities
     assert stored.retired == ()
     assert set((await ca_bundle.read(api)).bundles.values()) == {stored.signing.certificate_pem}
-    assert sum("shows a certificate of it" in line for line in lines) == 2
+    assert sum("shows a new certificate of it" in line for line in lines) == 2
 
 
-async def test_an_overwritten_bundle_is_restored(api: Api, replica: Replica) -> None:
+async def test_an_overwritten_bundle_is_restored(api: Api, replica: replicas.Replica) -> None:
     """Whoever writes another authority there, the right ones come back."""
     right = (await ca_bundle.read(api)).bundles
 
@@ -243,79 +104,62 @@ async def test_an_overwritten_bundle_is_restored(api: Api, replica: Replica) -> 
 
     for _ in range(3):
         await _stomp(api)
-        await _eventually(restored)
-    await _eventually(lambda: _is_admitted(api))
+        await replicas.eventually(restored)
+    await replicas.eventually(lambda: replicas.is_admitted(api))
 
 
-async def test_a_deleted_secret_is_healed_without_a_failure(api: Api, replica: Replica) -> None:
+async def test_a_deleted_secret_is_healed_without_a_failure(api: Api, replica: replicas.Replica) -> None:
     """The replica makes another authority, and shows its certificate only when every API server believes it."""
-    old = (await authority.read(api, now=_now())).authorities.signing.certificate
-    async with _load(api) as load:
-        await api.request("DELETE", SECRETS.path(namespace="tranche-system", name=authority.SECRET))
+    old = (await authority_secret.read(api, now=replicas.now())).authorities.signing.certificate
+    async with replicas.load(api) as load:
+        await api.request("DELETE", SECRETS.path(namespace="tranche-system", name=authority_secret.SECRET))
 
         async def in_use() -> bool:
             listed = await api.list(SECRETS, dict[str, Any], namespace="tranche-system")
-            if not any(each["metadata"]["name"] == authority.SECRET for each in listed):
+            if not any(each["metadata"]["name"] == authority_secret.SECRET for each in listed):
                 return False
-            new = (await authority.read(api, now=_now())).authorities.signing.certificate
+            new = (await authority_secret.read(api, now=replicas.now())).authorities.signing.certificate
             return new != old and not await objection(replica.address, authority=new)
 
-        await _eventually(in_use)
+        await replicas.eventually(in_use)
     assert not load.failures
 
 
-async def test_a_rotation_outlives_the_process_that_makes_it(api: Api, replica: Replica) -> None:
+async def test_a_rotation_outlives_the_process_that_makes_it(api: Api, replica: replicas.Replica) -> None:
     """Killed between announcement and first signature; the next start completes it."""
-    old = (await authority.read(api, now=_now())).authorities.signing.certificate
+    old = (await authority_secret.read(api, now=replicas.now())).authorities.signing.certificate
     replica.kill()
-    keeper = Keeper(api, configuration="tranche", settle_seconds=SETTLE_S)
-    announced = (await keeper.tick(now=_now(), replacing=old)).authorities.announced
+    keeper = Keeper(api, configuration="tranche", settle_seconds=replicas.SETTLE_S)
+    announced = (await keeper.tick(now=replicas.now(), replacing=old)).authorities.announced
     assert announced is not None
     await asyncio.to_thread(replica.start)
     replica.kill()
-    assert (await authority.read(api, now=_now())).authorities.announced is not None
+    assert (await authority_secret.read(api, now=replicas.now())).authorities.announced is not None
     await asyncio.to_thread(replica.start)
 
     async def complete() -> bool:
         return not await objection(replica.address, authority=announced.certificate)
 
-    await _eventually(complete)
-    stored = (await authority.read(api, now=_now())).authorities
+    await replicas.eventually(complete)
+    stored = (await authority_secret.read(api, now=replicas.now())).authorities
     assert (stored.signing.certificate, stored.announced) == (announced.certificate, None)
-    await _eventually(lambda: _is_admitted(api))
+    await replicas.eventually(lambda: replicas.is_admitted(api))
 
 
-async def test_with_a_wrong_bundle_gpu_pods_are_refused_in_our_words(api: Api, replica: Replica) -> None:
-    """The API server passes a webhook by that it cannot verify; the policy then refuses the pod, until it is healed."""
-    replica.kill()
-    await asyncio.to_thread(replica.start, poll_seconds=600.0)
-    await _stomp(api)
-    faults: list[str] = []
-
-    async def refused() -> bool:
-        faults.append(await _fault(api))
-        return bool(faults[-1])
-
-    await _eventually(refused)
-    assert "the admission webhook tranche-webhook did not prepare this pod" in faults[-1]
-    await Keeper(api, configuration="tranche", settle_seconds=SETTLE_S).tick(now=_now())
-    await _eventually(lambda: _is_admitted(api))
-
-
-async def test_an_authority_of_age_is_renewed_by_the_replica(api: Api, replica: Replica) -> None:
+async def test_an_authority_of_age_is_renewed_by_the_replica(api: Api, replica: replicas.Replica) -> None:
     """At two thirds of its life, with nobody asking and no pod failing."""
-    stored = await authority.read(api, now=_now())
-    aged = new_authority("aged", lifetime=timedelta(days=10), now=_now() - timedelta(days=8))
+    stored = await authority_secret.read(api, now=replicas.now())
+    aged = new_authority("aged", lifetime=timedelta(days=10), now=replicas.now() - timedelta(days=8))
     retired = type(stored.authorities)(aged, retired=stored.authorities.retired)
-    async with _load(api) as load:
-        await authority.replace(api, stored, retired)
+    async with replicas.load(api) as load:
+        await authority_secret.replace(api, stored, retired)
 
         async def renewed() -> bool:
-            now = (await authority.read(api, now=_now())).authorities
+            now = (await authority_secret.read(api, now=replicas.now())).authorities
             signing = now.signing.certificate
             return signing != aged.certificate and not await objection(replica.address, authority=signing)
 
-        await _eventually(renewed)
+        await replicas.eventually(renewed)
     assert not load.failures
 
 
@@ -324,7 +168,7 @@ def _run(layout: Layout, *command: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", *command, "--kubeconfig", str(layout.kubeconfig)],
         capture_output=True,
         text=True,
-        timeout=READY_S * 2,
+        timeout=replicas.READY_S * 2,
         check=False,
     )
 
@@ -332,17 +176,24 @@ def _run(layout: Layout, *command: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "command",
     [
-        ("certs", "rotate", "--settle-seconds", "0.5", "--poll-seconds", "0.1"),
-        ("cli", "rotate-certs", "--settle", "0.5"),
+        ("certs", "rotate", "--ca", "--settle-seconds", "0.5", "--poll-seconds", "0.1"),
+        ("cli", "rotate-certs", "--ca", "--settle", "0.5"),
     ],
 )
 async def test_the_command_says_each_step_and_ends_well(
-    installed: Layout, replica: Replica, command: tuple[str, ...]
+    installed: Layout, replica: replicas.Replica, command: tuple[str, ...]
 ) -> None:
     """One line for each, and exit code 0 once the server shows the new certificate."""
     done = await asyncio.to_thread(_run, installed, *command, "--probe", replica.address)
     assert (done.returncode, done.stderr) == (0, "")
-    words = ("signs, until", "announced in Secret", "caBundle of tranche", "is believed until", "shows a certificate")
+    words = (
+        "signs, until",
+        "announced in Secret",
+        "caBundle of tranche",
+        "is believed until",
+        "shows a new",
+        "verified by",
+    )
     lines = done.stdout.splitlines()
     assert len(lines) == len(words)
     assert all(word in line for word, line in zip(words, lines, strict=True))
@@ -354,15 +205,17 @@ async def test_the_command_says_each_step_and_ends_well(
     assert "PRIVATE" not in shown
 
 
-async def test_a_command_that_cannot_end_well_says_where_it_stands(api: Api, replica: Replica) -> None:
+async def test_a_command_that_cannot_end_well_says_where_it_stands(api: Api, replica: replicas.Replica) -> None:
     """Nobody listens at the address that was to be probed; the rotation itself is done."""
-    settings = RotateSettings(settle_seconds=0, poll_seconds=POLL_S, timeout_seconds=3, probe=("127.0.0.1:1",))
+    settings = RotateSettings(
+        ca=True, settle_seconds=0, poll_seconds=replicas.POLL_S, timeout_seconds=3, probe=("127.0.0.1:1",)
+    )
     with pytest.raises(RotationError, match=r"not done within 3 s: 127\.0\.0\.1:1 cannot be reached"):
         await rotate(api, settings=settings, report=lambda _line: None)
-    await _eventually(lambda: _is_admitted(api))
+    await replicas.eventually(lambda: replicas.is_admitted(api))
 
 
-async def test_the_metrics_tell_how_long_certificates_last(replica: Replica) -> None:
+async def test_the_metrics_tell_how_long_certificates_last(replica: replicas.Replica) -> None:
     """Seconds left of the leaf and of its authority, for an alert long before anything fails."""
     reader, writer = await asyncio.open_connection("127.0.0.1", replica.metrics_port)
     writer.write(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")

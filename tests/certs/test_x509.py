@@ -64,9 +64,14 @@ def test_leaf_uses_p256(authority: x509.KeyPair) -> None:
 
 
 def test_beginning_lies_an_hour_back(authority: x509.KeyPair) -> None:
-    """A peer whose clock is up to an hour behind accepts a new certificate."""
-    for certificate in (authority.certificate, serving(authority).certificate):
-        assert certificate.not_valid_before_utc == NOW - timedelta(hours=1)
+    """A peer whose clock is up to an hour behind accepts a new authority."""
+    assert authority.certificate.not_valid_before_utc == NOW - timedelta(hours=1)
+
+
+def test_leaf_begins_with_its_authority(authority: x509.KeyPair) -> None:
+    """Whoever believes the authority believes the leaf, though the clock that it was made by ran ahead."""
+    leaf = serving(authority, now=NOW + 5 * DAY)
+    assert leaf.certificate.not_valid_before_utc == authority.certificate.not_valid_before_utc
 
 
 def test_leaf_never_outlives_its_authority(authority: x509.KeyPair) -> None:

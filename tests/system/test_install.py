@@ -36,6 +36,14 @@ def installation(tranche: Layout) -> dict[tuple[str, str], dict[str, Any]]:
     return build(tranche, ROOT / "install")
 
 
+def overlay(folder: Path, component: str) -> Path:
+    """Write a kustomization of an installation with a component; answer its folder."""
+    above = os.path.relpath(ROOT, folder.resolve())
+    content = {"resources": [f"{above}/install"], "components": [f"{above}/{component}"]}
+    (folder / "kustomization.yaml").write_text(json.dumps(content))
+    return folder
+
+
 def template(installation: dict[tuple[str, str], dict[str, Any]], process: str) -> dict[str, Any]:
     """Answer the pod template of a process."""
     kind = "DaemonSet" if process == "agent" else "Deployment"
@@ -73,16 +81,29 @@ def test_every_process_keeps_the_strictest_rule(
 
 def test_a_host_path_needs_the_namespace_to_be_opened(tranche: Layout, tmp_path: Path) -> None:
     """What manifests/isolation adds is refused where it has not loosened the namespace as well."""
-    overlay = tmp_path / "overlay"
-    overlay.mkdir()
-    above = os.path.relpath(ROOT, overlay.resolve())
-    content = {"resources": [f"{above}/install"], "components": [f"{above}/isolation"]}
-    (overlay / "kustomization.yaml").write_text(json.dumps(content))
-    built = build(tranche, overlay)
+    built = build(tranche, overlay(tmp_path, "isolation"))
     with pytest.raises(LabError, match='restricted volume type "hostPath"'):
         create(tranche, template(built, "agent"))
     labels = built["Namespace", SYSTEM_NAMESPACE]["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
+
+
+def test_with_cert_manager_the_webhook_writes_nothing(tranche: Layout, tmp_path: Path) -> None:
+    """No right to Secrets, none to write its configuration, no canary; its certificate is mounted and injected."""
+    built = build(tranche, overlay(tmp_path, "cert-manager"))
+    assert ("Role", "tranche-webhook") not in built
+    assert ("RoleBinding", "tranche-webhook") not in built
+    (rule,) = built["ClusterRole", "tranche-webhook"]["rules"]
+    assert (rule["resources"], rule["verbs"]) == (["mutatingwebhookconfigurations"], ["get", "list", "watch"])
+    hook = built["MutatingWebhookConfiguration", "tranche"]
+    certificate = built["Certificate", "tranche-webhook"]
+    assert hook["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == f"{SYSTEM_NAMESPACE}/tranche-webhook"
+    assert "canary.gpu.scheduling" not in {each["name"] for each in hook["webhooks"]}
+    pod = template(built, "webhook")
+    assert pod["spec"]["containers"][0]["command"] == ["tranche-webhook", "--certificates-source=cert-manager"]
+    (secret,) = (each["secret"]["secretName"] for each in pod["spec"]["volumes"] if "secret" in each)
+    assert secret == certificate["spec"]["secretName"]
+    create(tranche, pod)
 
 
 def test_replicas_are_apart_and_one_stays(installation: dict[tuple[str, str], dict[str, Any]]) -> None:

@@ -9,7 +9,8 @@ import yaml
 from allocation import environment, names
 from allocation.names import SYSTEM_NAMESPACE
 from allocation.settings import ResourceNames
-from certs.authority import SECRET
+from certs import canary
+from certs.authority_secret import SECRET
 from certs.ca_bundle import CONFIGURATION
 from webhook.settings import WebhookSettings
 
@@ -23,7 +24,7 @@ def objects(file: str) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 POLICIES = objects("policies.yaml")
-*WEBHOOKS, DEBUG = objects("webhook.yaml")["MutatingWebhookConfiguration", CONFIGURATION]["webhooks"]
+*WEBHOOKS, DEBUG, CANARY = objects("webhook.yaml")["MutatingWebhookConfiguration", CONFIGURATION]["webhooks"]
 OUTPUT_KEYS = (
     *(names.ALLOCATION, names.ALLOCATED, names.LEADER),
     *(f"'{prefix}'" for prefix in names.OUTPUT_PREFIXES),
@@ -177,3 +178,32 @@ def test_service_is_among_the_certificates_names() -> None:
     """The API server calls `<service>.<namespace>.svc`."""
     service = WEBHOOKS[0]["clientConfig"]["service"]
     assert f"{service['name']}.{service['namespace']}.svc" in WebhookSettings().dns_names
+
+
+def test_the_canary_is_what_the_code_calls() -> None:
+    """One object, dry runs only; its Service is the name that the webhook knows, and stands before the same pods."""
+    assert ("ConfigMap", canary.CONFIG_MAP) in objects("webhook.yaml")
+    assert objects("rbac/webhook.yaml")["Role", "tranche-webhook"]["rules"][1] == {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "resourceNames": [canary.CONFIG_MAP],
+        "verbs": ["patch"],
+    }
+    (condition,) = CANARY["matchConditions"]
+    for part in ("request.dryRun", f"request.name == '{canary.CONFIG_MAP}'", f"'{names.CANARY}'"):
+        assert part in condition["expression"]
+    service = CANARY["clientConfig"]["service"]
+    assert f"{service['name']}.{service['namespace']}.svc" == WebhookSettings().certificates.canary_name
+    deployed = objects("deployments/webhook.yaml")
+    assert deployed["Service", service["name"]]["spec"] == deployed["Service", "tranche-webhook"]["spec"]
+
+
+def test_cert_manager_makes_a_certificate_for_every_name() -> None:
+    """It is injected from the Certificate that the annotation names, and mounted where the webhook looks."""
+    made = objects("../cert-manager/certificate.yaml")["Certificate", "tranche-webhook"]["spec"]
+    assert tuple(made["dnsNames"]) == WebhookSettings().dns_names
+    component = (BASE.parent / "cert-manager" / "kustomization.yaml").read_text()
+    assert f"cert-manager.io/inject-ca-from: {SYSTEM_NAMESPACE}/tranche-webhook" in component
+    assert f"secretName: {made['secretName']}" in component
+    assert f"mountPath: {WebhookSettings().certificates.folder}" in component
+    assert "--certificates-source=cert-manager" in component

@@ -1,5 +1,6 @@
 """The server over real TLS, with a real authority."""
 
+import base64
 import io
 import json
 import ssl
@@ -12,6 +13,7 @@ import aiohttp
 import pytest
 
 from allocation.settings import AllocationSettings
+from certs import canary
 from certs.leaf import ServerNames
 from certs.source import IssuedSource
 from certs.x509 import KeyPair, new_authority
@@ -79,7 +81,7 @@ async def running() -> AsyncIterator[Running]:
     signer, health, metrics = authority(), Health(), Metrics()
     health.ready = True
     admission = Admission(allocation=AllocationSettings(), settings=SETTINGS, metrics=metrics, quotas=lambda _: {})
-    source = IssuedSource(signer, names=NAMES, now=datetime.now(UTC))
+    source = IssuedSource(signer, names=NAMES, canary="canary.svc", now=datetime.now(UTC))
     async with (
         serving(admission=admission, health=health, metrics=metrics, source=source, settings=SETTINGS) as ports,
         aiohttp.ClientSession() as client,
@@ -159,6 +161,33 @@ async def test_renewal_needs_no_restart_and_drops_nobody(running: Running) -> No
             assert await answer.text() == "ok"
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
             await another.get(running.url("/healthz"), ssl=old)
+
+
+async def test_the_canary_tells_by_which_certificate_it_was_called(running: Running) -> None:
+    """By the connection's own: of who signs now on any name, of who signs next on the canary's. It then closes it."""
+    coming = authority()
+    body = json.dumps(
+        {
+            "apiVersion": "admission.k8s.io/v1",
+            "request": {"uid": "u-1", "object": {"metadata": {"annotations": {"gpu.scheduling/canary": "word"}}}},
+        }
+    ).encode()
+
+    async def told(trusted: KeyPair, name: str | None) -> str:
+        status, answer = await running.send(body, path="/canary", ssl=trusting(trusted), server_hostname=name)
+        assert status == 200
+        (operation,) = json.loads(base64.b64decode(answer["response"]["patch"]))
+        assert operation["path"] == "/metadata/annotations/gpu.scheduling~1canary"
+        return str(operation["value"])
+
+    running.source.rehearse(coming, now=datetime.now(UTC))
+    assert await told(running.authority, None) == canary.proof("word", running.authority.certificate)
+    assert await told(coming, "canary.svc") == canary.proof("word", coming.certificate)
+    with pytest.raises(aiohttp.ClientConnectorCertificateError):
+        await told(running.authority, "canary.svc")
+    running.source.renew(coming, now=datetime.now(UTC))
+    assert await told(coming, None) == canary.proof("word", coming.certificate)
+    assert (await running.send(b"{}", path="/canary", ssl=trusting(coming)))[0] == 400
 
 
 @pytest.mark.parametrize(("ready", "status"), [(True, 200), (False, 503)])

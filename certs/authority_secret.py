@@ -28,6 +28,7 @@ _SIGNING = ("tls.crt", "tls.key")
 _ANNOUNCED = ("announced.crt", "announced.key")
 _RETIRED = "retired.crt"
 _RETIRED_UNTIL = "retired.until"
+_LEAF_GENERATION = "leaf.generation"
 
 
 class BrokenAuthorityError(Exception):
@@ -104,7 +105,7 @@ async def replace(api: Api, stored: Stored, authorities: Authorities) -> None:
 
 def _encoded(authorities: Authorities) -> dict[str, str | None]:
     """Answer every key of ours, None where it shall not be."""
-    answer: dict[str, bytes | None] = dict.fromkeys((*_ANNOUNCED, _RETIRED, _RETIRED_UNTIL))
+    answer: dict[str, bytes | None] = dict.fromkeys((*_ANNOUNCED, _RETIRED, _RETIRED_UNTIL, _LEAF_GENERATION))
     for keys, pair in ((_SIGNING, authorities.signing), (_ANNOUNCED, authorities.announced)):
         if pair is not None:
             answer |= dict(zip(keys, (pair.certificate_pem, pair.key_pem), strict=True))
@@ -113,6 +114,8 @@ def _encoded(authorities: Authorities) -> dict[str, str | None]:
         answer[_RETIRED_UNTIL] = msgspec.json.encode(
             {_fingerprint(each.certificate): each.until for each in authorities.retired}
         )
+    if authorities.leaf_generation:
+        answer[_LEAF_GENERATION] = authorities.leaf_generation.encode()
     return {key: value if value is None else base64.b64encode(value).decode() for key, value in answer.items()}
 
 
@@ -123,7 +126,7 @@ def _decoded(data: Mapping[str, str], now: datetime) -> Authorities:
     except BrokenAuthorityError:
         announced = None  # nobody uses it yet: the next rotation writes another
     retired = (each for each in _retired(data) if each.certificate != signing.certificate)
-    return Authorities(signing, announced, tuple(retired))
+    return Authorities(signing, announced, tuple(retired), _leaf_generation(data))
 
 
 def _pair(data: Mapping[str, str], keys: tuple[str, str], now: datetime) -> KeyPair:
@@ -159,6 +162,11 @@ def _retired(data: Mapping[str, str]) -> list[Retired]:
     except (BrokenAuthorityError, msgspec.DecodeError):
         until = {}
     return [Retired(each, until.get(_fingerprint(each), each.not_valid_after_utc)) for each in certificates]
+
+
+def _leaf_generation(data: Mapping[str, str]) -> str:
+    """Answer the generation; whatever somebody wrote there is one, it is only compared."""
+    return _bytes(data, _LEAF_GENERATION).decode(errors="replace") if _LEAF_GENERATION in data else ""
 
 
 def _bytes(data: Mapping[str, str], key: str) -> bytes:

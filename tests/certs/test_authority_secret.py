@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from certs.authorities import Authorities, Retired, first
-from certs.authority import BrokenAuthorityError, create, read, replace
+from certs.authority_secret import BrokenAuthorityError, create, read, replace
 from certs.x509 import issue, new_authority
 from cluster.errors import ConflictError, NotFoundError
 

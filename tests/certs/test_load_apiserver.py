@@ -1,0 +1,122 @@
+"""Two replicas behind one address, a real API server, pods all the time, and rotations without end."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from certs import authority_secret, ca_bundle
+from certs.probe import shown
+from certs.rotate import rotate
+from cluster.api import Api
+from cluster.connection import connect
+from lab.layout import Port
+from tests.certs import replicas
+from tests.certs.replicas import Balancer, Replica
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from lab.layout import Layout
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
+
+ROTATIONS = 20
+CONNECTIONS = 32
+PODS_A_SECOND = 200.0
+POLL_S = 0.3
+BOUNDARIES = 6  # lines of `rotate --ca`: who signs, announced, published, promoted, shown, shown
+FREE_PORTS = 20
+
+
+@pytest.fixture(scope="module")
+def installed(control_plane: Layout) -> Layout:
+    """The suite's cluster with our manifests and a namespace that opted in."""
+    return replicas.with_team(control_plane)
+
+
+@pytest.fixture
+async def api(installed: Layout) -> AsyncIterator[Api]:
+    """The API as an administrator uses it."""
+    async with connect(kubeconfig=str(installed.kubeconfig)) as connection:
+        yield Api(connection)
+
+
+@pytest.fixture
+async def balancer(installed: Layout, api: Api) -> AsyncIterator[Balancer]:
+    """Two replicas, and what the API server calls in their place; pods are admitted when this returns."""
+    free = installed.base_port + FREE_PORTS
+    running = [Replica(installed, free + 2 * number, free + 2 * number + 1) for number in range(2)]
+    balancer = Balancer(tuple(each.address for each in running))
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(balancer.listening(installed.port(Port.WEBHOOK)))
+        for each in running:
+            stack.callback(each.kill)
+            await asyncio.to_thread(each.start, poll_seconds=POLL_S)
+        await replicas.eventually(lambda: replicas.is_admitted(api))
+        yield balancer
+
+
+async def failed_calls(api: Api) -> float:
+    """Answer how often the API server has passed our webhook by because a call of it failed."""
+    metrics = (await api.request("GET", "/metrics")).decode()
+    counted = re.findall(
+        r"^apiserver_admission_webhook_fail_open_count\{[^}]*gpu\.scheduling[^}]*\} (\S+)", metrics, re.MULTILINE
+    )
+    return sum(map(float, counted))
+
+
+async def test_twenty_rotations_under_load_and_not_one_failed_admission(api: Api, balancer: Balancer) -> None:
+    """Ten of leaves, ten of the authority, each seen at both replicas: no pod fails, no connection is reset."""
+    before = await failed_calls(api)
+    authorities, leaves = set(), set()
+    async with replicas.load(api, workers=CONNECTIONS, rate=PODS_A_SECOND) as load:
+        for number in range(ROTATIONS):
+            settings = replicas.rotate_settings(ca=number % 2 == 1, probe=balancer.addresses)
+            await rotate(api, settings=settings, report=lambda _line: None)
+            authorities.add((await authority_secret.read(api, now=replicas.now())).authorities.signing.certificate)
+            leaves |= {await shown(address) for address in balancer.addresses}
+    print(  # noqa: T201 -- figures for the record
+        f"{load.admitted} pods admitted in {load.seconds:.1f} s: {load.rate:.0f}/s of {PODS_A_SECOND:.0f}/s wanted over"
+        f" {CONNECTIONS} connections, slowest {load.slowest:.2f} s; {ROTATIONS} rotations,"
+        f" {len(load.failures)} failures, {len(balancer.broken)} of {balancer.connections} webhook connections broken"
+    )
+    assert load.failures == []
+    assert balancer.broken == []
+    assert await failed_calls(api) == before
+    assert len(authorities) == ROTATIONS // 2 + 1
+    assert len(leaves) == ROTATIONS * len(balancer.addresses)
+
+
+async def test_a_command_killed_at_every_step_is_finished_by_the_next(
+    installed: Layout, api: Api, balancer: Balancer
+) -> None:
+    """SIGKILL after each line that it prints, and before the first: another run ends well, no pod fails meanwhile."""
+    command = [
+        *(sys.executable, "-m", "certs", "rotate", "--ca", "--kubeconfig", str(installed.kubeconfig)),
+        *("--probe", ",".join(balancer.addresses), "--settle-seconds", "1", "--poll-seconds", "0.2"),
+    ]
+    async with replicas.load(api, workers=4, rate=20) as load:
+        for boundary in range(BOUNDARIES + 1):
+            old = (await authority_secret.read(api, now=replicas.now())).authorities.signing.certificate
+            process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+            assert process.stdout is not None
+            for _ in range(boundary):
+                assert await process.stdout.readline()
+            process.kill()
+            await process.wait()
+            again = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            told, errors = await again.communicate()
+            assert (again.returncode, errors) == (0, b""), f"killed after line {boundary}"
+            assert b"verified by an admission" in told.splitlines()[-1]
+            stored = (await authority_secret.read(api, now=replicas.now())).authorities
+            assert (stored.signing.certificate != old, stored.announced) == (True, None)
+            assert set((await ca_bundle.read(api)).bundles.values()) == {stored.bundle}
+    assert load.failures == []
+    assert balancer.broken == []
