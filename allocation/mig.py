@@ -66,6 +66,27 @@ class MigInstance(msgspec.Struct, frozen=True):
     wish: str = ""
 
 
+class Wish(msgspec.Struct, frozen=True, rename={"slices": "placement"}):
+    """An instance that the scheduler asks an agent to make, as in the `spec` of a GpuNodeStatus.
+
+    Attributes:
+        id: `<pod UID>/<n>`: it belongs to that pod alone.
+        card: UUID of the physical card.
+        profile: its profile's name.
+        slices: where it is to lie.
+    """
+
+    id: str
+    card: str
+    profile: str
+    slices: Slices
+
+    @property
+    def pod_uid(self) -> str:
+        """Answer whose it is."""
+        return self.id.rpartition("/")[0]
+
+
 def suitable(
     profiles: Sequence[MigProfile], *, memory_on: Callable[[int], int], cores: int, taken: Sequence[Slices]
 ) -> tuple[MigProfile, Slices] | None:

@@ -1,13 +1,17 @@
 """One decision: check and reserve in a single synchronous step. Nothing in here awaits, so nothing can come between."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from allocation import mig_record, record
 from allocation.allocation import Allocation, charges
 from allocation.constraints import Constraints
 from allocation.errors import AllocationError, OverCapacityError
+from allocation.mig_plan import plan
 from allocation.mig_record import MigAllocation
 from allocation.placement import Placement, Rejection, place
+from allocation.quota import Room
 from allocation.reasons import NODE_UNREGISTERED
 from allocation.request import PodRequest
 from scheduler import messages, static_allocation, support
@@ -62,28 +66,58 @@ def decide(state: State, pod: Pod) -> Decision:
 def undo(state: State, pod: Pod) -> None:
     """Give back what `decide` reserved for a pod whose Binding will never be."""
     state.ledger.forget(pod.uid)
+    state.wishes.review(pod.uid)
     state.fleet.forget(pod.uid)
 
 
 def _take_cards(state: State, pod: Pod, request: PodRequest, nodes: Sorting, constraints: Constraints) -> Decision:
     closed = state.closed()
-    outcome = place(
-        state.ledger,
-        request,
-        [name for name in nodes.fitting if name not in closed],
-        constraints=constraints,
-        room=state.quotas.room(pod.metadata.namespace),
-    )
+    open_nodes = [name for name in nodes.fitting if name not in closed]
+    room = state.quotas.room(pod.metadata.namespace)
+    state.wishes.lift(pod.uid)
+    outcome = place(state.ledger, request, open_nodes, constraints=constraints, room=room)
     shut = {name: Rejection(node_reason=closed[name]) for name in nodes.fitting if name in closed}
     rejections = {**outcome.rejections, **shut}
     if not isinstance(outcome, Placement):
+        asked = _ask_for_instances(state, pod, request, nodes=open_nodes, constraints=constraints, room=room)
+        state.wishes.review(pod.uid)
+        if asked:
+            return Waiting(asked, Cure.EVERYTHING)
         return Waiting(messages.no_fit(rejections, nodes.refusals), Cure.EVERYTHING)
     node = outcome.allocation.node
     state.ledger.assume(pod.uid, node, outcome.charges)
+    state.wishes.review(pod.uid)
     state.quotas.enter(pod.uid, pod.metadata.namespace)
     state.fleet.settle(pod, node, assumed=True)
     note = messages.find_fit(outcome.scores, len(rejections) + len(nodes.refusals))
     return Chosen(node, request, outcome.allocation, note, _instances(state, outcome.allocation, request))
+
+
+def _ask_for_instances(
+    state: State, pod: Pod, request: PodRequest, *, nodes: Sequence[str], constraints: Constraints, room: Room
+) -> str:
+    """Ask an agent for the MIG instances that a pod lacks, unless that is done; answer so in words, else nothing.
+
+    What is asked for is promised to this pod at once. It is bound when the agent reports it.
+    """
+    if not state.ledger.divided:
+        return ""
+    wishes = state.wishes.of_pod(pod.uid)
+    if not wishes:
+        found = plan(
+            state.ledger,
+            request,
+            nodes,
+            constraints=constraints,
+            promised=state.wishes.promised(),
+            barred=state.wishes.barred(),
+            room=room,
+        )
+        if found is None:
+            return ""
+        state.wishes.add(pod.uid, found)
+        wishes = state.wishes.of_pod(pod.uid)
+    return messages.asked(wishes)
 
 
 def _instances(state: State, allocation: Allocation, request: PodRequest) -> tuple[MigAllocation, ...]:

@@ -21,6 +21,7 @@ from scheduler.binder import Binder
 from scheduler.heartbeats import Lease
 from scheduler.loop import Loop
 from scheduler.metrics import Metrics
+from scheduler.mig_writer import WishWriter
 from scheduler.objects import Namespace, Node, Pod
 from scheduler.queue import Queue
 from scheduler.quotas import ResourceQuota
@@ -53,7 +54,13 @@ class TermWork:
             first_backoff=settings.first_backoff_seconds,
             longest_backoff=settings.longest_backoff_seconds,
         )
-        self._state = state = State(settings=allocation, queue=queue, clock=time.monotonic, aliases=settings.aliases)
+        self._state = state = State(
+            settings=allocation,
+            queue=queue,
+            clock=time.monotonic,
+            aliases=settings.aliases,
+            mig_wish_seconds=settings.mig_wish_seconds,
+        )
         self._caches = _caches(api, state, relist_seconds=settings.relist_seconds)
         self._loop = Loop(
             api=api,
@@ -64,6 +71,7 @@ class TermWork:
             concurrent_binds=settings.concurrent_binds,
             is_trusted=is_trusted,
         )
+        self._wish_writer = WishWriter(api, wishes=state.wishes, queue=queue, is_trusted=is_trusted)
         self.is_deciding = False
 
     @property
@@ -89,6 +97,7 @@ class TermWork:
                 len(self._state.queue),
             )
             self.is_deciding = True
+            reading.append(group.create_task(self._wish_writer.run()))
             await self._loop.run()
             for task in reading:
                 task.cancel()
