@@ -13,7 +13,7 @@ from allocation.constraints import Constraints
 from allocation.fit import Demand, verdicts
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger import Ledger
-from allocation.mig import MODE, MigInstance, Slices, suitable
+from allocation.mig import MODE, MigInstance, MigProfile, Slices, suitable
 from allocation.placement import Placement, place, ranked
 from allocation.quota import UNLIMITED, Room
 from allocation.reasons import CardReason
@@ -74,6 +74,9 @@ def _on(
         return None
     makers = {card.uuid: card for card in inventory.cards if card.instances_by == "agent" and card.uuid not in barred}
     added: list[Card] = []
+    taken = _taken(inventory, added, makers=makers, promised=promised)
+    if not any(_choice(card, container, taken) for card in makers.values() for container in request.gpu_containers):
+        return None  # most nodes of a full fleet, told without trying
     for _ in range(sum(container.count for container in request.containers) + 1):
         trial = _trial(ledger, inventory, added)
         outcome = place(trial, request, [node], constraints=constraints, room=room)
@@ -83,7 +86,7 @@ def _on(
         container = request.container(outcome.rejections[node].container)
         if container is None:
             return None
-        taken = {uuid: [*promised.get(uuid, ()), *_lying_on((*inventory.cards, *added), uuid)] for uuid in makers}
+        taken = _taken(inventory, added, makers=makers, promised=promised)
         card = _further(trial, container, node, makers=makers, taken=taken, constraints=constraints, room=room)
         if card is None:
             return None
@@ -120,11 +123,7 @@ def _further(
     found = []
     for position in np.flatnonzero(judged == CardReason.CardMigTopologyInfeasible).tolist():
         card = inventory.cards[position]
-        choice = None
-        if card.uuid in makers:
-            choice = suitable(
-                card.mig_profiles, memory_on=container.memory_on, cores=container.cores, taken=taken[card.uuid]
-            )
+        choice = _choice(card, container, taken) if card.uuid in makers else None
         if choice is not None:
             profile, slices = choice
             found.append(((profile.memory_mib, profile.slice_count, card.index), card, profile, slices))
@@ -144,10 +143,25 @@ def _further(
     )
 
 
-def _lying_on(cards: Sequence[Card], uuid: str) -> list[Slices]:
-    """Answer the places that instances have on a card."""
-    instances = [card.instance for card in cards if card.instance is not None and card.parent == uuid]
-    return [instance.slices for instance in instances if instance.slices is not None]
+def _choice(
+    card: Card, container: ContainerRequest, taken: Mapping[str, Sequence[Slices]]
+) -> tuple[MigProfile, Slices] | None:
+    return suitable(card.mig_profiles, memory_on=container.memory_on, cores=container.cores, taken=taken[card.uuid])
+
+
+def _taken(
+    inventory: NodeInventory,
+    added: Sequence[Card],
+    *,
+    makers: Mapping[str, Card],
+    promised: Mapping[str, Sequence[Slices]],
+) -> dict[str, list[Slices]]:
+    """Answer the places that are not free, by card: those of instances, and those that are promised."""
+    found = {uuid: [*promised.get(uuid, ())] for uuid in makers}
+    for card in (*inventory.cards, *added):
+        if card.instance is not None and card.instance.slices is not None and card.parent in found:
+            found[card.parent].append(card.instance.slices)
+    return found
 
 
 def _new(instance: MigInstance) -> NewInstance:

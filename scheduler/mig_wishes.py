@@ -51,6 +51,7 @@ class Wishes:
         self._clock = clock
         self._seconds = seconds
         self._open: defaultdict[str, dict[str, _Open]] = defaultdict(dict)
+        self._homes: defaultdict[str, set[str]] = defaultdict(set)
         self._seen: dict[str, tuple[str, tuple[Wish, ...] | None]] = {}
         self._told: dict[str, frozenset[str]] = {}
         self._given_up: set[str] = set()
@@ -62,12 +63,15 @@ class Wishes:
 
     def of_pod(self, uid: str) -> list[tuple[str, Wish]]:
         """Answer what is asked for a pod, each with its node."""
-        return [
+        found = [
             (node, each.wish)
-            for node, wishes in self._open.items()
-            for each in wishes.values()
+            for node in self._homes.get(uid, ())
+            for each in self._open.get(node, {}).values()
             if each.wish.pod_uid == uid
         ]
+        if not found:
+            self._homes.pop(uid, None)
+        return found
 
     def promised(self) -> Mapping[str, list[Slices]]:
         """Answer by card the places that are asked for."""
@@ -94,8 +98,9 @@ class Wishes:
         self._seen[node] = (status.metadata.resource_version, status.spec.mig_instances)
         self._told[node] = frozenset(each.id for each in reported) | instances.keys()
         for wish in (*(status.spec.mig_instances or ()), *_made(instances.values())):
-            if wish.id not in self._open[node] and wish.id not in self._given_up:
-                self._open[node][wish.id] = _Open(wish, self._clock() + self._seconds)
+            known = self._open[node]  # which exists from now on, so that what stands in spec for nobody is removed
+            if wish.id not in known and wish.id not in self._given_up:
+                self._ask(node, wish)
         for each in reported:
             if each.message and each.id in self._open[node] and each.id not in instances:
                 log.warning("node %s makes no instance for wish %s: %s", node, each.id, each.message)
@@ -115,8 +120,12 @@ class Wishes:
         serial = 1 + max((int(name.rpartition("/")[2]) for name in known if name.rpartition("/")[0] == uid), default=-1)
         for number, new in enumerate(plan.instances, serial):
             wish = Wish(f"{uid}/{number}", new.card, new.profile, new.slices)
-            self._open[plan.node][wish.id] = _Open(wish, self._clock() + self._seconds)
+            self._ask(plan.node, wish)
         self._changed.set()
+
+    def _ask(self, node: str, wish: Wish) -> None:
+        self._open[node][wish.id] = _Open(wish, self._clock() + self._seconds)
+        self._homes[wish.pod_uid].add(node)
 
     def lift(self, uid: str) -> None:
         """Let a pod that is being decided see the instances that were made for it as free; `review` ends this."""
@@ -147,8 +156,9 @@ class Wishes:
         """
         found = []
         for node, wishes in tuple(self._open.items()):
+            instances = self._instances(node)
             for each in tuple(wishes.values()):
-                if not self._is_needed(node, each):
+                if not self._is_needed(node, each, instances.get(each.wish.id)):
                     wishes.pop(each.wish.id, None)
             if node not in self._seen:
                 continue
@@ -169,11 +179,11 @@ class Wishes:
         """Take that a write failed, so that it is due again."""
         self._changed.set()
 
-    def _is_needed(self, node: str, each: _Open) -> bool:
+    def _is_needed(self, node: str, each: _Open, card: Card | None) -> bool:
         wish = each.wish
         holding = self._ledger.holding(wish.pod_uid)
         if holding is not None:
-            return holding.node == node and self._is_used(node, wish, holding)
+            return holding.node == node and self._is_used(wish, holding, card)
         if not self._is_waiting(wish.pod_uid):
             return False
         if self._clock() >= each.deadline:
@@ -182,9 +192,8 @@ class Wishes:
             return False
         return True
 
-    def _is_used(self, node: str, wish: Wish, holding: Holding) -> bool:
+    def _is_used(self, wish: Wish, holding: Holding, card: Card | None) -> bool:
         """Whether a pod holds the instance of its wish, or may do so: one that nobody reports now may come back."""
-        card = self._instances(node).get(wish.id)
         if card is not None and any(charge.uuid == card.uuid for charge in holding.charges):
             return True
         return any(

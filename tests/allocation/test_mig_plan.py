@@ -69,7 +69,7 @@ AGENT = divided(0, by="agent")
     ],
 )
 def test_what_is_made_for_a_request(request_: PodRequest, expected: list[tuple[str, str, int]]) -> None:
-    """The smallest profile that suits each container, in the place of HAMi's rule; an init container's is used again."""
+    """The smallest profile that suits each container, placed by HAMi's rule; an init container's is used again."""
     assert new(find(ledger(AGENT), request_)) == expected
 
 

@@ -1,9 +1,8 @@
 """A pod for which an agent makes an instance: two steps, and whatever may come between them."""
 
-import msgspec
 import pytest
 
-from allocation.allocation import CardShare
+from allocation.allocation import Allocation, CardShare
 from allocation.environment import hami_annotations
 from allocation.inventory import Card, NodeInventory
 from allocation.mig import Slices, Wish
@@ -18,7 +17,7 @@ from scheduler.mig_wishes import Due
 from scheduler.objects import Pod
 from scheduler.state import State
 from tests.allocation.mig_cards import divided, instance
-from tests.scheduler.builders import Clock, node, pod, state
+from tests.scheduler.builders import Clock, lease, node, pod, state
 
 CARD = "GPU-n0-0"
 WISH = Wish("uid-a/0", CARD, "1g.5gb", Slices(6, 1))
@@ -49,6 +48,11 @@ class Scheduler:
         made = pod(name, memory=memory)
         self.state.set_pod(made)
         return made
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass in which the agent lives."""
+        self.clock.now += seconds
+        self.state.set_lease(lease("n0", renewed=f"2026-01-01T00:{int(self.clock.now) % 60:02}:00.000000Z"))
 
     def write(self) -> list[Due]:
         """Write what is due, and answer it."""
@@ -172,14 +176,14 @@ def test_a_wish_that_is_not_fulfilled_in_time_is_given_up(scheduler: Scheduler) 
     a = scheduler.create("a")
     decide(scheduler.state, a)
     scheduler.write()
-    scheduler.clock.now += 121
+    scheduler.pass_time(121)
     assert scheduler.write() == [Due("n0", "1", ())]
     scheduler.state.set_status(report(wishes=(WISH,)))
     assert scheduler.write() == [Due("n0", "1", ())]
     decision = decide(scheduler.state, a)
     assert isinstance(decision, Waiting)
     assert "1/1 CardMigTopologyInfeasible" in decision.note
-    scheduler.clock.now += 121
+    scheduler.pass_time(121)
     assert isinstance(decide(scheduler.state, a), Waiting)
     (due,) = scheduler.write()
     assert [wish.id for wish in due.wishes] == ["uid-a/1"]
@@ -215,7 +219,7 @@ def test_a_binding_that_fails_leaves_the_instance_promised(scheduler: Scheduler)
 def test_the_next_leader_reads_the_same_truth(order: str, when: str) -> None:
     """Killed at any step: what the API server has tells the next one what is wanted, in whatever order it is read."""
     share = CardShare("MIG-n0-0-6", 0, 4864, 142, CARD)
-    annotations = {ALLOCATION: encode(msgspec.convert({"node": "n0", "containers": {"main": (share,)}}, _allocation()))}
+    annotations = {ALLOCATION: encode(Allocation("n0", {"main": (share,)}))}
     waits = pod("a", memory=100)
     runs = pod("a", memory=100, node="n0", phase="Running", annotations=annotations)
     pods = {"asked": [waits], "made": [waits], "bound": [runs], "gone": [], "never asked": [waits]}[when]
@@ -244,12 +248,6 @@ def test_the_next_leader_reads_the_same_truth(order: str, when: str) -> None:
         position = after.ledger.position("MIG-n0-0-6")
         assert position is not None
         assert after.ledger.used[2, *position] == 1
-
-
-def _allocation() -> type:
-    from allocation.allocation import Allocation  # noqa: PLC0415 -- a type for a conversion
-
-    return Allocation
 
 
 def test_an_instance_that_is_not_reported_for_a_while_stays_wanted(scheduler: Scheduler) -> None:
