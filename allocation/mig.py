@@ -24,9 +24,14 @@ class Slices(msgspec.Struct, frozen=True, order=True):
     start: int
     size: int
 
+    @property
+    def bits(self) -> int:
+        """Answer the slices as the bits of a number."""
+        return ((1 << self.size) - 1) << self.start
+
     def overlaps(self, other: "Slices") -> bool:
         """Whether both have a slice in common."""
-        return self.start < other.start + other.size and other.start < self.start + self.size
+        return self.bits & other.bits != 0
 
 
 class MigProfile(msgspec.Struct, frozen=True):
@@ -94,14 +99,17 @@ def suitable(
 
     `memory_on` answers the MiB that are asked of a card of so many MiB, `cores` are millicards.
     """
+    taken_bits = 0
+    for place in taken:
+        taken_bits |= place.bits
     for profile in sorted(profiles, key=lambda profile: (profile.memory_mib, profile.slice_count, profile.name)):
         if profile.cores < cores:
             continue
         free = [
             place
             for place in profile.placements
-            if memory_on(whole_mib(profile.memory_mib, place, profiles)) <= profile.memory_mib
-            and not any(place.overlaps(other) for other in taken)
+            if not place.bits & taken_bits
+            and memory_on(whole_mib(profile.memory_mib, place, profiles)) <= profile.memory_mib
         ]
         if free:
             return profile, max(free) if profile.name.startswith(_FROM_THE_END) else min(free)

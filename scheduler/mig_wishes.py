@@ -9,7 +9,7 @@ ledger holds it.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -97,7 +97,9 @@ class Wishes:
         instances = self._instances(node)
         self._seen[node] = (status.metadata.resource_version, status.spec.mig_instances)
         self._told[node] = frozenset(each.id for each in reported) | instances.keys()
-        for wish in (*(status.spec.mig_instances or ()), *_made(instances.values())):
+        if instances:
+            self._holding.add(node)
+        for wish in status.spec.mig_instances or ():
             known = self._open[node]  # which exists from now on, so that what stands in spec for nobody is removed
             if wish.id not in known and wish.id not in self._given_up:
                 self._ask(node, wish)
@@ -155,8 +157,10 @@ class Wishes:
         Only who knows all pods may ask. A node without an object is asked for nothing.
         """
         found = []
-        for node, wishes in tuple(self._open.items()):
+        for node in sorted({*self._open, *self._holding}):
             instances = self._instances(node)
+            self._recover(node, instances)
+            wishes = self._open[node]
             for each in tuple(wishes.values()):
                 if not self._is_needed(node, each, instances.get(each.wish.id)):
                     wishes.pop(each.wish.id, None)
@@ -165,7 +169,9 @@ class Wishes:
             self._hold(node)
             version, written = self._seen[node]
             needed = tuple(wishes[name].wish for name in sorted(wishes))
-            if needed != tuple(sorted(written or (), key=lambda wish: wish.id)):
+            # Without a list an agent destroys nothing, so that one is written even if it is empty.
+            is_missing = written is None and bool(instances)
+            if is_missing or needed != tuple(sorted(written or (), key=lambda wish: wish.id)):
                 found.append(Due(node, version, needed))
             elif not wishes:
                 del self._open[node]
@@ -178,6 +184,19 @@ class Wishes:
     def again(self) -> None:
         """Take that a write failed, so that it is due again."""
         self._changed.set()
+
+    def _recover(self, node: str, instances: Mapping[str, Card]) -> None:
+        """Wish again for what pods hold and no list names, because the object was deleted.
+
+        Only what a pod holds counts: what an agent says of its instances alone must not concern any pod.
+        """
+        for name, card in instances.items():
+            holding = self._ledger.holding(name.rpartition("/")[0])
+            instance = card.instance
+            if name in self._open[node] or holding is None or instance is None or instance.slices is None:
+                continue
+            if any(charge.uuid == card.uuid for charge in holding.charges):
+                self._ask(node, Wish(name, instance.parent, instance.profile, instance.slices))
 
     def _is_needed(self, node: str, each: _Open, card: Card | None) -> bool:
         wish = each.wish
@@ -235,10 +254,3 @@ class Wishes:
         inventory = self._ledger.inventory(node) if node in self._ledger.divided else None
         cards = inventory.cards if inventory is not None else ()
         return {card.instance.wish: card for card in cards if card.instance is not None and card.instance.wish}
-
-
-def _made(cards: Iterable[Card]) -> Iterable[Wish]:
-    """Answer the wishes of instances; where the object was deleted they stand nowhere else."""
-    for card in cards:
-        if card.instance is not None and card.instance.slices is not None:
-            yield Wish(card.instance.wish, card.instance.parent, card.instance.profile, card.instance.slices)

@@ -119,6 +119,7 @@ def test_a_wish_that_cannot_be_is_refused(cluster: Layout, change: dict[str, Any
         ("instance", {"profile": "1g.10gb"}),
         ("instance", {"parent": "GPU-b", "profile": "1g.10gb", "placement": {"start": 0, "size": 0}}),
         ("instance", {"parent": "GPU-b", "profile": "1g.10gb", "gpuInstanceID": -1}),
+        ("instance", {"parent": "GPU-b", "profile": "1g.10gb", "wish": "uid/x"}),
         ("migProfiles", [{"name": "1g.10gb"}]),
         ("migProfiles", [{"name": "1g.10gb", "memoryMiB": 1, "cores": 1001, "sliceCount": 1}]),
     ],

@@ -151,7 +151,7 @@ def test_instances_are_made_as_spec_says(cluster: Layout, hardware: Hardware, se
     await_devices(cluster, "nvml-7", lambda devices: len(devices) == 2, what="the end of what was made")
     assert instances.lines() == ["GPU-m 7 0 19 6 1 MIG-m-1"]
     (card,) = decode_register("nvml-7", register(cluster, "nvml-7") or "").cards
-    assert (card.mode, card.slots, len(card.mig_profiles)) == ("mig", 7, 5)
+    assert (card.mode, card.slots, len(card.mig_profiles)) == ("mig", 7, 4)
 
 
 def test_a_card_that_hangs_does_not_delay_the_end(

@@ -262,3 +262,22 @@ def test_an_instance_that_is_not_reported_for_a_while_stays_wanted(scheduler: Sc
     assert scheduler.write() == []
     scheduler.state.drop_status(report())
     assert scheduler.write() == []
+
+
+def test_what_an_agent_claims_concerns_no_waiting_pod(scheduler: Scheduler) -> None:
+    """An instance that says that it was made for a pod, when nobody asked: the pod goes elsewhere, or asks itself."""
+    a = scheduler.create("a")
+    scheduler.state.set_status(report(instance(0, "3g.20gb", 0, wish="uid-a/7")))
+    decision = decide(scheduler.state, a)
+    assert isinstance(decision, Waiting)
+    (due,) = scheduler.write()
+    assert [(wish.id, wish.profile) for wish in due.wishes] == [("uid-a/8", "1g.5gb")]
+
+
+def test_an_instance_of_nobody_is_given_back_though_no_list_names_it(scheduler: Scheduler) -> None:
+    """Its object was deleted, and its pod as well: an empty list is written, by which the agent destroys it."""
+    scheduler.state.set_status(report(MADE))
+    assert scheduler.write() == [Due("n0", "1", ())]
+    assert scheduler.write() == []
+    scheduler.state.set_status(report(wishes=()))
+    assert scheduler.write() == []
