@@ -12,6 +12,7 @@ import msgspec
 import pynvml
 
 from agent.inventory import UUID
+from agent.mig_reading import MigReading, read_mig
 from agent.nvlink import SWITCH, Link
 from agent.nvml import NotThereError, NvmlError, UnusableCardError, bus_id, call, field
 
@@ -46,6 +47,7 @@ class CardReading(msgspec.Struct, frozen=True):
         address: its PCI address.
         numa: the NUMA node of the CPUs next to it; 0 where unknown.
         mig: whether it is in MIG mode.
+        division: what it can be and is divided into; empty where it is not in MIG mode.
         links: its active NVLinks.
         uncorrected: its volatile uncorrected ECC errors; None also where it does not count them.
         recovery: what it needs before it can be used again; empty where nothing.
@@ -59,6 +61,7 @@ class CardReading(msgspec.Struct, frozen=True):
     address: str | None
     numa: int | None
     mig: bool | None
+    division: MigReading | None
     links: tuple[Link, ...] | None
     uncorrected: int | None
     recovery: str
@@ -68,7 +71,9 @@ class CardReading(msgspec.Struct, frozen=True):
         """Answer this reading with what was known `before` in the place of what could not be read."""
         if before is None:
             return self
-        missing = [name for name in ("model", "address", "numa", "mig", "links") if getattr(self, name) is None]
+        missing = [
+            name for name in ("model", "address", "numa", "mig", "division", "links") if getattr(self, name) is None
+        ]
         return msgspec.structs.replace(self, **{name: getattr(before, name) for name in missing})
 
 
@@ -97,6 +102,7 @@ def read_card(index: int, *, sysfs: Path) -> CardReading:
         uuid = _uuid(handle)
         memory_mib = _memory_mib(handle)
         address = attempt(lambda: bus_id(call("nvmlDeviceGetPciInfo", handle)), absent="")
+        mig = attempt(lambda: bool(call("nvmlDeviceGetMigMode", handle)[0]), absent=False)
         return CardReading(
             uuid=uuid,
             index=index,
@@ -104,7 +110,10 @@ def read_card(index: int, *, sysfs: Path) -> CardReading:
             model=attempt(lambda: str(call("nvmlDeviceGetName", handle)), absent=""),
             address=address,
             numa=attempt(lambda: _numa(handle, address, sysfs), absent=0),
-            mig=attempt(lambda: bool(call("nvmlDeviceGetMigMode", handle)[0]), absent=False),
+            mig=mig,
+            division=(
+                attempt(lambda: read_mig(handle, memory_mib=memory_mib), absent=MigReading()) if mig else MigReading()
+            ),
             links=attempt(lambda: _links(handle), absent=_NO_LINKS),
             uncorrected=attempt(lambda: _uncorrected(handle), absent=None),
             recovery=attempt(lambda: _recovery(handle), absent="") or "",

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from agent import mig_declaration
 from agent.inventory import UUID
 from agent.report import DeviceReport
 from allocation.errors import InvalidFieldError
@@ -18,6 +19,7 @@ from allocation.inventory import CARD_MODES, Card
 from allocation.quantity import INT32_MAX
 from allocation.request import MILLI_PER_PERCENT
 
+_CREATORS: Final = ("administrator", "agent")
 _MOST_CARDS: Final = 1024  # as many as a GpuNodeStatus may hold
 _MOST_PERCENT: Final = 10_000  # of a card that is scaled, as `agent.core_scaling` scales one
 _UNHEALTHY: Final = "declared unhealthy in the fleet file"
@@ -57,6 +59,8 @@ _COMMON: Final = {
     "bandwidthGBps": _whole(0, default=0),
     "numa": _whole(0, default=0),
     "mode": _Key(f"it must be one of {', '.join(CARD_MODES)}", lambda value: value in CARD_MODES, "hami-core"),
+    "instances": _Key("it must be a list of MIG instances", lambda value: isinstance(value, list), ()),
+    "instancesBy": _Key(f"it must be one of {', '.join(_CREATORS)}", lambda value: value in _CREATORS, "administrator"),
 }
 _LISTED: Final = {
     "index": _whole(0),
@@ -106,13 +110,18 @@ def _compact(declared: Mapping[Any, Any], *, node: str, place: str) -> tuple[Dev
             )
     prefix = fields["uuidPrefix"] or f"GPU-{node}"
     return tuple(
-        _card(fields, index=index, uuid=f"{prefix}-{index}", healthy=index not in fields["unhealthy"])
+        device
         for index in range(count)
+        for device in mig_declaration.divided(
+            _card(fields, index=index, uuid=f"{prefix}-{index}", healthy=index not in fields["unhealthy"]),
+            fields,
+            place=place,
+        )
     )
 
 
 def _listed(declared: list[Any], *, node: str, place: str) -> tuple[DeviceReport, ...]:
-    cards: dict[int, DeviceReport] = {}
+    cards: dict[int, tuple[DeviceReport, ...]] = {}
     for position, item in enumerate(declared):
         here = f"{place}[{position}]"
         if not isinstance(item, Mapping):
@@ -131,10 +140,9 @@ def _listed(declared: list[Any], *, node: str, place: str) -> tuple[DeviceReport
                 expected="another card of the node has this index",
                 remedy="give each card an index of its own",
             )
-        cards[index] = _card(
-            fields, index=index, uuid=fields["uuid"] or f"GPU-{node}-{index}", healthy=fields["healthy"]
-        )
-    return tuple(cards[index] for index in sorted(cards))
+        card = _card(fields, index=index, uuid=fields["uuid"] or f"GPU-{node}-{index}", healthy=fields["healthy"])
+        cards[index] = mig_declaration.divided(card, fields, place=here)
+    return tuple(device for index in sorted(cards) for device in cards[index])
 
 
 def _card(fields: Mapping[str, Any], *, index: int, uuid: str, healthy: bool) -> DeviceReport:

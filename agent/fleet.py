@@ -12,12 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import yaml
 
+from agent import mig_declaration
 from agent.declaration import read_cards
 from agent.inventory import InventoryError
 from agent.report import NodeReport
 from allocation.errors import InvalidFieldError
+from allocation.mig import Wish
 
 _LONGEST_NAME: Final = 253
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -32,6 +35,7 @@ class FleetFile:
         self._node = node
         self._content = b""
         self._known: Mapping[str, NodeReport] = {}
+        self._made: dict[tuple[str, str], Wish] = {}
 
     def read(self) -> Mapping[str, NodeReport]:
         """Answer what the file says now.
@@ -46,7 +50,26 @@ class FleetFile:
         if content != self._content:
             self._known = self._serve(parse(content, file=str(self._path)))
             self._content = content
-        return self._known
+        if not self._made:
+            return self._known
+        return {node: self._with_made(report) for node, report in self._known.items()}
+
+    def create(self, node: str, wish: Wish) -> None:
+        """Pretend to have the instance of a wish (see `InventorySource`); it is forgotten when the process ends."""
+        self._made[node, wish.id] = wish
+
+    def destroy(self, node: str, wish: Wish) -> None:
+        """Have no instance of a wish (see `InventorySource`)."""
+        self._made.pop((node, wish.id), None)
+
+    def _with_made(self, report: NodeReport) -> NodeReport:
+        devices = []
+        for device in report.devices:
+            wishes = [
+                wish for (node, _), wish in self._made.items() if (node, wish.card) == (report.node, device.card.uuid)
+            ]
+            devices += [device, *(mig_declaration.made(device, wish) for wish in wishes)]
+        return msgspec.structs.replace(report, devices=tuple(devices))
 
     def _serve(self, fleet: Mapping[str, NodeReport]) -> Mapping[str, NodeReport]:
         if not self._node:

@@ -7,31 +7,36 @@ is left out, with a reason in the log.
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
+from agent import background, mig_creation
 from agent.card_probes import CardProbes, Readings, Unreadable
 from agent.card_reading import CardReading
 from agent.event_watch import EventWatch
 from agent.health import CriticalEvent, Health, Probe
+from agent.inventory import PartitionError
+from agent.mig_devices import divide
 from agent.notices import Notices
 from agent.nvlink import Endpoint, bandwidth_gbps, islands
-from agent.nvml import NvmlError
+from agent.nvml import NvmlError, call
 from agent.nvml_session import NvmlSession
 from agent.report import DeviceReport, NodeReport
 from agent.scaling import scaled
 from agent.settings import AgentSettings
 from allocation.inventory import Card
+from allocation.mig import Wish
 
 log = logging.getLogger(__name__)
 
 _STOP_SECONDS: Final = 2.0
-_MIG: Final = "the card is in MIG mode: it cannot be shared as a whole"
+_PARTITION_SECONDS: Final = 30.0
 
 
 class NvmlSource:
@@ -59,6 +64,7 @@ class NvmlSource:
         self._notices = Notices()
         self._opened_at = 0.0
         self._complete = True
+        self._partitioning: Future[None] | None = None
         self._reading = Lock()
 
     def __enter__(self) -> Self:
@@ -123,7 +129,12 @@ class NvmlSource:
 
     def _close(self) -> bool:
         """Close NVML unless a call is under way; answer whether it was."""
-        if self._probes.busy or (self._watch is not None and not self._watch.stop(seconds=_STOP_SECONDS)):
+        is_dividing = self._partitioning is not None and not self._partitioning.done()
+        if (
+            is_dividing
+            or self._probes.busy
+            or (self._watch is not None and not self._watch.stop(seconds=_STOP_SECONDS))
+        ):
             return False
         self._watch = None
         self._session.close()
@@ -172,12 +183,15 @@ class NvmlSource:
         found = islands(Endpoint(card.index, card.address or card.uuid, card.links or ()) for card in cards)
         return NodeReport(
             self._node,
-            tuple(self._device(card, island=found[card.index], message=messages[card.uuid]) for card in cards),
+            tuple(
+                device
+                for card in cards
+                for device in self._devices(card, island=found[card.index], message=messages[card.uuid])
+            ),
             driver_version=self._session.driver,
         )
 
-    def _device(self, reading: CardReading, *, island: str, message: str) -> DeviceReport:
-        message = message or (_MIG if reading.mig else "")
+    def _devices(self, reading: CardReading, *, island: str, message: str) -> tuple[DeviceReport, ...]:
         card = Card(
             uuid=reading.uuid,
             index=reading.index,
@@ -185,12 +199,46 @@ class NvmlSource:
             slots=self._settings.slots,
             model=reading.model or "",
             numa=reading.numa or 0,
-            mode="mig" if reading.mig else "hami-core",
             healthy=not message,
         )
         settings = self._settings
-        card = scaled(card, memory=settings.memory_scaling, cores=settings.core_scaling)
-        return DeviceReport(card, bandwidth_gbps(reading.links or ()), island, message)
+        if not reading.mig:
+            card = scaled(card, memory=settings.memory_scaling, cores=settings.core_scaling)
+        device = DeviceReport(card, bandwidth_gbps(reading.links or ()), island, message)
+        return divide(device, reading.division, by=settings.mig_instances_by) if reading.mig else (device,)
+
+    # ---- MIG instances ---------------------------------------------------------------------------------------------
+
+    def create(self, node: str, wish: Wish) -> None:
+        """Have the instance of a wish (see `InventorySource`)."""
+        division = self._known[wish.card].division if wish.card in self._known else None
+        profiles = division.profiles if division is not None else ()
+        profile = next((each for each in profiles if each.name == wish.profile), None)
+        if profile is None:
+            raise PartitionError(f"card {wish.card} of node {node} has no profile {wish.profile}")
+        self._partition(
+            wish,
+            lambda handle: mig_creation.create(
+                handle, slice_count=profile.slice_count, slices=wish.slices, memory_mib=profile.memory_mib
+            ),
+        )
+
+    def destroy(self, node: str, wish: Wish) -> None:  # noqa: ARG002 -- there is one node here
+        """Have no instance of a wish (see `InventorySource`)."""
+        self._partition(wish, lambda handle: mig_creation.destroy(handle, slices=wish.slices))
+
+    def _partition(self, wish: Wish, work: Callable[[Any], None]) -> None:
+        def carry_out() -> None:
+            work(call("nvmlDeviceGetHandleByUUID", wish.card))
+
+        with self._reading:
+            if self._partitioning is not None and not self._partitioning.done():
+                raise PartitionError("NVML has not answered the call before")
+            self._partitioning = background.start(carry_out, name=f"MIG instance of card {wish.card}")
+            try:
+                self._partitioning.result(_PARTITION_SECONDS)
+            except (NvmlError, TimeoutError) as error:
+                raise PartitionError(str(error) or f"NVML has not answered for {_PARTITION_SECONDS:g} s") from None
 
 
 def _probe(reading: CardReading, failure: str) -> Probe:

@@ -10,9 +10,11 @@ from collections.abc import Callable
 import msgspec
 
 from allocation import names
+from allocation.mig import Wish
 from cluster.api import Api
 from cluster.errors import NotFoundError
 from cluster.gpu_node_status import GpuNodeStatus, Status
+from cluster.mig_status import WishStatus
 from cluster.reflector import ObjectMeta, Reflector
 from cluster.resource import GPU_NODE_STATUSES, NODES
 
@@ -40,10 +42,11 @@ async def observe(
     node: str,
     on_register: Callable[[str, str | None], None],
     on_status: Callable[[str, Status | None], None],
+    on_wishes: Callable[[str, tuple[Wish, ...] | None], None],
 ) -> None:
-    """Tell each register annotation and each status, with its node, until cancelled.
+    """Tell each register annotation, each status and the scheduler's wishes, with their node, until cancelled.
 
-    None stands for an object that is gone, or a status that was never written. Only the objects of `node` are watched,
+    None stands for an object that is gone, or for what was never written. Only the objects of `node` are watched,
     or those of all nodes where it is empty.
     """
     selectors = {"fieldSelector": f"metadata.name={node}"} if node else None
@@ -55,12 +58,17 @@ async def observe(
         on_delete=lambda item: on_register(item.metadata.name, None),
         selectors=selectors,
     )
+
+    def tell(name: str, status: Status | None, wishes: tuple[Wish, ...] | None) -> None:
+        on_status(name, status)
+        on_wishes(name, wishes)
+
     statuses = Reflector(
         api,
         GPU_NODE_STATUSES,
         GpuNodeStatus,
-        on_set=lambda item, _: on_status(item.metadata.name, item.status),
-        on_delete=lambda item: on_status(item.metadata.name, None),
+        on_set=lambda item, _: tell(item.metadata.name, item.status, item.spec.mig_instances),
+        on_delete=lambda item: tell(item.metadata.name, None, None),
         selectors=selectors,
     )
     async with asyncio.TaskGroup() as group:
@@ -93,4 +101,8 @@ def _content(status: Status | None) -> object:
     if status is None:
         return None
     devices = {device.uuid: device for device in status.devices}
-    return devices, status.total, status.driver_version, frozenset(status.isolation)
+    return devices, status.total, status.driver_version, frozenset(status.isolation), _wishes(status)
+
+
+def _wishes(status: Status) -> dict[str, WishStatus]:
+    return {} if status.mig_instances is msgspec.UNSET else {each.id: each for each in status.mig_instances}

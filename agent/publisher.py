@@ -50,9 +50,13 @@ class Publisher:
         lease_seconds: int,
         limit: asyncio.Semaphore,
         metrics: Metrics,
+        on_published: Callable[[NodeReport], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Publish `report` first; `limit` is shared by all publishers of a process."""
+        """Publish `report` first; `limit` is shared by all publishers of a process.
+
+        `on_published` is told each report that the API server has.
+        """
         self.node = report.node
         self._api = api
         self._report = report
@@ -64,6 +68,7 @@ class Publisher:
         self._lease_seconds = lease_seconds
         self._limit = limit
         self._metrics = metrics
+        self._on_published = on_published
         self._clock = clock
         self._changed = asyncio.Event()
 
@@ -131,6 +136,7 @@ class Publisher:
             self._status = status
         if report != self._published:
             self._published = report
+            self._on_published(report)
             self._metrics.published(self.node, unix=self._clock())
             healthy = sum(device.card.healthy for device in report.devices)
             log.info("published node=%s cards=%d healthy=%d", self.node, len(report.devices), healthy)

@@ -5,7 +5,9 @@ from typing import Final
 import msgspec
 
 from allocation.inventory import Card, NodeInventory
+from allocation.mig import MODE
 from cluster.gpu_node_status import Status, status_of
+from cluster.mig_status import WishStatus
 
 NO_ISOLATION: Final = "none"
 
@@ -27,12 +29,21 @@ class DeviceReport(msgspec.Struct, frozen=True):
 
 
 class NodeReport(msgspec.Struct, frozen=True):
-    """The devices of one node in the order of their indexes, its driver, and the isolation that it can offer."""
+    """The devices of one node in the order of their indexes, its driver, and the isolation that it can offer.
+
+    `mig_instances` is what became of the scheduler's wishes.
+    """
 
     node: str
     devices: tuple[DeviceReport, ...] = ()
     driver_version: str = ""
     isolation: tuple[str, ...] = (NO_ISOLATION,)
+    mig_instances: tuple[WishStatus, ...] = ()
+
+    @property
+    def is_dividing(self) -> bool:
+        """Whether the agent makes MIG instances here."""
+        return any(device.card.is_divided and device.card.instances_by == "agent" for device in self.devices)
 
     @property
     def inventory(self) -> NodeInventory:
@@ -47,5 +58,8 @@ class NodeReport(msgspec.Struct, frozen=True):
             device.island = report.island
             device.message = report.message
         status.driver_version = self.driver_version
-        status.isolation = list(self.isolation)
+        has_mig = any(device.card.mode == MODE for device in self.devices)
+        status.isolation = [*self.isolation, *([MODE] if has_mig else [])]
+        if self.mig_instances:
+            status.mig_instances = self.mig_instances
         return status

@@ -7,13 +7,9 @@ import msgspec
 from allocation.inventory import Card
 from allocation.quantity import INT32_MAX
 
-_MIG = "mig"
-
 
 def scaled(card: Card, *, memory: float, cores: float) -> Card:
-    """Answer `card` with its memory and compute multiplied, rounded down; one in MIG mode has what it has."""
-    if card.mode == _MIG:
-        return card
+    """Answer `card` with its memory and compute multiplied, rounded down; for one that is not in MIG mode."""
     return msgspec.structs.replace(card, memory_mib=_times(card.memory_mib, memory), cores=_times(card.cores, cores))
 
 

@@ -1,6 +1,6 @@
 """What an administrator may decide about the agent."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -41,6 +41,8 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         probe_seconds: how long NVML may take to answer for a card until the card is unhealthy.
         quiet_seconds: how long an unhealthy card must be without trouble until it is healthy again, and how long the
             agent waits between two attempts to find a missing card.
+        mig_instances_by: who makes the MIG instances of this node's cards in MIG mode: `administrator` leaves them as
+            they are, `agent` makes further ones when the scheduler asks. NVML wants a privileged process for that.
         ignored_xids: XIDs that say nothing of the card's health: they are an application's doing.
         sysfs: where the kernel's view of devices is mounted; it knows the NUMA node of a card.
         hami_core_library: HAMi-core's library on this node; the backend is reported where this file is.
@@ -60,6 +62,7 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     publish_seconds: Seconds = 30.0
     probe_seconds: Seconds = 10.0
     quiet_seconds: Seconds = 60.0
+    mig_instances_by: Literal["administrator", "agent"] = "administrator"
     ignored_xids: tuple[int, ...] = (13, 31, 43, 45, 68, 109)
     sysfs: str = "/sys"
     hami_core_library: str = "/usr/local/vgpu/libvgpu.so"

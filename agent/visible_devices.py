@@ -15,6 +15,7 @@ from agent.nvml_source import NvmlSource
 from agent.report import DeviceReport, NodeReport
 from agent.settings import AgentSettings
 from allocation.inventory import Card
+from allocation.mig import Wish
 
 VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 _INDEX: Final = re.compile(r"[0-9]{1,4}")
@@ -52,16 +53,21 @@ class VisibleDevices:
             return {self._node: self._chosen(report)}
         return {self._node: NodeReport(self._node, self._assumed())}
 
+    def create(self, node: str, wish: Wish) -> None:
+        """Have the instance of a wish (see `InventorySource`)."""
+        self._nvml.create(node, wish)
+
+    def destroy(self, node: str, wish: Wish) -> None:
+        """Have no instance of a wish (see `InventorySource`)."""
+        self._nvml.destroy(node, wish)
+
     def _chosen(self, report: NodeReport) -> NodeReport:
-        unknown = [
-            entry for entry in self._entries if sum(_names(entry, device.card) for device in report.devices) != 1
-        ]
+        whole = [device.card for device in report.devices if device.card.instance is None]
+        unknown = [entry for entry in self._entries if sum(_names(entry, card) for card in whole) != 1]
+        known = [entry for entry in self._entries if entry not in unknown]
+        chosen = {card.uuid for card in whole if any(_names(entry, card) for entry in known)}
         self._notices.tell(VARIABLE, f"not exactly one card is called {', '.join(unknown)}" if unknown else "")
-        devices = tuple(
-            device
-            for device in report.devices
-            if any(_names(entry, device.card) for entry in self._entries if entry not in unknown)
-        )
+        devices = tuple(device for device in report.devices if (device.card.parent or device.card.uuid) in chosen)
         return NodeReport(report.node, devices, report.driver_version)
 
     def _assumed(self) -> tuple[DeviceReport, ...]:

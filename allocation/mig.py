@@ -24,9 +24,14 @@ class Slices(msgspec.Struct, frozen=True, order=True):
     start: int
     size: int
 
+    @property
+    def bits(self) -> int:
+        """Answer the slices as the bits of a number."""
+        return ((1 << self.size) - 1) << self.start
+
     def overlaps(self, other: "Slices") -> bool:
         """Whether both have a slice in common."""
-        return self.start < other.start + other.size and other.start < self.start + self.size
+        return self.bits & other.bits != 0
 
 
 class MigProfile(msgspec.Struct, frozen=True):
@@ -66,6 +71,27 @@ class MigInstance(msgspec.Struct, frozen=True):
     wish: str = ""
 
 
+class Wish(msgspec.Struct, frozen=True, rename={"slices": "placement"}):
+    """An instance that the scheduler asks an agent to make, as in the `spec` of a GpuNodeStatus.
+
+    Attributes:
+        id: `<pod UID>/<n>`: it belongs to that pod alone.
+        card: UUID of the physical card.
+        profile: its profile's name.
+        slices: where it is to lie.
+    """
+
+    id: str
+    card: str
+    profile: str
+    slices: Slices
+
+    @property
+    def pod_uid(self) -> str:
+        """Answer whose it is."""
+        return self.id.rpartition("/")[0]
+
+
 def suitable(
     profiles: Sequence[MigProfile], *, memory_on: Callable[[int], int], cores: int, taken: Sequence[Slices]
 ) -> tuple[MigProfile, Slices] | None:
@@ -73,14 +99,17 @@ def suitable(
 
     `memory_on` answers the MiB that are asked of a card of so many MiB, `cores` are millicards.
     """
+    taken_bits = 0
+    for place in taken:
+        taken_bits |= place.bits
     for profile in sorted(profiles, key=lambda profile: (profile.memory_mib, profile.slice_count, profile.name)):
         if profile.cores < cores:
             continue
         free = [
             place
             for place in profile.placements
-            if memory_on(whole_mib(profile.memory_mib, place, profiles)) <= profile.memory_mib
-            and not any(place.overlaps(other) for other in taken)
+            if not place.bits & taken_bits
+            and memory_on(whole_mib(profile.memory_mib, place, profiles)) <= profile.memory_mib
         ]
         if free:
             return profile, max(free) if profile.name.startswith(_FROM_THE_END) else min(free)

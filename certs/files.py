@@ -1,6 +1,6 @@
 """A certificate that somebody else keeps in files, for callers that need not trust it by our caBundle.
 
-The extender's, whose kube-scheduler has the authority in its own configuration, and who may ask clients for theirs. What
+The extender's, whose kube-scheduler has the authority in its own configuration, and may show one of its own. What
 the API server calls proves more before it is shown: `certs.mounted`.
 """
 

@@ -7,6 +7,7 @@ import msgspec
 from allocation import mig_record
 from allocation.allocation import Allocation, Charge
 from allocation.errors import AllocationError
+from allocation.mig_plan import plan
 from allocation.mig_record import MigAllocation
 from allocation.request import PodRequest
 from scheduler import judgement, messages, support
@@ -46,24 +47,9 @@ def decide(state: State, pod: Pod) -> Decision:
     field = support.unsupported(pod.spec)
     if field:
         return Waiting(f"held: {support.remedy(field)}", Cure.NOTHING)
-    try:
-        wish = judgement.read(pod.spec, pod.metadata.annotations, state.settings)
-    except AllocationError as error:
-        return Waiting(f"held: {error}", Cure.NOTHING)
-    found = state.shortcut.find(pod, wish, state.quotas.room(pod.metadata.namespace))
-    if isinstance(found, Found):
-        note = messages.find_fit(
-            found.scores,
-            fitting=found.fitting,
-            rejected=len(state.fleet) - found.fitting,
-            is_exact=found.is_exact,
-        )
-        return _reserve(state, pod, wish, allocation=found.chosen.allocation, charges=found.chosen.charges, note=note)
-    if isinstance(found, Hopeless) and found.note and not state.ledger.divided:
-        return Waiting(found.note, Cure.EVERYTHING)
-    decision = _take(state, pod, wish, state.fleet.sort(pod))
-    if isinstance(found, Hopeless) and isinstance(decision, Waiting):
-        state.shortcut.remember(found, decision.note)
+    state.wishes.lift(pod.uid)
+    decision = _decide(state, pod)
+    state.wishes.review(pod.uid)
     return decision
 
 
@@ -82,7 +68,36 @@ def take(state: State, pod: Pod, node: str) -> Decision:
 def undo(state: State, pod: Pod) -> None:
     """Give back what was reserved for a pod whose Binding will never be."""
     state.ledger.forget(pod.uid)
+    state.wishes.review(pod.uid)
     state.fleet.forget(pod.uid)
+
+
+def _decide(state: State, pod: Pod) -> Decision:
+    try:
+        wish = judgement.read(pod.spec, pod.metadata.annotations, state.settings)
+    except AllocationError as error:
+        return Waiting(f"held: {error}", Cure.NOTHING)
+    found = state.shortcut.find(pod, wish, state.quotas.room(pod.metadata.namespace))
+    if isinstance(found, Found):
+        note = messages.find_fit(
+            found.scores,
+            fitting=found.fitting,
+            rejected=len(state.fleet) - found.fitting,
+            is_exact=found.is_exact,
+        )
+        return _reserve(state, pod, wish, allocation=found.chosen.allocation, charges=found.chosen.charges, note=note)
+    if isinstance(found, Hopeless) and found.note and not state.ledger.divided:
+        return Waiting(found.note, Cure.EVERYTHING)
+    nodes = state.fleet.sort(pod)
+    decision = _take(state, pod, wish, nodes)
+    if isinstance(decision, Chosen):
+        return decision
+    asked = _ask_for_instances(state, pod, wish, nodes.fitting)
+    if asked:
+        return Waiting(asked, Cure.EVERYTHING)
+    if isinstance(found, Hopeless):
+        state.shortcut.remember(found, decision.note)
+    return decision
 
 
 def _take(state: State, pod: Pod, wish: Wish, nodes: Sorting) -> Decision:
@@ -114,6 +129,32 @@ def _reserve(
     state.quotas.enter(pod.uid, pod.metadata.namespace)
     state.fleet.settle(pod, node, assumed=True)
     return Chosen(node, wish.request, allocation, note, _instances(state, allocation, wish.request))
+
+
+def _ask_for_instances(state: State, pod: Pod, wish: Wish, nodes: Sequence[str]) -> str:
+    """Ask an agent for the MIG instances that a pod lacks, unless that is done; answer so in words, else nothing.
+
+    What is asked for is promised to this pod at once. It is bound when the agent reports it.
+    """
+    if not state.ledger.divided or not wish.request or wish.fixed is not None:
+        return ""
+    wishes = state.wishes.of_pod(pod.uid)
+    if not wishes:
+        shut = state.shut(wish.request)
+        found = plan(
+            state.ledger,
+            wish.request,
+            [name for name in nodes if name not in shut],
+            constraints=wish.constraints,
+            promised=state.wishes.promised(),
+            barred=state.wishes.barred(),
+            room=state.quotas.room(pod.metadata.namespace),
+        )
+        if found is None:
+            return ""
+        state.wishes.add(pod.uid, found)
+        wishes = state.wishes.of_pod(pod.uid)
+    return messages.asked(wishes)
 
 
 def _instances(state: State, allocation: Allocation, request: PodRequest) -> tuple[MigAllocation, ...]:

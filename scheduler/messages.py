@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from allocation.mig import Wish
 from allocation.placement import Rejection
 
 _NAMED = 10
@@ -40,6 +41,12 @@ def no_fit(rejections: Mapping[str, Rejection], refusals: Mapping[str, str]) -> 
     if len(groups) > _NAMED:
         reasons += f"; and {len(groups) - _NAMED} more reasons"
     return f"no available node, {len(rejections) + len(refusals)} nodes do not meet: {reasons}"
+
+
+def asked(wishes: Sequence[tuple[str, Wish]]) -> str:
+    """Answer why a pod waits for whom MIG instances are being made; `wishes` have their nodes with them."""
+    what = ", ".join(f"{wish.profile} on card {wish.card}" for _, wish in wishes)
+    return f"no free MIG instance fits; asked node({wishes[0][0]}) to make {what}"
 
 
 def _some(names: Sequence[str]) -> str:

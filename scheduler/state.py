@@ -25,6 +25,7 @@ from scheduler.fleet import Fleet
 from scheduler.heartbeats import Heartbeats, Lease
 from scheduler.interest import Interests
 from scheduler.inventories import Inventories
+from scheduler.mig_wishes import Wishes
 from scheduler.objects import Namespace, Node, Pod
 from scheduler.plugin_nodes import PluginNodes
 from scheduler.queue import Cure, Queue
@@ -46,10 +47,12 @@ class State:
         queue: Queue,
         clock: Callable[[], float],
         queued: Iterable[str] = (SCHEDULER_NAME,),
+        mig_wish_seconds: float = 120.0,
     ) -> None:
         """Know nothing yet; `clock` tells the seconds by which the silence of agents is judged.
 
-        Pods with a scheduler name of `queued` wait in the queue: none where kube-scheduler has the queue.
+        Pods with a scheduler name of `queued` wait in the queue: none where kube-scheduler has the queue. An agent has
+        `mig_wish_seconds` to make a MIG instance.
         """
         self.settings = settings
         self.ledger = Ledger()
@@ -61,6 +64,12 @@ class State:
         self._queued = frozenset(queued)
         self.quotas = Quotas(ledger=self.ledger, settings=settings)
         self.shortcut = Shortcut(ledger=self.ledger, fleet=self.fleet, closed=self.closed)
+        self.wishes = Wishes(
+            ledger=self.ledger,
+            is_waiting=lambda uid: queue.get(uid) is not None,
+            clock=clock,
+            seconds=mig_wish_seconds,
+        )
         self._inventories = Inventories(self.ledger)
         self._heartbeats = Heartbeats(clock=clock)
         self.plugin_nodes = PluginNodes(clock=clock, resource=names.count)
@@ -106,6 +115,7 @@ class State:
         elif pod.spec.scheduler_name in self._queued:
             if pod.spec.scheduling_gates or pod.metadata.deletion_timestamp:
                 self._wait_no_longer(pod)
+                self.wishes.review(pod.uid)
             else:
                 self.queue.add(pod)
                 self._interests.add(pod)
@@ -119,6 +129,7 @@ class State:
         self.ledger.release(pod.uid)
         self.quotas.leave(pod.uid, pod.metadata.namespace)
         self.fleet.leave(pod.uid)
+        self.wishes.review(pod.uid)
         opened = self._account(pod)
         if held or opened or pod.spec.node_name:
             self.queue.wake(Cure.CAPACITY)
@@ -140,6 +151,7 @@ class State:
         if held is not None:
             _, charges = held
             self.ledger.record(pod.uid, node, charges)
+            self.wishes.review(pod.uid)
             self.quotas.enter(pod.uid, pod.metadata.namespace)
 
     def _account(self, pod: Pod) -> bool:
@@ -175,13 +187,16 @@ class State:
         self._heartbeats.expect(status.metadata.name)
         self.plugin_nodes.set_agent(status.metadata.name)
         inventory = status.inventory() if status.status is not None else None
-        self._use(self._inventories.report(status.metadata.name, inventory))
+        has_more = self._inventories.report(status.metadata.name, inventory)
+        self.wishes.set_status(status)
+        self._use(has_more)
 
     def drop_status(self, status: GpuNodeStatus) -> None:
         """Forget what an agent reported."""
         self._heartbeats.pardon(status.metadata.name)
         self.plugin_nodes.drop_agent(status.metadata.name)
         self._use(self._inventories.report(status.metadata.name, None))
+        self.wishes.drop_status(status.metadata.name)
 
     def set_lease(self, lease: Lease, _old: Lease | None = None) -> None:
         """Take the heartbeat of an agent."""

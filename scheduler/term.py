@@ -25,6 +25,7 @@ from scheduler.heartbeats import Lease
 from scheduler.lock_keeper import LockKeeper
 from scheduler.loop import Loop
 from scheduler.metrics import Metrics
+from scheduler.mig_writer import WishWriter
 from scheduler.objects import Namespace, Node, Pod
 from scheduler.plugin_binder import PluginBinder
 from scheduler.queue import Cure, Queue
@@ -75,7 +76,11 @@ class TermWork:
         )
         names = frozenset((SCHEDULER_NAME, *settings.aliases))
         self._state = state = State(
-            settings=allocation, queue=queue, clock=time.monotonic, queued=() if settings.extender else names
+            settings=allocation,
+            queue=queue,
+            clock=time.monotonic,
+            queued=() if settings.extender else names,
+            mig_wish_seconds=settings.mig_wish_seconds,
         )
         self._locks = locks = LockKeeper(
             api,
@@ -116,6 +121,7 @@ class TermWork:
                 concurrent_binds=settings.concurrent_binds,
                 is_trusted=is_trusted,
             )
+        self._wish_writer = WishWriter(api, wishes=state.wishes, queue=queue, is_trusted=is_trusted)
         self.is_deciding = False
 
     @property
@@ -141,9 +147,9 @@ class TermWork:
                 len(self._state.queue),
             )
             self.is_deciding = True
-            freeing = group.create_task(self._locks.run())
+            working = (group.create_task(self._locks.run()), group.create_task(self._wish_writer.run()))
             await self._decider.run()
-            for task in (*reading, freeing):
+            for task in (*reading, *working):
                 task.cancel()
 
     async def drain(self, seconds: float) -> bool:

@@ -42,10 +42,10 @@ def test_uuid_prefix_replaces_the_nodes() -> None:
 def test_list_form_gives_each_card_its_own() -> None:
     """Cards that differ are listed; the answer is in the order of their indexes."""
     cards = _parse(
-        "n1: [{index: 1, uuid: GPU-b, memoryMiB: 2, numa: 1, healthy: false}, {index: 0, memoryMiB: 1, mode: mig}]"
+        "n1: [{index: 1, uuid: GPU-b, memoryMiB: 2, numa: 1, healthy: false}, {index: 0, memoryMiB: 1, mode: mps}]"
     )
     assert cards == (
-        Card(uuid="GPU-n1-0", index=0, memory_mib=1, mode="mig"),
+        Card(uuid="GPU-n1-0", index=0, memory_mib=1, mode="mps"),
         Card(uuid="GPU-b", index=1, memory_mib=2, numa=1, healthy=False),
     )
 

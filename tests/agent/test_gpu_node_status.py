@@ -43,6 +43,7 @@ def test_it_is_called_like_its_node(cluster: Layout) -> None:
         ("uuid", ""),
         ("bandwidthGBps", -1),
         ("message", "x" * 1025),
+        ("instancesBy", "nobody"),
     ],
 )
 def test_a_value_out_of_bounds_is_refused(cluster: Layout, field: str, value: object) -> None:
@@ -79,3 +80,52 @@ def test_people_see_driver_and_isolation_on_request(cluster: Layout) -> None:
     assert (shown["DRIVER"], shown["ISOLATION"]) == ("570.86.15", '["none","mps"]')
     with pytest.raises(LabError, match=r"status\.isolation\[0\]"):
         kubectl.run(cluster, *patch, '{"status": {"isolation": ["time-slicing"]}}')
+
+
+PLACE = {"start": 6, "size": 1}
+WISH: dict[str, Any] = {"id": "uid/0", "card": "GPU-a", "profile": "1g.10gb", "placement": PLACE}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": "uid"},
+        {"id": "/0"},
+        {"card": ""},
+        {"profile": "x" * 64},
+        {"placement": None},
+        {"placement": {"start": -1, "size": 1}},
+        {"placement": {"start": 0, "size": 0}},
+    ],
+)
+def test_a_wish_that_cannot_be_is_refused(cluster: Layout, change: dict[str, Any]) -> None:
+    """In spec, which an agent acts upon."""
+    _create(cluster, name="crd-1", node="crd-1")
+
+    def wish(*wishes: dict[str, Any]) -> None:
+        patch = json.dumps({"spec": {"migInstances": wishes}})
+        kubectl.run(cluster, "patch", "gns", "crd-1", "--type=merge", "-p", patch)
+
+    wish(WISH)
+    with pytest.raises(LabError, match=r"spec\.migInstances\[0\]"):
+        wish(WISH | change)
+    with pytest.raises(LabError, match="Duplicate value"):
+        wish(WISH, WISH)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("instance", {"profile": "1g.10gb"}),
+        ("instance", {"parent": "GPU-b", "profile": "1g.10gb", "placement": {"start": 0, "size": 0}}),
+        ("instance", {"parent": "GPU-b", "profile": "1g.10gb", "gpuInstanceID": -1}),
+        ("instance", {"parent": "GPU-b", "profile": "1g.10gb", "wish": "uid/x"}),
+        ("migProfiles", [{"name": "1g.10gb"}]),
+        ("migProfiles", [{"name": "1g.10gb", "memoryMiB": 1, "cores": 1001, "sliceCount": 1}]),
+    ],
+)
+def test_a_division_that_cannot_be_is_refused(cluster: Layout, field: str, value: object) -> None:
+    """An instance has a card and a place, a profile its amounts."""
+    _create(cluster, name="crd-1", node="crd-1")
+    with pytest.raises(LabError, match=rf"status\.devices\[0\]\.{field}"):
+        _report(cluster, "crd-1", CARD | {field: value})

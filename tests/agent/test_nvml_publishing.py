@@ -1,5 +1,6 @@
 """From NVML to the API server: the agent as a process that loads the library as it would the driver's."""
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -8,10 +9,10 @@ from typing import Any
 import pytest
 
 from allocation.hami import decode_register
-from lab import wait
+from lab import kubectl, wait
 from lab.layout import Layout
 from tests.agent.cluster_view import DEADLINE_S, await_devices, await_heartbeat, published, register
-from tests.nvml.stub import DRIVER_NOT_LOADED, GPU_IS_LOST, MIB, Hardware, cards
+from tests.nvml.stub import A100_MIG, DRIVER_NOT_LOADED, GPU_IS_LOST, MIB, Hardware, MigInstances, StubCard, cards
 
 pytestmark = pytest.mark.apiserver
 
@@ -118,6 +119,39 @@ def test_the_variable_chooses_among_the_cards(cluster: Layout, hardware: Hardwar
     hardware.has(*cards(4))
     serve("nvml-5", CUDA_VISIBLE_DEVICES="3,GPU-1")
     assert [device["uuid"] for device in published(cluster, "nvml-5")["status"]["devices"]] == ["GPU-1", "GPU-3"]
+
+
+def test_instances_are_made_as_spec_says(cluster: Layout, hardware: Hardware, serve: Callable[..., Any]) -> None:
+    """What stands there is made and reported with its wish; what stands there no longer is destroyed; others stay."""
+    hardware.has(StubCard("GPU-m", name="NVIDIA A100-SXM4-40GB", memory=40960 * MIB, lines=[*A100_MIG]))
+    instances = MigInstances(hardware)
+    instances.has("GPU-m 7 0 19 6 1 MIG-m-1")
+    agent = serve("nvml-7", "--mig-instances-by", "agent")
+    await_devices(cluster, "nvml-7", lambda devices: len(devices) == 2, what="the card and its instance")
+
+    def wish(*wishes: dict[str, Any]) -> None:
+        body = json.dumps({"spec": {"migInstances": wishes}})
+        kubectl.run(cluster, "patch", "gns", "nvml-7", "--type=merge", "-p", body)
+
+    place = {"start": 2, "size": 2}
+    wish({"id": "pod/0", "card": "GPU-m", "profile": "2g.10gb", "placement": place})
+    devices = await_devices(cluster, "nvml-7", lambda devices: len(devices) == 3, what="a further instance")
+    (made,) = (device["instance"] for device in devices if device.get("instance", {}).get("wish"))
+    assert made == {
+        "parent": "GPU-m",
+        "profile": "2g.10gb",
+        "placement": place,
+        "gpuInstanceID": 8,
+        "computeInstanceID": 0,
+        "wish": "pod/0",
+    }
+    agent.end()
+    serve("nvml-7", "--mig-instances-by", "agent")
+    wish()
+    await_devices(cluster, "nvml-7", lambda devices: len(devices) == 2, what="the end of what was made")
+    assert instances.lines() == ["GPU-m 7 0 19 6 1 MIG-m-1"]
+    (card,) = decode_register("nvml-7", register(cluster, "nvml-7") or "").cards
+    assert (card.mode, card.slots, len(card.mig_profiles)) == ("mig", 7, 4)
 
 
 def test_a_card_that_hangs_does_not_delay_the_end(

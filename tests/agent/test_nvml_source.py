@@ -143,17 +143,6 @@ def test_switched_cards_are_one_island(hardware: Hardware, source: Callable[...,
     assert {(device.island, device.bandwidth_gbps) for device in devices} == {("nvlink-0", 478)}
 
 
-def test_a_card_in_mig_mode_is_not_shared(hardware: Hardware, source: Callable[..., Source]) -> None:
-    """No container could use it as a whole, so it is reported with its mode and kept from placements."""
-    hardware.has(*cards(2))
-    hardware.cards[0].lines.append("mig 1")
-    hardware.write()
-    sliced, whole = source().report().devices
-    assert (sliced.card.mode, sliced.card.healthy) == ("mig", False)
-    assert sliced.message == "the card is in MIG mode: it cannot be shared as a whole"
-    assert whole.card.healthy
-
-
 def test_a_card_may_be_reported_larger_than_it_is(hardware: Hardware, source: Callable[..., Source]) -> None:
     """Memory and cores are scaled and rounded down; a card in MIG mode has what it has."""
     hardware.has(*cards(2))

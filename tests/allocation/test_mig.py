@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,8 @@ from allocation.reasons import CardReason
 from allocation.request import Kind, PodRequest
 from allocation.settings import AllocationSettings
 from tests.allocation.mig_cards import A100_PROFILES, divided, instance, shared
-from tests.allocation.test_placement import container, pod, put, reasons
+from tests.allocation.test_ledger import recount
+from tests.allocation.builders import container, pod, put, reasons
 
 
 def node(*cards: Card) -> Ledger:
@@ -187,6 +189,10 @@ def test_charges_are_profiles_and_reasons_sum_to_units(
             rejection = outcome.rejections["n0"]
             assert sum(rejection.counts.values()) == len(cards)
         assert (ledger.used <= ledger.total).all()
+    assert np.array_equal(recount(ledger).used[:, 0, : len(cards)], ledger.used[:, 0, : len(cards)])
+    for holding in tuple(ledger.holdings()):
+        ledger.release(holding.uid)
+    assert not ledger.used.any()
 
 
 # ---- profiles and places -------------------------------------------------------------------------------------------
@@ -229,6 +235,30 @@ def test_places_never_overlap(asks: list[tuple[int, int]]) -> None:
         slices = [number for each in (*taken, place) for number in range(each.start, each.start + each.size)]
         assert len(set(slices)) == len(slices)
         taken.append(place)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "starts"),
+    [
+        (["1g"] * 8, [6, 5, 4, 3, 2, 1, 0, None]),
+        (["2g"] * 4, [0, 2, 4, None]),
+        (["3g", "4g", "1g"], [4, 0, None]),
+        (["2g", "2g", "2g", "free 2", "2g"], [0, 2, 4, 2]),
+    ],
+)
+def test_the_slots_of_an_a100(wanted: list[str], starts: list[int | None]) -> None:
+    """As many as NVIDIA's geometry allows; what is given back is found again (systems.md 4.11)."""
+    taken: list[Slices] = []
+    found: list[int | None] = []
+    for word in wanted:
+        if word.startswith("free"):
+            taken = [place for place in taken if place.start != int(word.split()[1])]
+            continue
+        profiles = [profile for profile in A100_PROFILES if profile.name.startswith(word)]
+        choice = mig.suitable(profiles, memory_on=lambda _: 0, cores=0, taken=taken)
+        found.append(choice[1].start if choice is not None else None)
+        taken += [choice[1]] if choice is not None else []
+    assert found == starts
 
 
 # ---- HAMi's words --------------------------------------------------------------------------------------------------

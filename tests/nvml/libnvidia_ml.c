@@ -14,11 +14,17 @@
  *     memory BYTES
  *     pci BUS_ID                      DOMAIN:BUS:DEVICE.FUNCTION, hexadecimal
  *     numa NODE | ecc COUNT | mig 0|1 | recovery ACTION
+ *     profile NUMBER ID SLICES MEMORY_MB NAME       a MIG profile: NVML's number of it, and the card's
+ *     place ID START SIZE                           where an instance of profile ID may lie
  *     link NUMBER gpu|switch|unknown BUS_ID MBPS    an active NVLink
  *     fields old                      the driver knows a common speed of all links only
  *     event ID xid|dbe DATA           IDs grow; each is delivered once to whoever registered before it was written
  *     error FUNCTION CODE             FUNCTION may be *
  *     hang FUNCTION                   the call does not return while this stands
+ *
+ * MIG instances are lines of another file, $NVML_STUB_STATE.instances, which the calls that make and destroy them change:
+ *
+ *     CARD GPU_INSTANCE COMPUTE_INSTANCE PROFILE_ID START SIZE UUID       COMPUTE_INSTANCE is -1 where there is none
  *
  * As with the real library the set of cards is that of nvmlInit: one that has gone since is lost, and one that has come
  * is not seen before the next nvmlInit.
@@ -35,9 +41,12 @@ enum {
     UNINITIALIZED = 1,
     INVALID_ARGUMENT = 2,
     NOT_SUPPORTED = 3,
+    NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
     TIMEOUT = 10,
     GPU_IS_LOST = 15,
+    IN_USE = 19,
+    INSUFFICIENT_RESOURCES = 23,
     UNKNOWN = 999,
 };
 enum { TYPE_GPU = 0, TYPE_SWITCH = 2, TYPE_UNKNOWN = 255 };
@@ -45,6 +54,7 @@ enum { FIELD_SPEED_COMMON = 90, FIELD_GET_SPEED = 164, FIELD_RECOVERY_ACTION = 2
 enum { VALUE_UNSIGNED_INT = 1 };
 enum { EVENT_DOUBLE_BIT = 2, EVENT_XID = 8 };
 enum { MAX_CARDS = 16, MAX_LINKS = 18, MAX_ERRORS = 16, MAX_EVENTS = 64, POLL_MS = 5 };
+enum { MAX_PROFILES = 8, MAX_PLACES = 8, MAX_INSTANCES = 32 };
 
 typedef int nvmlReturn_t;
 
@@ -70,10 +80,50 @@ typedef struct {
     } value;
 } nvmlFieldValue_t;
 
-/* A handle is the card's identity: it stays the card's when others come and go. */
+/* A handle is the card's identity, or a MIG device's: it stays its own when others come and go. */
 typedef struct {
     char uuid[96];
 } *nvmlDevice_t;
+
+typedef struct {
+    unsigned int start, size;
+} nvmlGpuInstancePlacement_t;
+
+typedef struct {
+    unsigned int id, isP2pSupported, sliceCount, instanceCount, multiprocessorCount, copyEngineCount, decoderCount,
+        encoderCount, jpegCount, ofaCount;
+    unsigned long long memorySizeMB;
+} nvmlGpuInstanceProfileInfo_t;
+
+typedef struct {
+    unsigned int version, id, isP2pSupported, sliceCount, instanceCount, multiprocessorCount, copyEngineCount,
+        decoderCount, encoderCount, jpegCount, ofaCount;
+    unsigned long long memorySizeMB;
+    char name[96];
+} nvmlGpuInstanceProfileInfo_v2_t;
+
+typedef struct {
+    unsigned int id, sliceCount, instanceCount, multiprocessorCount, sharedCopyEngineCount, sharedDecoderCount,
+        sharedEncoderCount, sharedJpegCount, sharedOfaCount;
+} nvmlComputeInstanceProfileInfo_t;
+
+typedef struct {
+    unsigned int multiprocessorCount, sharedCopyEngineCount, sharedDecoderCount, sharedEncoderCount, sharedJpegCount,
+        sharedOfaCount, gpuInstanceSliceCount, computeInstanceSliceCount;
+    unsigned long long memorySizeMB;
+} nvmlDeviceAttributes_t;
+
+/* Of a GPU instance and of a compute instance alike: the card, and the GPU instance on it. */
+typedef struct {
+    char card[96];
+    unsigned int id;
+} *nvmlGpuInstance_t;
+
+typedef struct {
+    nvmlDevice_t device;
+    unsigned int id, profileId;
+    nvmlGpuInstancePlacement_t placement;
+} nvmlGpuInstanceInfo_t;
 
 typedef struct {
     nvmlDevice_t device;
@@ -98,6 +148,21 @@ typedef struct {
 } Link;
 
 typedef struct {
+    unsigned int number, id, slices;
+    unsigned long long memory_mb;
+    char name[64];
+    nvmlGpuInstancePlacement_t places[MAX_PLACES];
+    unsigned int place_count;
+} Profile;
+
+/* A GPU instance; `compute` is the number of its compute instance, -1 where it has none yet. */
+typedef struct {
+    char card[96], uuid[96];
+    unsigned int id, profile, start, size;
+    int compute;
+} Instance;
+
+typedef struct {
     char uuid[96], name[96], pci[32];
     unsigned long long memory, ecc;
     int numa, mig, old_fields;
@@ -105,6 +170,8 @@ typedef struct {
     Link links[MAX_LINKS];
     Fault faults[MAX_ERRORS];
     int fault_count;
+    Profile profiles[MAX_PROFILES];
+    int profile_count;
 } Card;
 
 typedef struct {
@@ -121,6 +188,8 @@ typedef struct {
     int card_count;
     Event events[MAX_EVENTS];
     int event_count;
+    Instance instances[MAX_INSTANCES];
+    int instance_count;
 } State;
 
 static struct {
@@ -136,6 +205,50 @@ static void pause_ms(int milliseconds) {
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
+static void parse_profile(Card *card, const char *line) {
+    nvmlGpuInstancePlacement_t place;
+    unsigned int id;
+    Profile *profile = &card->profiles[card->profile_count];
+    if (card->profile_count < MAX_PROFILES && sscanf(line, "profile %u %u %u %llu %63s", &profile->number, &profile->id,
+                                                     &profile->slices, &profile->memory_mb, profile->name) == 5)
+        card->profile_count++;
+    if (sscanf(line, "place %u %u %u", &id, &place.start, &place.size) == 3)
+        for (int i = 0; i < card->profile_count; i++)
+            if (card->profiles[i].id == id && card->profiles[i].place_count < MAX_PLACES)
+                card->profiles[i].places[card->profiles[i].place_count++] = place;
+}
+
+static FILE *open_instances(const char *mode) {
+    char path[4096];
+    const char *state = getenv("NVML_STUB_STATE");
+    snprintf(path, sizeof path, "%s.instances", state ? state : "");
+    return fopen(path, mode);
+}
+
+static void load_instances(State *state) {
+    FILE *file = open_instances("r");
+    char line[256];
+    while (file && fgets(line, sizeof line, file) && state->instance_count < MAX_INSTANCES) {
+        Instance *each = &state->instances[state->instance_count];
+        if (sscanf(line, "%95s %u %d %u %u %u %95s", each->card, &each->id, &each->compute, &each->profile,
+                   &each->start, &each->size, each->uuid) == 7)
+            state->instance_count++;
+    }
+    if (file)
+        fclose(file);
+}
+
+static void store_instances(const State *state) {
+    FILE *file = open_instances("w");
+    for (int i = 0; file && i < state->instance_count; i++) {
+        const Instance *each = &state->instances[i];
+        fprintf(file, "%s %u %d %u %u %u %s\n", each->card, each->id, each->compute, each->profile, each->start,
+                each->size, each->uuid);
+    }
+    if (file)
+        fclose(file);
+}
+
 static void parse_card(State *state, Card *card, const char *line) {
     char word[64], text[64];
     unsigned int number, mbps;
@@ -149,6 +262,7 @@ static void parse_card(State *state, Card *card, const char *line) {
     sscanf(line, "ecc %llu", &card->ecc);
     sscanf(line, "mig %d", &card->mig);
     sscanf(line, "recovery %u", &card->recovery);
+    parse_profile(card, line);
     if (strncmp(line, "fields old", 10) == 0)
         card->old_fields = 1;
     if (sscanf(line, "link %u %63s %31s %u", &number, word, text, &mbps) == 4 && number < MAX_LINKS) {
@@ -187,6 +301,7 @@ static State *load(void) {
     }
     if (file)
         fclose(file);
+    load_instances(state);
     return state;
 }
 
@@ -210,6 +325,14 @@ static nvmlReturn_t begin(const char *function, State **state) {
     return faulty((*state)->faults, (*state)->fault_count, function, &hangs);
 }
 
+/* The MIG device with that UUID: a GPU instance with its compute instance. */
+static Instance *instance_called(State *state, const char *uuid) {
+    for (int i = 0; i < state->instance_count; i++)
+        if (!strcmp(state->instances[i].uuid, uuid) && state->instances[i].compute >= 0)
+            return &state->instances[i];
+    return NULL;
+}
+
 /* Finds the card as the file has it now; waits for as long as the file says that the call hangs. */
 static nvmlReturn_t begin_card(const char *function, nvmlDevice_t device, State **state, Card **card) {
     for (;; pause_ms(POLL_MS), free(*state)) {
@@ -220,8 +343,9 @@ static nvmlReturn_t begin_card(const char *function, nvmlDevice_t device, State 
         if (!device)
             return INVALID_ARGUMENT;
         *card = NULL;
+        Instance *mig = instance_called(*state, device->uuid);
         for (int i = 0; i < (*state)->card_count; i++)
-            if (!strcmp((*state)->cards[i].uuid, device->uuid))
+            if (!strcmp((*state)->cards[i].uuid, mig ? mig->card : device->uuid))
                 *card = &(*state)->cards[i];
         if (!*card)
             return GPU_IS_LOST;
@@ -297,6 +421,20 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *dev
     return end(state, begin_card("nvmlDeviceGetHandleByIndex_v2", *device, &state, &card));
 }
 
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
+    for (int i = 0; i < known_count; i++)
+        if (!strcmp(known[i].uuid, uuid))
+            return nvmlDeviceGetHandleByIndex_v2(i, device);
+    return NOT_FOUND;
+}
+
+static Profile *profile_with(Card *card, unsigned int id) {
+    for (int i = 0; i < card->profile_count; i++)
+        if (card->profiles[i].id == id)
+            return &card->profiles[i];
+    return NULL;
+}
+
 /* A function that reads one value of one card. */
 #define READ(NAME, PARAMETERS, BODY)                                                                                   \
     nvmlReturn_t NAME PARAMETERS {                                                                                     \
@@ -309,10 +447,16 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *dev
     }
 
 READ(nvmlDeviceGetUUID, (nvmlDevice_t device, char *uuid, unsigned int length),
-     { result = put_text(card->uuid, uuid, length); })
+     { result = put_text(device->uuid, uuid, length); })
 
 READ(nvmlDeviceGetName, (nvmlDevice_t device, char *name, unsigned int length),
-     { result = put_text(card->name, name, length); })
+     {
+         char text[192];
+         const Instance *mig = instance_called(state, device->uuid);
+         const Profile *profile = mig ? profile_with(card, mig->profile) : NULL;
+         snprintf(text, sizeof text, "%s%s%s", card->name, profile ? " MIG " : "", profile ? profile->name : "");
+         result = put_text(text, name, length);
+     })
 
 READ(nvmlDeviceGetMemoryInfo, (nvmlDevice_t device, nvmlMemory_t *memory),
      { *memory = ((nvmlMemory_t){card->memory, card->memory, 0}); })
@@ -328,6 +472,226 @@ READ(nvmlDeviceGetTotalEccErrors, (nvmlDevice_t device, unsigned int type, unsig
 
 READ(nvmlDeviceGetMigMode, (nvmlDevice_t device, unsigned int *current, unsigned int *pending),
      { *current = *pending = card->mig; })
+
+/* ---- MIG ----------------------------------------------------------------------------------------------------------- */
+
+READ(nvmlDeviceGetMaxMigDeviceCount, (nvmlDevice_t device, unsigned int *count), { *count = 7; })
+
+/* Handles live as long as the process. */
+READ(nvmlDeviceGetMigDeviceHandleByIndex, (nvmlDevice_t device, unsigned int index, nvmlDevice_t *mig), {
+    result = NOT_FOUND;
+    for (int i = 0; i < state->instance_count && result; i++) {
+        const Instance *each = &state->instances[i];
+        if (strcmp(each->card, card->uuid) || each->compute < 0 || index--)
+            continue;
+        *mig = calloc(1, sizeof **mig);
+        memcpy((*mig)->uuid, each->uuid, sizeof(*mig)->uuid);
+        result = SUCCESS;
+    }
+})
+
+READ(nvmlDeviceGetGpuInstanceId, (nvmlDevice_t device, unsigned int *id), {
+    const Instance *mig = instance_called(state, device->uuid);
+    *id = mig ? mig->id : 0;
+    result = mig ? SUCCESS : NOT_SUPPORTED;
+})
+
+READ(nvmlDeviceGetComputeInstanceId, (nvmlDevice_t device, unsigned int *id), {
+    const Instance *mig = instance_called(state, device->uuid);
+    *id = mig ? (unsigned int)mig->compute : 0;
+    result = mig ? SUCCESS : NOT_SUPPORTED;
+})
+
+READ(nvmlDeviceGetAttributes_v2, (nvmlDevice_t device, nvmlDeviceAttributes_t *attributes), {
+    const Instance *mig = instance_called(state, device->uuid);
+    const Profile *profile = mig ? profile_with(card, mig->profile) : NULL;
+    memset(attributes, 0, sizeof *attributes);
+    if (!profile)
+        result = NOT_SUPPORTED;
+    else {
+        attributes->gpuInstanceSliceCount = attributes->computeInstanceSliceCount = profile->slices;
+        attributes->memorySizeMB = profile->memory_mb;
+    }
+})
+
+static const Profile *profile_numbered(const Card *card, unsigned int number) {
+    for (int i = 0; i < card->profile_count; i++)
+        if (card->profiles[i].number == number)
+            return &card->profiles[i];
+    return NULL;
+}
+
+READ(nvmlDeviceGetGpuInstanceProfileInfo,
+     (nvmlDevice_t device, unsigned int number, nvmlGpuInstanceProfileInfo_t *info), {
+         const Profile *profile = profile_numbered(card, number);
+         memset(info, 0, sizeof *info);
+         if (!profile)
+             result = NOT_SUPPORTED;
+         else {
+             info->id = profile->id;
+             info->sliceCount = profile->slices;
+             info->instanceCount = profile->place_count;
+             info->memorySizeMB = profile->memory_mb;
+         }
+     })
+
+READ(nvmlDeviceGetGpuInstanceProfileInfoV,
+     (nvmlDevice_t device, unsigned int number, nvmlGpuInstanceProfileInfo_v2_t *info), {
+         const Profile *profile = profile_numbered(card, number);
+         if (info->version != (sizeof *info | 2 << 24))
+             result = INVALID_ARGUMENT;
+         else if (!profile)
+             result = NOT_SUPPORTED;
+         else {
+             info->id = profile->id;
+             info->sliceCount = profile->slices;
+             info->instanceCount = profile->place_count;
+             info->memorySizeMB = profile->memory_mb;
+             snprintf(info->name, sizeof info->name, "MIG %s", profile->name);
+         }
+     })
+
+READ(nvmlDeviceGetGpuInstancePossiblePlacements_v2,
+     (nvmlDevice_t device, unsigned int id, nvmlGpuInstancePlacement_t *places, unsigned int *count), {
+         const Profile *profile = profile_with(card, id);
+         if (!profile)
+             result = NOT_SUPPORTED;
+         else if (places && *count < profile->place_count)
+             result = INSUFFICIENT_SIZE;
+         else {
+             *count = profile->place_count;
+             if (places)
+                 memcpy(places, profile->places, profile->place_count * sizeof *places);
+         }
+     })
+
+static nvmlGpuInstance_t instance_handle(const char *card, unsigned int id) {
+    nvmlGpuInstance_t handle = calloc(1, sizeof *handle);
+    snprintf(handle->card, sizeof handle->card, "%s", card);
+    handle->id = id;
+    return handle;
+}
+
+READ(nvmlDeviceGetGpuInstances,
+     (nvmlDevice_t device, unsigned int profile, nvmlGpuInstance_t *found, unsigned int *count), {
+         *count = 0;
+         for (int i = 0; i < state->instance_count; i++)
+             if (!strcmp(state->instances[i].card, card->uuid) && state->instances[i].profile == profile)
+                 found[(*count)++] = instance_handle(card->uuid, state->instances[i].id);
+     })
+
+READ(nvmlDeviceGetGpuInstanceById, (nvmlDevice_t device, unsigned int id, nvmlGpuInstance_t *found),
+     { *found = instance_handle(card->uuid, id); })
+
+READ(nvmlDeviceCreateGpuInstanceWithPlacement,
+     (nvmlDevice_t device, unsigned int id, const nvmlGpuInstancePlacement_t *place, nvmlGpuInstance_t *made), {
+         unsigned int next = 1;
+         if (!profile_with(card, id))
+             result = NOT_SUPPORTED;
+         for (int i = 0; i < state->instance_count; i++) {
+             const Instance *each = &state->instances[i];
+             if (strcmp(each->card, card->uuid))
+                 continue;
+             if (each->start < place->start + place->size && place->start < each->start + each->size)
+                 result = INSUFFICIENT_RESOURCES;
+             if (each->id >= next)
+                 next = each->id + 1;
+         }
+         if (!result && state->instance_count < MAX_INSTANCES) {
+             Instance *each = &state->instances[state->instance_count++];
+             each->id = next;
+             each->profile = id;
+             each->start = place->start;
+             each->size = place->size;
+             each->compute = -1;
+             snprintf(each->card, sizeof each->card, "%s", card->uuid);
+             snprintf(each->uuid, sizeof each->uuid, "MIG-%.70s-%u", card->uuid, next);
+             store_instances(state);
+             *made = instance_handle(card->uuid, next);
+         }
+     })
+
+/* Finds the GPU instance behind a handle as the file has it now, and its card. */
+static nvmlReturn_t begin_instance(const char *function, nvmlGpuInstance_t handle, State **state, Instance **instance,
+                                   Card **card) {
+    *state = NULL;
+    for (int i = 0; i < known_count; i++) {
+        if (strcmp(known[i].uuid, handle->card))
+            continue;
+        nvmlReturn_t result = begin_card(function, (nvmlDevice_t)&known[i], state, card);
+        for (int k = 0; !result && k < (*state)->instance_count; k++) {
+            *instance = &(*state)->instances[k];
+            if (!strcmp((*instance)->card, handle->card) && (*instance)->id == handle->id)
+                return SUCCESS;
+        }
+        return result ? result : NOT_FOUND;
+    }
+    return NOT_FOUND;
+}
+
+#define ON_INSTANCE(NAME, PARAMETERS, BODY)                                                                            \
+    nvmlReturn_t NAME PARAMETERS {                                                                                     \
+        State *state;                                                                                                  \
+        Card *card;                                                                                                    \
+        Instance *instance;                                                                                            \
+        nvmlReturn_t result = begin_instance(#NAME, handle, &state, &instance, &card);                                 \
+        if (!result)                                                                                                   \
+            BODY                                                                                                       \
+        return end(state, result);                                                                                     \
+    }
+
+ON_INSTANCE(nvmlGpuInstanceGetInfo, (nvmlGpuInstance_t handle, nvmlGpuInstanceInfo_t *info), {
+    info->device = NULL;
+    info->id = instance->id;
+    info->profileId = instance->profile;
+    info->placement.start = instance->start;
+    info->placement.size = instance->size;
+})
+
+/* Compute instances have two profiles here: number 0 has one slice, number 1 all slices of a GPU instance with more. */
+ON_INSTANCE(nvmlGpuInstanceGetComputeInstanceProfileInfo,
+            (nvmlGpuInstance_t handle, unsigned int number, unsigned int engine, nvmlComputeInstanceProfileInfo_t *info),
+            {
+                unsigned int whole = profile_with(card, instance->profile)->slices;
+                memset(info, 0, sizeof *info);
+                if (engine || number > 1 || (number == 1 && whole == 1))
+                    result = NOT_SUPPORTED;
+                info->id = number;
+                info->sliceCount = number ? whole : 1;
+                info->instanceCount = number ? 1 : whole;
+            })
+
+ON_INSTANCE(nvmlGpuInstanceCreateComputeInstance,
+            (nvmlGpuInstance_t handle, unsigned int profile, nvmlGpuInstance_t *made), {
+                if (instance->compute >= 0 || profile != (profile_with(card, instance->profile)->slices > 1))
+                    result = INSUFFICIENT_RESOURCES; /* a part of it is not what the agent is to make */
+                else {
+                    instance->compute = 0;
+                    store_instances(state);
+                    *made = instance_handle(handle->card, handle->id);
+                }
+            })
+
+ON_INSTANCE(nvmlGpuInstanceGetComputeInstances,
+            (nvmlGpuInstance_t handle, unsigned int profile, nvmlGpuInstance_t *found, unsigned int *count), {
+                *count = 0;
+                if (instance->compute >= 0 && profile == (profile_with(card, instance->profile)->slices > 1))
+                    found[(*count)++] = instance_handle(handle->card, handle->id);
+            })
+
+ON_INSTANCE(nvmlComputeInstanceDestroy, (nvmlGpuInstance_t handle), {
+    instance->compute = -1;
+    store_instances(state);
+})
+
+ON_INSTANCE(nvmlGpuInstanceDestroy, (nvmlGpuInstance_t handle), {
+    if (instance->compute >= 0)
+        result = IN_USE;
+    else {
+        *instance = state->instances[--state->instance_count];
+        store_instances(state);
+    }
+})
 
 /* ---- NVLink -------------------------------------------------------------------------------------------------------- */
 

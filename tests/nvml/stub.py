@@ -69,3 +69,35 @@ class Hardware:
         draft = self.path.with_suffix(".new")
         draft.write_text(text)
         draft.replace(self.path)
+
+
+A100_MIG = (
+    "mig 1",
+    "profile 0 19 1 4864 1g.5gb",
+    *(f"place 19 {start} 1" for start in range(7)),
+    "profile 1 14 2 9856 2g.10gb",
+    *(f"place 14 {start} 2" for start in (0, 2, 4)),
+    "profile 2 9 3 19968 3g.20gb",
+    "place 9 0 4",
+    "place 9 4 4",
+    "profile 4 0 7 40192 7g.40gb",
+    "place 0 0 8",
+    "profile 7 20 1 4864 1g.5gb+me",
+    "place 20 0 1",
+)
+"""Directives of an A100 with 40 GB in MIG mode; what it has beside the plain profiles is the last one."""
+
+
+class MigInstances:
+    """The MIG instances that the stub's cards have, whoever made them."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        self._path = hardware.path.with_name(hardware.path.name + ".instances")
+
+    def has(self, *lines: str) -> None:
+        """Have these from now on: `CARD GPU_INSTANCE COMPUTE_INSTANCE PROFILE_ID START SIZE UUID`."""
+        self._path.write_text("".join(f"{line}\n" for line in lines))
+
+    def lines(self) -> list[str]:
+        """Answer what there is."""
+        return self._path.read_text().splitlines() if self._path.exists() else []

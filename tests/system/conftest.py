@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lab import cluster, kubectl, wait
+from lab import cluster, components, kubectl, wait
 from lab import real_node as real_node_module
+from lab.files import write_private
 from lab.layout import PORT_BLOCK, Layout
+from lab.processes import Daemon
 from tests.conftest import BASE_PORT
 
 if TYPE_CHECKING:
@@ -41,6 +43,43 @@ def tranche(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
 def tranche_node(node_support: None, tranche: Layout) -> Layout:
     """The same, where the real node is a must."""
     return tranche
+
+
+MIG_NODE = "gpu-mig-0"
+MIG_FLEET = """
+gpu-mig-0:
+  - {index: 0, memoryMiB: 81920, mode: mig, instances: [{profile: 3g.40gb, start: 0}]}
+  - {index: 1, memoryMiB: 81920, mode: mig, instancesBy: agent}
+  - {index: 2, memoryMiB: 81920}
+"""
+
+
+@pytest.fixture(scope="module")
+def mig_node(tranche: Layout) -> Iterator[str]:
+    """A further simulated node: a card divided by an administrator, one that the agent divides, one that is shared."""
+    component = components.Component(
+        "simulated-mig-node", (components.LAB_NAMESPACE, "simulated-nodes"), ("lab.simulated", MIG_NODE)
+    )
+    fleet_file = tranche.config / "fleet.yaml"
+    before = fleet_file.read_text(encoding="utf-8")
+    components.start(tranche, component)
+    wait.until(
+        lambda: kubectl.run(tranche, "get", "node", MIG_NODE, "--ignore-not-found"), what="node", timeout_s=PATIENCE_S
+    )
+    write_private(fleet_file, before + MIG_FLEET)
+    wait.until(lambda: mig_status(tranche).get("total") == 4, what="its cards", timeout_s=PATIENCE_S)
+    yield MIG_NODE
+    write_private(fleet_file, before)
+    Daemon(tranche, component.name).stop()
+    kubectl.run(tranche, "delete", "node", MIG_NODE)
+    kubectl.run(tranche, "delete", "gpunodestatus", MIG_NODE)
+
+
+def mig_status(layout: Layout) -> dict[str, Any]:
+    """Answer what the agent says of the MIG node, nothing where it has not said."""
+    found = kubectl.run(layout, "get", "gpunodestatus", MIG_NODE, "--ignore-not-found", "-o", "json")
+    status: dict[str, Any] = json.loads(found).get("status", {}) if found else {}
+    return status
 
 
 class Namespace:

@@ -127,6 +127,15 @@ def repeat_a_reason(namespace: Namespace) -> None:
     wait.until(lambda: namespace.unplaced("waits") == first, what="the first reason again", timeout_s=PATIENCE_S)
 
 
+def ask_for_an_instance(namespace: Namespace, node: str) -> None:
+    """Let a pod wait for a MIG instance that the agent must make first."""
+    manifest = pod("sliced", node=node, gpu=1, gpumem=10000)
+    manifest["metadata"]["annotations"] = {"nvidia.com/vgpu-mode": "mig", "nvidia.com/use-gpuuuid": f"GPU-{node}-1"}
+    namespace.create(manifest)
+    namespace.placed(1)
+    namespace.kubectl("delete", "pod", "sliced")
+
+
 async def bind_what_is_bound(namespace: Namespace) -> None:
     """As the scheduler, bind a pod that somebody else has bound: it looks at whose Binding that was."""
     namespace.create(pod("bound", node="gpu-sim-1"))
@@ -152,10 +161,15 @@ def bind_where_hamis_plugin_serves(namespace: Namespace, folder: Path) -> None:
 
 
 async def test_no_right_is_granted_that_nobody_uses(
-    tranche: Layout, namespace: Namespace, granted: dict[str, frozenset[rights.Right]], tmp_path: Path
+    tranche: Layout,
+    namespace: Namespace,
+    mig_node: str,
+    granted: dict[str, frozenset[rights.Right]],
+    tmp_path: Path,
 ) -> None:
     """Every verb on every resource of every role was used in this run."""
     bind_where_hamis_plugin_serves(namespace, tmp_path)
+    ask_for_an_instance(namespace, mig_node)
     await bind_what_is_bound(namespace)
     forget_who_leads(tranche)
     tamper_with_a_report(tranche)
