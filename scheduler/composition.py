@@ -36,8 +36,8 @@ SECTIONS: Final = {"webhook": WebhookSettings}
 @asynccontextmanager
 async def serving(
     configuration: Configuration[SchedulerSettings], *, api: Api, leader: Leader, metrics: Metrics
-) -> AsyncIterator[None]:
-    """Listen while the block runs.
+) -> AsyncIterator[int]:
+    """Listen while the block runs; answers the port, which 0 in the settings leaves open.
 
     Raises:
         OSError: a port is taken, an address is not ours, or a certificate cannot be used.
@@ -58,11 +58,11 @@ async def serving(
     )
     async with AsyncExitStack() as stack:
         listener = listening(app, host=settings.host, port=settings.port, tls=_tls(settings.serving))
-        await stack.enter_async_context(listener)
+        port = await stack.enter_async_context(listener)
         if settings.probe_port:
             probes = listening(application(health), host=settings.probe_host or None, port=settings.probe_port)
             await stack.enter_async_context(probes)
-        yield
+        yield port
 
 
 def _deciding(leader: Leader) -> Extender | None:

@@ -85,6 +85,29 @@ def test_a_host_path_needs_the_namespace_to_be_opened(tranche: Layout, tmp_path:
     assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
 
 
+def test_a_pair_keeps_the_strictest_rule(tranche: Layout, tmp_path: Path) -> None:
+    """What manifests/extender adds is accepted, and kube-scheduler reads the file that the tests run with."""
+    overlay = tmp_path / "overlay"
+    overlay.mkdir()
+    above = os.path.relpath(ROOT, overlay.resolve())
+    content = {"resources": [f"{above}/install"], "components": [f"{above}/extender"]}
+    (overlay / "kustomization.yaml").write_text(json.dumps(content))
+    kubectl.run(tranche, "apply", "--dry-run=server", "-k", str(overlay))
+    built = build(tranche, overlay)
+    found = template(built, "scheduler")
+    create(tranche, found)
+    ours, theirs = found["spec"]["containers"]
+    assert "--extender" in ours["args"]
+    (volume,) = (each for each in found["spec"]["volumes"] if each["name"] == theirs["volumeMounts"][0]["name"])
+    file = built["ConfigMap", volume["configMap"]["name"]]["data"]["config.yaml"]
+    assert file == (ROOT / "extender" / "kube-scheduler.yaml").read_text()
+    election = yaml.safe_load(file)["leaderElection"]
+    assert f"--kube-scheduler-lease-name={election['resourceName']}" in ours["args"]
+    assert f"--kube-scheduler-lease-namespace={election['resourceNamespace']}" in ours["args"]
+    role = built["Role", "tranche-kube-scheduler"]["rules"]
+    assert [rule["resourceNames"] for rule in role] == [[election["resourceName"]]]
+
+
 def test_replicas_are_apart_and_one_stays(installation: dict[tuple[str, str], dict[str, Any]]) -> None:
     """A drained node does not take admission or placement away."""
     for process in ("webhook", "scheduler"):
