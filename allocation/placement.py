@@ -11,7 +11,7 @@ from allocation.allocation import Allocation, CardShare, Charge, charges
 from allocation.constraints import Constraints
 from allocation.fit import ABSENT, Demand, Verdicts, curable, verdicts
 from allocation.inventory import NodeInventory
-from allocation.ledger import Flags, Ledger
+from allocation.ledger import Ledger
 from allocation.order import choose
 from allocation.quota import UNLIMITED, Room
 from allocation.reasons import NODE_INSUFFICIENT_DEVICE, NODE_UNREGISTERED, CardReason, summary
@@ -118,7 +118,7 @@ def _place_on(ledger: Ledger, request: PodRequest, node: str, *, demand: Demand,
     for container in request.gpu_containers:
         judged = verdicts(cards, container, mutex=mutex, room=room)
         fitting = np.flatnonzero(judged == CardReason.FITS).tolist()
-        able = curable(cards, container, judged)
+        able = int(curable(cards, container, judged).sum())
         if len(fitting) < container.count:
             return _rejection(judged, inventory, container, able=able)
         choice = choose(cards, fitting, inventory, request=container, constraints=demand.constraints)
@@ -162,7 +162,7 @@ def _candidates(
         rows = np.array([row for _, row in known])
         cards = demand.cards(rows)
         judged = verdicts(cards, container, mutex=mutex, room=room)
-        able = curable(cards, container, judged)
+        able = curable(cards, container, judged).sum(axis=1).tolist()
         enough = (judged == CardReason.FITS).sum(axis=1) >= container.count
         for position in np.flatnonzero(~enough).tolist():
             name = known[position][0]
@@ -173,15 +173,17 @@ def _candidates(
     return known
 
 
-def _rejection(judged: Verdicts, inventory: NodeInventory, container: ContainerRequest, *, able: Flags) -> Rejection:
+def _rejection(judged: Verdicts, inventory: NodeInventory, container: ContainerRequest, *, able: int) -> Rejection:
     cards = len(inventory.cards)
     if container.count > cards:
         return Rejection(container.name, cards, node_reason=NODE_INSUFFICIENT_DEVICE, resolvable=False)
-    counts = Counter(CardReason(code) for code in judged.tolist() if code != ABSENT)
+    codes = Counter(judged.tolist())
+    codes.pop(ABSENT, None)
+    counts = {CardReason(code): count for code, count in codes.items()}
     few = counts.pop(CardReason.FITS, 0)
     if few:
         counts[CardReason.AllocatedCardsInsufficientRequest] = few
-    return Rejection(container.name, cards, dict(counts), resolvable=int(able.sum()) >= container.count)
+    return Rejection(container.name, cards, counts, resolvable=able >= container.count)
 
 
 def _share(inventory: NodeInventory, position: int, container: ContainerRequest) -> CardShare:

@@ -28,6 +28,7 @@ from tests.system.pairs import Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 log = logging.getLogger(__name__)
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
@@ -157,10 +158,14 @@ def test_whole_cards_to_the_last(extended: Layout, make: Callable[[str], Namespa
     wait.until(lambda: namespace.pod("late")["spec"].get("nodeName"), what="late bound", timeout_s=PATIENCE_S)
 
 
-def ask(url: str, body: dict[str, Any], *, bearer: str = "") -> tuple[int, dict[str, Any]]:
+def ask(
+    url: str, body: dict[str, Any], *, bearer: str = "", certificate: tuple[Path, Path] | None = None
+) -> tuple[int, dict[str, Any]]:
     """Post to an extender; answers status and JSON, nothing where it is none."""
     tls = ssl.create_default_context()
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    if certificate is not None:
+        tls.load_cert_chain(*certificate)
     headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
     request = urllib.request.Request(url, data=json.dumps(body).encode(), headers=headers)  # noqa: S310 -- our own
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
@@ -236,15 +241,16 @@ def token(layout: Layout, account: str) -> str:
 
 def filter_error(pair: Pair) -> str:
     """Ask the extender of a pair about an ordinary pod; answer its error, empty where it decides."""
-    status, answer = ask(f"{pair.url}/filter", {"pod": {"metadata": {}, "spec": {}}, "nodenames": NODES[:1]})
+    body = {"pod": {"metadata": {}, "spec": {}}, "nodenames": NODES[:1]}
+    status, answer = ask(f"{pair.url}/filter", body, certificate=pair.certificate if pair.tls else None)
     assert status == 200
     return str(answer.get("error", ""))
 
 
 def test_the_pair_whose_kube_scheduler_leads_decides(extended: Layout, make: Callable[[str], Namespace]) -> None:
-    """The other extender refuses; when the leading pair is killed it takes over and binds."""
+    """The other extender refuses; when the leading pair is killed it takes over and binds, here by mutual TLS."""
     namespace = make("failover")
-    first, second = Pair(extended, 0), Pair(extended, 1)
+    first, second = Pair(extended, 0), Pair(extended, 1, tls=True)
     second.start()
     assert "does not lead" in filter_error(second)
     assert filter_error(first) == ""
