@@ -14,12 +14,12 @@ import msgspec
 from agent.inventory import UUID
 from agent.report import DeviceReport
 from allocation.errors import InvalidFieldError
-from allocation.inventory import Card
+from allocation.inventory import CARD_MODES, Card
 from allocation.quantity import INT32_MAX
 from allocation.request import MILLI_PER_PERCENT
 
-_MODES: Final = ("hami-core", "mig", "mps")
 _MOST_CARDS: Final = 1024  # as many as a GpuNodeStatus may hold
+_MOST_PERCENT: Final = 10_000  # of a card that is scaled, as `agent.core_scaling` scales one
 _UNHEALTHY: Final = "declared unhealthy in the fleet file"
 
 
@@ -51,12 +51,12 @@ _UUID_TEXT: Final = _Key("it must be a text without spaces, commas, colons and s
 _COMMON: Final = {
     "memoryMiB": _whole(1),
     "slots": _whole(1, default=10),
-    "cores": _whole(1, 100, default=100),
+    "cores": _whole(1, _MOST_PERCENT, default=100),
     "model": _Key("it must be a text", _is_short_text, ""),
     "island": _Key("it must be a text", _is_short_text, ""),
     "bandwidthGBps": _whole(0, default=0),
     "numa": _whole(0, default=0),
-    "mode": _Key(f"it must be one of {', '.join(_MODES)}", lambda value: value in _MODES, "hami-core"),
+    "mode": _Key(f"it must be one of {', '.join(CARD_MODES)}", lambda value: value in CARD_MODES, "hami-core"),
 }
 _LISTED: Final = {
     "index": _whole(0),

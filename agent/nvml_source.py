@@ -24,6 +24,7 @@ from agent.nvlink import Endpoint, bandwidth_gbps, islands
 from agent.nvml import NvmlError
 from agent.nvml_session import NvmlSession
 from agent.report import DeviceReport, NodeReport
+from agent.scaling import scaled
 from agent.settings import AgentSettings
 from allocation.inventory import Card
 
@@ -187,6 +188,8 @@ class NvmlSource:
             mode="mig" if reading.mig else "hami-core",
             healthy=not message,
         )
+        settings = self._settings
+        card = scaled(card, memory=settings.memory_scaling, cores=settings.core_scaling)
         return DeviceReport(card, bandwidth_gbps(reading.links or ()), island, message)
 
 

@@ -8,6 +8,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 WholeSeconds = Annotated[int, msgspec.Meta(gt=0)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Slots = Annotated[int, msgspec.Meta(gt=0)]
+Scaling = Annotated[float, msgspec.Meta(gt=0, le=100)]
 MiB = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
@@ -33,6 +34,9 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             asked.
         default_card: see there.
         slots: how many containers may share a card that no fleet file describes.
+        memory_scaling: how much memory a card that NVML describes is reported to have, as a multiple of what it has;
+            more than 1 only where a limiter swaps. A card in MIG mode is never scaled.
+        core_scaling: the same of its compute.
         publish_seconds: how often the inventory is read again. A critical event is acted upon at once.
         probe_seconds: how long NVML may take to answer for a card until the card is unhealthy.
         quiet_seconds: how long an unhealthy card must be without trouble until it is healthy again, and how long the
@@ -51,6 +55,8 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fleet_file: str = ""
     default_card: DefaultCard = DefaultCard()
     slots: Slots = 10
+    memory_scaling: Scaling = 1.0
+    core_scaling: Scaling = 1.0
     publish_seconds: Seconds = 30.0
     probe_seconds: Seconds = 10.0
     quiet_seconds: Seconds = 60.0

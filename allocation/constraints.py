@@ -3,6 +3,7 @@
 HAMi ignores what it cannot read; here an unknown word refuses the pod and names the words that are known.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final, get_args
 
@@ -10,12 +11,14 @@ import msgspec
 
 from allocation import names
 from allocation.errors import InvalidFieldError
+from allocation.inventory import CARD_MODES
 from allocation.settings import AllocationSettings, CardPolicy, NodePolicy, Weights
 
 CARD_POLICIES: Final[tuple[CardPolicy, ...]] = get_args(CardPolicy)
 NODE_POLICIES: Final[tuple[NodePolicy, ...]] = get_args(NodePolicy)
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+_COUNT: Final = re.compile(r"[0-9]{1,9}")
 
 
 class Constraints(msgspec.Struct, frozen=True):
@@ -70,7 +73,7 @@ def read_constraints(annotations: Mapping[str, str], settings: AllocationSetting
         use_types=tuple(word.lower() for word in use_types) or None,
         avoid_types=tuple(word.lower() for word in avoid_types),
         numa_bind=_flag(annotations, names.NUMA_BIND),
-        modes=annotations.get(names.MODE) or None,
+        modes=_modes(annotations),
     )
 
 
@@ -89,6 +92,14 @@ def _flag(annotations: Mapping[str, str], key: str) -> bool:
     if text and text not in _TRUE | _FALSE:
         raise _invalid(key, text, expected="it must be true or false", remedy='write "true", or remove it')
     return text in _TRUE
+
+
+def _modes(annotations: Mapping[str, str]) -> str | None:
+    """Answer the modes; HAMi looks for a card's mode anywhere in the value, so any way to list them is fine."""
+    text = annotations.get(names.MODE, "").strip()
+    if text and not any(mode in text for mode in CARD_MODES):
+        raise _invalid(names.MODE, text, expected=f"it must name one or more of {', '.join(CARD_MODES)}")
+    return text or None
 
 
 def _node_policy(annotations: Mapping[str, str], settings: AllocationSettings) -> NodePolicy:
@@ -117,12 +128,12 @@ def _weights(annotations: Mapping[str, str], settings: AllocationSettings) -> We
     found: dict[str, int] = {}
     for word in text.split(","):
         name, _, value = (part.strip() for part in word.partition("="))
-        if name not in Weights.__struct_fields__ or name in found or not value.isdecimal():
+        if name not in Weights.__struct_fields__ or name in found or not _COUNT.fullmatch(value):
             found.clear()
             break
         found[name] = int(value)
     if len(found) != len(Weights.__struct_fields__) or not any(found.values()):
-        expected = "it must give slot, core and memory each a whole number, one of them at least 1"
+        expected = "it must give slot, core and memory each a whole number of at most 9 digits, one of them at least 1"
         raise _invalid(names.WEIGHTS, text, expected=expected, remedy='write for example "slot=1,core=1,memory=3"')
     return Weights(**found)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from allocation import hami, names, record
 from allocation.allocation import Allocation, CardShare
 from allocation.request import MILLI_PER_PERCENT, PodRequest
+from allocation.settings import CorePolicy
 
 NVIDIA_VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 NO_DEVICES = "void"
@@ -18,7 +19,11 @@ NO_DEVICES = "void"
 
 _MEMORY_LIMIT = "CUDA_DEVICE_MEMORY_LIMIT"
 _SWITCH = "CUDA_DISABLE_CONTROL"  # it switches HAMi-core off, so nobody sets it
-OWNED = frozenset((NVIDIA_VISIBLE_DEVICES, "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_SM_LIMIT", _MEMORY_LIMIT, _SWITCH))
+_CORE_POLICY = "GPU_CORE_UTILIZATION_POLICY"
+_PRIORITY = "CUDA_TASK_PRIORITY"
+OWNED = frozenset(
+    (NVIDIA_VISIBLE_DEVICES, "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_SM_LIMIT", _MEMORY_LIMIT, _CORE_POLICY, _SWITCH)
+)
 """The variables that are ours to set in a managed pod, but for the memory limits of single cards."""
 
 
@@ -37,6 +42,19 @@ def references(container: str, cards: int) -> dict[str, str]:
         "CUDA_DEVICE_SM_LIMIT",
     )
     return {name: names.environment_key(_key_word(name), container) for name in variables}
+
+
+def constants(*, priority: int | None, core_policy: CorePolicy) -> dict[str, str]:
+    """Answer the variables of a GPU container that are known at admission: how HAMi-core shall limit its kernels.
+
+    A priority that nobody asked for is the user's own to set, as in HAMi.
+    """
+    answer = {}
+    if priority is not None:
+        answer[_PRIORITY] = str(priority)
+    if core_policy != "default":
+        answer[_CORE_POLICY] = core_policy
+    return answer
 
 
 def values(shares: Sequence[CardShare]) -> dict[str, str]:

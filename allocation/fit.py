@@ -114,6 +114,18 @@ def memory_need(total: Columns, request: ContainerRequest) -> NDArray[np.int64]:
     return answer
 
 
+def _exceeds(room: Room, request: ContainerRequest, memory_mib: NDArray[np.int64]) -> Flags:
+    """Answer for each card whether a container that took all its cards alike would go beyond the room."""
+    answer = np.zeros(memory_mib.shape, np.bool_)
+    if room.cards is not None and request.count > room.cards:
+        answer[:] = True
+    if room.cores is not None and request.cores * request.count > room.cores:
+        answer[:] = True
+    if room.memory_mib is not None:
+        answer |= memory_mib * request.count > room.memory_mib
+    return answer
+
+
 def verdicts(cards: Cards, request: ContainerRequest, *, mutex: bool, room: Room) -> Verdicts:
     """Judge every card for one container.
 
@@ -130,7 +142,7 @@ def verdicts(cards: Cards, request: ContainerRequest, *, mutex: bool, room: Room
         (CardReason.CardUuidMismatch, ~cards.right_uuid),
         (CardReason.CardTimeSlicingExhausted, free[SLOTS] < 1),
         (CardReason.ExclusiveDeviceAllocateConflict, in_use & mutex),
-        (CardReason.ResourceQuotaNotFit, room.is_exceeded(request, memory)),
+        (CardReason.ResourceQuotaNotFit, _exceeds(room, request, memory)),
         (CardReason.CardInsufficientMemory, free[MEMORY] < memory),
         (CardReason.CardInsufficientCore, free[CORES] < request.cores),
         (CardReason.ExclusiveDeviceAllocateConflict, whole & in_use & (request.cores == WHOLE_CARD)),

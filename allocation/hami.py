@@ -8,9 +8,11 @@ from allocation.allocation import Allocation, CardShare
 from allocation.errors import MalformedRecordError
 from allocation.inventory import Card, NodeInventory
 from allocation.names import HAMI_REGISTER
+from allocation.quantity import INT32_MAX
 from allocation.request import MILLI_PER_PERCENT, PodRequest
 
 DEVICE_WORD = "NVIDIA"
+"""The type of every card in an allocation string, and how every model in a register annotation begins."""
 
 
 class _Registered(msgspec.Struct, omit_defaults=True):
@@ -55,7 +57,7 @@ def encode_register(inventory: NodeInventory) -> str:
                 count=card.slots,
                 devmem=card.memory_mib,
                 devcore=card.cores // MILLI_PER_PERCENT,
-                type=card.model,
+                type=_registered_model(card.model),
                 numa=card.numa,
                 mode=card.mode,
                 health=card.healthy,
@@ -63,6 +65,11 @@ def encode_register(inventory: NodeInventory) -> str:
             for card in sorted(inventory.cards, key=lambda card: card.index)
         ]
     ).decode()
+
+
+def _registered_model(model: str) -> str:
+    """Answer the model as HAMi's plugin writes it: its scheduler counts only cards that are called NVIDIA."""
+    return model if model.startswith(DEVICE_WORD) else f"{DEVICE_WORD}-{model}".rstrip("-")
 
 
 def decode_register(node: str, text: str, scores: str = "") -> NodeInventory:
@@ -197,6 +204,9 @@ def read_allocation(text: str, request: PodRequest, *, node: str) -> Allocation:
 def _decode_device(entry: str) -> Device:
     fields = entry.split(",")
     try:
-        return fields[0], int(fields[2]), int(fields[3])
+        memory_mib, percent = int(fields[2]), int(fields[3])
     except (IndexError, ValueError):
         raise MalformedRecordError(f"allocation string entry {entry!r} is not UUID,TYPE,MIB,CORES") from None
+    if not (0 <= memory_mib <= INT32_MAX and 0 <= percent <= INT32_MAX):
+        raise MalformedRecordError(f"allocation string entry {entry!r}: amounts are from 0 to {INT32_MAX}")
+    return fields[0], memory_mib, percent

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 WHOLE_CORES = 1000
+CARD_MODES = ("hami-core", "mig", "mps")
 
 
 class Card(msgspec.Struct, frozen=True):

@@ -17,6 +17,8 @@ _GRAMMAR: Final = re.compile(
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _MIB: Final = 2**20
+_LONGEST: Final = 128
+"""Characters of a quantity. The API server's canonical form of what fits 63 bits has at most 30."""
 
 Quantity = str | int | float
 """As JSON brings it: the API server always sends a string, a manifest may hold a number."""
@@ -28,9 +30,10 @@ def parse(text: Quantity) -> Fraction:
     Raises:
         AllocationError: the text is no quantity.
     """
-    match = _GRAMMAR.fullmatch(str(text))
+    written = str(text)
+    match = _GRAMMAR.fullmatch(written) if len(written) <= _LONGEST else None
     if match is None:
-        raise AllocationError(f"{str(text)!r} is not a Kubernetes quantity")
+        raise AllocationError(f"{written[:_LONGEST]!r} is not a Kubernetes quantity")
     number = Fraction(match["number"])
     suffix = match["suffix"] or ""
     if suffix in _BINARY:

@@ -39,6 +39,7 @@ class ContainerRequest(msgspec.Struct, frozen=True):
         memory_mib: device memory per card, or None where `memory_percent` rules.
         memory_percent: of the card's memory, 1 to 100.
         cores: compute per card in millicards; 0 asks for none in particular.
+        priority: of its kernels on a shared card, 0 (high) or 1 (low), which HAMi-core reads; None where unsaid.
     """
 
     name: str
@@ -48,6 +49,7 @@ class ContainerRequest(msgspec.Struct, frozen=True):
     memory_mib: int | None = None
     memory_percent: int = 0
     cores: int = 0
+    priority: int | None = None
 
     def memory_on(self, card_memory_mib: int) -> int:
         """Answer the MiB that this container takes on a card of `card_memory_mib` (a percentage rounds down)."""
@@ -105,13 +107,23 @@ def read_request(
 
 def asks_for_gpu(container: Container, settings: AllocationSettings) -> bool:
     """Whether `container` names one of our resources, whatever it holds."""
-    names = settings.resources.all()
+    names = settings.resources.asking()
     return any(
         name in resources
         for resources in (container.resources.limits, container.resources.requests)
         if resources
         for name in names
     )
+
+
+def read_priority(container: Container, field: str, settings: AllocationSettings) -> int | None:
+    """Answer the priority that the container at `field` of its pod asks for, None where it says nothing.
+
+    Raises:
+        InvalidFieldError: it is neither 0 nor 1.
+    """
+    unit = "steps below the highest priority, 0 for high or 1 for low,"
+    return _read(container, field, settings.resources.priority, unit=unit, maximum=1)
 
 
 def _init_kind(container: Container) -> Kind:
@@ -126,9 +138,10 @@ def _read_container(
         return nothing
     names = settings.resources
     count = _read(container, field, names.count, unit="GPUs")
-    memory = _read(container, field, names.memory, unit="MiB")
+    memory = _read_memory(container, field, settings)
     percent = _read(container, field, names.memory_percentage, unit="percent", minimum=1, maximum=100)
     cores = _read(container, field, names.cores, unit="percent", maximum=100)
+    priority = read_priority(container, field, settings)
     if count == 0:
         if memory or percent or cores:
             raise InvalidFieldError(
@@ -154,6 +167,7 @@ def _read_container(
         memory_mib=memory or None,
         memory_percent=0 if memory else (percent or 0),
         cores=cores * MILLI_PER_PERCENT,
+        priority=priority,
     )
 
 
@@ -168,6 +182,14 @@ def _raw(container: Container, name: str) -> tuple[str, Quantity] | None:
 def _path(container: Container, field: str, name: str) -> str:
     found = _raw(container, name)
     return f'{field}.resources.{found[0] if found else "limits"}["{name}"]'
+
+
+def _read_memory(container: Container, field: str, settings: AllocationSettings) -> int | None:
+    """Answer MiB. A unit of the resource is `memory_factor` of them, and the product still has to fit 31 bits."""
+    factor = settings.memory_factor
+    unit = "MiB" if factor == 1 else f"units of {factor} MiB"
+    amount = _read(container, field, settings.resources.memory, unit=unit, maximum=quantity.INT32_MAX // factor)
+    return None if amount is None else amount * factor
 
 
 def _read(

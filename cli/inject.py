@@ -84,6 +84,7 @@ def _mutation(pod: dict[str, Any], rules: _Rules) -> Mutation:
         username=rules.user,
         allocation=rules.allocation,
         settings=rules.webhook,
+        quotas={},  # they belong to a cluster, of which nothing is asked here
     )
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import errno
 import socket
+import time
 from typing import TYPE_CHECKING
 
 from lab.errors import LabError
+from lab.wait import INTERVAL_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lab.layout import Layout, Port
+
+
+_GRACE_S = 2.0
 
 
 def taken(layout: Layout, ports: Iterable[Port]) -> list[Port]:
@@ -20,12 +25,19 @@ def taken(layout: Layout, ports: Iterable[Port]) -> list[Port]:
 
 
 def require_free(layout: Layout, ports: Iterable[Port]) -> None:
-    """Refuse to start where a port is taken.
+    """Refuse to start where a port is taken, and stays so.
+
+    A process that was killed holds its ports for a moment after it has gone from the process table's view of it.
 
     Raises:
         LabError: names the ports, who they are for, and how to move them.
     """
-    if held := taken(layout, ports):
+    held = taken(layout, ports)
+    deadline = time.monotonic() + _GRACE_S
+    while held and time.monotonic() < deadline:
+        time.sleep(INTERVAL_S)
+        held = taken(layout, held)
+    if held:
         names = ", ".join(f"{layout.port(port)} for {port.label}" for port in held)
         raise LabError(
             f"port {names}",

@@ -3,8 +3,9 @@
 In extender mode admission, a room and a process of its own otherwise, can be served on the extender's TLS port.
 """
 
+import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,9 @@ from certs.files import FileSource
 from certs.source import listener_context
 from cluster.api import Api
 from cluster.configuration import Configuration
+from cluster.reflector import Reflector
+from cluster.resource import RESOURCE_QUOTAS
+from cluster.resource_quota import NamespaceQuotas, ResourceQuota
 from scheduler.callers import Callers, guarding
 from scheduler.extender import Extender
 from scheduler.extender_routes import PATHS, extender_routes
@@ -44,12 +48,17 @@ async def serving(
     """
     settings, registries = configuration.own, [metrics.registry]
     routes: list[web.RouteDef] = []
+    chores: list[Coroutine[None, None, None]] = []
     if settings.extender:
         routes += extender_routes(lambda: _deciding(leader))
         if settings.serving.webhook:
-            reviews, registry = _admission(configuration.allocation, configuration.others["webhook"])
+            quotas = NamespaceQuotas()
+            reviews, registry = _admission(configuration.allocation, configuration.others["webhook"], quotas)
             routes += reviews
             registries.append(registry)
+            chores.append(
+                Reflector(api, RESOURCE_QUOTAS, ResourceQuota, on_set=quotas.set, on_delete=quotas.drop).run()
+            )
     health = health_routes(registries=registries, ready=lambda: leader.is_ready)
     app = application(
         [*health, *routes],
@@ -57,6 +66,8 @@ async def serving(
         middlewares=[guarding(Callers(api, settings.serving), PATHS)],
     )
     async with AsyncExitStack() as stack:
+        for chore in chores:
+            stack.callback(asyncio.create_task(chore).cancel)
         listener = listening(app, host=settings.host, port=settings.port, tls=_tls(settings.serving))
         port = await stack.enter_async_context(listener)
         if settings.probe_port:
@@ -70,10 +81,11 @@ def _deciding(leader: Leader) -> Extender | None:
 
 
 def _admission(
-    allocation: AllocationSettings, settings: WebhookSettings
+    allocation: AllocationSettings, settings: WebhookSettings, quotas: NamespaceQuotas
 ) -> tuple[list[web.RouteDef], CollectorRegistry]:
     metrics = AdmissionMetrics()
-    return admission_routes(Admission(allocation=allocation, settings=settings, metrics=metrics)), metrics.registry
+    admission = Admission(allocation=allocation, settings=settings, metrics=metrics, quotas=quotas.hards)
+    return admission_routes(admission), metrics.registry
 
 
 def _tls(settings: ServingSettings) -> ssl.SSLContext | None:

@@ -90,10 +90,10 @@ def read(node: str, text: str, scores: str = "") -> NodeInventory:
     """
     inventory = hami.decode_register(node, text, scores)
     for card in inventory.cards:
-        amounts = (card.index, card.memory_mib, card.cores, card.slots)
+        amounts = (card.index, card.memory_mib, card.cores, card.slots, card.numa + 1)  # -1 is no NUMA node
         if not _UUID.fullmatch(card.uuid) or not all(0 <= amount <= INT32_MAX for amount in amounts):
             raise AllocationError(
                 f"node {node}, annotation {HAMI_REGISTER}: no card is {card.uuid!r} with index {card.index}, "
-                f"{card.memory_mib} MiB, {card.cores} millicards and {card.slots} slots"
+                f"{card.memory_mib} MiB, {card.cores} millicards, {card.slots} slots and NUMA node {card.numa}"
             )
     return inventory

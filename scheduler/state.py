@@ -17,13 +17,14 @@ from allocation.ledger import Ledger
 from allocation.names import CORDON, HAMI_REGISTER, HAMI_SCORES, SCHEDULER_NAME
 from allocation.settings import AllocationSettings
 from cluster.gpu_node_status import GpuNodeStatus
+from cluster.resource_quota import ResourceQuota
 from scheduler.fleet import Fleet
 from scheduler.heartbeats import Heartbeats, Lease
 from scheduler.interest import Interests
 from scheduler.inventories import Inventories
 from scheduler.objects import Namespace, Node, Pod
 from scheduler.queue import Cure, Queue
-from scheduler.quotas import Quotas, ResourceQuota
+from scheduler.quotas import Quotas
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +48,10 @@ class State:
         """
         self.settings = settings
         self.ledger = Ledger()
-        self.fleet = Fleet(ours=settings.resources.all())
+        self.fleet = Fleet(ours=settings.resources.managed())
         self.queue = queue
         self._queued = frozenset(queued)
-        self.quotas = Quotas(ledger=self.ledger, names=settings.resources)
+        self.quotas = Quotas(ledger=self.ledger, settings=settings)
         self._inventories = Inventories(self.ledger)
         self._heartbeats = Heartbeats(clock=clock)
         self._interests = Interests()

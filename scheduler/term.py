@@ -17,6 +17,7 @@ from cluster.events import Recorder
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.reflector import HasMeta, Reflector
 from cluster.resource import GPU_NODE_STATUSES, LEASES, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Resource
+from cluster.resource_quota import ResourceQuota
 from scheduler.binder import Binder
 from scheduler.commitment import Committer
 from scheduler.extender import Extender
@@ -25,7 +26,6 @@ from scheduler.loop import Loop
 from scheduler.metrics import Metrics
 from scheduler.objects import Namespace, Node, Pod
 from scheduler.queue import Queue
-from scheduler.quotas import ResourceQuota
 from scheduler.settings import SchedulerSettings
 from scheduler.state import State
 

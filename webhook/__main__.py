@@ -19,6 +19,9 @@ from cluster.api import Api
 from cluster.configuration import Configuration
 from cluster.connection import connect
 from cluster.errors import ClusterError
+from cluster.reflector import Reflector
+from cluster.resource import RESOURCE_QUOTAS
+from cluster.resource_quota import NamespaceQuotas, ResourceQuota
 from webhook.admission import Admission
 from webhook.metrics import Metrics
 from webhook.routes import Health
@@ -47,15 +50,16 @@ def main() -> None:
 
 
 async def _run(told: Configuration[WebhookSettings]) -> None:
-    settings, health, metrics = told.own, Health(), Metrics()
-    admission = Admission(allocation=told.allocation, settings=settings, metrics=metrics)
+    settings, health, metrics, quotas = told.own, Health(), Metrics(), NamespaceQuotas()
+    admission = Admission(allocation=told.allocation, settings=settings, metrics=metrics, quotas=quotas.hards)
     names = ServerNames(dns_names=settings.dns_names, ip_addresses=settings.ip_addresses)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with connect(kubeconfig=told.cluster.kubeconfig, context=told.cluster.context) as connection:
+        api = Api(connection)
         keeper = Keeper(
-            Api(connection),
+            api,
             configuration=settings.webhook_configuration,
             settle_seconds=settings.certificates.settle_seconds,
         )
@@ -68,17 +72,19 @@ async def _run(told: Configuration[WebhookSettings]) -> None:
             admission=admission, health=health, metrics=metrics, source=source, settings=settings
         ) as ports:
             log.info("listening on port %d as %s", ports.reviews, ", ".join(names.all()))
+            # Nobody waits for the quotas: a pod that is admitted without them waits for its cards.
+            watching = Reflector(api, RESOURCE_QUOTAS, ResourceQuota, on_set=quotas.set, on_delete=quotas.drop)
             upkeep = _keep(Upkeep(keeper, source), health, poll_seconds=settings.certificates.poll_seconds)
-            await _until(stop, upkeep)
+            await _until(stop, upkeep, watching.run())
             health.ready = False
             log.info("draining for %g s", settings.drain_seconds)
             await asyncio.sleep(settings.drain_seconds)
     log.info("ended")
 
 
-async def _until(stop: asyncio.Event, upkeep: Coroutine[None, None, None]) -> None:
-    """Let `upkeep` run until `stop` is set; a defect that ends it earlier ends the process with it."""
-    tasks = [asyncio.create_task(upkeep), asyncio.ensure_future(stop.wait())]
+async def _until(stop: asyncio.Event, *works: Coroutine[None, None, None]) -> None:
+    """Let `works` run until `stop` is set; a defect that ends one earlier ends the process with it."""
+    tasks = [*map(asyncio.create_task, works), asyncio.ensure_future(stop.wait())]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:

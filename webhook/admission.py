@@ -11,7 +11,7 @@ from allocation.errors import AllocationError
 from allocation.settings import AllocationSettings
 from webhook import debugging, review
 from webhook.metrics import Metrics
-from webhook.mutation import Mutation, mutate
+from webhook.mutation import Mutation, Quotas, mutate
 from webhook.refusal import RefusedError
 from webhook.review import Pod, Request, UnreadablePodError, UnreadableReviewError
 from webhook.settings import WebhookSettings
@@ -41,7 +41,16 @@ _encoder = msgspec.json.Encoder()
 class Admission:
     """Answers reviews by the rules that it was given."""
 
-    def __init__(self, *, allocation: AllocationSettings, settings: WebhookSettings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        *,
+        allocation: AllocationSettings,
+        settings: WebhookSettings,
+        metrics: Metrics,
+        quotas: Callable[[str], Quotas],
+    ) -> None:
+        """Answer by these settings; `quotas` answers the `spec.hard` of a namespace's quotas by their names."""
+        self._quotas = quotas
         self._allocation = allocation
         self._settings = settings
         self._metrics = metrics
@@ -100,6 +109,7 @@ class Admission:
                     username=request.user_info.username,
                     allocation=self._allocation,
                     settings=self._settings,
+                    quotas=self._quotas(request.namespace),
                 )
             case "Pod", "ephemeralcontainers", "UPDATE":
                 return lambda pod: debugging.mutate(pod, before=review.decode_pod(request.old_object))

@@ -3,22 +3,26 @@
 Ours stands in front, because `$(VARIABLE)` in a user's entry expands only what was defined before it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from allocation import environment
 from webhook.patch import Operation, add, pointer, remove, replace
 from webhook.review import EnvironmentEntry, PodContainer
 
 
-def reference_entries(container: str, cards: int) -> list[EnvironmentEntry]:
-    """Answer the entries of a container with `cards` cards: each reads an annotation that comes with the Binding."""
-    return [
+def entries(container: str, cards: int, constants: Mapping[str, str]) -> list[EnvironmentEntry]:
+    """Answer the entries of a container with `cards` cards.
+
+    Each reads an annotation that comes with the Binding, but for `constants`, which are known already.
+    """
+    references: list[EnvironmentEntry] = [
         {
             "name": name,
             "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{key}']"}},
         }
         for name, key in environment.references(container, cards).items()
     ]
+    return references + [{"name": name, "value": value} for name, value in constants.items()]
 
 
 def blind_entries() -> list[EnvironmentEntry]:
@@ -29,7 +33,7 @@ def blind_entries() -> list[EnvironmentEntry]:
 def operations(
     container: PodContainer, *, at: str, wanted: Sequence[EnvironmentEntry], warn: Callable[[str], None]
 ) -> Iterator[Operation]:
-    """Answer what makes `wanted` the only entries of `container` that are ours to set; nothing if they are already.
+    """Answer what makes `wanted` stand once, and nothing else that is ours to set; nothing if it is so already.
 
     A user's entry is replaced where it stands, or removed where none of ours has its name; `warn` is told.
 
@@ -39,16 +43,16 @@ def operations(
         wanted: the entries, in order.
         warn: called with a text of about 100 characters per entry of the user's that goes.
     """
-    entries = container.env
-    if not entries:
+    present = container.env
+    if not present:
         yield add(at + pointer("env"), list(wanted))
         return
     by_name = {entry["name"]: entry for entry in wanted}
     seen: set[str] = set()
     surplus: list[int] = []
-    for position, entry in enumerate(entries):
+    for position, entry in enumerate(present):
         name = str(entry.get("name"))
-        if not environment.is_owned(name):
+        if not environment.is_owned(name) and name not in by_name:
             continue
         if name in seen or name not in by_name:
             surplus.append(position)

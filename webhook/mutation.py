@@ -11,6 +11,7 @@ import msgspec
 from allocation import names
 from allocation.allocation import Allocation
 from allocation.constraints import read_constraints
+from allocation.quota import certain_excess
 from allocation.request import read_request
 from allocation.settings import AllocationSettings
 from webhook import environment, resources, static_allocation
@@ -37,8 +38,14 @@ class Mutation(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-def mutate(pod: Pod, *, username: str, allocation: AllocationSettings, settings: WebhookSettings) -> Mutation:
-    """Answer what admission makes of `pod`, which `username` creates.
+Quotas = Mapping[str, Mapping[str, str]]
+"""The `spec.hard` of a namespace's ResourceQuota objects by their names."""
+
+
+def mutate(
+    pod: Pod, *, username: str, allocation: AllocationSettings, settings: WebhookSettings, quotas: Quotas
+) -> Mutation:
+    """Answer what admission makes of `pod`, which `username` creates in a namespace with `quotas`.
 
     Raises:
         RefusedError: it asks for what it may not have.
@@ -57,7 +64,7 @@ def mutate(pod: Pod, *, username: str, allocation: AllocationSettings, settings:
     if static is not None:
         needs = static_allocation.needs(pod, static, allocation)
     else:
-        needs = _requested(pod.spec, annotations, allocation, warnings)
+        needs = _requested(pod.spec, annotations, allocation, quotas, warnings)
     if not needs:
         return Mutation()
     _check_security(pod.spec)
@@ -87,13 +94,20 @@ def _no_affair_of_ours(pod: Pod, *, username: str, settings: WebhookSettings) ->
 
 
 def _requested(
-    spec: PodSpec, annotations: Mapping[str, str], settings: AllocationSettings, warnings: list[str]
+    spec: PodSpec,
+    annotations: Mapping[str, str],
+    settings: AllocationSettings,
+    quotas: Quotas,
+    warnings: list[str],
 ) -> dict[str, Needs]:
     request = read_request(spec, settings, warn=warnings.append)
     if request:
         read_constraints(annotations, settings)  # what cannot be read is refused now, not held later
+        excess = certain_excess(request, quotas, settings)
+        if excess:
+            raise RefusedError(f"exceeding resource quota: {excess}; ask for less, or have the quota raised")
     return {
-        container.name: resources.requested(container, asked, settings.resources)
+        container.name: resources.requested(container, asked, settings)
         for container, asked in zip((*spec.init_containers, *spec.containers), request.containers, strict=True)
         if asked.count
     }
@@ -149,5 +163,5 @@ def _one_container(
         wanted = environment.blind_entries()
     else:
         yield from resources.operations(container, at=at, needs=own)
-        wanted = environment.reference_entries(container.name, own.cards)
+        wanted = environment.entries(container.name, own.cards, own.constants)
     yield from environment.operations(container, at=at, wanted=wanted, warn=warnings.append)

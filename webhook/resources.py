@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from allocation import environment
 from allocation.quantity import Quantity
 from allocation.request import MILLI_PER_PERCENT, ContainerRequest
-from allocation.settings import ResourceNames
+from allocation.settings import AllocationSettings
 from webhook.patch import Operation, add, pointer
 from webhook.review import NO_RESOURCES, PodContainer
 
@@ -20,10 +21,12 @@ class Needs(msgspec.Struct, frozen=True):
     Attributes:
         cards: how many.
         resources: its GPU resources by name, as they shall stand in the pod.
+        constants: its variables whose values are known already.
     """
 
     cards: int
     resources: Mapping[str, Quantity]
+    constants: Mapping[str, str] = {}
 
 
 def given(container: PodContainer) -> dict[str, Quantity]:
@@ -31,17 +34,18 @@ def given(container: PodContainer) -> dict[str, Quantity]:
     return {**(container.resources.requests or {}), **(container.resources.limits or {})}
 
 
-def requested(container: PodContainer, request: ContainerRequest, names: ResourceNames) -> Needs:
+def requested(container: PodContainer, request: ContainerRequest, settings: AllocationSettings) -> Needs:
     """Answer what a container asks for, its own words kept, what was derived from them added."""
-    stated = given(container)
+    stated, names = given(container), settings.resources
     derived = {
         names.count: request.count,
-        names.memory: request.memory_mib,
+        names.memory: (request.memory_mib or 0) // settings.memory_factor,
         names.cores: request.cores // MILLI_PER_PERCENT,
     }
     resources: dict[str, Quantity] = {name: str(number) for name, number in derived.items() if number}
-    resources.update({name: stated[name] for name in names.all() if name in stated})
-    return Needs(cards=request.count, resources=resources)
+    resources.update({name: stated[name] for name in names.asking() if name in stated})
+    constants = environment.constants(priority=request.priority, core_policy=settings.core_policy)
+    return Needs(cards=request.count, resources=resources, constants=constants)
 
 
 def operations(container: PodContainer, *, at: str, needs: Needs) -> Iterator[Operation]:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from allocation import environment, names, quantity, record
 from allocation.allocation import Allocation, CardShare
 from allocation.errors import InvalidFieldError
-from allocation.request import MILLI_PER_PERCENT, asks_for_gpu
+from allocation.request import MILLI_PER_PERCENT, asks_for_gpu, read_priority
 from allocation.settings import AllocationSettings
 from webhook.refusal import RefusedError
 from webhook.resources import Needs, given
@@ -114,13 +114,19 @@ def _invalid(value: str, expected: str, remedy: str) -> InvalidFieldError:
 
 
 def _needs(container: PodContainer, shares: tuple[CardShare, ...], field: str, settings: AllocationSettings) -> Needs:
-    resources = settings.resources
+    resources, factor = settings.resources, settings.memory_factor
+    if shares[0].memory_mib % factor:
+        raise _invalid(
+            f"containers.{container.name}",
+            f"memoryMiB must be a multiple of {factor}, the MiB of one {resources.memory}",
+            f"write {shares[0].memory_mib - shares[0].memory_mib % factor}",
+        )
     wanted = {
         resources.count: len(shares),
-        resources.memory: shares[0].memory_mib,
+        resources.memory: shares[0].memory_mib // factor,
         resources.cores: shares[0].cores // MILLI_PER_PERCENT,
     }
-    stated = {name: amount for name, amount in given(container).items() if name in resources.all()}
+    stated = {name: amount for name, amount in given(container).items() if name in resources.asking()}
     for name, amount in stated.items():
         path = f'{field}.resources.limits["{name}"]'
         if name not in wanted:
@@ -137,4 +143,10 @@ def _needs(container: PodContainer, shares: tuple[CardShare, ...], field: str, s
                 expected=f"{_FIELD} gives {wanted[name]}",
                 remedy="remove it, or make both agree",
             )
-    return Needs(cards=len(shares), resources={**{name: str(n) for name, n in wanted.items()}, **stated})
+    return Needs(
+        cards=len(shares),
+        resources={**{name: str(n) for name, n in wanted.items()}, **stated},
+        constants=environment.constants(
+            priority=read_priority(container, field, settings), core_policy=settings.core_policy
+        ),
+    )

@@ -78,7 +78,10 @@ def test_nodes_may_share_defaults_by_anchor() -> None:
         ("n1: {count: 8}", "n1.memoryMiB holds '': it must be a whole number from 1 to 2147483647; add the key"),
         ("n1: {count: true, memoryMiB: 5}", "n1.count holds 'True': it must be a whole number from 1 to 1024"),
         ("n1: {count: 1, memoryMiB: 10Gi}", "n1.memoryMiB holds '10Gi': it must be a whole number"),
-        ("n1: {count: 1, memoryMiB: 1, cores: 101}", "n1.cores holds '101': it must be a whole number from 1 to 100"),
+        (
+            "n1: {count: 1, memoryMiB: 1, cores: 10001}",
+            "n1.cores holds '10001': it must be a whole number from 1 to 10000",
+        ),
         ("n1: {count: 1, memoryMiB: 1, slots: 0}", "n1.slots holds '0'"),
         ("n1: {count: 1, memoryMiB: 1, mode: time}", "n1.mode holds 'time': it must be one of hami-core, mig, mps"),
         ("n1: {count: 1, memoryMiB: 1, uuidPrefix: 'a,b'}", "n1.uuidPrefix holds 'a,b': it must be a text without"),

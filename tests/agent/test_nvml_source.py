@@ -154,6 +154,16 @@ def test_a_card_in_mig_mode_is_not_shared(hardware: Hardware, source: Callable[.
     assert whole.card.healthy
 
 
+def test_a_card_may_be_reported_larger_than_it_is(hardware: Hardware, source: Callable[..., Source]) -> None:
+    """Memory and cores are scaled and rounded down; a card in MIG mode has what it has."""
+    hardware.has(*cards(2))
+    hardware.cards[0].lines.append("mig 1")
+    hardware.write()
+    sliced, whole = source(memory_scaling=1.7, core_scaling=1.5).report().devices
+    assert (sliced.card.memory_mib, sliced.card.cores) == (81559, 1000)
+    assert (whole.card.memory_mib, whole.card.cores) == (81559 * 17 // 10, 1500)
+
+
 def test_without_nvml_there_are_no_cards_and_a_warning(
     hardware: Hardware, source: Callable[..., Source], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -6,7 +6,7 @@ from allocation import names
 from allocation.constraints import read_constraints
 from allocation.errors import InvalidFieldError
 from allocation.quota import Room, limits
-from allocation.settings import AllocationSettings, ResourceNames, Weights
+from allocation.settings import AllocationSettings, Weights
 
 SETTINGS = AllocationSettings()
 
@@ -28,6 +28,8 @@ def test_nothing_said_is_the_administrators_choice() -> None:
         (names.CARD_POLICY, "binpack,bestfit", "topology-aware"),
         (names.CARD_POLICY, "binpack,binpack", "each once"),
         (names.NUMA_BIND, "yes", "true or false"),
+        (names.MODE, "time-slicing", "hami-core, mig, mps"),
+        (names.WEIGHTS, "slot=1,core=1,memory=9999999999", "at most 9 digits"),
         (names.WEIGHTS, "slot=1,core=1", "slot, core and memory"),
         (names.WEIGHTS, "slot=1,core=1,memory=1,more=1", "slot, core and memory"),
         (names.WEIGHTS, "slot=1,slot=1,memory=1", "slot, core and memory"),
@@ -71,4 +73,4 @@ def test_weights_may_stand_in_any_order() -> None:
 )
 def test_quotas_combine_by_their_minimum(hards: list[dict[str, str]], room: Room) -> None:
     """Several objects of a namespace; an explicit 0 allows nothing; absent is unlimited (hami.md 1.6, repaired)."""
-    assert limits(hards, ResourceNames()) == room
+    assert limits(hards, AllocationSettings()) == room

@@ -11,7 +11,7 @@ from allocation.request import ContainerRequest, Kind, PodRequest, read_request
 from allocation.settings import AllocationSettings
 
 SETTINGS = AllocationSettings()
-GPU, MEMORY, PERCENT, CORES = SETTINGS.resources.all()
+GPU, MEMORY, PERCENT, CORES = SETTINGS.resources.asking()
 
 
 def container(name: str = "main", *, restart_policy: str | None = None, **limits: Quantity) -> Container:

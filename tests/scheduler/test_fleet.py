@@ -9,7 +9,7 @@ from scheduler import resources
 from scheduler.fleet import Fleet
 from tests.scheduler.builders import node, pod
 
-GPU_NAMES = ResourceNames().all()
+GPU_NAMES = ResourceNames().managed()
 
 
 def refusal(pod_spec: dict[str, Any], **node_fields: Any) -> str:

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
+from cluster.resource_quota import ResourceQuota
 from scheduler.cycle import Chosen, Waiting, decide, undo
-from scheduler.quotas import ResourceQuota
 from scheduler.state import State
 from tests.scheduler.builders import allocated, pod, state
 

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,9 +42,13 @@ def _admit(
     kind: str = "Pod",
     subresource: str = "",
     before: Any = None,
+    quotas: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Verdict:
     admission = Admission(
-        allocation=allocation or AllocationSettings(), settings=settings or WebhookSettings(), metrics=Metrics()
+        allocation=allocation or AllocationSettings(),
+        settings=settings or WebhookSettings(),
+        metrics=Metrics(),
+        quotas=lambda namespace: (quotas or {}) if namespace == "team" else {},
     )
     review = {
         "apiVersion": api_version,

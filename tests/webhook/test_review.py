@@ -53,7 +53,9 @@ def test_pod_that_cannot_be_read_is_refused(admit: Make, sent: Any) -> None:
 )
 def test_what_is_no_review_has_no_answer(body: bytes) -> None:
     """There is no uid to answer under, so it is an error of its own."""
-    admission = Admission(allocation=AllocationSettings(), settings=WebhookSettings(), metrics=Metrics())
+    admission = Admission(
+        allocation=AllocationSettings(), settings=WebhookSettings(), metrics=Metrics(), quotas=lambda _: {}
+    )
     with pytest.raises(UnreadableReviewError, match="AdmissionReview"):
         admission.answer(body)
 
@@ -61,7 +63,9 @@ def test_what_is_no_review_has_no_answer(body: bytes) -> None:
 def test_outcomes_are_counted_and_logged_under_their_uid(caplog: pytest.LogCaptureFixture) -> None:
     """One line of JSON per review: names from outside cannot break it."""
     metrics = Metrics()
-    admission = Admission(allocation=AllocationSettings(), settings=WebhookSettings(), metrics=metrics)
+    admission = Admission(
+        allocation=AllocationSettings(), settings=WebhookSettings(), metrics=metrics, quotas=lambda _: {}
+    )
     request = {
         "uid": UID,
         "kind": {"kind": "Pod"},

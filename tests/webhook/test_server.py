@@ -78,7 +78,7 @@ async def running() -> AsyncIterator[Running]:
     """A ready server."""
     signer, health, metrics = authority(), Health(), Metrics()
     health.ready = True
-    admission = Admission(allocation=AllocationSettings(), settings=SETTINGS, metrics=metrics)
+    admission = Admission(allocation=AllocationSettings(), settings=SETTINGS, metrics=metrics, quotas=lambda _: {})
     source = IssuedSource(signer, names=NAMES, now=datetime.now(UTC))
     async with (
         serving(admission=admission, health=health, metrics=metrics, source=source, settings=SETTINGS) as ports,
