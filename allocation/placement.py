@@ -5,13 +5,14 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from allocation import score
 from allocation.allocation import Allocation, CardShare, Charge, charges
 from allocation.constraints import Constraints
 from allocation.fit import ABSENT, Cards, Demand, Verdicts, curable, verdicts
 from allocation.inventory import NodeInventory
-from allocation.ledger import Flags, Ledger
+from allocation.ledger import Ledger
 from allocation.node_cards import NodeCards
 from allocation.order import Choice, choose
 from allocation.quota import UNLIMITED, Room
@@ -128,7 +129,7 @@ def place_on(
         if not choice.positions:
             columns = _columns(ledger, row, cards, constraints)
             judged = verdicts(columns, container, mutex="mutex" in constraints.card_policies, room=room)
-            able = curable(columns, container, judged)
+            able = int(curable(columns, container, judged).sum())
             judged[list(choice.scattered)] = CardReason.NumaNotFit
             return _rejection(judged, container, able=able)
         shares = tuple(_share(inventory, position, container) for position in choice.positions)
@@ -177,36 +178,37 @@ def _candidates(
         rows = np.array([row for _, row in known])
         cards = demand.cards(rows)
         judged = verdicts(cards, container, mutex=mutex, room=room)
-        able = curable(cards, container, judged)
+        able = curable(cards, container, judged).sum(axis=1)
         enough = (judged == CardReason.FITS).sum(axis=1) >= container.count
         failed = np.flatnonzero(~enough)
         for alike in _alike(judged[failed], able[failed]):
             # Nodes whose cards say the same are rejected by one and the same object.
             first = failed[alike[0]]
-            rejection = _rejection(judged[first], container, able=able[first])
+            rejection = _rejection(judged[first], container, able=able.item(first))
             rejections.update(dict.fromkeys((known[failed[place]][0] for place in alike), rejection))
         known = [pair for pair, fits in zip(known, enough.tolist(), strict=True) if fits]
     return known
 
 
-def _alike(judged: Verdicts, able: Flags) -> list[list[int]]:
-    """Group rows, given by their places, whose cards have the same verdicts."""
-    groups: dict[bytes, list[int]] = {}
-    both = np.concatenate((judged.view(np.uint8), able.view(np.uint8)), axis=1)
-    for place, row in enumerate(both):
-        groups.setdefault(row.tobytes(), []).append(place)
+def _alike(judged: Verdicts, able: NDArray[np.int64]) -> list[list[int]]:
+    """Group rows, given by their places, whose cards have the same verdicts, and as many of them are able."""
+    groups: dict[tuple[bytes, int], list[int]] = {}
+    for place, (row, count) in enumerate(zip(judged, able.tolist(), strict=True)):
+        groups.setdefault((row.tobytes(), count), []).append(place)
     return list(groups.values())
 
 
-def _rejection(judged: Verdicts, container: ContainerRequest, *, able: Flags) -> Rejection:
+def _rejection(judged: Verdicts, container: ContainerRequest, *, able: int) -> Rejection:
     cards = int((judged != ABSENT).sum())
     if container.count > cards:
         return Rejection(container.name, cards, node_reason=NODE_INSUFFICIENT_DEVICE, resolvable=False)
-    counts = Counter(CardReason(code) for code in judged.tolist() if code != ABSENT)
+    codes = Counter(judged.tolist())
+    codes.pop(ABSENT, None)
+    counts = {CardReason(code): count for code, count in codes.items()}
     few = counts.pop(CardReason.FITS, 0)
     if few:
         counts[CardReason.AllocatedCardsInsufficientRequest] = few
-    return Rejection(container.name, cards, dict(counts), resolvable=int(able.sum()) >= container.count)
+    return Rejection(container.name, cards, counts, resolvable=able >= container.count)
 
 
 def _share(inventory: NodeInventory, position: int, container: ContainerRequest) -> CardShare:

@@ -5,7 +5,7 @@ In extender mode admission, a room and a process of its own otherwise, can be se
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -40,23 +40,25 @@ SECTIONS: Final = {"webhook": WebhookSettings}
 @asynccontextmanager
 async def serving(
     configuration: Configuration[SchedulerSettings], *, api: Api, leader: Leader, metrics: Metrics
-) -> AsyncIterator[None]:
-    """Listen while the block runs.
+) -> AsyncIterator[int]:
+    """Listen while the block runs; answers the port, which 0 in the settings leaves open.
 
     Raises:
         OSError: a port is taken, an address is not ours, or a certificate cannot be used.
     """
     settings, registries = configuration.own, [metrics.registry]
     routes: list[web.RouteDef] = []
-    watches: list[Reflector[ResourceQuota]] = []
+    chores: list[Coroutine[None, None, None]] = []
     if settings.extender:
         routes += extender_routes(lambda: _deciding(leader))
         if settings.serving.webhook:
             quotas = NamespaceQuotas()
-            watches.append(Reflector(api, RESOURCE_QUOTAS, ResourceQuota, on_set=quotas.set, on_delete=quotas.drop))
             reviews, registry = _admission(configuration.allocation, configuration.others["webhook"], quotas)
             routes += reviews
             registries.append(registry)
+            chores.append(
+                Reflector(api, RESOURCE_QUOTAS, ResourceQuota, on_set=quotas.set, on_delete=quotas.drop).run()
+            )
     health = health_routes(registries=registries, ready=lambda: leader.is_ready)
     app = application(
         [*health, *routes],
@@ -64,15 +66,14 @@ async def serving(
         middlewares=[guarding(Callers(api, settings.serving), PATHS)],
     )
     async with AsyncExitStack() as stack:
+        for chore in chores:
+            stack.callback(asyncio.create_task(chore).cancel)
         listener = listening(app, host=settings.host, port=settings.port, tls=_tls(settings.serving))
-        await stack.enter_async_context(listener)
+        port = await stack.enter_async_context(listener)
         if settings.probe_port:
             probes = listening(application(health), host=settings.probe_host or None, port=settings.probe_port)
             await stack.enter_async_context(probes)
-        for watch in watches:
-            task = asyncio.create_task(watch.run())
-            stack.callback(task.cancel)
-        yield
+        yield port
 
 
 def _deciding(leader: Leader) -> Extender | None:

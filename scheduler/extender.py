@@ -112,13 +112,20 @@ class Extender:
                 raise RefusedError(f"pod {pod} was not bound to {args.node}: {result.outcome.value}: {result.note}")
 
         task = self._under_way[pod.uid] = asyncio.create_task(commit())
-        task.add_done_callback(lambda _: self._under_way.pop(pod.uid))
+        task.add_done_callback(lambda done: self._finished(pod, done))
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
             if not task.cancelled():
                 raise
             raise RefusedError(f"pod {pod}: the term ended while its Binding was under way") from None
+
+    def _finished(self, pod: Pod, task: asyncio.Task[None]) -> None:
+        del self._under_way[pod.uid]
+        error = None if task.cancelled() else task.exception()
+        # A refusal is the caller's to tell, and was logged, in case that nobody waits for it any more.
+        if error is not None and not isinstance(error, RefusedError):
+            log.error("a decision was not carried out", exc_info=error)
 
     async def _pod(self, args: BindingArgs) -> Pod:
         """Answer the pod that is meant, as it is known; read where our cache does not show that one yet."""

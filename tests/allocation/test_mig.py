@@ -21,9 +21,9 @@ from allocation.quota import Room
 from allocation.reasons import CardReason
 from allocation.request import Kind, PodRequest
 from allocation.settings import AllocationSettings
+from tests.allocation.builders import container, pod, put, reasons
 from tests.allocation.mig_cards import A100_PROFILES, divided, instance, shared
 from tests.allocation.test_ledger import recount
-from tests.allocation.builders import container, pod, put, reasons
 
 
 def node(*cards: Card) -> Ledger:

@@ -14,8 +14,8 @@ from allocation.mig_plan import NewInstance, Plan, plan
 from allocation.quota import UNLIMITED, Room
 from allocation.request import Kind, PodRequest
 from allocation.settings import AllocationSettings
-from tests.allocation.mig_cards import divided, instance, shared
 from tests.allocation.builders import KEYS, container, pod
+from tests.allocation.mig_cards import divided, instance, shared
 
 
 def ledger(*cards: Card, nodes: int = 1) -> Ledger:

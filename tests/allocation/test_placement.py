@@ -315,3 +315,25 @@ def test_containers_of_a_pod_share_the_room() -> None:
     two = pod(container("a", memory=600), container("b", memory=600))
     assert reasons(put(mixed(card(0), card(1)), two, room=Room(memory_mib=1199))) == "2/2 ResourceQuotaNotFit"
     assert isinstance(put(mixed(card(0), card(1)), two, room=Room(memory_mib=1200)), Placement)
+
+
+@pytest.mark.parametrize(
+    ("changes", "wishes", "expected"),
+    [
+        ({}, {}, True),
+        ({"healthy": False}, {}, False),
+        ({"memory_mib": 500}, {}, False),
+        ({"cores": 100}, {}, False),
+        ({}, {"use_types": "B200"}, False),
+        ({}, {"avoid_uuids": "GPU-n0-0"}, False),
+    ],
+)
+def test_a_rejection_tells_whether_leaving_pods_could_cure_it(
+    changes: dict[str, object], wishes: dict[str, str], *, expected: bool
+) -> None:
+    """A card in use may become free; one that is ill, too small, or not wanted stays so."""
+    ledger = fleet(cards=1, **changes)
+    put(ledger, pod(container(memory=400, cores=100)))
+    outcome = put(ledger, pod(container(memory=1000 if changes else 81920, cores=900)), **wishes)
+    assert isinstance(outcome, NoPlacement)
+    assert outcome.rejections["n0"].resolvable is expected

@@ -1,21 +1,26 @@
 """The verbs, one by one: what is answered, and that asking changes nothing."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+import yaml
 
 from allocation import hami
 from allocation.inventory import Card, NodeInventory
 from allocation.names import ALLOCATION, CORDON, HAMI_REGISTER
+from allocation.settings import ResourceNames
 from cluster.errors import ApiError
 from scheduler import extender_api
 from scheduler.cycle import Chosen, decide, undo
 from scheduler.extender_api import BindingArgs, UnreadableError
 from tests.scheduler.builders import Clock, allocated, node, pod, state, status
 from tests.scheduler.extending import Bindings, bound, extending, filtered, scored
+
+CONFIGURATION = Path(__file__).parents[2] / "manifests" / "extender" / "kube-scheduler.yaml"
 
 
 def register(name: str, *, memory: int = 1000, cards: int = 2) -> str:
@@ -215,6 +220,10 @@ async def test_a_failed_binding_gives_everything_back() -> None:
     )
     verbs = extending(made, api)
     assert "does not lead any more" in await bound(verbs, asks, "n1")
+    recorder = verbs._committer._recorder
+    events = [recorder._queue.get_nowait() for _ in range(recorder._queue.qsize())]
+    assert [(event.type, event.reason) for event in events][-1] == ("Warning", "BindingFailed")
+    assert "does not lead any more" in events[-1].note
     assert int(made.ledger.used[0].sum()) == 0
     assert made.fleet.pods_on("n1") == 0
     api.error = None
@@ -314,3 +323,10 @@ def test_unreadable_bodies_are_told_as_such(body: bytes) -> None:
         extender_api.decode_args(body)
     with pytest.raises(UnreadableError, match="ExtenderBindingArgs"):
         extender_api.decode_binding(body)
+
+
+def test_kube_scheduler_leaves_all_our_resources_to_us() -> None:
+    """One that its configuration does not name would keep every pod that asks for it waiting: no node advertises it."""
+    (configured,) = yaml.safe_load(CONFIGURATION.read_text())["extenders"]
+    assert {each["name"] for each in configured["managedResources"]} == set(ResourceNames().managed())
+    assert all(each["ignoredByScheduler"] for each in configured["managedResources"])

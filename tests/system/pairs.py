@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from lab import binaries, components, control_plane, health, kubeconfig, kubectl, manifests, wait
+from lab import binaries, components, control_plane, health, kubeconfig, kubectl, manifests, pki, wait
 from lab.components import LAB_NAMESPACE
 from lab.files import write_private
 from lab.layout import Port
@@ -18,6 +18,8 @@ from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from lab.layout import Layout
 
 ACCOUNT = ("tranche-system", "tranche-scheduler")
@@ -32,6 +34,8 @@ class Pair:
 
     layout: Layout
     number: int
+    tls: bool = False
+    """Whether the two halves speak by certificates, as they would across hosts."""
 
     @property
     def host(self) -> str:
@@ -51,7 +55,12 @@ class Pair:
     @property
     def url(self) -> str:
         """Where the extender listens."""
-        return f"http://127.0.0.1:{self._port(Port.SCHEDULER)}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self._port(Port.SCHEDULER)}"
+
+    @property
+    def certificate(self) -> tuple[Path, Path]:
+        """Certificate and key of both halves."""
+        return pki.certificate(self.layout, "kube-scheduler"), pki.key(self.layout, "kube-scheduler")
 
     def start(self) -> None:
         """Start both halves and wait until they serve; which of several pairs leads is theirs to settle."""
@@ -64,6 +73,7 @@ class Pair:
             *("--port", str(self._port(Port.SCHEDULER)), "--kubeconfig", str(identity)),
             *("--kube-scheduler-lease-namespace", lease["resourceNamespace"]),
             *("--kube-scheduler-lease-name", lease["resourceName"]),
+            *(self._guard() if self.tls else ()),
         )
         file = self.layout.config / f"{self.kube_scheduler.name}.yaml"
         write_private(file, yaml.safe_dump(self._configuration(str(identity))))
@@ -91,7 +101,22 @@ class Pair:
         (extender,) = content["extenders"]
         extender["urlPrefix"] = self.url
         content["clientConnection"] = {"kubeconfig": identity}
+        if self.tls:
+            certificate, key = (str(file) for file in self.certificate)
+            authority = str(pki.certificate(self.layout, pki.CLUSTER_CA))
+            extender["enableHTTPS"] = True
+            extender["tlsConfig"] = {"caFile": authority, "certFile": certificate, "keyFile": key}
         return content
+
+    def _guard(self) -> tuple[str, ...]:
+        certificate, key = self.certificate
+        return (
+            "--host=0.0.0.0",
+            f"--serving-certificate-file={certificate}",
+            f"--serving-key-file={key}",
+            f"--serving-client-ca-file={pki.certificate(self.layout, pki.CLUSTER_CA)}",
+            "--serving-client-names=system:kube-scheduler",
+        )
 
     def _port(self, port: Port) -> int:
         return self.layout.port(port) + _BESIDE * self.number

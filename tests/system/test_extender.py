@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import ssl
 import subprocess
+import sys
 import time
+import urllib.error
 import urllib.request
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -14,9 +17,10 @@ import pytest
 import yaml
 
 from allocation.ledger import MEMORY
-from lab import cluster, kubectl, wait
-from lab.layout import PORT_BLOCK, Layout
+from lab import cluster, health, kubeconfig, kubectl, pki, wait
+from lab.layout import PORT_BLOCK, Layout, Port
 from lab.manifests import ROOT
+from lab.processes import Daemon
 from tests.conftest import BASE_PORT
 from tests.system import audit, pairs, rights, truth
 from tests.system.conftest import PATIENCE_S, Namespace, pod
@@ -24,6 +28,7 @@ from tests.system.pairs import Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 log = logging.getLogger(__name__)
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
@@ -153,20 +158,99 @@ def test_whole_cards_to_the_last(extended: Layout, make: Callable[[str], Namespa
     wait.until(lambda: namespace.pod("late")["spec"].get("nodeName"), what="late bound", timeout_s=PATIENCE_S)
 
 
+def ask(
+    url: str, body: dict[str, Any], *, bearer: str = "", certificate: tuple[Path, Path] | None = None
+) -> tuple[int, dict[str, Any]]:
+    """Post to an extender; answers status and JSON, nothing where it is none."""
+    tls = ssl.create_default_context()
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    if certificate is not None:
+        tls.load_cert_chain(*certificate)
+    headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
+    request = urllib.request.Request(url, data=json.dumps(body).encode(), headers=headers)  # noqa: S310 -- our own
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
+    try:
+        with opener.open(request, timeout=10) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, {}
+
+
+def test_bind_is_no_way_around_anything(extended: Layout, make: Callable[[str], Namespace]) -> None:
+    """Who reaches it can have bound what kube-scheduler could have bound, and nothing else; nothing is held after."""
+    namespace = make("around")
+    url = f"{Pair(extended, 0).url}/bind"
+    foreign = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "foreign"}}
+    # Of another scheduler: nobody of ours may bind it.
+    spec = pod("foreign")["spec"]
+    namespace.create({**foreign, "spec": {**spec, "schedulerName": "batch"}}, pod("waits", gpu=1, gpumem=999999))
+    namespace.unplaced("waits")
+
+    def told(name: str, *, uid: str = "", node: str = NODES[0]) -> str:
+        uid = uid or namespace.pod(name)["metadata"]["uid"]
+        body = {"PodName": name, "PodNamespace": namespace.name, "PodUID": uid, "Node": node}
+        status, answer = ask(url, body)
+        assert status == 200
+        return str(answer["error"])
+
+    assert "schedulerName is batch" in told("foreign")
+    assert "CardInsufficientMemory" in told("waits")
+    assert "another pod has the name now" in told("waits", uid="00000000-0000-0000-0000-000000000000")
+    assert "no node ghost" in told("waits", node="ghost")
+    assert "there is no pod" in told("nobody", uid="x")
+    namespace.create(pod("bound", gpu=1, gpumem=1000))
+    (bound,) = all_bound(namespace, 1)
+    assert f"bound to {bound['spec']['nodeName']}" in told("bound", node=NODES[5])
+    assert namespace.pod("bound")["spec"]["nodeName"] == bound["spec"]["nodeName"]
+    truth.recount(extended)
+
+
+def test_strangers_do_not_call_an_exposed_extender(extended: Layout) -> None:
+    """Tokens are reviewed by the API server: of the allowed account, of another one, forged, none."""
+    for name in ("caller", "stranger"):
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"}}
+        kubectl.apply(extended, account)
+    port = extended.port(Port.SCHEDULER) + 20
+    identity = kubeconfig.service_account_kubeconfig(extended, namespace="tranche-system", name="tranche-scheduler")
+    daemon = Daemon(extended, "extender-exposed")
+    daemon.start(
+        [
+            *(sys.executable, "-m", "scheduler", "--extender", "--host=0.0.0.0", f"--port={port}"),
+            *("--kubeconfig", str(identity), "--serving-users=system:serviceaccount:default:caller"),
+            f"--serving-certificate-file={pki.certificate(extended, 'kube-scheduler')}",
+            f"--serving-key-file={pki.key(extended, 'kube-scheduler')}",
+        ]
+    )
+    url = f"https://127.0.0.1:{port}"
+    wait.until(lambda: health.probe(f"{url}/healthz"), what="it listens", timeout_s=PATIENCE_S, daemons=[daemon])
+    body = {"pod": {"metadata": {}, "spec": {}}, "nodenames": NODES[:1]}
+    for path in ("/filter", "/prioritize", "/bind"):
+        assert ask(url + path, body)[0] == 401
+        assert ask(url + path, body, bearer="forged")[0] == 403
+        assert ask(url + path, body, bearer=token(extended, "stranger"))[0] == 403
+    status, answer = ask(url + "/filter", body, bearer=token(extended, "caller"))
+    assert status == 200
+    assert "does not lead" in answer["error"]
+    daemon.stop()
+
+
+def token(layout: Layout, account: str) -> str:
+    """Make a token of an account in the default namespace."""
+    return kubectl.run(layout, "-n", "default", "create", "token", account).strip()
+
+
 def filter_error(pair: Pair) -> str:
     """Ask the extender of a pair about an ordinary pod; answer its error, empty where it decides."""
-    body = json.dumps({"pod": {"metadata": {}, "spec": {}}, "nodenames": NODES[:1]}).encode()
-    request = urllib.request.Request(f"{pair.url}/filter", data=body)  # noqa: S310 -- our own address
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(request, timeout=5) as answer:
-        found: str = json.loads(answer.read()).get("error", "")
-    return found
+    body = {"pod": {"metadata": {}, "spec": {}}, "nodenames": NODES[:1]}
+    status, answer = ask(f"{pair.url}/filter", body, certificate=pair.certificate if pair.tls else None)
+    assert status == 200
+    return str(answer.get("error", ""))
 
 
 def test_the_pair_whose_kube_scheduler_leads_decides(extended: Layout, make: Callable[[str], Namespace]) -> None:
-    """The other extender refuses; when the leading pair is killed it takes over and binds."""
+    """The other extender refuses; when the leading pair is killed it takes over and binds, here by mutual TLS."""
     namespace = make("failover")
-    first, second = Pair(extended, 0), Pair(extended, 1)
+    first, second = Pair(extended, 0), Pair(extended, 1, tls=True)
     second.start()
     assert "does not lead" in filter_error(second)
     assert filter_error(first) == ""

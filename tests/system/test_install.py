@@ -93,8 +93,8 @@ def test_with_cert_manager_the_webhook_writes_nothing(tranche: Layout, tmp_path:
     built = build(tranche, overlay(tmp_path, "cert-manager"))
     assert ("Role", "tranche-webhook") not in built
     assert ("RoleBinding", "tranche-webhook") not in built
-    (rule,) = built["ClusterRole", "tranche-webhook"]["rules"]
-    assert (rule["resources"], rule["verbs"]) == (["mutatingwebhookconfigurations"], ["get", "list", "watch"])
+    verbs = {verb for rule in built["ClusterRole", "tranche-webhook"]["rules"] for verb in rule["verbs"]}
+    assert verbs == {"get", "list", "watch"}
     hook = built["MutatingWebhookConfiguration", "tranche"]
     certificate = built["Certificate", "tranche-webhook"]
     assert hook["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == f"{SYSTEM_NAMESPACE}/tranche-webhook"
@@ -104,6 +104,25 @@ def test_with_cert_manager_the_webhook_writes_nothing(tranche: Layout, tmp_path:
     (secret,) = (each["secret"]["secretName"] for each in pod["spec"]["volumes"] if "secret" in each)
     assert secret == certificate["spec"]["secretName"]
     create(tranche, pod)
+
+
+def test_a_pair_keeps_the_strictest_rule(tranche: Layout, tmp_path: Path) -> None:
+    """What manifests/extender adds is accepted, and kube-scheduler reads the file that the tests run with."""
+    folder = overlay(tmp_path, "extender")
+    kubectl.run(tranche, "apply", "--dry-run=server", "-k", str(folder))
+    built = build(tranche, folder)
+    found = template(built, "scheduler")
+    create(tranche, found)
+    ours, theirs = found["spec"]["containers"]
+    assert "--extender" in ours["args"]
+    (volume,) = (each for each in found["spec"]["volumes"] if each["name"] == theirs["volumeMounts"][0]["name"])
+    file = built["ConfigMap", volume["configMap"]["name"]]["data"]["config.yaml"]
+    assert file == (ROOT / "extender" / "kube-scheduler.yaml").read_text()
+    election = yaml.safe_load(file)["leaderElection"]
+    assert f"--kube-scheduler-lease-name={election['resourceName']}" in ours["args"]
+    assert f"--kube-scheduler-lease-namespace={election['resourceNamespace']}" in ours["args"]
+    role = built["Role", "tranche-kube-scheduler"]["rules"]
+    assert [rule["resourceNames"] for rule in role] == [[election["resourceName"]]]
 
 
 def test_replicas_are_apart_and_one_stays(installation: dict[tuple[str, str], dict[str, Any]]) -> None:

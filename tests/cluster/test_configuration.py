@@ -1,0 +1,46 @@
+"""How a process learns its configuration."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cluster.configuration import Configuration, load
+
+
+class Own(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A process's own section."""
+
+    loud: bool = False
+    port: int = 1
+
+
+class Other(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A section of another process, whose work this one does, too."""
+
+    port: int = 2
+
+
+def loaded(*argv: str) -> Configuration[Own]:
+    """Load as a process does."""
+    return load(argv, section="scheduler", settings=Own, prog="p", description="", others={"webhook": Other})
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"), [((), False), (("--loud",), True), (("--loud", "--port=3"), True), (("--loud=false",), False)]
+)
+def test_a_switch_needs_no_value(argv: tuple[str, ...], *, expected: bool) -> None:
+    """`--extender` alone switches on, and what the file switched on can be switched off."""
+    assert loaded(*argv).own.loud is expected
+
+
+def test_a_section_of_another_process_is_read_as_its_own_process_would(tmp_path: Path) -> None:
+    """From the same file, or by flags with its name; its mistakes are errors here, too."""
+    file = tmp_path / "config.yaml"
+    file.write_text("webhook: {port: 5}\nscheduler: {port: 4}\n")
+    made = loaded("--config", str(file))
+    assert (made.own.port, made.others["webhook"].port) == (4, 5)
+    assert loaded("--config", str(file), "--webhook-port=6").others["webhook"].port == 6
+    file.write_text("webhook: {prot: 5}\n")
+    with pytest.raises(SystemExit):
+        loaded("--config", str(file))
