@@ -28,11 +28,12 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 1.0
 
 
-class _Seen(msgspec.Struct, frozen=True):
-    """A lock on a node, and when we first saw it."""
+class _Seen(msgspec.Struct):
+    """A lock on a node, when we first saw it, and when that its pod was served."""
 
     lock: NodeLock
     since: float
+    served_at: float | None = None
 
 
 class _Held(msgspec.Struct, frozen=True):
@@ -135,7 +136,10 @@ class LockKeeper:
             changed, pause = self._changed, float(EXPIRY_SECONDS)
             for node, seen in tuple(self._seen.items()):
                 reason = self._dangling(node, seen)
-                if reason:
+                left = self._left_to_plugin(node, seen)
+                if left > 0:
+                    pause = min(pause, left)
+                elif reason:
                     pause = min(pause, await self._free(node, seen.lock, reason))
                 else:
                     pause = min(pause, max(0.0, seen.since + EXPIRY_SECONDS - self._clock()))
@@ -164,6 +168,14 @@ class LockKeeper:
             is_ours=is_ours,
             age_seconds=self._clock() - seen.since,
         )
+
+    def _left_to_plugin(self, node: str, seen: _Seen) -> float:
+        """Answer for how many seconds a lock is still the plugin's to remove, which has just served its pod."""
+        if not node_lock.is_served(self._find_pod(seen.lock.namespace, seen.lock.name), node=node):
+            return 0.0
+        if seen.served_at is None:
+            seen.served_at = self._clock()
+        return seen.served_at + node_lock.PLUGIN_SECONDS - self._clock()
 
     async def _free(self, node: str, lock: NodeLock, reason: str) -> float:
         """Remove a lock; answer after how many seconds to look again."""

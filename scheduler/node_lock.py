@@ -14,6 +14,8 @@ from allocation.names import HAMI_BIND_PHASE
 from scheduler.objects import Pod
 
 EXPIRY_SECONDS: Final = 300
+PLUGIN_SECONDS: Final = 2
+"""How long a plugin that has said that it served a pod may take to remove the lock."""
 _SERVED: Final = ("success", "failed")
 
 
@@ -36,6 +38,16 @@ def read(text: str) -> NodeLock:
     return NodeLock(text, *fields[1:]) if len(fields) == len(NodeLock.__struct_fields__) else NodeLock(text)
 
 
+def is_served(pod: Pod | None, *, node: str) -> bool:
+    """Whether the plugin of `node` says that it is done with a pod, and so is about to remove the lock itself."""
+    return (
+        pod is not None
+        and pod.spec.node_name == node
+        and not pod.finished
+        and pod.metadata.annotations.get(HAMI_BIND_PHASE, "") in _SERVED
+    )
+
+
 def dangling(lock: NodeLock, pod: Pod | None, *, node: str, holder: str, is_ours: bool, age_seconds: float) -> str:
     """Answer why nobody needs `lock` any more, empty where somebody may.
 
@@ -54,8 +66,7 @@ def dangling(lock: NodeLock, pod: Pod | None, *, node: str, holder: str, is_ours
     if pod.finished:
         return "its pod has finished"
     if pod.spec.node_name == node:
-        phase = pod.metadata.annotations.get(HAMI_BIND_PHASE, "")
-        return f"its pod was served: {phase}" if phase in _SERVED else ""
+        return "its pod was served" if is_served(pod, node=node) else ""
     if pod.spec.node_name:
         return f"its pod runs on node {pod.spec.node_name}"
     return "nobody is binding its pod" if is_ours and not holder else ""

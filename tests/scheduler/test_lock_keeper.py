@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from allocation.names import HAMI_LOCK, SCHEDULER_NAME
+from allocation.names import HAMI_BIND_PHASE, HAMI_LOCK, SCHEDULER_NAME
 from cluster.api import Api
 from cluster.connection import connect
 from cluster.reflector import Reflector
 from cluster.resource import NODES, PODS
 from lab import kubectl, wait
 from scheduler.lock_keeper import LockKeeper
-from scheduler.node_lock import EXPIRY_SECONDS
+from scheduler.node_lock import EXPIRY_SECONDS, PLUGIN_SECONDS
 from scheduler.objects import Node, Pod
+from tests.scheduler import builders
 from tests.scheduler.builders import Clock
 
 if TYPE_CHECKING:
@@ -40,17 +41,18 @@ def node(control_plane: Layout) -> Iterator[Layout]:
 
 
 class Term:
-    """A keeper with its caches, and what its test may turn."""
+    """A keeper with its caches, and what its test may turn; `told` are pods other than the API server shows them."""
 
     def __init__(self, api: Api) -> None:
         self.clock = Clock()
         self.is_served = True
+        self.told: dict[str, Pod] = {}
         self.keeper = LockKeeper(
             api,
             clock=self.clock,
             is_served=lambda _: self.is_served,
             is_ours=lambda pod: pod.spec.scheduler_name == SCHEDULER_NAME,
-            find_pod=lambda namespace, name: self.pods.get(name, namespace),
+            find_pod=lambda namespace, name: self.told.get(name) or self.pods.get(name, namespace),
         )
         keeper = self.keeper
         self.nodes = Reflector(api, NODES, Node, on_set=keeper.set_node, on_delete=keeper.drop_node)
@@ -168,6 +170,21 @@ async def test_a_foreign_lock_expires_by_our_clock(node: Layout) -> None:
             async with asyncio.timeout(30):
                 assert await taking
         kubectl.run(node, "annotate", "node", NODE, f"{HAMI_LOCK}-")
+
+
+async def test_a_plugin_removes_its_lock_itself_or_is_helped(node: Layout) -> None:
+    """Two seconds are its own after it has said that it served the pod; then it was killed in between."""
+    pod = create(node, "served")
+    async with term(node) as made:
+        assert await made.keeper.take(NODE, pod)
+        made.told["served"] = builders.pod("served", node=NODE, annotations={HAMI_BIND_PHASE: "success"})
+        made.told["served"].metadata.uid = pod.uid
+        made.keeper.set_pod(made.told["served"])
+        await asyncio.sleep(0)
+        assert lock(node)
+        made.clock.now += PLUGIN_SECONDS
+        made.keeper.set_pod(made.told["served"])
+        await unlocked(node)
 
 
 async def test_a_plugin_that_goes_lets_nobody_wait(node: Layout) -> None:
