@@ -68,8 +68,9 @@ class Demand:
         """Answer the cards of `rows`, an index or an array of indexes."""
         ledger = self._ledger
         present = ledger.present[rows]
+        total = ledger.total[:, rows]
         return Cards(
-            total=ledger.total[:, rows],
+            total=total,
             used=ledger.used[:, rows],
             present=present,
             healthy=ledger.healthy[rows],
@@ -78,7 +79,7 @@ class Demand:
             right_type=self._right_kinds[ledger.kinds[rows]],
             right_uuid=present if self._right_uuids is None else self._right_uuids[rows],
             divisions=ledger.divisions[rows] if ledger.divided else None,
-            whole_mib=ledger.whole_mib[rows],
+            whole_mib=ledger.whole_mib[rows] if ledger.divided else total[MEMORY],
         )
 
     def _mark(self, uuids: frozenset[str], *, accepted: bool) -> None:
@@ -110,9 +111,11 @@ def verdicts(cards: Cards, request: ContainerRequest, *, mutex: bool, room: Room
     cores: NDArray[np.int64] | np.int64 = np.int64(request.cores)
     in_use = cards.used[SLOTS] > 0
     whole = cards.total[CORES] == WHOLE_CARD
-    foreign, divided = np.bool_(0), np.bool_(0)
+    foreign: tuple[tuple[CardReason, Flags], ...] = ()
+    divided: tuple[tuple[CardReason, Flags], ...] = ()
     if cards.divisions is not None:
-        foreign, divided = cards.divisions == FOREIGN, cards.divisions == DIVIDED
+        foreign = ((CardReason.ModeNotFit, cards.divisions == FOREIGN),)
+        divided = ((CardReason.CardMigTopologyInfeasible, cards.divisions == DIVIDED),)
         is_instance = cards.divisions == INSTANCE
         charged = np.where(is_instance, cards.total[MEMORY], memory)
         cores = np.where(is_instance, cards.total[CORES], cores)
@@ -121,7 +124,7 @@ def verdicts(cards: Cards, request: ContainerRequest, *, mutex: bool, room: Room
         (CardReason.CardCordoned, cards.cordoned),
         (CardReason.CardTypeMismatch, ~cards.right_type),
         (CardReason.CardUuidMismatch, ~cards.right_uuid),
-        (CardReason.ModeNotFit, foreign),
+        *foreign,
         (CardReason.CardTimeSlicingExhausted, free[SLOTS] < 1),
         (CardReason.ExclusiveDeviceAllocateConflict, in_use & mutex),
         (CardReason.ResourceQuotaNotFit, room.is_exceeded(request, charged, cores)),
@@ -129,7 +132,7 @@ def verdicts(cards: Cards, request: ContainerRequest, *, mutex: bool, room: Room
         (CardReason.CardInsufficientCore, free[CORES] < request.cores),
         (CardReason.ExclusiveDeviceAllocateConflict, whole & in_use & (request.cores == WHOLE_CARD)),
         (CardReason.CardComputeUnitsExhausted, (free[CORES] == 0) & (cards.total[CORES] > 0) & (request.cores == 0)),
-        (CardReason.CardMigTopologyInfeasible, divided),
+        *divided,
     )
     answer = np.zeros(cards.present.shape, np.int8)
     for reason, fails in reversed(tests):
