@@ -71,8 +71,9 @@ class Demand:
         """Answer the cards of `rows`, an index or an array of indexes."""
         ledger = self._ledger
         present = ledger.present[rows]
+        total = ledger.total[:, rows]
         return Cards(
-            total=ledger.total[:, rows],
+            total=total,
             used=ledger.used[:, rows],
             present=present,
             healthy=ledger.healthy[rows],
@@ -81,7 +82,7 @@ class Demand:
             right_type=None if self._right_kinds is None else self._right_kinds[ledger.kinds[rows]],
             right_uuid=None if self._right_uuids is None else self._right_uuids[rows],
             divisions=ledger.divisions[rows] if ledger.divided else None,
-            whole_mib=ledger.whole_mib[rows],
+            whole_mib=ledger.whole_mib[rows] if ledger.divided else total[MEMORY],
         )
 
     def _mark(self, uuids: frozenset[str], *, accepted: bool) -> None:

@@ -204,17 +204,17 @@ def test_a_changed_file_is_shown_and_a_broken_one_is_not(tmp_path: Path) -> None
     now = [0.0]
     certificate, key = write(tmp_path, "server", leaf(SERVERS, "one", server=True))
     source = FileSource(certificate, key, clock=lambda: now[0])
-    first = source.context()
+    first = source.context(None)
     certificate.write_text("broken")
-    assert source.context() is first
+    assert source.context(None) is first
     now[0] += 10
-    assert source.context() is first
+    assert source.context(None) is first
     write(tmp_path, "server", leaf(SERVERS, "two", server=True))
     now[0] += 10
-    second = source.context()
+    second = source.context(None)
     assert second is not first
     now[0] += 10
-    assert source.context() is second
+    assert source.context(None) is second
 
 
 @pytest.mark.parametrize(
