@@ -4,7 +4,9 @@ Source: the grammar in k8s.io/apimachinery/pkg/api/resource/quantity.go. No floa
 """
 
 import re
+from contextlib import suppress
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from allocation.errors import AllocationError, InvalidFieldError
@@ -51,19 +53,26 @@ def whole(text: Quantity, *, field: str, unit: str, minimum: int = 0, maximum: i
     Raises:
         InvalidFieldError: naming `field`, what it holds, and the remedy.
     """
+    number = _integer(str(text))
+    if number is not None and minimum <= number <= maximum:
+        return number
     expected = f"it must be a whole number of {unit} from {minimum} to {maximum}"
-    plain = f"write a plain integer number of {unit}"
-    try:
-        value = parse(text)
-    except AllocationError:
-        raise InvalidFieldError(field=field, value=text, expected=expected, remedy=plain) from None
+    remedy = f"write a plain integer number of {unit}"
     if str(text).endswith("i"):
-        mib = -(-value // _MIB)
-        remedy = f'write "{mib}" for {text}' if unit == "MiB" else plain
-        raise InvalidFieldError(field=field, value=text, expected=f"{expected}, without a binary suffix", remedy=remedy)
-    if value.denominator != 1 or not minimum <= value <= maximum:
-        raise InvalidFieldError(field=field, value=text, expected=expected, remedy=plain)
-    return int(value)
+        expected += ", without a binary suffix"
+        with suppress(AllocationError):
+            remedy = f'write "{-(-parse(text) // _MIB)}" for {text}' if unit == "MiB" else remedy
+    raise InvalidFieldError(field=field, value=text, expected=expected, remedy=remedy)
+
+
+@lru_cache(maxsize=4096)
+def _integer(written: str) -> int | None:
+    """Answer a whole number without a binary suffix, None for anything else; the same few are asked again and again."""
+    try:
+        value = parse(written)
+    except AllocationError:
+        return None
+    return value.numerator if value.denominator == 1 and not written.endswith("i") else None
 
 
 def milli(text: Quantity) -> int:
