@@ -26,6 +26,10 @@ Quantity = str | int | float
 """As JSON brings it: the API server always sends a string, a manifest may hold a number."""
 
 
+# The pods of a cluster ask for the same few amounts again and again, and an exact number costs microseconds.
+_remembered: Final = lru_cache(maxsize=4096)
+
+
 def parse(text: Quantity) -> Fraction:
     """Answer the exact value of a quantity.
 
@@ -65,9 +69,9 @@ def whole(text: Quantity, *, field: str, unit: str, minimum: int = 0, maximum: i
     raise InvalidFieldError(field=field, value=text, expected=expected, remedy=remedy)
 
 
-@lru_cache(maxsize=4096)
+@_remembered
 def _integer(written: str) -> int | None:
-    """Answer a whole number without a binary suffix, None for anything else; the same few are asked again and again."""
+    """Answer a whole number without a binary suffix, None for anything else."""
     try:
         value = parse(written)
     except AllocationError:
@@ -75,11 +79,13 @@ def _integer(written: str) -> int | None:
     return value.numerator if value.denominator == 1 and not written.endswith("i") else None
 
 
+@_remembered
 def milli(text: Quantity) -> int:
     """Answer a request in thousandths, rounded up: `100m` CPU is 100."""
     return -int(-parse(text) * 1000 // 1)
 
 
+@_remembered
 def units(text: Quantity) -> int:
     """Answer a request in whole units (bytes, pods), rounded up."""
     return -int(-parse(text) // 1)
