@@ -13,7 +13,8 @@ from allocation import names
 from cluster.api import Api
 from cluster.errors import NotFoundError
 from cluster.gpu_node_status import GpuNodeStatus, Status
-from cluster.reflector import ObjectMeta, Reflector
+from cluster.metadata import ObjectMeta
+from cluster.reflector import Reflector
 from cluster.resource import GPU_NODE_STATUSES, NODES
 
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from allocation.inventory import Card, NodeInventory
-from cluster.reflector import ObjectMeta
+from cluster.metadata import ObjectMeta
 
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 
