@@ -26,7 +26,10 @@ _TICK_SECONDS: Final = 5.0
 def run(session: Session, *, first: Seen, shown: str, show: Callable[[Seen], str]) -> int:
     """Print what `show` makes of each later state, where it differs from what is `shown`; ends by Ctrl-C only."""
     _tell_of_lost_connections()
-    return asyncio.run(_run(session, first, shown, show))
+    try:
+        return asyncio.run(_run(session, first, shown, show))
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None  # one task failed, the others were cancelled for it
 
 
 async def _run(session: Session, first: Seen, shown: str, show: Callable[[Seen], str]) -> int:
