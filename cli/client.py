@@ -15,7 +15,7 @@ import msgspec
 
 from cli.access import Access
 from cli.errors import CommandError, MissingRightError
-from cluster.errors import ApiError, UnreachableError, from_answer
+from cluster.errors import ApiError, GoneError, UnreachableError, from_answer
 from cluster.metadata import ListMeta
 from cluster.resource import Resource
 
@@ -72,7 +72,13 @@ class Client:
         params = {"limit": _PAGE, **({"fieldSelector": field_selector} if field_selector else {})}
         found: list[T] = []
         while True:
-            body = self._ask("list", resource, namespace=namespace, params=params, accept=accept)
+            try:
+                body = self._ask("list", resource, namespace=namespace, params=params, accept=accept)
+            except GoneError:
+                if params.pop("continue", None) is None:
+                    raise
+                found.clear()  # the pages took longer than the server keeps their version: all of them anew
+                continue
             page = _decode(body, page_type, resource)
             found += page.items
             if not page.metadata.continue_:
