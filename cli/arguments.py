@@ -21,6 +21,15 @@ If one pod is refused, nothing at all is printed, so that a pipe into 'kubectl a
 each refusal is told on standard error in the webhook's words, and the exit code is 1. Warnings go to standard error
 as well and change nothing else.
 """
+_PREFLIGHT: Final = """\
+Reads the cluster, writes nothing, and says what a switch to Tranche would change: which nodes have a device plugin in
+the way, how running GPU pods would be counted, which new ones would be changed, refused or held, what else decides
+about them. What is found is sorted: BLOCKS is to be done before the switch, CHANGES will be different after it, NOTES
+are good to know. With -n only pods, templates and quotas of that namespace are looked at. docs/migration.md goes on
+from there.
+
+exit codes: 0 nothing in the way, 1 something to do first, or the cluster could not be asked, 2 wrong command line
+"""
 _EPILOG: Final = """\
 exit codes: 0 done, 1 failed, 2 the command line is wrong
 """
@@ -47,6 +56,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     _add_top(commands)
     _add_inject(commands)
     _add_rotate_certs(commands)
+    _add_preflight(commands)
     return parser.parse_args(argv)
 
 
@@ -137,6 +147,22 @@ def _add_rotate_certs(commands: "argparse._SubParsersAction[_Parser]") -> None:
     parser.add_argument(
         "--timeout", type=float, default=120.0, metavar="SECONDS", help="how long all of it may take (default: 120)"
     )
+    _add_cluster_flags(parser, default=argparse.SUPPRESS)
+
+
+def _add_preflight(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    parser = commands.add_parser(
+        "preflight",
+        help="what a switch to Tranche would change, and what to do first",
+        description=_PREFLIGHT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("-A", "--all-namespaces", action="store_true", help="pods of every namespace (the default)")
+    parser.add_argument("--mode", choices=("loop", "extender"), default="loop", help="how it shall run (default: loop)")
+    parser.add_argument(
+        "--config", default="", metavar="FILE", help="Tranche's configuration file (default: its defaults)"
+    )
+    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="format")
     _add_cluster_flags(parser, default=argparse.SUPPRESS)
 
 
