@@ -19,7 +19,7 @@ MILLI_PER_PERCENT = 10
 """Compute is counted in millicards: 1 % of a card is 10, a whole card 1000."""
 WHOLE_CARD = 1000
 MOST_CARDS = 1024
-"""Cards of one container, more than any node has. Each is a variable of its own, so a user's number must have an end."""
+"""Cards of one container, more than any node has. Each is a variable of its own, so the number must have an end."""
 
 
 class Kind(enum.Enum):
