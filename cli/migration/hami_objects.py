@@ -10,7 +10,7 @@ PLUGIN: Final = "hami-device-plugin"
 NVIDIA_PLUGIN: Final = "nvidia-device-plugin"
 COMPONENT: Final = "app.kubernetes.io/component"
 WEBHOOK_SUFFIX: Final = "hami.io"
-WORDS: Final = tuple(word.encode() for word in (SCHEDULER, PLUGIN, NVIDIA_PLUGIN, "hami.io/"))
+WORDS: Final = (SCHEDULER, PLUGIN, NVIDIA_PLUGIN, "hami.io/")
 """One of these is in every object of theirs that matters here."""
 
 Plugin = Literal["HAMi's", "NVIDIA's"]

@@ -1,7 +1,6 @@
 """In which mode each node would be, by the table of docs/plugin-nodes.md, and what is in the way."""
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from typing import Final, Literal
 
 import msgspec
@@ -9,19 +8,18 @@ import msgspec
 from allocation import quantity
 from allocation.errors import AllocationError
 from allocation.inventory import NodeInventory
-from allocation.names import HAMI_LOCK, HAMI_REGISTER, HAMI_SCORES, SYSTEM_NAMESPACE, heartbeat_lease
+from allocation.names import HAMI_LOCK, HAMI_REGISTER, HAMI_SCORES
+from cli.agents import Agents, Life
 from cli.migration.findings import Finding
 from cli.migration.hami_objects import Plugin
 from cli.migration.survey import Survey
 from cluster.gpu_node_status import GpuNodeStatus
 from scheduler import inventories
-from scheduler.heartbeats import Lease
 from scheduler.objects import Node
 from scheduler.plugin_nodes import GRACE_SECONDS, PluginNodes
 
 Mode = Literal["ours", "ours, with a device plugin", "HAMi's plugin", "nobody", "NVIDIA's plugin only", "unknown"]
 
-_AGENT_GRACE: Final = 60
 _GPU_LABELS: Final = (("gpu", "on"), ("nvidia.com/gpu.present", "true"))
 _NVIDIA_MIG: Final = "nvidia.com/mig-"
 _START_AGENT: Final = "start our agent there: docs/migration.md"
@@ -35,7 +33,7 @@ class NodeVerdict(msgspec.Struct, frozen=True, rename={"next_step": "nextStep"})
         cards: how many are known; 0 where nobody reports any.
         shares: how many containers these have slots for.
         advertised: what its kubelet says of the count resource; None where it says nothing.
-        agent: `alive`, `silent`, `unknown` where Leases could not be read, or empty where there is none of ours.
+        agent: `Alive`, `Silent`, `Unknown` where Leases could not be read, or empty where there is none of ours.
         holders: unfinished pods there that ask for a GPU, which a drain would have to move.
         next_step: empty where the node is as it shall be.
     """
@@ -55,7 +53,7 @@ class _Seen(msgspec.Struct, frozen=True):
 
     node: Node
     status: GpuNodeStatus | None
-    agent: str
+    agent: Life | None
     advertised: int | None
     plugins: frozenset[Plugin]
     holders: int
@@ -83,14 +81,14 @@ def judge(
     verdicts: list[NodeVerdict] = []
     findings: list[Finding] = []
     statuses = {status.metadata.name: status for status in survey.statuses}
-    leases = {lease.metadata.name: lease for lease in survey.leases} if survey.could_read("leases") else None
+    agents = Agents(survey.leases if survey.could_read("leases") else None, now=survey.now)
     for node in sorted(survey.nodes, key=lambda node: node.metadata.name):
         name = node.metadata.name
         status = statuses.pop(name, None)
         seen = _Seen(
             node=node,
             status=status,
-            agent="" if status is None else _life(name, leases, survey.now),
+            agent=None if status is None else agents.of(name),
             advertised=_advertised(node, resource),
             plugins=plugins.get(name, frozenset()),
             holders=holders.get(name, 0),
@@ -112,7 +110,7 @@ def judge(
                 cards=len(cards),
                 shares=sum(card.slots for card in cards),
                 advertised=seen.advertised,
-                agent=seen.agent,
+                agent=seen.agent.agent if seen.agent is not None else "",
                 holders=seen.holders,
                 next_step=steps[0] if steps else "",
             )
@@ -140,11 +138,9 @@ def _mode(seen: _Seen) -> Mode | None:
 def _ours(seen: _Seen) -> Iterator[Finding]:
     """Answer what is wrong on a node with our agent."""
     inventory = _inventory(seen)
-    if seen.agent == "silent":
-        lease = f"Lease {SYSTEM_NAMESPACE}/{heartbeat_lease(seen.name)}"
-        yield seen.finding(
-            "blocks", f"its agent is silent: {lease} is not renewed, so the node takes no pods", "see the agent's pod"
-        )
+    if seen.agent is not None and seen.agent.agent == "Silent":
+        what, _, next_step = seen.agent.message.partition("; ")
+        yield seen.finding("blocks", f"it takes no pods: {what}", next_step)
     if "HAMi's" in seen.plugins:
         yield seen.finding(
             "blocks",
@@ -264,16 +260,3 @@ def _advertised(node: Node, resource: str) -> int | None:
 
 def _mig_resources(seen: _Seen) -> list[str]:
     return sorted(name for name in seen.node.status.allocatable if name.startswith(_NVIDIA_MIG))
-
-
-def _life(node: str, leases: dict[str, Lease] | None, now: float) -> str:
-    if leases is None:
-        return "unknown"
-    lease = leases.get(heartbeat_lease(node))
-    if lease is None or lease.spec.renew_time is None:
-        return "silent"
-    try:
-        renewed = datetime.fromisoformat(lease.spec.renew_time).astimezone(UTC).timestamp()
-    except ValueError:
-        return "silent"
-    return "alive" if now - renewed <= (lease.spec.lease_duration_seconds or _AGENT_GRACE) else "silent"

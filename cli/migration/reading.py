@@ -2,18 +2,18 @@
 
 import json
 import time
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from allocation.names import SYSTEM_NAMESPACE
 from cli import pod_templates
+from cli.client import Client
+from cli.errors import MissingRightError
 from cli.migration import hami_objects
 from cli.migration.survey import Named, Policy, Rules, Survey, Unread, Version, WebhookConfiguration
 from cluster import resource
-from cluster.api import Api, ListMeta
-from cluster.errors import ApiError, GoneError, NotFoundError
+from cluster.errors import ApiError, NotFoundError
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.resource import Resource
 from cluster.resource_quota import ResourceQuota
@@ -22,8 +22,6 @@ from scheduler.objects import Namespace, Node
 
 T = TypeVar("T")
 
-_PAGE: Final = "500"
-_ATTEMPTS: Final = 3
 _WORKLOADS: Final = (
     Resource("apps", "v1", "deployments", "Deployment"),
     Resource("apps", "v1", "statefulsets", "StatefulSet"),
@@ -39,39 +37,34 @@ _POLICIES: Final = Resource(
 _DEFINITIONS: Final = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition")
 
 
-async def read(api: Api, rules: Rules, *, namespace: str) -> Survey:
+def read(client: Client, rules: Rules, *, namespace: str) -> Survey:
     """Read what matters of `namespace` and of the whole cluster; an empty namespace means all of them.
 
     Raises:
         UnreachableError: no answer came.
+        CommandError: the server does not know who asks, or is none.
     """
-    reader = _Reader(api)
-    words = tuple(name.encode() for name in rules.allocation.resources.asking())
-
-    def matters(raw: msgspec.Raw) -> msgspec.Raw | None:
-        text = bytes(raw)
-        is_any = any(word in text for word in (*words, *hami_objects.WORDS, b"gpu.scheduling/"))
-        return raw.copy() if is_any else None  # else it would hold on to its whole page
-
+    reader = _Reader(client, (*rules.allocation.resources.asking(), *hami_objects.WORDS, "gpu.scheduling/"))
+    version = reader.version()
     workloads = [
         {"apiVersion": kind.api_version, "kind": kind.kind, **json.loads(bytes(raw))}
         for kind in _WORKLOADS
-        for raw in await reader.items(kind, msgspec.Raw, namespace=namespace, keep=matters)
+        for raw in reader.those_that_matter(kind, namespace=namespace)
     ]
     return Survey(
         namespace=namespace,
-        version=await reader.version(),
-        now=time.time(),
-        nodes=await reader.items(resource.NODES, Node),
-        statuses=await reader.items(resource.GPU_NODE_STATUSES, GpuNodeStatus),
-        leases=await reader.items(resource.LEASES, Lease, namespace=SYSTEM_NAMESPACE),
-        pods=await reader.items(resource.PODS, msgspec.Raw, namespace=namespace, keep=matters),
+        version=version,
+        now=time.time() + client.clock_ahead,
+        nodes=reader.items(resource.NODES, Node),
+        statuses=reader.items(resource.GPU_NODE_STATUSES, GpuNodeStatus),
+        leases=reader.items(resource.LEASES, Lease, namespace=SYSTEM_NAMESPACE),
+        pods=reader.those_that_matter(resource.PODS, namespace=namespace),
         workloads=[each for each in workloads if any(True for _ in pod_templates.of(each))],
-        namespaces=await reader.namespaces(namespace),
-        quotas=await reader.items(resource.RESOURCE_QUOTAS, ResourceQuota, namespace=namespace),
-        webhooks=await reader.items(resource.MUTATING_WEBHOOKS, WebhookConfiguration),
-        policies=await reader.items(_POLICIES, Policy),
-        definitions=await reader.items(_DEFINITIONS, Named),
+        namespaces=reader.namespaces(namespace),
+        quotas=reader.items(resource.RESOURCE_QUOTAS, ResourceQuota, namespace=namespace),
+        webhooks=reader.items(resource.MUTATING_WEBHOOKS, WebhookConfiguration),
+        policies=reader.items(_POLICIES, Policy),
+        definitions=reader.items(_DEFINITIONS, Named, metadata_only=True),
         unread=reader.unread,
     )
 
@@ -79,59 +72,50 @@ async def read(api: Api, rules: Rules, *, namespace: str) -> Survey:
 class _Reader:
     """Lists, and remembers which it could not have."""
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
+    def __init__(self, client: Client, words: tuple[str, ...]) -> None:
+        self._client = client
+        self._words = tuple(word.encode() for word in words)
         self.unread: list[Unread] = []
 
-    async def items(
-        self, kind: Resource, type_: type[T], *, namespace: str = "", keep: Callable[[T], T | None] = lambda each: each
-    ) -> list[T]:
-        """Answer what `keep` makes of the objects; none of a kind that the cluster does not know."""
-        where = f" in namespace {namespace}" if namespace else " of the whole cluster"
-        for _ in range(_ATTEMPTS):
-            try:
-                return await self._pages(kind, type_, namespace, keep)
-            except GoneError:
-                continue  # the pages were asked for too slowly: from the first one again
-            except NotFoundError:
-                return []
-            except ApiError as error:
-                why = f"forbidden to list {kind.plural}{where}" if error.status == 403 else str(error)
-                self.unread.append(Unread(kind.plural, why))
-                return []
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                self.unread.append(Unread(kind.plural, f"the list of {kind.plural} cannot be read: {error}"))
-                return []
-        self.unread.append(Unread(kind.plural, f"the list of {kind.plural} went stale {_ATTEMPTS} times"))
+    def items(self, kind: Resource, type_: type[T], *, namespace: str = "", metadata_only: bool = False) -> list[T]:
+        """Answer the objects; none of a kind that the cluster does not know."""
+        try:
+            return self._client.list(kind, type_, namespace=namespace, metadata_only=metadata_only)
+        except NotFoundError:
+            pass
+        except MissingRightError as error:
+            self._miss(kind.plural, f"forbidden to {error.right}")
+        except ApiError as error:
+            self._miss(kind.plural, str(error))
         return []
 
-    async def _pages(self, kind: Resource, type_: type[T], namespace: str, keep: Callable[[T], T | None]) -> list[T]:
-        page_type: Any = msgspec.defstruct("Page", [("metadata", ListMeta), ("items", list[type_] | None, None)])  # type: ignore[valid-type]
-        decoder: Any = msgspec.json.Decoder(page_type)
-        found: list[T] = []
-        params = {"limit": _PAGE}
-        while True:
-            page = decoder.decode(await self._api.request("GET", kind.path(namespace=namespace), params=params))
-            found += [kept for item in page.items or () if (kept := keep(item)) is not None]
-            if not page.metadata.continue_:
-                return found
-            params["continue"] = page.metadata.continue_
+    def those_that_matter(self, kind: Resource, *, namespace: str) -> list[msgspec.Raw]:
+        """Answer the objects that name a GPU, an allocation or a device plugin, as they were sent."""
+        # A copy, or each would hold on to the whole page that it came with.
+        return [raw.copy() for raw in self.items(kind, msgspec.Raw, namespace=namespace) if self._matters(bytes(raw))]
 
-    async def namespaces(self, only: str) -> list[Namespace]:
+    def namespaces(self, only: str) -> list[Namespace]:
         """Answer every namespace, or one."""
         if not only:
-            return await self.items(resource.NAMESPACES, Namespace)
+            return self.items(resource.NAMESPACES, Namespace)
         try:
-            return [await self._api.get(resource.NAMESPACES, Namespace, name=only)]
-        except ApiError as error:
-            why = f"forbidden to get namespace {only}" if error.status == 403 else str(error)
-            self.unread.append(Unread("namespaces", why))
-            return []
+            return [self._client.get(resource.NAMESPACES, Namespace, name=only)]
+        except NotFoundError:
+            self._miss("namespaces", f"namespace {only} does not exist")
+        except MissingRightError as error:
+            self._miss("namespaces", f"forbidden to {error.right}")
+        return []
 
-    async def version(self) -> Version | None:
+    def version(self) -> Version | None:
         """Answer what the API server is."""
         try:
-            return msgspec.json.decode(await self._api.request("GET", "/version"), type=Version)
+            return self._client.version(Version)
         except (ApiError, msgspec.DecodeError) as error:
-            self.unread.append(Unread("version", str(error)))
+            self._miss("version", str(error))
             return None
+
+    def _matters(self, text: bytes) -> bool:
+        return any(word in text for word in self._words)
+
+    def _miss(self, what: str, why: str) -> None:
+        self.unread.append(Unread(what, why))

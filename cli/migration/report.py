@@ -42,9 +42,9 @@ class Report(msgspec.Struct, frozen=True):
         """Whether nothing is to be done before the switch."""
         return not self.summary.findings["blocks"]
 
-    def text(self) -> str:
-        """Answer the report for people: the summary, then what was found, the worst first."""
-        return "\n".join((*self._head(), *self._body())) + "\n"
+    def text(self, *, headers: bool = True) -> str:
+        """Answer the report for people: with `headers` the summary, then what was found, the worst first."""
+        return "".join(f"{line}\n" for line in (*(self._head() if headers else ()), *self._body()))
 
     def _head(self) -> Iterator[str]:
         where = f" (pods of namespace {self.namespace} only)" if self.namespace else ""

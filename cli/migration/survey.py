@@ -7,7 +7,7 @@ import msgspec
 
 from allocation.settings import AllocationSettings
 from cluster.gpu_node_status import GpuNodeStatus
-from cluster.reflector import ObjectMeta
+from cluster.metadata import ObjectMeta
 from cluster.resource_quota import ResourceQuota
 from scheduler.heartbeats import Lease
 from scheduler.objects import Namespace, Node

@@ -11,7 +11,7 @@ from cli.migration.findings import Finding
 from cli.migration.report import Report, judge
 from cli.migration.survey import Rules, Survey, Version
 from cluster.gpu_node_status import GpuNodeStatus, status_of
-from cluster.reflector import ObjectMeta
+from cluster.metadata import ObjectMeta
 from scheduler.heartbeats import Lease, LeaseSpec
 from scheduler.objects import Namespace, Node
 

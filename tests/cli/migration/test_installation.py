@@ -10,7 +10,7 @@ import yaml
 from cli.migration import installation
 from cli.migration.planned import UNSERVED
 from cli.migration.survey import Named, Policy, Rules, Unread, Version, WebhookConfiguration
-from cluster.reflector import ObjectMeta
+from cluster.metadata import ObjectMeta
 from cluster.resource_quota import ResourceQuota
 from tests.cli.migration.surveys import about, hami_node, judged, namespace, workload
 from webhook.settings import WebhookSettings

@@ -55,7 +55,7 @@ def test_a_node_as_it_shall_be_is_not_mentioned() -> None:
     """Our agent lives and no plugin is there; a node without a GPU is not even listed."""
     report = judged(nodes=[node(), node("plain")], statuses=[status()], leases=[lease()])
     assert [(each.name, each.mode, each.agent, each.next_step) for each in report.nodes] == [
-        ("n1", "ours", "alive", "")
+        ("n1", "ours", "Alive", "")
     ]
     assert not [each for each in report.findings if "node" in each.objects[0]]
 
@@ -64,7 +64,7 @@ def test_a_node_as_it_shall_be_is_not_mentioned() -> None:
 def test_a_silent_agent_blocks(renewed: str | None) -> None:
     """A Lease that is old, unreadable or without a time is no sign of life."""
     report = judged(nodes=[node()], statuses=[status()], leases=[lease(renewed=renewed)])
-    assert report.nodes[0].agent == "silent"
+    assert report.nodes[0].agent == "Silent"
     assert about(report, "node n1", "gpu-n1").severity == "blocks"
 
 
