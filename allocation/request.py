@@ -18,6 +18,8 @@ from allocation.settings import AllocationSettings
 MILLI_PER_PERCENT = 10
 """Compute is counted in millicards: 1 % of a card is 10, a whole card 1000."""
 WHOLE_CARD = 1000
+MOST_CARDS = 1024
+"""Cards of one container, more than any node has. Each is a variable of its own, so the number must have an end."""
 
 
 class Kind(enum.Enum):
@@ -137,7 +139,7 @@ def _read_container(
     if not asks_for_gpu(container, settings):
         return nothing
     names = settings.resources
-    count = _read(container, field, names.count, unit="GPUs")
+    count = _read(container, field, names.count, unit="GPUs", maximum=MOST_CARDS)
     memory = _read_memory(container, field, settings)
     percent = _read(container, field, names.memory_percentage, unit="percent", minimum=1, maximum=100)
     cores = _read(container, field, names.cores, unit="percent", maximum=100)

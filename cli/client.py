@@ -67,7 +67,7 @@ class Client:
         Raises:
             NotFoundError: the cluster knows no such resource.
         """
-        page_type: Any = msgspec.defstruct("Page", [("metadata", ListMeta), ("items", list[kind], [])])  # type: ignore[valid-type]
+        page_type: Any = msgspec.defstruct("Page", [("metadata", ListMeta), ("items", list[kind] | None, None)])  # type: ignore[valid-type]
         accept = METADATA_ONLY.format("List") if metadata_only else _JSON
         params = {"limit": _PAGE, **({"fieldSelector": field_selector} if field_selector else {})}
         found: list[T] = []
@@ -80,10 +80,18 @@ class Client:
                 found.clear()  # the pages took longer than the server keeps their version: all of them anew
                 continue
             page = _decode(body, page_type, resource)
-            found += page.items
+            found += page.items or ()  # null where only the metadata of none is listed
             if not page.metadata.continue_:
                 return found
             params["continue"] = page.metadata.continue_
+
+    def version(self, kind: type[T]) -> T:
+        """Read what the API server says of itself, which everybody may."""
+        path = "/version"
+        answer, payload = self._exchange("GET", path, _JSON, None)
+        if answer.status >= 400:
+            raise from_answer(request=f"get {path}", status=answer.status, body=payload)
+        return msgspec.json.decode(payload, type=kind)
 
     def annotate(
         self, resource: Resource, *, name: str, version: str, annotations: Mapping[str, str | None], dry_run: bool

@@ -32,13 +32,19 @@ class Table(msgspec.Struct, frozen=True):
 
 def render(data: msgspec.Struct, table: Table, *, output: str, headers: bool = True) -> str:
     """Answer `data` as `output` says, where it says nothing of the kind as `table`."""
+    text = structured(data, output=output)
+    return table.text(headers=headers) if text is None else text
+
+
+def structured(data: msgspec.Struct, *, output: str) -> str | None:
+    """Answer `data` in JSON or YAML, None where `output` names neither."""
     match output:
         case "json":
             return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
         case "yaml":
             return str(yaml.safe_dump(msgspec.to_builtins(data), sort_keys=False, allow_unicode=True))
         case _:
-            return table.text(headers=headers)
+            return None
 
 
 def note(text: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from allocation.errors import InvalidFieldError
 from allocation.pod import Container, Resources
 from allocation.quantity import Quantity
-from allocation.request import ContainerRequest, Kind, PodRequest, read_request
+from allocation.request import MOST_CARDS, ContainerRequest, Kind, PodRequest, read_request
 from allocation.settings import AllocationSettings
 
 SETTINGS = AllocationSettings()
@@ -50,6 +50,13 @@ def test_memory_alone_means_one_card() -> None:
     """The count defaults to one where memory or cores are named."""
     assert only(container(memory="3000")).count == 1
     assert only(container(cores="30")).count == 1
+
+
+def test_the_number_of_cards_has_an_end() -> None:
+    """Every card is a variable in the pod: who asks for two thousand million is refused before anything is made."""
+    assert only(container(gpu=str(MOST_CARDS))).count == MOST_CARDS
+    with pytest.raises(InvalidFieldError, match="from 0 to 1024"):
+        only(container(gpu=str(MOST_CARDS + 1)))
 
 
 def test_a_percentage_rounds_down_on_the_card() -> None:

@@ -68,6 +68,12 @@ def test_all_pages_are_read(scripted: tuple[Script, list[str]]) -> None:
     assert tokens == ["", "1", "2"]
 
 
+def test_a_list_without_items_is_empty(scripted: tuple[Script, list[str]]) -> None:
+    """An API server that is asked for the metadata of none answers null (1.34.4)."""
+    start, _ = scripted
+    assert _names(start((200, {"metadata": {}, "items": None}))) == []
+
+
 def test_a_list_that_the_server_forgot_is_read_anew(scripted: tuple[Script, list[str]]) -> None:
     """No page is counted twice."""
     start, tokens = scripted

@@ -60,7 +60,19 @@ def hami_nodes(layout: Layout, folder: Path) -> Iterator[Daemon]:
     base = _build(layout, manifests.ROOT / "base")
     names = {(each["kind"], each["metadata"]["name"]) for each in base}
     added = component(layout, folder)
-    kubectl.apply(layout, *added, *_IDENTITY)
+    kubectl.apply(layout, *added)
+    try:
+        with served_nodes(layout) as plugin:
+            yield plugin
+    finally:
+        kubectl.apply(layout, *(each for each in base if each["kind"] == "ValidatingAdmissionPolicy"))
+        delete(layout, *(each for each in added if (each["kind"], each["metadata"]["name"]) not in names))
+
+
+@contextmanager
+def served_nodes(layout: Layout) -> Iterator[Daemon]:
+    """Have the nodes and the plugin with its identity, whatever there is of ours."""
+    kubectl.apply(layout, *_IDENTITY)
     kubelets = Daemon(layout, "hami-kubelets")
     identity = kubeconfig.service_account_kubeconfig(layout, namespace=LAB_NAMESPACE, name="simulated-nodes")
     kubelets.start([sys.executable, "-m", "lab.simulated", "--kubeconfig", str(identity), *NODES])
@@ -78,11 +90,14 @@ def hami_nodes(layout: Layout, folder: Path) -> Iterator[Daemon]:
         Daemon(layout, PLUGIN).stop()
         kubelets.stop()
         kubectl.run(layout, "delete", "node", *NODES, "--ignore-not-found")
-        kubectl.apply(layout, *(each for each in base if each["kind"] == "ValidatingAdmissionPolicy"))
-        for each in (*added, *_IDENTITY):
-            if (each["kind"], each["metadata"]["name"]) not in names:
-                where = ("-n", each["metadata"]["namespace"]) if "namespace" in each["metadata"] else ()
-                kubectl.run(layout, *where, "delete", each["kind"], each["metadata"]["name"])
+        delete(layout, *_IDENTITY)
+
+
+def delete(layout: Layout, *manifests: dict[str, Any]) -> None:
+    """Delete what is there of these objects."""
+    for each in manifests:
+        where = ("-n", each["metadata"]["namespace"]) if "namespace" in each["metadata"] else ()
+        kubectl.run(layout, *where, "delete", each["kind"], each["metadata"]["name"], "--ignore-not-found")
 
 
 def start_plugin(layout: Layout) -> None:
