@@ -79,7 +79,8 @@ class TermWork:
             settings=allocation,
             queue=queue,
             clock=time.monotonic,
-            queued=() if settings.extender else names,
+            names=names,
+            has_queue=not settings.extender,
             mig_wish_seconds=settings.mig_wish_seconds,
         )
         self._locks = locks = LockKeeper(
