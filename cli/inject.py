@@ -1,12 +1,10 @@
 """`kubectl gpu inject`: manifests as the admission webhook would leave them, without a cluster."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import jsonpatch
 import msgspec
 
 from allocation.errors import AllocationError
@@ -15,9 +13,9 @@ from cli import manifest, pod_templates
 from cli.errors import CommandError
 from cli.manifest import Document, UnreadableManifestError
 from cli.tables import note
-from webhook.mutation import Mutation, mutate
+from webhook import rehearsal
 from webhook.refusal import RefusedError
-from webhook.review import UnreadablePodError, decode_pod
+from webhook.review import UnreadablePodError
 from webhook.settings import WebhookSettings
 
 _STANDARD_INPUT: Final = "-"
@@ -63,37 +61,20 @@ def run(arguments: argparse.Namespace) -> int:
 def _inject(document: Document, template: pod_templates.Template, rules: _Rules, *, where: str) -> bool:
     """Change a pod in its document; answer whether it may be created."""
     try:
-        mutation = _mutation(template.pod, rules)
+        mutation = rehearsal.admit(
+            template.pod,
+            username=rules.user,
+            allocation=rules.allocation,
+            settings=rules.webhook,
+            quotas={},  # they belong to a cluster, of which nothing is asked here
+        )
     except (UnreadablePodError, AllocationError, RefusedError) as error:
         print(f"error: {where}: {error}", file=sys.stderr)
         return False
     for warning in mutation.warnings:
         print(f"warning: {where}: {warning}", file=sys.stderr)
-    if mutation.operations:
-        operations = msgspec.to_builtins(mutation.operations)
-        jsonpatch.apply_patch(template.pod, operations, in_place=True)
-        document.changed = True
+    document.changed |= bool(mutation.operations)
     return True
-
-
-def _mutation(pod: dict[str, Any], rules: _Rules) -> Mutation:
-    # An API server drops members that are null before admission sees them.
-    sent = msgspec.Raw(json.dumps(_without_nulls(pod)).encode())
-    return mutate(
-        decode_pod(sent),
-        username=rules.user,
-        allocation=rules.allocation,
-        settings=rules.webhook,
-        quotas={},  # they belong to a cluster, of which nothing is asked here
-    )
-
-
-def _without_nulls(value: object) -> object:
-    if isinstance(value, dict):
-        return {str(key): _without_nulls(inner) for key, inner in value.items() if inner is not None}
-    if isinstance(value, list):
-        return [_without_nulls(inner) for inner in value]
-    return value
 
 
 def _read(name: str, spoken: str) -> list[Document]:

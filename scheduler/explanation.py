@@ -21,6 +21,7 @@ from scheduler.objects import Pod
 from scheduler.queue import Cure
 from scheduler.state import State
 
+MANY: Final = 500
 _NODE_POLICIES: Final = {
     "binpack": "binpack: the highest score first, of equal ones the first by name",
     "spread": "spread: the lowest score first, of equal ones the first by name",
@@ -36,7 +37,11 @@ _TIES: Final = "of equal ones that with the lowest score, then with the most fre
 
 
 def explain(state: State, pod: Pod, *, cards_of: Collection[str] | None = None) -> Explanation:
-    """Answer why a pod is where it is, or waits; with the cards of the nodes `cards_of`, where None of all."""
+    """Answer why a pod is where it is, or waits; with the cards of the nodes `cards_of`.
+
+    Where that is None the cards of all nodes are told, or, of more than `MANY` nodes, those of the chosen one: for
+    each 1,000 nodes of eight cards nothing is decided for 0.15 s meanwhile.
+    """
     settled = _settled(state, pod)
     if settled is not None:
         return settled
@@ -44,8 +49,10 @@ def explain(state: State, pod: Pod, *, cards_of: Collection[str] | None = None) 
 
 
 def of_foresight(state: State, pod: Pod, seen: Foresight, *, cards_of: Collection[str] | None = None) -> Explanation:
-    """Answer what would be done with a pod, and why."""
+    """Answer what would be done with a pod, and why; see `explain`."""
     decision, wish = seen.decision, seen.wish
+    if cards_of is None and len(state.fleet) > MANY:
+        cards_of = (decision.node,) if isinstance(decision, Chosen) else ()
     found = Explanation(
         namespace=pod.metadata.namespace,
         pod=pod.metadata.name,

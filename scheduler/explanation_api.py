@@ -64,7 +64,7 @@ class NodeExplanation(msgspec.Struct, frozen=True, rename=spoken):
         container: the container that does not fit; empty where the node as a whole does not.
         counts: cards by reason; they sum to the node's cards. Empty where the node as a whole does not fit.
         score: how good it is; None where it does not fit.
-        cards: its cards by position; empty where they were not asked for.
+        cards: its cards by position; empty where they were not asked for (`?node=`) and the fleet is large.
     """
 
     name: str

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from allocation.ledger import Ledger
 from allocation.reasons import CardReason
 from scheduler.cycle import Chosen, Waiting, decide
-from scheduler.explanation import explain
-from scheduler.explanation_api import Explanation, NodeExplanation
-from scheduler.objects import Pod
+from scheduler.explanation import MANY, explain
+from scheduler.explanation_api import NodeExplanation
 from scheduler.state import State
 from tests.scheduler.builders import Clock, allocated, node, pod, state
 from tests.scheduler.test_mig_wishes import report
@@ -129,14 +128,9 @@ def test_asking_does_not_lead_to_other_decisions(seed: int) -> None:
         assert decide(quiet.state, mine) == decide(asked.state, theirs)
 
 
-def told(made: State, asks: Pod) -> Explanation:
-    """Ask."""
-    return explain(made, asks)
-
-
 def test_a_pod_that_fits_is_told_where_and_by_what() -> None:
     """A sentence for people, the policy, and the cards that were compared."""
-    found = told(state("n1", "n2"), pod("a", memory=600))
+    found = explain(state("n1", "n2"), pod("a", memory=600))
     assert found.answer == "would go to n1, card 0"
     assert found.policy is not None
     assert found.policy.nodes.startswith("binpack: the highest score first")
@@ -150,7 +144,7 @@ def test_what_may_be_cured_is_told_apart() -> None:
     made = state("n1", cards=1)
     made.set_pod(allocated("runs", node="n1", memory=700))
     for memory, curable in ((600, True), (5000, False)):
-        found = told(made, pod("a", memory=memory))
+        found = explain(made, pod("a", memory=memory))
         assert found.outcome == "waits"
         assert [(group.reason, group.curable) for group in found.reasons] == [("1/1 CardInsufficientMemory", curable)]
         assert found.curable is curable
@@ -162,7 +156,7 @@ def test_what_a_node_refuses_for_may_be_cured_where_others_are_in_the_way(cpu: s
     made = state("n1")
     made.set_pod(pod("runs", node="n1", phase="Running", containers=[{"resources": {"requests": {"cpu": "10"}}}]))
     limits = {"cpu": cpu, "nvidia.com/gpu": "1"}
-    found = told(made, pod("a", containers=[{"name": "main", "resources": {"limits": limits}}]))
+    found = explain(made, pod("a", containers=[{"name": "main", "resources": {"limits": limits}}]))
     assert [(group.reason, group.curable) for group in found.reasons] == [("Insufficient cpu", curable)]
 
 
@@ -170,6 +164,16 @@ def test_the_cards_of_some_nodes_only() -> None:
     """A large fleet need not be told card by card."""
     found = explain(state("n1", "n2"), pod("a", memory=600), cards_of=("n2",))
     assert [len(node.cards) for node in found.nodes] == [0, 2]
+
+
+def test_a_large_fleet_is_told_with_the_cards_of_the_chosen_node() -> None:
+    """Unless others are named: telling all of them would keep the loop waiting."""
+    made = state(*(f"n{number:03}" for number in range(MANY + 1)))
+    found = explain(made, pod("a", memory=600))
+    assert [node.name for node in found.nodes if node.cards] == ["n000"]
+    assert len(found.nodes) == MANY + 1
+    found = explain(made, pod("a", memory=600), cards_of=("n007",))
+    assert [node.name for node in found.nodes if node.cards] == ["n007"]
 
 
 def test_pods_that_are_not_to_be_decided() -> None:
@@ -189,7 +193,7 @@ def test_pods_that_are_not_to_be_decided() -> None:
         (pod("h", schedulingGates=[{"name": "x"}]), "gated", "waits for its scheduling gates"),
         (pod("i", resourceClaims=[{}]), "held", "held: spec.resourceClaims is not evaluated"),
     ):
-        found = told(made, each)
+        found = explain(made, each)
         assert (found.outcome, found.answer[: len(said)]) == (outcome, said)
 
 
@@ -199,18 +203,18 @@ async def test_where_a_pod_waits() -> None:
     made = state("n1", clock=clock)
     asks = pod("a", memory=5000)
     made.set_pod(asks)
-    assert msgspec.structs.asdict(told(made, asks).queue)["place"] == "active"  # type: ignore[arg-type]
+    assert msgspec.structs.asdict(explain(made, asks).queue)["place"] == "active"  # type: ignore[arg-type]
     clock.now += 3
     entry = await made.queue.pop()
     decision = decide(made, asks)
     assert isinstance(decision, Waiting)
     made.queue.fail(entry, decision.cures)
     clock.now += 0.25
-    standing = told(made, asks).queue
+    standing = explain(made, asks).queue
     assert standing is not None
     assert msgspec.structs.astuple(standing) == ("waiting", 1, 3.25, 0.75, ("capacity", "node"))
     made.queue.wake(decision.cures)
-    standing = told(made, asks).queue
+    standing = explain(made, asks).queue
     assert standing is not None
     assert standing.place == "backing off"
 
@@ -220,6 +224,6 @@ def test_mig_instances_are_foretold_and_not_asked_for() -> None:
     made = state()
     made.set_node(node("n0"))
     made.set_status(report())
-    found = told(made, pod("a", memory=100))
+    found = explain(made, pod("a", memory=100))
     assert found.answer == "waits: no free MIG instance fits; asked node(n0) to make 1g.5gb on card GPU-n0-0"
     assert made.wishes.due() == []

@@ -48,7 +48,11 @@ class World:
         """Let a node come: with some label, taint, room and cards, or with none of its cards reported."""
         chance = self.chance
         taints = [{"key": "gpu", "effect": "NoSchedule"}] if chance.random() < 0.15 else []
-        allocatable = {"cpu": chance.choice(("2", "64")), "memory": "256Gi", "pods": chance.choice(("3", "110"))}
+        allocatable = {
+            "cpu": chance.choice(("2", "64", "64", "64")),
+            "memory": "256Gi",
+            "pods": chance.choice(("4", "110", "110")),
+        }
         if chance.random() < 0.15:
             allocatable[COUNT] = str(chance.randint(1, 4))
         meta: dict[str, Any] = {"name": name, "labels": {"kubernetes.io/hostname": name, "zone": chance.choice("ab")}}
@@ -90,7 +94,7 @@ class World:
     def pod(self, **more: Any) -> Pod:
         """Answer a pod that was not seen before."""
         chance, self.serial = self.chance, self.serial + 1
-        containers = [self.container(f"c{number}") for number in range(chance.choice((1, 1, 1, 2, 3)))]
+        containers = [self.container(f"c{number}") for number in range(chance.choice((1, 1, 1, 1, 2, 3)))]
         spec: dict[str, Any] = {"containers": containers}
         if chance.random() < 0.15:
             spec["initContainers"] = [self.container("i0")]
@@ -132,14 +136,14 @@ class World:
         chance = self.chance
         limits = {"cpu": chance.choice(("100m", "1"))}
         if chance.random() < 0.9:
-            limits[COUNT] = str(chance.choice((1, 1, 1, 2, 4)))
+            limits[COUNT] = str(chance.choice((1, 1, 1, 1, 2)))
             match chance.randint(0, 4):
                 case 0:
                     limits[PERCENTAGE] = str(chance.choice((10, 50, 100)))
                 case 1:
                     pass  # the whole card
                 case _:
-                    limits[MEMORY] = str(chance.choice((500, 3000, 20000, 60000, 999999)))
+                    limits[MEMORY] = str(chance.choice((500, 500, 3000, 3000, 20000, 60000)))
             if chance.random() < 0.5:
                 limits[CORES] = str(chance.choice((0, 10, 30, 100)))
         if chance.random() < 0.02:

@@ -1,0 +1,52 @@
+"""Admission without an API server: what it would make of a manifest, for who wants to know before."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import jsonpatch
+import msgspec
+
+from allocation import names
+from allocation.settings import AllocationSettings
+from cluster.manifest import without_nulls
+from webhook.mutation import Mutation, Quotas, mutate
+from webhook.review import Pod, decode_pod
+from webhook.settings import WebhookSettings
+
+_SYSTEM: Final = ("kube-system", "kube-public", "kube-node-lease", names.SYSTEM_NAMESPACE)
+
+
+def admit(
+    pod: dict[str, Any], *, username: str, allocation: AllocationSettings, settings: WebhookSettings, quotas: Quotas
+) -> Mutation:
+    """Leave `pod`, a manifest, as admission would, and answer how it changed.
+
+    Raises:
+        UnreadablePodError: it is no pod.
+        RefusedError: it asks for what it may not have.
+        AllocationError: a field of it holds what it may not hold.
+    """
+    mutation = mutate(_read(pod), username=username, allocation=allocation, settings=settings, quotas=quotas)
+    if mutation.operations:
+        jsonpatch.apply_patch(pod, msgspec.to_builtins(mutation.operations), in_place=True)
+    return mutation
+
+
+def is_sent(pod: dict[str, Any], *, namespace: str, namespace_labels: Mapping[str, str]) -> bool:
+    """Whether the API server sends a pod to admission at all (manifests/base/webhook.yaml).
+
+    Raises:
+        UnreadablePodError: it is no pod.
+    """
+    labels = _read(pod).metadata.labels or {}
+    if namespace in _SYSTEM or labels.get(names.HAMI_WEBHOOK_LABEL) == "ignore":
+        return False
+    word = labels.get(names.INJECTION_LABEL)
+    if namespace_labels.get(names.INJECTION_LABEL) == "enabled":
+        return word != "disabled"
+    return word == "enabled"
+
+
+def _read(pod: dict[str, Any]) -> Pod:
+    return decode_pod(msgspec.Raw(json.dumps(without_nulls(pod)).encode()))
