@@ -9,8 +9,8 @@ from allocation.mig import Slices, Wish
 from allocation.names import ALLOCATION, HAMI_MIG
 from allocation.record import encode
 from cluster.gpu_node_status import GpuNodeStatus, Spec, status_of
+from cluster.metadata import ObjectMeta
 from cluster.mig_status import WishStatus
-from cluster.reflector import ObjectMeta
 from scheduler.binder import allocation_annotations
 from scheduler.cycle import Chosen, Waiting, decide, undo
 from scheduler.mig_wishes import Due
