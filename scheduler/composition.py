@@ -5,15 +5,15 @@ In extender mode admission, a room and a process of its own otherwise, can be se
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from allocation.errors import AllocationError
 from allocation.settings import AllocationSettings
 from certs.files import FileSource
 from certs.source import listener_context
@@ -30,12 +30,9 @@ from scheduler.leader import Leader
 from scheduler.metrics import Metrics
 from scheduler.server import application, health_routes, listening
 from scheduler.settings import SchedulerSettings, ServingSettings
-from scheduler.submission import Admit, NotAdmittedError, Surroundings, UnreadableManifestError
 from webhook import rehearsal
 from webhook.admission import Admission
 from webhook.metrics import Metrics as AdmissionMetrics
-from webhook.refusal import RefusedError
-from webhook.review import UnreadablePodError
 from webhook.routes import admission_routes
 from webhook.settings import WebhookSettings
 
@@ -55,7 +52,9 @@ async def serving(
     settings, registries = configuration.own, [metrics.registry]
     routes = inquiry_routes(
         lambda: leader.deciding.inquiry if leader.deciding is not None else None,
-        admit=rehearsing(configuration.allocation, configuration.others["webhook"]),
+        admit=partial(
+            rehearsal.rehearse, allocation=configuration.allocation, settings=configuration.others["webhook"]
+        ),
         is_open=settings.is_private,
     )
     chores: list[Coroutine[None, None, None]] = []
@@ -84,26 +83,6 @@ async def serving(
             probes = listening(application(health), host=settings.probe_host or None, port=settings.probe_port)
             await stack.enter_async_context(probes)
         yield port
-
-
-def rehearsing(allocation: AllocationSettings, settings: WebhookSettings) -> Admit:
-    """Answer what does with a manifest what admission, with these settings, would do with the pod."""
-
-    def admit(manifest: dict[str, Any], around: Surroundings) -> Sequence[str]:
-        try:
-            if around.labels is not None and not rehearsal.is_sent(
-                manifest, namespace=around.namespace, namespace_labels=around.labels
-            ):
-                return ()
-            return rehearsal.admit(
-                manifest, username="", allocation=allocation, settings=settings, quotas=around.quotas
-            ).warnings
-        except UnreadablePodError as error:
-            raise UnreadableManifestError(str(error)) from None
-        except (RefusedError, AllocationError) as error:
-            raise NotAdmittedError(str(error)) from None
-
-    return admit
 
 
 def _deciding(leader: Leader) -> Extender | None:

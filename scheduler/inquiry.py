@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from cluster.manifest import NotAdmittedError
 from cluster.reflector import Reflector
 from scheduler import allocation_view, explanation, simulation, submission
 from scheduler.allocation_view import AllocationView
@@ -12,7 +13,7 @@ from scheduler.explanation_api import Explanation
 from scheduler.objects import Pod
 from scheduler.simulation_api import Simulation
 from scheduler.state import State
-from scheduler.submission import Admit, NotAdmittedError
+from scheduler.submission import Admit
 
 
 class Inquiry(msgspec.Struct, frozen=True):

@@ -8,10 +8,11 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from cluster.manifest import UnreadableManifestError
 from scheduler import openapi, submission
 from scheduler.inquiry import Inquiry
 from scheduler.openapi import ALLOCATION, EXPLAIN, OPENAPI, SIMULATE, Failure
-from scheduler.submission import LARGEST_MANIFEST, Admit, UnknownSchedulerError, UnreadableManifestError
+from scheduler.submission import LARGEST_MANIFEST, Admit, UnknownSchedulerError
 
 INQUIRY_PATHS: Final = frozenset({EXPLAIN, SIMULATE, ALLOCATION})
 """Those that tell of pods; the document that describes them is anybody's."""

@@ -52,7 +52,7 @@ def document() -> dict[str, Any]:
     node = _parameter(
         "node",
         "query",
-        "Tell the cards of this node; may be repeated. Without it of all, or, where these are over 500, the chosen one.",
+        "Tell the cards of this node; may be repeated. Without it all, or, of over 500 nodes, those of the chosen one.",
         many=True,
     )
     return {

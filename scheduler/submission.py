@@ -1,12 +1,12 @@
 """A pod as somebody writes it, read as the API server would have it once it was created."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 import yaml
 
-from cluster.manifest import without_nulls
+from cluster.manifest import UnreadableManifestError, without_nulls
 from scheduler.objects import Pod, PodStatus
 from scheduler.state import State
 
@@ -14,28 +14,29 @@ LARGEST_MANIFEST = 256 * 1024
 """Bytes. YAML takes its time, and the largest pods that people write have a tenth of this."""
 
 
-class UnreadableManifestError(Exception):
-    """It is no pod; says why."""
-
-
-class NotAdmittedError(Exception):
-    """Admission would refuse the pod; says why."""
-
-
 class UnknownSchedulerError(Exception):
     """The pod is for another scheduler."""
 
 
-class Surroundings(msgspec.Struct, frozen=True):
-    """What admission goes by beside the pod: its namespace, that one's labels, None where it does not exist, quotas."""
+class Admit(Protocol):
+    """Admission, which is a room of its own."""
 
-    namespace: str
-    labels: Mapping[str, str] | None
-    quotas: Mapping[str, Mapping[str, str]]
+    def __call__(
+        self,
+        manifest: dict[str, Any],
+        *,
+        namespace: str,
+        labels: Mapping[str, str] | None,
+        quotas: Mapping[str, Mapping[str, str]],
+    ) -> Sequence[str]:
+        """Leave a pod as admission would, and answer its warnings.
 
+        `labels` are those of its namespace, None where that does not exist, `quotas` the `spec.hard` of its quotas.
 
-Admit = Callable[[dict[str, Any], Surroundings], Sequence[str]]
-"""Leaves a manifest as admission would and answers its warnings; raises NotAdmittedError."""
+        Raises:
+            UnreadableManifestError: it is no pod.
+            NotAdmittedError: it would be refused.
+        """
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -79,7 +80,7 @@ def submit(state: State, manifest: dict[str, Any], admit: Admit, *, namespace: s
         raise UnreadableManifestError("metadata is no object with the name of a namespace")
     namespace = metadata["namespace"]
     labels = state.fleet.namespaces.get(namespace)
-    warnings = [*admit(sent, Surroundings(namespace, labels, state.quotas.hards(namespace)))]
+    warnings = [*admit(sent, namespace=namespace, labels=labels, quotas=state.quotas.hards(namespace))]
     try:
         pod = msgspec.convert(sent, Pod)
     except msgspec.ValidationError as error:

@@ -8,10 +8,12 @@ import jsonpatch
 import msgspec
 
 from allocation import names
+from allocation.errors import AllocationError
 from allocation.settings import AllocationSettings
-from cluster.manifest import without_nulls
+from cluster.manifest import NotAdmittedError, UnreadableManifestError, without_nulls
 from webhook.mutation import Mutation, Quotas, mutate
-from webhook.review import Pod, decode_pod
+from webhook.refusal import RefusedError
+from webhook.review import Pod, UnreadablePodError, decode_pod
 from webhook.settings import WebhookSettings
 
 _SYSTEM: Final = ("kube-system", "kube-public", "kube-node-lease", names.SYSTEM_NAMESPACE)
@@ -33,13 +35,36 @@ def admit(
     return mutation
 
 
-def is_sent(pod: dict[str, Any], *, namespace: str, namespace_labels: Mapping[str, str]) -> bool:
-    """Whether the API server sends a pod to admission at all (manifests/base/webhook.yaml).
+def rehearse(
+    manifest: dict[str, Any],
+    *,
+    namespace: str,
+    labels: Mapping[str, str] | None,
+    quotas: Quotas,
+    allocation: AllocationSettings,
+    settings: WebhookSettings,
+) -> tuple[str, ...]:
+    """Leave a pod as creating it in a namespace with `labels` would, and answer what its creator would be told.
+
+    Where `labels` is None the namespace does not exist and counts as opted in.
 
     Raises:
-        UnreadablePodError: it is no pod.
+        UnreadableManifestError: it is no pod.
+        NotAdmittedError: it would be refused.
     """
-    labels = _read(pod).metadata.labels or {}
+    try:
+        if labels is not None and not _is_sent(_read(manifest), namespace=namespace, namespace_labels=labels):
+            return ()
+        return admit(manifest, username="", allocation=allocation, settings=settings, quotas=quotas).warnings
+    except UnreadablePodError as error:
+        raise UnreadableManifestError(str(error)) from None
+    except (RefusedError, AllocationError) as error:
+        raise NotAdmittedError(str(error)) from None
+
+
+def _is_sent(pod: Pod, *, namespace: str, namespace_labels: Mapping[str, str]) -> bool:
+    """Whether the API server sends a pod to admission at all (manifests/base/webhook.yaml)."""
+    labels = pod.metadata.labels or {}
     if namespace in _SYSTEM or labels.get(names.HAMI_WEBHOOK_LABEL) == "ignore":
         return False
     word = labels.get(names.INJECTION_LABEL)

@@ -1,6 +1,7 @@
 """The API over real HTTP: every path, every documented answer, and nothing that changes by asking."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from allocation.ledger import MEMORY
 from allocation.settings import AllocationSettings
 from scheduler import openapi
 from scheduler.callers import Callers, guarding
-from scheduler.composition import rehearsing
 from scheduler.cycle import Chosen, decide
 from scheduler.inquiry import Inquiry
 from scheduler.inquiry_routes import INQUIRY_PATHS, inquiry_routes
@@ -27,10 +27,11 @@ from tests.scheduler.builders import allocated, namespace, pod, state
 from tests.scheduler.extending import Bindings, extending
 from tests.scheduler.test_explanation import everything
 from tests.scheduler.worlds import World, bound
+from webhook import rehearsal
 from webhook.settings import WebhookSettings
 
 DOCUMENT = openapi.document()
-ADMIT = rehearsing(AllocationSettings(), WebhookSettings())
+ADMIT = partial(rehearsal.rehearse, allocation=AllocationSettings(), settings=WebhookSettings())
 EXPLAIN, SIMULATE, ALLOCATION = openapi.EXPLAIN, openapi.SIMULATE, openapi.ALLOCATION
 
 
