@@ -2,23 +2,19 @@
 
 import argparse
 import sys
-from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from allocation.errors import AllocationError
 from allocation.settings import AllocationSettings
-from cli import manifest, pod_templates, settings
+from cli import manifest, manifest_files, pod_templates, settings
 from cli.errors import CommandError
-from cli.manifest import Document, UnreadableManifestError
+from cli.manifest import Document
 from cli.tables import note
 from webhook import rehearsal
 from webhook.refusal import RefusedError
 from webhook.review import UnreadablePodError
 from webhook.settings import WebhookSettings
-
-_STANDARD_INPUT: Final = "-"
 
 
 class _Rules(msgspec.Struct, frozen=True):
@@ -36,8 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     refused = False
     pods = 0
     for name in arguments.filename:
-        spoken = "standard input" if name == _STANDARD_INPUT else name
-        found = _read(name, spoken)
+        spoken, found = manifest_files.read(name)
         objects = (document for document in found if document.content is not None)
         for number, document in enumerate(objects, start=1):
             where = f"{spoken}, document {number}"
@@ -75,19 +70,6 @@ def _inject(document: Document, template: pod_templates.Template, rules: _Rules,
         print(f"warning: {where}: {warning}", file=sys.stderr)
     document.changed |= bool(mutation.operations)
     return True
-
-
-def _read(name: str, spoken: str) -> list[Document]:
-    try:
-        text = sys.stdin.read() if name == _STANDARD_INPUT else Path(name).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise CommandError(f"{spoken} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise CommandError(f"{spoken} is no text in UTF-8") from None
-    try:
-        return manifest.read(text)
-    except UnreadableManifestError as error:
-        raise CommandError(f"{spoken} is neither YAML nor JSON: {error}") from None
 
 
 def _rules(arguments: argparse.Namespace) -> _Rules:

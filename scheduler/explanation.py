@@ -14,7 +14,7 @@ from allocation.constraints import Constraints
 from allocation.errors import AllocationError
 from scheduler import messages, node_explanation
 from scheduler.cycle import Chosen
-from scheduler.explanation_api import Explanation, Policy, ReasonGroup, Share
+from scheduler.explanation_api import Ask, Explanation, Policy, ReasonGroup, Share
 from scheduler.foresight import Foresight, foresee
 from scheduler.judgement import Wish
 from scheduler.objects import Pod
@@ -69,7 +69,13 @@ def of_foresight(state: State, pod: Pod, seen: Foresight, *, cards_of: Collectio
         ReasonGroup(reason, not curable.isdisjoint(names), tuple(names))
         for reason, names in messages.by_reason(seen.judged.rejections, seen.refusals)
     )
-    found = msgspec.structs.replace(found, nodes=nodes, reasons=reasons, curable=bool(curable), policy=_policy(wish))
+    asks = tuple(
+        Ask(each.name, each.count, each.memory_mib, each.memory_percent, each.cores)
+        for each in wish.request.gpu_containers
+    )
+    found = msgspec.structs.replace(
+        found, asks=asks, policy=_policy(wish), curable=bool(curable), nodes=nodes, reasons=reasons
+    )
     if isinstance(decision, Chosen):
         shares = _shares(decision.allocation) if decision.allocation is not None else ()
         answer = f"would go to {decision.node}{_cards(shares)}"

@@ -29,7 +29,7 @@ class CardVerdict(msgspec.Struct, frozen=True, rename=spoken):
         container: its name.
         verdict: `FITS`, or the first test that the card fails.
         score: how full the card would be with the container, 0 to 30.
-        chosen: whether the container would get it.
+        chosen: whether the container would get it if the pod went to this node.
     """
 
     container: str
@@ -96,6 +96,24 @@ class Share(msgspec.Struct, frozen=True, rename=spoken):
     cores: int
 
 
+class Ask(msgspec.Struct, frozen=True, rename=spoken):
+    """What a container asks for: so many cards, of each so much memory and compute.
+
+    Attributes:
+        container: its name.
+        cards: how many different ones.
+        memory_mib: MiB of each; None where it is a percentage.
+        memory_percent: of each card's memory; 0 where it is in MiB.
+        cores: millicards of each.
+    """
+
+    container: str
+    cards: int
+    memory_mib: int | None
+    memory_percent: int
+    cores: int
+
+
 class Policy(msgspec.Struct, frozen=True, rename=spoken):
     """By what nodes and cards are chosen, in words."""
 
@@ -115,7 +133,8 @@ class Explanation(msgspec.Struct, frozen=True, rename=spoken):
         note: what the event of the decision says; empty where there is none to make.
         node: where it is or would go.
         shares: what it has or would have there.
-        policy: by what was chosen; None where nothing was.
+        asks: what the pod asks for, by container; empty where it asks for no card, or is settled.
+        policy: by what is chosen; None where the pod cannot be read, or is settled.
         curable: whether pods that finish or are evicted could let a waiting pod in.
         nodes: every node, by name.
         reasons: the nodes that do not fit by reason, the most frequent first.
@@ -129,6 +148,7 @@ class Explanation(msgspec.Struct, frozen=True, rename=spoken):
     note: str = ""
     node: str = ""
     shares: tuple[Share, ...] = ()
+    asks: tuple[Ask, ...] = ()
     policy: Policy | None = None
     curable: bool = False
     nodes: tuple[NodeExplanation, ...] = ()
