@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocation.ledger import Ledger
-from allocation.reasons import CardReason
+from allocation.reasons import CardReason, summary
 from scheduler.cycle import Chosen, Waiting, decide
 from scheduler.explanation import MANY, explain
 from scheduler.explanation_api import NodeExplanation
@@ -96,7 +96,8 @@ def check_node(node: NodeExplanation) -> None:
     if node.counts:
         assert sum(node.counts.values()) == len(node.cards)
         assert Counter(said for (said,) in verdicts) == node.counts
-        assert node.reason == ", ".join(f"{n}/{len(node.cards)} {name}" for name, n in sorted(node.counts.items()))
+        counts = {CardReason[name]: count for name, count in node.counts.items()}
+        assert node.reason == summary(counts, len(node.cards))
     for card in node.cards:
         for said in card.verdicts:
             assert said.verdict in CardReason.__members__
