@@ -1,0 +1,137 @@
+"""A real control plane with a fleet that no kubelet serves: nodes, what agents say of them, pods that run already."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import jsonpatch
+import msgspec
+
+from allocation import environment, names, record
+from allocation.allocation import Allocation, CardShare
+from allocation.inventory import Card, NodeInventory
+from allocation.settings import AllocationSettings
+from benchmarks import fleets
+from cluster.api import Api
+from cluster.connection import connect
+from cluster.gpu_node_status import status_of
+from cluster.resource import GPU_NODE_STATUSES, LEASES, NODES, PODS
+from lab import binaries, cluster, control_plane, manifests
+from lab.layout import Layout
+from webhook.mutation import mutate
+from webhook.review import decode_pod
+from webhook.settings import WebhookSettings
+
+NAMESPACE = "default"
+_BASE_PORT = 31000
+_AT_ONCE = 64
+_DAY = 86_400
+
+
+@contextmanager
+def running() -> Iterator[Layout]:
+    """Answer a control plane of its own, without schedulers, with what an installation brings but our processes."""
+    with TemporaryDirectory(prefix="tranche-bench-") as folder:
+        layout = Layout(root=Path(folder), base_port=_BASE_PORT)
+        try:
+            control_plane.up(layout, controller_manager=False, kube_scheduler=False, report=lambda _: None)
+            binaries.provide(layout.bin, ("kube-scheduler",), report=lambda _: None)
+            yield layout
+        finally:
+            cluster.down(layout)
+
+
+@asynccontextmanager
+async def client(kubeconfig: Path | str) -> AsyncIterator[Api]:
+    """Answer the API as the identity of a kubeconfig."""
+    async with connect(kubeconfig=str(kubeconfig)) as connection:
+        yield Api(connection)
+
+
+async def at_once(work: Iterable[Coroutine[Any, Any, object]], *, limit: int = _AT_ONCE) -> None:
+    """Do all of it, `limit` at a time."""
+    todo = iter(work)
+
+    async def some() -> None:
+        for each in todo:
+            await each
+
+    await asyncio.gather(*(some() for _ in range(limit)))
+
+
+async def settle(api: Api, layout: Layout, *, nodes: int) -> None:
+    """Make the fleet, half full: every second card of each node has a pod. Then the installation, policies included."""
+    await at_once(_node(api, fleets.node(number)) for number in range(nodes))
+    old = (_old(fleets.node(number), card) for number in range(nodes) for card in range(0, fleets.CARDS, 2))
+    await at_once(api.create(PODS, pod, namespace=NAMESPACE) for pod in old)
+    await asyncio.to_thread(manifests.install, layout)
+    await at_once(_agent(api, fleets.node(number)) for number in range(nodes))
+
+
+def fractional(name: str) -> dict[str, Any]:
+    """Answer a pod that asks for a share of a card, as admission leaves it."""
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "10"}
+    pod = plain(name, scheduler="default-scheduler")
+    pod["spec"]["containers"][0]["resources"] = {"limits": limits, "requests": limits}
+    mutation = mutate(
+        decode_pod(msgspec.Raw(json.dumps(pod).encode())),
+        username="",
+        allocation=AllocationSettings(),
+        settings=WebhookSettings(),
+        quotas={},
+    )
+    answer: dict[str, Any] = jsonpatch.apply_patch(pod, msgspec.to_builtins(mutation.operations))
+    return answer
+
+
+def plain(name: str, *, scheduler: str) -> dict[str, Any]:
+    """Answer a pod that asks for nothing."""
+    spec = {"schedulerName": scheduler, "containers": [{"name": "main", "image": "none", "resources": {}}]}
+    return {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+
+
+async def create(api: Api, pods: Iterable[dict[str, Any]]) -> None:
+    """Create pods as fast as the API server takes them."""
+    await at_once(api.create(PODS, pod, namespace=NAMESPACE) for pod in pods)
+
+
+def card(node: str, index: int) -> str:
+    """Answer the UUID of a card."""
+    return f"GPU-{node}-{index}"
+
+
+async def _node(api: Api, name: str) -> None:
+    allocatable = {"cpu": "256", "memory": "2Ti", "pods": "1000", "ephemeral-storage": "1Ti"}
+    labels = {"kubernetes.io/hostname": name}
+    status = {"allocatable": allocatable, "capacity": allocatable}
+    await api.create(NODES, {"metadata": {"name": name, "labels": labels}, "status": status})
+    # Admission taints every new node; the controller that would lift the taint when a kubelet reports does not run.
+    await api.merge(NODES, {"spec": {"taints": None}}, name=name)
+
+
+def _old(node: str, index: int) -> dict[str, Any]:
+    share = CardShare(card(node, index), index, 40_000, 300)
+    pod = fractional(f"old-{node}-{index}")
+    pod["spec"]["nodeName"] = node
+    allocation = Allocation(node, {"main": (share,)})
+    annotations = {names.ALLOCATION: record.encode(allocation), **environment.annotations(allocation)}
+    pod["metadata"]["annotations"] = annotations
+    return pod
+
+
+async def _agent(api: Api, node: str) -> None:
+    """Say what an agent would, and for a day: nobody is measured who only keeps a Lease."""
+    cards = tuple(Card(card(node, at), at, fleets.MEMORY_MIB, model="NVIDIA H100") for at in range(fleets.CARDS))
+    body = {"apiVersion": GPU_NODE_STATUSES.api_version, "kind": GPU_NODE_STATUSES.kind, "metadata": {"name": node}}
+    await api.create(GPU_NODE_STATUSES, {**body, "spec": {"nodeName": node}})
+    status = msgspec.to_builtins(status_of(NodeInventory(node, cards)))
+    await api.merge(GPU_NODE_STATUSES, {"status": status}, name=node, subresource="status")
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = {"holderIdentity": "benchmark", "leaseDurationSeconds": _DAY, "renewTime": now}
+    lease = {"metadata": {"name": names.heartbeat_lease(node)}, "spec": spec}
+    await api.create(LEASES, lease, namespace=names.SYSTEM_NAMESPACE)
