@@ -153,9 +153,10 @@ def _carry_out(state: State, pod: Pod, decision: Decision) -> None:
 def _wait_for_instances(state: State, pod: Pod, wish: Wish, nodes: Sequence[str]) -> Waiting | None:
     """Answer which MIG instances the pod waits for, or which an agent is to be asked for, if that is its case.
 
-    What is asked for is promised to this pod at once. It is bound when the agent reports it.
+    What is asked for is promised to this pod at once. It is bound when the agent reports it. In extender mode, where
+    pods wait with kube-scheduler, nobody is asked.
     """
-    if not state.ledger.divided or not wish.request or wish.fixed is not None:
+    if not state.has_queue or not state.ledger.divided or not wish.request or wish.fixed is not None:
         return None
     wishes = state.wishes.of_pod(pod.uid)
     if wishes:

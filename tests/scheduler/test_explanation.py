@@ -228,3 +228,14 @@ def test_mig_instances_are_foretold_and_not_asked_for() -> None:
     found = explain(made, pod("a", memory=100))
     assert found.answer == "waits: no free MIG instance fits; asked node(n0) to make 1g.5gb on card GPU-n0-0"
     assert made.wishes.due() == []
+
+
+def test_in_extender_mode_the_queue_is_not_ours() -> None:
+    """What only the loop does is not foretold: making instances, holding pods for fields that it does not evaluate."""
+    made = state("n1", has_queue=False)
+    found = explain(made, pod("a", memory=600, resourceClaims=[{}]))
+    assert (found.outcome, found.node, found.queue) == ("fits", "n1", None)
+    made = state(has_queue=False)
+    made.set_node(node("n0"))
+    made.set_status(report())
+    assert explain(made, pod("a", memory=100)).note.startswith("no available node")
