@@ -1,7 +1,7 @@
 """Where a pod goes: every node judged, the best chosen, its cards picked. Nothing here changes the ledger."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -29,6 +29,7 @@ class Rejection(msgspec.Struct, frozen=True):
         counts: cards by reason; they sum to `cards`.
         node_reason: set where no card was judged.
         resolvable: whether it could be cured by pods that finish or are evicted.
+        judged: one int8 for each card, as it was judged; empty where no card was.
     """
 
     container: str = ""
@@ -36,6 +37,13 @@ class Rejection(msgspec.Struct, frozen=True):
     counts: dict[CardReason, int] = {}
     node_reason: str = ""
     resolvable: bool = True
+    judged: bytes = b""
+
+    @property
+    def verdicts(self) -> tuple[CardReason, ...]:
+        """Why each card of the node does not help the container, by position."""
+        codes = (code for code in np.frombuffer(self.judged, np.int8).tolist() if code != ABSENT)
+        return tuple(CardReason(code or CardReason.AllocatedCardsInsufficientRequest) for code in codes)
 
     def __str__(self) -> str:
         """As HAMi prints it: `8/8 CardInsufficientMemory`."""
@@ -56,6 +64,10 @@ class Placement(msgspec.Struct, frozen=True):
     charges: tuple[Charge, ...]
     scores: tuple[tuple[str, float], ...]
     rejections: dict[str, Rejection]
+
+
+Watcher = Callable[[ContainerRequest, NodeCards, Room, Choice], None]
+"""Told of each container that is tried on a node: the cards and the room before it, and what it would get of them."""
 
 
 class NoPlacement(msgspec.Struct, frozen=True):
@@ -110,9 +122,15 @@ def ranked(
 
 
 def place_on(
-    ledger: Ledger, request: PodRequest, node: str, *, constraints: Constraints, room: Room
+    ledger: Ledger,
+    request: PodRequest,
+    node: str,
+    *,
+    constraints: Constraints,
+    room: Room,
+    watcher: Watcher | None = None,
 ) -> Allocation | Rejection:
-    """Try the containers on one node, one after the other.
+    """Try the containers on one node, one after the other; `watcher` is told of each.
 
     Regular and sidecar containers add up; an init container stands beside the sidecars started before it only.
     """
@@ -126,8 +144,10 @@ def place_on(
         choice = Choice(scattered=())
         if len(fitting) >= container.count:
             choice = choose(cards, fitting, inventory, request=container, constraints=constraints)
+        if watcher is not None:
+            watcher(container, cards, room, choice)
         if not choice.positions:
-            columns = _columns(ledger, row, cards, constraints)
+            columns = cards_of(ledger, row, cards, constraints)
             judged = verdicts(columns, container, mutex="mutex" in constraints.card_policies, room=room)
             able = int(curable(columns, container, judged).sum())
             judged[list(choice.scattered)] = CardReason.NumaNotFit
@@ -146,7 +166,7 @@ def place_on(
     return Allocation(node, picked)
 
 
-def _columns(ledger: Ledger, row: int, cards: NodeCards, constraints: Constraints) -> Cards:
+def cards_of(ledger: Ledger, row: int, cards: NodeCards, constraints: Constraints) -> Cards:
     """Answer the cards of a row with what the pod's earlier containers took of them."""
     columns = Demand(ledger, constraints).cards(row)
     columns.used = columns.used.copy()
@@ -201,14 +221,16 @@ def _alike(judged: Verdicts, able: NDArray[np.int64]) -> list[list[int]]:
 def _rejection(judged: Verdicts, container: ContainerRequest, *, able: int) -> Rejection:
     cards = int((judged != ABSENT).sum())
     if container.count > cards:
-        return Rejection(container.name, cards, node_reason=NODE_INSUFFICIENT_DEVICE, resolvable=False)
+        return Rejection(
+            container.name, cards, node_reason=NODE_INSUFFICIENT_DEVICE, resolvable=False, judged=judged.tobytes()
+        )
     codes = Counter(judged.tolist())
     codes.pop(ABSENT, None)
     counts = {CardReason(code): count for code, count in codes.items()}
     few = counts.pop(CardReason.FITS, 0)
     if few:
         counts[CardReason.AllocatedCardsInsufficientRequest] = few
-    return Rejection(container.name, cards, counts, resolvable=able >= container.count)
+    return Rejection(container.name, cards, counts, resolvable=able >= container.count, judged=judged.tobytes())
 
 
 def _share(inventory: NodeInventory, position: int, container: ContainerRequest) -> CardShare:

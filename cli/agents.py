@@ -6,15 +6,12 @@ which wrote the time of renewal, with the API server's.
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Final
 
 import msgspec
 
 from allocation.names import SYSTEM_NAMESPACE, heartbeat_lease
 from cli.usage import Agent
-from scheduler.heartbeats import Lease
-
-_GRACE_SECONDS: Final = 60
+from scheduler.heartbeats import GRACE_SECONDS, Lease
 
 
 class Life(msgspec.Struct, frozen=True):
@@ -45,14 +42,17 @@ class Agents:
         renewed = lease.spec.renew_time if lease is not None else None
         if lease is None or renewed is None:
             return Life("Silent", message=f"{spoken} does not exist; see the agent's pod on that node")
-        age = self._now - _unix(renewed)
-        seconds = lease.spec.lease_duration_seconds or _GRACE_SECONDS
+        age = self._now - unix(renewed)
+        seconds = lease.spec.lease_duration_seconds or GRACE_SECONDS
         if age <= seconds:
             return Life("Alive")
         return Life("Silent", renewed, f"{spoken} was last renewed at {renewed}; see the agent's pod on that node")
 
 
-def _unix(time: str) -> float:
+def unix(time: str | None) -> float:
+    """Answer a Lease's time in Unix seconds, 0 where there is none."""
+    if time is None:
+        return 0.0
     try:
         return datetime.fromisoformat(time).astimezone(UTC).timestamp()
     except ValueError:

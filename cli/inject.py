@@ -1,26 +1,20 @@
 """`kubectl gpu inject`: manifests as the admission webhook would leave them, without a cluster."""
 
 import argparse
-import json
 import sys
-from pathlib import Path
-from typing import Any, Final
 
-import jsonpatch
 import msgspec
 
 from allocation.errors import AllocationError
 from allocation.settings import AllocationSettings
-from cli import manifest, pod_templates, settings
+from cli import manifest, manifest_files, pod_templates, settings
 from cli.errors import CommandError
-from cli.manifest import Document, UnreadableManifestError
+from cli.manifest import Document
 from cli.tables import note
-from webhook.mutation import Mutation, mutate
+from webhook import rehearsal
 from webhook.refusal import RefusedError
-from webhook.review import UnreadablePodError, decode_pod
+from webhook.review import UnreadablePodError
 from webhook.settings import WebhookSettings
-
-_STANDARD_INPUT: Final = "-"
 
 
 class _Rules(msgspec.Struct, frozen=True):
@@ -38,8 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     refused = False
     pods = 0
     for name in arguments.filename:
-        spoken = "standard input" if name == _STANDARD_INPUT else name
-        found = _read(name, spoken)
+        spoken, found = manifest_files.read(name)
         objects = (document for document in found if document.content is not None)
         for number, document in enumerate(objects, start=1):
             where = f"{spoken}, document {number}"
@@ -63,50 +56,20 @@ def run(arguments: argparse.Namespace) -> int:
 def _inject(document: Document, template: pod_templates.Template, rules: _Rules, *, where: str) -> bool:
     """Change a pod in its document; answer whether it may be created."""
     try:
-        mutation = _mutation(template.pod, rules)
+        mutation = rehearsal.admit(
+            template.pod,
+            username=rules.user,
+            allocation=rules.allocation,
+            settings=rules.webhook,
+            quotas={},  # they belong to a cluster, of which nothing is asked here
+        )
     except (UnreadablePodError, AllocationError, RefusedError) as error:
         print(f"error: {where}: {error}", file=sys.stderr)
         return False
     for warning in mutation.warnings:
         print(f"warning: {where}: {warning}", file=sys.stderr)
-    if mutation.operations:
-        operations = msgspec.to_builtins(mutation.operations)
-        jsonpatch.apply_patch(template.pod, operations, in_place=True)
-        document.changed = True
+    document.changed |= bool(mutation.operations)
     return True
-
-
-def _mutation(pod: dict[str, Any], rules: _Rules) -> Mutation:
-    # An API server drops members that are null before admission sees them.
-    sent = msgspec.Raw(json.dumps(_without_nulls(pod)).encode())
-    return mutate(
-        decode_pod(sent),
-        username=rules.user,
-        allocation=rules.allocation,
-        settings=rules.webhook,
-        quotas={},  # they belong to a cluster, of which nothing is asked here
-    )
-
-
-def _without_nulls(value: object) -> object:
-    if isinstance(value, dict):
-        return {str(key): _without_nulls(inner) for key, inner in value.items() if inner is not None}
-    if isinstance(value, list):
-        return [_without_nulls(inner) for inner in value]
-    return value
-
-
-def _read(name: str, spoken: str) -> list[Document]:
-    try:
-        text = sys.stdin.read() if name == _STANDARD_INPUT else Path(name).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise CommandError(f"{spoken} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise CommandError(f"{spoken} is no text in UTF-8") from None
-    try:
-        return manifest.read(text)
-    except UnreadableManifestError as error:
-        raise CommandError(f"{spoken} is neither YAML nor JSON: {error}") from None
 
 
 def _rules(arguments: argparse.Namespace) -> _Rules:

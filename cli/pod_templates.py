@@ -24,10 +24,12 @@ class Template(msgspec.Struct, frozen=True):
     Attributes:
         owner: kind and name of the object, for messages.
         pod: with `metadata` and `spec`; a part of the document, not a copy.
+        namespace: of the object; empty where it names none.
     """
 
     owner: str
     pod: dict[str, Any]
+    namespace: str = ""
 
 
 def of(document: object) -> Iterator[Template]:
@@ -48,7 +50,7 @@ def of(document: object) -> Iterator[Template]:
     for step in path:
         found = found.get(step) if isinstance(found, dict) else None
     if isinstance(found, dict):
-        yield Template(f"{kind} {_name(document)}", found)
+        yield Template(f"{kind} {_name(document)}", found, _namespace(document))
 
 
 def _name(document: dict[str, Any]) -> str:
@@ -56,3 +58,8 @@ def _name(document: dict[str, Any]) -> str:
     if not isinstance(metadata, dict):
         return "without name"
     return str(metadata.get("name") or metadata.get("generateName") or "without name")
+
+
+def _namespace(document: dict[str, Any]) -> str:
+    metadata = document.get("metadata")
+    return str(metadata.get("namespace") or "") if isinstance(metadata, dict) else ""

@@ -11,6 +11,7 @@ import msgspec
 
 from cluster.api import Api
 from cluster.errors import ClusterError
+from cluster.metadata import Reference
 from cluster.resource import EVENTS
 
 log = logging.getLogger(__name__)
@@ -22,16 +23,6 @@ _REPEAT_SECONDS = 600.0
 _REMEMBERED = 4096
 
 EventType = Literal["Normal", "Warning"]
-
-
-class Reference(msgspec.Struct, frozen=True, rename="camel"):
-    """The object that an event is about."""
-
-    kind: str
-    namespace: str
-    name: str
-    uid: str
-    api_version: str = "v1"
 
 
 class _Event(msgspec.Struct, frozen=True):

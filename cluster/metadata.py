@@ -17,3 +17,13 @@ class ListMeta(msgspec.Struct, rename="camel"):
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
+
+
+class Reference(msgspec.Struct, frozen=True, rename="camel"):
+    """An object as an event names it."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    api_version: str = "v1"

@@ -7,6 +7,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,10 +25,12 @@ from cluster.resource_quota import NamespaceQuotas, ResourceQuota
 from scheduler.callers import Callers, guarding
 from scheduler.extender import Extender
 from scheduler.extender_routes import PATHS, extender_routes
+from scheduler.inquiry_routes import INQUIRY_PATHS, inquiry_routes
 from scheduler.leader import Leader
 from scheduler.metrics import Metrics
 from scheduler.server import application, health_routes, listening
 from scheduler.settings import SchedulerSettings, ServingSettings
+from webhook import rehearsal
 from webhook.admission import Admission
 from webhook.metrics import Metrics as AdmissionMetrics
 from webhook.routes import admission_routes
@@ -47,7 +50,13 @@ async def serving(
         OSError: a port is taken, an address is not ours, or a certificate cannot be used.
     """
     settings, registries = configuration.own, [metrics.registry]
-    routes: list[web.RouteDef] = []
+    routes = inquiry_routes(
+        lambda: leader.deciding.inquiry if leader.deciding is not None else None,
+        admit=partial(
+            rehearsal.rehearse, allocation=configuration.allocation, settings=configuration.others["webhook"]
+        ),
+        is_open=settings.is_private,
+    )
     chores: list[Coroutine[None, None, None]] = []
     if settings.extender:
         routes += extender_routes(lambda: _deciding(leader))
@@ -63,7 +72,7 @@ async def serving(
     app = application(
         [*health, *routes],
         largest_body_mib=settings.serving.largest_body_mib,
-        middlewares=[guarding(Callers(api, settings.serving), PATHS)],
+        middlewares=[guarding(Callers(api, settings.serving), PATHS | INQUIRY_PATHS)],
     )
     async with AsyncExitStack() as stack:
         for chore in chores:

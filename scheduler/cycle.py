@@ -7,7 +7,7 @@ import msgspec
 from allocation import mig_record
 from allocation.allocation import Allocation, Charge
 from allocation.errors import AllocationError
-from allocation.mig_plan import plan
+from allocation.mig_plan import Plan, plan
 from allocation.mig_record import MigAllocation
 from allocation.request import PodRequest
 from scheduler import judgement, messages, support
@@ -22,7 +22,7 @@ from scheduler.state import State
 class Chosen(msgspec.Struct, frozen=True):
     """The pod has a node, reserved for it; `allocation` is None for a pod that asks for no GPU.
 
-    `note` says how it was found; `instances` are the MIG instances among its cards.
+    `note` says how it was found; `instances` are the MIG instances among its cards, `charges` what these cost.
     """
 
     node: str
@@ -30,13 +30,15 @@ class Chosen(msgspec.Struct, frozen=True):
     allocation: Allocation | None
     note: str
     instances: tuple[MigAllocation, ...] = ()
+    charges: tuple[Charge, ...] = ()
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """No node takes the pod now; `cures` may change that."""
+    """No node takes the pod now; `cures` may change that, and so will the MIG instances that are `asked` for."""
 
     note: str
     cures: Cure
+    asked: Plan | None = None
 
 
 Decision = Chosen | Waiting
@@ -44,13 +46,26 @@ Decision = Chosen | Waiting
 
 def decide(state: State, pod: Pod) -> Decision:
     """Choose a node and cards for `pod` and reserve them."""
-    field = support.unsupported(pod.spec)
-    if field:
-        return Waiting(f"held: {support.remedy(field)}", Cure.NOTHING)
     state.wishes.lift(pod.uid)
-    decision = _decide(state, pod)
+    decision = foresee(state, pod)
+    _carry_out(state, pod, decision)
     state.wishes.review(pod.uid)
     return decision
+
+
+def foresee(state: State, pod: Pod) -> Decision:
+    """Answer what `decide` would answer now; nothing is reserved, and no agent is asked for anything.
+
+    Whoever asks for a pod that waits for MIG instances has to lift its wishes first.
+    """
+    field = support.unsupported(pod.spec) if state.has_queue else ""
+    if field:
+        return Waiting(f"held: {support.remedy(field)}", Cure.NOTHING)
+    try:
+        wish = judgement.read(pod.spec, pod.metadata.annotations, state.settings)
+    except AllocationError as error:
+        return Waiting(f"held: {error}", Cure.NOTHING)
+    return _find(state, pod, wish)
 
 
 def take(state: State, pod: Pod, node: str) -> Decision:
@@ -62,7 +77,9 @@ def take(state: State, pod: Pod, node: str) -> Decision:
         wish = judgement.read(pod.spec, pod.metadata.annotations, state.settings)
     except AllocationError as error:
         return Waiting(f"held: {error}", Cure.NOTHING)
-    return _take(state, pod, wish, Sorting([node], {}))
+    decision = _choose(state, pod, wish, Sorting([node], {}))
+    _carry_out(state, pod, decision)
+    return decision
 
 
 def undo(state: State, pod: Pod) -> None:
@@ -72,11 +89,7 @@ def undo(state: State, pod: Pod) -> None:
     state.fleet.forget(pod.uid)
 
 
-def _decide(state: State, pod: Pod) -> Decision:
-    try:
-        wish = judgement.read(pod.spec, pod.metadata.annotations, state.settings)
-    except AllocationError as error:
-        return Waiting(f"held: {error}", Cure.NOTHING)
+def _find(state: State, pod: Pod, wish: Wish) -> Decision:
     found = state.shortcut.find(pod, wish, state.quotas.room(pod.metadata.namespace))
     if isinstance(found, Found):
         note = messages.find_fit(
@@ -85,22 +98,22 @@ def _decide(state: State, pod: Pod) -> Decision:
             rejected=len(state.fleet) - found.fitting,
             is_exact=found.is_exact,
         )
-        return _reserve(state, pod, wish, allocation=found.chosen.allocation, charges=found.chosen.charges, note=note)
+        return _chosen(state, wish, found.chosen.allocation, found.chosen.charges, note=note)
     if isinstance(found, Hopeless) and found.note and not state.ledger.divided:
         return Waiting(found.note, Cure.EVERYTHING)
     nodes = state.fleet.sort(pod)
-    decision = _take(state, pod, wish, nodes)
+    decision = _choose(state, pod, wish, nodes)
     if isinstance(decision, Chosen):
         return decision
-    asked = _ask_for_instances(state, pod, wish, nodes.fitting)
-    if asked:
-        return Waiting(asked, Cure.EVERYTHING)
+    waiting = _wait_for_instances(state, pod, wish, nodes.fitting)
+    if waiting is not None:
+        return waiting
     if isinstance(found, Hopeless):
         state.shortcut.remember(found, decision.note)
     return decision
 
 
-def _take(state: State, pod: Pod, wish: Wish, nodes: Sorting) -> Decision:
+def _choose(state: State, pod: Pod, wish: Wish, nodes: Sorting) -> Decision:
     judged = judgement.judge(
         wish,
         nodes.fitting,
@@ -113,48 +126,54 @@ def _take(state: State, pod: Pod, wish: Wish, nodes: Sorting) -> Decision:
     rejected = len(judged.rejections) + len(nodes.refusals)
     if judged.allocation is not None:
         note = messages.find_fit(judged.scores, fitting=len(judged.scores), rejected=rejected)
-        return _reserve(state, pod, wish, allocation=judged.allocation, charges=judged.charges, note=note)
+        return _chosen(state, wish, judged.allocation, judged.charges, note=note)
     # Ours by name only: the node with the fewest pods.
     node = min(nodes.fitting, key=lambda name: (state.fleet.pods_on(name), name))
-    state.fleet.settle(pod, node, assumed=True)
     note = f"find fit node({node}), {rejected} nodes not fit, {len(judged.scores)} nodes fit"
     return Chosen(node, wish.request, None, note)
 
 
-def _reserve(
-    state: State, pod: Pod, wish: Wish, *, allocation: Allocation, charges: Sequence[Charge], note: str
-) -> Chosen:
-    node = allocation.node
-    state.ledger.assume(pod.uid, node, charges)
-    state.quotas.enter(pod.uid, pod.metadata.namespace)
-    state.fleet.settle(pod, node, assumed=True)
-    return Chosen(node, wish.request, allocation, note, _instances(state, allocation, wish.request))
+def _chosen(state: State, wish: Wish, allocation: Allocation, charges: tuple[Charge, ...], *, note: str) -> Chosen:
+    instances = _instances(state, allocation, wish.request)
+    return Chosen(allocation.node, wish.request, allocation, note, instances, charges)
 
 
-def _ask_for_instances(state: State, pod: Pod, wish: Wish, nodes: Sequence[str]) -> str:
-    """Ask an agent for the MIG instances that a pod lacks, unless that is done; answer so in words, else nothing.
+def _carry_out(state: State, pod: Pod, decision: Decision) -> None:
+    """Reserve what was chosen, or note what an agent shall be asked for."""
+    if isinstance(decision, Waiting):
+        if decision.asked is not None:
+            state.wishes.add(pod.uid, decision.asked)
+        return
+    if decision.allocation is not None:
+        state.ledger.assume(pod.uid, decision.node, decision.charges)
+        state.quotas.enter(pod.uid, pod.metadata.namespace)
+    state.fleet.settle(pod, decision.node, assumed=True)
 
-    What is asked for is promised to this pod at once. It is bound when the agent reports it.
+
+def _wait_for_instances(state: State, pod: Pod, wish: Wish, nodes: Sequence[str]) -> Waiting | None:
+    """Answer which MIG instances the pod waits for, or which an agent is to be asked for, if that is its case.
+
+    What is asked for is promised to this pod at once. It is bound when the agent reports it. In extender mode, where
+    pods wait with kube-scheduler, nobody is asked.
     """
-    if not state.ledger.divided or not wish.request or wish.fixed is not None:
-        return ""
+    if not state.has_queue or not state.ledger.divided or not wish.request or wish.fixed is not None:
+        return None
     wishes = state.wishes.of_pod(pod.uid)
-    if not wishes:
-        shut = state.shut(wish.request)
-        found = plan(
-            state.ledger,
-            wish.request,
-            [name for name in nodes if name not in shut],
-            constraints=wish.constraints,
-            promised=state.wishes.promised(),
-            barred=state.wishes.barred(),
-            room=state.quotas.room(pod.metadata.namespace),
-        )
-        if found is None:
-            return ""
-        state.wishes.add(pod.uid, found)
-        wishes = state.wishes.of_pod(pod.uid)
-    return messages.asked(wishes)
+    if wishes:
+        return Waiting(messages.asked(wishes), Cure.EVERYTHING)
+    shut = state.shut(wish.request)
+    found = plan(
+        state.ledger,
+        wish.request,
+        [name for name in nodes if name not in shut],
+        constraints=wish.constraints,
+        promised=state.wishes.promised(),
+        barred=state.wishes.barred(),
+        room=state.quotas.room(pod.metadata.namespace),
+    )
+    if found is None:
+        return None
+    return Waiting(messages.asked([(found.node, new) for new in found.instances]), Cure.EVERYTHING, found)
 
 
 def _instances(state: State, allocation: Allocation, request: PodRequest) -> tuple[MigAllocation, ...]:

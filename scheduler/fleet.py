@@ -196,6 +196,11 @@ class Fleet:
         known = self._nodes.get(node)
         return known is not None and not self._refusal(pods.spec, known, pods.need, pods.ports)
 
+    def is_open_to(self, pod: Pod, node: str) -> bool:
+        """Whether a node would take a pod if no other pod ran anywhere."""
+        known, need = self._nodes.get(node), resources.requests(pod, ours=self._ours)
+        return known is not None and not self._refusal(pod.spec, known, need, frozenset(), taken={})
+
     def sort(self, pod: Pod) -> Sorting:
         """Judge every node for `pod`; refusals are in kube-scheduler's words."""
         need = resources.requests(pod, ours=self._ours)
@@ -220,7 +225,10 @@ class Fleet:
         )
         return [rule for rule in rules if rule is not None]
 
-    def _refusal(self, spec: PodSpec, node: Node, need: Amounts, ports: frozenset[HostPort]) -> str:
+    def _refusal(
+        self, spec: PodSpec, node: Node, need: Amounts, ports: frozenset[HostPort], *, taken: Amounts | None = None
+    ) -> str:
+        """Answer why a node refuses a pod, empty where it does not; what pods have `taken` of it is known by itself."""
         name = node.metadata.name
         if spec.node_name not in ("", name):
             return "node didn't match the requested node name"
@@ -231,7 +239,8 @@ class Fleet:
             return f"node had untolerated taint {{{taint.key}: {taint.value}}}"
         if not selectors.matches_selector(spec, node):
             return "node didn't match Pod's node affinity/selector"
-        free, taken = self._allocatable[name], self._taken.get(name, {})
+        free = self._allocatable[name]
+        taken = self._taken.get(name, {}) if taken is None else taken
         for resource, amount in need.items():
             if resource != self._counted and amount > free.get(resource, 0) - taken.get(resource, 0):
                 return "Too many pods" if resource == resources.PODS else f"Insufficient {resource}"

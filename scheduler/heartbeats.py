@@ -14,7 +14,7 @@ import msgspec
 from allocation.names import HEARTBEAT_PREFIX, SYSTEM_NAMESPACE, heartbeat_lease
 from cluster.metadata import ObjectMeta
 
-_GRACE_SECONDS: Final = 60
+GRACE_SECONDS: Final = 60
 """How long a Lease may be missing, or is valid that does not say it itself: what agents write by default."""
 
 
@@ -80,7 +80,7 @@ class Heartbeats:
         if not name.startswith(HEARTBEAT_PREFIX) or (old is not None and old.spec == lease.spec):
             return False
         was_silent = old is not None and name in self._expected and self._is_over(old)
-        self._beats[name] = _Beat(lease.spec, self._clock(), lease.spec.lease_duration_seconds or _GRACE_SECONDS)
+        self._beats[name] = _Beat(lease.spec, self._clock(), lease.spec.lease_duration_seconds or GRACE_SECONDS)
         self._silent.discard(name)
         self._due = min(self._due, self._beats[name].seen_at + self._beats[name].seconds)
         return was_silent
@@ -106,7 +106,7 @@ class Heartbeats:
         return {node: _reason(node, name, beat, now - beat.seen_at) for node, name, beat in silent}
 
     def _missing(self) -> _Beat:
-        return _Beat(None, self._clock(), _GRACE_SECONDS)
+        return _Beat(None, self._clock(), GRACE_SECONDS)
 
     def _is_over(self, beat: _Beat) -> bool:
         return self._clock() - beat.seen_at > beat.seconds

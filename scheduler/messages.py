@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from allocation.mig import Wish
+from allocation.mig_plan import NewInstance
 from allocation.placement import Rejection
 
 _NAMED = 10
@@ -31,19 +32,26 @@ def no_fit(rejections: Mapping[str, Rejection], refusals: Mapping[str, str]) -> 
     """Answer why no node takes the pod, nodes with the same reason together, the most frequent first."""
     if not rejections and not refusals:
         return "no available node, the cluster has none"
-    nodes: defaultdict[str, list[str]] = defaultdict(list)
-    for name, rejection in rejections.items():
-        nodes[str(rejection)].append(name)
-    for name, reason in refusals.items():
-        nodes[reason].append(name)
-    groups = sorted(nodes.items(), key=lambda item: (-len(item[1]), item[0]))
-    reasons = "; ".join(f"{len(names)} nodes {reason}({_some(sorted(names))})" for reason, names in groups[:_NAMED])
+    groups = by_reason(rejections, refusals)
+    reasons = "; ".join(f"{len(names)} nodes {reason}({_some(names)})" for reason, names in groups[:_NAMED])
     if len(groups) > _NAMED:
         reasons += f"; and {len(groups) - _NAMED} more reasons"
     return f"no available node, {len(rejections) + len(refusals)} nodes do not meet: {reasons}"
 
 
-def asked(wishes: Sequence[tuple[str, Wish]]) -> str:
+def by_reason(rejections: Mapping[str, Rejection], refusals: Mapping[str, str]) -> list[tuple[str, list[str]]]:
+    """Group the nodes that do not take a pod by why, the most frequent reason first, nodes by name."""
+    nodes: defaultdict[str, list[str]] = defaultdict(list)
+    for name, rejection in rejections.items():
+        nodes[str(rejection)].append(name)
+    for name, reason in refusals.items():
+        nodes[reason].append(name)
+    return sorted(
+        ((reason, sorted(names)) for reason, names in nodes.items()), key=lambda group: (-len(group[1]), group[0])
+    )
+
+
+def asked(wishes: Sequence[tuple[str, Wish | NewInstance]]) -> str:
     """Answer why a pod waits for whom MIG instances are being made; `wishes` have their nodes with them."""
     what = ", ".join(f"{wish.profile} on card {wish.card}" for _, wish in wishes)
     return f"no free MIG instance fits; asked node({wishes[0][0]}) to make {what}"

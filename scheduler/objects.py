@@ -6,8 +6,7 @@ import msgspec
 
 from allocation.pod import Container, Resources
 from allocation.quantity import Quantity
-from cluster.events import Reference
-from cluster.metadata import ObjectMeta
+from cluster.metadata import ObjectMeta, Reference
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 

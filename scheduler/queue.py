@@ -9,6 +9,7 @@ import enum
 import heapq
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import msgspec
 
@@ -46,6 +47,25 @@ class Entry(msgspec.Struct, eq=False):
     told: str = ""
 
 
+class Standing(msgspec.Struct, frozen=True):
+    """Where a pod without a node stands.
+
+    Attributes:
+        place: `active`, to be decided next; `backing off`, after a failed attempt; `waiting` for one of `cures`; or
+            `being bound`.
+        attempts: decisions so far that did not place it.
+        waited_seconds: since it was first seen.
+        pause_seconds: until it is tried again, if something may have cured it.
+        cures: what may cure the last failure.
+    """
+
+    place: Literal["active", "backing off", "waiting", "being bound"]
+    attempts: int
+    waited_seconds: float
+    pause_seconds: float
+    cures: tuple[str, ...]
+
+
 class Queue:
     """Pods that wait for a node."""
 
@@ -71,6 +91,22 @@ class Queue:
     def get(self, uid: str) -> Entry | None:
         """Answer the entry of a pod."""
         return self._entries.get(uid)
+
+    def standing(self, uid: str) -> Standing | None:
+        """Answer where a pod stands, None for one that is not here."""
+        entry = self._entries.get(uid)
+        if entry is None:
+            return None
+        now = self._clock()
+        place: Literal["active", "backing off", "waiting", "being bound"] = "being bound"
+        if uid in self._active_uids:
+            place = "active"
+        elif uid in self._waiting:
+            place = "waiting"
+        elif any(pausing is entry for _, _, pausing in self._pausing):
+            place = "backing off"
+        cures = tuple(str(cure.name).lower() for cure in entry.cures) if place == "waiting" else ()
+        return Standing(place, entry.attempts, now - entry.since, max(0.0, entry.ready_at - now), cures)
 
     def add(self, pod: Pod) -> None:
         """Take a pod that is new, or whose own change may be its cure."""

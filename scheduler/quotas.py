@@ -1,6 +1,7 @@
 """What a namespace may still take: its ResourceQuotas less what its pods hold, summed anew for each decision."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from allocation.ledger import Ledger
 from allocation.quota import UNLIMITED, Room, limits
@@ -27,6 +28,10 @@ class Quotas:
         """Forget one; the others of its namespace go on."""
         self._quotas.drop(quota)
         self._sum_up(quota.metadata.namespace)
+
+    def hards(self, namespace: str) -> Mapping[str, Mapping[str, str]]:
+        """Answer the `spec.hard` of a namespace's quotas by their names."""
+        return self._quotas.hards(namespace)
 
     def enter(self, uid: str, namespace: str) -> None:
         """Count what a pod holds for its namespace."""

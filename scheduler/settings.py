@@ -101,6 +101,11 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     election: ElectionSettings = ElectionSettings()
     drain_seconds: float = 10.0
 
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody but this host, or who has proven himself over TLS, can ask."""
+        return _is_loopback(self.host) or bool(self.serving.certificate_file and self.serving.knows_callers)
+
     def __post_init__(self) -> None:
         """Refuse an open door: who may call `/bind` gives out cards."""
         serving = self.serving

@@ -46,22 +46,24 @@ class State:
         settings: AllocationSettings,
         queue: Queue,
         clock: Callable[[], float],
-        queued: Iterable[str] = (SCHEDULER_NAME,),
+        names: Iterable[str] = (SCHEDULER_NAME,),
+        has_queue: bool = True,
         mig_wish_seconds: float = 120.0,
     ) -> None:
         """Know nothing yet; `clock` tells the seconds by which the silence of agents is judged.
 
-        Pods with a scheduler name of `queued` wait in the queue: none where kube-scheduler has the queue. An agent has
-        `mig_wish_seconds` to make a MIG instance.
+        Pods with a scheduler name of `names` are ours. They wait in the queue, unless that `has_queue` is False: then
+        kube-scheduler has it. An agent has `mig_wish_seconds` to make a MIG instance.
         """
         self.settings = settings
         self.ledger = Ledger()
-        names = settings.resources
+        counted = settings.resources.count
         self.fleet = Fleet(
-            ours=set(names.managed()) - {names.count}, counted=names.count, on_change=self.ledger.note_change
+            ours=set(settings.resources.managed()) - {counted}, counted=counted, on_change=self.ledger.note_change
         )
         self.queue = queue
-        self._queued = frozenset(queued)
+        self.names = frozenset(names)
+        self.has_queue = has_queue
         self.quotas = Quotas(ledger=self.ledger, settings=settings)
         self.shortcut = Shortcut(ledger=self.ledger, fleet=self.fleet, closed=self.closed)
         self.wishes = Wishes(
@@ -72,9 +74,13 @@ class State:
         )
         self._inventories = Inventories(self.ledger)
         self._heartbeats = Heartbeats(clock=clock)
-        self.plugin_nodes = PluginNodes(clock=clock, resource=names.count)
+        self.plugin_nodes = PluginNodes(clock=clock, resource=counted)
         self._interests = Interests()
         self._unaccounted: defaultdict[str, dict[str, str]] = defaultdict(dict)
+
+    def is_ours(self, pod: Pod) -> bool:
+        """Whether the scheduler's name of a pod is one of ours."""
+        return pod.spec.scheduler_name in self.names
 
     def closed(self) -> dict[str, str]:
         """Answer the nodes that take no new GPU pod at all now, and why.
@@ -112,7 +118,7 @@ class State:
                 self.queue.wake(Cure.CAPACITY)
             elif self._interests.concerns(pod, self.fleet.namespaces):
                 self.queue.wake(Cure.NODE)
-        elif pod.spec.scheduler_name in self._queued:
+        elif self.has_queue and self.is_ours(pod):
             if pod.spec.scheduling_gates or pod.metadata.deletion_timestamp:
                 self._wait_no_longer(pod)
                 self.wishes.review(pod.uid)

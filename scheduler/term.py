@@ -22,6 +22,7 @@ from scheduler.binder import Binder
 from scheduler.commitment import Committer
 from scheduler.extender import Extender
 from scheduler.heartbeats import Lease
+from scheduler.inquiry import Inquiry
 from scheduler.lock_keeper import LockKeeper
 from scheduler.loop import Loop
 from scheduler.metrics import Metrics
@@ -79,7 +80,8 @@ class TermWork:
             settings=allocation,
             queue=queue,
             clock=time.monotonic,
-            queued=() if settings.extender else names,
+            names=names,
+            has_queue=not settings.extender,
             mig_wish_seconds=settings.mig_wish_seconds,
         )
         self._locks = locks = LockKeeper(
@@ -91,6 +93,7 @@ class TermWork:
         )
         set_pod, drop_pod = _each(state.set_pod, locks.set_pod), _each(state.drop_pod, locks.set_pod)
         pods = _cache(api, settings, PODS, Pod, on_set=set_pod, on_delete=drop_pod)
+        self._pods = pods
         self._caches = (*_caches(api, settings, state, locks), pods)
         binder = PluginBinder(
             Binder(api, token=token, timeout_seconds=settings.request_timeout_seconds),
@@ -123,6 +126,11 @@ class TermWork:
             )
         self._wish_writer = WishWriter(api, wishes=state.wishes, queue=queue, is_trusted=is_trusted)
         self.is_deciding = False
+
+    @property
+    def inquiry(self) -> Inquiry:
+        """Who answers what people ask."""
+        return Inquiry(self._state, self._pods)
 
     @property
     def ledger(self) -> Ledger:

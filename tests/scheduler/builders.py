@@ -99,11 +99,11 @@ def namespace(name: str, **labels: str) -> Namespace:
     return Namespace(LabelledMeta(name=name, labels=labels))
 
 
-def state(*nodes: str, clock: Clock | None = None, cards: int = 2) -> State:
+def state(*nodes: str, clock: Clock | None = None, cards: int = 2, has_queue: bool = True) -> State:
     """Answer a scheduler's state that knows these nodes."""
     clock = clock or Clock()
     queue = Queue(clock=clock, first_backoff=1.0, longest_backoff=8.0)
-    made = State(settings=AllocationSettings(), queue=queue, clock=clock)
+    made = State(settings=AllocationSettings(), queue=queue, clock=clock, has_queue=has_queue)
     for name in nodes:
         made.set_node(node(name))
         made.set_status(status(name, cards=cards))
