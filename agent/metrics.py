@@ -9,34 +9,34 @@ class Metrics:
     """The agent's metrics in a registry of their own, so that a process may hold several agents."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
+        self.registry = CollectorRegistry()
         self._cards = Gauge(
             "tranche_agent_cards",
             "Cards in the inventory of a node.",
             ["node", "health"],
-            registry=self._registry,
+            registry=self.registry,
         )
         self._last = Gauge(
             "tranche_agent_last_publish_timestamp_seconds",
             "When a node's inventory was last written to the API server.",
             ["node"],
-            registry=self._registry,
+            registry=self.registry,
         )
         self._publish_errors = Counter(
             "tranche_agent_publish_errors_total",
             "Writes that the API server did not confirm, by its reason.",
             ["reason"],
-            registry=self._registry,
+            registry=self.registry,
         )
         self._inventory_errors = Counter(
             "tranche_agent_inventory_errors_total",
             "Readings of the inventory source that failed.",
-            registry=self._registry,
+            registry=self.registry,
         )
         self._repairs = Counter(
             "tranche_agent_repairs_total",
             "Times that what we had published was found changed or gone, and was written again.",
-            registry=self._registry,
+            registry=self.registry,
         )
 
     def inventory(self, report: NodeReport) -> None:
@@ -69,4 +69,4 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """Answer everything in Prometheus' text format."""
-        return generate_latest(self._registry)
+        return generate_latest(self.registry)

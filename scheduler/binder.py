@@ -11,8 +11,9 @@ import enum
 import logging
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Final, Literal
 
 import msgspec
 
@@ -25,7 +26,12 @@ from scheduler.objects import Pod
 
 log = logging.getLogger(__name__)
 
+_FENCE: Final = "'tranche-fence'"
+"""As the API server names the policy that refused (manifests/base/fence.yaml)."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+
+
+Trouble = Literal["conflict", "unknown", "fenced", "refused"]
 
 
 class Outcome(enum.Enum):
@@ -50,9 +56,20 @@ class Result(msgspec.Struct, frozen=True):
 class Binder:
     """Writes Bindings."""
 
-    def __init__(self, api: Api, *, token: str, timeout_seconds: float) -> None:
-        """Bind with the leader's `token`; the API server gives up a request after `timeout_seconds`."""
+    def __init__(
+        self,
+        api: Api,
+        *,
+        token: str,
+        timeout_seconds: float,
+        on_trouble: Callable[[Trouble], object] = lambda _: None,
+    ) -> None:
+        """Bind with the leader's `token`; the API server gives up a request after `timeout_seconds`.
+
+        `on_trouble` is told of each answer that is not the expected one.
+        """
         self._api = api
+        self._on_trouble = on_trouble
         self._token = token
         self._timeout = timeout_seconds
 
@@ -85,14 +102,18 @@ class Binder:
             except NotFoundError as error:
                 return Result(Outcome.GONE, error.message)
             except ConflictError as error:
+                self._on_trouble("conflict")
                 known = await self._look(pod, chosen)
                 if known is not None:
                     return Result(known, error.message)
             except ApiError as error:
                 if error.status < 500:
+                    self._on_trouble("fenced" if _FENCE in error.message else "refused")
                     return Result(Outcome.REFUSED, str(error))
+                self._on_trouble("unknown")
                 log.warning("pod %s: the outcome of its Binding is unknown, asking again: %s", pod, error)
             except UnreachableError as error:
+                self._on_trouble("unknown")
                 log.warning("pod %s: the outcome of its Binding is unknown, asking again: %s", pod, error)
             else:
                 return Result(Outcome.BOUND)

@@ -1,6 +1,7 @@
 """One decision: check and reserve in a single synchronous step. Nothing in here awaits, so nothing can come between."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
@@ -10,13 +11,16 @@ from allocation.errors import AllocationError
 from allocation.mig_plan import plan
 from allocation.mig_record import MigAllocation
 from allocation.request import PodRequest
-from scheduler import judgement, messages, support
+from scheduler import judgement, messages, node_reasons, support
 from scheduler.fleet import Sorting
 from scheduler.judgement import Wish
 from scheduler.objects import Pod
 from scheduler.queue import Cure
 from scheduler.shortcut import Found, Hopeless
 from scheduler.state import State
+
+Way = Literal["short", "long", "node"]
+"""How a decision was found: by what is remembered of the pod's like, over every node, or for one given node."""
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -30,23 +34,36 @@ class Chosen(msgspec.Struct, frozen=True):
     allocation: Allocation | None
     note: str
     instances: tuple[MigAllocation, ...] = ()
+    way: Way = "long"
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """No node takes the pod now; `cures` may change that."""
+    """No node takes the pod now; `cures` may change that.
+
+    `reasons` are the codes of why: of cards, of nodes, or HELD where the pod itself is why.
+    """
 
     note: str
     cures: Cure
+    reasons: frozenset[str]
+    way: Way = "long"
 
 
 Decision = Chosen | Waiting
+
+HELD = "PodHeld"
+"""The pod uses a field that is not evaluated, or one that cannot be read."""
+INSTANCE_ASKED = "MigInstanceAsked"
+"""An agent makes the MIG instance that the pod waits for."""
+NO_NODE = "NoNode"
+"""The cluster has no node at all."""
 
 
 def decide(state: State, pod: Pod) -> Decision:
     """Choose a node and cards for `pod` and reserve them."""
     field = support.unsupported(pod.spec)
     if field:
-        return Waiting(f"held: {support.remedy(field)}", Cure.NOTHING)
+        return _held(support.remedy(field))
     state.wishes.lift(pod.uid)
     decision = _decide(state, pod)
     state.wishes.review(pod.uid)
@@ -61,7 +78,7 @@ def take(state: State, pod: Pod, node: str) -> Decision:
     try:
         wish = judgement.read(pod.spec, pod.metadata.annotations, state.settings)
     except AllocationError as error:
-        return Waiting(f"held: {error}", Cure.NOTHING)
+        return _held(str(error))
     return _take(state, pod, wish, Sorting([node], {}))
 
 
@@ -76,7 +93,7 @@ def _decide(state: State, pod: Pod) -> Decision:
     try:
         wish = judgement.read(pod.spec, pod.metadata.annotations, state.settings)
     except AllocationError as error:
-        return Waiting(f"held: {error}", Cure.NOTHING)
+        return _held(str(error))
     found = state.shortcut.find(pod, wish, state.quotas.room(pod.metadata.namespace))
     if isinstance(found, Found):
         note = messages.find_fit(
@@ -85,18 +102,19 @@ def _decide(state: State, pod: Pod) -> Decision:
             rejected=len(state.fleet) - found.fitting,
             is_exact=found.is_exact,
         )
-        return _reserve(state, pod, wish, allocation=found.chosen.allocation, charges=found.chosen.charges, note=note)
+        cards = found.chosen
+        return _reserve(state, pod, wish, allocation=cards.allocation, charges=cards.charges, note=note, way="short")
     if isinstance(found, Hopeless) and found.note and not state.ledger.divided:
-        return Waiting(found.note, Cure.EVERYTHING)
+        return Waiting(found.note, Cure.EVERYTHING, found.reasons, "short")
     nodes = state.fleet.sort(pod)
     decision = _take(state, pod, wish, nodes)
     if isinstance(decision, Chosen):
         return decision
     asked = _ask_for_instances(state, pod, wish, nodes.fitting)
     if asked:
-        return Waiting(asked, Cure.EVERYTHING)
+        return Waiting(asked, Cure.EVERYTHING, frozenset({INSTANCE_ASKED}))
     if isinstance(found, Hopeless):
-        state.shortcut.remember(found, decision.note)
+        state.shortcut.remember(found, decision.note, decision.reasons)
     return decision
 
 
@@ -109,7 +127,8 @@ def _take(state: State, pod: Pod, wish: Wish, nodes: Sorting) -> Decision:
         room=state.quotas.room(pod.metadata.namespace),
     )
     if not judged.scores:
-        return Waiting(messages.no_fit(judged.rejections, nodes.refusals), Cure.EVERYTHING)
+        reasons = node_reasons.codes(judged.rejections.values(), nodes.refusals) or frozenset({NO_NODE})
+        return Waiting(messages.no_fit(judged.rejections, nodes.refusals), Cure.EVERYTHING, reasons)
     rejected = len(judged.rejections) + len(nodes.refusals)
     if judged.allocation is not None:
         note = messages.find_fit(judged.scores, fitting=len(judged.scores), rejected=rejected)
@@ -122,13 +141,24 @@ def _take(state: State, pod: Pod, wish: Wish, nodes: Sorting) -> Decision:
 
 
 def _reserve(
-    state: State, pod: Pod, wish: Wish, *, allocation: Allocation, charges: Sequence[Charge], note: str
+    state: State,
+    pod: Pod,
+    wish: Wish,
+    *,
+    allocation: Allocation,
+    charges: Sequence[Charge],
+    note: str,
+    way: Way = "long",
 ) -> Chosen:
     node = allocation.node
     state.ledger.assume(pod.uid, node, charges)
     state.quotas.enter(pod.uid, pod.metadata.namespace)
     state.fleet.settle(pod, node, assumed=True)
-    return Chosen(node, wish.request, allocation, note, _instances(state, allocation, wish.request))
+    return Chosen(node, wish.request, allocation, note, _instances(state, allocation, wish.request), way)
+
+
+def _held(why: str) -> Waiting:
+    return Waiting(f"held: {why}", Cure.NOTHING, frozenset({HELD}), "short")
 
 
 def _ask_for_instances(state: State, pod: Pod, wish: Wish, nodes: Sequence[str]) -> str:
