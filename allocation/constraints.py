@@ -5,6 +5,7 @@ HAMi ignores what it cannot read; here an unknown word refuses the pod and names
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, get_args
 
 import msgspec
@@ -16,6 +17,19 @@ from allocation.settings import AllocationSettings, CardPolicy, NodePolicy, Weig
 
 CARD_POLICIES: Final[tuple[CardPolicy, ...]] = get_args(CardPolicy)
 NODE_POLICIES: Final[tuple[NodePolicy, ...]] = get_args(NodePolicy)
+_KEYS: Final = frozenset(
+    (
+        names.NODE_POLICY,
+        names.CARD_POLICY,
+        names.WEIGHTS,
+        names.USE_UUIDS,
+        names.AVOID_UUIDS,
+        names.USE_TYPES,
+        names.AVOID_TYPES,
+        names.NUMA_BIND,
+        names.MODE,
+    )
+)
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 _COUNT: Final = re.compile(r"[0-9]{1,9}")
@@ -78,6 +92,8 @@ def read_constraints(annotations: Mapping[str, str], settings: AllocationSetting
     Raises:
         InvalidFieldError: an annotation of ours holds what it may not hold.
     """
+    if annotations.keys().isdisjoint(_KEYS):
+        return _unconstrained(settings)
     uses, avoids = _words(annotations, names.USE_UUIDS), _words(annotations, names.AVOID_UUIDS)
     use_types, avoid_types = _words(annotations, names.USE_TYPES), _words(annotations, names.AVOID_TYPES)
     return Constraints(
@@ -91,6 +107,12 @@ def read_constraints(annotations: Mapping[str, str], settings: AllocationSetting
         numa_bind=_flag(annotations, names.NUMA_BIND),
         modes=_modes(annotations),
     )
+
+
+@lru_cache(maxsize=8)
+def _unconstrained(settings: AllocationSettings) -> Constraints:
+    """Answer what a pod demands that demands nothing: most do."""
+    return Constraints(settings.node_policy, (settings.card_policy,), settings.weights)
 
 
 def words(text: str) -> tuple[str, ...]:

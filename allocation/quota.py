@@ -112,6 +112,8 @@ def certain_excess(request: PodRequest, hards: Mapping[str, Mapping[str, str]], 
 
     `hards` are the `spec.hard` of the namespace's ResourceQuota objects by their names.
     """
+    if not hards:
+        return ""
     need, names = least_need(request), settings.resources
     for quota, hard in sorted(hards.items()):
         room = limits((hard,), settings)

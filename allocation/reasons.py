@@ -36,9 +36,5 @@ ReasonCounts = Mapping[CardReason, int]
 
 
 def summary(counts: ReasonCounts, cards: int) -> str:
-    """Answer a node's reasons as HAMi prints them: `3/8 CardInsufficientMemory, 5/8 CardNotHealth`."""
-    return ", ".join(f"{count}/{cards} {reason.name}" for reason, count in sorted(counts.items(), key=_by_name))
-
-
-def _by_name(item: tuple[CardReason, int]) -> str:
-    return item[0].name
+    """Answer a node's reasons as HAMi prints and sorts them: `3/8 CardNotHealth, 5/8 CardInsufficientMemory`."""
+    return ", ".join(sorted(f"{count}/{cards} {reason.name}" for reason, count in counts.items()))

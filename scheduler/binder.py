@@ -9,6 +9,7 @@ the share stays reserved, because the first request may still be under way.
 import asyncio
 import enum
 import logging
+import math
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -31,7 +32,7 @@ _FENCE: Final = "'tranche-fence'"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 
 
-Trouble = Literal["conflict", "unknown", "fenced", "refused"]
+Trouble = Literal["conflict", "gone", "unknown", "fenced", "refused"]
 
 
 class Outcome(enum.Enum):
@@ -95,39 +96,50 @@ class Binder:
         path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="binding")
         params = {"timeout": f"{self._timeout:g}s"}
         pause = _FIRST_PAUSE
+        doubtful_until = -math.inf
         while True:
             try:
                 # Our own patience is longer than the server's, so that its answer is not missed by a moment.
                 await self._api.request("POST", path, params=params, body=body, timeout=self._timeout + 2)
-            except NotFoundError as error:
-                return Result(Outcome.GONE, error.message)
-            except ConflictError as error:
-                self._on_trouble("conflict")
-                known = await self._look(pod, chosen)
-                if known is not None:
-                    return Result(known, error.message)
             except ApiError as error:
-                if error.status < 500:
-                    self._on_trouble("fenced" if _FENCE in error.message else "refused")
-                    return Result(Outcome.REFUSED, str(error))
-                self._on_trouble("unknown")
-                log.warning("pod %s: the outcome of its Binding is unknown, asking again: %s", pod, error)
+                if error.status >= 500:
+                    doubtful_until = time.monotonic() + self._timeout
+                self._on_trouble(_trouble(error))
+                outcome, note = await self._judge(error, pod, chosen, doubtful_until=doubtful_until), str(error)
             except UnreachableError as error:
+                doubtful_until = time.monotonic() + self._timeout
                 self._on_trouble("unknown")
-                log.warning("pod %s: the outcome of its Binding is unknown, asking again: %s", pod, error)
+                outcome, note = None, str(error)
             else:
                 return Result(Outcome.BOUND)
+            if outcome is not None:
+                return Result(outcome, note)
+            log.warning("pod %s: the outcome of its Binding is unknown, asking again: %s", pod, note)
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 -- jitter, no secret
             pause = min(pause * 2, _LONGEST_PAUSE)
 
+    async def _judge(self, error: ApiError, pod: Pod, chosen: Chosen, *, doubtful_until: float) -> Outcome | None:
+        """Answer what a refusal means for the Binding, None where that is unknown.
+
+        Until `doubtful_until` an earlier try may still be under way, and afterwards it may have been taken, whatever is
+        said of this one: an API server that has just started refuses what it has not read the roles for.
+        """
+        if isinstance(error, NotFoundError):
+            return Outcome.GONE
+        if isinstance(error, ConflictError):
+            return await self._look(pod, chosen)
+        if error.status < 500 and doubtful_until == -math.inf:
+            return Outcome.REFUSED
+        return None if time.monotonic() < doubtful_until else await self._look(pod, chosen)
+
     async def _look(self, pod: Pod, chosen: Chosen) -> Outcome | None:
-        """Read a pod whose Binding met a conflict: was it an earlier try of ours? None where that is unknown."""
+        """Read a pod whose Binding was refused: was it an earlier try of ours? None where that is unknown."""
         try:
             now = await self._api.get(PODS, Pod, name=pod.metadata.name, namespace=pod.metadata.namespace)
         except NotFoundError:
             return Outcome.GONE
         except (ApiError, UnreachableError) as error:
-            log.warning("pod %s could not be read after a conflict: %s", pod, error)
+            log.warning("pod %s could not be read after a refusal: %s", pod, error)
             return None
         if now.uid != pod.uid:
             return Outcome.GONE
@@ -136,6 +148,16 @@ class Binder:
         ours = record.encode(chosen.allocation) if chosen.allocation else None
         same = now.spec.node_name == chosen.node and now.metadata.annotations.get(names.ALLOCATION) == ours
         return Outcome.BOUND if same else Outcome.TAKEN
+
+
+def _trouble(error: ApiError) -> Trouble:
+    if isinstance(error, ConflictError):
+        return "conflict"
+    if isinstance(error, NotFoundError):
+        return "gone"
+    if error.status >= 500:
+        return "unknown"
+    return "fenced" if _FENCE in error.message else "refused"
 
 
 def allocation_annotations(chosen: Chosen, *, unix_seconds: int) -> dict[str, str]:

@@ -49,7 +49,7 @@ class Metrics:
         )
         self.bind_troubles = self._counter(
             "bind_troubles",
-            "Answers to a Binding other than that it is done: conflict (409), unknown (no answer, or 5xx, so it is sent"
+            "Answers to a Binding other than that it is done: conflict (409), gone (404), unknown (no answer, or 5xx, so it is sent"
             " again), fenced (another leader), refused (for any other reason).",
             "kind",
         )

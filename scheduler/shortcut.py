@@ -113,8 +113,9 @@ class Shortcut:
 
     def _look_who_is_closed(self) -> None:
         closed = self._closed()
-        if closed.keys() != self._shut.keys():
+        if closed != self._shut:
             for node in closed.keys() ^ self._shut.keys():
                 self._ledger.note_change(node, taken=False)
+            self._ledger.changes.add_other()  # a reason alone may have changed, and is told
             self._shut.clear()
             self._shut.update(closed)

@@ -4,6 +4,7 @@ Ours stands in front, because `$(VARIABLE)` in a user's entry expands only what 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from allocation import environment
 from webhook.patch import Operation, add, pointer, remove, replace
@@ -11,18 +12,22 @@ from webhook.review import EnvironmentEntry, PodContainer
 
 
 def entries(container: str, cards: int, constants: Mapping[str, str]) -> list[EnvironmentEntry]:
-    """Answer the entries of a container with `cards` cards.
+    """Answer the entries of a container with `cards` cards; those of a reference are shared, and nobody's to change.
 
     Each reads an annotation that comes with the Binding, but for `constants`, which are known already.
     """
-    references: list[EnvironmentEntry] = [
+    return [*_references(container, cards), *({"name": name, "value": value} for name, value in constants.items())]
+
+
+@lru_cache(maxsize=1024)
+def _references(container: str, cards: int) -> tuple[EnvironmentEntry, ...]:
+    return tuple(
         {
             "name": name,
             "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{key}']"}},
         }
         for name, key in environment.references(container, cards).items()
-    ]
-    return references + [{"name": name, "value": value} for name, value in constants.items()]
+    )
 
 
 def blind_entries() -> list[EnvironmentEntry]:

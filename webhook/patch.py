@@ -15,6 +15,9 @@ class Operation(msgspec.Struct, frozen=True):
 
 def pointer(*parts: str | int) -> str:
     """Answer the JSON Pointer (RFC 6901) to a place in a pod."""
+    text = "/" + "/".join(map(str, parts))
+    if "~" not in text and text.count("/") == len(parts):
+        return text
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts)
 
 

@@ -20,6 +20,12 @@ RULES: Final = {
     "1.1.9": "an unknown NUMA node is 0",
     "1.1.10": "XIDs 13, 31, 43, 45, 68 and 109 say nothing of a card; others make it unhealthy; repaired: it heals",
     "1.1.11": "the cordon annotation lists UUIDs, spaces and empty items do not count; pods on them stay",
+    "1.1.12": "migProfiles: name, memoryMB, core, sliceCount and placements of a card in MIG mode",
+    "1.1.13": "a node without agent lives as long as its kubelet counts devices; 0 after more than 0 is its end",
+    "1.1.14": "without devices a question of 60 s is its end; repaired: from when we saw the node, and never written",
+    "1.1.15": "repaired: a handshake whose date cannot be read is as good as an old one",
+    "1.1.16": "the lock annotation is `<RFC 3339>,<namespace>,<pod>`, in older forms a date alone",
+    "1.1.17": "the kubelet's count of devices is physical cards times slots; repaired: it bounds what is placed",
     # ---- 1.2 what a pod carries --------------------------------------------------------------------------------
     "1.2.1": "a placed pod has vgpu-node, vgpu-time and vgpu-devices-allocated",
     "1.2.2": "an allocation string: init containers first, `UUID,NVIDIA,MiB,percent:` per card, `;` per container",
@@ -29,6 +35,8 @@ RULES: Final = {
     "1.2.6": "an entry without UUID is no device",
     "1.2.7": "slots are not on the wire: one for each container that shares the card",
     "1.2.8": "amounts are int32: others are refused, and their pod closes its node",
+    "1.2.9": "vgpu-mig-allocations: one entry per instance, the last three fields all or none, no place twice",
+    "1.2.10": "where HAMi's plugin serves: to-allocate, bind-phase allocating, bind-time; repaired: on the one Binding",
     # ---- 1.3 what a user may set -------------------------------------------------------------------------------
     "1.3.1": "use- and nouse-gpuuuid: exact, trimmed, an empty list constrains nothing, both apply",
     "1.3.2": "use- and nouse-gputype: a part of the model in any case",
@@ -75,6 +83,12 @@ RULES: Final = {
     "1.7.3": "CUDA_DEVICE_SM_LIMIT is percent; 0 means no limit",
     "1.7.4": "a missing allocation leaves CUDA_VISIBLE_DEVICES empty, which hides every GPU",
     "1.7.5": "CUDA_DISABLE_CONTROL and the core policy are no user's to set; what else the limiter reads is left alone",
+    # ---- 1.8 behind kube-scheduler -----------------------------------------------------------------------------
+    "1.8.1": "names in, names out, on the live ledger; repaired: every fitting node, and nothing is reserved",
+    "1.8.2": "failure is failedNodes with reasons, never an error; repaired: what no eviction cures stands apart",
+    "1.8.3": "a pod without our resources gets all nodes back, whole ones too",
+    "1.8.4": "whole nodes are judged without side effects; repaired: one that is known, as it is",
+    "1.8.5": "bind takes the pod by name and UID; repaired: another UID is refused and frees nothing",
     # ---- 2.1 the flow ------------------------------------------------------------------------------------------
     "2.1.1": "a pod without request is none of the ledger's affair",
     "2.1.2": "init containers stand each beside none but sidecars, app containers add up; the pod holds the maximum",
@@ -83,7 +97,6 @@ RULES: Final = {
     "2.1.5": "a terminating pod keeps its share until it is finished or gone",
     "2.1.6": "repaired: check and reserve are one step: two decisions never take the same room",
     # ---- 2.2 does a card fit? ----------------------------------------------------------------------------------
-    # 2.2.14, MIG, stands with the other rules of MIG.
     "2.2.0": "more cards than the node has: NodeInsufficientDevice for the node as a whole",
     "2.2.1": "not healthy: CardNotHealth",
     "2.2.2": "cordoned: CardCordoned",
@@ -98,9 +111,11 @@ RULES: Final = {
     "2.2.11": "too little compute: CardInsufficientCore",
     "2.2.12": "whole compute asked of a card in use: ExclusiveDeviceAllocateConflict",
     "2.2.13": "no compute left and none asked: CardComputeUnitsExhausted",
+    "2.2.14": "no instance and no place for one: CardMigTopologyInfeasible; an instance is charged whole",
     "2.2.15": "too few cards fit: those that do say AllocatedCardsInsufficientRequest",
     "2.2.16": "one container never gets a card twice; containers of a pod may share one",
     "2.2.17": "topology-aware: one card is the worst linked, several are the best linked subset",
+    "2.2.19": "MIG: the smallest profile that is large enough; 1g and 3g from the card's end, others from its start",
     "2.2.18": "the first failing test is the reason, in this order",
     # ---- 2.3 which is better? ----------------------------------------------------------------------------------
     "2.3.1": "a card's score is ten times its weighted fullness; repaired: the request included",
@@ -108,8 +123,12 @@ RULES: Final = {
     "2.3.3": "numa takes NUMA nodes in order, mutex idle cards, a list applies in its order",
     "2.3.4": "a node's score is the fullness of all its cards; binpack takes the fullest node and is the default",
     "2.3.5": "repaired: ties are broken by free memory and index, nodes by name",
+    # ---- 2.4 the node lock -------------------------------------------------------------------------------------
+    "2.4.1": "a lock is free after 5 minutes; repaired: by the clock of who saw it",
+    "2.4.2": "a lock whose pod is gone is free; repaired: finished, served, elsewhere, or another pod of its name, too",
+    "2.4.3": "repaired: no lock, and so no contention, where HAMi's plugin does not serve",
     # ---- 2.5 what people read ----------------------------------------------------------------------------------
     "2.5.1": "FilteringSucceed: find fit node(n), x nodes not fit, y nodes fit(a:score); repaired: three are named",
     "2.5.2": "FilteringFailed: nodes by reason, `no available node, k nodes do not meet`",
-    "2.5.3": "a node's reasons are `c/n Reason`, by name, and sum to its cards",
+    "2.5.3": "a node's reasons are `c/n Reason`, sorted as text, and sum to its cards",
 }

@@ -28,7 +28,7 @@ def test_a_large_cluster_is_not_listed() -> None:
 
 @pytest.mark.rule("2.5.2", "2.5.3")
 def test_nodes_by_reason() -> None:
-    """A node's reasons by name, with how many of its cards they are."""
+    """A node's reasons, sorted as text, with how many of its cards they are."""
     made = state("n1", "n2")
     made.set_pod(allocated("old", node="n1", memory=900))
     waiting = decide(made, pod("new", memory=1500))
