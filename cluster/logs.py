@@ -4,17 +4,20 @@ A record's `extra` gives the fields of its line, such as `pod` and `uid`; the me
 comes from outside may hold anything: a line is never broken by it, and no terminal is steered by it.
 """
 
+import functools
 import json
 import logging
 import re
 import sys
-from collections.abc import Iterator
-from datetime import UTC, datetime
+import time
+from itertools import islice
 from typing import Any, Final, Literal
 
 import msgspec
 
-_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+_STANDARD: Final = len(vars(logging.makeLogRecord({})))
+"""Attributes that every record has, before those of its `extra`."""
+_FORMATTED: Final = ("message", "asctime")  # another handler's formatter leaves them
 _BARE: Final = re.compile(r'[^\s="\\]+')
 
 
@@ -33,17 +36,19 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Formatter(logging.Formatter):
     """The fields of a record, the same in either format."""
 
-    def _fields(self, record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
-        at = datetime.fromtimestamp(record.created, UTC)
-        yield "time", at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        yield "level", record.levelname.lower()
-        yield "logger", record.name
-        yield "msg", record.getMessage()
-        for name, value in vars(record).items():
-            if name not in _STANDARD:
-                yield name, value
+    def _fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        fields = {
+            "time": f"{_second(int(record.created))}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "msg": record.getMessage(),
+        }
+        fields.update(islice(vars(record).items(), _STANDARD, None))
+        for name in _FORMATTED:
+            fields.pop(name, None)
         if record.exc_info:
-            yield "exception", self.formatException(record.exc_info)
+            fields["exception"] = self.formatException(record.exc_info)
+        return fields
 
 
 class Logfmt(_Formatter):
@@ -51,7 +56,7 @@ class Logfmt(_Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Answer the line."""
-        return " ".join(f"{name}={_quoted(str(value))}" for name, value in self._fields(record))
+        return " ".join(f"{name}={_quoted(str(value))}" for name, value in self._fields(record).items())
 
 
 class Json(_Formatter):
@@ -59,7 +64,7 @@ class Json(_Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Answer the line."""
-        return json.dumps(dict(self._fields(record)), default=str)
+        return json.dumps(self._fields(record), default=str)
 
 
 def set_up(settings: LogSettings) -> None:
@@ -67,6 +72,11 @@ def set_up(settings: LogSettings) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Json() if settings.format == "json" else Logfmt())
     logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)
+
+
+@functools.lru_cache(2)
+def _second(unix: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(unix))
 
 
 def _quoted(text: str) -> str:

@@ -17,12 +17,17 @@ _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": 
 _TOLD_APART: Final = {404, 409, 410, 429}
 """Answers that say more than that something was wrong with a request."""
 
+_EXPECTED: Final = ("2xx", "5xx", "none")
+_REASONS: Final = ("first", "regular", "gone", "lost")
+"""What is shown as 0 before it happens, so that its first time can be told from its being unknown."""
+
 
 class TrafficMetrics(Traffic):
     """Counts for one connection. No label has an object's name in it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._caches: set[Cache] = set()
+        self._targets: set[tuple[str, str]] = set()
         self._requests = Counter(
             "tranche_api_requests",
             "Requests to the API server by answer: a class such as 2xx, one of 404, 409, 410, 429, or none.",
@@ -54,6 +59,10 @@ class TrafficMetrics(Traffic):
     def answered(self, method: str, path: str, params: Mapping[str, str], *, status: int, seconds: float) -> None:
         """Count a request whose answer began `seconds` later; `status` is 0 where none came."""
         verb, resource = _target(method, path, params)
+        if (verb, resource) not in self._targets:
+            self._targets.add((verb, resource))
+            for code in _EXPECTED:
+                self._requests.labels(verb, resource, code)
         self._requests.labels(verb, resource, _code(status)).inc()
         if status:
             self._seconds.labels(verb, resource).observe(seconds)
@@ -70,6 +79,8 @@ class TrafficMetrics(Traffic):
     def following(self, cache: Cache) -> Iterator[None]:
         """Show `cache` while the block runs."""
         self._caches.add(cache)
+        for reason in _REASONS:
+            self._lists.labels(cache.plural, reason)
         try:
             yield
         finally:

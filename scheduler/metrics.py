@@ -1,12 +1,15 @@
 """What an operator measures of the scheduler: every phase of a decision, and what came of it."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import Counter, Histogram
 
 from allocation.ledger import Ledger
-from scheduler.card_metrics import Cards
+from cluster.exposition import Registry
+from scheduler.binder import Outcome, Trouble
+from scheduler.card_metrics import Cards, CardStates
+from scheduler.cycle import Way
 
 _DECIDE_BUCKETS: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
 _BIND_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -18,8 +21,9 @@ class Metrics:
 
     def __init__(self, *, ledger: Callable[[], Ledger | None]) -> None:
         """Measure; `ledger` answers that of the term under way, None where there is none."""
-        self.registry = CollectorRegistry()
-        self.registry.register(Cards(ledger))
+        self.registry = Registry()
+        self.registry.large.append(Cards(ledger).text)
+        self.registry.register(CardStates(ledger))
         self.decisions = self._counter("decisions", "Decisions by outcome.", "outcome")
         self.queue_seconds = self._histogram(
             "queue_seconds", "From when a pod was first seen until it was given a node.", _WAIT_BUCKETS
@@ -49,8 +53,8 @@ class Metrics:
         )
         self.bind_troubles = self._counter(
             "bind_troubles",
-            "Answers to a Binding other than that it is done: conflict (409), gone (404), unknown (no answer, or 5xx, so it is sent"
-            " again), fenced (another leader), refused (for any other reason).",
+            "Answers to a Binding other than that it is done: conflict (409), gone (404), unknown (none, or 5xx: it is"
+            " sent again), fenced (another leader), refused (for any other reason).",
             "kind",
         )
         self.lock_wait_seconds = self._histogram(
@@ -61,6 +65,14 @@ class Metrics:
         self.divergences = self._counter(
             "ledger_divergences", "Pods and cards of which the ledger had other numbers than a recount."
         )
+
+        # Shown as 0 before it happens, so that its first time can be told from its being unknown.
+        for outcome in ("waiting", *(each.value for each in Outcome)):
+            self.decisions.labels(outcome)
+        for trouble in get_args(Trouble):
+            self.bind_troubles.labels(trouble)
+        for way in get_args(Way):
+            self.decide_seconds.labels(way)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"tranche_scheduler_{name}", text, labels, registry=self.registry)

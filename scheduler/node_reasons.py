@@ -54,6 +54,14 @@ class NodeReason(enum.StrEnum):
     """A text that this list does not know."""
 
 
+CLOSING: Final = (
+    NodeReason.AgentSilent,
+    NodeReason.DevicePluginGone,
+    NodeReason.NodeNotLockable,
+    NodeReason.UnaccountedPod,
+    NodeReason.InventoryRefused,
+)
+"""Those with which a node takes no GPU pod at all."""
 _TEXTS: Final = tuple(
     (re.compile(pattern), reason)
     for pattern, reason in (

@@ -2,14 +2,23 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from allocation.reasons import CardReason
 from cluster.events import Recorder
-from scheduler import node_reasons
+from scheduler import cycle, node_reasons
+from scheduler.node_reasons import NodeReason
 from scheduler.state import State
+
+CODES: Final = (
+    *(reason.name for reason in CardReason if reason is not CardReason.FITS),
+    *(reason.value for reason in NodeReason),
+    *(cycle.HELD, cycle.INSTANCE_ASKED, cycle.NO_NODE),
+)
+"""Every code of why a pod may wait."""
 
 
 class Locks(Protocol):
@@ -71,8 +80,9 @@ def _queue(state: State) -> Iterator[Metric]:
         "Pods whose last decision found no node, by each reason of it: one pod may have several.",
         labels=("reason",),
     )
-    for reason, count in sorted(Counter(code for entry in state.queue for code in entry.reasons).items()):
-        reasons.add_metric((reason,), count)
+    counts = Counter(code for entry in state.queue for code in entry.reasons)
+    for reason in CODES:
+        reasons.add_metric((reason,), counts[reason])
     yield from (pods, reasons)
 
 
@@ -82,8 +92,9 @@ def _nodes(state: State) -> Iterator[Metric]:
     closed = GaugeMetricFamily(
         "tranche_scheduler_closed_nodes", "Nodes that take no GPU pods, by the code of the reason.", labels=("reason",)
     )
-    for reason, count in sorted(Counter(map(node_reasons.of_text, state.closed().values())).items()):
-        closed.add_metric((reason,), count)
+    counts = Counter(map(node_reasons.of_text, state.closed().values()))
+    for reason in sorted({*node_reasons.CLOSING, *counts}):
+        closed.add_metric((reason,), counts[reason])
     wishes = GaugeMetricFamily("tranche_scheduler_mig_wishes", "MIG instances that agents are asked for, or keep.")
     wishes.add_metric((), len(state.wishes))
     yield from (nodes, closed, wishes)

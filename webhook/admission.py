@@ -3,22 +3,19 @@
 import logging
 import time
 from collections.abc import Callable
-from typing import Literal
 
 import msgspec
 
 from allocation.errors import AllocationError
 from allocation.settings import AllocationSettings
 from webhook import debugging, review
-from webhook.metrics import Metrics
+from webhook.metrics import Metrics, Outcome
 from webhook.mutation import Mutation, Quotas, mutate
 from webhook.refusal import RefusedError
 from webhook.review import Pod, Request, UnreadablePodError, UnreadableReviewError
 from webhook.settings import WebhookSettings
 
 log = logging.getLogger(__name__)
-
-Outcome = Literal["mutated", "untouched", "refused", "malformed", "error"]
 
 
 class _Line(msgspec.Struct, omit_defaults=True):
