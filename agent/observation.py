@@ -14,8 +14,9 @@ from allocation.mig import Wish
 from cluster.api import Api
 from cluster.errors import NotFoundError
 from cluster.gpu_node_status import GpuNodeStatus, Status
+from cluster.metadata import ObjectMeta
 from cluster.mig_status import WishStatus
-from cluster.reflector import ObjectMeta, Reflector
+from cluster.reflector import Reflector
 from cluster.resource import GPU_NODE_STATUSES, NODES
 
 

@@ -4,18 +4,18 @@ import argparse
 
 from cli import environment
 from cli.environment import PodEnvironment
-from cli.errors import CommandError, refused
+from cli.errors import CommandError
 from cli.objects import Pod
 from cli.session import Session
 from cli.tables import note, render
-from cluster.errors import ApiError, NotFoundError
+from cluster.errors import NotFoundError
 from cluster.resource import PODS
 
 
-async def run(session: Session, arguments: argparse.Namespace) -> int:
+def run(session: Session, arguments: argparse.Namespace) -> int:
     """Print the variables of a pod, or of one of its containers."""
     name = arguments.pod.removeprefix("pods/").removeprefix("pod/")
-    known = environment.of_pod(await _pod(session, name))
+    known = environment.of_pod(_pod(session, name))
     spoken = f"pod {known.namespace}/{known.pod}"
     if arguments.container and not any(container.name == arguments.container for container in known.containers):
         names = ", ".join(container.name for container in known.containers)
@@ -43,11 +43,10 @@ def _explain(known: PodEnvironment, spoken: str) -> None:
         note(f"{spoken} was bound to node {known.node} without an allocation: it sees no GPU; create it anew")
 
 
-async def _pod(session: Session, name: str) -> Pod:
-    spoken = f"pod {session.namespace}/{name}"
+def _pod(session: Session, name: str) -> Pod:
     try:
-        return await session.api.get(PODS, Pod, name=name, namespace=session.namespace)
+        return session.client.get(PODS, Pod, name=name, namespace=session.namespace)
     except NotFoundError:
-        raise CommandError(f"{spoken} does not exist; see 'kubectl get pods -n {session.namespace}'") from None
-    except ApiError as error:
-        raise refused(error, asked=spoken, grant=f"get pods in namespace {session.namespace}") from None
+        raise CommandError(
+            f"pod {session.namespace}/{name} does not exist; see 'kubectl get pods -n {session.namespace}'"
+        ) from None

@@ -1,16 +1,26 @@
 """Why a command failed, in one line that names the object and the next step."""
 
-from cluster.errors import ApiError
+from typing import Final
+
+VIEWER: Final = "tranche-viewer (manifests/base/rbac/viewer.yaml)"
+OPERATOR: Final = "tranche-operator (manifests/base/rbac/operator.yaml)"
+_READING: Final = ("get", "list", "watch")
 
 
 class CommandError(Exception):
     """The command cannot answer; the message is for the person who asked."""
 
 
-def refused(error: ApiError, *, asked: str, grant: str) -> CommandError:
-    """Answer the error of a request for `asked` that the API server refused; `grant` is the missing permission."""
-    if error.status == 401:
-        return CommandError(f"{asked}: the API server does not accept these credentials; check --context")
-    if error.status == 403:
-        return CommandError(f"{asked}: forbidden; ask an administrator for permission to {grant}")
-    return CommandError(f"{asked}: {error.status} {error.reason}: {error.message}")
+class MissingRightError(CommandError):
+    """The API server forbids it; names the verb that is missing and the role that has it."""
+
+    def __init__(self, *, verb: str, resource: str, namespace: str, server: str) -> None:
+        """Say that `verb` on `resource`, in `namespace` or, where that is empty, in all, is missing.
+
+        `server` is what the API server said, which names who asked.
+        """
+        where = f"in namespace {namespace}" if namespace else "of the whole cluster"
+        self.right = f"{verb} {resource} {where}"
+        role = VIEWER if verb in _READING else OPERATOR
+        said = f" ({server})" if server else ""
+        super().__init__(f"{self.right}: forbidden{said}; ask an administrator for ClusterRole {role}, which has it")

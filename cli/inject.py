@@ -11,7 +11,7 @@ import msgspec
 
 from allocation.errors import AllocationError
 from allocation.settings import AllocationSettings
-from cli import manifest, pod_templates
+from cli import manifest, pod_templates, settings
 from cli.errors import CommandError
 from cli.manifest import Document, UnreadableManifestError
 from cli.tables import note
@@ -112,15 +112,7 @@ def _read(name: str, spoken: str) -> list[Document]:
 def _rules(arguments: argparse.Namespace) -> _Rules:
     if not arguments.config:
         return _Rules(AllocationSettings(), WebhookSettings(), arguments.user)
-    from cluster import configuration  # noqa: PLC0415 -- most people have no such file at hand
-
-    told = configuration.load(
-        ["--config", arguments.config],
-        section="webhook",
-        settings=WebhookSettings,
-        prog="kubectl gpu inject",
-        description="",
-    )
+    told = settings.whole(arguments.config, prog="kubectl gpu inject")
     return _Rules(told.allocation, told.own, arguments.user)
 
 

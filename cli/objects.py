@@ -1,9 +1,14 @@
-"""The fields of pods that the commands read."""
+"""The fields of pods and nodes that the commands read."""
+
+from typing import Final
 
 import msgspec
 
 from allocation.pod import Container
-from cluster.reflector import ObjectMeta
+from cluster.metadata import ObjectMeta
+
+LIVE: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""Selects the pods that have a node and are not finished: what they hold counts."""
 
 
 class Meta(ObjectMeta, rename="camel"):
@@ -67,3 +72,9 @@ class Pod(msgspec.Struct):
     def __str__(self) -> str:
         """As people write it: namespace/name."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+class NodeMetadata(msgspec.Struct):
+    """The metadata of a node."""
+
+    metadata: Meta

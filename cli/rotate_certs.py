@@ -1,6 +1,7 @@
 """`kubectl gpu rotate-certs`: `python -m certs rotate`, for who has kubectl at hand."""
 
 import argparse
+import asyncio
 
 import msgspec
 
@@ -8,10 +9,10 @@ from certs.authority_secret import BrokenAuthorityError
 from certs.rotate import RotationError, rotate
 from certs.settings import RotateSettings
 from cli.errors import CommandError
-from cli.session import Session
+from cli.session import Session, live
 
 
-async def run(session: Session, arguments: argparse.Namespace) -> int:
+def run(session: Session, arguments: argparse.Namespace) -> int:
     """Print each step until new certificates are in use."""
     told = {
         "ca": arguments.ca,
@@ -22,8 +23,12 @@ async def run(session: Session, arguments: argparse.Namespace) -> int:
         "timeout_seconds": arguments.timeout,
     }
     try:
-        settings = msgspec.convert(told, RotateSettings)
-        await rotate(session.api, settings=settings, report=lambda line: print(line, flush=True))
+        asyncio.run(_rotate(session, msgspec.convert(told, RotateSettings)))
     except (RotationError, BrokenAuthorityError, msgspec.ValidationError) as error:
         raise CommandError(str(error)) from None
     return 0
+
+
+async def _rotate(session: Session, settings: RotateSettings) -> None:
+    async with live(session.access) as api:
+        await rotate(api, settings=settings, report=lambda line: print(line, flush=True))

@@ -1,92 +1,126 @@
-"""`kubectl gpu top`: the cards of each node and who has shares of them."""
+"""`kubectl gpu top`: what is reserved of nodes and cards, and who has shares of them."""
 
 import argparse
-import re
+import time
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from allocation.request import MILLI_PER_PERCENT
-from cli import usage
-from cli.errors import CommandError, refused
-from cli.objects import Pod
+from allocation.names import SYSTEM_NAMESPACE
+from cli import counting, settings, top_tables
+from cli.counting import Seen
+from cli.errors import CommandError, MissingRightError
+from cli.objects import LIVE, NodeMetadata, Pod
 from cli.session import Session
-from cli.tables import NOTHING, Table, note, render
-from cli.usage import Amount, CardUsage, FleetUsage, NodeUsage
-from cluster.errors import ApiError, NotFoundError
-from cluster.gpu_node_status import HEALTHY, UNHEALTHY, GpuNodeStatus
-from cluster.resource import GPU_NODE_STATUSES, PODS, Resource
+from cli.tables import note, render
+from cli.usage import CONDITIONS_OF_CARDS, FleetUsage
+from cluster.errors import NotFoundError
+from cluster.gpu_node_status import GpuNodeStatus
+from cluster.resource import GPU_NODE_STATUSES, LEASES, NODES, PODS, Resource
+from scheduler.heartbeats import Lease
 
 T = TypeVar("T")
 
-# Only what counts is sent: pods with a node that are not finished.
-_LIVE: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
-# NVML's UUIDs begin with eight random digits, which is enough to tell the cards of a table apart.
-_RANDOM_UUID: Final = re.compile(r"((?:GPU|MIG)-[0-9a-f]{8})-[0-9a-f-]{27}")
+_NOTES: Final = 5
+_KIND: Final = ("nodes", "node")
 
 
-async def run(session: Session, arguments: argparse.Namespace) -> int:
-    """Print the cards of every node, or of one."""
-    statuses = await _list(session, GPU_NODE_STATUSES, GpuNodeStatus)
-    pods = await _list(session, PODS, Pod, fieldSelector=_LIVE)
-    fleet = usage.count(statuses, pods)
-    for problem in fleet.problems:
-        note(problem)
-    if arguments.node:
-        fleet = _only(fleet, arguments.node)
-    elif not fleet.nodes:
-        note("no agent reports any cards; see 'kubectl get gpunodestatuses'")
-    for node in fleet.nodes:
-        if node.closed:
-            note(f"node {node.name} takes no GPU pods: {node.closed}")
-    text = render(
+def run(session: Session, arguments: argparse.Namespace) -> int:
+    """Print the fleet, or some nodes of it, once or at each change."""
+    rules = settings.allocation(arguments.config, prog="kubectl gpu top")
+    seen = _look(session)
+    fleet = _chosen(counting.count(seen, rules), arguments)
+    names = {node.name for node in fleet.nodes}
+    for name in _names(arguments):
+        if name not in names:
+            raise CommandError(
+                f"node {name} has no cards that an agent or an annotation reports; see 'kubectl gpu top'"
+            )
+    _notes(fleet, seen, arguments)
+    text = _text(fleet, arguments)
+    print(text, end="", flush=True)
+    if not arguments.watch:
+        return 0
+    from cli import top_watch  # noqa: PLC0415 -- watching takes the client of processes that stay, which loads slowly
+
+    return top_watch.run(
+        session,
+        first=seen,
+        shown=text,
+        show=lambda later: _text(_chosen(counting.count(later, rules), arguments), arguments),
+    )
+
+
+def _look(session: Session) -> Seen:
+    """Read what there is; who may not read nodes or Leases sees the rest."""
+    client = session.client
+    try:
+        statuses = client.list(GPU_NODE_STATUSES, GpuNodeStatus)
+    except NotFoundError:
+        raise CommandError(
+            f"this cluster knows no {GPU_NODE_STATUSES.plural}: Tranche is not installed here; apply manifests/base, "
+            "or choose another --context"
+        ) from None
+    return Seen(
+        statuses=statuses,
+        pods=client.list(PODS, Pod, field_selector=LIVE),
+        nodes=_if_allowed(session, NODES, NodeMetadata, "cordoned cards and nodes with HAMi's plugin are not shown"),
+        leases=_if_allowed(session, LEASES, Lease, "whether agents live is not shown", namespace=SYSTEM_NAMESPACE),
+        now=time.time() + client.clock_ahead,
+    )
+
+
+def _if_allowed(
+    session: Session, resource: Resource, kind: type[T], otherwise: str, *, namespace: str = ""
+) -> list[T] | None:
+    try:
+        return session.client.list(resource, kind, namespace=namespace, metadata_only=resource is NODES)
+    except MissingRightError as error:
+        note(f"{otherwise}: {error}")
+        return None
+
+
+def _names(arguments: argparse.Namespace) -> Sequence[str]:
+    """Answer the nodes that are named, without the word for what they are."""
+    named: list[str] = arguments.nodes
+    return named[1:] if named and named[0] in _KIND else named
+
+
+def _chosen(fleet: FleetUsage, arguments: argparse.Namespace) -> FleetUsage:
+    names = _names(arguments)
+    if names:
+        fleet = FleetUsage(tuple(node for node in fleet.nodes if node.name in names))
+    if arguments.namespace and not arguments.all_namespaces:
+        fleet = fleet.of_namespace(arguments.namespace)
+    return fleet
+
+
+def _text(fleet: FleetUsage, arguments: argparse.Namespace) -> str:
+    if arguments.output == "name":
+        return "".join(f"gpunodestatus.{GPU_NODE_STATUSES.group}/{node.name}\n" for node in fleet.nodes)
+    table = top_tables.of_cards if arguments.cards or _names(arguments) else top_tables.of_nodes
+    return render(
         fleet,
         table(fleet, wide=arguments.output == "wide"),
         output=arguments.output,
         headers=not arguments.no_headers,
     )
-    print(text, end="")
-    return 0
 
 
-def table(fleet: FleetUsage, *, wide: bool = False) -> Table:
-    """Answer a line for each card; the wide table has the whole UUID and the model."""
-    headers = ["NODE", "CARD", "UUID", "MEMORY(MiB)", "CORES(%)", "SLOTS", "HEALTH", "PODS"]
-    if wide:
-        headers.insert(3, "MODEL")
-    return Table(headers, [_row(node, card, wide=wide) for node in fleet.nodes for card in node.cards])
-
-
-def _row(node: NodeUsage, card: CardUsage, *, wide: bool) -> list[str]:
-    row = [
-        node.name,
-        str(card.index),
-        card.uuid if wide else _RANDOM_UUID.sub(r"\1", card.uuid),
-        str(card.memory_mib),
-        _percent(card.cores),
-        str(card.slots),
-        HEALTHY if card.healthy else UNHEALTHY,
-        ",".join(str(share) for share in card.shares) or NOTHING,
+def _notes(fleet: FleetUsage, seen: Seen, arguments: argparse.Namespace) -> None:
+    """Say what a table has no room for: why nodes take no pods. The structured forms have it in themselves."""
+    if not fleet.nodes:
+        where = f" of which namespace {arguments.namespace} has shares" if arguments.namespace else ""
+        reported = "there are none in this cluster" if not any(True for _ in seen.statuses) else "see 'kubectl get gns'"
+        note(f"no cards{where}; {reported}")
+    if arguments.output not in ("table", "wide"):
+        return
+    told = [
+        condition.message
+        for node in fleet.nodes
+        for condition in node.conditions
+        if condition.type not in CONDITIONS_OF_CARDS
     ]
-    if wide:
-        row.insert(3, card.model or NOTHING)
-    return row
-
-
-def _percent(cores: Amount) -> str:
-    return f"{cores.used / MILLI_PER_PERCENT:g}/{cores.total / MILLI_PER_PERCENT:g}"
-
-
-def _only(fleet: FleetUsage, name: str) -> FleetUsage:
-    nodes = tuple(node for node in fleet.nodes if node.name == name)
-    if not nodes:
-        raise CommandError(f"node {name} has no cards that an agent reports; see 'kubectl get gpunodestatuses'")
-    return FleetUsage(nodes, fleet.problems)
-
-
-async def _list(session: Session, resource: Resource, kind: type[T], **selectors: str) -> list[T]:
-    asked = f"list {resource.plural} of the whole cluster"
-    try:
-        return await session.api.list(resource, kind, **selectors)
-    except NotFoundError:
-        raise CommandError(f"this cluster knows no {resource.plural}; install Tranche's CRDs") from None
-    except ApiError as error:
-        raise refused(error, asked=asked, grant=asked) from None
+    for message in told[:_NOTES]:
+        note(message)
+    if len(told) > _NOTES:
+        note(f"and {len(told) - _NOTES} more; all of them are in -o json")

@@ -1,17 +1,15 @@
-"""Who has what of each card, counted as the scheduler counts: inventory plus the allocations of live pods."""
+"""What `kubectl gpu top` knows of a fleet: nodes, their cards, and who has what of each."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from typing import Final, Literal
 
 import msgspec
 
-from allocation import holding
-from allocation.allocation import Allocation
-from allocation.errors import AllocationError
-from allocation.ledger import CORES, MEMORY, SLOTS, Ledger
-from allocation.settings import AllocationSettings
-from cli.objects import Pod
-from cluster.gpu_node_status import GpuNodeStatus
+from cluster.gpu_node_status import HEALTHY, UNHEALTHY
+
+CORDONED: Final = "Cordoned"
+CONDITIONS_OF_CARDS: Final = (UNHEALTHY, CORDONED)
+Agent = Literal["Alive", "Silent", "Unknown", "None"]
+"""Whether a node's agent lives: None where only a register annotation says what cards there are."""
 
 
 class Amount(msgspec.Struct, frozen=True):
@@ -38,101 +36,79 @@ class Share(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB"}):
 
 
 class CardUsage(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB"}):
-    """One card: memory in MiB, cores in millicards (1000 is the whole card), slots in containers."""
+    """One card: memory in MiB, cores in millicards (1000 is the whole card), slots in containers.
+
+    Attributes:
+        message: why it is not healthy, where the agent says.
+        cordoned: whether an administrator keeps new pods from it.
+    """
 
     index: int
     uuid: str
     model: str
+    mode: str
     healthy: bool
+    message: str
+    cordoned: bool
     memory_mib: Amount
     cores: Amount
     slots: Amount
     shares: tuple[Share, ...]
 
+    @property
+    def state(self) -> str:
+        """Whether new pods may have it, in kubectl's manner."""
+        health = HEALTHY if self.healthy else UNHEALTHY
+        return f"{health},{CORDONED}" if self.cordoned else health
 
-class NodeUsage(msgspec.Struct, frozen=True):
-    """One node: its cards by index, and why it takes no GPU pods, empty where it does."""
+
+class Condition(msgspec.Struct, frozen=True):
+    """Something that keeps new pods from a node, or from as many of its cards as `cards` says: a word, and words."""
+
+    type: str
+    message: str
+    cards: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.type}({self.cards})" if self.cards else self.type
+
+
+class NodeUsage(msgspec.Struct, frozen=True, rename="camel"):
+    """One node.
+
+    Attributes:
+        agent: whether its agent lives.
+        silent_since: when a silent agent last gave a sign of life, in RFC 3339; empty where it never did.
+        conditions: what keeps new pods away, the gravest first; empty where nothing does.
+        cards: by index.
+    """
 
     name: str
-    closed: str
+    agent: Agent
+    silent_since: str
+    conditions: tuple[Condition, ...]
     cards: tuple[CardUsage, ...]
+
+    @property
+    def pods(self) -> int:
+        """How many pods have shares of its cards."""
+        return len({(share.namespace, share.pod) for card in self.cards for share in card.shares})
 
 
 class FleetUsage(msgspec.Struct, frozen=True):
-    """What `kubectl gpu top -o json` prints: nodes by name, and what could not be counted, in words."""
+    """What `kubectl gpu top -o json` prints: nodes by name."""
 
     nodes: tuple[NodeUsage, ...]
-    problems: tuple[str, ...]
 
-
-class _Pods(msgspec.Struct):
-    """What pods hold: shares by node and card, and by node why it is closed."""
-
-    shares: defaultdict[tuple[str, str], list[Share]]
-    closed: dict[str, str]
-
-
-def count(
-    statuses: Iterable[GpuNodeStatus], pods: Iterable[Pod], settings: AllocationSettings | None = None
-) -> FleetUsage:
-    """Answer the use of every card that an agent reports."""
-    ledger = Ledger()
-    problems: list[str] = []
-    for status in sorted(statuses, key=lambda status: status.metadata.name):
-        try:
-            ledger.set_node(status.inventory())
-        except AllocationError as error:
-            problems.append(f"the inventory of node {status.metadata.name} is refused: {error}")
-    held = _settle(ledger, pods, settings or AllocationSettings())
-    return FleetUsage(
-        nodes=tuple(
-            NodeUsage(node, held.closed.get(node, ""), tuple(_cards(ledger, node, held))) for node in ledger.nodes
-        ),
-        problems=tuple(problems),
-    )
-
-
-def _settle(ledger: Ledger, pods: Iterable[Pod], settings: AllocationSettings) -> _Pods:
-    """Record what each live pod has; one that runs uncounted closes its node."""
-    held = _Pods(defaultdict(list), {})
-    for pod in sorted(pods, key=str):
-        if not pod.live:
-            continue
-        node = pod.spec.node_name
-        try:
-            found = holding.of_pod(pod.spec, pod.metadata.annotations, node=node, settings=settings)
-        except AllocationError as error:
-            held.closed.setdefault(node, f"pod {pod} runs here uncounted: {error}")
-            continue
-        if found is not None:
-            allocation, charges = found
-            ledger.record(pod.metadata.uid, node, charges)
-            for uuid, share in _shares(pod, allocation):
-                held.shares[node, uuid].append(share)
-    return held
-
-
-def _shares(pod: Pod, allocation: Allocation) -> Iterator[tuple[str, Share]]:
-    for container, shares in allocation.containers.items():
-        for share in shares:
-            yield (
-                share.uuid,
-                Share(pod.metadata.namespace, pod.metadata.name, container, share.memory_mib, share.cores),
+    def of_namespace(self, namespace: str) -> "FleetUsage":
+        """Answer the cards of which a namespace has shares, with its shares only; amounts stay everybody's."""
+        nodes = []
+        for node in self.nodes:
+            cards = tuple(
+                msgspec.structs.replace(card, shares=shares)
+                for card in node.cards
+                if (shares := tuple(share for share in card.shares if share.namespace == namespace))
             )
-
-
-def _cards(ledger: Ledger, node: str, held: _Pods) -> Iterator[CardUsage]:
-    inventory, row = ledger.inventory(node), ledger.row(node)
-    for position, card in enumerate(inventory.cards if inventory else ()):
-        used, total = ledger.used[:, row, position], ledger.total[:, row, position]
-        memory, cores, slots = (Amount(int(used[kind]), int(total[kind])) for kind in (MEMORY, CORES, SLOTS))
-        yield CardUsage(
-            index=card.index,
-            uuid=card.uuid,
-            model=card.model,
-            healthy=card.healthy,
-            memory_mib=memory,
-            cores=cores,
-            slots=slots,
-            shares=tuple(held.shares[node, card.uuid]),
-        )
+            if cards:
+                nodes.append(msgspec.structs.replace(node, cards=cards))
+        return FleetUsage(tuple(nodes))

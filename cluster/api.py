@@ -27,13 +27,6 @@ _LONGEST_RETRY_AFTER = 10.0
 _encoder = msgspec.json.Encoder()
 
 
-class ListMeta(msgspec.Struct, rename="camel"):
-    """Where a list stands: its resourceVersion and the token of the next page."""
-
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
-
-
 class Api:
     """Verbs over one connection. Every answer that is no success raises a `cluster.errors.ApiError`.
 

@@ -7,8 +7,9 @@ requests themselves go over our own aiohttp session, so that a hot path decodes 
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -25,28 +26,21 @@ _MOUNTED_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespa
 class Connection:
     """An authenticated session with one API server."""
 
-    def __init__(self, *, session: aiohttp.ClientSession, configuration: Configuration, namespace: str) -> None:
+    def __init__(
+        self,
+        *,
+        session: aiohttp.ClientSession,
+        server: str,
+        headers: Callable[[], Awaitable[dict[str, str]]],
+        namespace: str,
+    ) -> None:
         self.session = session
+        self.server = server
+        """The API server's base URL, without a trailing slash."""
+        self.headers = headers
+        """Answers the headers that prove who we are; raises ClusterError where the proof cannot be had."""
         self.namespace = namespace
         """Where an object is meant to be when nobody says otherwise: the context's namespace, or the pod's own."""
-        self._configuration = configuration
-
-    @property
-    def server(self) -> str:
-        """The API server's base URL, without a trailing slash."""
-        return str(self._configuration.host).rstrip("/")
-
-    async def headers(self) -> dict[str, str]:
-        """Answer the headers that prove who we are; a token file that was rotated is read again.
-
-        Raises:
-            ClusterError: the proof cannot be had.
-        """
-        try:
-            settings = await self._configuration.auth_settings()
-        except (config.ConfigException, OSError) as error:
-            raise ClusterError(f"the credentials for {self.server} cannot be read: {error}") from error
-        return {entry["key"]: entry["value"] for entry in settings.values()}
 
 
 @asynccontextmanager
@@ -79,12 +73,26 @@ async def connect(*, kubeconfig: str = "", context: str = "") -> AsyncIterator[C
     connector = aiohttp.TCPConnector(limit=_CONCURRENT_REQUESTS, ssl=tls)
     try:
         async with aiohttp.ClientSession(connector=connector, auto_decompress=True, trust_env=True) as session:
-            yield Connection(session=session, configuration=configuration, namespace=namespace.strip() or "default")
+            yield Connection(
+                session=session,
+                server=str(configuration.host).rstrip("/"),
+                headers=partial(_headers, configuration),
+                namespace=namespace.strip() or "default",
+            )
     finally:
         if refresher is not None:
             refresher.cancel()
             with suppress(asyncio.CancelledError):
                 await refresher
+
+
+async def _headers(configuration: Configuration) -> dict[str, str]:
+    """Answer the headers that prove who we are; a token file that was rotated is read again."""
+    try:
+        settings = await configuration.auth_settings()
+    except (config.ConfigException, OSError) as error:
+        raise ClusterError(f"the credentials for {configuration.host} cannot be read: {error}") from error
+    return {entry["key"]: entry["value"] for entry in settings.values()}
 
 
 def _existing(path: str) -> str:

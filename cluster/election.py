@@ -18,7 +18,7 @@ import msgspec
 
 from cluster.api import Api
 from cluster.errors import ClusterError, ConflictError, NotFoundError
-from cluster.reflector import ObjectMeta
+from cluster.metadata import ObjectMeta
 from cluster.resource import LEASES
 
 log = logging.getLogger(__name__)

@@ -4,8 +4,8 @@ import msgspec
 
 from allocation.inventory import Card, NodeInventory
 from allocation.mig import Creator, Wish
+from cluster.metadata import ObjectMeta
 from cluster.mig_status import InstanceStatus, ProfileStatus, WishStatus
-from cluster.reflector import ObjectMeta
 
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 

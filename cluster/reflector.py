@@ -15,8 +15,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from cluster.api import Api, ListMeta
+from cluster.api import Api
 from cluster.errors import ClusterError, GoneError, UnreachableError, from_answer, from_watch
+from cluster.metadata import ListMeta, ObjectMeta
 from cluster.resource import Resource
 
 log = logging.getLogger(__name__)
@@ -26,15 +27,6 @@ _WATCH_SECONDS = 300
 _SILENCE_SECONDS = 90.0  # the API server sends a bookmark about once a minute
 _RELIST_SECONDS = 300.0
 _BACKOFF = (0.2, 10.0)
-
-
-class ObjectMeta(msgspec.Struct, rename="camel"):
-    """The metadata that identifies an object; kinds that need more extend it."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
 
 
 class HasMeta(Protocol):

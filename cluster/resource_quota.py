@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from cluster.reflector import ObjectMeta
+from cluster.metadata import ObjectMeta
 
 
 class _Spec(msgspec.Struct):

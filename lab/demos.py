@@ -123,7 +123,7 @@ def inspect(layout: Layout) -> Iterator[str]:
 
 def who_has_what(layout: Layout) -> Iterator[str]:
     """Print the table of cards and their users."""
-    yield from _cli(layout, "top").splitlines()
+    yield from _cli(layout, "top", "--cards").splitlines()
 
 
 def clean(layout: Layout) -> Iterator[str]:

@@ -22,7 +22,8 @@ from cluster.api import Api
 from cluster.connection import connect
 from cluster.errors import ClusterError, NotFoundError
 from cluster.logs import LogSettings
-from cluster.reflector import ObjectMeta, Reflector
+from cluster.metadata import ObjectMeta
+from cluster.reflector import Reflector
 from cluster.resource import LEASES, NODES, PODS
 
 if TYPE_CHECKING:

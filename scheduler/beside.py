@@ -10,7 +10,8 @@ import socket
 import msgspec
 
 from cluster.api import Api
-from cluster.reflector import ObjectMeta, Reflector
+from cluster.metadata import ObjectMeta
+from cluster.reflector import Reflector
 from cluster.resource import LEASES
 from scheduler.settings import KubeSchedulerSettings
 

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from allocation.names import HEARTBEAT_PREFIX, SYSTEM_NAMESPACE, heartbeat_lease
-from cluster.reflector import ObjectMeta
+from cluster.metadata import ObjectMeta
 
 _GRACE_SECONDS: Final = 60
 """How long a Lease may be missing, or is valid that does not say it itself: what agents write by default."""

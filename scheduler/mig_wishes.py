@@ -183,8 +183,10 @@ class Wishes:
         return found
 
     def written(self, due: Due) -> None:
-        """Take that the API server has it; the watch will show the same."""
-        self._seen[due.node] = (due.version, due.wishes)
+        """Take that the API server has it; the watch will show the same, or has shown it and more by now."""
+        seen = self._seen.get(due.node)
+        if seen is not None and seen[0] == due.version:
+            self._seen[due.node] = (due.version, due.wishes)
 
     def again(self) -> None:
         """Take that a write failed, so that it is due again."""

@@ -7,7 +7,7 @@ import msgspec
 from allocation.pod import Container, Resources
 from allocation.quantity import Quantity
 from cluster.events import Reference
-from cluster.reflector import ObjectMeta
+from cluster.metadata import ObjectMeta
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 

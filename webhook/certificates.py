@@ -18,7 +18,8 @@ from certs.source import IssuedSource, LeafSource
 from certs.upkeep import IssuedUpkeep, Upkeep
 from cluster.api import Api
 from cluster.errors import ClusterError
-from cluster.reflector import ObjectMeta, Reflector
+from cluster.metadata import ObjectMeta
+from cluster.reflector import Reflector
 from cluster.resource import MUTATING_WEBHOOKS
 from webhook.metrics import Metrics
 from webhook.routes import Health

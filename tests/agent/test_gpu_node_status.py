@@ -35,7 +35,7 @@ def test_it_is_called_like_its_node(cluster: Layout) -> None:
     [
         ("health", "Fine"),
         ("mode", "time-slicing"),
-        ("cores", 1001),
+        ("cores", 100_001),
         ("memoryMiB", -1),
         ("id", -1),
         ("slots", 1.5),

@@ -20,7 +20,8 @@ def test_a_fleet_is_published_whole(
     cluster: Layout, add_node: Callable[[str], None], start_agent: Callable[[str], Any]
 ) -> None:
     """Every node of the file gets its register annotation, its GpuNodeStatus and its heartbeat, and they agree."""
-    fleet = "{pub-1: {count: 2, memoryMiB: 81920, model: NVIDIA H100 80GB HBM3}, pub-2: [{index: 3, memoryMiB: 7}]}"
+    one, other = "{count: 2, memoryMiB: 81920, model: NVIDIA H100}", "[{index: 3, memoryMiB: 7, model: NVIDIA L4}]"
+    fleet = f"{{pub-1: {one}, pub-2: {other}}}"
     reports = parse(fleet.encode(), file="fleet.yaml")
     for node in reports:
         add_node(node)

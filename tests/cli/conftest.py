@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,21 +11,26 @@ from typing import Any
 import msgspec
 import pytest
 
-from allocation import environment
+from agent import heartbeat
+from allocation import environment, hami
 from allocation.allocation import Allocation, CardShare
 from allocation.inventory import Card, NodeInventory
+from allocation.names import HAMI_REGISTER
 from cluster.gpu_node_status import status_of
-from lab import kubectl, wait
+from lab import kubectl
 from lab.kubeconfig import service_account_kubeconfig
 from lab.layout import Layout
 
 ROOT = Path(__file__).parents[2]
 TEAM = "cli-team"
-NODE = "cli-1"
+SYSTEM = "tranche-system"
+NODE, QUIET, HAMIS = "cli-1", "cli-2", "cli-3"
 SHARES = (CardShare("GPU-cli-1-0", 0, 3000, 300),)
 INVENTORY = NodeInventory(
     NODE, tuple(Card(uuid=f"GPU-{NODE}-{index}", index=index, memory_mib=40960, healthy=index == 0) for index in (0, 1))
 )
+
+REGISTERED = NodeInventory(HAMIS, (Card(uuid=f"GPU-{HAMIS}-0", index=0, memory_mib=8192, model="NVIDIA-T4"),))
 
 Gpu = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -50,23 +56,51 @@ def _pod(name: str, *, managed: bool = True, placed: bool = False) -> dict[str, 
     return pod
 
 
+def _node(name: str, **annotations: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "annotations": annotations}}
+
+
+def _report(name: str) -> dict[str, Any]:
+    head = {"apiVersion": "gpu.scheduling/v1", "kind": "GpuNodeStatus", "metadata": {"name": name}}
+    return {**head, "spec": {"nodeName": name}}
+
+
+def _heartbeat(name: str, *, age: float, seconds: int) -> dict[str, Any]:
+    return heartbeat.lease(name, identity="agent", seconds=seconds, unix=time.time() - age)
+
+
+def _grant(account: str) -> dict[str, Any]:
+    """Answer the binding that gives an account the role of ours that is named like it, and nothing else."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": f"cli-{account}"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"tranche-{account}"},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": TEAM}],
+    }
+
+
 @pytest.fixture(scope="session")
 def team(control_plane: Layout) -> Layout:
-    """The control plane with namespace cli-team: pods `placed`, `waiting`, `plain`; accounts `viewer`, `stranger`."""
+    """Namespace cli-team with pods `placed`, `waiting`, `plain` and accounts `viewer`, `operator`, `stranger`."""
     base = ROOT / "manifests" / "base"
     kubectl.run(control_plane, "apply", "-f", str(base / "crds" / "gpunodestatuses.yaml"))
-    kubectl.run(control_plane, "apply", "-f", str(base / "rbac" / "viewer.yaml"))
+    for role in ("viewer", "operator"):
+        kubectl.run(control_plane, "apply", "-f", str(base / "rbac" / f"{role}.yaml"))
     kubectl.run(control_plane, "wait", "--for=condition=Established", "crd/gpunodestatuses.gpu.scheduling")
-    head = {"apiVersion": "gpu.scheduling/v1", "kind": "GpuNodeStatus", "metadata": {"name": NODE}}
     kubectl.apply(
         control_plane,
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}},
-        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}},
-        {**head, "spec": {"nodeName": NODE}},
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}},
+        *(_node(name) for name in (NODE, QUIET)),
+        _node(HAMIS, **{HAMI_REGISTER: hami.encode_register(REGISTERED)}),
+        *(_report(name) for name in (NODE, QUIET)),
+        _heartbeat(NODE, age=0, seconds=3600),
+        _heartbeat(QUIET, age=600, seconds=60),
     )
     status = json.dumps({"status": msgspec.to_builtins(status_of(INVENTORY))})
     kubectl.run(control_plane, "patch", "gns", NODE, "--subresource=status", "--type=merge", "-p", status)
-    for account in ("default", "viewer", "stranger"):
+    for account in ("default", "viewer", "operator", "stranger"):
         metadata = {"name": account, "namespace": TEAM}
         kubectl.apply(control_plane, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     pods = [_pod("placed", placed=True), _pod("waiting"), _pod("plain", managed=False)]
@@ -76,19 +110,7 @@ def team(control_plane: Layout) -> Layout:
         *(control_plane, "create", "-f", "-", *trusted),
         stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}),
     )
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "cli-viewer"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
-        "subjects": [{"kind": "ServiceAccount", "name": "viewer", "namespace": TEAM}],
-    }
-    kubectl.apply(control_plane, binding)
-    wait.until(
-        lambda: "gpunodestatuses" in kubectl.run(control_plane, "get", "clusterrole", "view", "-o", "yaml"),
-        what="tranche-viewer aggregated to view",
-        timeout_s=30,
-    )
+    kubectl.apply(control_plane, *(_grant(account) for account in ("viewer", "operator")))
     return control_plane
 
 

@@ -3,10 +3,10 @@ import sys
 
 import pytest
 
-from cli import arguments
+from cli import arguments, commands
 
 
-@pytest.mark.parametrize("argv", [["--help"], *([name, "--help"] for name in ("env", "top", "inject", "rotate-certs"))])
+@pytest.mark.parametrize("argv", [["--help"], *([name, "--help"] for name, _ in commands.every())])
 def test_help_is_everywhere(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Each level explains itself and exits with 0."""
     with pytest.raises(SystemExit) as end:
@@ -20,7 +20,8 @@ def test_help_is_everywhere(argv: list[str], capsys: pytest.CaptureFixture[str])
     [
         ([], "error: the following arguments are required: COMMAND; see 'kubectl gpu --help'\n"),
         (["env"], "error: the following arguments are required: POD; see 'kubectl gpu env --help'\n"),
-        (["top", "pods"], "error: argument what: invalid choice: 'pods'"),
+        (["cordon"], "error: the following arguments are required: UUID; see 'kubectl gpu cordon --help'\n"),
+        (["cordon", "u", "--dry-run=x"], "error: argument --dry-run: invalid choice: 'x'"),
         (["top", "-o", "xml"], "error: argument -o/--output: invalid choice: 'xml'"),
         (["stop"], "error: argument COMMAND: invalid choice: 'stop'"),
         (["inject"], "error: the following arguments are required: -f/--filename; see 'kubectl gpu inject --help'\n"),

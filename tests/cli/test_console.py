@@ -48,11 +48,11 @@ def test_env_of_a_waiting_pod_is_empty_with_a_note(gpu: Gpu) -> None:
         (["env", "absent"], "error: pod cli-team/absent does not exist; see 'kubectl get pods -n cli-team'"),
         (["env", "placed", "-c", "x"], "error: pod cli-team/placed has no container x; it has main"),
         (["env", "placed", "-n", "default"], "error: pod default/placed does not exist"),
-        (["top", "nodes", "absent"], "error: node absent has no cards that an agent reports"),
+        (["top", "nodes", "absent"], "error: node absent has no cards that an agent or an annotation reports"),
         (["rotate-certs", "--probe", "nowhere"], "error: probe: 'nowhere' is no HOST:PORT"),
         (["rotate-certs", "--drop-old"], "error: drop_old without probe"),
         (["rotate-certs", "--settle", "-1"], "error: Expected `float` >= 0"),
-        (["top", "--context", "absent"], "error: no usable Kubernetes configuration: "),
+        (["top", "--context", "absent"], "error: kubeconfig "),
     ],
 )
 def test_a_failure_is_one_line_and_code_1(gpu: Gpu, arguments: list[str], said: str) -> None:
@@ -84,8 +84,8 @@ def test_top_in_yaml(gpu: Gpu) -> None:
 @pytest.mark.parametrize(
     ("arguments", "missing"),
     [
-        (["top"], "permission to list gpunodestatuses of the whole cluster"),
-        (["env", "placed"], "permission to get pods in namespace cli-team"),
+        (["top"], "error: list gpunodestatuses of the whole cluster: forbidden"),
+        (["env", "placed"], "error: get pods in namespace cli-team: forbidden"),
     ],
 )
 def test_a_missing_permission_is_named(gpu: Gpu, arguments: list[str], missing: str) -> None:
@@ -93,6 +93,39 @@ def test_a_missing_permission_is_named(gpu: Gpu, arguments: list[str], missing: 
     done = gpu(*arguments, account="stranger")
     assert done.returncode == 1
     assert missing in done.stderr
+    assert "tranche-viewer (manifests/base/rbac/viewer.yaml), which has it" in done.stderr
+
+
+def test_top_is_a_line_for_each_node(gpu: Gpu) -> None:
+    """Without names a node is a line, and its state says what is wrong there; notes say it in words."""
+    done = gpu("top", "--no-headers")
+    lines = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
+    assert lines["cli-1"] == ["Unhealthy(1)", "2", "3000/81920", "30/200", "1/20", "1"]
+    assert lines["cli-2"] == ["AgentSilent", "0", "0/0", "0/0", "0/0", "0"]
+    assert lines["cli-3"] == ["Ready", "1", "0/8192", "0/100", "0/10", "0"]
+    assert "note: agent of node cli-2 is silent: Lease tranche-system/gpu-cli-2 was last renewed at" in done.stderr
+
+
+def test_top_wide_and_names(gpu: Gpu) -> None:
+    """The wide form says whether agents live and what the cards are; names are for other commands of kubectl."""
+    lines = {line.split()[0]: line.split()[1:] for line in gpu("top", "-o", "wide").stdout.splitlines()}
+    assert [lines[name][6] for name in ("NODE", "cli-1", "cli-2", "cli-3")] == ["AGENT", "Alive", "Silent", "None"]
+    assert gpu("top", "cli-3", "-o", "name").stdout == "gpunodestatus.gpu.scheduling/cli-3\n"
+
+
+def test_top_of_a_namespace(gpu: Gpu) -> None:
+    """`-n` shows where a namespace has shares; `-A` is everybody again."""
+    assert [line.split()[0] for line in gpu("top", "-n", "cli-team", "--no-headers").stdout.splitlines()] == ["cli-1"]
+    done = gpu("top", "-n", "default")
+    assert (done.returncode, "note: no cards of which namespace default has shares" in done.stderr) == (0, True)
+    assert "cli-3" in gpu("top", "-n", "default", "-A").stdout
+
+
+def test_who_may_not_read_heartbeats_sees_the_rest(gpu: Gpu) -> None:
+    """A right that only part of the answer needs costs that part, and is named."""
+    done = gpu("top", "cli-1", "-o", "json", account="operator")
+    assert (done.returncode, json.loads(done.stdout)["nodes"][0]["agent"]) == (0, "Unknown")
+    assert "whether agents live is not shown: list leases in namespace tranche-system: forbidden" in done.stderr
 
 
 def test_a_missing_kubeconfig_is_one_line(tmp_path: Path) -> None:

@@ -1,21 +1,42 @@
 import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 import yaml
 
-from allocation import names, record
+from agent import heartbeat
+from allocation import hami, names, record
 from allocation.allocation import Allocation, CardShare
 from allocation.inventory import Card, NodeInventory
-from cli import top, usage
-from cli.objects import Pod
+from allocation.settings import AllocationSettings, ResourceNames
+from cli import counting, top_tables
+from cli.counting import Seen
+from cli.objects import NodeMetadata, Pod
 from cli.tables import render
 from cli.usage import Amount, FleetUsage
 from cluster.gpu_node_status import GpuNodeStatus, status_of
-from cluster.reflector import ObjectMeta
+from cluster.metadata import ObjectMeta
+from scheduler.heartbeats import Lease
 
 UUID = "GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76"
+
+
+NOW = datetime(2026, 1, 1, 0, 1, 1, tzinfo=UTC).timestamp()
+
+
+def _count(
+    statuses: list[GpuNodeStatus],
+    pods: list[Pod],
+    *,
+    nodes: Sequence[NodeMetadata] = (),
+    leases: Sequence[Lease] | None = (),
+    settings: AllocationSettings | None = None,
+) -> FleetUsage:
+    alive = [_heartbeat("n1", age=0)] if leases == () else leases
+    return counting.count(Seen(statuses, pods, nodes, alive, NOW), settings or AllocationSettings())
 
 
 def _status(node: str = "n1", *cards: Card) -> GpuNodeStatus:
@@ -45,18 +66,18 @@ def _pod(name: str = "p", *, node: str = "n1", phase: str = "Running", **contain
 def test_cards_show_what_pods_hold() -> None:
     """Memory, cores and slots are the sums over the pods that have shares, and the shares are named."""
     pods = [_pod(name, main=(CardShare(UUID, 0, 3000, 305),)) for name in ("a", "b")]
-    fleet = usage.count([_status()], pods)
+    fleet = _count([_status()], pods)
     card, idle = fleet.nodes[0].cards
     assert (card.memory_mib, card.cores, card.slots) == (Amount(6000, 40960), Amount(610, 1000), Amount(2, 10))
     assert [str(share) for share in card.shares] == ["team/a/main", "team/b/main"]
     assert (idle.memory_mib.used, idle.healthy, idle.shares) == (0, False, ())
-    assert not fleet.nodes[0].closed
+    assert not [each for each in fleet.nodes[0].conditions if each.type == "UncountedPod"]
 
 
 def test_a_pod_costs_its_largest_step() -> None:
     """An init container and a regular one do not run at once: the card is charged the larger, as by the scheduler."""
     pod = _pod(init=(CardShare(UUID, 0, 5000, 100),), main=(CardShare(UUID, 0, 3000, 300),))
-    card = usage.count([_status()], [pod]).nodes[0].cards[0]
+    card = _count([_status()], [pod]).nodes[0].cards[0]
     assert (card.memory_mib.used, card.cores.used, card.slots.used) == (5000, 300, 1)
     assert len(card.shares) == 2
 
@@ -65,40 +86,134 @@ def test_a_pod_costs_its_largest_step() -> None:
 def test_only_live_pods_count(node: str, phase: str) -> None:
     """What waits has nothing yet, and what is finished has given it back."""
     pod = _pod(node=node, phase=phase, main=(CardShare(UUID, 0, 3000, 300),))
-    assert usage.count([_status()], [pod]).nodes[0].cards[0].slots.used == 0
+    assert _count([_status()], [pod]).nodes[0].cards[0].slots.used == 0
 
 
 def test_an_uncounted_pod_closes_its_node() -> None:
     """A pod that runs on a GPU that nobody gave it is why the scheduler leaves the node alone: it is said."""
-    fleet = usage.count([_status()], [_pod()])
-    assert fleet.nodes[0].closed == "pod team/p runs here uncounted: it asks for a GPU and has no allocation"
+    fleet = _count([_status()], [_pod()])
+    (condition,) = (each for each in fleet.nodes[0].conditions if each.type == "UncountedPod")
+    assert condition.message == (
+        "node n1 takes no GPU pods: pod team/p runs here uncounted: it asks for a GPU and has no allocation"
+    )
 
 
 def test_an_allocation_for_another_node_closes_the_node() -> None:
     """An allocation counts only where it was made."""
     pod = _pod(node="n2", main=(CardShare(UUID, 0, 3000, 300),))
     pod.spec.node_name = "n1"
-    fleet = usage.count([_status()], [pod])
-    assert fleet.nodes[0].closed.endswith("its allocation is for node n2")
+    fleet = _count([_status()], [pod])
+    assert fleet.nodes[0].conditions[0].message.endswith("its allocation is for node n2")
     assert fleet.nodes[0].cards[0].slots.used == 0
 
 
 def test_a_card_that_two_nodes_report_is_a_problem() -> None:
     """The second report is refused as by the scheduler, and the person is told."""
-    fleet = usage.count([_status("n1"), _status("n2")], [])
-    assert [node.name for node in fleet.nodes] == ["n1"]
-    assert fleet.problems == (
-        f"the inventory of node n2 is refused: node n2 reports card {UUID}, which node n1 has already reported",
+    fleet = _count([_status("n1"), _status("n2")], [])
+    assert [(node.name, len(node.cards)) for node in fleet.nodes] == [("n1", 2), ("n2", 0)]
+    assert fleet.nodes[1].conditions[0].type == "InventoryRefused"
+    assert fleet.nodes[1].conditions[0].message == (f"node n2 reports card {UUID}, which node n1 has already reported")
+
+
+def _heartbeat(node: str, *, age: float) -> Lease:
+    return msgspec.convert(heartbeat.lease(node, identity="agent", seconds=60, unix=NOW - age), Lease)
+
+
+def test_a_silent_agent_is_shown_with_the_time_of_its_last_sign_of_life() -> None:
+    """A Lease that is older than it says it lasts, or is not there, is a silent agent; a younger one is not."""
+    statuses = [_status(name) for name in ("n1", "n2", "n3")]
+    for status in statuses[1:]:
+        assert status.status is not None
+        status.status.devices.clear()
+    fleet = _count(statuses, [], leases=[_heartbeat("n1", age=59), _heartbeat("n2", age=61)])
+    assert [node.agent for node in fleet.nodes] == ["Alive", "Silent", "Silent"]
+    assert [node.silent_since for node in fleet.nodes] == ["", "2026-01-01T00:00:00.000000Z", ""]
+    assert "Lease tranche-system/gpu-n2 was last renewed at 2026-01-01" in fleet.nodes[1].conditions[0].message
+    assert "Lease tranche-system/gpu-n3 does not exist" in fleet.nodes[2].conditions[0].message
+
+
+def test_without_leases_nobody_is_called_silent() -> None:
+    """Who may not read the heartbeats is not told that all agents are dead."""
+    fleet = _count([_status()], [], leases=None)
+    assert (fleet.nodes[0].agent, fleet.nodes[0].silent_since) == ("Unknown", "")
+    assert "AgentSilent" not in [each.type for each in fleet.nodes[0].conditions]
+
+
+def _node(name: str, **annotations: str) -> NodeMetadata:
+    return msgspec.convert({"metadata": {"name": name, "annotations": annotations}}, NodeMetadata)
+
+
+def test_nodes_with_hamis_annotation_alone_are_shown() -> None:
+    """A node that HAMi's plugin registered has cards and no agent; an annotation that nobody can read is said."""
+    inventory = NodeInventory("n5", (Card(uuid="GPU-n5-0", index=0, memory_mib=8192),))
+    nodes = [
+        _node("n5", **{names.HAMI_REGISTER: hami.encode_register(inventory)}),
+        _node("n6", **{names.HAMI_REGISTER: "x"}),
+    ]
+    fleet = _count([], [], nodes=nodes)
+    assert [(node.name, node.agent, len(node.cards)) for node in fleet.nodes] == [("n5", "None", 1), ("n6", "None", 0)]
+    assert [each.type for each in fleet.nodes[1].conditions] == ["InventoryRefused"]
+
+
+def test_cordoned_and_unhealthy_cards_are_said() -> None:
+    """Both keep new pods away, in the card's line and summed in the node's, with the agent's words."""
+    status = _status()
+    assert status.status is not None
+    status.status.devices[1].message = "XID 79"
+    fleet = _count(
+        [status], [], nodes=[_node("n1", **{names.CORDON: f" other ,, {UUID}"})], leases=[_heartbeat("n1", age=0)]
     )
+    assert [card.state for card in fleet.nodes[0].cards] == ["Healthy,Cordoned", "Unhealthy"]
+    assert top_tables.of_nodes(fleet).rows[0][1] == "Unhealthy(1),Cordoned(1)"
+    assert fleet.nodes[0].conditions[0].message == "card n1-1 (XID 79)"
+
+
+def test_a_node_is_one_line_of_sums() -> None:
+    """A fleet is read node by node: what is reserved of all cards, and how many pods have shares."""
+    assert list(top_tables.of_nodes(_fleet()).rows[0]) == [
+        "n1",
+        "Unhealthy(1)",
+        "2",
+        "3000/81920",
+        "30.5/200",
+        "1/20",
+        "1",
+    ]
+    assert top_tables.of_nodes(_fleet(), wide=True).rows[0][-2:] == ["Alive", "NVIDIA A100"]
+
+
+def test_configured_resource_names_are_read() -> None:
+    """Whether a pod asks for a GPU depends on what the resources are called."""
+    settings = AllocationSettings(resources=ResourceNames(count="example.com/gpu"))
+    assert "UncountedPod" in [each.type for each in _count([_status()], [_pod()]).nodes[0].conditions]
+    fleet = _count([_status()], [_pod()], settings=settings)
+    assert "UncountedPod" not in [each.type for each in fleet.nodes[0].conditions]
+
+
+def test_a_namespace_sees_its_own_shares_and_everybodys_sums() -> None:
+    """`-n` leaves out cards on which the namespace has nothing, and the names of others' pods."""
+    theirs = _pod("b", main=(CardShare(UUID, 0, 1000, 100),))
+    theirs.metadata.namespace = "other"
+    fleet = _count([_status()], [_pod("a", main=(CardShare(UUID, 0, 3000, 300),)), theirs]).of_namespace("team")
+    (card,) = fleet.nodes[0].cards
+    assert (card.memory_mib.used, [str(share) for share in card.shares]) == (4000, ["team/a/main"])
+    assert fleet.of_namespace("third").nodes == ()
+
+
+def test_a_table_of_cards_names_two_pods_and_counts_the_rest() -> None:
+    """A card has room for many; only the wide table names them all."""
+    fleet = _count([_status()], [_pod(name, main=(CardShare(UUID, 0, 1, 1),)) for name in "abc"])
+    assert top_tables.of_cards(fleet).rows[0][-1] == "team/a/main,team/b/main,+1 more"
+    assert top_tables.of_cards(fleet, wide=True).rows[0][-1] == "team/a/main,team/b/main,team/c/main"
 
 
 def _fleet() -> FleetUsage:
-    return usage.count([_status()], [_pod(main=(CardShare(UUID, 0, 3000, 305),))])
+    return _count([_status()], [_pod(main=(CardShare(UUID, 0, 3000, 305),))])
 
 
 def test_table_has_a_line_for_each_card() -> None:
     """The table is as wide as a terminal: UUIDs are cut to what tells them apart, and nothing is left blank."""
-    assert render(_fleet(), top.table(_fleet()), output="table").splitlines() == [
+    assert render(_fleet(), top_tables.of_cards(_fleet()), output="table").splitlines() == [
         "NODE    CARD    UUID          MEMORY(MiB)    CORES(%)    SLOTS    HEALTH     PODS",
         "n1      0       GPU-8dcd427f  3000/40960     30.5/100    1/10     Healthy    team/p/main",
         "n1      1       n1-1          0/40960        0/100       0/10     Unhealthy  <none>",
@@ -107,21 +222,23 @@ def test_table_has_a_line_for_each_card() -> None:
 
 def test_wide_table_has_whole_uuids_and_models() -> None:
     """`-o wide` leaves nothing out."""
-    wide = top.table(_fleet(), wide=True)
-    assert wide.headers[2:4] == ["UUID", "MODEL"]
+    wide = top_tables.of_cards(_fleet(), wide=True)
+    assert wide.headers[2:5] == ["UUID", "MODEL", "MODE"]
     assert [row[2:4] for row in wide.rows] == [[UUID, "NVIDIA A100"], ["n1-1", "<none>"]]
 
 
 def test_json_and_yaml_say_the_same() -> None:
     """The structured forms are one structure, in the units of the API: MiB and millicards."""
-    data = json.loads(render(_fleet(), top.table(_fleet()), output="json"))
-    assert data == yaml.safe_load(render(_fleet(), top.table(_fleet()), output="yaml"))
-    assert data["problems"] == []
+    data = json.loads(render(_fleet(), top_tables.of_cards(_fleet()), output="json"))
+    assert data == yaml.safe_load(render(_fleet(), top_tables.of_cards(_fleet()), output="yaml"))
     assert data["nodes"][0]["cards"][0] == {
         "index": 0,
         "uuid": UUID,
         "model": "NVIDIA A100",
+        "mode": "hami-core",
         "healthy": True,
+        "message": "",
+        "cordoned": False,
         "memoryMiB": {"used": 3000, "total": 40960},
         "cores": {"used": 305, "total": 1000},
         "slots": {"used": 1, "total": 10},

@@ -10,7 +10,7 @@ from allocation.names import ALLOCATION
 from allocation.record import encode
 from allocation.settings import AllocationSettings
 from cluster.gpu_node_status import GpuNodeStatus, status_of
-from cluster.reflector import ObjectMeta
+from cluster.metadata import ObjectMeta
 from scheduler.heartbeats import Lease, LeaseSpec
 from scheduler.objects import LabelledMeta, Namespace, Node, Pod
 from scheduler.queue import Queue

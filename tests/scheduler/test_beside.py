@@ -8,7 +8,7 @@ import msgspec
 from cluster.api import Api
 from cluster.election import Election, ElectionSettings
 from cluster.errors import NotFoundError
-from cluster.reflector import ObjectMeta
+from cluster.metadata import ObjectMeta
 from scheduler.beside import Beside, _Lease, _Spec
 from scheduler.settings import KubeSchedulerSettings
 

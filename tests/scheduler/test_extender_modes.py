@@ -10,7 +10,7 @@ from allocation.inventory import Card, NodeInventory
 from allocation.names import ALLOCATION, CORDON
 from allocation.record import decode, encode
 from cluster.gpu_node_status import GpuNodeStatus, status_of
-from cluster.reflector import ObjectMeta
+from cluster.metadata import ObjectMeta
 from scheduler import messages
 from scheduler.cycle import Chosen, Waiting, decide, undo
 from scheduler.objects import Pod

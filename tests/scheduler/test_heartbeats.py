@@ -6,7 +6,7 @@ import msgspec
 
 from agent import heartbeat
 from allocation.names import HAMI_REGISTER, heartbeat_lease
-from cluster.reflector import ObjectMeta
+from cluster.metadata import ObjectMeta
 from scheduler.cycle import Chosen, Waiting, decide
 from scheduler.heartbeats import Heartbeats, Lease
 from scheduler.state import State

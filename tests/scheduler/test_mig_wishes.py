@@ -9,8 +9,8 @@ from allocation.mig import Slices, Wish
 from allocation.names import ALLOCATION, HAMI_MIG
 from allocation.record import encode
 from cluster.gpu_node_status import GpuNodeStatus, Spec, status_of
+from cluster.metadata import ObjectMeta
 from cluster.mig_status import WishStatus
-from cluster.reflector import ObjectMeta
 from scheduler.binder import allocation_annotations
 from scheduler.cycle import Chosen, Waiting, decide, undo
 from scheduler.mig_wishes import Due
@@ -281,3 +281,19 @@ def test_an_instance_of_nobody_is_given_back_though_no_list_names_it(scheduler: 
     assert scheduler.write() == []
     scheduler.state.set_status(report(wishes=()))
     assert scheduler.write() == []
+
+
+def test_a_watch_that_is_faster_than_the_answer_is_believed(scheduler: Scheduler) -> None:
+    """What the object says was seen before the write's own answer came: the next write must build on that version."""
+    pod_a = scheduler.create("a")
+    assert isinstance(decide(scheduler.state, pod_a), Waiting)
+    (due,) = scheduler.state.wishes.due()
+    assert due.version == "1"
+    scheduler.state.set_status(report(wishes=due.wishes, version="2"))
+    scheduler.state.set_status(report(MADE, wishes=due.wishes, version="3"))
+    scheduler.state.wishes.written(due)
+    pod_b = scheduler.create("b")
+    assert isinstance(decide(scheduler.state, pod_b), Waiting)
+    (again,) = scheduler.state.wishes.due()
+    assert again.version == "3"
+    assert {wish.pod_uid for wish in again.wishes} == {"uid-a", "uid-b"}

@@ -20,7 +20,8 @@ import msgspec
 from cluster.api import Api
 from cluster.connection import connect
 from cluster.errors import ApiError, ClusterError, ConflictError, NotFoundError
-from cluster.reflector import ObjectMeta, Reflector
+from cluster.metadata import ObjectMeta
+from cluster.reflector import Reflector
 from cluster.resource import NODES, PODS
 
 if TYPE_CHECKING:

@@ -103,11 +103,13 @@ def test_a_dead_webhook_costs_no_time(dead: Layout, namespace: Namespace, plain_
         return time.monotonic() - began
 
     seconds(plain_namespace, lambda number: f"warm-{number}")
-    elsewhere = min(seconds(plain_namespace, lambda number, turn=turn: f"p-{turn}-{number}") for turn in range(3))  # type: ignore[misc]
-    here = min(seconds(namespace, lambda number, turn=turn: f"p-{turn}-{number}") for turn in range(3))  # type: ignore[misc]
+    elsewhere, here = [], []
+    for turn in range(5):  # in turns, because the noise of a machine comes in stretches
+        elsewhere.append(seconds(plain_namespace, lambda number, turn=turn: f"p-{turn}-{number}"))  # type: ignore[misc]
+        here.append(seconds(namespace, lambda number, turn=turn: f"p-{turn}-{number}"))  # type: ignore[misc]
     # A webhook that is asked and not there costs at least a refused connection for each pod, one that hangs five
     # seconds; the noise of this machine is far below either.
-    assert here < elsewhere * 1.5 + 0.2
+    assert min(here) < min(elsewhere) * 1.5 + 0.2
 
 
 def uninstall(layout: Layout) -> None:

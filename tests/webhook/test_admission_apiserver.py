@@ -209,7 +209,7 @@ def test_policies_have_no_type_warnings(cluster: Cluster) -> None:
         for each in yaml.safe_load_all(file.read_text())
         if each["kind"] == "ValidatingAdmissionPolicy"
     ]
-    assert len(names) == 11
+    assert len(names) == 12
 
     def checked() -> list[Any] | None:
         found = [kubectl.get(cluster.layout, "validatingadmissionpolicy", name) for name in names]
@@ -498,16 +498,18 @@ def test_trusted_identity_may_allocate_statically(cluster: Cluster, webhook: Web
 
 
 def test_wrong_authority_refuses_gpu_pods_only(cluster: Cluster, webhook: Webhook) -> None:
-    """A caBundle that does not fit has the effect of a dead webhook, and `python -m certs ensure` puts it right."""
+    """With nobody to heal it a wrong caBundle stays, without harm to others; `python -m certs ensure` puts it right."""
+    webhook.stop()
     stranger = kubectl.get(cluster.layout, "configmap", "kube-root-ca.crt", "-n", IN)["data"]["ca.crt"]
     bundle = base64.b64encode(stranger.encode()).decode()
     patch = [
         {"op": "replace", "path": f"/webhooks/{entry}/clientConfig/caBundle", "value": bundle} for entry in (0, 1, 2)
     ]
     cluster.kubectl("patch", "mutatingwebhookconfiguration", "tranche", "--type=json", "-p", json.dumps(patch))
-    wait.until(lambda: not _is_injected(cluster), what="the wrong caBundle in force", timeout_s=READY_S)
+    assert not _is_injected(cluster)
     cluster.create(pod("meanwhile"), namespace=IN)
     assert "was already right" not in _certs(cluster, "ensure")
+    webhook.start()
     wait.until(lambda: _is_injected(cluster), what="the right caBundle in force", timeout_s=READY_S)
     shown = _certs(cluster, "show")
     assert "Secret tranche-system/tranche-webhook-ca" in shown

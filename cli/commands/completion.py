@@ -1,0 +1,28 @@
+"""The command line of `kubectl gpu completion`."""
+
+import argparse
+
+from cli.commands import Command
+
+_DESCRIPTION = """\
+Prints a script that completes the command line of kubectl-gpu in a shell:
+
+  bash:  source <(kubectl gpu completion bash)
+  zsh:   source <(kubectl gpu completion zsh)
+  fish:  kubectl gpu completion fish | source
+
+Where kubectl's own completion is loaded, 'kubectl gpu' completes without it: kubectl asks the executable
+kubectl_complete-gpu, which is installed beside kubectl-gpu.
+"""
+
+
+def _add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
+
+
+COMMAND = Command(
+    summary="a script that completes command lines in a shell",
+    description=_DESCRIPTION,
+    add=_add,
+    asks_cluster=False,
+)

@@ -1,0 +1,125 @@
+"""`kubectl gpu cordon` and `uncordon` against a real API server, run by an account that has tranche-operator alone."""
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocation.constraints import words
+from allocation.names import CORDON
+from cli.cordon import edited
+from lab import kubectl
+from lab.layout import Layout
+
+Gpu = Callable[..., "subprocess.CompletedProcess[str]"]
+UUIDS = st.text("abGPU-0", min_size=1, max_size=4)
+CARD, OTHER = "GPU-cli-1-0", "GPU-cli-1-1"
+
+
+@given(
+    present=st.lists(st.one_of(UUIDS, st.sampled_from(["", " "]))).map(", ".join),
+    uuids=st.lists(UUIDS, min_size=1, unique=True),
+    cordoned=st.booleans(),
+)
+def test_what_others_wrote_stays(present: str, uuids: list[str], *, cordoned: bool) -> None:
+    """Whatever the list held, exactly the cards that are asked for change, and doing it twice changes nothing."""
+    new = edited(present, uuids, cordoned=cordoned)
+    after = present if new is None else new
+    others = [word for word in words(present) if word not in uuids]
+    assert [word for word in words(after) if word not in uuids] == others
+    assert [uuid in words(after) for uuid in uuids] == [cordoned] * len(uuids)
+    assert edited(after, uuids, cordoned=cordoned) is None
+
+
+def annotation(team: Layout, node: str = "cli-1") -> str | None:
+    """Answer what a node's list says, None where there is none."""
+    found: str | None = kubectl.get(team, "node", node)["metadata"].get("annotations", {}).get(CORDON)
+    return found
+
+
+@pytest.fixture
+def clean(team: Layout) -> Iterator[Layout]:
+    """No card is cordoned before, and none after."""
+    kubectl.run(team, "annotate", "node", "cli-1", "cli-3", f"{CORDON}-")
+    yield team
+    kubectl.run(team, "annotate", "node", "cli-1", "cli-3", f"{CORDON}-")
+
+
+@pytest.mark.apiserver
+def test_a_card_is_cordoned_and_taken_back(clean: Layout, gpu: Gpu) -> None:
+    """The list is the node's annotation, what stays on the card is named, and what is done already is no failure."""
+    kubectl.run(clean, "annotate", "node", "cli-1", f"{CORDON}= someone-elses ,,")
+    done = gpu("cordon", CARD, account="operator")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split() for line in done.stdout.splitlines()[1:]] == [[CARD, "cli-1", "cordoned", "cli-team/placed"]]
+    assert annotation(clean) == f"someone-elses,{CARD}"
+    state = gpu("top", "cli-1", "--no-headers").stdout.splitlines()[0]
+    assert "Healthy,Cordoned" in state
+    again = gpu("cordon", CARD, "--no-headers", account="operator")
+    assert (again.returncode, again.stdout.split()[2:4]) == (0, ["already", "cordoned"])
+    back = gpu("uncordon", CARD, "-o", "name", account="operator")
+    assert (back.returncode, back.stdout) == (0, f"card/{CARD}\n")
+    assert annotation(clean) == "someone-elses"
+
+
+@pytest.mark.apiserver
+def test_cards_of_several_nodes_at_once(clean: Layout, gpu: Gpu) -> None:
+    """Each node gets its own list, also one whose cards only HAMi's annotation tells of; an emptied list goes."""
+    done = gpu("cordon", CARD, OTHER, "GPU-cli-3-0", "-o", "json", account="operator")
+    assert done.returncode == 0
+    assert [(card["uuid"], card["node"], card["cordoned"]) for card in json.loads(done.stdout)["cards"]] == [
+        (CARD, "cli-1", True),
+        (OTHER, "cli-1", True),
+        ("GPU-cli-3-0", "cli-3", True),
+    ]
+    assert (annotation(clean), annotation(clean, "cli-3")) == (f"{CARD},{OTHER}", "GPU-cli-3-0")
+    assert gpu("uncordon", CARD, OTHER, "GPU-cli-3-0", account="operator").returncode == 0
+    assert (annotation(clean), annotation(clean, "cli-3")) == (None, None)
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize(("flag", "said"), [("client", "(dry run)"), ("server", "(server dry run)")])
+def test_a_dry_run_writes_nothing(clean: Layout, gpu: Gpu, flag: str, said: str) -> None:
+    """It says what would be done."""
+    done = gpu("cordon", CARD, f"--dry-run={flag}", account="operator")
+    assert (done.returncode, f"cordoned {said}" in done.stdout, annotation(clean)) == (0, True, None)
+
+
+@pytest.mark.apiserver
+def test_an_unknown_card_is_refused(clean: Layout, gpu: Gpu) -> None:
+    """Nothing is written for the others, and what may have been meant is named."""
+    done = gpu("cordon", CARD, "gpu-cli-1", "zzz", account="operator")
+    assert (done.returncode, annotation(clean)) == (1, None)
+    assert "no node has a card gpu-cli-1: did you mean GPU-cli-1-0 of node cli-1" in done.stderr
+    assert "no node has a card zzz; nothing was changed; 'kubectl gpu top --cards -o wide' lists them" in done.stderr
+
+
+@pytest.mark.apiserver
+def test_a_card_that_is_gone_can_be_taken_back(clean: Layout, gpu: Gpu) -> None:
+    """Whoever cleans up after a card was pulled is not told that it does not exist."""
+    kubectl.run(clean, "annotate", "node", "cli-1", f"{CORDON}=GPU-pulled")
+    assert gpu("cordon", "GPU-pulled", account="operator").returncode == 1
+    assert gpu("uncordon", "GPU-pulled", account="operator").returncode == 0
+    assert annotation(clean) is None
+
+
+@pytest.mark.apiserver
+def test_who_may_only_look_is_told_what_is_missing(clean: Layout, gpu: Gpu) -> None:
+    """The verb, and the role that has it."""
+    done = gpu("cordon", CARD)
+    assert (done.returncode, annotation(clean)) == (1, None)
+    assert done.stderr.startswith("error: ")
+    assert "tranche-operator (manifests/base/rbac/operator.yaml), which has it" in done.stderr
+
+
+@pytest.mark.apiserver
+def test_who_writes_at_the_same_time_loses_nothing(clean: Layout, gpu: Gpu) -> None:
+    """Two at once: both cards are in the list."""
+    with ThreadPoolExecutor() as pool:
+        done = list(pool.map(lambda uuid: gpu("cordon", uuid, account="operator"), (CARD, OTHER)))
+    assert [each.returncode for each in done] == [0, 0]
+    assert set(words(annotation(clean) or "")) == {CARD, OTHER}
