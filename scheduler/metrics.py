@@ -73,6 +73,8 @@ class Metrics:
             self.bind_troubles.labels(trouble)
         for way in get_args(Way):
             self.decide_seconds.labels(way)
+        for verb in ("filter", "prioritize", "bind"):
+            self.extender_seconds.labels(verb)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"tranche_scheduler_{name}", text, labels, registry=self.registry)

@@ -44,7 +44,7 @@ class NodeReason(enum.StrEnum):
     """The node's device plugin advertises too few devices."""
     NodeNotLockable = enum.auto()
     """We may not lock a node that HAMi's device plugin serves."""
-    UnaccountedPod = enum.auto()
+    UncountedPod = enum.auto()
     """A pod runs there on cards of which nobody knows which they are."""
     InventoryRefused = enum.auto()
     """What is said of the node's cards cannot be, or contradicts another node."""
@@ -58,7 +58,7 @@ CLOSING: Final = (
     NodeReason.AgentSilent,
     NodeReason.DevicePluginGone,
     NodeReason.NodeNotLockable,
-    NodeReason.UnaccountedPod,
+    NodeReason.UncountedPod,
     NodeReason.InventoryRefused,
 )
 """Those with which a node takes no GPU pod at all."""
@@ -81,7 +81,7 @@ _TEXTS: Final = tuple(
         (r"agent of node \S+ is silent", NodeReason.AgentSilent),
         (r"HAMi's device plugin of node|nobody vouches for the cards", NodeReason.DevicePluginGone),
         (r"node \S+ cannot be locked", NodeReason.NodeNotLockable),
-        (r"pod \S+ runs here uncounted", NodeReason.UnaccountedPod),
+        (r"pod \S+ runs here uncounted", NodeReason.UncountedPod),
         (r"static allocation ", NodeReason.StaticAllocationMismatch),
         (r"node \S+ reports|node \S+, annotation|register annotation", NodeReason.InventoryRefused),
     )

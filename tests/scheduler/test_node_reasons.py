@@ -101,7 +101,7 @@ def test_closed_nodes() -> None:
     assert reasons(made, pod("a", memory=1)) == {"NodeNotLockable"}
     made.plugin_nodes.reopen("n1")
     made.set_pod(pod("stray", memory=1, node="n1", phase="Running"))
-    assert reasons(made, pod("a", memory=1)) == {"UnaccountedPod"}
+    assert reasons(made, pod("a", memory=1)) == {"UncountedPod"}
 
 
 @pytest.mark.parametrize("text", ["HAMi's device plugin of node n1 is gone: …", "nobody vouches for the cards of n1"])
