@@ -5,10 +5,10 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import admission, decision, machine, results
+from benchmarks import admission, decision, machine, results, scrape
 
 _RESULTS = Path("benchmarks/results")
-_BENCHMARKS = {decision.NAME: decision.run, admission.NAME: admission.run}
+_BENCHMARKS = {decision.NAME: decision.run, admission.NAME: admission.run, scrape.NAME: scrape.run}
 
 
 def main() -> int:
