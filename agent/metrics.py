@@ -1,42 +1,62 @@
 """What the agent counts for Prometheus."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from typing import Final
+
+from prometheus_client import Counter, Gauge, Histogram
 
 from agent.report import NodeReport
+from cluster.exposition import Registry
+
+UNREACHABLE: Final = "Unreachable"
+"""The reason where no answer came."""
+_READ_BUCKETS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
 
 
 class Metrics:
     """The agent's metrics in a registry of their own, so that a process may hold several agents."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
+        self.registry = Registry()
         self._cards = Gauge(
             "tranche_agent_cards",
             "Cards in the inventory of a node.",
             ["node", "health"],
-            registry=self._registry,
+            registry=self.registry,
         )
         self._last = Gauge(
             "tranche_agent_last_publish_timestamp_seconds",
             "When a node's inventory was last written to the API server.",
             ["node"],
-            registry=self._registry,
+            registry=self.registry,
+        )
+        self._beat = Gauge(
+            "tranche_agent_last_heartbeat_timestamp_seconds",
+            "When a node's heartbeat was last renewed.",
+            ["node"],
+            registry=self.registry,
+        )
+        self.inventory_seconds = Histogram(
+            "tranche_agent_inventory_seconds",
+            "How long a reading of the inventory source took.",
+            buckets=_READ_BUCKETS,
+            registry=self.registry,
         )
         self._publish_errors = Counter(
             "tranche_agent_publish_errors_total",
             "Writes that the API server did not confirm, by its reason.",
             ["reason"],
-            registry=self._registry,
+            registry=self.registry,
         )
+        self._publish_errors.labels(UNREACHABLE)
         self._inventory_errors = Counter(
             "tranche_agent_inventory_errors_total",
             "Readings of the inventory source that failed.",
-            registry=self._registry,
+            registry=self.registry,
         )
         self._repairs = Counter(
             "tranche_agent_repairs_total",
             "Times that what we had published was found changed or gone, and was written again.",
-            registry=self._registry,
+            registry=self.registry,
         )
 
     def inventory(self, report: NodeReport) -> None:
@@ -49,11 +69,16 @@ class Metrics:
         """Take that a node's inventory was written at time `unix`."""
         self._last.labels(node).set(unix)
 
+    def beat(self, node: str, *, unix: float) -> None:
+        """Take that a node's heartbeat was renewed at time `unix`."""
+        self._beat.labels(node).set(unix)
+
     def forget(self, node: str) -> None:
         """Stop reporting a node that is served no longer."""
         for labels in ((node, "healthy"), (node, "unhealthy")):
             self._cards.remove(*labels)
         self._last.remove(node)
+        self._beat.remove(node)
 
     def publish_error(self, reason: str) -> None:
         """Count a write that failed."""
@@ -66,7 +91,3 @@ class Metrics:
     def repair(self) -> None:
         """Count that what we had published has to be written again."""
         self._repairs.inc()
-
-    def exposition(self) -> bytes:
-        """Answer everything in Prometheus' text format."""
-        return generate_latest(self._registry)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from agent import heartbeat
-from agent.metrics import Metrics
+from agent.metrics import UNREACHABLE, Metrics
 from agent.observation import read_register, read_status, same
 from agent.report import NodeReport
 from allocation import hami, names
@@ -107,7 +107,7 @@ class Publisher:
                 async with self._limit:
                     await self._write()
             except ClusterError as error:
-                self._metrics.publish_error(error.reason if isinstance(error, ApiError) else "Unreachable")
+                self._metrics.publish_error(error.reason if isinstance(error, ApiError) else UNREACHABLE)
                 if str(error) != failure:
                     failure = str(error)
                     log.warning("not published node=%s error=%r; trying again", self.node, failure)
@@ -199,3 +199,4 @@ class Publisher:
             namespace=names.SYSTEM_NAMESPACE,
             manager=SPEC_MANAGER,
         )
+        self._metrics.beat(self.node, unix=self._clock())

@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from agent.metrics import Metrics
 from agent.service import Agent
+from cluster import exposition
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +36,12 @@ async def serving(agent: Agent, metrics: Metrics, *, address: str, port: int) ->
             return web.Response(status=503, text=f"{len(waiting)} nodes are not published: {named}\n")
         return web.Response(text="ok\n")
 
-    async def exposition(_request: web.Request) -> web.Response:
-        return web.Response(body=metrics.exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def show_metrics(_request: web.Request) -> web.Response:
+        return web.Response(body=await exposition.text(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     application = web.Application()
-    application.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", exposition)])
+    pages = {"/healthz": healthz, "/readyz": readyz, "/metrics": show_metrics}
+    application.add_routes([web.get(path, page) for path, page in pages.items()])
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     try:

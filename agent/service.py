@@ -97,7 +97,8 @@ class Agent:
     async def _read(self) -> Mapping[str, NodeReport]:
         def read() -> dict[str, NodeReport]:
             offered = isolation.backends(self._settings)
-            reports = self._source.read()
+            with self._metrics.inventory_seconds.time():
+                reports = self._source.read()
             steps = [self._partitions_of(node).step(self._source, report) for node, report in reports.items()]
             if any(steps):
                 reports = self._source.read()

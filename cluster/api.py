@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ import msgspec
 from cluster.connection import Connection
 from cluster.errors import TooManyRequestsError, UnreachableError, from_answer
 from cluster.resource import Resource
+from cluster.traffic import Traffic
 
 T = TypeVar("T")
 
@@ -26,11 +28,18 @@ _encoder = msgspec.json.Encoder()
 
 
 class Api:
-    """Verbs over one connection. Every answer that is no success raises a `cluster.errors.ApiError`."""
+    """Verbs over one connection. Every answer that is no success raises a `cluster.errors.ApiError`.
 
-    def __init__(self, connection: Connection, *, timeout: float = 30.0) -> None:
+    Attributes:
+        traffic: is told of every request, and by caches of what they hear.
+    """
+
+    traffic = Traffic()
+
+    def __init__(self, connection: Connection, *, timeout: float = 30.0, traffic: Traffic = traffic) -> None:
         self._connection = connection
         self._timeout = timeout
+        self.traffic = traffic
 
     async def request(
         self,
@@ -80,6 +89,7 @@ class Api:
         if body is not None:
             headers["Content-Type"] = content_type
             data = body if isinstance(body, bytes) else _encoder.encode(body)
+        begin, status = time.perf_counter(), 0
         try:
             async with self._connection.session.request(
                 method,
@@ -89,8 +99,12 @@ class Api:
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=timeout or self._timeout),
             ) as answer:
+                status = answer.status
+                self.traffic.answered(method, path, params or {}, status=status, seconds=time.perf_counter() - begin)
                 yield answer
         except (aiohttp.ClientError, TimeoutError) as error:
+            if not status:
+                self.traffic.answered(method, path, params or {}, status=0, seconds=0.0)
             raise UnreachableError(f"{method} {path}: {type(error).__name__} {error}".rstrip()) from error
 
     async def get(self, resource: Resource, kind: type[T], *, name: str, namespace: str = "") -> T:

@@ -13,9 +13,10 @@ import msgspec
 import yaml
 
 from allocation.settings import AllocationSettings
+from cluster.logs import LogSettings
 
 DEFAULT_PATH = "/etc/tranche/config.yaml"
-SHARED = ("cluster", "allocation")
+SHARED = ("cluster", "log", "allocation")
 SECTIONS = (*SHARED, "webhook", "scheduler", "agent", "certs")
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -44,6 +45,7 @@ class Configuration(msgspec.Struct, Generic[S], frozen=True):
     allocation: AllocationSettings
     own: S
     others: Mapping[str, Any] = {}
+    log: LogSettings = LogSettings()
 
 
 class _Key(msgspec.Struct, frozen=True):
@@ -69,7 +71,13 @@ def load(
 ) -> Configuration[S]:
     """Read the file and the flags of a process; ends the process for `--help`, `--print-config` and bad input."""
     others = others or {}
-    types: dict[str, Any] = {"cluster": ClusterSettings, "allocation": AllocationSettings, section: settings, **others}
+    types: dict[str, Any] = {
+        "cluster": ClusterSettings,
+        "log": LogSettings,
+        "allocation": AllocationSettings,
+        section: settings,
+        **others,
+    }
     keys = [key for name, kind in types.items() for key in _keys((name,), kind)]
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("--config", metavar="FILE", help=f"YAML configuration (default {DEFAULT_PATH}, if it exists)")
@@ -93,6 +101,7 @@ def load(
         sys.exit(0)
     return Configuration(
         cluster=parts["cluster"],
+        log=parts["log"],
         allocation=parts["allocation"],
         own=parts[section],
         others={name: parts[name] for name in others},

@@ -86,12 +86,18 @@ class Reflector(Generic[O]):
         self._page = msgspec.json.Decoder(_page_type(kind))
         self._object = msgspec.json.Decoder(kind)
         self._event = msgspec.json.Decoder(_WatchEvent)
+        self._heard_at = time.monotonic()
         self.synced = asyncio.Event()
 
     @property
     def plural(self) -> str:
         """What the objects are called."""
         return self._resource.plural
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long ago the API server last said anything: an event, a bookmark, or a page of a list."""
+        return time.monotonic() - self._heard_at
 
     def get(self, name: str, namespace: str = "") -> O | None:
         """Answer an object, None where there is none."""
@@ -113,15 +119,22 @@ class Reflector(Generic[O]):
 
     async def run(self) -> None:
         """Keep the copy up to date until cancelled."""
-        pause = _BACKOFF[0]
+        with self._api.traffic.following(self):
+            await self._follow()
+
+    async def _follow(self) -> None:
+        pause, reason = _BACKOFF[0], "first"
         while True:
             try:
+                self._api.traffic.listed(self._resource.plural, reason)
                 version = await self._list()
-                pause = _BACKOFF[0]
+                pause, reason = _BACKOFF[0], "regular"
                 await self._watch_from(version)
             except GoneError:
+                reason = "gone"
                 log.info("%s: the watch is too old, listing again", self._resource.plural)
             except (ClusterError, msgspec.DecodeError) as error:
+                reason = "lost"
                 log.warning("%s: %s; again in %.1f s", self._resource.plural, error, pause)
                 await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 -- jitter, no secret
                 pause = min(pause * 2, _BACKOFF[1])
@@ -134,6 +147,7 @@ class Reflector(Generic[O]):
         params = {"limit": _PAGE, **self._selectors}
         while True:
             page = self._page.decode(await self._api.request("GET", self._path, params=params))
+            self._heard_at = time.monotonic()
             for item in page.items:
                 found[item.metadata.namespace, item.metadata.name] = item
             if not page.metadata.continue_:
@@ -177,12 +191,14 @@ class Reflector(Generic[O]):
                     raise UnreachableError(f"watch of {path}: silent for {self._silence_seconds:.0f} s") from None
                 if not chunk:
                     return version
+                self._heard_at = time.monotonic()
                 pending += chunk
                 *lines, rest = pending.split(b"\n")
                 pending = bytearray(rest)
                 for line in lines:
                     if line:
                         version = self._take(line)
+                        self._api.traffic.applied(self._resource.plural, time.monotonic() - self._heard_at)
 
     def _take(self, line: bytes | bytearray) -> str:
         event = self._event.decode(line)

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from cluster import logs
 from cluster.api import Api
 from cluster.connection import connect
 from cluster.errors import ClusterError, NotFoundError
+from cluster.logs import LogSettings
 from cluster.metadata import ObjectMeta
 from cluster.reflector import Reflector
 from cluster.resource import LEASES, NODES, PODS
@@ -218,7 +220,7 @@ def main() -> int:
     parser.add_argument("--kubeconfig", required=True, help="who this process is")
     parser.add_argument("nodes", nargs="+", metavar="NODE")
     arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logs.set_up(LogSettings())
     try:
         asyncio.run(_serve(arguments.kubeconfig, arguments.nodes))
     except asyncio.CancelledError:

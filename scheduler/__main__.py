@@ -1,20 +1,20 @@
 """`python -m scheduler`: the scheduler loop, or, with `--extender`, the extender of a stock kube-scheduler."""
 
 import asyncio
-import logging
-import signal
 import socket
-import sys
 import uuid
 from collections.abc import Sequence
+from functools import partial
 
 from allocation.names import SCHEDULER_NAME, SYSTEM_NAMESPACE
+from cluster import process, process_metrics
 from cluster.api import Api
 from cluster.configuration import Configuration, load
 from cluster.connection import connect
 from cluster.election import Election, Term
 from cluster.errors import ClusterError
 from cluster.events import Recorder
+from cluster.traffic_metrics import TrafficMetrics
 from scheduler import composition, leadership
 from scheduler.beside import Beside
 from scheduler.leader import Leader
@@ -22,6 +22,7 @@ from scheduler.leadership import Fence
 from scheduler.metrics import Metrics
 from scheduler.settings import SchedulerSettings
 from scheduler.term import TermWork
+from scheduler.term_metrics import Standing
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -34,24 +35,21 @@ def main(argv: Sequence[str] | None = None) -> None:
         prog="tranche-scheduler",
         description="Places pods that ask for GPUs: one decision, one Binding.",
     )
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    try:
-        asyncio.run(_run(configuration))
-    except (ClusterError, OSError) as error:
-        sys.exit(f"error: {error}")
+    process.run(partial(_run, configuration), log=configuration.log, failures=(ClusterError, OSError))
 
 
-async def _run(configuration: Configuration[SchedulerSettings]) -> None:
+async def _run(configuration: Configuration[SchedulerSettings], stop: asyncio.Event) -> None:
     settings = configuration.own
     identity = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
     async with connect(
         kubeconfig=configuration.cluster.kubeconfig, context=configuration.cluster.context
     ) as connection:
-        api = Api(connection)
+        metrics = Metrics(ledger=lambda: leader.ledger)
+        process_metrics.register(metrics.registry)
+        api = Api(connection, traffic=TrafficMetrics(metrics.registry))
         beside = (
             Beside(api, settings.kube_scheduler) if settings.extender and settings.kube_scheduler.lease_name else None
         )
-        metrics = Metrics(ledger=lambda: leader.ledger)
         recorder = Recorder(api, component=SCHEDULER_NAME, instance=identity)
         election = Election(
             api,
@@ -73,13 +71,14 @@ async def _run(configuration: Configuration[SchedulerSettings]) -> None:
                 is_trusted=lambda: election.is_trusted,
             )
 
+        metrics.registry.register(Standing(term=lambda: leader.deciding, recorder=recorder))
         leader = Leader(election=election, fence=Fence(api), settings=settings, work=work)
         chores = [asyncio.create_task(recorder.run())]
         if beside is not None:
             chores.append(asyncio.create_task(beside.run()))
         try:
             async with composition.serving(configuration, api=api, leader=leader, metrics=metrics):
-                await leader.run(_ended())
+                await leader.run(asyncio.create_task(_end(stop)))
                 await recorder.drain(settings.drain_seconds)
         finally:
             for chore in chores:
@@ -87,18 +86,8 @@ async def _run(configuration: Configuration[SchedulerSettings]) -> None:
             await asyncio.gather(*chores, return_exceptions=True)
 
 
-def _ended() -> "asyncio.Future[None]":
-    """Answer a future that is done when the process is told to end."""
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
-
-    def end() -> None:
-        if not ended.done():
-            ended.set_result(None)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
-    return ended
+async def _end(stop: asyncio.Event) -> None:
+    await stop.wait()
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ import logging
 import math
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Final, Literal
 
 import msgspec
 
@@ -26,7 +27,12 @@ from scheduler.objects import Pod
 
 log = logging.getLogger(__name__)
 
+_FENCE: Final = "'tranche-fence'"
+"""As the API server names the policy that refused (manifests/base/fence.yaml)."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+
+
+Trouble = Literal["conflict", "gone", "unknown", "fenced", "refused"]
 
 
 class Outcome(enum.Enum):
@@ -51,9 +57,20 @@ class Result(msgspec.Struct, frozen=True):
 class Binder:
     """Writes Bindings."""
 
-    def __init__(self, api: Api, *, token: str, timeout_seconds: float) -> None:
-        """Bind with the leader's `token`; the API server gives up a request after `timeout_seconds`."""
+    def __init__(
+        self,
+        api: Api,
+        *,
+        token: str,
+        timeout_seconds: float,
+        on_trouble: Callable[[Trouble], object] = lambda _: None,
+    ) -> None:
+        """Bind with the leader's `token`; the API server gives up a request after `timeout_seconds`.
+
+        `on_trouble` is told of each answer that is not the expected one.
+        """
         self._api = api
+        self._on_trouble = on_trouble
         self._token = token
         self._timeout = timeout_seconds
 
@@ -87,9 +104,11 @@ class Binder:
             except ApiError as error:
                 if error.status >= 500:
                     doubtful_until = time.monotonic() + self._timeout
+                self._on_trouble(_trouble(error))
                 outcome, note = await self._judge(error, pod, chosen, doubtful_until=doubtful_until), str(error)
             except UnreachableError as error:
                 doubtful_until = time.monotonic() + self._timeout
+                self._on_trouble("unknown")
                 outcome, note = None, str(error)
             else:
                 return Result(Outcome.BOUND)
@@ -129,6 +148,16 @@ class Binder:
         ours = record.encode(chosen.allocation) if chosen.allocation else None
         same = now.spec.node_name == chosen.node and now.metadata.annotations.get(names.ALLOCATION) == ours
         return Outcome.BOUND if same else Outcome.TAKEN
+
+
+def _trouble(error: ApiError) -> Trouble:
+    if isinstance(error, ConflictError):
+        return "conflict"
+    if isinstance(error, NotFoundError):
+        return "gone"
+    if error.status >= 500:
+        return "unknown"
+    return "fenced" if _FENCE in error.message else "refused"
 
 
 def allocation_annotations(chosen: Chosen, *, unix_seconds: int) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """A decision carried out: its Binding written and told, or, where that will never be, given back."""
 
 import logging
+from datetime import UTC, datetime
 
 from cluster.events import Recorder
 from scheduler import cycle
@@ -37,11 +38,19 @@ class Committer:
             result = await self._binder.bind(pod, chosen)
         self._metrics.decisions.labels(result.outcome.value).inc()
         if result.outcome is Outcome.BOUND:
-            log.info("pod %s is bound to %s", pod, chosen.node)
+            self._metrics.created_to_bound_seconds.observe(_age_seconds(pod))
+            log.info("pod %s is bound to %s: %s", pod, chosen.node, chosen.note, extra=_fields(pod, chosen, result))
             note = f"Successfully binding node [{chosen.node}] to {pod}"
             self._recorder.record(pod.reference, type="Normal", reason="BindingSucceed", action="Binding", note=note)
             return result
-        log.warning("pod %s was not bound to %s: %s: %s", pod, chosen.node, result.outcome.value, result.note)
+        log.warning(
+            "pod %s was not bound to %s: %s: %s",
+            pod,
+            chosen.node,
+            result.outcome.value,
+            result.note,
+            extra=_fields(pod, chosen, result),
+        )
         cycle.undo(self._state, pod)
         self._state.queue.wake(Cure.CAPACITY)
         if result.outcome is Outcome.REFUSED:
@@ -49,3 +58,13 @@ class Committer:
                 pod.reference, type="Warning", reason="BindingFailed", action="Binding", note=result.note
             )
         return result
+
+
+def _fields(pod: Pod, chosen: Chosen, result: Result) -> dict[str, str]:
+    return {"pod": str(pod), "uid": pod.uid, "outcome": result.outcome.value, "node": chosen.node}
+
+
+def _age_seconds(pod: Pod) -> float:
+    """Answer how old a pod is, by the API server's clock at its creation and ours now: never less than nothing."""
+    created = datetime.fromisoformat(pod.metadata.creation_timestamp or datetime.now(UTC).isoformat())
+    return max(0.0, (datetime.now(UTC) - created).total_seconds())

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Final
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
 
 from allocation.settings import AllocationSettings
 from certs.files import FileSource
 from certs.source import listener_context
 from cluster.api import Api
 from cluster.configuration import Configuration
+from cluster.exposition import Registry
 from cluster.reflector import Reflector
 from cluster.resource import RESOURCE_QUOTAS
 from cluster.resource_quota import NamespaceQuotas, ResourceQuota
@@ -91,7 +91,7 @@ def _deciding(leader: Leader) -> Extender | None:
 
 def _admission(
     allocation: AllocationSettings, settings: WebhookSettings, quotas: NamespaceQuotas
-) -> tuple[list[web.RouteDef], CollectorRegistry]:
+) -> tuple[list[web.RouteDef], Registry]:
     metrics = AdmissionMetrics()
     admission = Admission(allocation=allocation, settings=settings, metrics=metrics, quotas=quotas.hards)
     return admission_routes(admission), metrics.registry

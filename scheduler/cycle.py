@@ -1,6 +1,7 @@
 """One decision: check and reserve in a single synchronous step. Nothing in here awaits, so nothing can come between."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
@@ -10,13 +11,16 @@ from allocation.errors import AllocationError
 from allocation.mig_plan import Plan, plan
 from allocation.mig_record import MigAllocation
 from allocation.request import PodRequest
-from scheduler import judgement, messages, support
+from scheduler import judgement, messages, node_reasons, support
 from scheduler.fleet import Sorting
 from scheduler.judgement import Wish
 from scheduler.objects import Pod
 from scheduler.queue import Cure
 from scheduler.shortcut import Found, Hopeless
 from scheduler.state import State
+
+Way = Literal["short", "long", "node"]
+"""How a decision was found: by what is remembered of the pod's like, over every node, or for one given node."""
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -31,17 +35,30 @@ class Chosen(msgspec.Struct, frozen=True):
     note: str
     instances: tuple[MigAllocation, ...] = ()
     charges: tuple[Charge, ...] = ()
+    way: Way = "long"
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """No node takes the pod now; `cures` may change that, and so will the MIG instances that are `asked` for."""
+    """No node takes the pod now; `cures` may change that, and so will the MIG instances that are `asked` for.
+
+    `reasons` are the codes of why: of cards, of nodes, or HELD where the pod itself is why.
+    """
 
     note: str
     cures: Cure
+    reasons: frozenset[str]
+    way: Way = "long"
     asked: Plan | None = None
 
 
 Decision = Chosen | Waiting
+
+HELD = "PodHeld"
+"""The pod uses a field that is not evaluated, or one that cannot be read."""
+INSTANCE_ASKED = "MigInstanceAsked"
+"""An agent makes the MIG instance that the pod waits for."""
+NO_NODE = "NoNode"
+"""The cluster has no node at all."""
 
 
 def decide(state: State, pod: Pod) -> Decision:
@@ -60,11 +77,11 @@ def foresee(state: State, pod: Pod) -> Decision:
     """
     field = support.unsupported(pod.spec) if state.has_queue else ""
     if field:
-        return Waiting(f"held: {support.remedy(field)}", Cure.NOTHING)
+        return _held(support.remedy(field))
     try:
         wish = judgement.read(pod.spec, pod.metadata.annotations, state.settings)
     except AllocationError as error:
-        return Waiting(f"held: {error}", Cure.NOTHING)
+        return _held(str(error))
     return _find(state, pod, wish)
 
 
@@ -76,7 +93,7 @@ def take(state: State, pod: Pod, node: str) -> Decision:
     try:
         wish = judgement.read(pod.spec, pod.metadata.annotations, state.settings)
     except AllocationError as error:
-        return Waiting(f"held: {error}", Cure.NOTHING)
+        return _held(str(error))
     decision = _choose(state, pod, wish, Sorting([node], {}))
     _carry_out(state, pod, decision)
     return decision
@@ -98,9 +115,9 @@ def _find(state: State, pod: Pod, wish: Wish) -> Decision:
             rejected=len(state.fleet) - found.fitting,
             is_exact=found.is_exact,
         )
-        return _chosen(state, wish, found.chosen.allocation, found.chosen.charges, note=note)
+        return _chosen(state, wish, found.chosen.allocation, found.chosen.charges, note=note, way="short")
     if isinstance(found, Hopeless) and found.note and not state.ledger.divided:
-        return Waiting(found.note, Cure.EVERYTHING)
+        return Waiting(found.note, Cure.EVERYTHING, found.reasons, "short")
     nodes = state.fleet.sort(pod)
     decision = _choose(state, pod, wish, nodes)
     if isinstance(decision, Chosen):
@@ -109,7 +126,7 @@ def _find(state: State, pod: Pod, wish: Wish) -> Decision:
     if waiting is not None:
         return waiting
     if isinstance(found, Hopeless):
-        state.shortcut.remember(found, decision.note)
+        state.shortcut.remember(found, decision.note, decision.reasons)
     return decision
 
 
@@ -122,7 +139,8 @@ def _choose(state: State, pod: Pod, wish: Wish, nodes: Sorting) -> Decision:
         room=state.quotas.room(pod.metadata.namespace),
     )
     if not judged.scores:
-        return Waiting(messages.no_fit(judged.rejections, nodes.refusals), Cure.EVERYTHING)
+        reasons = node_reasons.codes(judged.rejections.values(), nodes.refusals) or frozenset({NO_NODE})
+        return Waiting(messages.no_fit(judged.rejections, nodes.refusals), Cure.EVERYTHING, reasons)
     rejected = len(judged.rejections) + len(nodes.refusals)
     if judged.allocation is not None:
         note = messages.find_fit(judged.scores, fitting=len(judged.scores), rejected=rejected)
@@ -133,9 +151,21 @@ def _choose(state: State, pod: Pod, wish: Wish, nodes: Sorting) -> Decision:
     return Chosen(node, wish.request, None, note)
 
 
-def _chosen(state: State, wish: Wish, allocation: Allocation, charges: tuple[Charge, ...], *, note: str) -> Chosen:
+def _chosen(
+    state: State,
+    wish: Wish,
+    allocation: Allocation,
+    charges: tuple[Charge, ...],
+    *,
+    note: str,
+    way: Way = "long",
+) -> Chosen:
     instances = _instances(state, allocation, wish.request)
-    return Chosen(allocation.node, wish.request, allocation, note, instances, charges)
+    return Chosen(allocation.node, wish.request, allocation, note, instances, charges, way)
+
+
+def _held(why: str) -> Waiting:
+    return Waiting(f"held: {why}", Cure.NOTHING, frozenset({HELD}), "short")
 
 
 def _carry_out(state: State, pod: Pod, decision: Decision) -> None:
@@ -160,7 +190,7 @@ def _wait_for_instances(state: State, pod: Pod, wish: Wish, nodes: Sequence[str]
         return None
     wishes = state.wishes.of_pod(pod.uid)
     if wishes:
-        return Waiting(messages.asked(wishes), Cure.EVERYTHING)
+        return Waiting(messages.asked(wishes), Cure.EVERYTHING, frozenset({INSTANCE_ASKED}))
     shut = state.shut(wish.request)
     found = plan(
         state.ledger,
@@ -173,7 +203,8 @@ def _wait_for_instances(state: State, pod: Pod, wish: Wish, nodes: Sequence[str]
     )
     if found is None:
         return None
-    return Waiting(messages.asked([(found.node, new) for new in found.instances]), Cure.EVERYTHING, found)
+    note = messages.asked([(found.node, new) for new in found.instances])
+    return Waiting(note, Cure.EVERYTHING, frozenset({INSTANCE_ASKED}), asked=found)
 
 
 def _instances(state: State, allocation: Allocation, request: PodRequest) -> tuple[MigAllocation, ...]:

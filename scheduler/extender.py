@@ -80,11 +80,13 @@ class Extender:
 
     def filter(self, args: Args) -> FilterResult:
         """Answer which nodes take the pod."""
-        return candidates.filter_(self._state, args)
+        with self._metrics.extender_seconds.labels("filter").time():
+            return candidates.filter_(self._state, args)
 
     def prioritize(self, args: Args) -> list[HostPriority]:
         """Answer how good the nodes are."""
-        return candidates.prioritize(self._state, args)
+        with self._metrics.extender_seconds.labels("prioritize").time():
+            return candidates.prioritize(self._state, args)
 
     async def bind(self, args: BindingArgs) -> None:
         """Reserve cards for the pod on the node that kube-scheduler chose, and bind it.
@@ -94,16 +96,22 @@ class Extender:
         Raises:
             RefusedError: the pod is not bound, and holds nothing.
         """
+        with self._metrics.extender_seconds.labels("bind").time():
+            await self._bind(args)
+
+    async def _bind(self, args: BindingArgs) -> None:
         if args.node not in self._state.fleet:
             raise RefusedError(f"the cluster has no node {args.node}")
         pod = await self._pod(args)
         home = self._state.fleet.home(pod.uid)
         if home:
             raise RefusedError(f"pod {pod}: it is bound, or being bound, to {home}")
-        decision = cycle.take(self._state, pod, args.node)
+        with self._metrics.decide_seconds.labels("node").time():
+            decision = cycle.take(self._state, pod, args.node)
         if isinstance(decision, Waiting):
             self._metrics.decisions.labels("waiting").inc()
-            log.info("pod %s is not bound to %s: %s", pod, args.node, decision.note)
+            fields = {"pod": str(pod), "uid": pod.uid, "outcome": "waiting", "node": args.node}
+            log.info("pod %s is not bound to %s: %s", pod, args.node, decision.note, extra=fields)
             raise RefusedError(f"pod {pod}: {decision.note}")
 
         async def commit() -> None:

@@ -70,6 +70,14 @@ class LockKeeper:
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._changed = asyncio.Event()
         self._is_closed = False
+        self.queued = 0
+        """How many pods wait for their turn or for their node's lock."""
+
+    @property
+    def ages(self) -> list[float]:
+        """How many seconds ago each lock that is on a node now was first seen."""
+        now = self._clock()
+        return [now - seen.since for seen in self._seen.values()]
 
     # ---- what the API server shows ---------------------------------------------------------------------------------
 
@@ -103,17 +111,24 @@ class LockKeeper:
         Raises:
             ClusterError: the node cannot be locked.
         """
-        async with self._turns[node]:
-            while self._is_served(node) and not self._is_closed:
-                changed = self._changed
-                if node in self._seen:
-                    await changed.wait()
-                    continue
-                text = node_lock.write(pod, datetime.now(UTC))
-                # Before the write: its watch event may come before its answer, and must find the lock held.
-                self._held[node] = _Held(text, pod.uid)
-                if await self._replace(node, "", text):
-                    return True
+        self.queued += 1
+        try:
+            async with self._turns[node]:
+                return await self._take(node, pod)
+        finally:
+            self.queued -= 1
+
+    async def _take(self, node: str, pod: Pod) -> bool:
+        while self._is_served(node) and not self._is_closed:
+            changed = self._changed
+            if node in self._seen:
+                await changed.wait()
+                continue
+            text = node_lock.write(pod, datetime.now(UTC))
+            # Before the write: its watch event may come before its answer, and must find the lock held.
+            self._held[node] = _Held(text, pod.uid)
+            if await self._replace(node, "", text):
+                return True
         return False
 
     def let_go(self, node: str, pod: Pod) -> None:

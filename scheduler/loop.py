@@ -12,7 +12,7 @@ from cluster.resource import PODS
 from scheduler import cycle
 from scheduler.binder import Outcome
 from scheduler.commitment import Committer
-from scheduler.cycle import Chosen, Waiting
+from scheduler.cycle import Chosen, Decision, Waiting
 from scheduler.metrics import Metrics
 from scheduler.queue import Entry
 from scheduler.state import State
@@ -56,8 +56,9 @@ class Loop:
                 raise
             if not self._is_trusted():
                 return
-            decision = cycle.decide(self._state, entry.pod)
+            decision = self._decide(entry)
             if isinstance(decision, Waiting):
+                entry.reasons = decision.reasons
                 # Before anything else may run: a cure that comes meanwhile must find the pod waiting.
                 self._state.queue.fail(entry, decision.cures)
                 self._start(self._tell(entry, decision))
@@ -74,6 +75,17 @@ class Loop:
         """Give up the writes under way."""
         for task in self._under_way:
             task.cancel()
+
+    def _decide(self, entry: Entry) -> Decision:
+        queue, metrics = self._state.queue, self._metrics
+        begin = queue.clock()
+        metrics.attempt_wait_seconds.observe(begin - entry.due_since)
+        decision = cycle.decide(self._state, entry.pod)
+        end = queue.clock()
+        metrics.decide_seconds.labels(decision.way).observe(end - begin)
+        if isinstance(decision, Chosen):
+            metrics.queue_seconds.observe(end - entry.since)
+        return decision
 
     def _start(self, work: "asyncio._CoroutineLike[None]", *, queues: bool = False) -> None:
         """Do `work` in the background; one that queues for its node keeps no other from starting."""
@@ -97,7 +109,8 @@ class Loop:
         if entry.told == decision.note:
             return
         entry.told = decision.note
-        log.info("pod %s waits: %s", pod, decision.note)
+        fields = {"pod": str(pod), "uid": pod.uid, "outcome": "waiting", "reasons": ",".join(sorted(decision.reasons))}
+        log.info("pod %s waits: %s", pod, decision.note, extra=fields)
         self._recorder.record(
             pod.reference, type="Warning", reason="FilteringFailed", action="Scheduling", note=decision.note
         )

@@ -1,19 +1,19 @@
-"""What an operator measures of the scheduler: its decisions, and what of each card is given out."""
+"""What an operator measures of the scheduler: every phase of a decision, and what came of it."""
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable
+from typing import Final, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import Counter, Histogram
 
-from allocation.ledger import CORES, MEMORY, SLOTS, Ledger
-from allocation.request import MILLI_PER_PERCENT
+from allocation.ledger import Ledger
+from cluster.exposition import Registry
+from scheduler.binder import Outcome, Trouble
+from scheduler.card_metrics import Cards, CardStates
+from scheduler.cycle import Way
 
-_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_CARD_LABELS: Final = ("zone", "node", "device_uuid", "device_index", "device_type")
-_ZONE: Final = "vGPU"
-_MIB: Final = 2**20
+_DECIDE_BUCKETS: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
+_BIND_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_WAIT_BUCKETS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0, 43200.0)
 
 
 class Metrics:
@@ -21,45 +21,63 @@ class Metrics:
 
     def __init__(self, *, ledger: Callable[[], Ledger | None]) -> None:
         """Measure; `ledger` answers that of the term under way, None where there is none."""
-        self.registry = CollectorRegistry()
-        self.registry.register(_Cards(ledger))
-        self.decisions = Counter(
-            "tranche_scheduler_decisions", "Decisions by outcome.", ["outcome"], registry=self.registry
+        self.registry = Registry()
+        self.registry.large.append(Cards(ledger).text)
+        self.registry.register(CardStates(ledger))
+        self.decisions = self._counter("decisions", "Decisions by outcome.", "outcome")
+        self.queue_seconds = self._histogram(
+            "queue_seconds", "From when a pod was first seen until it was given a node.", _WAIT_BUCKETS
         )
-        self.bind_seconds = Histogram(
-            "tranche_scheduler_bind_seconds",
-            "From the decision to the outcome of its Binding.",
-            buckets=_BUCKETS,
-            registry=self.registry,
+        self.attempt_wait_seconds = self._histogram(
+            "attempt_wait_seconds", "From when a pod was due to be decided until that began.", _WAIT_BUCKETS
+        )
+        self.decide_seconds = self._histogram(
+            "decide_seconds",
+            "One decision: short by what is remembered of the pod's like, long over every node, node for the one that"
+            " kube-scheduler chose.",
+            _DECIDE_BUCKETS,
+            "way",
+        )
+        self.bind_seconds = self._histogram(
+            "bind_seconds",
+            "From the decision to the outcome of its Binding, with the wait for a node's lock and every repetition.",
+            _BIND_BUCKETS,
+        )
+        self.created_to_bound_seconds = self._histogram(
+            "created_to_bound_seconds",
+            "From a pod's creationTimestamp, which has whole seconds of the API server's clock, to its Binding.",
+            _WAIT_BUCKETS,
+        )
+        self.extender_seconds = self._histogram(
+            "extender_seconds", "Calls of kube-scheduler: filter, prioritize, bind.", _BIND_BUCKETS, "verb"
+        )
+        self.bind_troubles = self._counter(
+            "bind_troubles",
+            "Answers to a Binding other than that it is done: conflict (409), gone (404), unknown (none, or 5xx: it is"
+            " sent again), fenced (another leader), refused (for any other reason).",
+            "kind",
+        )
+        self.lock_wait_seconds = self._histogram(
+            "lock_wait_seconds", "How long a pod waited for the lock of a node of HAMi's device plugin.", _WAIT_BUCKETS
+        )
+        self.terms = self._counter("terms", "Terms of leading that this replica has begun.")
+        self.recounts = self._counter("recounts", "Times that the ledger was held against the pods.")
+        self.divergences = self._counter(
+            "ledger_divergences", "Pods and cards of which the ledger had other numbers than a recount."
         )
 
+        # Shown as 0 before it happens, so that its first time can be told from its being unknown.
+        for outcome in ("waiting", *(each.value for each in Outcome)):
+            self.decisions.labels(outcome)
+        for trouble in get_args(Trouble):
+            self.bind_troubles.labels(trouble)
+        for way in get_args(Way):
+            self.decide_seconds.labels(way)
+        for verb in ("filter", "prioritize", "bind"):
+            self.extender_seconds.labels(verb)
 
-class _Cards(Collector):
-    """Every card, by HAMi's metric names (hami.md 3); read from the ledger when asked, "ratio" is 0 to 100 there."""
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"tranche_scheduler_{name}", text, labels, registry=self.registry)
 
-    def __init__(self, ledger: Callable[[], Ledger | None]) -> None:
-        self._ledger = ledger
-
-    def collect(self) -> Iterator[Metric]:
-        """Answer the gauges of the ledger as it is now."""
-        limit = _gauge("hami_gpu_memory_limit_bytes", "Device memory of the card.")
-        allocated = _gauge("hami_gpu_memory_allocated_bytes", "Device memory given to pods.")
-        cores = _gauge("hami_gpu_core_allocated_ratio", "Percent of the card's compute given to pods.")
-        shared = _gauge("hami_gpu_shared_count", "Containers that share the card.")
-        ledger = self._ledger() or Ledger()
-        for node in ledger.nodes:
-            row, inventory = ledger.row(node), ledger.inventory(node)
-            if row is None or inventory is None:
-                continue
-            used = ledger.used[:, row].tolist()
-            for position, card in enumerate(inventory.cards):
-                labels = (_ZONE, node, card.uuid, str(card.index), card.model)
-                limit.add_metric(labels, card.memory_mib * _MIB)
-                allocated.add_metric(labels, used[MEMORY][position] * _MIB)
-                cores.add_metric(labels, used[CORES][position] / MILLI_PER_PERCENT)
-                shared.add_metric(labels, used[SLOTS][position])
-        yield from (limit, allocated, cores, shared)
-
-
-def _gauge(name: str, documentation: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, documentation, labels=_CARD_LABELS)
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"tranche_scheduler_{name}", text, labels, buckets=buckets, registry=self.registry)

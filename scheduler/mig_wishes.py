@@ -22,7 +22,8 @@ from cluster.gpu_node_status import GpuNodeStatus
 
 log = logging.getLogger(__name__)
 
-_PROMISE = "mig:"
+PROMISE = "mig:"
+"""Before a wish, the ledger's UID of an instance that is kept for a pod."""
 _TICK_SECONDS = 1.0
 
 
@@ -58,6 +59,10 @@ class Wishes:
         self._holding: set[str] = set()
         self._barred: dict[str, float] = {}
         self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Count the instances that are asked for."""
+        return sum(map(len, self._open.values()))
 
     # ---- what is known ---------------------------------------------------------------------------------------------
 
@@ -132,7 +137,7 @@ class Wishes:
     def lift(self, uid: str) -> None:
         """Let a pod that is being decided see the instances that were made for it as free; `review` ends this."""
         for _, wish in self.of_pod(uid):
-            self._ledger.release(_PROMISE + wish.id)
+            self._ledger.release(PROMISE + wish.id)
 
     def review(self, uid: str) -> None:
         """Take that a pod was decided, bound, or is gone."""
@@ -241,15 +246,15 @@ class Wishes:
         else:
             self._holding.discard(node)
         for holding in tuple(self._ledger.holdings(node)):
-            if holding.uid.startswith(_PROMISE) and holding.uid.removeprefix(_PROMISE) not in instances:
+            if holding.uid.startswith(PROMISE) and holding.uid.removeprefix(PROMISE) not in instances:
                 self._ledger.release(holding.uid)
         for name, card in instances.items():
             owner = self._ledger.holding(name.rpartition("/")[0])
             if owner is not None and any(charge.uuid == card.uuid for charge in owner.charges):
-                self._ledger.release(_PROMISE + name)
+                self._ledger.release(PROMISE + name)
             else:
                 charge = Charge(card.uuid, card.memory_mib, card.cores, 1, card.parent)
-                self._ledger.record(_PROMISE + name, node, (charge,))
+                self._ledger.record(PROMISE + name, node, (charge,))
 
     def _instances(self, node: str) -> dict[str, Card]:
         """Answer the instances that were made for wishes, by those."""

@@ -14,6 +14,7 @@ from cluster.errors import ClusterError
 from scheduler.binder import Binder, Outcome, Result
 from scheduler.cycle import Chosen
 from scheduler.lock_keeper import LockKeeper
+from scheduler.metrics import Metrics
 from scheduler.objects import Pod
 from scheduler.plugin_nodes import PluginNodes
 
@@ -24,12 +25,19 @@ class PluginBinder:
     """Writes Bindings, and locks nodes where that is needed."""
 
     def __init__(
-        self, binder: Binder, *, locks: LockKeeper, nodes: PluginNodes, on_reopened: Callable[[], None]
+        self,
+        binder: Binder,
+        *,
+        locks: LockKeeper,
+        nodes: PluginNodes,
+        metrics: Metrics,
+        on_reopened: Callable[[], None],
     ) -> None:
         """Bind by `binder`; `on_reopened` is called when a node that could not be locked may be tried again."""
         self._binder = binder
         self._locks = locks
         self._nodes = nodes
+        self._metrics = metrics
         self._on_reopened = on_reopened
 
     def queues(self, chosen: Chosen) -> bool:
@@ -41,7 +49,8 @@ class PluginBinder:
         if not self.queues(chosen):
             return await self._binder.bind(pod, chosen)
         try:
-            is_taken = await self._locks.take(chosen.node, pod)
+            with self._metrics.lock_wait_seconds.time():
+                is_taken = await self._locks.take(chosen.node, pod)
         except ClusterError as error:
             return Result(Outcome.REFUSED, self._close(chosen.node, error))
         if not is_taken:

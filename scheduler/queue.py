@@ -37,6 +37,8 @@ class Entry(msgspec.Struct, eq=False):
         ready_at: when its pause ends.
         told: the last verdict that was written to its status.
         since: when it was first seen, on the clock of the queue.
+        due_since: when it was last put among those to be decided.
+        reasons: the codes of what kept it from every node at its last decision.
     """
 
     pod: Pod
@@ -45,6 +47,8 @@ class Entry(msgspec.Struct, eq=False):
     cures: Cure = Cure.NOTHING
     ready_at: float = 0.0
     told: str = ""
+    due_since: float = 0.0
+    reasons: frozenset[str] = frozenset()
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -70,7 +74,7 @@ class Queue:
     """Pods that wait for a node."""
 
     def __init__(self, *, clock: Callable[[], float], first_backoff: float, longest_backoff: float) -> None:
-        self._clock = clock
+        self.clock = clock
         self._backoff = (first_backoff, longest_backoff)
         self._entries: dict[str, Entry] = {}
         self._active: list[tuple[int, str, int, Entry]] = []
@@ -88,6 +92,13 @@ class Queue:
         """Iterate over them."""
         return iter(tuple(self._entries.values()))
 
+    def depths(self) -> dict[str, int]:
+        """Count them by where they are; `binding` are those that were given a node."""
+        active = len(self._active_uids)
+        pausing = sum(self._is_current(entry) for _, _, entry in self._pausing)
+        binding = len(self._entries) - active - pausing - len(self._waiting)
+        return {"active": active, "backing_off": pausing, "waiting": len(self._waiting), "binding": binding}
+
     def get(self, uid: str) -> Entry | None:
         """Answer the entry of a pod."""
         return self._entries.get(uid)
@@ -97,7 +108,7 @@ class Queue:
         entry = self._entries.get(uid)
         if entry is None:
             return None
-        now = self._clock()
+        now = self.clock()
         place: Literal["active", "backing off", "waiting", "being bound"] = "being bound"
         if uid in self._active_uids:
             place = "active"
@@ -112,7 +123,7 @@ class Queue:
         """Take a pod that is new, or whose own change may be its cure."""
         entry = self._entries.get(pod.uid)
         if entry is None:
-            entry = self._entries[pod.uid] = Entry(pod, since=self._clock())
+            entry = self._entries[pod.uid] = Entry(pod, since=self.clock())
             self._activate(entry)
             return
         changed = entry.pod.spec != pod.spec or entry.pod.metadata.annotations != pod.metadata.annotations
@@ -132,7 +143,7 @@ class Queue:
         if self._entries.get(entry.pod.uid) is not entry:
             return
         entry.cures = cures
-        entry.ready_at = self._clock() + min(self._backoff[0] * 2 ** min(entry.attempts, 30), self._backoff[1])
+        entry.ready_at = self.clock() + min(self._backoff[0] * 2 ** min(entry.attempts, 30), self._backoff[1])
         entry.attempts += 1
         self._waiting[entry.pod.uid] = entry
 
@@ -151,7 +162,7 @@ class Queue:
         """Answer the next pod to decide, waiting for one."""
         while True:
             self._changed.clear()
-            now = self._clock()
+            now = self.clock()
             while self._pausing and self._pausing[0][0] <= now:
                 entry = heapq.heappop(self._pausing)[2]
                 if self._is_current(entry):
@@ -174,7 +185,7 @@ class Queue:
     def _wake(self, entry: Entry) -> None:
         if self._waiting.pop(entry.pod.uid, None) is None:
             return
-        if entry.ready_at <= self._clock():
+        if entry.ready_at <= self.clock():
             self._activate(entry)
         else:
             heapq.heappush(self._pausing, (entry.ready_at, next(self._serial), entry))
@@ -184,6 +195,7 @@ class Queue:
         if entry.pod.uid in self._active_uids:
             return
         self._active_uids.add(entry.pod.uid)
+        entry.due_since = self.clock()
         age = entry.pod.metadata.creation_timestamp or ""
         heapq.heappush(self._active, (-entry.pod.spec.priority, age, next(self._serial), entry))
         self._changed.set()

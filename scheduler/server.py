@@ -6,13 +6,16 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from cluster import exposition
+from cluster.exposition import Registry
 
 _MIB = 2**20
 _SHUTDOWN_SECONDS = 1.0  # who is still answered then waits for a Binding that another replica will find
 
 
-def health_routes(*, registries: Sequence[CollectorRegistry], ready: Callable[[], bool]) -> list[web.RouteDef]:
+def health_routes(*, registries: Sequence[Registry], ready: Callable[[], bool]) -> list[web.RouteDef]:
     """Answer the routes: `/healthz` while the process lives, `/readyz` once it knows the cluster, `/metrics`."""
 
     async def healthz(_request: web.Request) -> web.Response:
@@ -22,7 +25,7 @@ def health_routes(*, registries: Sequence[CollectorRegistry], ready: Callable[[]
         return web.Response(text="ok") if ready() else web.Response(status=503, text="the caches are not complete yet")
 
     async def show_metrics(_request: web.Request) -> web.Response:
-        body = b"".join(generate_latest(registry) for registry in registries)
+        body = b"".join([await exposition.text(registry) for registry in registries])
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     return [web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", show_metrics)]

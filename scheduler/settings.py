@@ -76,6 +76,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         aliases: schedulerNames besides `tranche` whose pods are ours.
         concurrent_binds: Bindings of the loop under way at once.
         request_timeout_seconds: the server-side time limit of a Binding.
+        recount_seconds: how often the ledger is held against a recount; what diverges is logged and counted.
         relist_seconds: how often the whole state is read again, whatever the watches say.
         first_backoff_seconds: the pause after a pod's first failed attempt; it doubles.
         longest_backoff_seconds: the longest such pause.
@@ -94,6 +95,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     aliases: tuple[str, ...] = ()
     concurrent_binds: int = 64
     request_timeout_seconds: float = 10.0
+    recount_seconds: float = 180.0
     relist_seconds: float = 120.0
     first_backoff_seconds: float = 0.2
     longest_backoff_seconds: float = 5.0

@@ -46,10 +46,12 @@ class Hopeless(msgspec.Struct, frozen=True):
     Attributes:
         kind: the same for all pods of which that is true for the same reasons.
         note: what was said of another of them since which nothing has changed; empty where nothing was.
+        reasons: the codes of that.
     """
 
     kind: Hashable
     note: str = ""
+    reasons: frozenset[str] = frozenset()
 
 
 class Shortcut:
@@ -63,7 +65,7 @@ class Shortcut:
         self._shut: dict[str, str] = {}
         self._index = Index(ledger)
         self._classes: OrderedDict[Hashable, Eligibility] = OrderedDict()
-        self._notes: dict[Hashable, str] = {}
+        self._notes: dict[Hashable, tuple[str, frozenset[str]]] = {}
         self._notes_state = (-1, -1)
 
     def find(self, pod: Pod, wish: Wish, room: Room) -> Found | Hopeless | None:
@@ -85,7 +87,9 @@ class Shortcut:
         chosen = self._index.place(wish.request, constraints=wish.constraints, room=room, eligible=eligible, key=key)
         if chosen is None:
             kind = (key, wish.request, wish.constraints, room)
-            return Hopeless(kind, self._notes.get(kind, "") if self._ledger.changes.state == self._notes_state else "")
+            if self._ledger.changes.state != self._notes_state or kind not in self._notes:
+                return Hopeless(kind)
+            return Hopeless(kind, *self._notes[kind])
         shape = self._index.shape(wish.request, wish.constraints, eligible=eligible, key=key)
         node = chosen.allocation.node
         with closing(shape.best()) as best:
@@ -100,12 +104,12 @@ class Shortcut:
         alike = wish.request.gpu_containers[0].memory_mib is not None and not self._ledger.divided
         return alike or not room.is_limited
 
-    def remember(self, hopeless: Hopeless, note: str) -> None:
+    def remember(self, hopeless: Hopeless, note: str, reasons: frozenset[str]) -> None:
         """Keep what the long way said of a pod, for the others of its kind, until anything changes."""
         if self._ledger.changes.state != self._notes_state or len(self._notes) >= _CLASSES:
             self._notes.clear()
             self._notes_state = self._ledger.changes.state
-        self._notes[hopeless.kind] = note
+        self._notes[hopeless.kind] = (note, reasons)
 
     def _look_who_is_closed(self) -> None:
         closed = self._closed()

@@ -30,6 +30,7 @@ from scheduler.mig_writer import WishWriter
 from scheduler.objects import Namespace, Node, Pod
 from scheduler.plugin_binder import PluginBinder
 from scheduler.queue import Cure, Queue
+from scheduler.recount import Recounter
 from scheduler.settings import SchedulerSettings
 from scheduler.state import State
 
@@ -96,9 +97,15 @@ class TermWork:
         self._pods = pods
         self._caches = (*_caches(api, settings, state, locks), pods)
         binder = PluginBinder(
-            Binder(api, token=token, timeout_seconds=settings.request_timeout_seconds),
+            Binder(
+                api,
+                token=token,
+                timeout_seconds=settings.request_timeout_seconds,
+                on_trouble=lambda kind: metrics.bind_troubles.labels(kind).inc(),
+            ),
             locks=locks,
             nodes=state.plugin_nodes,
+            metrics=metrics,
             on_reopened=lambda: queue.wake(Cure.CAPACITY),
         )
         committer = Committer(state=state, binder=binder, recorder=recorder, metrics=metrics)
@@ -125,7 +132,19 @@ class TermWork:
                 is_trusted=is_trusted,
             )
         self._wish_writer = WishWriter(api, wishes=state.wishes, queue=queue, is_trusted=is_trusted)
+        self._recounter = Recounter(state=state, pods=pods, metrics=metrics, seconds=settings.recount_seconds)
         self.is_deciding = False
+        metrics.terms.inc()
+
+    @property
+    def state(self) -> State:
+        """What this term knows."""
+        return self._state
+
+    @property
+    def locks(self) -> LockKeeper:
+        """The locks of nodes that HAMi's device plugin serves."""
+        return self._locks
 
     @property
     def inquiry(self) -> Inquiry:
@@ -155,7 +174,8 @@ class TermWork:
                 len(self._state.queue),
             )
             self.is_deciding = True
-            working = (group.create_task(self._locks.run()), group.create_task(self._wish_writer.run()))
+            chores = (self._locks.run(), self._wish_writer.run(), self._recounter.run())
+            working = [group.create_task(chore) for chore in chores]
             await self._decider.run()
             for task in (*reading, *working):
                 task.cancel()

@@ -2,13 +2,11 @@
 
 import asyncio
 import logging
-import signal
-import sys
-from collections.abc import Coroutine
+from functools import partial
 
 from certs.authority_secret import BrokenAuthorityError
 from certs.leaf import UnusableLeafError
-from cluster import configuration
+from cluster import configuration, process, process_metrics
 from cluster.api import Api
 from cluster.configuration import Configuration
 from cluster.connection import connect
@@ -16,6 +14,7 @@ from cluster.errors import ClusterError
 from cluster.reflector import Reflector
 from cluster.resource import RESOURCE_QUOTAS
 from cluster.resource_quota import NamespaceQuotas, ResourceQuota
+from cluster.traffic_metrics import TrafficMetrics
 from webhook import certificates
 from webhook.admission import Admission
 from webhook.metrics import Metrics
@@ -35,21 +34,16 @@ def main() -> None:
         prog="python -m webhook",
         description="Admission of GPU pods: routing, defaults, environment by reference.",
     )
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    try:
-        asyncio.run(_run(told))
-    except (BrokenAuthorityError, UnusableLeafError, ClusterError, OSError, ValueError) as error:
-        sys.exit(f"python -m webhook: {error}")
+    failures = (BrokenAuthorityError, UnusableLeafError, ClusterError, OSError, ValueError)
+    process.run(partial(_run, told), log=told.log, failures=failures)
 
 
-async def _run(told: Configuration[WebhookSettings]) -> None:
+async def _run(told: Configuration[WebhookSettings], stop: asyncio.Event) -> None:
     settings, health, metrics, quotas = told.own, Health(), Metrics(), NamespaceQuotas()
     admission = Admission(allocation=told.allocation, settings=settings, metrics=metrics, quotas=quotas.hards)
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    process_metrics.register(metrics.registry)
     async with connect(kubeconfig=told.cluster.kubeconfig, context=told.cluster.context) as connection:
-        api = Api(connection)
+        api = Api(connection, traffic=TrafficMetrics(metrics.registry))
         upkeep = await certificates.begin(api, settings, stop)
         if upkeep is None:
             return
@@ -63,23 +57,11 @@ async def _run(told: Configuration[WebhookSettings]) -> None:
             keeping = certificates.keep(upkeep, health, watch, poll_seconds=poll_seconds)
             # Nobody waits for the quotas: a pod that is admitted without them waits for its cards.
             watching = Reflector(api, RESOURCE_QUOTAS, ResourceQuota, on_set=quotas.set, on_delete=quotas.drop)
-            await _until(stop, keeping, watch.run(), watching.run())
+            await process.until(stop, keeping, watch.run(), watching.run())
             health.ready = False
             log.info("draining for %g s", settings.drain_seconds)
             await asyncio.sleep(settings.drain_seconds)
     log.info("ended")
-
-
-async def _until(stop: asyncio.Event, *works: Coroutine[None, None, None]) -> None:
-    """Let `works` run until `stop` is set; a defect that ends one earlier ends the process with it."""
-    tasks = [*map(asyncio.create_task, works), asyncio.ensure_future(stop.wait())]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-    for task in done:
-        task.result()
 
 
 if __name__ == "__main__":

@@ -3,14 +3,13 @@
 import logging
 import time
 from collections.abc import Callable
-from typing import Literal
 
 import msgspec
 
 from allocation.errors import AllocationError
 from allocation.settings import AllocationSettings
 from webhook import debugging, review
-from webhook.metrics import Metrics
+from webhook.metrics import Metrics, Outcome
 from webhook.mutation import Mutation, Quotas, mutate
 from webhook.refusal import RefusedError
 from webhook.review import Pod, Request, UnreadablePodError, UnreadableReviewError
@@ -18,24 +17,18 @@ from webhook.settings import WebhookSettings
 
 log = logging.getLogger(__name__)
 
-Outcome = Literal["mutated", "untouched", "refused", "malformed", "error"]
-
 
 class _Line(msgspec.Struct, omit_defaults=True):
-    """What the log says about one review. JSON, because names in it come from outside and may hold anything."""
+    """What the log says about one review; `review` is its UID."""
 
-    uid: str = ""
-    namespace: str = ""
+    review: str = ""
     pod: str = ""
     user: str = ""
     outcome: Outcome = "error"
     operations: int = 0
     warnings: int = 0
-    message: str = ""
+    reason: str = ""
     milliseconds: float = 0.0
-
-
-_encoder = msgspec.json.Encoder()
 
 
 class Admission:
@@ -66,36 +59,37 @@ class Admission:
         try:
             return self._answer(body, line)
         except UnreadableReviewError as error:
-            line.outcome, line.message = "malformed", str(error)
+            line.outcome, line.reason = "malformed", str(error)
             raise
         finally:
             seconds = time.perf_counter() - begin
             line.milliseconds = round(seconds * 1000, 3)
             self._metrics.reviews.labels(line.outcome).inc()
             self._metrics.seconds.observe(seconds)
-            log.info("review %s", _encoder.encode(line).decode())
+            what = line.pod or "an unreadable one"
+            log.info("review of pod %s: %s", what, line.outcome, extra=msgspec.to_builtins(line))
 
     def _answer(self, body: bytes, line: _Line) -> bytes:
         read = review.decode_review(body)
         request = read.request
-        line.uid, line.namespace, line.user = request.uid, request.namespace, request.user_info.username
+        line.review, line.pod, line.user = request.uid, f"{request.namespace}/", request.user_info.username
         decide = self._decision(request)
         if decide is None:
             line.outcome = "untouched"
             return review.allow(read)
         try:
             pod = review.decode_pod(request.object)
-            line.pod = pod.metadata.name or pod.metadata.generate_name
+            line.pod += pod.metadata.name or pod.metadata.generate_name
             mutation = decide(pod)
         except UnreadablePodError as error:
-            line.outcome, line.message = "malformed", str(error)
-            return review.refuse(read, message=line.message, code=400)
+            line.outcome, line.reason = "malformed", str(error)
+            return review.refuse(read, message=line.reason, code=400)
         except AllocationError as error:
-            line.outcome, line.message = "refused", str(error)
-            return review.refuse(read, message=line.message, code=400)
+            line.outcome, line.reason = "refused", str(error)
+            return review.refuse(read, message=line.reason, code=400)
         except RefusedError as error:
-            line.outcome, line.message = "refused", str(error)
-            return review.refuse(read, message=line.message, code=403)
+            line.outcome, line.reason = "refused", str(error)
+            return review.refuse(read, message=line.reason, code=403)
         line.outcome = "mutated" if mutation.operations else "untouched"
         line.operations, line.warnings = len(mutation.operations), len(mutation.warnings)
         return review.allow(read, operations=mutation.operations, warnings=mutation.warnings)

@@ -1,8 +1,16 @@
 """What the webhook counts."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from typing import Final, Literal, get_args
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from cluster.exposition import Registry
 
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+
+
+Outcome = Literal["mutated", "untouched", "refused", "malformed", "error"]
+OUTCOMES: Final = get_args(Outcome)
 
 
 class Metrics:
@@ -13,7 +21,7 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = Registry()
         self.reviews = Counter(
             "tranche_webhook_reviews",
             "Admission reviews by outcome: mutated, untouched, refused, malformed, error.",
@@ -32,3 +40,5 @@ class Metrics:
             ("certificate",),
             registry=self.registry,
         )
+        for outcome in OUTCOMES:
+            self.reviews.labels(outcome)

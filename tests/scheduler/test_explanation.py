@@ -126,7 +126,10 @@ def test_asking_does_not_lead_to_other_decisions(seed: int) -> None:
         mine, theirs = quiet.pod(), asked.pod()
         for _ in range(2):
             explain(asked.state, theirs)
-        assert decide(quiet.state, mine) == decide(asked.state, theirs)
+        decisions = decide(quiet.state, mine), decide(asked.state, theirs)
+        # Who was asked before may have found the same by the shorter way.
+        first, second = (msgspec.structs.replace(each, way="long") for each in decisions)
+        assert first == second
 
 
 def test_a_pod_that_fits_is_told_where_and_by_what() -> None:

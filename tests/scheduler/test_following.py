@@ -10,6 +10,7 @@ import msgspec
 from cluster.api import Api
 from cluster.reflector import Reflector
 from cluster.resource import LEASES, PODS
+from cluster.traffic import Traffic
 from scheduler.heartbeats import Lease
 from scheduler.objects import Pod
 from scheduler.state import State
@@ -20,6 +21,7 @@ class Server:
     """An API server with one list, which a test changes, and one watch, into which it writes."""
 
     status = 200
+    traffic = Traffic()
 
     def __init__(self, *items: Any) -> None:
         self.items = items

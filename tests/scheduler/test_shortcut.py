@@ -94,7 +94,8 @@ class Twins:
         short, long = (decide(each, asks) for each in self.states)
         assert type(short) is type(long)
         if isinstance(short, Waiting):
-            assert short == long
+            assert isinstance(long, Waiting)
+            assert (short.note, short.cures, short.reasons) == (long.note, long.cures, long.reasons)
             return
         assert isinstance(long, Chosen)
         assert (short.node, short.allocation, short.note) == (long.node, long.allocation, long.note)

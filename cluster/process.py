@@ -1,0 +1,47 @@
+"""A process from its start to its end: the log, the signals that end it, and what it says where it cannot run."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+
+from cluster import logs
+from cluster.logs import LogSettings
+
+
+def run(
+    work: Callable[[asyncio.Event], Coroutine[None, None, None]],
+    *,
+    log: LogSettings,
+    failures: tuple[type[Exception], ...],
+) -> None:
+    """Do `work`, which is given what SIGTERM and SIGINT set.
+
+    One of `failures` ends the process with exit code 1, and what it says on standard error: it is meant for who
+    started it.
+    """
+    logs.set_up(log)
+    try:
+        asyncio.run(_run(work))
+    except failures as error:
+        sys.exit(f"error: {error}")
+
+
+async def until(stop: asyncio.Event, *works: Coroutine[None, None, None]) -> None:
+    """Let `works` run until `stop` is set; a defect that ends one earlier ends the process with it."""
+    tasks = [*map(asyncio.create_task, works), asyncio.ensure_future(stop.wait())]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
+
+
+async def _run(work: Callable[[asyncio.Event], Coroutine[None, None, None]]) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await work(stop)
