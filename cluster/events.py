@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -21,6 +22,7 @@ _WRITERS = 4
 _LONGEST_NOTE = 1024
 _REPEAT_SECONDS = 600.0
 _REMEMBERED = 4096
+_PATIENCE_SECONDS = 5.0
 
 EventType = Literal["Normal", "Warning"]
 
@@ -40,14 +42,29 @@ class _Written(msgspec.Struct):
 
 
 class Recorder:
-    """Writes events in the background. When the queue is full an event is dropped and counted: decisions go on."""
+    """Writes events in the background. When the queue is full an event is dropped and counted: decisions go on.
 
-    def __init__(self, api: Api, *, component: str, instance: str, clock: Callable[[], float] = time.time) -> None:
+    Events give way to what they tell of: as long as somebody is `ahead` they wait, but no longer than a few seconds.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        component: str,
+        instance: str,
+        clock: Callable[[], float] = time.time,
+        patience_seconds: float = _PATIENCE_SECONDS,
+    ) -> None:
         self._api = api
         self._component = component
         self._instance = instance
         self._clock = clock
-        self._queue: asyncio.Queue[_Event] = asyncio.Queue(_QUEUE)
+        self._queue: asyncio.Queue[tuple[_Event, float]] = asyncio.Queue(_QUEUE)
+        self._patience = patience_seconds
+        self._ahead = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
         self._written: dict[_Event, _Written] = {}
         self._serial = 0
         self.dropped = 0
@@ -55,9 +72,22 @@ class Recorder:
     def record(self, regarding: Reference, *, type: EventType, reason: str, action: str, note: str) -> None:  # noqa: A002
         """Take an event to be written; returns at once."""
         try:
-            self._queue.put_nowait(_Event(regarding, type, reason, action, note[:_LONGEST_NOTE]))
+            event = _Event(regarding, type, reason, action, note[:_LONGEST_NOTE])
+            self._queue.put_nowait((event, self._clock()))
         except asyncio.QueueFull:
             self.dropped += 1
+
+    @contextmanager
+    def ahead(self) -> Iterator[None]:
+        """Go first while the block runs."""
+        self._ahead += 1
+        self._quiet.clear()
+        try:
+            yield
+        finally:
+            self._ahead -= 1
+            if not self._ahead:
+                self._quiet.set()
 
     async def run(self) -> None:
         """Write events until cancelled; what is queued then is lost, as events may be."""
@@ -75,8 +105,11 @@ class Recorder:
 
     async def _write_forever(self) -> None:
         while True:
-            event = await self._queue.get()
+            event, at = await self._queue.get()
             try:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.0, at + self._patience - self._clock())):
+                        await self._quiet.wait()
                 await self._write(event)
             except ClusterError as error:
                 log.warning("event %s about %s was not written: %s", event.reason, event.regarding.name, error)

@@ -34,7 +34,7 @@ class Committer:
         self._recorder.record(
             pod.reference, type="Normal", reason="FilteringSucceed", action="Scheduling", note=chosen.note
         )
-        with self._metrics.bind_seconds.time():
+        with self._metrics.bind_seconds.time(), self._recorder.ahead():
             result = await self._binder.bind(pod, chosen)
         self._metrics.decisions.labels(result.outcome.value).inc()
         if result.outcome is Outcome.BOUND:

@@ -1,0 +1,60 @@
+"""Events are told, but never in the way of what they tell of."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from cluster.api import Api
+from cluster.events import Recorder
+from cluster.metadata import Reference
+
+DEADLINE_S = 5.0
+POD = Reference(kind="Pod", name="p", namespace="n", uid="u", api_version="v1")
+
+
+class Server(Api):
+    """An API server that only takes note."""
+
+    def __init__(self) -> None:
+        self.written: asyncio.Queue[str] = asyncio.Queue()
+
+    async def request(self, _method: str, _path: str, **how: Any) -> bytes:  # type: ignore[override]
+        """Take an event."""
+        self.written.put_nowait(how["body"]["reason"])
+        return b"{}"
+
+
+def record(recorder: Recorder, reason: str) -> None:
+    """Tell something."""
+    recorder.record(POD, type="Normal", reason=reason, action="Testing", note="so it is")
+
+
+async def test_events_wait_while_somebody_goes_ahead() -> None:
+    """And are written as soon as nobody does."""
+    server = Server()
+    recorder = Recorder(server, component="test", instance="test", patience_seconds=60)
+    writing = asyncio.create_task(recorder.run())
+    with recorder.ahead():
+        with recorder.ahead():
+            record(recorder, "First")
+            await asyncio.sleep(0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await server.written.get()
+                raise AssertionError("an event was written while somebody went ahead")
+        record(recorder, "Second")
+    async with asyncio.timeout(DEADLINE_S):
+        assert {await server.written.get(), await server.written.get()} == {"First", "Second"}
+    writing.cancel()
+
+
+async def test_events_do_not_wait_for_ever() -> None:
+    """A cluster in which there is always something to bind has its events all the same."""
+    server = Server()
+    recorder = Recorder(server, component="test", instance="test", patience_seconds=0.05)
+    writing = asyncio.create_task(recorder.run())
+    with recorder.ahead():
+        record(recorder, "Late")
+        async with asyncio.timeout(DEADLINE_S):
+            assert await server.written.get() == "Late"
+    writing.cancel()
