@@ -10,8 +10,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from allocation.card_table import CORES, DIVIDED, FOREIGN, INSTANCE, MEMORY, SLOTS, Codes, Columns, Flags
 from allocation.constraints import Constraints
-from allocation.ledger import CORES, DIVIDED, FOREIGN, INSTANCE, MEMORY, SLOTS, Codes, Columns, Flags, Ledger
+from allocation.ledger import Ledger
 from allocation.quota import Room
 from allocation.reasons import CardReason
 from allocation.request import WHOLE_CARD, ContainerRequest

@@ -6,9 +6,10 @@ holds both to the same answer.
 
 from typing import Final
 
+from allocation.card_table import CORES, MEMORY, SLOTS
 from allocation.constraints import Constraints
 from allocation.inventory import NodeInventory
-from allocation.ledger import CORES, MEMORY, SLOTS, Ledger
+from allocation.ledger import Ledger
 from allocation.quota import Room
 from allocation.request import WHOLE_CARD, ContainerRequest
 

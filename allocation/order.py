@@ -5,9 +5,9 @@ from itertools import combinations
 
 import msgspec
 
+from allocation.card_table import MEMORY, SLOTS
 from allocation.constraints import Constraints
 from allocation.inventory import Card, NodeInventory
-from allocation.ledger import MEMORY, SLOTS
 from allocation.node_cards import NodeCards
 from allocation.request import ContainerRequest
 from allocation.score import card_scores

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from allocation.ledger import CORES, MEMORY, SLOTS, Facts, Ledger
+from allocation.card_table import CORES, MEMORY, SLOTS, Facts
+from allocation.ledger import Ledger
 from allocation.request import ContainerRequest
 from allocation.settings import Weights
 

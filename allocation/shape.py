@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocation import fit, score
+from allocation.card_table import Flags
 from allocation.constraints import Constraints
 from allocation.fit import Demand
-from allocation.ledger import Flags, Ledger
+from allocation.ledger import Ledger
 from allocation.node_cards import NodeCards
 from allocation.quota import UNLIMITED
 from allocation.request import PodRequest

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from allocation.card_table import CORES, MEMORY, SLOTS
 from allocation.index import Index
-from allocation.ledger import CORES, MEMORY, SLOTS, Ledger
+from allocation.ledger import Ledger
 from allocation.request import PodRequest
 from benchmarks import fleets
 from benchmarks.results import Row, Sample, microseconds, percentile

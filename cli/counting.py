@@ -7,9 +7,10 @@ import msgspec
 
 from allocation import holding
 from allocation.allocation import Allocation
+from allocation.card_table import CORES, MEMORY, SLOTS
 from allocation.constraints import words
 from allocation.errors import AllocationError
-from allocation.ledger import CORES, MEMORY, SLOTS, Ledger
+from allocation.ledger import Ledger
 from allocation.names import CORDON, HAMI_REGISTER, HAMI_SCORES
 from allocation.settings import AllocationSettings
 from cli.agents import Agents, Life

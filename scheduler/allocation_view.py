@@ -5,7 +5,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from allocation.ledger import CORES, MEMORY, SLOTS, Holding, Ledger
+from allocation.card_table import CORES, MEMORY, SLOTS
+from allocation.ledger import Holding, Ledger
 from scheduler.explanation_api import Amount, spoken
 from scheduler.objects import Pod
 

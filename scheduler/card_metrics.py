@@ -7,8 +7,9 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from allocation.card_table import CORES, MEMORY, SLOTS
 from allocation.inventory import NodeInventory
-from allocation.ledger import CORES, MEMORY, SLOTS, Ledger
+from allocation.ledger import Ledger
 from allocation.request import MILLI_PER_PERCENT
 from cluster import exposition
 

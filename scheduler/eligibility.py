@@ -8,7 +8,8 @@ from collections.abc import Hashable, Mapping
 
 import numpy as np
 
-from allocation.ledger import Flags, Ledger
+from allocation.card_table import Flags
+from allocation.ledger import Ledger
 from scheduler.fleet import Fleet, PodClass
 
 

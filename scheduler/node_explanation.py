@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 
 from allocation import trial
-from allocation.ledger import CORES, MEMORY, SLOTS
+from allocation.card_table import CORES, MEMORY, SLOTS
 from allocation.placement import Rejection
 from allocation.trial import Trial
 from scheduler.cycle import Chosen

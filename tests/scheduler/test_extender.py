@@ -221,7 +221,7 @@ async def test_a_failed_binding_gives_everything_back() -> None:
     verbs = extending(made, api)
     assert "does not lead any more" in await bound(verbs, asks, "n1")
     recorder = verbs._committer._recorder
-    events = [recorder._queue.get_nowait() for _ in range(recorder._queue.qsize())]
+    events = [recorder._queue.get_nowait()[0] for _ in range(recorder._queue.qsize())]
     assert [(event.type, event.reason) for event in events][-1] == ("Warning", "BindingFailed")
     assert "does not lead any more" in events[-1].note
     assert int(made.ledger.used[0].sum()) == 0

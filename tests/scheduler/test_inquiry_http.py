@@ -12,7 +12,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from allocation.ledger import MEMORY
+from allocation.card_table import MEMORY
 from allocation.settings import AllocationSettings
 from scheduler import openapi
 from scheduler.callers import Callers, guarding

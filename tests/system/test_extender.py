@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from allocation.ledger import MEMORY
+from allocation.card_table import MEMORY
 from lab import cluster, health, kubeconfig, kubectl, pki, wait
 from lab.layout import PORT_BLOCK, Layout, Port
 from lab.manifests import ROOT

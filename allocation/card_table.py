@@ -1,0 +1,302 @@
+"""Cards as columns: a row for each node, numpy arrays over rows and cards, and the same as plain numbers for one row.
+
+A fit is a handful of comparisons of columns. What is read of one node alone is kept as lists besides, because reading
+single numbers out of arrays costs more than deciding by them.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from allocation.changes import Changes
+from allocation.errors import AllocationError
+from allocation.inventory import Card
+from allocation.mig import whole_mib
+
+MEMORY, CORES, SLOTS = range(3)
+DIMENSIONS = 3
+
+Columns = NDArray[np.int64]
+"""Shape (dimension, row, card): memory in MiB, compute in millicards, slots. In memory the rows of one card lie side by
+side, so that sums over the cards of each node run along them."""
+Sums = NDArray[np.int64]
+"""Shape (dimension, row): over the cards of a node."""
+Flags = NDArray[np.bool_]
+"""Shape (row, card)."""
+Codes = NDArray[np.int64]
+"""Shape (row, card)."""
+
+Array = TypeVar("Array", bound=NDArray[Any])
+
+SHARED, INSTANCE, DIVIDED, FOREIGN = range(4)
+"""What a card is: one that pods share, a MIG instance, a card whose instances are units of their own, and one of which
+only HAMi's plugin makes instances."""
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What a node's cards are, whoever uses them: plain numbers, for who looks at one node only.
+
+    Attributes:
+        memory_mib: by card; so are the other lists.
+        cores: compute in millicards.
+        slots: how many containers may share it.
+        usable: healthy, not cordoned, and not a card in MIG mode.
+        whole_mib: what a percentage of its memory refers to.
+        numa: its NUMA node.
+        kinds: the position of its model and mode in `Ledger.kind_names`.
+        instances: which cards are MIG instances; None where none is.
+        capacity: sums of memory, compute and slots.
+        mean_mib: the memory of the node's mean card.
+    """
+
+    memory_mib: list[int]
+    cores: list[int]
+    slots: list[int]
+    usable: list[bool]
+    whole_mib: list[int]
+    numa: list[int]
+    kinds: list[int]
+    instances: list[bool] | None
+    capacity: tuple[int, int, int]
+    mean_mib: int
+
+
+class CardTable:
+    """The columns, and which row is whose.
+
+    Attributes:
+        total: capacity, shape (dimension, row, card).
+        used: held by assumed and confirmed pods alike; same shape.
+        present: whether a row has a card at that position; shape (row, card).
+        healthy: the same for cards that new pods may use.
+        cordoned: the same for cards that an administrator keeps new pods from.
+        numa: the NUMA node of each card; shape (row, card).
+        divisions: SHARED, INSTANCE, DIVIDED or FOREIGN; shape (row, card).
+        whole_mib: what a percentage of a card's memory refers to; shape (row, card).
+        kinds: the position of each card's model and mode in `kind_names`; shape (row, card).
+        kind_names: every model and mode that was ever reported.
+        capacity: the sums of `total` over a node's cards; shape (dimension, row).
+        fullness: ten times the used part of each sum, added up: 0 to 30; shape (row,).
+        changes: the rows in which anything changed that a decision reads.
+    """
+
+    def __init__(self, *, rows: int = 16, cards: int = 8) -> None:
+        self.total: Columns = _columns(rows, cards)
+        self.used: Columns = _columns(rows, cards)
+        self.present: Flags = _flags(rows, cards)
+        self.healthy: Flags = _flags(rows, cards)
+        self.cordoned: Flags = _flags(rows, cards)
+        self.numa: Codes = _codes(rows, cards)
+        self.divisions: Codes = _codes(rows, cards)
+        self.whole_mib: Codes = _codes(rows, cards)
+        self.kinds: Codes = _codes(rows, cards)
+        self.kind_names: list[tuple[str, str]] = []
+        self.capacity: Sums = np.zeros((DIMENSIONS, rows), np.int64)
+        self.fullness: NDArray[np.float64] = np.zeros(rows)
+        self.changes = Changes()
+        self._loads: list[list[int]] = [[0, 0, 0] for _ in range(rows)]
+        self._facts: dict[int, Facts] = {}
+        self._taken: dict[int, list[list[int]]] = {}
+        self._order: NDArray[np.int64] | None = None
+        self._rows: dict[str, int] = {}
+        self._names: list[str | None] = [None] * rows
+        self._free_rows: list[int] = list(range(rows - 1, -1, -1))
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes with an inventory."""
+        return tuple(self._rows)
+
+    def row(self, node: str) -> int | None:
+        """Answer the row of `node`, None where no inventory is known."""
+        return self._rows.get(node)
+
+    def node(self, row: int) -> str:
+        """Answer the node of a row in use."""
+        name = self._names[row]
+        if name is None:
+            raise AllocationError(f"row {row} of the ledger is not in use")
+        return name
+
+    def order(self) -> NDArray[np.int64]:
+        """Answer the rows in use in the order of their nodes' names."""
+        if self._order is None:
+            self._order = np.array([self._rows[name] for name in sorted(self._rows)], np.int64)
+        return self._order
+
+    def facts(self, row: int) -> Facts:
+        """Answer what the cards of a row in use are."""
+        facts = self._facts.get(row)
+        if facts is None:
+            facts = self._facts[row] = self._look(row)
+        return facts
+
+    def taken(self, row: int) -> list[list[int]]:
+        """Answer `used` of a row in use by dimension and card, as plain numbers that belong to the ledger."""
+        taken = self._taken.get(row)
+        if taken is None:
+            taken = self._taken[row] = self.used[:, row, : len(self.facts(row).slots)].tolist()
+        return taken
+
+    def free(self, row: int, card: int) -> list[int]:
+        """Answer MiB, millicards and slots that nobody has of a card."""
+        return [
+            self.total.item(dimension, row, card) - self.used.item(dimension, row, card)
+            for dimension in range(DIMENSIONS)
+        ]
+
+    # ---- rows ------------------------------------------------------------------------------------------------------
+
+    def _take_row(self, node: str) -> int:
+        if not self._free_rows:
+            rows = len(self._names)
+            self._resize(rows * 2, self.present.shape[1])
+            self._names.extend([None] * rows)
+            self._free_rows.extend(range(rows * 2 - 1, rows - 1, -1))
+        row = self._free_rows.pop()
+        self._rows[node] = row
+        self._names[row] = node
+        self._renumber()
+        return row
+
+    def _give_row(self, node: str) -> None:
+        row = self._rows.pop(node)
+        self._names[row] = None
+        self._free_rows.append(row)
+        self._renumber()
+
+    def _renumber(self) -> None:
+        self._order = None
+        self.changes.start_anew()
+
+    def _widen(self, cards: int) -> None:
+        if cards > self.present.shape[1]:
+            self._resize(len(self._names), cards)
+
+    def _resize(self, rows: int, cards: int) -> None:
+        self.total = _grown(self.total, _columns(rows, cards))
+        self.used = _grown(self.used, _columns(rows, cards))
+        self.present = _grown(self.present, _flags(rows, cards))
+        self.healthy = _grown(self.healthy, _flags(rows, cards))
+        self.cordoned = _grown(self.cordoned, _flags(rows, cards))
+        self.numa = _grown(self.numa, _codes(rows, cards))
+        self.divisions = _grown(self.divisions, _codes(rows, cards))
+        self.whole_mib = _grown(self.whole_mib, _codes(rows, cards))
+        self.kinds = _grown(self.kinds, _codes(rows, cards))
+        self.capacity = _grown(self.capacity, np.zeros((DIMENSIONS, rows), np.int64))
+        self.fullness = _grown(self.fullness, np.zeros(rows))
+        self._loads.extend([0, 0, 0] for _ in range(rows - len(self._loads)))
+
+    # ---- cards -----------------------------------------------------------------------------------------------------
+
+    def _fill(self, row: int, cards: Sequence[Card]) -> None:
+        """Put the cards of a node into its row, which is clear."""
+        for position, card in enumerate(cards):
+            self.total[:, row, position] = (card.memory_mib, card.cores, card.slots)
+            self.present[row, position] = True
+            self.healthy[row, position] = card.healthy
+            self.whole_mib[row, position] = card.memory_mib
+            self.numa[row, position] = card.numa
+            self.kinds[row, position] = self._kind(card)
+        if any(card.is_divided or card.instance is not None for card in cards):
+            self._divide(row, cards)
+        self.capacity[:, row] = self.total[:, row].sum(axis=1)
+
+    def _clear(self, row: int) -> None:
+        self._unuse(row)
+        self.total[:, row] = 0
+        self.present[row] = False
+        self.healthy[row] = False
+        self.cordoned[row] = False
+        self.divisions[row] = SHARED
+        self._facts.pop(row, None)
+
+    def _set_cordoned(self, row: int, cordoned: Sequence[bool]) -> None:
+        self.cordoned[row, : len(cordoned)] = cordoned
+        self._facts.pop(row, None)
+
+    def _divide(self, row: int, cards: Sequence[Card]) -> None:
+        """Mark the cards in MIG mode and their instances, which are no better than their card."""
+        divided = {card.uuid: card for card in cards if card.is_divided}
+        for position, card in enumerate(cards):
+            parent = divided.get(card.parent)
+            if card.is_divided:
+                self.divisions[row, position] = FOREIGN if card.instances_by == "plugin" else DIVIDED
+            elif card.instance is not None:
+                self.divisions[row, position] = INSTANCE
+                self.healthy[row, position] &= parent is not None and parent.healthy
+                if parent is not None and card.instance.slices is not None:
+                    self.whole_mib[row, position] = whole_mib(
+                        card.memory_mib, card.instance.slices, parent.mig_profiles
+                    )
+
+    def _kind(self, card: Card) -> int:
+        kind = (card.model, card.mode)
+        if kind not in self.kind_names:
+            self.kind_names.append(kind)
+        return self.kind_names.index(kind)
+
+    def _look(self, row: int) -> Facts:
+        count = int(self.present[row].sum())  # a node's cards stand side by side
+        memory, cores, slots = self.total[:, row, :count].tolist()
+        divisions = self.divisions[row, :count].tolist()
+        usable = (self.healthy[row, :count] & ~self.cordoned[row, :count]).tolist()
+        sums = (sum(memory), sum(cores), sum(slots))
+        return Facts(
+            memory_mib=memory,
+            cores=cores,
+            slots=slots,
+            usable=[ok and what in (SHARED, INSTANCE) for ok, what in zip(usable, divisions, strict=True)],
+            whole_mib=self.whole_mib[row, :count].tolist(),
+            numa=self.numa[row, :count].tolist(),
+            kinds=self.kinds[row, :count].tolist(),
+            instances=[what == INSTANCE for what in divisions] if any(divisions) else None,
+            capacity=sums,
+            mean_mib=sums[MEMORY] // max(sum(amount > 0 for amount in slots), 1),
+        )
+
+    # ---- use -------------------------------------------------------------------------------------------------------
+
+    def _use(self, row: int, card: int, amounts: Sequence[int]) -> None:
+        """Add to what is used of a card; `_weigh` has to follow."""
+        load = self._loads[row]
+        for dimension, amount in enumerate(amounts):
+            self.used[dimension, row, card] += amount
+            load[dimension] += amount
+
+    def _unuse(self, row: int) -> None:
+        self.used[:, row] = 0
+        self._loads[row] = [0, 0, 0]
+        self._taken.pop(row, None)
+
+    def _weigh(self, row: int, *, taken: bool = False) -> None:
+        shares = [
+            used / total if total else 0.0
+            for used, total in zip(self._loads[row], self.facts(row).capacity, strict=True)
+        ]
+        self.fullness[row] = (shares[MEMORY] + shares[CORES] + shares[SLOTS]) * 10
+        self._taken.pop(row, None)
+        self.changes.add(row, taken=taken)
+
+
+def _columns(rows: int, cards: int) -> Columns:
+    return np.zeros((DIMENSIONS, cards, rows), np.int64).transpose(0, 2, 1)
+
+
+def _flags(rows: int, cards: int) -> Flags:
+    return np.zeros((cards, rows), np.bool_).T
+
+
+def _codes(rows: int, cards: int) -> Codes:
+    return np.zeros((cards, rows), np.int64).T
+
+
+def _grown(old: Array, new: Array) -> Array:
+    """Answer `new`, which is as large as `old` or larger, with the content of `old`."""
+    new[tuple(slice(0, length) for length in old.shape)] = old
+    return new
