@@ -56,6 +56,7 @@ RULES: Final = {
     "1.4.6": "gpumem wins over a percentage",
     "1.4.7": "limits are read before requests",
     "1.4.8": "the resource names are the administrator's choice",
+    "1.4.9": "repaired: a container asks for 1024 cards at most, each of which is a variable in its environment",
     # ---- 1.5 what admission does -------------------------------------------------------------------------------
     "1.5.1": "what cannot be read is an error of its own, a pod without containers is refused",
     "1.5.2": "another scheduler's pod is left alone, the default scheduler's is taken over",

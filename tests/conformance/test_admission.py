@@ -174,7 +174,7 @@ def test_memory(amount: str, factor: int, mib: int) -> None:
     assert asked({GPU: "1", MEMORY: amount}, AllocationSettings(memory_factor=factor)).memory_mib == mib
 
 
-@pytest.mark.rule("1.4.2", "1.4.3", "1.4.5")
+@pytest.mark.rule("1.4.2", "1.4.3", "1.4.5", "1.4.9")
 @pytest.mark.parametrize(
     ("name", "amount", "factor"),
     [
@@ -191,6 +191,7 @@ def test_memory(amount: str, factor: int, mib: int) -> None:
         (CORES, "101", 1),
         (CORES, str(2**63), 1),
         (GPU, str(2**31), 1),
+        (GPU, "1025", 1),
         (PRIORITY, "2", 1),
     ],
 )
