@@ -132,4 +132,4 @@ def test_other_shells_accept_their_script(shell: str, tmp_path: Path, capsys: py
         pytest.skip(f"no {shell} on this machine")
     run(type("Arguments", (), {"shell": shell})())
     (tmp_path / "script").write_text(capsys.readouterr().out)
-    subprocess.run([shell, "--no-execute", str(tmp_path / "script")], check=True)
+    subprocess.run([shell, "-n", str(tmp_path / "script")], check=True)

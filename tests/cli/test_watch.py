@@ -33,7 +33,12 @@ def start(team: Layout) -> Iterator[Start]:
         kubeconfig = service_account_kubeconfig(team, namespace=TEAM, name="viewer")
         line = ["top", NODE, "--watch", "--kubeconfig", str(kubeconfig), *arguments]
         process = subprocess.Popen(
-            [sys.executable, "-m", "cli", *line], cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE
+            [sys.executable, "-m", "cli", *line],
+            cwd=ROOT,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            # A run in the background ignores Ctrl-C, and what it starts would, too.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
         )
         started.append(process)
         return process
