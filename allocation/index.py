@@ -1,38 +1,18 @@
 """Placement by difference: the same answer as `allocation.placement`, for requests that repeat.
 
-`place` looks at every node each time and says why each does not fit. `Index.place` remembers what nodes are worth to
-the shapes of request that it has seen; a test holds both to the same decision over random histories.
+`place` looks at every node each time and says why each does not fit. The index remembers what nodes are worth to the
+shapes of request that it has seen; a test holds both to the same decision over random histories.
 """
 
 from collections import OrderedDict
 from collections.abc import Hashable
-from contextlib import closing
 
-import msgspec
-
-from allocation.allocation import Allocation, Charge, charges
 from allocation.constraints import Constraints
 from allocation.ledger import Ledger
-from allocation.placement import place_on
-from allocation.quota import UNLIMITED, Room
 from allocation.request import PodRequest
 from allocation.shape import Eligible, Shape
 
 _SHAPES = 256
-
-
-class Chosen(msgspec.Struct, frozen=True):
-    """A decision.
-
-    Attributes:
-        allocation: the cards of each container.
-        charges: what to reserve.
-        score: of the node.
-    """
-
-    allocation: Allocation
-    charges: tuple[Charge, ...]
-    score: float
 
 
 class Index:
@@ -55,24 +35,6 @@ class Index:
         else:
             self._shapes.move_to_end(name)
         return shape
-
-    def place(
-        self,
-        request: PodRequest,
-        *,
-        constraints: Constraints,
-        room: Room = UNLIMITED,
-        eligible: Eligible | None = None,
-        key: Hashable = None,
-    ) -> Chosen | None:
-        """Choose a node and its cards, None where no node fits; why, `allocation.placement.place` says."""
-        ledger = self._ledger
-        with closing(self.shape(request, constraints, eligible=eligible, key=key).best()) as best:
-            for row, score in best:
-                outcome = place_on(ledger, request, ledger.node(row), constraints=constraints, room=room)
-                if isinstance(outcome, Allocation):
-                    return Chosen(outcome, charges(outcome, request), score)
-        return None
 
 
 def _signature(request: PodRequest) -> Hashable:

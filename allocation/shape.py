@@ -5,23 +5,41 @@ first pass over all columns a decision looks at the rows that changed since the 
 """
 
 from collections.abc import Generator
+from contextlib import closing
 from typing import Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from allocation import fit, score
+from allocation.allocation import Allocation, Charge, charges
 from allocation.card_table import Flags
 from allocation.constraints import Constraints
 from allocation.fit import Demand
 from allocation.ledger import Ledger
 from allocation.node_cards import NodeCards
-from allocation.quota import UNLIMITED
+from allocation.placement import place_on
+from allocation.quota import UNLIMITED, Room
 from allocation.request import PodRequest
 
 _FEW = 48
 """Up to so many changed rows are looked at one by one: that is faster than a pass over columns."""
 _UNFIT = -np.inf
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """A decision.
+
+    Attributes:
+        allocation: the cards of each container.
+        charges: what to reserve.
+        score: of the node.
+    """
+
+    allocation: Allocation
+    charges: tuple[Charge, ...]
+    score: float
 
 
 class Eligible(Protocol):
@@ -50,6 +68,19 @@ class Shape:
         self._rows: NDArray[np.int64] = np.zeros(0, np.int64)
         self._ranks: NDArray[np.int64] = np.zeros(0, np.int64)
         self._worth: NDArray[np.float64] = np.zeros(0)
+
+    def place(self, request: PodRequest, *, room: Room = UNLIMITED) -> Chosen | None:
+        """Choose a node and its cards for a request of this shape, None where no node fits.
+
+        Why none does, `allocation.placement.place` says.
+        """
+        ledger = self._ledger
+        with closing(self.best()) as best:
+            for row, value in best:
+                outcome = place_on(ledger, request, ledger.node(row), constraints=self._constraints, room=room)
+                if isinstance(outcome, Allocation):
+                    return Chosen(outcome, charges(outcome, request), value)
+        return None
 
     def best(self) -> Generator[tuple[int, float]]:
         """Answer rows and scores from the best node on, equal ones by their names, until the caller closes it.

@@ -41,7 +41,7 @@ def _at(nodes: int, *, decisions: int) -> Iterator[tuple[Row, Sample]]:
         count = min(decisions, 200) if kind == "new" else decisions
         if kind != "new":
             for warm in (burst, *mixed):
-                index.place(warm, constraints=fleets.ANY)
+                index.shape(warm, fleets.ANY).place(warm)
         seconds = [_decide(ledger, index, make(number), f"{kind}-{number}") for number in range(count)]
         what = f"decision, {nodes:,} nodes of {fleets.CARDS} cards, {kind}"
         target, passed = _judge(seconds, _TARGETS.get(nodes, {}).get(kind))
@@ -51,7 +51,7 @@ def _at(nodes: int, *, decisions: int) -> Iterator[tuple[Row, Sample]]:
 
 def _decide(ledger: Ledger, index: Index, request: PodRequest, uid: str) -> float:
     begin = time.perf_counter()
-    chosen = index.place(request, constraints=fleets.ANY)
+    chosen = index.shape(request, fleets.ANY).place(request)
     if chosen is None:
         raise SystemExit(f"decision: the fleet is full at {uid}; make it larger")
     ledger.assume(uid, chosen.allocation.node, chosen.charges)

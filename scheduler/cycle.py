@@ -10,6 +10,7 @@ from allocation.allocation import Allocation, Charge
 from allocation.errors import AllocationError
 from allocation.mig_plan import Plan, plan
 from allocation.mig_record import MigAllocation
+from allocation.quota import Room
 from allocation.request import PodRequest
 from scheduler import judgement, messages, node_reasons, support
 from scheduler.fleet import Sorting
@@ -94,7 +95,7 @@ def take(state: State, pod: Pod, node: str) -> Decision:
         wish = judgement.read(pod.spec, pod.metadata.annotations, state.settings)
     except AllocationError as error:
         return _held(str(error))
-    decision = _choose(state, pod, wish, Sorting([node], {}))
+    decision = _choose(state, wish, Sorting([node], {}), state.quotas.room(pod.metadata.namespace))
     _carry_out(state, pod, decision)
     return decision
 
@@ -107,7 +108,8 @@ def undo(state: State, pod: Pod) -> None:
 
 
 def _find(state: State, pod: Pod, wish: Wish) -> Decision:
-    found = state.shortcut.find(pod, wish, state.quotas.room(pod.metadata.namespace))
+    room = state.quotas.room(pod.metadata.namespace)
+    found = state.shortcut.find(pod, wish, room)
     if isinstance(found, Found):
         note = messages.find_fit(
             found.scores,
@@ -119,10 +121,10 @@ def _find(state: State, pod: Pod, wish: Wish) -> Decision:
     if isinstance(found, Hopeless) and found.note and not state.ledger.divided:
         return Waiting(found.note, Cure.EVERYTHING, found.reasons, "short")
     nodes = state.fleet.sort(pod)
-    decision = _choose(state, pod, wish, nodes)
+    decision = _choose(state, wish, nodes, room)
     if isinstance(decision, Chosen):
         return decision
-    waiting = _wait_for_instances(state, pod, wish, nodes.fitting)
+    waiting = _wait_for_instances(state, pod, wish, nodes.fitting, room=room)
     if waiting is not None:
         return waiting
     if isinstance(found, Hopeless):
@@ -130,13 +132,13 @@ def _find(state: State, pod: Pod, wish: Wish) -> Decision:
     return decision
 
 
-def _choose(state: State, pod: Pod, wish: Wish, nodes: Sorting) -> Decision:
+def _choose(state: State, wish: Wish, nodes: Sorting, room: Room) -> Decision:
     judged = judgement.judge(
         wish,
         nodes.fitting,
         ledger=state.ledger,
         shut=state.shut(wish.request),
-        room=state.quotas.room(pod.metadata.namespace),
+        room=room,
     )
     if not judged.scores:
         reasons = node_reasons.codes(judged.rejections.values(), nodes.refusals) or frozenset({NO_NODE})
@@ -180,7 +182,7 @@ def _carry_out(state: State, pod: Pod, decision: Decision) -> None:
     state.fleet.settle(pod, decision.node, assumed=True)
 
 
-def _wait_for_instances(state: State, pod: Pod, wish: Wish, nodes: Sequence[str]) -> Waiting | None:
+def _wait_for_instances(state: State, pod: Pod, wish: Wish, nodes: Sequence[str], *, room: Room) -> Waiting | None:
     """Answer which MIG instances the pod waits for, or which an agent is to be asked for, if that is its case.
 
     What is asked for is promised to this pod at once. It is bound when the agent reports it. In extender mode, where
@@ -199,7 +201,7 @@ def _wait_for_instances(state: State, pod: Pod, wish: Wish, nodes: Sequence[str]
         constraints=wish.constraints,
         promised=state.wishes.promised(),
         barred=state.wishes.barred(),
-        room=state.quotas.room(pod.metadata.namespace),
+        room=room,
     )
     if found is None:
         return None

@@ -12,9 +12,10 @@ from typing import Final
 
 import msgspec
 
-from allocation.index import Chosen, Index
+from allocation.index import Index
 from allocation.ledger import Ledger
 from allocation.quota import Room, least_need
+from allocation.shape import Chosen
 from scheduler.eligibility import Eligibility
 from scheduler.fleet import Fleet
 from scheduler.judgement import Wish
@@ -84,13 +85,13 @@ class Shortcut:
             )
             if len(self._classes) > _CLASSES:
                 self._classes.popitem(last=False)
-        chosen = self._index.place(wish.request, constraints=wish.constraints, room=room, eligible=eligible, key=key)
+        shape = self._index.shape(wish.request, wish.constraints, eligible=eligible, key=key)
+        chosen = shape.place(wish.request, room=room)
         if chosen is None:
             kind = (key, wish.request, wish.constraints, room)
             if self._ledger.changes.state != self._notes_state or kind not in self._notes:
                 return Hopeless(kind)
             return Hopeless(kind, *self._notes[kind])
-        shape = self._index.shape(wish.request, wish.constraints, eligible=eligible, key=key)
         node = chosen.allocation.node
         with closing(shape.best()) as best:
             named = [(self._ledger.node(row), score) for row, score in islice(best, _NAMED)]

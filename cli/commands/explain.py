@@ -3,6 +3,7 @@
 import argparse
 
 from cli.commands import TABLE, Command
+from cli.flags import add_explanation
 
 _DESCRIPTION = """\
 Says why a pod waits, where it would go, or where it is: by the scheduler's own functions, over what the API server
@@ -15,13 +16,7 @@ or are evicted could change it; what is not needs another pod, or another node.
 
 def _add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pod", metavar="POD", help="the pod's name")
-    parser.add_argument("--node", default="", metavar="NODE", help="the cards of this node, and what each says")
-    parser.add_argument(
-        "--config",
-        default="",
-        metavar="FILE",
-        help="Tranche's configuration file, where it is not all defaults",
-    )
+    add_explanation(parser)
 
 
 COMMAND = Command(

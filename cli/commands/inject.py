@@ -3,6 +3,7 @@
 import argparse
 
 from cli.commands import Command
+from cli.flags import add_filename
 
 _DESCRIPTION = """\
 Prints manifests with every pod, and every pod template, as the admission webhook would leave it. No cluster is asked:
@@ -19,13 +20,7 @@ as well and change nothing else.
 
 
 def _add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        *("-f", "--filename"),
-        action="append",
-        required=True,
-        metavar="FILE",
-        help="YAML or JSON with any number of documents, - for standard input; may be repeated",
-    )
+    add_filename(parser)
     parser.add_argument(
         "--config", default="", metavar="FILE", help="the webhook's configuration file (default: its defaults)"
     )

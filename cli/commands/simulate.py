@@ -3,6 +3,7 @@
 import argparse
 
 from cli.commands import TABLE, Command
+from cli.flags import add_explanation, add_filename
 
 _DESCRIPTION = """\
 Says what would become of the pods of a manifest if they were created now: admission first, then the scheduler's own
@@ -14,20 +15,8 @@ Not known are what other admission plugins would add (LimitRanges, priority and 
 
 
 def _add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        *("-f", "--filename"),
-        action="append",
-        required=True,
-        metavar="FILE",
-        help="YAML or JSON with any number of documents, - for standard input; may be repeated",
-    )
-    parser.add_argument("--node", default="", metavar="NODE", help="the cards of this node, and what each says")
-    parser.add_argument(
-        "--config",
-        default="",
-        metavar="FILE",
-        help="Tranche's configuration file, where it is not all defaults",
-    )
+    add_filename(parser)
+    add_explanation(parser)
 
 
 COMMAND = Command(

@@ -126,9 +126,8 @@ class World:
         constraints = read_constraints(self.chance.choice(DEMANDS), AllocationSettings())
         nodes = [node for node in self.ledger.nodes if node not in self.refused]
         plain = place(self.ledger, request, nodes, constraints=constraints, room=room)
-        chosen = self.index.place(
-            request, constraints=constraints, room=room, eligible=Some(self.ledger, self.refused), key="some"
-        )
+        shape = self.index.shape(request, constraints, eligible=Some(self.ledger, self.refused), key="some")
+        chosen = shape.place(request, room=room)
         if not isinstance(plain, Placement):
             assert chosen is None
             return
@@ -155,7 +154,7 @@ def test_a_request_that_repeats_looks_at_changed_nodes_only() -> None:
         ledger.set_node(NodeInventory(f"n{number}", (Card(f"GPU-{number}", 0, 1000),)))
     index, request = Index(ledger), pod(container(memory=300))
     constraints = read_constraints({}, AllocationSettings())
-    first = index.place(request, constraints=constraints)
+    first = index.shape(request, constraints).place(request)
     assert first is not None
     ledger.used[:, ledger.row("n1")] = ledger.total[:, ledger.row("n1")]  # behind the ledger's back
     ledger.assume("a", first.allocation.node, first.charges)

@@ -14,10 +14,18 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from certs import keeper
 from cluster.api import Api
 from cluster.errors import from_answer
+from lab.layout import Layout
+from tests.certs import replicas
 
 SECRET = "/api/v1/namespaces/tranche-system/secrets/tranche-webhook-ca"  # noqa: S105 -- a path
 CANARY = "/api/v1/namespaces/tranche-system/configmaps/tranche-webhook-canary"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/tranche"
+
+
+@pytest.fixture(scope="module")
+def installed(control_plane: Layout) -> Layout:
+    """The suite's cluster with our manifests and a namespace that opted in."""
+    return replicas.with_team(control_plane)
 
 
 async def _at_once(_method: str, _path: str) -> None:

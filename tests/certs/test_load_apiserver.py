@@ -35,12 +35,6 @@ BOUNDARIES = 6  # lines of `rotate --ca`: who signs, announced, published, promo
 FREE_PORTS = 20
 
 
-@pytest.fixture(scope="module")
-def installed(control_plane: Layout) -> Layout:
-    """The suite's cluster with our manifests and a namespace that opted in."""
-    return replicas.with_team(control_plane)
-
-
 @pytest.fixture
 async def api(installed: Layout) -> AsyncIterator[Api]:
     """The API as an administrator uses it."""

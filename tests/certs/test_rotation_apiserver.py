@@ -31,12 +31,6 @@ pytestmark = pytest.mark.apiserver
 MORE = 50
 
 
-@pytest.fixture(scope="module")
-def installed(control_plane: Layout) -> Layout:
-    """The suite's cluster with our manifests and a namespace that opted in."""
-    return replicas.with_team(control_plane)
-
-
 @pytest.fixture
 async def api(installed: Layout) -> AsyncIterator[Api]:
     """The API as an administrator uses it."""

@@ -44,12 +44,6 @@ PLAIN = {"securityContext": {"runAsNonRoot": True, "runAsUser": 1, "seccompProfi
 RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
-@pytest.fixture(scope="module")
-def installed(control_plane: Layout) -> Layout:
-    """The suite's cluster with our manifests and a namespace that opted in."""
-    return replicas.with_team(control_plane)
-
-
 @pytest.fixture
 async def api(installed: Layout) -> AsyncIterator[Api]:
     """The API as an administrator uses it."""
