@@ -99,6 +99,7 @@ class Election:
         self._clock = clock
         self._seen = ("", 0.0)
         self._renewed_at = float("-inf")
+        self._changing = asyncio.Lock()
         self.is_standing_by = False
         """Whether at the last look another was seen to hold it, or we were not to campaign."""
 
@@ -143,12 +144,13 @@ class Election:
                 return
             asked_at = self._clock()
             try:
-                lease = await self._get()
-                if lease.spec.holder_identity != self._identity:
-                    log.warning("the Lease %s is held by %s now", self._name, lease.spec.holder_identity)
-                    return
-                await self._write({"renewTime": _now()}, version=lease.metadata.resource_version)
-                self._renewed_at = asked_at
+                async with self._changing:
+                    lease = await self._get()
+                    if lease.spec.holder_identity != self._identity:
+                        log.warning("the Lease %s is held by %s now", self._name, lease.spec.holder_identity)
+                        return
+                    await self._write({"renewTime": _now()}, version=lease.metadata.resource_version)
+                    self._renewed_at = asked_at
             except NotFoundError:
                 log.warning("the Lease %s was deleted", self._name)
                 return
@@ -158,12 +160,16 @@ class Election:
                 return
 
     async def release(self) -> None:
-        """Hand over in order: nothing of ours is under way any more, so the successor need not wait."""
-        self._renewed_at = float("-inf")
+        """Hand over in order: nothing of ours is under way any more, so the successor need not wait.
+
+        A renewal under way ends first: the API server would refuse one of the two, and a release is not tried again.
+        """
         try:
-            lease = await self._get()
-            if lease.spec.holder_identity == self._identity:
-                await self._write({"holderIdentity": ""}, version=lease.metadata.resource_version)
+            async with self._changing:
+                self._renewed_at = float("-inf")
+                lease = await self._get()
+                if lease.spec.holder_identity == self._identity:
+                    await self._write({"holderIdentity": ""}, version=lease.metadata.resource_version)
         except ClusterError as error:
             log.warning("the Lease %s was not handed over: %s", self._name, error)
 

@@ -1,16 +1,13 @@
 """An extender leads while the kube-scheduler beside it does, and campaigns at no other time."""
 
 import asyncio
-from typing import Any
-
-import msgspec
 
 from cluster.api import Api
 from cluster.election import Election, ElectionSettings
-from cluster.errors import NotFoundError
 from cluster.metadata import ObjectMeta
 from scheduler.beside import Beside, _Lease, _Spec
 from scheduler.settings import KubeSchedulerSettings
+from tests.cluster.leases import Leases, no_epoch
 
 FAST = ElectionSettings(lease_seconds=0.3, renew_deadline_seconds=0.2, retry_seconds=0.01)
 
@@ -39,37 +36,6 @@ def test_ours_is_who_has_our_name_before_the_underscore() -> None:
     made._set(held_by("host-a_2"), None)
     made._drop(held_by("host-a_2"))
     assert not made.leads()
-
-
-class Leases(Api):
-    """An API server with one Lease, and how often somebody asked for it."""
-
-    def __init__(self) -> None:
-        self.spec: dict[str, Any] | None = None
-        self.asked = 0
-
-    async def get(self, _resource: Any, kind: Any, **_: Any) -> Any:
-        """Answer the Lease."""
-        self.asked += 1
-        if self.spec is None:
-            raise NotFoundError(request="get", status=404, reason="NotFound", message="")
-        return msgspec.convert({"metadata": {"resourceVersion": str(self.asked)}, "spec": self.spec}, kind)
-
-    async def create(self, _resource: Any, body: Any, **_: Any) -> bytes:
-        """Make the Lease."""
-        self.spec = dict(body["spec"])
-        return b""
-
-    async def merge(self, _resource: Any, body: Any, **_: Any) -> bytes:
-        """Change it."""
-        assert self.spec is not None
-        self.spec.update(body["spec"])
-        return b""
-
-
-async def no_epoch() -> int:
-    """Nobody has led before."""
-    return 0
 
 
 async def test_a_campaign_waits_for_its_kube_scheduler_and_ends_with_it() -> None:
