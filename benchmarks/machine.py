@@ -18,6 +18,11 @@ class Machine(msgspec.Struct, frozen=True):
     python: str
     numpy: str
 
+    def __str__(self) -> str:
+        """Answer it in one line."""
+        hardware = f"{self.processor}, {self.processors} processors, {self.memory_gib} GiB"
+        return f"{hardware}, {self.system}, Python {self.python}"
+
 
 def describe() -> Machine:
     """Answer the machine of this process."""
