@@ -1,8 +1,15 @@
 """JSON Patch (RFC 6902): the operations that admission answers with, built by hand where something changes."""
 
-from typing import Any, Literal
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any, Final, Literal
 
 import msgspec
+
+NONE: Final = msgspec.Raw()
+"""Stands where nothing changes."""
+
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -34,3 +41,8 @@ def replace(path: str, value: object) -> Operation:
 def remove(path: str) -> Operation:
     """Remove what is at `path`; in an array, what follows moves up."""
     return Operation("remove", path)
+
+
+def encode(operations: Sequence[Operation]) -> msgspec.Raw:
+    """Answer the JSON of a review's `patch`: a string, in base64."""
+    return msgspec.Raw(b'"%b"' % b64encode(_encode(operations))) if operations else NONE
