@@ -5,10 +5,11 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import admission, decision, machine, placement, results, scrape
+from benchmarks import admission, creation, decision, machine, placement, results, scrape
 
 _RESULTS = Path("benchmarks/results")
-_BENCHMARKS = {each.NAME: each.run for each in (decision, admission, placement, scrape)}
+_FLAMES = {each.NAME: each.flame for each in (admission,)}
+_BENCHMARKS = {each.NAME: each.run for each in (decision, admission, creation, placement, scrape)}
 
 
 def main() -> int:
@@ -19,10 +20,16 @@ def main() -> int:
     parser.add_argument(
         "--results", type=Path, default=Path("benchmarks/results"), metavar="DIR", help="for raw numbers"
     )
+    parser.add_argument("--flames", type=Path, metavar="DIR", help="measure nothing, write flame graphs of hot phases")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in _BENCHMARKS]
     if unknown:
         parser.error(f"there is no benchmark {', '.join(unknown)}; there are {', '.join(_BENCHMARKS)}")
+    if arguments.flames:
+        for name in arguments.names or _FLAMES:
+            if name in _FLAMES:
+                _FLAMES[name](arguments.flames / f"{name}.svg")
+        return 0
     here = machine.describe()
     print(f"{here.processor}, {here.processors} processors, {here.memory_gib} GiB, {here.system}, Python {here.python}")
     failed = False
