@@ -24,7 +24,7 @@ from benchmarks.results import Row, Sample, percentile
 from certs.leaf import ServerNames
 from certs.source import IssuedSource, listener_context
 from certs.x509 import new_authority
-from cluster import logs
+from cluster import logs, process
 from cluster.logs import LogSettings
 from webhook.admission import Admission
 from webhook.metrics import Metrics
@@ -158,6 +158,7 @@ async def _webhook(told: Connection) -> None:
     health.ready = True
     admission = _admission(settings, metrics)
     async with serving(admission=admission, health=health, metrics=metrics, source=source, settings=settings) as ports:
+        process.settle()
         told.send((ports.reviews, authority))
         await asyncio.Event().wait()
 
