@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 import msgspec
@@ -20,6 +21,7 @@ class Operation(msgspec.Struct, frozen=True):
     value: Any = msgspec.UNSET
 
 
+@lru_cache(maxsize=1024)  # the pods of a cluster have the same few places
 def pointer(*parts: str | int) -> str:
     """Answer the JSON Pointer (RFC 6901) to a place in a pod."""
     text = "/" + "/".join(map(str, parts))
