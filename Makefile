@@ -33,7 +33,7 @@ check: $(INSTALLED)  ## Style, types and the rules of the house.
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(INSTALLED)  ## Measure everything: figures beside their targets, raw numbers in benchmarks/results/.
+bench: $(INSTALLED)  ## Measure everything: figures beside their targets, raw numbers in benchmarks/raw/.
 	@$(BIN)/python -m benchmarks
 
 bench-%: $(INSTALLED)

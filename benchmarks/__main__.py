@@ -5,10 +5,12 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import admission, arrival, decision, idle, in_flight, machine, placement, results, scrape
+from benchmarks import admission, arrival, creation, decision, idle, in_flight, machine, placement, results, scrape
 from benchmarks.results import Result, Row
 
-_BENCHMARKS = {each.NAME: each.run for each in (decision, admission, placement, arrival, in_flight, idle, scrape)}
+_ALL = (decision, admission, creation, placement, arrival, in_flight, idle, scrape)
+_BENCHMARKS = {each.NAME: each.run for each in _ALL}
+_FLAMES = {each.NAME: each.flame for each in (admission,)}
 
 
 def main() -> int:
@@ -17,10 +19,16 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(_BENCHMARKS)}; default all")
     parser.add_argument("--smoke", action="store_true", help="only see that they work; the figures mean nothing")
     parser.add_argument("--results", type=Path, default=results.FOLDER, metavar="DIR", help="for raw numbers")
+    parser.add_argument("--flames", type=Path, metavar="DIR", help="measure nothing, write flame graphs of hot phases")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in _BENCHMARKS]
     if unknown:
         parser.error(f"there is no benchmark {', '.join(unknown)}; there are {', '.join(_BENCHMARKS)}")
+    if arguments.flames:
+        for name in arguments.names or _FLAMES:
+            if name in _FLAMES:
+                _FLAMES[name](arguments.flames / f"{name}.svg")
+        return 0
     here = machine.describe()
     print(here)
     everything: list[Row] = []

@@ -8,7 +8,7 @@ import msgspec
 
 from benchmarks.machine import Machine
 
-FOLDER = Path("benchmarks/results")
+FOLDER = Path("benchmarks/raw")
 _DIGITS = 7  # a tenth of a microsecond
 
 
