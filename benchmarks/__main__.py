@@ -10,7 +10,7 @@ from benchmarks.results import Result, Row
 
 _ALL = (decision, admission, creation, placement, arrival, in_flight, idle, scrape)
 _BENCHMARKS = {each.NAME: each.run for each in _ALL}
-_FLAMES = {each.NAME: each.flame for each in (admission,)}
+_FLAMES = {each.NAME: each.flame for each in (admission, placement)}
 
 
 def main() -> int:

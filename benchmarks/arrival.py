@@ -50,7 +50,7 @@ async def _measure(*, nodes: int, pods: int, steady: int, turns: int) -> list[tu
 
 @asynccontextmanager
 async def _deciding(
-    api: Api, prefix: str, running: AbstractContextManager[None], make: _MakePod
+    api: Api, prefix: str, running: AbstractContextManager[object], make: _MakePod
 ) -> AsyncIterator[None]:
     """Run a scheduler for the block, which begins once a first pod has its node."""
     async with watching.bound(api, f"first-{prefix}", 1) as seen:

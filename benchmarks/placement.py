@@ -13,7 +13,7 @@ from statistics import median
 
 import msgspec
 
-from benchmarks import ceiling, cluster, schedulers, waiting, watching, writes
+from benchmarks import ceiling, cluster, profile, schedulers, waiting, watching, writes
 from benchmarks.results import Row, Sample
 from benchmarks.watching import Bound
 from cluster.api import Api
@@ -59,6 +59,23 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     for nodes in (10,) if smoke else (1_000, 5_000):
         pods, plain, turns = (40, 20, 1) if smoke else (2_000, 1_000, 3)
         yield from _rows(nodes, pods, asyncio.run(_measure(nodes=nodes, pods=pods, plain=plain, turns=turns)))
+
+
+def flame(path: Path) -> None:
+    """Write a flame graph of the scheduler while it places pods that were created beforehand."""
+    asyncio.run(_flame(path, nodes=1_000, pods=4_000))
+
+
+async def _flame(path: Path, *, nodes: int, pods: int) -> None:
+    with cluster.running() as layout:
+        async with cluster.client(layout.kubeconfig) as api:
+            await cluster.settle(api, layout, nodes=nodes)
+            await cluster.create(api, (cluster.fractional(f"flame-{number}") for number in range(pods)))
+            async with watching.bound(api, "flame-", pods // 10) as begun, watching.bound(api, "flame-", pods) as ended:
+                with schedulers.loop(layout, schedulers.identity(layout)) as scheduler:
+                    await begun
+                    with profile.recorded(scheduler, path):
+                        await ended
 
 
 async def _measure(*, nodes: int, pods: int, plain: int, turns: int) -> list[_Turn]:

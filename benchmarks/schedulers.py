@@ -24,14 +24,14 @@ def identity(layout: Layout) -> Path:
 
 
 @contextmanager
-def loop(layout: Layout, account: Path, *arguments: str) -> Iterator[None]:
-    """Run our scheduler as `account`, with more `arguments`; it is not ready yet when the block begins."""
+def loop(layout: Layout, account: Path, *arguments: str) -> Iterator[int]:
+    """Run our scheduler as `account`, with more `arguments`; answer its process, which is not ready yet."""
     command = [sys.executable, "-m", "scheduler", "--kubeconfig", os.fspath(account)]
     port = str(layout.port(Port.SCHEDULER))
     with (layout.logs / "scheduler.log").open("wb") as log:
         process = subprocess.Popen([*command, "--port", port, *arguments], stdout=log, stderr=log)
     try:
-        yield
+        yield process.pid
     finally:
         process.terminate()
         process.wait(30)
