@@ -1,6 +1,5 @@
 """The webhook's two listeners: reviews over TLS, metrics and health without."""
 
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,13 +9,12 @@ from aiohttp.typedefs import Handler, Middleware
 from prometheus_client.aiohttp import make_aiohttp_handler
 
 from certs.source import LeafSource, listener_context
+from cluster.listener import listening
 from webhook.admission import Admission
 from webhook.canary import canary_routes
 from webhook.metrics import Metrics
 from webhook.routes import LARGEST_REVIEW, Health, admission_routes, health_routes
 from webhook.settings import WebhookSettings
-
-_SHUTDOWN_SECONDS = 1.0  # answers take milliseconds; who has not sent all of a review by now is not waited for
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -46,23 +44,10 @@ async def serving(
     plain.add_routes([web.get("/metrics", make_aiohttp_handler(metrics.registry)), *health_routes(health)])
     host = settings.host or None
     async with (
-        _listening(plain, host=host, port=settings.metrics_port) as metrics_port,
-        _listening(reviews, host=host, port=settings.port, tls=listener_context(source)) as reviews_port,
+        listening(plain, host=host, port=settings.metrics_port) as metrics_port,
+        listening(reviews, host=host, port=settings.port, tls=listener_context(source)) as reviews_port,
     ):
         yield Ports(reviews=reviews_port, metrics=metrics_port)
-
-
-@asynccontextmanager
-async def _listening(
-    application: web.Application, *, host: str | None, port: int, tls: ssl.SSLContext | None = None
-) -> AsyncIterator[int]:
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port, ssl_context=tls).start()
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
 
 
 def _leaving(health: Health) -> Middleware:
