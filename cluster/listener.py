@@ -24,19 +24,22 @@ _http_log.addFilter(lambda record: not (record.exc_info and isinstance(record.ex
 
 
 class Patience(msgspec.Struct, frozen=True):
-    """How many seconds a client has, after which its connection is cut.
+    """How many seconds a client has, after which its connection is cut, and for how many clients there is room.
 
     Attributes:
         handshake: for TLS, and for its farewell.
         request: from the first byte of a request to its last; no API server waits longer for an answer.
         answer: for each 64 KiB of an answer that is larger than the buffers on the way.
         idle: without a request; longer than the 90 s of Go's clients, so that they, not we, end what is not used.
+        connections: at once on one port. With TLS each takes some 270 KiB; of more, the one that was answered least
+            recently is cut.
     """
 
     handshake: float = 10.0
     request: float = 30.0
     answer: float = 30.0
     idle: float = 120.0
+    connections: int = 1200
 
 
 PATIENCE: Final = Patience()
@@ -78,9 +81,10 @@ async def listening(
     if make is None:
         raise RuntimeError("a runner that is set up has a server")
     server: asyncio.Server | None = None
+    guests: dict[_Connection, None] = {}
     try:
         server = await asyncio.get_running_loop().create_server(
-            lambda: _Connection(make(), patience),
+            lambda: _Connection(make(), patience, guests),
             host,
             port,
             ssl=tls,
@@ -98,31 +102,39 @@ async def listening(
 class _Connection(asyncio.Protocol):
     """A connection, handed on to aiohttp's protocol, and cut where its client takes too long."""
 
-    def __init__(self, inner: asyncio.Protocol, patience: Patience) -> None:
+    def __init__(self, inner: asyncio.Protocol, patience: Patience, guests: "dict[_Connection, None]") -> None:
+        """Be one of `guests` while connected; they are in the order of when they were last answered."""
+        self._guests = guests
         self._inner = inner
         self._patience = patience
         self._transport: asyncio.Transport | None = None
-        self._is_answering = False
+        self.is_answering = False
         self._request: asyncio.TimerHandle | None = None
         self._answer: asyncio.TimerHandle | None = None
 
     def begin(self, body: StreamReader) -> None:
         """Note that a request's headers are here; what is waited for from now on is its body."""
-        self._is_answering = True
+        self.is_answering = True
         body.on_eof(self._arrived)
 
     def end(self) -> None:
         """Note that a request is answered: what comes next is another, or the rest of a body that nobody reads."""
-        self._is_answering = False
+        self.is_answering = False
+        self._come_last()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if isinstance(transport, asyncio.Transport):
             self._transport = transport
         self._inner.connection_made(transport)
+        self._come_last()
+        if len(self._guests) > self._patience.connections:
+            longest = next((each for each in self._guests if not each.is_answering), self)
+            del self._guests[longest]
+            longest.cut("a client was quiet for longest, and there are too many")
 
     def data_received(self, data: bytes) -> None:
-        if self._request is None and not self._is_answering:
-            self._request = asyncio.get_running_loop().call_later(self._patience.request, self._cut)
+        if self._request is None and not self.is_answering:
+            self._request = asyncio.get_running_loop().call_later(self._patience.request, self.cut)
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
@@ -143,7 +155,13 @@ class _Connection(asyncio.Protocol):
         for timer in (self._request, self._answer):
             if timer is not None:
                 timer.cancel()
+        self._guests.pop(self, None)
         self._inner.connection_lost(exc)
+
+    def _come_last(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._guests.pop(self, None)
+            self._guests[self] = None
 
     def _arrived(self) -> None:
         if self._request is not None:
@@ -154,15 +172,16 @@ class _Connection(asyncio.Protocol):
         """Cut, unless a piece of what waits to be sent, `before` a while ago, has been read meanwhile."""
         waits = self._transport.get_write_buffer_size() if self._transport is not None else 0
         if before is not None and before - waits < _PIECE:
-            self._cut()
+            self.cut()
         else:
             loop = asyncio.get_running_loop()
             self._answer = loop.call_later(self._patience.answer, self._watch_reading, waits)
 
-    def _cut(self) -> None:
+    def cut(self, why: str = "a client was too slow") -> None:
+        """End the connection at once, whatever is under way."""
         if self._transport is not None:
             peer = str(self._transport.get_extra_info("peername"))
-            log.info("a client was too slow and is cut off", extra={"client": peer})
+            log.info("%s: cut off", why, extra={"client": peer})
             self._transport.abort()
 
 

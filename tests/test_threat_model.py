@@ -59,6 +59,7 @@ def test_slowness_has_the_limits_that_the_page_says() -> None:
     assert f"cut off after {PATIENCE.handshake:.0f} s" in said
     assert f"cut off after {PATIENCE.answer:.0f} s" in said
     assert f"end after {PATIENCE.idle:.0f} s" in said
+    assert f"Of more than {PATIENCE.connections:,} the quietest" in said
 
 
 @pytest.mark.parametrize("topic", TOPICS)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -171,6 +172,26 @@ async def test_requests_one_behind_the_other_are_all_answered(port: int) -> None
     last = b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nConnection: close\r\n\r\ny"
     said = await ask(port, one + last)
     assert said.count(b" 200 ") == 2
+
+
+async def test_in_a_crowd_the_quietest_makes_room() -> None:
+    """Not who is being answered, nor who was answered last; who comes is let in."""
+    app = web.Application()
+    app.add_routes([web.post("/echo", echo), web.post("/work", work)])
+    crowded = msgspec.structs.replace(SHORT, request=30.0, idle=60.0, connections=3)
+    async with listening(app, host="127.0.0.1", port=0, patience=crowded) as port:
+        readers, writers = zip(*[await asyncio.open_connection("127.0.0.1", port) for _ in range(3)], strict=True)
+        writers[0].write(b"POST /work HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
+        writers[1].write(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
+        async with asyncio.timeout(GIVE_UP):
+            await readers[1].readuntil(b"\r\n\r\n")
+            assert b" 200 " in await ask(port, b"POST /echo HTTP/1.0\r\nContent-Length: 0\r\n\r\n")
+            with suppress(ConnectionError):
+                assert await readers[2].read() == b""
+            assert b" 200 " in await readers[0].readuntil(b"\r\n\r\n")
+        assert not readers[1].at_eof()
+        for writer in writers:
+            writer.close()
 
 
 async def test_idle_connections_end(port: int) -> None:
