@@ -1,5 +1,7 @@
 """A kubeconfig file: who is meant, or an error that names the file."""
 
+import atexit
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -8,6 +10,7 @@ from cli.errors import CommandError
 from cli.kubeconfig import Wanted
 
 _FILE = Path(tempfile.mkdtemp(prefix="fuzz-")) / "config"
+atexit.register(shutil.rmtree, _FILE.parent)
 
 
 def try_bytes(data: bytes) -> None:

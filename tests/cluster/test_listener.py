@@ -12,7 +12,8 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from cluster.listener import Patience, listening
+from cluster.guests import Patience
+from cluster.listener import listening
 
 SHORT = Patience(handshake=0.5, request=0.5, answer=0.5, idle=1.0)
 SECRET = "password of the database"  # noqa: S105 -- no secret
@@ -140,7 +141,7 @@ async def test_who_does_not_read_is_cut_off(port: int, caplog: pytest.LogCapture
     """An answer that nobody takes is not kept for ever."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
     received = 0
-    with caplog.at_level(logging.INFO, "cluster.listener"):
+    with caplog.at_level(logging.INFO, "cluster.guests"):
         writer.write(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
         async with asyncio.timeout(GIVE_UP):
             while "too slow" not in caplog.text:  # noqa: ASYNC110 -- a log has no event

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from cluster import listener
-from cluster.listener import Patience
+from cluster import guests
+from cluster.guests import Patience
 from tests.fuzz.conftest import HOST, Port
 
 SHORT = Patience(handshake=0.6, request=0.6, answer=0.6, idle=1.2)
@@ -18,7 +18,7 @@ BETWEEN = 0.02  # seconds from byte to byte: a client of this kind is never idle
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ports that are not patient, so that tests need not be."""
-    monkeypatch.setattr(listener, "PATIENCE", SHORT)
+    monkeypatch.setattr(guests, "PATIENCE", SHORT)
 
 
 def _head(path: str, *more: str) -> bytes:
