@@ -37,7 +37,7 @@ check: $(INSTALLED)  ## Style, types and the rules of the house.
 fuzz: $(INSTALLED)  ## Hostile bytes for everything that reads bytes: SECONDS for each target, 600 unless said.
 	@$(BIN)/python -m fuzz --seconds $(SECONDS)
 
-bench: $(INSTALLED)  ## Measure everything: figures beside their targets, raw numbers in benchmarks/results/.
+bench: $(INSTALLED)  ## Measure everything: figures beside their targets, raw numbers in benchmarks/raw/.
 	@$(BIN)/python -m benchmarks
 
 bench-%: $(INSTALLED)

@@ -66,6 +66,8 @@ CORDON: Final = "hami.io/device-cordon"
 OUTPUT_PREFIXES: Final = ("hami.io/vgpu-", "hami.io/bind-")
 """HAMi's keys that only a scheduler writes."""
 
+_DOMAINS: Final = frozenset((API_GROUP, "hami.io", "nvidia.com"))
+
 
 def environment_key(variable: str, container: str) -> str:
     """Answer the annotation key that carries `variable` of `container`.
@@ -86,6 +88,12 @@ def heartbeat_lease(node: str) -> str:
         return name
     suffix = "-" + hashlib.sha256(node.encode()).hexdigest()[:16]
     return name[: LONGEST_OBJECT_NAME - len(suffix)].rstrip("-.") + suffix
+
+
+def is_of_ours(key: str) -> bool:
+    """Whether a pod's annotation `key` can be one of those that are read here; anybody else's is not."""
+    domain = key.partition("/")[0]
+    return domain in _DOMAINS or domain.endswith(f".{ENVIRONMENT_DOMAIN}")
 
 
 def is_output_key(key: str) -> bool:

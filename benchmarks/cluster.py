@@ -39,7 +39,7 @@ def running() -> Iterator[Layout]:
     with TemporaryDirectory(prefix="tranche-bench-") as folder:
         layout = Layout(root=Path(folder), base_port=_BASE_PORT)
         try:
-            control_plane.up(layout, controller_manager=False, kube_scheduler=False, report=lambda _: None)
+            control_plane.up(layout, controller_manager=False, kube_scheduler=False, audit=False, report=lambda _: None)
             binaries.provide(layout.bin, ("kube-scheduler",), report=lambda _: None)
             yield layout
         finally:
@@ -66,7 +66,7 @@ async def at_once(work: Iterable[Coroutine[Any, Any, object]], *, limit: int = _
 
 async def settle(api: Api, layout: Layout, *, nodes: int) -> None:
     """Make the fleet, half full: every second card of each node has a pod. Then the installation, policies included."""
-    await at_once(_node(api, fleets.node(number)) for number in range(nodes))
+    await at_once(node(api, fleets.node(number)) for number in range(nodes))
     old = (_old(fleets.node(number), card) for number in range(nodes) for card in range(0, fleets.CARDS, 2))
     await at_once(api.create(PODS, pod, namespace=NAMESPACE) for pod in old)
     await asyncio.to_thread(manifests.install, layout)
@@ -105,7 +105,8 @@ def card(node: str, index: int) -> str:
     return f"GPU-{node}-{index}"
 
 
-async def _node(api: Api, name: str) -> None:
+async def node(api: Api, name: str) -> None:
+    """Make a node that no kubelet serves and anything may be bound to."""
     allocatable = {"cpu": "256", "memory": "2Ti", "pods": "1000", "ephemeral-storage": "1Ti"}
     labels = {"kubernetes.io/hostname": name}
     status = {"allocatable": allocatable, "capacity": allocatable}

@@ -9,8 +9,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from allocation import names
 from allocation.pod import Container, Resources
-from webhook.patch import Operation
+from webhook import patch
 
 ApiVersion = Literal["admission.k8s.io/v1", "admission.k8s.io/v1beta1"]
 
@@ -47,13 +48,23 @@ class PodSpec(msgspec.Struct, rename="camel"):
     runtime_class_name: str | None = None
 
 
+class PodLabels(msgspec.Struct):
+    """Of a pod: those that decide whether it is ours to prepare."""
+
+    injection: str | None = msgspec.field(default=None, name=names.INJECTION_LABEL)
+    hami_webhook: str | None = msgspec.field(default=None, name=names.HAMI_WEBHOOK_LABEL)
+
+
+NO_LABELS = PodLabels()
+
+
 class PodMeta(msgspec.Struct, rename="camel"):
     """Of a pod; the name is empty where the API server has yet to generate it."""
 
     name: str = ""
     generate_name: str = ""
     annotations: dict[str, str] | None = None
-    labels: dict[str, str] | None = None
+    labels: PodLabels | None = None
 
 
 class Pod(msgspec.Struct):
@@ -119,7 +130,7 @@ class _Response(msgspec.Struct, rename="camel", omit_defaults=True):
     uid: str
     allowed: bool
     patch_type: str = ""
-    patch: bytes = b""
+    patch: msgspec.Raw = patch.NONE
     warnings: Sequence[str] = ()
     status: _Status | None = None
 
@@ -166,12 +177,11 @@ def decode_pod(sent: msgspec.Raw) -> Pod:
         raise UnreadablePodError(f"the pod cannot be read: {error}") from None
 
 
-def allow(review: Review, *, operations: Sequence[Operation] = (), warnings: Sequence[str] = ()) -> bytes:
-    """Answer that the object may be created, changed by `operations`."""
-    response = _Response(uid=review.request.uid, allowed=True, warnings=tuple(warnings))
-    if operations:
+def allow(review: Review, *, change: msgspec.Raw = patch.NONE, warnings: tuple[str, ...] = ()) -> bytes:
+    """Answer that the object may be created, changed by what `webhook.patch.encode` made."""
+    response = _Response(uid=review.request.uid, allowed=True, warnings=warnings, patch=change)
+    if change is not patch.NONE:
         response.patch_type = "JSONPatch"
-        response.patch = _encoder.encode(operations)
     return _answer(review, response)
 
 

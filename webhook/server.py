@@ -1,6 +1,7 @@
 """The webhook's two listeners: reviews over TLS, metrics and health without."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -9,12 +10,16 @@ from aiohttp.typedefs import Handler, Middleware
 from prometheus_client.aiohttp import make_aiohttp_handler
 
 from certs.source import LeafSource, listener_context
-from cluster.listener import listening
+from cluster.guests import Room
+from cluster.listener import accepting, listening, routing
 from webhook.admission import Admission
 from webhook.canary import canary_routes
+from webhook.connection import Connection
 from webhook.metrics import Metrics
 from webhook.routes import LARGEST_REVIEW, Health, admission_routes, health_routes
 from webhook.settings import WebhookSettings
+
+_Protocols = Callable[[], asyncio.Protocol]
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -42,12 +47,24 @@ async def serving(
     reviews.add_routes([*admission_routes(admission), *health_routes(health), *canary_routes(source)])
     plain = web.Application()
     plain.add_routes([web.get("/metrics", make_aiohttp_handler(metrics.registry)), *health_routes(health)])
-    host = settings.host or None
+    host, room = settings.host or None, Room()
     async with (
         listening(plain, host=host, port=settings.metrics_port) as metrics_port,
-        listening(reviews, host=host, port=settings.port, tls=listener_context(source)) as reviews_port,
+        routing(reviews, room) as others,
+        _reviewing(admission, health, others, room) as connection,
+        accepting(connection, room, host=host, port=settings.port, tls=listener_context(source)) as reviews_port,
     ):
         yield Ports(reviews=reviews_port, metrics=metrics_port)
+
+
+@asynccontextmanager
+async def _reviewing(admission: Admission, health: Health, others: _Protocols, room: Room) -> AsyncIterator[_Protocols]:
+    open_ones: set[Connection] = set()
+    try:
+        yield lambda: Connection(answer=admission.answer, others=others, health=health, open_ones=open_ones, room=room)
+    finally:
+        for connection in tuple(open_ones):
+            connection.close()
 
 
 def _leaving(health: Health) -> Middleware:
