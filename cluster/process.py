@@ -2,9 +2,11 @@
 
 import asyncio
 import gc
+import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 
 from cluster import logs
 from cluster.logs import LogSettings
@@ -22,10 +24,19 @@ def run(
     started it.
     """
     logs.set_up(log)
+    allow_files()
     try:
         asyncio.run(_run(work))
     except failures as error:
         sys.exit(f"error: {error}")
+
+
+def allow_files() -> None:
+    """Let the process open as many files as it may: a connection is one, and many systems begin with 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):  # a limit that the kernel does not go to
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def until(stop: asyncio.Event, *works: Coroutine[None, None, None]) -> None:

@@ -28,7 +28,7 @@ def canary_routes(source: LeafSource) -> list[web.RouteDef]:
         try:
             read = review.decode_review(await request.read())
             nonce = msgspec.json.decode(read.request.object, type=_Object).metadata.annotations.get(CANARY, "")
-        except (review.UnreadableReviewError, msgspec.DecodeError) as error:
+        except (review.UnreadableReviewError, *review.UNREADABLE) as error:
             return web.Response(status=400, text=str(error))
         connection = request.get_extra_info("ssl_object")
         told = proof(nonce, source.authority_of(connection.context))

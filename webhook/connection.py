@@ -14,15 +14,13 @@ from collections.abc import Callable
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Final, cast
+from typing import Final
 
+from cluster.guests import Guest, Room
 from webhook.review import UnreadableReviewError
 from webhook.routes import LARGEST_REVIEW, PATHS, Health
 
 log = logging.getLogger(__name__)
-
-IDLE_SECONDS: Final = 3630.0
-"""After that a connection on which nothing comes is closed, as in `aiohttp.web`; an API server closes it earlier."""
 
 _head: Final = re.compile(
     rb"POST (?:%b)(?:\?[!-~]*)? HTTP/1\.1\r\n(?:[!-9;-~]+:[\t -~]*\r\n)+\r\n" % "|".join(PATHS).encode()
@@ -34,7 +32,7 @@ _special: Final = re.compile(
 ).search
 
 
-class Connection(asyncio.Protocol):
+class Connection(Guest):
     """Answers reviews with what `answer` makes of their bodies; raises `UnreadableReviewError` where they are none."""
 
     def __init__(
@@ -44,9 +42,11 @@ class Connection(asyncio.Protocol):
         others: Callable[[], asyncio.Protocol],
         health: Health,
         open_ones: "set[Connection]",
+        room: Room,
     ) -> None:
         """Count among `open_ones` for as long as it is open and not handed over."""
-        self._answer = answer
+        super().__init__(room)
+        self._decide = answer
         self._others = others
         self._health = health
         self._open_ones = open_ones
@@ -56,25 +56,23 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for a request."""
-        self._transport = cast("asyncio.Transport", transport)  # a listener for streams makes no others
+        super().connection_made(transport)
         self._loop = asyncio.get_running_loop()
         self._last = self._loop.time()
-        self._timer = self._loop.call_later(IDLE_SECONDS, self._close_if_idle)
+        self._timer = self._loop.call_later(self._room.patience.idle, self._close_if_idle)
         self._open_ones.add(self)
         own = transport.get_extra_info("socket")
         if own is not None:
             own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """Forget it."""
-        self._leave()
-
     def pause_writing(self) -> None:
         """Read no more from who does not read."""
+        super().pause_writing()
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """Go on."""
+        super().resume_writing()
         self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
@@ -89,7 +87,9 @@ class Connection(asyncio.Protocol):
         self._parts.append(data)
         self._size += len(data)
         if self._size < self._end:
+            self.expect()
             return
+        self.arrived()
         received = b"".join(self._parts)
         self._parts.clear()
         self._size = 0
@@ -104,7 +104,7 @@ class Connection(asyncio.Protocol):
     def _reply(self, body: bytes) -> None:
         status, kind = HTTPStatus.OK, "application/json"
         try:
-            told = self._answer(body)
+            told = self._decide(body)
         except UnreadableReviewError as error:
             status, kind, told = HTTPStatus.BAD_REQUEST, "text/plain; charset=utf-8", str(error).encode()
         except Exception:
@@ -116,11 +116,12 @@ class Connection(asyncio.Protocol):
             f"Date: {_date(int(time.time()))}\r\n{leaving}\r\n"
         )
         self._transport.write(head.encode() + told)
+        self._room.answered(self)
         if leaving:
             self.close()
 
     def _hand_over(self, data: bytes) -> None:
-        self._leave()
+        self.leave()
         if self._transport.is_closing():
             return
         other = self._others()
@@ -129,13 +130,15 @@ class Connection(asyncio.Protocol):
         other.data_received(data)
 
     def _close_if_idle(self) -> None:
-        left = self._last + IDLE_SECONDS - self._loop.time()
+        left = self._last + self._room.patience.idle - self._loop.time()
         if left <= 0:
             self.close()
         else:
             self._timer = self._loop.call_later(left, self._close_if_idle)
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Forget it."""
+        super().leave()
         self._timer.cancel()
         self._open_ones.discard(self)
 

@@ -5,7 +5,7 @@ that cannot be read is still answered under its review's uid.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -147,6 +147,9 @@ _review_decoder = msgspec.json.Decoder(Review)
 _pod_decoder = msgspec.json.Decoder(Pod)
 _encoder = msgspec.json.Encoder()
 
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises of bytes from anywhere: no JSON or another type, no UTF-8, nested too deeply."""
+
 
 def decode_review(body: bytes) -> Review:
     """Read the envelope.
@@ -156,7 +159,7 @@ def decode_review(body: bytes) -> Review:
     """
     try:
         return _review_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise UnreadableReviewError(
             f"this is no AdmissionReview of admission.k8s.io/v1 or v1beta1 with a request: {error}"
         ) from None
@@ -170,7 +173,7 @@ def decode_pod(sent: msgspec.Raw) -> Pod:
     """
     try:
         return _pod_decoder.decode(sent)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise UnreadablePodError(f"the pod cannot be read: {error}") from None
 
 

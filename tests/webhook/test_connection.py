@@ -15,6 +15,7 @@ from allocation.settings import AllocationSettings
 from certs.leaf import ServerNames
 from certs.source import IssuedSource
 from certs.x509 import new_authority
+from cluster.guests import Patience, Room
 from tests.webhook.test_server import review, trusting
 from webhook.admission import Admission
 from webhook.connection import Connection
@@ -61,6 +62,10 @@ class Wire(asyncio.Transport):
         """Note it."""
         self.paused = False
 
+    def get_write_buffer_size(self) -> int:
+        """Answer what waits: all was taken at once."""
+        return 0
+
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Note it."""
         self.protocol = protocol
@@ -94,6 +99,7 @@ class World:
             others=lambda: self.other,
             health=self.health,
             open_ones=self.open_ones,
+            room=Room(),
         )
         self.connection.connection_made(self.wire)
 
@@ -186,7 +192,7 @@ async def test_a_leaving_server_closes_after_its_answer() -> None:
 
 async def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not while reviews come, but after the time in which an API server would have closed it."""
-    monkeypatch.setattr("webhook.connection.IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("cluster.guests.PATIENCE", Patience(idle=0.05))
     world = World()
     begin = asyncio.get_running_loop().time()
     world.receive(request())
