@@ -7,9 +7,10 @@ from allocation.fit import ABSENT, verdicts
 from allocation.ledger import Ledger
 from allocation.node_cards import NodeCards
 from allocation.order import Choice
-from allocation.placement import Rejection, cards_of, place_on
+from allocation.placement import cards_of, place_on
 from allocation.quota import Room
 from allocation.reasons import CardReason
+from allocation.rejection import Rejection
 from allocation.request import ContainerRequest, PodRequest
 from allocation.score import card_scores
 

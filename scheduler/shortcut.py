@@ -36,7 +36,7 @@ class Found(msgspec.Struct, frozen=True):
     """
 
     chosen: Chosen
-    scores: tuple[tuple[str, float], ...]
+    scores: dict[str, float]
     fitting: int
     is_exact: bool
 
@@ -94,9 +94,8 @@ class Shortcut:
             return Hopeless(kind, *self._notes[kind])
         node = chosen.allocation.node
         with closing(shape.best()) as best:
-            named = [(self._ledger.node(row), score) for row, score in islice(best, _NAMED)]
-        others = [(name, score) for name, score in named if name != node]
-        return Found(chosen, ((node, chosen.score), *others[: _NAMED - 1]), shape.count(), self._is_exact(wish, room))
+            named = {self._ledger.node(row): score for row, score in islice(best, _NAMED)}
+        return Found(chosen, {node: chosen.score} | named, shape.count(), self._is_exact(wish, room))
 
     def _is_exact(self, wish: Wish, room: Room) -> bool:
         """Whether a container that fits by itself is all that a node has to take, and no quota tells nodes apart."""
