@@ -4,13 +4,11 @@ import random
 import time
 from collections.abc import Callable, Iterator
 
-import numpy as np
-
-from allocation.card_table import CORES, MEMORY, SLOTS
 from allocation.index import Index
 from allocation.ledger import Ledger
 from allocation.request import PodRequest
 from benchmarks import fleets
+from benchmarks.floor import floor
 from benchmarks.results import Row, Sample, microseconds, percentile
 
 NAME = "decision"
@@ -30,7 +28,7 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
 def _at(nodes: int, *, decisions: int) -> Iterator[tuple[Row, Sample]]:
     ledger = fleets.half_full(nodes)
     index, chance = Index(ledger), random.Random(2)
-    floor = [_seconds(lambda: _floor(ledger)) for _ in range(50)]
+    beside = f"one numpy pass {microseconds(floor(ledger))}"
     burst, mixed = fleets.request(3000), fleets.mix(50)
     kinds: dict[str, Callable[[int], PodRequest]] = {
         "new": lambda number: fleets.request(3001 + number),
@@ -45,7 +43,6 @@ def _at(nodes: int, *, decisions: int) -> Iterator[tuple[Row, Sample]]:
         seconds = [_decide(ledger, index, make(number), f"{kind}-{number}") for number in range(count)]
         what = f"decision, {nodes:,} nodes of {fleets.CARDS} cards, {kind}"
         target, passed = _judge(seconds, _TARGETS.get(nodes, {}).get(kind))
-        beside = f"one numpy pass {microseconds(floor)}"
         yield Row(NAME, what, microseconds(seconds), beside, target, passed), Sample(NAME, what, seconds)
 
 
@@ -58,22 +55,9 @@ def _decide(ledger: Ledger, index: Index, request: PodRequest, uid: str) -> floa
     return time.perf_counter() - begin
 
 
-def _floor(ledger: Ledger) -> int:
-    """The least that any pass does: three comparisons, a score, the maximum."""
-    free = ledger.total - ledger.used
-    fits = (free[MEMORY] >= 3000) & (free[CORES] >= 100) & (free[SLOTS] >= 1)
-    return int(np.where(fits.any(axis=1), ledger.fullness, -1.0).argmax())
-
-
 def _judge(seconds: list[float], target: tuple[int, int] | None) -> tuple[str, bool | None]:
     if target is None:
         return "", None
     p50, p99 = (percentile(seconds, percent) * 1e6 for percent in (50, 99))
     words = f"p50 ≤ {target[0]} µs" + (f", p99 ≤ {target[1]} µs" if target[1] else "")
     return words, p50 <= target[0] and (not target[1] or p99 <= target[1])
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin

@@ -47,6 +47,11 @@ def microseconds(seconds: Sequence[float]) -> str:
     return f"p50 {percentile(seconds, 50) * 1e6:.0f} µs, p99 {percentile(seconds, 99) * 1e6:.0f} µs"
 
 
+def milliseconds(seconds: Sequence[float]) -> str:
+    """Answer the same in milliseconds."""
+    return f"p50 {percentile(seconds, 50) * 1e3:.2f} ms, p99 {percentile(seconds, 99) * 1e3:.2f} ms"
+
+
 def write(path: Path, machine: Machine, rows: Iterable[Row], samples: Iterable[Sample]) -> None:
     """Write a run: the machine, the rows, the raw numbers, one JSON object per line."""
     path.parent.mkdir(parents=True, exist_ok=True)
