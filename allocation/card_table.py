@@ -152,12 +152,10 @@ class CardTable:
             taken = self._taken[row] = self.used[:, row, : len(self.facts(row).slots)].tolist()
         return taken
 
-    def free(self, row: int, card: int) -> list[int]:
+    def free(self, row: int, card: int) -> tuple[int, int, int]:
         """Answer MiB, millicards and slots that nobody has of a card."""
-        return [
-            self.total.item(dimension, row, card) - self.used.item(dimension, row, card)
-            for dimension in range(DIMENSIONS)
-        ]
+        facts, (memory, cores, slots) = self.facts(row), self.taken(row)
+        return facts.memory_mib[card] - memory[card], facts.cores[card] - cores[card], facts.slots[card] - slots[card]
 
     # ---- rows ------------------------------------------------------------------------------------------------------
 
@@ -273,10 +271,11 @@ class CardTable:
 
     def _use(self, row: int, card: int, amounts: Sequence[int]) -> None:
         """Add to what is used of a card; `_weigh` has to follow."""
-        load = self._loads[row]
+        load, taken = self._loads[row], self.taken(row)
         for dimension, amount in enumerate(amounts):
-            self.used[dimension, row, card] += amount
+            taken[dimension][card] += amount
             load[dimension] += amount
+            self.used[dimension, row, card] = taken[dimension][card]
 
     def _unuse(self, row: int) -> None:
         self.used[:, row] = 0
@@ -284,12 +283,12 @@ class CardTable:
         self._taken.pop(row, None)
 
     def _weigh(self, row: int, *, taken: bool = False) -> None:
-        shares = [
-            used / total if total else 0.0
-            for used, total in zip(self._loads[row], self.facts(row).capacity, strict=True)
-        ]
-        self.fullness[row] = (shares[MEMORY] + shares[CORES] + shares[SLOTS]) * 10
-        self._taken.pop(row, None)
+        (memory, cores, slots), capacity = self._loads[row], self.facts(row).capacity
+        self.fullness[row] = (
+            (memory / capacity[MEMORY] if capacity[MEMORY] else 0.0)
+            + (cores / capacity[CORES] if capacity[CORES] else 0.0)
+            + (slots / capacity[SLOTS] if capacity[SLOTS] else 0.0)
+        ) * 10
         self.changes.add(row, taken=taken)
 
 

@@ -8,7 +8,6 @@ from typing import Final
 
 from allocation.card_table import CORES, MEMORY, SLOTS
 from allocation.constraints import Constraints
-from allocation.inventory import NodeInventory
 from allocation.ledger import Ledger
 from allocation.quota import Room
 from allocation.request import WHOLE_CARD, ContainerRequest
@@ -27,7 +26,7 @@ class NodeCards:
         instances: which cards are MIG instances; None where none is.
     """
 
-    def __init__(self, ledger: Ledger, row: int, inventory: NodeInventory, constraints: Constraints) -> None:
+    def __init__(self, ledger: Ledger, row: int, constraints: Constraints) -> None:
         facts = ledger.facts(row)
         self.total = (facts.memory_mib, facts.cores, facts.slots)
         self.used = ledger.taken(row)
@@ -38,11 +37,14 @@ class NodeCards:
         self._usable = facts.usable
         self._mutex = "mutex" in constraints.card_policies
         if constraints.chooses_types or constraints.chooses_uuids:
+            inventory = ledger.inventory(ledger.node(row))
             self._usable = [
                 usable
                 and constraints.accepts_type(*ledger.kind_names[kind])
                 and constraints.accepts_uuid(card.uuid, card.parent)
-                for usable, kind, card in zip(facts.usable, facts.kinds, inventory.cards, strict=True)
+                for usable, kind, card in zip(
+                    facts.usable, facts.kinds, inventory.cards if inventory is not None else (), strict=True
+                )
             ]
 
     def fitting(self, request: ContainerRequest, room: Room, *, enough: int = MANY) -> list[int]:

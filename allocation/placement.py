@@ -94,9 +94,10 @@ def place_on(
     row, inventory = ledger.row(node), ledger.inventory(node)
     if row is None or inventory is None:
         return UNREGISTERED
-    cards = NodeCards(ledger, row, inventory, constraints)
+    cards = NodeCards(ledger, row, constraints)
     picked: dict[str, tuple[CardShare, ...]] = {}
-    for container in request.gpu_containers:
+    containers = request.gpu_containers
+    for container in containers:
         fitting = cards.fitting(container, room)
         choice = Choice(scattered=())
         if len(fitting) >= container.count:
@@ -111,7 +112,7 @@ def place_on(
             return rejection.of_cards(judged, container, curable=able)
         shares = tuple(_share(inventory, position, container) for position in choice.positions)
         picked[container.name] = shares
-        if container.kind is not Kind.INIT:
+        if container.kind is not Kind.INIT and container is not containers[-1]:
             for position, share in zip(choice.positions, shares, strict=True):
                 cards.take(position, memory_mib=share.memory_mib, cores=share.cores)
             if room.is_limited:

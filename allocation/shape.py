@@ -22,10 +22,10 @@ from allocation.node_cards import NodeCards
 from allocation.placement import place_on
 from allocation.quota import UNLIMITED, Room
 from allocation.request import PodRequest
+from allocation.standing import UNFIT, Standing
 
 _FEW = 48
 """Up to so many changed rows are looked at one by one: that is faster than a pass over columns."""
-_UNFIT = -np.inf
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ class Shape:
         self._mark = -1
         self._rows: NDArray[np.int64] = np.zeros(0, np.int64)
         self._ranks: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._worth: NDArray[np.float64] = np.zeros(0)
+        self._standing = Standing(np.zeros(0))
 
     def place(self, request: PodRequest, *, room: Room = UNLIMITED) -> Chosen | None:
         """Choose a node and its cards for a request of this shape, None where no node fits.
@@ -88,35 +88,34 @@ class Shape:
         On each node every container fits by itself; whether all fit together has to be tried.
         """
         self._refresh()
-        worth = self._worth
+        standing = self._standing
         skipped: list[tuple[int, float]] = []
         try:
-            while worth.size:
-                rank = int(worth.argmax())
-                value = worth.item(rank)
-                if value == _UNFIT:
+            while True:
+                rank, worth = standing.best()
+                if worth == UNFIT:
                     return
-                yield self._rows.item(rank), value * self._sign
-                skipped.append((rank, value))
-                worth[rank] = _UNFIT
+                yield self._rows.item(rank), worth * self._sign
+                skipped.append((rank, worth))
+                standing.set(rank, UNFIT)
         finally:
-            for rank, value in skipped:
-                worth[rank] = value
+            for rank, worth in skipped:
+                standing.set(rank, worth)
 
     def count(self) -> int:
         """Answer on how many nodes every container fits by itself."""
         self._refresh()
-        return int(np.count_nonzero(self._worth != _UNFIT))
+        return self._standing.count
 
     def _refresh(self) -> None:
-        changes, worth = self._ledger.changes, self._worth
+        changes, standing = self._ledger.changes, self._standing
         changed = changes.since(self._mark) if self._mark >= 0 else None
         if changed is not None and len(changed) <= _FEW:
             for entry in changed:
                 row = entry if entry >= 0 else ~entry
                 rank = self._ranks.item(row)
-                if entry >= 0 or worth.item(rank) != _UNFIT:
-                    worth[rank] = self._look(row)
+                if entry >= 0 or standing.worth(rank) != UNFIT:
+                    standing.set(rank, self._look(row))
         else:
             self._look_at_all()
         self._mark = changes.mark
@@ -128,21 +127,18 @@ class Shape:
         for container in self._containers:
             each = fit.fitting(cards, container, mutex=self._mutex, room=UNLIMITED)
             fits &= each.any(axis=1) if container.count == 1 else each.sum(axis=1) >= container.count
-        worth = np.where(fits, score.node_scores(ledger, self._containers) * self._sign, _UNFIT)
+        worth = np.where(fits, score.node_scores(ledger, self._containers) * self._sign, UNFIT)
         self._rows = ledger.order()
         self._ranks = np.zeros(worth.shape, np.int64)
         self._ranks[self._rows] = np.arange(len(self._rows))
-        self._worth = worth[self._rows]
+        self._standing = Standing(worth[self._rows])
 
     def _look(self, row: int) -> float:
         ledger = self._ledger
         if self._eligible is not None and not self._eligible.row(row):
-            return _UNFIT
-        inventory = ledger.inventory(ledger.node(row))
-        if inventory is None:
-            return _UNFIT
-        cards = NodeCards(ledger, row, inventory, self._constraints)
+            return UNFIT
+        cards = NodeCards(ledger, row, self._constraints)
         for container in self._containers:
             if len(cards.fitting(container, UNLIMITED, enough=container.count)) < container.count:
-                return _UNFIT
+                return UNFIT
         return score.node_score(ledger.fullness.item(row), ledger.facts(row), self._containers) * self._sign

@@ -56,7 +56,7 @@ def rejected(
     row, inventory, container = ledger.row(node), ledger.inventory(node), request.container(rejection.container)
     if row is None or inventory is None or container is None or not rejection.judged:
         return ()
-    scores = _scores(NodeCards(ledger, row, inventory, constraints), container, constraints)
+    scores = _scores(NodeCards(ledger, row, constraints), container, constraints)
     return (Trial(container.name, rejection.verdicts, scores),)
 
 
