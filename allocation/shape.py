@@ -6,6 +6,7 @@ first pass over all columns a decision looks at the rows that changed since the 
 
 from collections.abc import Generator
 from contextlib import closing
+from itertools import islice
 from typing import Protocol
 
 import msgspec
@@ -35,11 +36,13 @@ class Chosen(msgspec.Struct, frozen=True):
         allocation: the cards of each container.
         charges: what to reserve.
         score: of the node.
+        rivals: the nodes next to it in order, with their scores, as far as they were asked for.
     """
 
     allocation: Allocation
     charges: tuple[Charge, ...]
     score: float
+    rivals: tuple[tuple[str, float], ...] = ()
 
 
 class Eligible(Protocol):
@@ -69,20 +72,21 @@ class Shape:
         self._ranks: NDArray[np.int64] = np.zeros(0, np.int64)
         self._standing = Standing(np.zeros(0))
 
-    def place(self, request: PodRequest, *, room: Room = UNLIMITED) -> Chosen | None:
+    def place(self, request: PodRequest, *, room: Room = UNLIMITED, rivals: int = 0) -> Chosen | None:
         """Choose a node and its cards for a request of this shape, None where no node fits.
 
-        Why none does, `allocation.placement.place` says.
+        Why none does, `allocation.placement.place` says. `rivals` are how many nodes are told besides.
         """
         ledger = self._ledger
-        with closing(self.best()) as best:
+        with closing(self._best()) as best:
             for row, value in best:
                 outcome = place_on(ledger, request, ledger.node(row), constraints=self._constraints, room=room)
                 if isinstance(outcome, Allocation):
-                    return Chosen(outcome, charges(outcome, request), value)
+                    others = tuple((ledger.node(other), score) for other, score in islice(best, rivals))
+                    return Chosen(outcome, charges(outcome, request), value, others)
         return None
 
-    def best(self) -> Generator[tuple[int, float]]:
+    def _best(self) -> Generator[tuple[int, float]]:
         """Answer rows and scores from the best node on, equal ones by their names, until the caller closes it.
 
         On each node every container fits by itself; whether all fit together has to be tried.

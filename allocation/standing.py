@@ -44,7 +44,8 @@ class Standing:
         if worth > top:
             self._tops[at] = worth
         elif old == top:
-            self._tops[at] = self._worths[at * self._block : (at + 1) * self._block].max()
+            block = self._worths[at * self._block : (at + 1) * self._block]
+            self._tops[at] = block.item(block.argmax())
 
     def best(self) -> tuple[int, float]:
         """Answer the rank and the worth of the best; `UNFIT` where nobody is a choice."""

@@ -5,10 +5,10 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import admission, decision, filtering, machine, placement, results, scrape
+from benchmarks import admission, decision, filtering, growth, machine, placement, results, scrape
 
 _RESULTS = Path("benchmarks/results")
-_BENCHMARKS = {each.NAME: each.run for each in (decision, filtering, admission, placement, scrape)}
+_BENCHMARKS = {each.NAME: each.run for each in (decision, growth, filtering, admission, placement, scrape)}
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ from tests.allocation.test_index import DEMANDS, REQUESTS, ROOMS, World
 DEFAULTS = AllocationSettings()
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32))
 def test_all_together_is_one_by_one(seed: int) -> None:
     """The same scores, to the last bit, and the same rejections, whichever nodes are asked about together."""
