@@ -26,6 +26,8 @@ class NodeCards:
         instances: which cards are MIG instances; None where none is.
     """
 
+    __slots__ = ("_is_own", "_mutex", "_usable", "_whole_mib", "instances", "numa", "total", "used")
+
     def __init__(self, ledger: Ledger, row: int, constraints: Constraints) -> None:
         facts = ledger.facts(row)
         self.total = (facts.memory_mib, facts.cores, facts.slots)
@@ -53,10 +55,11 @@ class NodeCards:
         total_memory, total_cores, total_slots = self.total
         cores, percent = request.cores, request.memory_percent
         memory = request.memory_mib or 0
+        mutex, is_limited = self._mutex, room.is_limited
         answer = []
         for card, usable in enumerate(self._usable):
             taken = used_slots[card]
-            if not usable or taken >= total_slots[card] or (taken and self._mutex):
+            if not usable or taken >= total_slots[card] or (taken and mutex):
                 continue
             if percent:
                 memory = self._whole_mib[card] * percent // 100
@@ -67,7 +70,7 @@ class NodeCards:
                 continue
             if not cores and not free_cores and total_cores[card]:
                 continue
-            if room.is_limited and not self._has_room(card, memory, request, room):
+            if is_limited and not self._has_room(card, memory, request, room):
                 continue
             answer.append(card)
             if len(answer) == enough:

@@ -4,9 +4,6 @@ Pods come in bursts of equal ones. What a node is worth to such a pod changes on
 first pass over all columns a decision looks at the rows that changed since the last one, and takes the maximum.
 """
 
-from collections.abc import Generator
-from contextlib import closing
-from itertools import islice
 from typing import Protocol
 
 import msgspec
@@ -77,39 +74,46 @@ class Shape:
 
         Why none does, `allocation.placement.place` says. `rivals` are how many nodes are told besides.
         """
-        ledger = self._ledger
-        with closing(self._best()) as best:
-            for row, value in best:
-                outcome = place_on(ledger, request, ledger.node(row), constraints=self._constraints, room=room)
-                if isinstance(outcome, Allocation):
-                    others = tuple((ledger.node(other), score) for other, score in islice(best, rivals))
-                    return Chosen(outcome, charges(outcome, request), value, others)
-        return None
-
-    def _best(self) -> Generator[tuple[int, float]]:
-        """Answer rows and scores from the best node on, equal ones by their names, until the caller closes it.
-
-        On each node every container fits by itself; whether all fit together has to be tried.
-        """
         self._refresh()
-        standing = self._standing
-        skipped: list[tuple[int, float]] = []
+        standing, skipped = self._standing, list[tuple[int, float]]()
+        # On each node that fits every container does by itself; whether all do together has to be tried.
         try:
-            while True:
-                rank, worth = standing.best()
-                if worth == UNFIT:
-                    return
-                yield self._rows.item(rank), worth * self._sign
-                skipped.append((rank, worth))
-                standing.set(rank, UNFIT)
+            while (best := standing.best())[1] != UNFIT:
+                node, worth = self._node(best[0]), best[1]
+                outcome = place_on(self._ledger, request, node, constraints=self._constraints, room=room)
+                if isinstance(outcome, Allocation):
+                    others = self._others(skipped, best, rivals) if rivals else ()
+                    return Chosen(outcome, charges(outcome, request), worth * self._sign, others)
+                self._skip(skipped, best)
         finally:
             for rank, worth in skipped:
                 standing.set(rank, worth)
+        return None
 
     def count(self) -> int:
         """Answer on how many nodes every container fits by itself."""
         self._refresh()
         return self._standing.count
+
+    def _others(
+        self, skipped: list[tuple[int, float]], best: tuple[int, float], count: int
+    ) -> tuple[tuple[str, float], ...]:
+        """Answer the nodes behind `best`; what stands before them is added to `skipped`."""
+        answer = []
+        for _ in range(count):
+            self._skip(skipped, best)
+            best = self._standing.best()
+            if best[1] == UNFIT:
+                break
+            answer.append((self._node(best[0]), best[1] * self._sign))
+        return tuple(answer)
+
+    def _skip(self, skipped: list[tuple[int, float]], best: tuple[int, float]) -> None:
+        skipped.append(best)
+        self._standing.set(best[0], UNFIT)
+
+    def _node(self, rank: int) -> str:
+        return self._ledger.node(self._rows.item(rank))
 
     def _refresh(self) -> None:
         changes, standing = self._ledger.changes, self._standing
