@@ -7,7 +7,7 @@ import msgspec
 from allocation.request import Kind, PodRequest
 
 
-class CardShare(msgspec.Struct, frozen=True):
+class CardShare(msgspec.Struct, frozen=True, gc=False):
     """What one container has of one card: memory in MiB, compute in millicards; `parent` is a MIG instance's card."""
 
     uuid: str
@@ -24,7 +24,7 @@ class Allocation(msgspec.Struct, frozen=True):
     containers: Mapping[str, tuple[CardShare, ...]]
 
 
-class Charge(msgspec.Struct, frozen=True):
+class Charge(msgspec.Struct, frozen=True, gc=False):
     """What a pod costs one card for as long as it lives: memory in MiB, compute in millicards, slots.
 
     `parent` is the card of a MIG instance: it shows the same use.

@@ -15,7 +15,7 @@ from allocation.errors import AllocationError, OverCapacityError
 from allocation.inventory import NodeInventory
 
 
-class Holding(msgspec.Struct, frozen=True):
+class Holding(msgspec.Struct, frozen=True, gc=False):
     """What one pod has.
 
     Attributes:

@@ -5,10 +5,12 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import admission, decision, filtering, growth, machine, placement, results, scrape
+from benchmarks import admission, decision, filtering, growth, ingestion, machine, placement, results, scrape, start
 
 _RESULTS = Path("benchmarks/results")
-_BENCHMARKS = {each.NAME: each.run for each in (decision, growth, filtering, admission, placement, scrape)}
+_BENCHMARKS = {
+    each.NAME: each.run for each in (decision, growth, filtering, admission, placement, start, ingestion, scrape)
+}
 
 
 def main() -> int:

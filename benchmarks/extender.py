@@ -43,7 +43,7 @@ async def _serve(nodes: int, told: Pipe) -> None:
     source = IssuedSource(authority, names=ServerNames(("localhost",), (_HOST,)), now=now)
     settings = SchedulerSettings(extender=True)
     async with aiohttp.ClientSession() as session:
-        api = Api(Connection(session=session, server="http://nowhere.invalid", headers=_nothing, namespace=""))
+        api = Api(Connection(session=session, server="http://nowhere.invalid", headers=nothing, namespace=""))
         work = TermWork(
             api=api,
             token="",
@@ -53,7 +53,7 @@ async def _serve(nodes: int, told: Pipe) -> None:
             metrics=Metrics(ledger=lambda: work.ledger),
             is_trusted=lambda: True,
         )
-        _settle(work.state, nodes)
+        settle(work.state, nodes)
         heap.settle()
         guard = guarding(Callers(api, settings.serving), PATHS)
         app = application(extender_routes(lambda: work.extender), middlewares=[guard])
@@ -66,7 +66,7 @@ async def _serve(nodes: int, told: Pipe) -> None:
             told.send((port, authority.certificate_pem.decode()))
 
 
-def _settle(state: State, nodes: int) -> None:
+def settle(state: State, nodes: int) -> None:
     """Let the state know a fleet that is half full, whose agents all live."""
     ledger = fleets.half_full(nodes)
     for name in ledger.nodes:
@@ -80,5 +80,6 @@ def _settle(state: State, nodes: int) -> None:
         state.ledger.record(holding.uid, holding.node, holding.charges)
 
 
-async def _nothing() -> dict[str, str]:
+async def nothing() -> dict[str, str]:
+    """Answer no headers: nobody asks who we are."""
     return {}

@@ -12,7 +12,6 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -52,9 +51,7 @@ def question(nodes: int, memory_mib: int) -> bytes:
 
     The nodes come in no order: kube-scheduler filters them in parallel.
     """
-    pod: dict[str, Any] = cluster.fractional("asks")
-    limits = pod["spec"]["containers"][0]["resources"]["limits"]
-    limits["nvidia.com/gpumem"] = str(memory_mib)
+    pod = cluster.fractional("asks", memory_mib=memory_mib)
     names = [fleets.node(number) for number in range(nodes)]
     random.Random(3).shuffle(names)
     return msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 def test_a_smoke_run_prints_rows_and_keeps_raw_numbers(tmp_path: Path) -> None:
     """Every benchmark runs small; its file begins with the machine and has a sample for every row."""
     command = [sys.executable, "-m", "benchmarks", "--smoke", "--results", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=True)
     assert "| what | measured |" in done.stdout
     files = sorted(tmp_path.glob("*.jsonl"))
     assert files
@@ -29,4 +29,4 @@ def test_an_unknown_benchmark_is_named() -> None:
     command = [sys.executable, "-m", "benchmarks", "no-such"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert "there is no benchmark no-such; there are decision, admission" in done.stderr
+    assert "there is no benchmark no-such; there are decision, growth" in done.stderr
