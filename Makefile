@@ -5,9 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 LAB := $(BIN)/python -m lab
 INSTALLED := $(VENV)/.installed
+SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench format up verify demo-fractional demo-pending demo-placement demo-static \
+.PHONY: help demo test check fuzz bench format up verify demo-fractional demo-pending demo-placement demo-static \
 	demo-environment evidence clean status down doctor
 
 help:  ## List the targets.
@@ -33,7 +34,10 @@ check: $(INSTALLED)  ## Style, types and the rules of the house.
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(INSTALLED)  ## Measure everything: figures beside their targets, raw numbers in benchmarks/results/.
+fuzz: $(INSTALLED)  ## Hostile bytes for everything that reads bytes: SECONDS for each target, 600 unless said.
+	@$(BIN)/python -m fuzz --seconds $(SECONDS)
+
+bench: $(INSTALLED)  ## Measure everything: figures beside their targets, raw numbers in benchmarks/raw/.
 	@$(BIN)/python -m benchmarks
 
 bench-%: $(INSTALLED)

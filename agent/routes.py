@@ -10,6 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from agent.metrics import Metrics
 from agent.service import Agent
 from cluster import exposition
+from cluster.listener import listening
 
 log = logging.getLogger(__name__)
 
@@ -42,11 +43,6 @@ async def serving(agent: Agent, metrics: Metrics, *, address: str, port: int) ->
     application = web.Application()
     pages = {"/healthz": healthz, "/readyz": readyz, "/metrics": show_metrics}
     application.add_routes([web.get(path, page) for path, page in pages.items()])
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host=address or None, port=port).start()
-        log.info("serving health and metrics port=%d", runner.addresses[0][1])
+    async with listening(application, host=address or None, port=port) as bound:
+        log.info("serving health and metrics port=%d", bound)
         yield
-    finally:
-        await runner.cleanup()

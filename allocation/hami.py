@@ -105,7 +105,7 @@ def decode_register(node: str, text: str, scores: str = "") -> NodeInventory:
     try:
         cards = _register_decoder.decode(text) if text.lstrip().startswith("[") else _decode_lines(text)
         pairs = {entry.uuid: entry.score for entry in _scores_decoder.decode(scores)} if scores else {}
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise MalformedRecordError(f"node {node}, annotation {HAMI_REGISTER}: {error}") from None
     return NodeInventory(node, tuple(_card(card) for card in sorted(cards, key=lambda card: card.index)), pairs)
 

@@ -68,7 +68,7 @@ def decode(text: str) -> tuple[MigAllocation, ...]:
     """
     try:
         entries = _decoder.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise MalformedRecordError(f"annotation {HAMI_MIG}: {error}") from None
     seen: set[tuple[int, int]] = set()
     for entry in entries:

@@ -66,6 +66,8 @@ CORDON: Final = "hami.io/device-cordon"
 OUTPUT_PREFIXES: Final = ("hami.io/vgpu-", "hami.io/bind-")
 """HAMi's keys that only a scheduler writes."""
 
+_DOMAINS: Final = frozenset((API_GROUP, "hami.io", "nvidia.com"))
+
 
 def environment_key(variable: str, container: str) -> str:
     """Answer the annotation key that carries `variable` of `container`.
@@ -91,6 +93,11 @@ def heartbeat_lease(node: str) -> str:
 def is_environment_key(key: str) -> bool:
     """Whether an annotation is one that a container's environment refers to."""
     return key.partition("/")[0].endswith(f".{ENVIRONMENT_DOMAIN}")
+
+
+def is_of_ours(key: str) -> bool:
+    """Whether a pod's annotation `key` can be one of those that are read here; anybody else's is not."""
+    return key.partition("/")[0] in _DOMAINS or is_environment_key(key)
 
 
 def is_output_key(key: str) -> bool:

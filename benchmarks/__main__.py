@@ -5,12 +5,40 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import admission, decision, filtering, growth, ingestion, machine, placement, results, scrape, start
+from benchmarks import (
+    admission,
+    arrival,
+    creation,
+    decision,
+    filtering,
+    growth,
+    idle,
+    in_flight,
+    ingestion,
+    machine,
+    placement,
+    results,
+    scrape,
+    start,
+)
+from benchmarks.results import Result, Row
 
-_RESULTS = Path("benchmarks/results")
-_BENCHMARKS = {
-    each.NAME: each.run for each in (decision, growth, filtering, admission, placement, start, ingestion, scrape)
-}
+_ALL = (
+    decision,
+    growth,
+    filtering,
+    admission,
+    creation,
+    placement,
+    arrival,
+    in_flight,
+    idle,
+    start,
+    ingestion,
+    scrape,
+)
+_BENCHMARKS = {each.NAME: each.run for each in _ALL}
+_FLAMES = {each.NAME: each.flame for each in (admission, placement)}
 
 
 def main() -> int:
@@ -18,27 +46,31 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=main.__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(_BENCHMARKS)}; default all")
     parser.add_argument("--smoke", action="store_true", help="only see that they work; the figures mean nothing")
-    parser.add_argument(
-        "--results", type=Path, default=Path("benchmarks/results"), metavar="DIR", help="for raw numbers"
-    )
+    parser.add_argument("--results", type=Path, default=results.FOLDER, metavar="DIR", help="for raw numbers")
+    parser.add_argument("--flames", type=Path, metavar="DIR", help="measure nothing, write flame graphs of hot phases")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in _BENCHMARKS]
     if unknown:
         parser.error(f"there is no benchmark {', '.join(unknown)}; there are {', '.join(_BENCHMARKS)}")
+    if arguments.flames:
+        for name in arguments.names or _FLAMES:
+            if name in _FLAMES:
+                _FLAMES[name](arguments.flames / f"{name}.svg")
+        return 0
     here = machine.describe()
-    print(f"{here.processor}, {here.processors} processors, {here.memory_gib} GiB, {here.system}, Python {here.python}")
-    failed = False
+    print(here)
+    everything: list[Row] = []
     for name in arguments.names or _BENCHMARKS:
         rows, samples = [], []
         for row, sample in _BENCHMARKS[name](smoke=arguments.smoke):
             print(f"{row.what}: {row.figure}", file=sys.stderr, flush=True)
             rows.append(row)
             samples.append(sample)
-            failed |= row.passed is False
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H%M%SZ")
-        results.write(arguments.results / f"{name}-{stamp}.jsonl", here, rows, samples)
-        print(results.table(rows))
-    return int(failed and not arguments.smoke)
+        Result(name, here, rows, samples).write(arguments.results / f"{name}-{stamp}.jsonl")
+        everything += rows
+    print(results.table(everything))
+    return int(any(row.passed is False for row in everything) and not arguments.smoke)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def running() -> Iterator[Layout]:
     with TemporaryDirectory(prefix="tranche-bench-") as folder:
         layout = Layout(root=Path(folder), base_port=_BASE_PORT)
         try:
-            control_plane.up(layout, controller_manager=False, kube_scheduler=False, report=lambda _: None)
+            control_plane.up(layout, controller_manager=False, kube_scheduler=False, audit=False, report=lambda _: None)
             binaries.provide(layout.bin, ("kube-scheduler",), report=lambda _: None)
             yield layout
         finally:
@@ -69,8 +69,8 @@ async def settle(api: Api, layout: Layout, *, nodes: int, pods: int = fleets.CAR
 
     The first four pods make it half full: they have every second card. Further ones are small.
     """
-    await at_once(_node(api, fleets.node(number)) for number in range(nodes))
-    await create(api, (_old(fleets.node(node), number) for node in range(nodes) for number in range(pods)))
+    await at_once(node(api, fleets.node(number)) for number in range(nodes))
+    await create(api, (_old(fleets.node(each), number) for each in range(nodes) for number in range(pods)))
     await asyncio.to_thread(manifests.install, layout)
     await at_once(_agent(api, fleets.node(number)) for number in range(nodes))
 
@@ -107,7 +107,8 @@ def card(node: str, index: int) -> str:
     return f"GPU-{node}-{index}"
 
 
-async def _node(api: Api, name: str) -> None:
+async def node(api: Api, name: str) -> None:
+    """Make a node that no kubelet serves and anything may be bound to."""
     allocatable = {"cpu": "256", "memory": "2Ti", "pods": "1000", "ephemeral-storage": "1Ti"}
     labels = {"kubernetes.io/hostname": name}
     status = {"allocatable": allocatable, "capacity": allocatable}

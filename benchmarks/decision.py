@@ -10,7 +10,7 @@ from allocation.request import PodRequest
 from benchmarks import fleets
 from benchmarks.floor import floor
 from benchmarks.results import Row, Sample, microseconds, percentile
-from scheduler import heap
+from cluster import process
 
 NAME = "decision"
 _TARGETS = {
@@ -30,7 +30,7 @@ def at(nodes: int, *, benchmark: str, decisions: int) -> Iterator[tuple[Row, Sam
     """Measure in a fleet of so many nodes that is half full at first; every decision is reserved."""
     ledger = fleets.half_full(nodes)
     index, chance = Index(ledger), random.Random(2)
-    heap.settle()
+    process.settle()
     beside = f"one numpy pass {microseconds(floor(ledger))}"
     burst, mixed = fleets.request(3000), fleets.mix(50)
     kinds: dict[str, Callable[[int], PodRequest]] = {

@@ -12,18 +12,19 @@ from benchmarks import fleets
 from certs.leaf import ServerNames
 from certs.source import IssuedSource, listener_context
 from certs.x509 import new_authority
+from cluster import process
 from cluster.api import Api
 from cluster.connection import Connection
 from cluster.events import Recorder
 from cluster.gpu_node_status import GpuNodeStatus, status_of
+from cluster.listener import listening
 from cluster.metadata import ObjectMeta
-from scheduler import heap
 from scheduler.callers import Callers, guarding
 from scheduler.extender_routes import PATHS, extender_routes
 from scheduler.heartbeats import Lease, LeaseSpec
 from scheduler.metrics import Metrics
 from scheduler.objects import Meta, Node, NodeStatus
-from scheduler.server import application, listening
+from scheduler.server import application
 from scheduler.settings import SchedulerSettings
 from scheduler.state import State
 from scheduler.term import TermWork
@@ -54,7 +55,7 @@ async def _serve(nodes: int, told: Pipe) -> None:
             is_trusted=lambda: True,
         )
         settle(work.state, nodes)
-        heap.settle()
+        process.settle()
         guard = guarding(Callers(api, settings.serving), PATHS)
         app = application(extender_routes(lambda: work.extender), middlewares=[guard])
         async with (

@@ -1,18 +1,16 @@
 """`/filter` and `/prioritize` over TLS with the names of all nodes, as kube-scheduler asks. Beside it one numpy pass.
 
 The extender is the real one, in a process of its own; only what it knows of the cluster was put there by hand.
-`python -m benchmarks.filtering URL` asks any other extender the same.
+Any other extender is asked the same by `benchmarks.http_load` with what `python -m benchmarks.filtering` prints.
 """
 
-import argparse
 import asyncio
 import multiprocessing
 import random
 import ssl
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -39,7 +37,10 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
             ("/prioritize", _FITS, "half full"),
         ):
             request = http_load.post(path, question(nodes, memory_mib), host="localhost")
-            seconds = _ask(request, host="localhost", port=port, tls=tls, requests=requests)
+            load = http_load.load(
+                request, host="localhost", port=port, connections=1, requests=requests, tls=tls, name="localhost"
+            )
+            _, seconds = asyncio.run(load)
             what = f"POST {path} over TLS, {nodes:,} node names, {fleet}"
             p99 = percentile(seconds, 99) * 1e3
             row = Row(NAME, what, milliseconds(seconds), beside, f"p99 ≤ {_P99_MS:g} ms", p99 <= _P99_MS)
@@ -57,12 +58,6 @@ def question(nodes: int, memory_mib: int) -> bytes:
     return msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
 
 
-def _ask(request: bytes, *, host: str, port: int, tls: ssl.SSLContext | None, requests: int) -> list[float]:
-    load = http_load.load(request, host=host, port=port, connections=1, requests=requests, tls=tls, name=host)
-    _, seconds = asyncio.run(load)
-    return seconds
-
-
 @contextmanager
 def _process(nodes: int) -> Iterator[tuple[int, str]]:
     context = multiprocessing.get_context("spawn")
@@ -78,23 +73,5 @@ def _process(nodes: int) -> Iterator[tuple[int, str]]:
         process.join(10)
 
 
-def main() -> None:
-    """Ask an extender, whosever it is, and print how long its answers took."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.filtering", description=main.__doc__)
-    parser.add_argument("url", help="with the path, for example https://localhost:8444/filter")
-    parser.add_argument("--ca", type=Path, help="a file with the authorities of its certificate")
-    parser.add_argument("--token-file", type=Path, help="a file with a bearer token")
-    parser.add_argument("--nodes", type=int, default=_NODES, help="how many of the fleet's names are sent")
-    parser.add_argument("--requests", type=int, default=1_000)
-    arguments = parser.parse_args()
-    parts = urlsplit(arguments.url)
-    token = arguments.token_file.read_text().strip() if arguments.token_file else ""
-    host, is_tls = parts.hostname or "", parts.scheme == "https"
-    request = http_load.post(parts.path, question(arguments.nodes, _FITS), host=host, token=token)
-    tls = ssl.create_default_context(cafile=arguments.ca) if is_tls else None
-    port = parts.port or (443 if is_tls else 80)
-    print(milliseconds(_ask(request, host=host, port=port, tls=tls, requests=arguments.requests)))
-
-
 if __name__ == "__main__":
-    main()
+    sys.stdout.buffer.write(question(_NODES, _FITS))

@@ -21,11 +21,12 @@ from allocation.allocation import Allocation, CardShare
 from allocation.settings import AllocationSettings
 from benchmarks import cluster, extender, fleets
 from benchmarks.results import Row, Sample, milliseconds, percentile
+from cluster import process
 from cluster.api import Api
 from cluster.connection import Connection
 from cluster.reflector import Reflector
 from cluster.resource import PODS
-from scheduler import cycle, heap
+from scheduler import cycle
 from scheduler.objects import Pod
 from scheduler.queue import Queue
 from scheduler.state import State
@@ -43,15 +44,15 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     nodes, seconds = (100, 1.0) if smoke else (_NODES, 10.0)
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(nodes, seconds, theirs), daemon=True)
-    process.start()
+    source = context.Process(target=_serve, args=(nodes, seconds, theirs), daemon=True)
+    source.start()
     try:
         if not ours.poll(120):
             raise SystemExit("ingestion: the source of events did not start in 120 s")
         rate, busy, waits = asyncio.run(_follow(nodes, ours.recv(), events=int(_RATE * seconds)))
     finally:
-        process.terminate()
-        process.join(10)
+        source.terminate()
+        source.join(10)
     what = f"{_RATE:,} pod events a second, {nodes:,} nodes, decisions meanwhile"
     figure = f"{rate:.0f} a second with {busy:.0f} % of a processor; a decision waits {milliseconds(waits)}"
     p99 = percentile(waits, 99) * 1e3
@@ -96,7 +97,7 @@ async def _follow(nodes: int, port: int, *, events: int) -> tuple[float, float, 
             Connection(session=session, server=f"http://127.0.0.1:{port}", headers=extender.nothing, namespace="")
         )
         pods = Reflector(api, PODS, Pod, on_set=on_set, on_delete=on_delete)
-        heap.settle()
+        process.settle()
         following = asyncio.create_task(pods.run())
         await pods.synced.wait()
         deciding = asyncio.create_task(decide())

@@ -18,6 +18,11 @@ class Machine(msgspec.Struct, frozen=True):
     python: str
     numpy: str
 
+    def __str__(self) -> str:
+        """Answer it in one line."""
+        hardware = f"{self.processor}, {self.processors} processors, {self.memory_gib} GiB"
+        return f"{hardware}, {self.system}, Python {self.python}"
+
 
 def describe() -> Machine:
     """Answer the machine of this process."""
@@ -30,6 +35,12 @@ def describe() -> Machine:
         python=platform.python_version(),
         numpy=np.__version__,
     )
+
+
+def cpu_seconds(pid: int) -> float:
+    """Answer how long process `pid` has computed so far, in the kernel and outside; to 10 ms."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _model() -> str:

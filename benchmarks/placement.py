@@ -1,176 +1,178 @@
 """End to end on a real API server: pods created beforehand, until the last one has its node.
 
 Beside our loop, in the same run and on the same control plane with the same policies: a client that posts the same
-annotated Bindings as fast as it can, and a stock kube-scheduler with plain pods.
+annotated Bindings as fast as it can, and a stock kube-scheduler with plain pods. They take turns; medians count.
 """
 
 import asyncio
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 
 import msgspec
 
-from allocation import names
-from allocation.allocation import Allocation, CardShare
-from allocation.request import ContainerRequest, Kind, PodRequest
-from benchmarks import cluster, fleets
+from benchmarks import ceiling, cluster, profile, schedulers, waiting, watching, writes
 from benchmarks.results import Row, Sample
+from benchmarks.watching import Bound
 from cluster.api import Api
-from cluster.metadata import ObjectMeta
-from cluster.reflector import Reflector
-from cluster.resource import LEADERSHIPS, PODS
-from lab import control_plane, kubeconfig
-from lab.layout import Layout, Port
-from lab.processes import Daemon
-from scheduler.binder import allocation_annotations
-from scheduler.cycle import Chosen
+from cluster.resource import EVENTS
+from lab.layout import Layout
 
 NAME = "placement"
-_PATIENCE_S = 300.0
-_CEILING, _STOCK = 0.85, 3.0
+_OF_CEILING, _OF_STOCK, _OF_STOCK_WITH_EVENTS = 0.85, 3.0, 2.0
+_PATIENCE_S = 120.0
+_TERM = frozenset(("leases", "leaderships"))
+"""What leading writes, however many pods there are."""
 
 
-class _Spec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
+class _Rest(msgspec.Struct, rename="camel"):
+    remaining_item_count: int = 0
 
 
-class _Pod(msgspec.Struct):
-    metadata: ObjectMeta
-    spec: _Spec
+class _Events(msgspec.Struct):
+    metadata: _Rest
+    items: list[msgspec.Raw] = []
 
 
-class _Token(msgspec.Struct):
-    epoch: int
-    identity: str
+class _Turn(msgspec.Struct, frozen=True):
+    """One turn of each.
 
+    Attributes:
+        ours: by the loop.
+        told: pods a second until there was an event about each of them, too.
+        written: what the API server counted meanwhile, by resource.
+        client: by the unlimited client.
+        stock: by kube-scheduler.
+    """
 
-class _Leadership(msgspec.Struct):
-    spec: _Token
+    ours: Bound
+    told: float
+    written: Counter[str]
+    client: Bound
+    stock: Bound
 
 
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes a minute and its figures mean nothing."""
     for nodes in (10,) if smoke else (1_000, 5_000):
-        rates = asyncio.run(_measure(nodes=nodes, pods=40 if smoke else 2_000, plain=20 if smoke else 1_000))
-        (ours, taken), (ceiling, ceiling_taken), (stock, stock_taken) = rates
-        what = f"loop, {nodes:,} nodes half full, pods created beforehand"
-        yield (
-            Row(
-                NAME,
-                what,
-                f"{ours:.0f} pods a second",
-                f"{ours / ceiling:.2f} of an unlimited client's {ceiling:.0f};"
-                f" {ours / stock:.1f} times kube-scheduler's {stock:.0f}",
-                f"≥ {_CEILING} of the client, ≥ {_STOCK:g} times kube-scheduler",
-                ours >= _CEILING * ceiling and ours >= _STOCK * stock,
-            ),
-            Sample(NAME, what, taken),
-        )
-        for peer, rate, seconds in (
-            ("unlimited client", ceiling, ceiling_taken),
-            ("kube-scheduler", stock, stock_taken),
-        ):
-            what = f"{peer}, {nodes:,} nodes"
-            yield Row(NAME, what, f"{rate:.0f} pods a second"), Sample(NAME, what, seconds)
+        pods, plain, turns = (40, 20, 1) if smoke else (2_000, 1_000, 3)
+        yield from _rows(nodes, pods, asyncio.run(_measure(nodes=nodes, pods=pods, plain=plain, turns=turns)))
 
 
-_Rate = tuple[float, list[float]]
-"""Pods a second, and when each was seen to have its node, in seconds since the first."""
+def flame(path: Path) -> None:
+    """Write a flame graph of the scheduler while it places pods that were created beforehand."""
+    asyncio.run(_flame(path, nodes=1_000, pods=4_000))
 
 
-async def _measure(*, nodes: int, pods: int, plain: int) -> tuple[_Rate, _Rate, _Rate]:
+async def _flame(path: Path, *, nodes: int, pods: int) -> None:
     with cluster.running() as layout:
         async with cluster.client(layout.kubeconfig) as api:
             await cluster.settle(api, layout, nodes=nodes)
-            scheduler = kubeconfig.service_account_kubeconfig(
-                layout, namespace=names.SYSTEM_NAMESPACE, name="tranche-scheduler"
-            )
-            await cluster.create(api, (cluster.fractional(f"ours-{number}") for number in range(pods)))
-            async with _watched(api, "ours-", pods) as seen:
-                with _scheduler(layout, scheduler):
-                    ours = await seen
-            await cluster.create(api, (cluster.fractional(f"client-{number}") for number in range(pods)))
-            async with _watched(api, "client-", pods) as seen, cluster.client(scheduler) as identity:
-                await _bind_all(identity, nodes=nodes, pods=pods)
-                ceiling = await seen
-            await cluster.create(
-                api, (cluster.plain(f"plain-{number}", scheduler="default-scheduler") for number in range(plain))
-            )
-            async with _watched(api, "plain-", plain) as seen:
-                limits = {"kubeconfig": str(layout.component_kubeconfig("kube-scheduler")), "qps": 5000, "burst": 5000}
-                await asyncio.to_thread(
-                    control_plane.start_kube_scheduler, layout, configuration={"clientConnection": limits}
-                )
-                stock = await seen
-            Daemon(layout, "kube-scheduler").stop()
-    return ours, ceiling, stock
+            await cluster.create(api, (cluster.fractional(f"flame-{number}") for number in range(pods)))
+            async with watching.bound(api, "flame-", pods // 10) as begun, watching.bound(api, "flame-", pods) as ended:
+                with schedulers.loop(layout, schedulers.identity(layout)) as scheduler:
+                    await begun
+                    with profile.recorded(scheduler, path):
+                        await ended
 
 
-@asynccontextmanager
-async def _watched(api: Api, prefix: str, count: int) -> AsyncIterator["asyncio.Future[_Rate]"]:
-    """Answer what becomes the rate at which `count` pods with this name get nodes, once the last one has."""
-    times: list[float] = []
-    result: asyncio.Future[_Rate] = asyncio.get_running_loop().create_future()
-
-    def note(pod: _Pod, old: _Pod | None) -> None:
-        if pod.metadata.name.startswith(prefix) and pod.spec.node_name and (old is None or not old.spec.node_name):
-            times.append(time.perf_counter())
-            if len(times) == count and not result.done():
-                result.set_result(((count - 1) / (times[-1] - times[0]), [each - times[0] for each in times]))
-
-    watch = Reflector(api, PODS, _Pod, on_set=note, namespace=cluster.NAMESPACE)
-    watching = asyncio.create_task(watch.run())
-    await watch.synced.wait()
-    try:
-        async with asyncio.timeout(_PATIENCE_S):
-            yield result
-    except TimeoutError:
-        raise SystemExit(
-            f"placement: {len(times)} of {count} pods {prefix}… have a node after {_PATIENCE_S:g} s"
-        ) from None
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+async def _measure(*, nodes: int, pods: int, plain: int, turns: int) -> list[_Turn]:
+    with cluster.running() as layout:
+        async with cluster.client(layout.kubeconfig) as api:
+            await cluster.settle(api, layout, nodes=nodes)
+            account = schedulers.identity(layout)
+            return [
+                await _turn(api, layout, account, turn, nodes=nodes, pods=pods, plain=plain) for turn in range(turns)
+            ]
 
 
-@contextmanager
-def _scheduler(layout: Layout, identity: Path) -> Iterator[None]:
-    command = [
-        sys.executable,
-        "-m",
-        "scheduler",
-        "--kubeconfig",
-        str(identity),
-        "--port",
-        str(layout.port(Port.SCHEDULER)),
-    ]
-    with (layout.logs / "scheduler.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(30)
+async def _turn(api: Api, layout: Layout, account: Path, turn: int, *, nodes: int, pods: int, plain: int) -> _Turn:
+    prefix = f"ours-{turn}-"
+    await cluster.create(api, (cluster.fractional(f"{prefix}{number}") for number in range(pods)))
+    before, events = await writes.count(api), await _events(api)
+    async with watching.bound(api, prefix, pods) as seen:
+        with schedulers.loop(layout, account):
+            ours = await seen
+
+            async def told() -> bool:
+                return await _events(api) >= events + pods
+
+            await waiting.until(told, what=f"an event about each of {pods} pods", seconds=_PATIENCE_S)
+            rate = pods / (time.perf_counter() - next(iter(ours.at.values())))
+            written = await writes.count(api) - before
+    prefix = f"client-{turn}-"
+    await cluster.create(api, (cluster.fractional(f"{prefix}{number}") for number in range(pods)))
+    async with watching.bound(api, prefix, pods) as seen, cluster.client(account) as scheduler:
+        await ceiling.bind(scheduler, prefix, nodes=nodes, pods=pods)
+        client = await seen
+    prefix = f"plain-{turn}-"
+    await cluster.create(
+        api, (cluster.plain(f"{prefix}{number}", scheduler="default-scheduler") for number in range(plain))
+    )
+    async with watching.bound(api, prefix, plain) as seen:
+        with schedulers.stock(layout):
+            stock = await seen
+    return _Turn(ours, rate, written, client, stock)
 
 
-async def _bind_all(api: Api, *, nodes: int, pods: int) -> None:
-    """Post the Bindings that a scheduler would, without deciding anything."""
-    leadership = await api.get(LEADERSHIPS, _Leadership, name="tranche-scheduler", namespace=names.SYSTEM_NAMESPACE)
-    token = f"{leadership.spec.epoch}/{leadership.spec.identity}"
-    request = PodRequest((ContainerRequest("main", Kind.REGULAR, "", 1, 3000, 0, 100),))
+async def _events(api: Api) -> int:
+    answer = await api.request("GET", EVENTS.path(namespace=cluster.NAMESPACE), params={"limit": "1"})
+    events = msgspec.json.decode(answer, type=_Events)
+    return len(events.items) + events.metadata.remaining_item_count
 
-    async def bind(number: int) -> None:
-        node, name = fleets.node(number % nodes), f"client-{number}"
-        share = CardShare(cluster.card(node, 1), 1, 3000, 100)
-        chosen = Chosen(node, request, Allocation(node, {"main": (share,)}), "")
-        written = {names.LEADER: token, **allocation_annotations(chosen, unix_seconds=int(time.time()))}
-        meta = {"name": name, "annotations": written, "labels": {names.FENCED_LABEL: "true"}}
-        body = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": {"kind": "Node", "name": node}}
-        path = PODS.path(namespace=cluster.NAMESPACE, name=name, subresource="binding")
-        await api.request("POST", path, body=body)
 
-    await cluster.at_once(bind(number) for number in range(pods))
+def _rows(nodes: int, pods: int, turns: Sequence[_Turn]) -> Iterator[tuple[Row, Sample]]:
+    ours = median(turn.ours.rate for turn in turns)
+    told = median(turn.told for turn in turns)
+    client = median(turn.client.rate for turn in turns)
+    stock = median(turn.stock.rate for turn in turns)
+    fleet = f"{nodes:,} nodes, half full"
+    what = f"end to end, loop mode, {pods:,} fractional pods created beforehand, {fleet}"
+    yield (
+        Row(
+            NAME,
+            what,
+            f"{ours:.0f} pods/s, {ours / client:.2f} × the client, {ours / stock:.2f} × kube-scheduler",
+            f"unlimited client {client:.0f}/s, kube-scheduler {stock:.0f}/s",
+            f"! ≥ {_OF_CEILING} × an unlimited client and ≥ {_OF_STOCK:g} × kube-scheduler",
+            ours >= _OF_CEILING * client and ours >= _OF_STOCK * stock,
+        ),
+        _sample(what, [turn.ours for turn in turns]),
+    )
+    what = f"the same, one event per placed pod written before the clock stops, {fleet}"
+    yield (
+        Row(
+            NAME,
+            what,
+            f"{told:.0f} pods/s, {told / stock:.2f} × kube-scheduler",
+            f"kube-scheduler {stock:.0f}/s",
+            f"≥ {_OF_STOCK_WITH_EVENTS:g} × kube-scheduler",
+            told >= _OF_STOCK_WITH_EVENTS * stock,
+        ),
+        Sample(NAME, what, [pods / turn.told for turn in turns]),
+    )
+    for peer, bounds in (
+        ("unlimited client", [turn.client for turn in turns]),
+        ("kube-scheduler", [turn.stock for turn in turns]),
+    ):
+        what = f"{peer}, {fleet}"
+        rates = ", ".join(f"{each.rate:.0f}" for each in bounds)
+        yield Row(NAME, what, f"{rates} pods/s"), _sample(what, bounds)
+    yield _writes(fleet, pods, turns[0])
+
+
+def _writes(fleet: str, pods: int, turn: _Turn) -> tuple[Row, Sample]:
+    counted = {resource: number for resource, number in turn.written.items() if number}
+    others = {resource: number for resource, number in counted.items() if resource not in {*_TERM, "events"}}
+    listed = ", ".join(f"{number} {resource}" for resource, number in sorted(counted.items()))
+    what = f"API writes for {pods:,} placed pods, {fleet}"
+    row = Row(
+        NAME, what, listed, "", "! 1 per placed pod, besides events (and the Lease)", others == {"pods/binding": pods}
+    )
+    return row, Sample(NAME, what, turn.ours.since_first)
+
+
+def _sample(what: str, bounds: Sequence[Bound]) -> Sample:
+    return Sample(NAME, what, [second for each in bounds for second in each.since_first])

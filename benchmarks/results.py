@@ -2,10 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
 from benchmarks.machine import Machine
+
+FOLDER = Path("benchmarks/raw")
+_DIGITS = 7  # a tenth of a microsecond
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -36,6 +40,57 @@ class Sample(msgspec.Struct, frozen=True):
     seconds: list[float]
 
 
+class _Line(msgspec.Struct, omit_defaults=True):
+    """One line of a file: one of these."""
+
+    machine: Machine | None = None
+    row: Row | None = None
+    sample: Sample | None = None
+
+
+class Result(msgspec.Struct, frozen=True):
+    """One run of one benchmark: a file of JSON lines."""
+
+    benchmark: str
+    machine: Machine
+    rows: list[Row]
+    samples: list[Sample]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read what `write` wrote."""
+        decoder = msgspec.json.Decoder(_Line)
+        lines = [decoder.decode(line) for line in path.read_bytes().splitlines()]
+        (machine,) = (line.machine for line in lines if line.machine is not None)
+        rows = [line.row for line in lines if line.row is not None]
+        return cls(rows[0].benchmark, machine, rows, [line.sample for line in lines if line.sample is not None])
+
+    def write(self, path: Path) -> None:
+        """Write the machine, the rows and the raw numbers, one JSON object a line."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        encoder = msgspec.json.Encoder()
+        rounded = (
+            msgspec.structs.replace(each, seconds=[round(second, _DIGITS) for second in each.seconds])
+            for each in self.samples
+        )
+        lines = [
+            _Line(machine=self.machine),
+            *(_Line(row=row) for row in self.rows),
+            *(_Line(sample=s) for s in rounded),
+        ]
+        path.write_bytes(b"".join(encoder.encode(line) + b"\n" for line in lines))
+
+
+def newest(folder: Path) -> list[Result]:
+    """Answer the last run of each benchmark, by the date in the file's name, in the order in which they were made."""
+    last = {path.stem.removesuffix(_date(path)): path for path in sorted(folder.glob("*.jsonl"), key=_date)}
+    return [Result.read(path) for path in sorted(last.values(), key=_date)]
+
+
+def _date(path: Path) -> str:
+    return path.stem[-len("-2026-11-21T150000Z") :]
+
+
 def percentile(seconds: Sequence[float], percent: float) -> float:
     """Answer the value below which `percent` of the samples lie (nearest rank)."""
     ordered = sorted(seconds)
@@ -50,14 +105,6 @@ def microseconds(seconds: Sequence[float]) -> str:
 def milliseconds(seconds: Sequence[float]) -> str:
     """Answer the same in milliseconds."""
     return f"p50 {percentile(seconds, 50) * 1e3:.2f} ms, p99 {percentile(seconds, 99) * 1e3:.2f} ms"
-
-
-def write(path: Path, machine: Machine, rows: Iterable[Row], samples: Iterable[Sample]) -> None:
-    """Write a run: the machine, the rows, the raw numbers, one JSON object per line."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    encoder = msgspec.json.Encoder()
-    lines = [{"machine": machine}, *({"row": row} for row in rows), *({"sample": sample} for sample in samples)]
-    path.write_bytes(b"".join(encoder.encode(line) + b"\n" for line in lines))
 
 
 def table(rows: Iterable[Row]) -> str:

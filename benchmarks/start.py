@@ -5,24 +5,20 @@ A real control plane and a real `python -m scheduler`. A pod that fits nowhere i
 
 import asyncio
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from allocation import names
-from benchmarks import cluster, fleets
+from benchmarks import cluster, fleets, schedulers
 from benchmarks.results import Row, Sample, percentile
 from cluster.api import Api
 from cluster.metadata import ObjectMeta
 from cluster.reflector import Reflector
 from cluster.resource import PODS
-from lab import health, kubeconfig, wait
-from lab.layout import Layout, Port
+from lab import health, wait
+from lab.layout import Port
 
 NAME = "start"
 _READY_S, _RSS_MB, _IDLE_PERCENT, _TOLD_S = 15.0, 400, 3.0, 1.0
@@ -58,8 +54,15 @@ async def _run(*, nodes: int = 5_000, waiting: int = 5_000, idle_seconds: float 
     with cluster.running() as layout:
         async with cluster.client(layout.kubeconfig) as api:
             await cluster.settle(api, layout, nodes=nodes, pods=_PODS)
-            with _scheduler(layout) as (process, ready):
-                rss, idle = _rss_mb(process.pid), await _idle_percent(process.pid, idle_seconds)
+            account, begin = schedulers.identity(layout), time.perf_counter()
+            with schedulers.loop(layout, account) as pid:
+                wait.until(
+                    lambda: health.is_alive(layout, Port.SCHEDULER, "/readyz"),
+                    what="the scheduler to be ready",
+                    timeout_s=_PATIENCE_S,
+                )
+                ready = time.perf_counter() - begin
+                rss, idle = _rss_mb(pid), await _idle_percent(pid, idle_seconds)
                 told = await _tell(api, waiting=waiting, asked=3 if waiting < 100 else 20)
     fleet = f"{nodes:,} nodes"
     what = f"scheduler start with {fleet} and {nodes * _PODS:,} running pods", f"a hopeless pod is told so, {fleet}"
@@ -71,27 +74,6 @@ async def _run(*, nodes: int = 5_000, waiting: int = 5_000, idle_seconds: float 
         (Row(NAME, what[0], figure, "", target, passed), Sample(NAME, what[0], [ready])),
         (Row(NAME, what[1], others, "", f"≤ {_TOLD_S:g} s", max(told) <= _TOLD_S), Sample(NAME, what[1], told)),
     ]
-
-
-@contextmanager
-def _scheduler(layout: Layout) -> Iterator[tuple["subprocess.Popen[bytes]", float]]:
-    """Run the scheduler; answers it and the seconds until it was ready."""
-    identity = kubeconfig.service_account_kubeconfig(layout, namespace=names.SYSTEM_NAMESPACE, name="tranche-scheduler")
-    port = layout.port(Port.SCHEDULER)
-    command = [sys.executable, "-m", "scheduler", "--kubeconfig", str(identity), "--port", str(port)]
-    begin = time.perf_counter()
-    with (layout.logs / "scheduler.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        wait.until(
-            lambda: health.is_alive(layout, Port.SCHEDULER, "/readyz"),
-            what="the scheduler to be ready",
-            timeout_s=_PATIENCE_S,
-        )
-        yield process, time.perf_counter() - begin
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 async def _tell(api: Api, *, waiting: int, asked: int) -> list[float]:

@@ -12,6 +12,7 @@ from cli import credentials, kubeconfig
 from cli.credentials import Proof
 from cli.errors import CommandError
 from cli.kubeconfig import Chosen, Cluster, User, Wanted
+from cluster import proxy
 
 _MOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -72,7 +73,7 @@ def access(wanted: Wanted) -> Access:
     return Access(
         server=chosen.cluster.server,
         tls=_tls(chosen, proof) if chosen.cluster.server.startswith("https://") else None,
-        proxy=chosen.cluster.proxy_url or _proxy(chosen.cluster.server),
+        proxy=chosen.cluster.proxy_url or proxy.of_environment(chosen.cluster.server),
         headers=headers,
         namespace=chosen.namespace or "default",
         context=chosen.context,
@@ -92,17 +93,6 @@ def _in_cluster() -> Chosen:
         context="",
         username="of the pod",
     )
-
-
-def _proxy(server: str) -> str:
-    """Answer the proxy that the environment names for `server`."""
-    scheme, _, rest = server.partition("://")
-    named = os.environ.get(f"{scheme}_proxy") or os.environ.get(f"{scheme.upper()}_PROXY") or ""
-    if not named:
-        return ""
-    from urllib.request import proxy_bypass  # noqa: PLC0415 -- slow to load, and few have a proxy
-
-    return "" if proxy_bypass(rest.partition("/")[0]) else named
 
 
 def _tls(chosen: Chosen, proof: Proof) -> ssl.SSLContext:

@@ -13,6 +13,7 @@ import yaml
 from cli.errors import CommandError
 
 _HOME: Final = "~/.kube/config"
+_DEEPEST: Final = 100
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -165,10 +166,10 @@ def contexts(wanted: Wanted) -> list[str]:
 
 def _merge(files: _Files, path: Path) -> None:
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 -- a safe one
+        content = _loaded(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CommandError(f"kubeconfig {path} cannot be read: {error.strerror}; choose another --kubeconfig") from None
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         told = " ".join(str(error).split())
         raise CommandError(f"kubeconfig {path} is no YAML: {told}; choose another --kubeconfig") from None
     if content is None:
@@ -181,10 +182,23 @@ def _merge(files: _Files, path: Path) -> None:
         (files.users, "users", "user"),
         (files.contexts, "contexts", "context"),
     ):
-        for entry in content.get(plural) or ():
+        entries = content.get(plural) or []
+        if not isinstance(entries, list):
+            raise CommandError(f"kubeconfig {path}, {plural}: it is no list but a {type(entries).__name__}")
+        for entry in entries:
             if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
                 raise CommandError(f"kubeconfig {path}, {plural}: an entry is no mapping with a name: {entry!r:.80}")
             known.setdefault(entry["name"], (entry.get(kind) or {}, path.parent.absolute()))
+
+
+def _loaded(text: str) -> Any:
+    """Read YAML; what is nested deeper than any kubeconfig is refused, before the fast loader falls down its stack."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise yaml.YAMLError(f"it is nested deeper than {_DEEPEST} levels")
+    return yaml.load(text, Loader=_Loader)  # noqa: S506 -- a safe one
 
 
 def _entry(known: dict[str, tuple[Any, Path]], name: str, kind: type[S], *, what: str, spoken: str) -> tuple[S, Path]:

@@ -15,6 +15,10 @@ import yaml
 _SEPARATOR: Final = re.compile(r"^---[ \t]*(?:#.*)?$", re.MULTILINE)
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 _VERY_WIDE: Final = 2**20
+_DEEPEST: Final = 100
+_TOO_DEEP: Final = f"it is nested deeper than {_DEEPEST} levels"
+_MOST_OBJECTS: Final = 100_000
+"""Values of a document, of which a megabyte has some 50,000. Aliases of aliases make any number of a few lines."""
 
 N = TypeVar("N", int, float)
 
@@ -67,6 +71,10 @@ def read(text: str) -> list[Document]:
             return list(_json_documents(text))
         except json.JSONDecodeError:
             pass  # a flow mapping of YAML begins alike
+        except RecursionError:
+            raise UnreadableManifestError(_TOO_DEEP) from None
+        except ValueError as error:
+            raise UnreadableManifestError(str(error)) from None
     return list(_yaml_documents(text))
 
 
@@ -86,7 +94,7 @@ def _json_documents(text: str) -> Iterator[Document]:
     position = 0
     while begin := re.compile(r"\S").search(text, position):
         content, position = decoder.raw_decode(text, begin.start())
-        yield Document(text[begin.start() : position], content)
+        yield Document(text[begin.start() : position], _shallow(content))
 
 
 def _yaml_documents(text: str) -> Iterator[Document]:
@@ -95,7 +103,7 @@ def _yaml_documents(text: str) -> Iterator[Document]:
     ends = [*(start for start, _ in edges), len(text)]
     for begin, end in zip(begins, ends, strict=True):
         if text[begin:end].strip():
-            yield Document(text[begin:end], _loaded(text[begin:end], text.count("\n", 0, begin)))
+            yield Document(text[begin:end], _shallow(_loaded(text[begin:end], text.count("\n", 0, begin))))
 
 
 def _loaded(text: str, line: int) -> Any:
@@ -107,6 +115,19 @@ def _loaded(text: str, line: int) -> Any:
         raise UnreadableManifestError(f"{where}{error.problem or error.context}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise UnreadableManifestError(str(error)) from None
+    except RecursionError:
+        raise UnreadableManifestError(_TOO_DEEP) from None
+
+
+def _shallow(content: Any) -> Any:
+    """Answer `content`, which is not nested too deeply to be printed again."""
+    level = [content]
+    for _ in range(_DEEPEST):
+        values = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = [inner for some in values for inner in some]
+    if level:
+        raise UnreadableManifestError(_TOO_DEEP)
+    return content
 
 
 def _dumped(content: Any) -> str:
@@ -123,8 +144,13 @@ def _without_timestamps(resolvers: dict[str, Any]) -> dict[str, Any]:
 class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers = _without_timestamps(yaml.SafeLoader.yaml_implicit_resolvers)
 
+    objects = 0
+
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002, ARG002
         """Make an object of its own for each alias: one of them may change alone."""
+        self.objects += 1
+        if self.objects > _MOST_OBJECTS:
+            raise yaml.YAMLError(f"with its aliases written out, a document has more than {_MOST_OBJECTS} values")
         self.constructed_objects.pop(node, None)
         return super().construct_object(node, deep=True)
 

@@ -16,6 +16,7 @@ import aiohttp
 from kubernetes.aio import config
 from kubernetes.aio.client import Configuration
 
+from cluster import proxy
 from cluster.errors import ClusterError
 
 _CONCURRENT_REQUESTS = 128
@@ -70,12 +71,15 @@ async def connect(*, kubeconfig: str = "", context: str = "") -> AsyncIterator[C
         raise ClusterError(
             f"no usable Kubernetes configuration: {error}; name one with --kubeconfig or KUBECONFIG"
         ) from error
+    server = str(configuration.host).rstrip("/")
+    # Asked once, not by aiohttp's trust_env: that looks for a netrc file and a proxy with every request, in threads.
+    proxied = configuration.proxy or proxy.of_environment(server)
     connector = aiohttp.TCPConnector(limit=_CONCURRENT_REQUESTS, ssl=tls)
     try:
-        async with aiohttp.ClientSession(connector=connector, auto_decompress=True, trust_env=True) as session:
+        async with aiohttp.ClientSession(connector=connector, auto_decompress=True, proxy=proxied or None) as session:
             yield Connection(
                 session=session,
-                server=str(configuration.host).rstrip("/"),
+                server=server,
                 headers=partial(_headers, configuration),
                 namespace=namespace.strip() or "default",
             )

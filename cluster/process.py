@@ -1,9 +1,12 @@
 """A process from its start to its end: the log, the signals that end it, and what it says where it cannot run."""
 
 import asyncio
+import gc
+import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 
 from cluster import logs
 from cluster.logs import LogSettings
@@ -21,10 +24,19 @@ def run(
     started it.
     """
     logs.set_up(log)
+    allow_files()
     try:
         asyncio.run(_run(work))
     except failures as error:
         sys.exit(f"error: {error}")
+
+
+def allow_files() -> None:
+    """Let the process open as many files as it may: a connection is one, and many systems begin with 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):  # a limit that the kernel does not go to
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def until(stop: asyncio.Event, *works: Coroutine[None, None, None]) -> None:
@@ -38,6 +50,17 @@ async def until(stop: asyncio.Event, *works: Coroutine[None, None, None]) -> Non
         await asyncio.gather(*tasks, return_exceptions=True)
     for task in done:
         task.result()
+
+
+def settle() -> None:
+    """Take what there is now, modules above all, as there to stay: garbage is no longer looked for among it.
+
+    A look at all of it takes some 50 ms, in which nothing is answered, and comes whenever enough was made since. What
+    was there to stay before and is garbage by now is collected first.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 async def _run(work: Callable[[asyncio.Event], Coroutine[None, None, None]]) -> None:

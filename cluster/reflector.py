@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -27,6 +27,9 @@ _WATCH_SECONDS = 300
 _SILENCE_SECONDS = 90.0  # the API server sends a bookmark about once a minute
 _RELIST_SECONDS = 300.0
 _BACKOFF = (0.2, 10.0)
+
+SURVIVED: Final = (ClusterError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a server, or who stands between, may send and not end us with: it is listed again."""
 
 
 class HasMeta(Protocol):
@@ -133,7 +136,7 @@ class Reflector(Generic[O]):
             except GoneError:
                 reason = "gone"
                 log.info("%s: the watch is too old, listing again", self._resource.plural)
-            except (ClusterError, msgspec.DecodeError) as error:
+            except SURVIVED as error:
                 reason = "lost"
                 log.warning("%s: %s; again in %.1f s", self._resource.plural, error, pause)
                 await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 -- jitter, no secret

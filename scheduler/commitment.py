@@ -31,17 +31,15 @@ class Committer:
 
     async def commit(self, pod: Pod, chosen: Chosen) -> Result:
         """Bind `pod` as it was decided; returns once the outcome is known and, if it failed, all is given back."""
-        self._recorder.record(
-            pod.reference, type="Normal", reason="FilteringSucceed", action="Scheduling", note=chosen.note
-        )
         with self._metrics.bind_seconds.time(), self._recorder.ahead():
             result = await self._binder.bind(pod, chosen)
         self._metrics.decisions.labels(result.outcome.value).inc()
         if result.outcome is Outcome.BOUND:
             self._metrics.created_to_bound_seconds.observe(_age_seconds(pod))
             log.info("pod %s is bound to %s: %s", pod, chosen.node, chosen.note, extra=_fields(pod, chosen, result))
-            note = f"Successfully binding node [{chosen.node}] to {pod}"
-            self._recorder.record(pod.reference, type="Normal", reason="BindingSucceed", action="Binding", note=note)
+            self._recorder.record(
+                pod.reference, type="Normal", reason="FilteringSucceed", action="Scheduling", note=chosen.note
+            )
             return result
         log.warning(
             "pod %s was not bound to %s: %s: %s",

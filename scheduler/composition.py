@@ -19,6 +19,7 @@ from certs.source import listener_context
 from cluster.api import Api
 from cluster.configuration import Configuration
 from cluster.exposition import Registry
+from cluster.listener import listening
 from cluster.reflector import Reflector
 from cluster.resource import RESOURCE_QUOTAS
 from cluster.resource_quota import NamespaceQuotas, ResourceQuota
@@ -28,7 +29,7 @@ from scheduler.extender_routes import PATHS, extender_routes
 from scheduler.inquiry_routes import INQUIRY_PATHS, inquiry_routes
 from scheduler.leader import Leader
 from scheduler.metrics import Metrics
-from scheduler.server import application, health_routes, listening
+from scheduler.server import application, health_routes
 from scheduler.settings import SchedulerSettings, ServingSettings
 from webhook import rehearsal
 from webhook.admission import Admission

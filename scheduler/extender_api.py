@@ -6,7 +6,7 @@ of a pod only what a decision about cards reads.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -71,11 +71,15 @@ class Args(msgspec.Struct, frozen=True):
     nodes: Sequence[Candidate]
 
 
+_Name = Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9][-.a-z0-9]{0,252}\Z")]
+"""As the API server has it; what is no name could become another path there."""
+
+
 class BindingArgs(msgspec.Struct, frozen=True):
     """ExtenderBindingArgs."""
 
-    podname: str
-    podnamespace: str
+    podname: _Name
+    podnamespace: _Name
     poduid: str
     node: str
 
@@ -132,7 +136,7 @@ def decode_args(body: bytes) -> Args:
             raise UnreadableError("the body is no ExtenderArgs: it holds no pod")
         pod = _pod.decode(parts["pod"])
         names = _names.decode(parts["nodenames"]) if "nodenames" in parts else None
-        listed = _node_list.decode(parts["nodes"]) if "nodes" in parts else None
+        listed = _node_list.decode(parts["nodes"]) if names is None and "nodes" in parts else None
         nodes = [Candidate(_node.decode(raw).metadata, raw) for raw in (listed.items or () if listed else ())]
     except _BAD as error:
         raise UnreadableError(f"the body is no ExtenderArgs: {error}") from None

@@ -39,6 +39,7 @@ class _Routes:
         self._asked = asked
         self._admit = admit
         self._is_open = is_open
+        self._reading = asyncio.Lock()
         self._description = msgspec.json.encode(openapi.document())
 
     async def describe(self, _request: web.Request) -> web.Response:
@@ -58,8 +59,10 @@ class _Routes:
         self._inquiry()  # who cannot answer reads nothing
         body = await _body(request)
         try:
-            # Large YAML takes its time; what is decided meanwhile is decided before this.
-            manifest = await asyncio.to_thread(submission.parse, body)
+            # Large YAML takes its time, seconds at worst, and one's at a time is enough beside decisions; what is
+            # decided meanwhile is decided before this.
+            async with self._reading:
+                manifest = await asyncio.to_thread(submission.parse, body)
             return self._inquiry().simulate(manifest, self._admit, cards_of=_nodes(request))
         except UnreadableManifestError as error:
             raise _NoAnswerError(400, str(error)) from None

@@ -8,8 +8,8 @@ from scheduler.objects import Expression, LabelSelector, Node, PodSpec, Taint, T
 
 _BLOCKING: Final = ("NoSchedule", "NoExecute")
 _CORDON: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
-"""What Go reads as an integer; Python would take more."""
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,4000}")
+"""What Go reads as an integer; Python would take more, and raise at 4,300 digits."""
 
 Selector = tuple[Expression, ...] | None
 """A label selector: all expressions must hold. An empty one takes everything, None takes nothing."""

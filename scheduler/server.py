@@ -1,8 +1,6 @@
-"""The scheduler's HTTP side: health and metrics, and in extender mode what kube-scheduler calls."""
+"""The scheduler's HTTP side: health and metrics, and the application that all its routes make."""
 
-import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Sequence
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -12,7 +10,6 @@ from cluster import exposition
 from cluster.exposition import Registry
 
 _MIB = 2**20
-_SHUTDOWN_SECONDS = 1.0  # who is still answered then waits for a Binding that another replica will find
 
 
 def health_routes(*, registries: Sequence[Registry], ready: Callable[[], bool]) -> list[web.RouteDef]:
@@ -38,21 +35,3 @@ def application(
     app = web.Application(client_max_size=largest_body_mib * _MIB, middlewares=middlewares)
     app.add_routes(routes)
     return app
-
-
-@asynccontextmanager
-async def listening(
-    app: web.Application, *, host: str | None, port: int, tls: ssl.SSLContext | None = None
-) -> AsyncIterator[int]:
-    """Serve while the block runs; answers the port, which 0 leaves open.
-
-    Raises:
-        OSError: the port is taken, or the address is not ours.
-    """
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port, ssl_context=tls).start()
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()

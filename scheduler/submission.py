@@ -1,12 +1,15 @@
 """A pod as somebody writes it, read as the API server would have it once it was created."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 import yaml
 
+from allocation.errors import AllocationError
 from cluster.manifest import UnreadableManifestError, without_nulls
+from scheduler import resources
 from scheduler.objects import Pod, PodStatus
 from scheduler.state import State
 
@@ -87,6 +90,10 @@ def submit(state: State, manifest: dict[str, Any], admit: Admit, *, namespace: s
         raise UnreadableManifestError(str(error)) from None
     if not state.is_ours(pod):
         raise UnknownSchedulerError(pod.spec.scheduler_name or "default-scheduler")
+    try:
+        resources.requests(pod, ours=())
+    except AllocationError as error:
+        raise UnreadableManifestError(f"an amount of the pod cannot be read: {error}") from None
     if labels is None:
         warnings.append(f"namespace {namespace} does not exist; taken as opted in and without quotas")
     if pod.spec.scheduling_gates:
@@ -112,8 +119,16 @@ class _Loader(yaml.SafeLoader):
 
 def _loaded(body: bytes) -> Any:
     try:
-        return yaml.load(body, Loader=_Loader)  # noqa: S506 -- it is a SafeLoader
+        return _as_json(yaml.load(body, Loader=_Loader))  # noqa: S506 -- it is a SafeLoader
     except (yaml.YAMLError, ValueError) as error:
         raise UnreadableManifestError(f"the body is neither YAML nor JSON: {error}") from None
     except RecursionError:
         raise UnreadableManifestError("the body is nested too deeply") from None
+
+
+def _as_json(content: Any) -> Any:
+    """Answer what of YAML is JSON, too: no dates, no bytes, no sets, no half of a character, no infinite number."""
+    try:
+        return msgspec.json.decode(json.dumps(content, ensure_ascii=False, allow_nan=False).encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UnreadableManifestError(f"the body holds what JSON has no word for: {error}") from None

@@ -12,13 +12,13 @@ from typing import Any, Protocol, TypeVar
 from allocation.ledger import Ledger
 from allocation.names import SCHEDULER_NAME, SYSTEM_NAMESPACE
 from allocation.settings import AllocationSettings
+from cluster import process
 from cluster.api import Api
 from cluster.events import Recorder
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.reflector import HasMeta, Reflector
 from cluster.resource import GPU_NODE_STATUSES, LEASES, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS, Resource
 from cluster.resource_quota import ResourceQuota
-from scheduler import heap
 from scheduler.binder import Binder
 from scheduler.commitment import Committer
 from scheduler.extender import Extender
@@ -168,7 +168,7 @@ class TermWork:
             reading = [group.create_task(cache.run()) for cache in self._caches]
             for cache in self._caches:
                 await cache.synced.wait()
-            heap.settle()
+            process.settle()
             log.info(
                 "deciding: %d nodes with cards, %s, %d pods waiting",
                 len(self._state.ledger.nodes),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from lab import binaries, cluster
 from lab import control_plane as control_plane_module
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 # Away from the lab's default. The next block of ports is for tests that start and kill a lab of their own.
 BASE_PORT = int(os.environ.get("LAB_TEST_BASE_PORT", "22000"))
+
+# How long an example takes says how busy the machine is; a test that hangs is ended by pytest-timeout.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -44,7 +44,7 @@ def event_reasons() -> set[str]:
 
 def test_every_reason_has_a_section_and_no_other() -> None:
     """Codes of cards, nodes and pods, and the reasons of events and conditions."""
-    assert {"FilteringFailed", "BindingSucceed", "Unschedulable"} <= event_reasons()
+    assert {"FilteringFailed", "BindingFailed", "Unschedulable"} <= event_reasons()
     assert set(sections("troubleshooting.md")) == {*CODES, *event_reasons()}
 
 

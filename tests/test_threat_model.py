@@ -6,11 +6,18 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cluster.guests import PATIENCE
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "threat-model.md").read_text()
 TABLE = PAGE.partition("## Forgery table")[2].partition("\n## ")[0]
 LINES = [
     [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in TABLE.splitlines() if line.startswith("|")
+][2:]
+HOSTILE = [
+    [cell.strip() for cell in line.split("|")[1:-1]]
+    for line in PAGE.partition("## Hostile bytes")[2].partition("\n## ")[0].splitlines()
+    if line.startswith("|")
 ][2:]
 TOPICS = (
     *("envFrom", "valueFrom", "at creation", "later", "status", "hami.io/", "LD_PRELOAD", "CUDA_DISABLE_CONTROL"),
@@ -34,6 +41,25 @@ def test_every_line_has_its_test(attack: str, test: str) -> None:
     text = (ROOT / "tests" / named[1]).read_text()
     assert re.search(rf"^(async )?def {named[2]}\(", text, re.MULTILINE), attack
     assert re.search(r"^pytestmark = .*pytest\.mark\.apiserver", text, re.MULTILINE), named[1]
+
+
+@pytest.mark.parametrize(("sent", "test"), [(sent, test) for sent, _, test in HOSTILE])
+def test_every_kind_of_hostile_bytes_has_its_test(sent: str, test: str) -> None:
+    """It exists; that it needs no API server is the point."""
+    named = re.fullmatch(r"`(\S+)::(test_\w+)`", test)
+    assert named is not None, sent
+    text = (ROOT / "tests" / named[1]).read_text()
+    assert re.search(rf"^(async )?def {named[2]}\(", text, re.MULTILINE), sent
+
+
+def test_slowness_has_the_limits_that_the_page_says() -> None:
+    """The times of every port."""
+    said = " ".join(what for _, what, _ in HOSTILE)
+    assert f"{PATIENCE.request:.0f} s after its first byte" in said
+    assert f"cut off after {PATIENCE.handshake:.0f} s" in said
+    assert f"cut off after {PATIENCE.answer:.0f} s" in said
+    assert f"end after {PATIENCE.idle:.0f} s" in said
+    assert f"Of more than {PATIENCE.connections:,} the quietest" in said
 
 
 @pytest.mark.parametrize("topic", TOPICS)

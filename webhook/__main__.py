@@ -51,6 +51,7 @@ async def _run(told: Configuration[WebhookSettings], stop: asyncio.Event) -> Non
         async with serving(
             admission=admission, health=health, metrics=metrics, source=upkeep.source, settings=settings
         ) as ports:
+            process.settle()
             log.info("listening on port %d", ports.reviews)
             watch = certificates.Watch(api, configuration=settings.webhook_configuration)
             poll_seconds = settings.certificates.poll_seconds

@@ -3,19 +3,24 @@
 import logging
 import time
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from allocation.errors import AllocationError
 from allocation.settings import AllocationSettings
 from webhook import debugging, review
-from webhook.metrics import Metrics, Outcome
-from webhook.mutation import Mutation, Quotas, mutate
+from webhook.decisions import UNTOUCHED, Decision, Decisions, decided
+from webhook.metrics import OUTCOMES, Metrics, Outcome
+from webhook.mutation import Quotas
 from webhook.refusal import RefusedError
-from webhook.review import Pod, Request, UnreadablePodError, UnreadableReviewError
+from webhook.review import Request, UnreadablePodError, UnreadableReviewError
 from webhook.settings import WebhookSettings
 
 log = logging.getLogger(__name__)
+
+_OURS: Final = frozenset((("", "CREATE"), ("ephemeralcontainers", "UPDATE")))
+"""Subresource and operation of the requests for pods that admission has a say in."""
 
 
 class _Line(msgspec.Struct, omit_defaults=True):
@@ -44,9 +49,9 @@ class Admission:
     ) -> None:
         """Answer by these settings; `quotas` answers the `spec.hard` of a namespace's quotas by their names."""
         self._quotas = quotas
-        self._allocation = allocation
-        self._settings = settings
-        self._metrics = metrics
+        self._decisions = Decisions(allocation=allocation, settings=settings)
+        self._count = {outcome: metrics.reviews.labels(outcome).inc for outcome in OUTCOMES}
+        self._observe = metrics.seconds.observe
 
     def answer(self, body: bytes) -> bytes:
         """Answer the AdmissionReview `body` with another.
@@ -64,8 +69,8 @@ class Admission:
         finally:
             seconds = time.perf_counter() - begin
             line.milliseconds = round(seconds * 1000, 3)
-            self._metrics.reviews.labels(line.outcome).inc()
-            self._metrics.seconds.observe(seconds)
+            self._count[line.outcome]()
+            self._observe(seconds)
             what = line.pod or "an unreadable one"
             log.info("review of pod %s: %s", what, line.outcome, extra=msgspec.to_builtins(line))
 
@@ -73,14 +78,8 @@ class Admission:
         read = review.decode_review(body)
         request = read.request
         line.review, line.pod, line.user = request.uid, f"{request.namespace}/", request.user_info.username
-        decide = self._decision(request)
-        if decide is None:
-            line.outcome = "untouched"
-            return review.allow(read)
         try:
-            pod = review.decode_pod(request.object)
-            line.pod += pod.metadata.name or pod.metadata.generate_name
-            mutation = decide(pod)
+            decision = self._decide(request, line)
         except UnreadablePodError as error:
             line.outcome, line.reason = "malformed", str(error)
             return review.refuse(read, message=line.reason, code=400)
@@ -90,22 +89,16 @@ class Admission:
         except RefusedError as error:
             line.outcome, line.reason = "refused", str(error)
             return review.refuse(read, message=line.reason, code=403)
-        line.outcome = "mutated" if mutation.operations else "untouched"
-        line.operations, line.warnings = len(mutation.operations), len(mutation.warnings)
-        return review.allow(read, operations=mutation.operations, warnings=mutation.warnings)
+        line.outcome = "mutated" if decision.operations else "untouched"
+        line.operations, line.warnings = decision.operations, len(decision.warnings)
+        return review.allow(read, change=decision.patch, warnings=decision.warnings)
 
-    def _decision(self, request: Request) -> Callable[[Pod], Mutation] | None:
-        """Answer what decides about the pod of a request, None where it is no affair of ours."""
-        match request.kind.kind, request.sub_resource, request.operation:
-            case "Pod", "", "CREATE":
-                return lambda pod: mutate(
-                    pod,
-                    username=request.user_info.username,
-                    allocation=self._allocation,
-                    settings=self._settings,
-                    quotas=self._quotas(request.namespace),
-                )
-            case "Pod", "ephemeralcontainers", "UPDATE":
-                return lambda pod: debugging.mutate(pod, before=review.decode_pod(request.old_object))
-            case _:
-                return None
+    def _decide(self, request: Request, line: _Line) -> Decision:
+        """Answer what becomes of the pod of a request; nothing where it is no affair of ours."""
+        if request.kind.kind != "Pod" or (request.sub_resource, request.operation) not in _OURS:
+            return UNTOUCHED
+        pod = review.decode_pod(request.object)
+        line.pod += pod.metadata.name or pod.metadata.generate_name
+        if request.sub_resource:
+            return decided(debugging.mutate(pod, before=review.decode_pod(request.old_object)))
+        return self._decisions.about(pod, username=line.user, quotas=self._quotas(request.namespace))

@@ -6,8 +6,7 @@ from aiohttp import web
 from allocation.names import CANARY
 from certs.canary import proof
 from certs.source import LeafSource
-from webhook import review
-from webhook.patch import pointer, replace
+from webhook import patch, review
 
 
 class _Meta(msgspec.Struct):
@@ -29,12 +28,14 @@ def canary_routes(source: LeafSource) -> list[web.RouteDef]:
         try:
             read = review.decode_review(await request.read())
             nonce = msgspec.json.decode(read.request.object, type=_Object).metadata.annotations.get(CANARY, "")
-        except (review.UnreadableReviewError, msgspec.DecodeError) as error:
+        except (review.UnreadableReviewError, *review.UNREADABLE) as error:
             return web.Response(status=400, text=str(error))
         connection = request.get_extra_info("ssl_object")
         told = proof(nonce, source.authority_of(connection.context))
-        operation = replace(pointer("metadata", "annotations", CANARY), told)
-        response = web.Response(body=review.allow(read, operations=[operation]), content_type="application/json")
+        operation = patch.replace(patch.pointer("metadata", "annotations", CANARY), told)
+        response = web.Response(
+            body=review.allow(read, change=patch.encode([operation])), content_type="application/json"
+        )
         response.force_close()
         return response
 

@@ -18,11 +18,12 @@ from webhook import environment, resources, static_allocation
 from webhook.patch import Operation, add, pointer
 from webhook.refusal import RefusedError
 from webhook.resources import Needs
-from webhook.review import Pod, PodContainer, PodSpec
+from webhook.review import NO_LABELS, Pod, PodContainer, PodSpec
 from webhook.settings import WebhookSettings
 
 _DEFAULT_SCHEDULERS = ("", "default-scheduler")
-_MIRROR = "kubernetes.io/config.mirror"
+MIRROR = "kubernetes.io/config.mirror"
+"""An annotation of a pod that a kubelet was told of by a file, not by the API."""
 _NODE_USER = "system:node:"
 
 
@@ -79,15 +80,15 @@ def mutate(
 
 def _no_affair_of_ours(pod: Pod, *, username: str, settings: WebhookSettings) -> str:
     """Answer why a pod is left alone, empty where it is not."""
-    labels = pod.metadata.labels or {}
-    if labels.get(names.INJECTION_LABEL) == "disabled":
+    labels = pod.metadata.labels or NO_LABELS
+    if labels.injection == "disabled":
         return f"label {names.INJECTION_LABEL}: disabled opts it out"
-    if labels.get(names.HAMI_WEBHOOK_LABEL) == "ignore":
+    if labels.hami_webhook == "ignore":
         return f"label {names.HAMI_WEBHOOK_LABEL}: ignore opts it out"
     scheduler = pod.spec.scheduler_name or ""
     if scheduler not in (*_DEFAULT_SCHEDULERS, names.SCHEDULER_NAME, *settings.aliases, *settings.takeover):
         return f"spec.schedulerName {scheduler!r} gives it to another scheduler"
-    if _MIRROR in (pod.metadata.annotations or {}) and username.startswith(_NODE_USER):
+    if MIRROR in (pod.metadata.annotations or {}) and username.startswith(_NODE_USER):
         # It runs whatever is answered here. Seen in the API, it at least closes its node for placements.
         return "it mirrors a static pod of its node"
     return ""

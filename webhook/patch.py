@@ -1,8 +1,16 @@
 """JSON Patch (RFC 6902): the operations that admission answers with, built by hand where something changes."""
 
-from typing import Any, Literal
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final, Literal
 
 import msgspec
+
+NONE: Final = msgspec.Raw()
+"""Stands where nothing changes."""
+
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -13,6 +21,7 @@ class Operation(msgspec.Struct, frozen=True):
     value: Any = msgspec.UNSET
 
 
+@lru_cache(maxsize=1024)  # the pods of a cluster have the same few places
 def pointer(*parts: str | int) -> str:
     """Answer the JSON Pointer (RFC 6901) to a place in a pod."""
     text = "/" + "/".join(map(str, parts))
@@ -34,3 +43,8 @@ def replace(path: str, value: object) -> Operation:
 def remove(path: str) -> Operation:
     """Remove what is at `path`; in an array, what follows moves up."""
     return Operation("remove", path)
+
+
+def encode(operations: Sequence[Operation]) -> msgspec.Raw:
+    """Answer the JSON of a review's `patch`: a string, in base64."""
+    return msgspec.Raw(b'"%b"' % b64encode(_encode(operations))) if operations else NONE

@@ -13,7 +13,7 @@ from allocation.settings import AllocationSettings
 from cluster.manifest import NotAdmittedError, UnreadableManifestError, without_nulls
 from webhook.mutation import Mutation, Quotas, mutate
 from webhook.refusal import RefusedError
-from webhook.review import Pod, UnreadablePodError, decode_pod
+from webhook.review import NO_LABELS, Pod, UnreadablePodError, decode_pod
 from webhook.settings import WebhookSettings
 
 _SYSTEM: Final = ("kube-system", "kube-public", "kube-node-lease", names.SYSTEM_NAMESPACE)
@@ -64,10 +64,10 @@ def rehearse(
 
 def _is_sent(pod: Pod, *, namespace: str, namespace_labels: Mapping[str, str]) -> bool:
     """Whether the API server sends a pod to admission at all (manifests/base/webhook.yaml)."""
-    labels = pod.metadata.labels or {}
-    if namespace in _SYSTEM or labels.get(names.HAMI_WEBHOOK_LABEL) == "ignore":
+    labels = pod.metadata.labels or NO_LABELS
+    if namespace in _SYSTEM or labels.hami_webhook == "ignore":
         return False
-    word = labels.get(names.INJECTION_LABEL)
+    word = labels.injection
     if namespace_labels.get(names.INJECTION_LABEL) == "enabled":
         return word != "disabled"
     return word == "enabled"

@@ -5,12 +5,13 @@ that cannot be read is still answered under its review's uid.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
+from allocation import names
 from allocation.pod import Container, Resources
-from webhook.patch import Operation
+from webhook import patch
 
 ApiVersion = Literal["admission.k8s.io/v1", "admission.k8s.io/v1beta1"]
 
@@ -47,13 +48,23 @@ class PodSpec(msgspec.Struct, rename="camel"):
     runtime_class_name: str | None = None
 
 
+class PodLabels(msgspec.Struct):
+    """Of a pod: those that decide whether it is ours to prepare."""
+
+    injection: str | None = msgspec.field(default=None, name=names.INJECTION_LABEL)
+    hami_webhook: str | None = msgspec.field(default=None, name=names.HAMI_WEBHOOK_LABEL)
+
+
+NO_LABELS = PodLabels()
+
+
 class PodMeta(msgspec.Struct, rename="camel"):
     """Of a pod; the name is empty where the API server has yet to generate it."""
 
     name: str = ""
     generate_name: str = ""
     annotations: dict[str, str] | None = None
-    labels: dict[str, str] | None = None
+    labels: PodLabels | None = None
 
 
 class Pod(msgspec.Struct):
@@ -119,7 +130,7 @@ class _Response(msgspec.Struct, rename="camel", omit_defaults=True):
     uid: str
     allowed: bool
     patch_type: str = ""
-    patch: bytes = b""
+    patch: msgspec.Raw = patch.NONE
     warnings: Sequence[str] = ()
     status: _Status | None = None
 
@@ -136,6 +147,9 @@ _review_decoder = msgspec.json.Decoder(Review)
 _pod_decoder = msgspec.json.Decoder(Pod)
 _encoder = msgspec.json.Encoder()
 
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises of bytes from anywhere: no JSON or another type, no UTF-8, nested too deeply."""
+
 
 def decode_review(body: bytes) -> Review:
     """Read the envelope.
@@ -145,7 +159,7 @@ def decode_review(body: bytes) -> Review:
     """
     try:
         return _review_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise UnreadableReviewError(
             f"this is no AdmissionReview of admission.k8s.io/v1 or v1beta1 with a request: {error}"
         ) from None
@@ -159,16 +173,15 @@ def decode_pod(sent: msgspec.Raw) -> Pod:
     """
     try:
         return _pod_decoder.decode(sent)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise UnreadablePodError(f"the pod cannot be read: {error}") from None
 
 
-def allow(review: Review, *, operations: Sequence[Operation] = (), warnings: Sequence[str] = ()) -> bytes:
-    """Answer that the object may be created, changed by `operations`."""
-    response = _Response(uid=review.request.uid, allowed=True, warnings=tuple(warnings))
-    if operations:
+def allow(review: Review, *, change: msgspec.Raw = patch.NONE, warnings: tuple[str, ...] = ()) -> bytes:
+    """Answer that the object may be created, changed by what `webhook.patch.encode` made."""
+    response = _Response(uid=review.request.uid, allowed=True, warnings=warnings, patch=change)
+    if change is not patch.NONE:
         response.patch_type = "JSONPatch"
-        response.patch = _encoder.encode(operations)
     return _answer(review, response)
 
 

@@ -9,6 +9,8 @@ from aiohttp import web
 from webhook.admission import Admission
 from webhook.review import UnreadableReviewError
 
+PATHS = ("/mutate", "/webhook")
+"""Of reviews: ours, and the one that a HAMi configuration calls."""
 LARGEST_REVIEW = 8 * 1024 * 1024
 """Bytes. The API server accepts objects of up to 3 MiB, and a review may hold two."""
 
@@ -25,7 +27,7 @@ class Health:
 
 
 def admission_routes(admission: Admission) -> list[web.RouteDef]:
-    """Answer the paths of reviews: ours, and the one that a HAMi configuration calls."""
+    """Answer the paths of reviews."""
 
     async def review(request: web.Request) -> web.Response:
         try:
@@ -33,7 +35,7 @@ def admission_routes(admission: Admission) -> list[web.RouteDef]:
         except UnreadableReviewError as error:
             return web.Response(status=400, text=str(error))
 
-    return [web.post("/mutate", review), web.post("/webhook", review)]
+    return [web.post(path, review) for path in PATHS]
 
 
 def health_routes(health: Health) -> list[web.RouteDef]:

@@ -198,4 +198,4 @@ def _container(name: str, kind: Kind, count: int, memory: int | None, cores: int
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLife.settings = settings(max_examples=60, stateful_step_count=40)

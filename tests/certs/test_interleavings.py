@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certs import ca_bundle, keeper, leaf
@@ -164,9 +164,6 @@ def no_pauses() -> Iterator[None]:
         yield
 
 
-# One example is some thousand requests: how long it takes says nothing.
-patiently = settings(deadline=None)
-
 steps = st.lists(
     st.tuples(
         st.integers(0, REPLICAS),
@@ -178,7 +175,6 @@ steps = st.lists(
 )
 
 
-@patiently
 @given(steps=steps)
 def test_no_order_of_events_makes_an_admission_fail(make_api: Any, steps: list[tuple[int, float, str]]) -> None:
     """Rotation upon rotation, by several at once: each replica's certificate verifies at every API server, always.
@@ -200,7 +196,6 @@ def test_no_order_of_events_makes_an_admission_fail(make_api: Any, steps: list[t
     assert x509.load_pem_x509_certificates(world.api.bundles()[0]) == [signing.leaf.authority]
 
 
-@patiently
 @given(
     steps=steps, deleted=st.lists(st.integers(0, 150), max_size=3), stomped=st.lists(st.integers(0, 150), max_size=3)
 )
@@ -225,7 +220,6 @@ def test_whatever_is_deleted_or_overwritten_comes_back(
     assert "announced.crt" not in world.api.data()
 
 
-@patiently
 @given(order=st.lists(st.tuples(st.integers(0, REPLICAS - 1), st.sampled_from([0.0, 0.5, 3.0])), max_size=100))
 def test_a_deleted_secret_harms_nobody(make_api: Any, order: list[tuple[int, float]]) -> None:
     """While no rotation is under way, its deletion is healed without one moment in which a replica fails."""

@@ -1,15 +1,19 @@
 """A line of the log is one line, and what is in it can be read by machines."""
 
+import asyncio
+import io
 import json
 import logging
 import re
+import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.logs import Json, Logfmt
+from cluster.logs import Json, Logfmt, LogSettings, set_up
 
 _PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[^\s="\\]+)(?: |$)')
 
@@ -49,3 +53,70 @@ def test_a_traceback_is_part_of_its_line(formatter: logging.Formatter) -> None:
     line = formatter.format(made)
     assert "\n" not in line
     assert "ValueError: invalid literal" in line
+
+
+class _Stream(io.StringIO):
+    """Keeps what each call wrote."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[str] = []
+
+    def write(self, text: str, /) -> int:
+        self.writes.append(text)
+        return len(text)
+
+
+@pytest.fixture
+def stream() -> Iterator[_Stream]:
+    """Standard error, with the log set up to be written there."""
+    root, optimised = logging.getLogger(), (logging.logThreads, logging.logProcesses, logging.logMultiprocessing)
+    kept, source = (root.handlers[:], root.level), logging._srcfile  # type: ignore[attr-defined]
+    made = _Stream()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "stderr", made)
+        root.handlers = []
+        set_up(LogSettings())
+        yield made
+    root.handlers, root.level = kept
+    logging.logThreads, logging.logProcesses, logging.logMultiprocessing = optimised
+    logging._srcfile = source  # type: ignore[attr-defined]
+
+
+async def test_lines_of_one_turn_are_written_together(stream: _Stream) -> None:
+    """In their order, before anything else that the loop does later; an error is written at once."""
+    log = logging.getLogger("tests")
+    log.info("first")
+    log.info("second")
+    assert stream.writes == []
+    await asyncio.sleep(0)
+    (text,) = stream.writes
+    assert re.findall(r"msg=(\w+)", text) == ["first", "second"]
+    log.info("third")
+    log.error("wrong")
+    assert re.findall(r"msg=(\w+)", stream.writes[1]) == ["third", "wrong"]
+
+
+async def test_lines_of_other_threads_are_not_held_back(stream: _Stream) -> None:
+    """No loop would write them."""
+    log = logging.getLogger("tests")
+    log.info("here")
+    await asyncio.to_thread(log.info, "there")
+    assert re.findall(r"msg=(\w+)", "".join(stream.writes)) == ["here", "there"]
+
+
+@pytest.mark.parametrize("end", ["sys.exit(3)", "raise ValueError('defect')", "loop.stop()"])
+def test_no_line_is_lost_at_the_end(end: str) -> None:
+    """However the process ends: what was logged in its last turn is written."""
+    code = f"""
+import asyncio, logging, sys
+from cluster import logs
+async def main():
+    loop = asyncio.get_running_loop()
+    logging.getLogger("tests").info("the last word")
+    {end}
+logs.set_up(logs.LogSettings())
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr.count('msg="the last word"') == 1

@@ -69,3 +69,19 @@ async def test_a_work_that_breaks_ends_the_others() -> None:
     with pytest.raises(ValueError, match="broken"):
         await process.until(asyncio.Event(), goes_on(), breaks())
     assert ended.is_set()
+
+
+def test_a_settled_process_looks_for_garbage_only_among_what_is_new() -> None:
+    """What stays is not looked at again; what is dropped later is still found."""
+    program = """
+import gc, weakref
+from cluster import process
+class Ring: pass
+process.settle()
+assert gc.get_freeze_count() > 10 * len(gc.get_objects()), (gc.get_freeze_count(), len(gc.get_objects()))
+ring = Ring(); ring.own = ring; seen = weakref.ref(ring); del ring
+gc.collect()
+assert seen() is None
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

@@ -8,10 +8,11 @@ import aiohttp
 import msgspec
 import pytest
 
+from cluster.listener import listening
 from scheduler.callers import Callers, guarding
 from scheduler.extender import Extender
 from scheduler.extender_routes import PATHS, extender_routes
-from scheduler.server import application, listening
+from scheduler.server import application
 from scheduler.settings import ServingSettings
 from tests.scheduler.builders import pod, state
 from tests.scheduler.extending import Bindings, extending

@@ -14,12 +14,13 @@ from aiohttp import web
 
 from allocation.card_table import MEMORY
 from allocation.settings import AllocationSettings
+from cluster.listener import listening
 from scheduler import openapi
 from scheduler.callers import Callers, guarding
 from scheduler.cycle import Chosen, decide
 from scheduler.inquiry import Inquiry
 from scheduler.inquiry_routes import INQUIRY_PATHS, inquiry_routes
-from scheduler.server import application, listening
+from scheduler.server import application
 from scheduler.settings import SchedulerSettings, ServingSettings
 from scheduler.simulation_api import Simulation
 from scheduler.submission import LARGEST_MANIFEST

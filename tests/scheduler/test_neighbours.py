@@ -256,7 +256,7 @@ def known(fleet: list[Manifest]) -> State:
     return made
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(nodes, st.lists(st.tuples(shy | social | mixed, st.integers(0, 5)), max_size=10))
 def test_every_decision_keeps_affinity_and_anti_affinity(
     fleet: list[Manifest], story: list[tuple[Manifest, int]]
@@ -265,7 +265,7 @@ def test_every_decision_keeps_affinity_and_anti_affinity(
     tell(fleet, story)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(nodes, st.lists(st.tuples(even, st.integers(0, 5)), min_size=2, max_size=10))
 def test_every_decision_keeps_the_spread(fleet: list[Manifest], story: list[tuple[Manifest, int]]) -> None:
     """It is right about every node at each step, whatever runs already and whatever has gone."""

@@ -12,6 +12,8 @@ from lab.errors import LabError
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from lab.layout import Layout
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
@@ -25,23 +27,33 @@ def leadership(layout: Layout) -> tuple[int, str]:
     return spec["epoch"], spec["identity"]
 
 
-def bind(namespace: Namespace, *, account: str, annotations: dict[str, str], fenced: bool = True) -> str:
-    """Post a Binding of pod `target` as a ServiceAccount of the system namespace; answer why it is refused."""
-    layout = namespace.layout
-    identity = kubeconfig.service_account_kubeconfig(layout, namespace="tranche-system", name=account)
+def binding(annotations: dict[str, str], *, fenced: bool = True) -> dict[str, Any]:
+    """Answer a Binding of pod `target`."""
     labels = {"gpu.scheduling/fenced": "true"} if fenced else {}
-    binding = {
+    return {
         "apiVersion": "v1",
         "kind": "Binding",
         "metadata": {"name": "target", "labels": labels, "annotations": annotations},
         "target": {"apiVersion": "v1", "kind": "Node", "name": "gpu-sim-0"},
     }
+
+
+def post(namespace: Namespace, body: dict[str, Any], *, identity: Path) -> str:
+    """Post a Binding; answer why it is refused."""
     path = f"/api/v1/namespaces/{namespace.name}/pods/target/binding"
     try:
-        kubectl.run(layout, "create", "--raw", path, "-f", "-", stdin=json.dumps(binding), kubeconfig=identity)
+        kubectl.run(namespace.layout, "create", "--raw", path, "-f", "-", stdin=json.dumps(body), kubeconfig=identity)
     except LabError as error:
         return error.why
     return ""
+
+
+def bind(namespace: Namespace, body: dict[str, Any]) -> str:
+    """Post a Binding as the scheduler; answer why it is refused."""
+    account = kubeconfig.service_account_kubeconfig(
+        namespace.layout, namespace="tranche-system", name="tranche-scheduler"
+    )
+    return post(namespace, body, identity=account)
 
 
 @pytest.fixture
@@ -55,7 +67,7 @@ def target(tranche: Layout, namespace: Namespace) -> Namespace:
 def test_an_old_token_is_refused(tranche: Layout, target: Namespace) -> None:
     """The scheduler's own identity with the token of an earlier term: refused in words that say who leads."""
     epoch, identity = leadership(tranche)
-    why = bind(target, account="tranche-scheduler", annotations={TOKEN: f"{epoch - 1}/{identity}", ALLOCATION: "{}"})
+    why = bind(target, binding({TOKEN: f"{epoch - 1}/{identity}", ALLOCATION: "{}"}))
     assert f"the scheduler with token {epoch - 1}/{identity} does not lead any more" in why
     assert f"{epoch}/{identity} does" in why
 
@@ -63,13 +75,16 @@ def test_an_old_token_is_refused(tranche: Layout, target: Namespace) -> None:
 def test_a_binding_without_the_label_is_refused(tranche: Layout, target: Namespace) -> None:
     """The fence looks at Bindings by their label, so an allocation without it does not pass."""
     epoch, identity = leadership(tranche)
-    why = bind(
-        target,
-        account="tranche-scheduler",
-        annotations={TOKEN: f"{epoch}/{identity}", ALLOCATION: "{}"},
-        fenced=False,
-    )
+    why = bind(target, binding({TOKEN: f"{epoch}/{identity}", ALLOCATION: "{}"}, fenced=False))
     assert "gpu.scheduling/fenced" in why
+
+
+def test_nobody_else_passes_with_the_label(tranche: Layout, target: Namespace) -> None:
+    """Who may bind and knows the token, which anybody may read, still is not the scheduler."""
+    epoch, identity = leadership(tranche)
+    body = binding({TOKEN: f"{epoch}/{identity}", ALLOCATION: "{}"})
+    why = post(target, body, identity=tranche.kubeconfig)
+    assert "a Binding with the label gpu.scheduling/fenced is the Tranche scheduler's alone" in why
 
 
 def test_nobody_lowers_the_epoch(tranche: Layout, target: Namespace) -> None:

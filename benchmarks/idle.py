@@ -1,0 +1,72 @@
+"""What an agent writes while nothing happens to its cards."""
+
+import asyncio
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import yaml
+
+from benchmarks import cluster, fleets, waiting, writes
+from benchmarks.results import Row, Sample
+from cluster.api import Api
+from lab import manifests
+from lab.layout import Layout, Port
+
+NAME = "idle"
+_CARD = {"count": fleets.CARDS, "memoryMiB": fleets.MEMORY_MIB, "slots": 10, "model": "NVIDIA H100 80GB HBM3"}
+_HEARTBEAT_S = 6
+_STARTED_S = 30.0
+
+
+def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
+    """Measure; a smoke run takes half a minute and its figures mean nothing."""
+    seconds = 5.0 if smoke else 40.0
+    written = asyncio.run(_measure(seconds=seconds))
+    counted = {resource: number for resource, number in written.items() if number}
+    what = f"API writes of an idle agent in {seconds:g} s, a heartbeat that is valid for {_HEARTBEAT_S} s"
+    listed = ", ".join(f"{number} {resource}" for resource, number in sorted(counted.items()))
+    row = Row(NAME, what, listed, "", "! heartbeat Lease only", set(counted) == {"leases"})
+    yield row, Sample(NAME, what, [seconds])
+
+
+async def _measure(*, seconds: float) -> Counter[str]:
+    with cluster.running() as layout, TemporaryDirectory() as folder:
+        async with cluster.client(layout.kubeconfig) as api:
+            await asyncio.to_thread(manifests.install, layout)
+            await cluster.node(api, fleets.node(0))
+            with _agent(layout, Path(folder)):
+                await _reported(api)
+                before = await writes.count(api)
+                await asyncio.sleep(seconds)  # the time that is measured
+                return await writes.count(api) - before
+
+
+@contextmanager
+def _agent(layout: Layout, folder: Path) -> Iterator[None]:
+    fleet = folder / "fleet.yaml"
+    fleet.write_text(yaml.safe_dump({fleets.node(0): _CARD}))
+    command = [sys.executable, "-m", "agent", "--kubeconfig", str(layout.kubeconfig), "--fleet-file", str(fleet)]
+    seconds, port = str(_HEARTBEAT_S), str(layout.port(Port.AGENT_METRICS))
+    command += ["--heartbeat-lease-seconds", seconds, "--metrics-address", "127.0.0.1", "--metrics-port", port]
+    with (layout.logs / "agent.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+async def _reported(api: Api) -> None:
+    """Wait until the agent has told of its node and twice renewed its heartbeat: from then on it is idle."""
+
+    async def told() -> bool:
+        written = await writes.count(api)
+        return written["leases"] >= 3 and written["gpunodestatuses/status"] > 0
+
+    await waiting.until(told, what="what the agent reports of its node", seconds=_STARTED_S)

@@ -1,0 +1,58 @@
+"""Flame graphs of a running process, this one included, by py-spy: nothing in the process knows of it.
+
+`python -m benchmarks.profile PID FILE.svg` does it for any process.
+"""
+
+import argparse
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_RATE = 200  # samples a second; each stops the process for less than a millisecond
+_END_S = 60.0
+
+
+@contextmanager
+def recorded(pid: int, path: Path) -> Iterator[None]:
+    """Write a flame graph of what process `pid` does while the block runs, as SVG; `os.getpid()` is this one.
+
+    Width is time on the processor: a process that waits is not sampled.
+
+    Raises:
+        SystemExit: py-spy is not installed, or may not look into the process.
+    """
+    spy = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
+    if spy is None:
+        raise SystemExit("profile: there is no py-spy: make installs it into .venv")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    command = [spy, "record", "--pid", str(pid), "--output", str(path), "--rate", str(_RATE), "--function"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGINT)
+        told, _ = process.communicate(timeout=_END_S)
+    if not path.exists():
+        raise SystemExit(f"profile: py-spy wrote nothing, it may need root: {told.strip()}")
+
+
+def main() -> int:
+    """Write a flame graph of a process."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.profile", description=main.__doc__)
+    parser.add_argument("pid", type=int, metavar="PID")
+    parser.add_argument("path", type=Path, metavar="FILE.svg")
+    parser.add_argument("--seconds", type=float, default=10.0, help="how long; default 10")
+    arguments = parser.parse_args()
+    with recorded(arguments.pid, arguments.path):
+        time.sleep(arguments.seconds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""The schedulers that are held beside one another: ours, a stock kube-scheduler, and the one behind the other."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from allocation import names
+from lab import control_plane, kubeconfig, manifests
+from lab.layout import Layout, Port
+from lab.processes import Daemon
+
+_UNLIMITED = {"qps": 5000, "burst": 5000}
+
+
+def identity(layout: Layout) -> Path:
+    """Answer the kubeconfig of our scheduler's account."""
+    return kubeconfig.service_account_kubeconfig(layout, namespace=names.SYSTEM_NAMESPACE, name="tranche-scheduler")
+
+
+@contextmanager
+def loop(layout: Layout, account: Path, *arguments: str) -> Iterator[int]:
+    """Run our scheduler as `account`, with more `arguments`; answer its process, which is not ready yet."""
+    command = [sys.executable, "-m", "scheduler", "--kubeconfig", os.fspath(account)]
+    port = str(layout.port(Port.SCHEDULER))
+    with (layout.logs / "scheduler.log").open("wb") as log:
+        process = subprocess.Popen([*command, "--port", port, *arguments], stdout=log, stderr=log)
+    try:
+        yield process.pid
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@contextmanager
+def stock(layout: Layout, **configuration: Any) -> Iterator[None]:
+    """Run a stock kube-scheduler without a limit to its requests, with more fields of its `configuration`.
+
+    It is not ready yet when the block begins.
+    """
+    connection = {"kubeconfig": str(layout.component_kubeconfig("kube-scheduler")), **_UNLIMITED}
+    control_plane.start_kube_scheduler(layout, configuration={"clientConnection": connection, **configuration})
+    try:
+        yield
+    finally:
+        Daemon(layout, "kube-scheduler").stop()
+
+
+@contextmanager
+def extended(layout: Layout, account: Path) -> Iterator[None]:
+    """Run a stock kube-scheduler with the configuration of manifests/extender, and our extender beside it."""
+    shipped = yaml.safe_load((manifests.ROOT / "extender" / "kube-scheduler.yaml").read_text())
+    extender = shipped["extenders"][0] | {"urlPrefix": f"http://127.0.0.1:{layout.port(Port.SCHEDULER)}"}
+    chosen = {key: shipped[key] for key in ("percentageOfNodesToScore", "profiles")}
+    with (
+        loop(layout, account, "--extender", "--kube-scheduler-lease-name="),
+        stock(layout, **chosen, extenders=[extender]),
+    ):
+        yield

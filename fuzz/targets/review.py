@@ -1,0 +1,60 @@
+"""Admission: any body is answered, any pod is refused in words or left as it shall be, and then left alone."""
+
+import base64
+import json
+from typing import Any
+
+import jsonpatch
+
+from fuzz.world import ALLOCATION, WEBHOOK
+from webhook.admission import Admission
+from webhook.metrics import Metrics
+from webhook.review import UnreadableReviewError
+
+_ADMISSION = Admission(
+    allocation=ALLOCATION,
+    settings=WEBHOOK,
+    metrics=Metrics(),
+    quotas=lambda namespace: {"few": {"limits.nvidia.com/gpu": "4"}} if namespace == "team" else {},
+)
+_CODES = {400, 403}
+
+
+def try_bytes(data: bytes) -> None:
+    """Send `data` as the body of a review."""
+    try:
+        answer = json.loads(_ADMISSION.answer(data))
+    except UnreadableReviewError as error:
+        assert "AdmissionReview" in str(error)
+        return
+    response = answer["response"]
+    try:
+        sent = json.loads(data.decode())
+    except UnicodeDecodeError:
+        return  # in a part that nobody reads
+    assert response["uid"] == sent["request"]["uid"]
+    assert answer["apiVersion"] == sent["apiVersion"]
+    if not response["allowed"]:
+        status = response["status"]
+        assert status["code"] in _CODES
+        assert status["message"]
+        assert "patch" not in response
+    elif "patch" in response:
+        _try_patch(sent, base64.b64decode(response["patch"]))
+
+
+def _try_patch(sent: dict[str, Any], patch: bytes) -> None:
+    request = sent["request"]
+    request["object"] = jsonpatch.apply_patch(request["object"], patch)
+    if not _has_own_names(request["object"]):
+        return
+    again = json.loads(_ADMISSION.answer(json.dumps(sent).encode()))["response"]
+    assert again["allowed"], again
+    assert "patch" not in again, base64.b64decode(again["patch"])
+
+
+def _has_own_names(pod: dict[str, Any]) -> bool:
+    """Whether no two containers share a name, which the API server refuses right after admission."""
+    kinds = ("containers", "initContainers", "ephemeralContainers")
+    found = [container.get("name", "") for kind in kinds for container in pod.get("spec", {}).get(kind, ())]
+    return len(set(found)) == len(found)

@@ -1,0 +1,29 @@
+"""Where a pod may run: selectors, affinity, spread and tolerations of any form judge nodes and pods of any labels."""
+
+import msgspec
+
+from scheduler import selectors
+from scheduler.objects import LabelSelector, Node, PodSpec
+
+_LABELS = {"kubernetes.io/hostname": "n1", "size": "7", "huge": "9" * 63, "empty": "", "minus": "-7"}
+_NODE = msgspec.convert(
+    {
+        "metadata": {"name": "n1", "labels": _LABELS},
+        "spec": {"taints": [{"key": "gpu", "effect": "NoSchedule", "value": "yes"}]},
+    },
+    Node,
+)
+
+
+def try_bytes(data: bytes) -> None:
+    """Read `data` as the spec of a pod, or as a label selector, and hold it against nodes."""
+    try:
+        spec = msgspec.json.decode(data, type=PodSpec)
+        selector = msgspec.json.decode(data, type=LabelSelector)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    assert not selectors.accepts(None, _LABELS)
+    assert isinstance(selectors.accepts(selectors.label_selector(selector), _LABELS), bool)
+    assert isinstance(selectors.matches_selector(spec, _NODE), bool)
+    assert selectors.untolerated_taint(spec, _NODE) in (None, *_NODE.spec.taints)
+    selectors.bears_cordon(spec)

@@ -1,0 +1,72 @@
+"""What an API server checks before anybody of ours sees an object, as far as our processes lean on it."""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import jsonschema
+import yaml
+
+from allocation import quantity
+from allocation.errors import AllocationError
+
+_CRD: Final = Path(__file__).parents[1] / "manifests" / "base" / "crds" / "gpunodestatuses.yaml"
+_AMOUNTS: Final = frozenset(("limits", "requests", "overhead", "allocatable", "allocatedResources"))
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_LARGEST: Final = 2**63 - 1
+_INT32: Final = {"minimum": -(2**31), "maximum": 2**31 - 1}
+
+
+def is_valid(content: Any) -> bool:
+    """Whether an object has a name and a UID, amounts that are some, a Lease a time, and GPU nodes their schema."""
+    if not isinstance(content, dict) or not isinstance(content.get("metadata"), dict):
+        return False
+    name, uid = content["metadata"].get("name"), content["metadata"].get("uid")
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(uid, str) or not uid:
+        return False
+    match content.get("kind"):
+        case "Lease":
+            spec = content.get("spec")
+            seconds = spec.get("leaseDurationSeconds") if isinstance(spec, dict) else None
+            return seconds is None or (isinstance(seconds, int) and 0 < seconds <= quantity.INT32_MAX)
+        case "GpuNodeStatus":
+            return bool(_gpu_node_status().is_valid(content))
+        case _:
+            return _has_amounts(content)
+
+
+def _has_amounts(content: Any) -> bool:
+    if isinstance(content, list):
+        return all(map(_has_amounts, content))
+    if not isinstance(content, dict):
+        return True
+    for key, value in content.items():
+        if key in _AMOUNTS and isinstance(value, dict) and not all(map(_is_amount, value.values())):
+            return False
+        if not _has_amounts(value):
+            return False
+    return True
+
+
+def _is_amount(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and abs(quantity.parse(value)) <= _LARGEST
+    except AllocationError:
+        return False
+
+
+@cache
+def _gpu_node_status() -> jsonschema.Draft202012Validator:
+    version = yaml.safe_load(_CRD.read_text())["spec"]["versions"][0]
+    return jsonschema.Draft202012Validator(_bounded(version["schema"]["openAPIV3Schema"]))
+
+
+def _bounded(schema: Any) -> Any:
+    """Write out the bounds that `format: int32` means to an API server."""
+    if isinstance(schema, list):
+        return list(map(_bounded, schema))
+    if not isinstance(schema, dict):
+        return schema
+    bounds = _INT32 if schema.get("format") == "int32" else {}
+    return {**bounds, **{key: _bounded(value) for key, value in schema.items()}}

@@ -1,0 +1,61 @@
+"""A small cluster as a scheduler knows it: two nodes with cards, one with MIG instances, a namespace that opted in."""
+
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from allocation.inventory import Card, NodeInventory
+from allocation.settings import AllocationSettings
+from cluster.gpu_node_status import GpuNodeStatus, status_of
+from cluster.metadata import ObjectMeta
+from scheduler.heartbeats import Lease, LeaseSpec
+from scheduler.objects import LabelledMeta, Namespace, Node, Pod
+from scheduler.queue import Queue
+from scheduler.state import State
+from webhook import rehearsal
+from webhook.settings import WebhookSettings
+
+ALLOCATION = AllocationSettings()
+WEBHOOK = WebhookSettings(runtime_class_name="nvidia", takeover=("batch",), trusted=("root",))
+ADMIT = partial(rehearsal.rehearse, allocation=ALLOCATION, settings=WEBHOOK)
+NODES = ("n1", "n2")
+NAMESPACE = "team"
+
+
+def state() -> State:
+    """Answer what a scheduler knows that has just read its lists."""
+    queue = Queue(clock=_clock, first_backoff=1.0, longest_backoff=8.0)
+    made = State(settings=ALLOCATION, queue=queue, clock=_clock)
+    made.set_namespace(Namespace(LabelledMeta(name=NAMESPACE, labels={"gpu.scheduling/injection": "enabled"})))
+    for name in NODES:
+        made.set_node(_node(name))
+        made.set_status(GpuNodeStatus(ObjectMeta(name=name, uid=name), status_of(_inventory(name))))
+        made.set_lease(Lease(ObjectMeta(name=f"gpu-{name}"), LeaseSpec("agent", 60, "2026-01-01T00:00:00.000000Z")))
+    return made
+
+
+def _clock() -> float:
+    return 100.0
+
+
+def _node(name: str) -> Node:
+    body: dict[str, Any] = {
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "size": "7"}},
+        "status": {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110"}},
+    }
+    return msgspec.convert(body, Node)
+
+
+def _inventory(name: str) -> NodeInventory:
+    return NodeInventory(name, tuple(Card(f"GPU-{name}-{n}", n, 1000, slots=4, model="NVIDIA A100") for n in range(2)))
+
+
+def pod() -> Pod:
+    """Answer a pod that waits, `0/0`: names that who tries all tries first."""
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "600"}
+    body: dict[str, Any] = {
+        "metadata": {"name": "0", "namespace": "0", "uid": "uid-0"},
+        "spec": {"schedulerName": "tranche", "containers": [{"name": "main", "resources": {"limits": limits}}]},
+    }
+    return msgspec.convert(body, Pod)

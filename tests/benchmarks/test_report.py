@@ -1,0 +1,74 @@
+"""The page of results is made from the raw numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks import machine, plots, report, results
+from benchmarks.results import Result, Row, Sample
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WHAT = "decision, 1,000 nodes of 8 cards, repeating"
+
+
+def growth(figure: str) -> Result:
+    """Answer a run of one row."""
+    row = Row("growth", WHAT, figure, "a peer", "p50 ≤ 40 µs", passed=False)
+    return Result("growth", machine.describe(), [row], [Sample("growth", WHAT, [0.00003, 0.00005, 0.00007])])
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    """Machine, rows and numbers."""
+    growth("50 µs").write(tmp_path / "growth.jsonl")
+    assert Result.read(tmp_path / "growth.jsonl") == growth("50 µs")
+
+
+def test_the_newest_run_of_each_benchmark_counts(tmp_path: Path) -> None:
+    """By the date in its name, not by the order of files."""
+    for stamp, figure in (("2026-11-21T150000Z", "new"), ("2026-11-20T230000Z", "old")):
+        growth(figure).write(tmp_path / f"growth-{stamp}.jsonl")
+    assert [each.rows[0].figure for each in results.newest(tmp_path)] == ["new"]
+
+
+def test_the_page_gets_table_and_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the marks; what people wrote around them stays, and the same results make the same page."""
+    growth("50 µs").write(tmp_path / "raw" / "growth-2026-11-21T150000Z.jsonl")
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- results -->\nold\n<!-- end of results -->\nafter\n")
+    monkeypatch.setattr("sys.argv", ["report", "--results", str(tmp_path / "raw"), "--page", str(page)])
+    assert report.main() == 0
+    text = page.read_text()
+    assert text.startswith("before\n<!-- results -->\nMeasured on ")
+    assert f"| {WHAT} | 50 µs | a peer | p50 ≤ 40 µs | FAIL |" in text
+    assert text.endswith("<!-- end of results -->\nafter\n")
+    assert "old" not in text
+    first = (tmp_path / "page" / "growth.svg").read_bytes()
+    assert b"<svg" in first
+    assert report.main() == 0
+    assert (page.read_text(), (tmp_path / "page" / "growth.svg").read_bytes()) == (text, first)
+
+
+def test_a_page_without_a_place_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is overwritten."""
+    growth("50 µs").write(tmp_path / "raw" / "growth-2026-11-21T150000Z.jsonl")
+    page = tmp_path / "page.md"
+    page.write_text("mine\n")
+    monkeypatch.setattr("sys.argv", ["report", "--results", str(tmp_path / "raw"), "--page", str(page)])
+    with pytest.raises(SystemExit):
+        report.main()
+    assert page.read_text() == "mine\n"
+
+
+def test_there_is_a_plot_for_bindings_under_way(tmp_path: Path) -> None:
+    """A line for each of those who bind."""
+    samples = [
+        Sample("in-flight", f"loop, {width} Bindings under way, 10 nodes", [0.0, 0.1, 0.2 / width]) for width in (1, 8)
+    ]
+    result = Result("in-flight", machine.describe(), [Row("in-flight", "w", "f")], samples)
+    (path,) = plots.draw([result], tmp_path)
+    assert path.name == "in-flight.svg"
+    assert path.read_bytes().count(b"<!-- loop -->") == 1

@@ -1,0 +1,68 @@
+"""A proxy between us and the API server is used, whoever names it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster import proxy
+from cluster.api import Api
+from cluster.connection import connect
+from cluster.errors import UnreachableError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SERVER = "https://kubernetes.invalid:6443"
+
+
+@pytest.fixture(autouse=True)
+def _nobody_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+def test_the_environment_names_a_proxy_and_whom_to_ask_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As curl reads it: by scheme, in either case, but for hosts in no_proxy."""
+    assert proxy.of_environment(SERVER) == ""
+    monkeypatch.setenv("HTTPS_PROXY", "http://there:3128")
+    assert proxy.of_environment(SERVER) == "http://there:3128"
+    assert proxy.of_environment("http://kubernetes.invalid") == ""
+    monkeypatch.setenv("no_proxy", "kubernetes.invalid")
+    assert proxy.of_environment(SERVER) == ""
+    assert proxy.of_environment("https://elsewhere.invalid") == "http://there:3128"
+
+
+@pytest.mark.parametrize("named", ["kubeconfig", "environment"])
+async def test_requests_go_through_it(named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proxy is asked for a tunnel to the API server, whose name only it needs to know."""
+    asked: list[bytes] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readline())
+        writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    cluster = {"server": SERVER} | ({"proxy-url": url} if named == "kubeconfig" else {})
+    if named == "environment":
+        monkeypatch.setenv("HTTPS_PROXY", url)
+    file = tmp_path / "kubeconfig"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    file.write_text(json.dumps(config))
+    async with server, connect(kubeconfig=str(file)) as connection:
+        with pytest.raises(UnreachableError):
+            await Api(connection, timeout=10).request("GET", "/version")
+    assert asked == [b"CONNECT kubernetes.invalid:6443 HTTP/1.1\r\n"]

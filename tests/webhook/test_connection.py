@@ -1,0 +1,251 @@
+"""Reviews on a bare connection: however their bytes arrive, and whatever else comes on it."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from allocation.settings import AllocationSettings
+from certs.leaf import ServerNames
+from certs.source import IssuedSource
+from certs.x509 import new_authority
+from cluster.guests import Patience, Room
+from tests.webhook.test_server import review, trusting
+from webhook.admission import Admission
+from webhook.connection import Connection
+from webhook.metrics import Metrics
+from webhook.routes import Health
+from webhook.server import serving
+from webhook.settings import WebhookSettings
+
+PATIENCE_S = 20.0
+GO = "Host: h\r\nUser-Agent: kube-apiserver-admission\r\nAccept: application/json, */*\r\nAccept-Encoding: gzip\r\n"
+
+
+def request(body: bytes = review(), path: str = "/mutate?timeout=10s", more: str = "") -> bytes:
+    """Answer the bytes of a request as an API server sends them."""
+    return f"POST {path} HTTP/1.1\r\n{GO}{more}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+class Wire(asyncio.Transport):
+    """A transport to nobody, which keeps what was written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.closed, self.paused = asyncio.Event(), False
+        self.protocol: asyncio.BaseProtocol | None = None
+
+    def write(self, data: bytes) -> None:  # type: ignore[override]
+        """Keep it."""
+        self.written += data
+
+    def close(self) -> None:
+        """Note it."""
+        self.closed.set()
+
+    def is_closing(self) -> bool:
+        """Whether it was closed."""
+        return self.closed.is_set()
+
+    def pause_reading(self) -> None:
+        """Note it."""
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        """Note it."""
+        self.paused = False
+
+    def get_write_buffer_size(self) -> int:
+        """Answer what waits: all was taken at once."""
+        return 0
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Note it."""
+        self.protocol = protocol
+
+
+class Other(asyncio.Protocol):
+    """Takes what is handed over."""
+
+    def __init__(self) -> None:
+        self.received = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Keep it."""
+        self.received += data
+
+
+class World:
+    """One connection with its two sides."""
+
+    def __init__(self) -> None:
+        self.wire, self.other, self.health = Wire(), Other(), Health()
+        self.health.ready = True
+        self.open_ones: set[Connection] = set()
+        metrics = Metrics()
+        self.admission = Admission(
+            allocation=AllocationSettings(), settings=WebhookSettings(), metrics=metrics, quotas=lambda _: {}
+        )
+        self.answer = self.admission.answer
+        self.connection = Connection(
+            answer=self._answered,
+            others=lambda: self.other,
+            health=self.health,
+            open_ones=self.open_ones,
+            room=Room(),
+        )
+        self.connection.connection_made(self.wire)
+
+    def _answered(self, body: bytes) -> bytes:
+        return self.answer(body)
+
+    def receive(self, *parts: bytes) -> None:
+        """Let bytes arrive, at whoever has the connection then."""
+        for part in parts:
+            (self.other if self.wire.protocol else self.connection).data_received(part)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(1, len(request()) - 1), max_size=4), st.integers(1, 3))
+async def test_bytes_may_arrive_in_any_parts(cuts: list[int], count: int) -> None:
+    """A review is answered when it is whole, or handed over whole where not even its head came at once."""
+    world = World()
+    bounds = [0, *sorted(set(cuts)), len(request())]
+    for _ in range(count):
+        world.receive(*(request()[begin:end] for begin, end in pairwise(bounds)))
+    answered = world.wire.written.count(b"HTTP/1.1 200 OK\r\n")
+    assert answered * len(request()) + len(world.other.received) == count * len(request())
+    assert world.other.received == request() * (count - answered)
+    if bounds[1] >= len(request()) - len(review()):
+        assert answered == count
+
+
+@pytest.mark.parametrize(
+    "unusual",
+    [
+        request(path="/canary"),
+        b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n",
+        request(more="Transfer-Encoding: chunked\r\n"),
+        request(more="Expect: 100-continue\r\n"),
+        request(more="Connection: close\r\n"),
+        request(more="content-length: 5\r\n"),
+        request(more="A: b\r\n folded\r\n"),
+        request().replace(b"1.1", b"1.0"),
+        b"POST /mutate HTTP/1.1\r\nContent-Length: 8388609\r\n\r\n",
+        b"POST /mutate HTTP/1.1\r\nHost: h\r\n\r\n",
+        b"\x16\x03\x01",
+    ],
+)
+async def test_what_is_no_plain_review_is_handed_over(unusual: bytes) -> None:
+    """With every byte of it, behind a review or not; what comes later goes there, too."""
+    world = World()
+    world.receive(request(), unusual, b"more")
+    assert world.wire.written.count(b"HTTP/1.1") == 1
+    assert world.other.received == unusual + b"more"
+    assert not world.open_ones
+
+
+async def test_who_does_not_wait_for_answers_is_handed_over() -> None:
+    """The first of several reviews sent at once is answered here, in order before the others."""
+    world = World()
+    world.receive(request() + request() + request())
+    assert world.wire.written.count(b"HTTP/1.1 200 OK") == 1
+    assert world.other.received == request() * 2
+
+
+async def test_a_defect_is_answered_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    """The API server goes by its failure policy, the log has the traceback, the connection lives on."""
+    world = World()
+    world.answer = lambda body: bytes(1 // (len(body) - len(body)))
+    world.receive(request())
+    assert world.wire.written.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
+    assert "ZeroDivisionError" in caplog.text
+    world.answer = world.admission.answer
+    world.receive(request())
+    assert b"HTTP/1.1 200 OK\r\n" in world.wire.written
+
+
+async def test_who_does_not_read_answers_is_not_read_either() -> None:
+    """Answers to him do not pile up."""
+    world = World()
+    world.connection.pause_writing()
+    assert world.wire.paused
+    world.connection.resume_writing()
+    assert not world.wire.paused
+
+
+async def test_a_leaving_server_closes_after_its_answer() -> None:
+    """The caller is told to connect elsewhere."""
+    world = World()
+    world.health.ready = False
+    world.receive(request())
+    assert b"\r\nConnection: close\r\n" in world.wire.written
+    assert world.wire.is_closing()
+
+
+async def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not while reviews come, but after the time in which an API server would have closed it."""
+    monkeypatch.setattr("cluster.guests.PATIENCE", Patience(idle=0.05))
+    world = World()
+    begin = asyncio.get_running_loop().time()
+    world.receive(request())
+    async with asyncio.timeout(PATIENCE_S):
+        await world.wire.closed.wait()
+    assert asyncio.get_running_loop().time() - begin >= 0.05
+
+
+@pytest.fixture
+async def streams() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection to a server over TLS."""
+    signer, health, metrics = (
+        new_authority("tests", lifetime=timedelta(days=1), now=datetime.now(UTC)),
+        Health(),
+        Metrics(),
+    )
+    health.ready = True
+    own = WebhookSettings(host="127.0.0.1", port=0, metrics_port=0)
+    admission = Admission(allocation=AllocationSettings(), settings=own, metrics=metrics, quotas=lambda _: {})
+    source = IssuedSource(signer, names=ServerNames(("localhost",)), now=datetime.now(UTC))
+    async with serving(admission=admission, health=health, metrics=metrics, source=source, settings=own) as ports:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", ports.reviews, ssl=trusting(signer), server_hostname="localhost"
+        )
+        yield reader, writer
+        writer.close()
+
+
+async def _answer(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    async with asyncio.timeout(PATIENCE_S):
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: (\d+)", head)
+        assert length is not None
+        return head, await reader.readexactly(int(length[1]))
+
+
+async def test_both_ways_answer_alike(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+    """On one connection: reviews here, health by the routes, and after that the same reviews by the routes."""
+    reader, writer = streams
+    answers = []
+    for each in (
+        request(),
+        request(b"{}"),
+        request(path="/webhook"),
+        b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n",
+        request(),
+        request(b"{}"),
+    ):
+        writer.write(each)
+        answers.append(await _answer(reader))
+    assert json.loads(answers[0][1])["response"]["allowed"]
+    assert answers[3][1] == b"ok"
+    for here, there in ((answers[0], answers[4]), (answers[1], answers[5])):
+        assert here[1] == there[1]
+        assert here[0].split(b"\r\n")[0] == there[0].split(b"\r\n")[0]
+    assert answers[1][0].startswith(b"HTTP/1.1 400 Bad Request\r\n")
