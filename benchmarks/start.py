@@ -50,7 +50,7 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     yield from asyncio.run(_run(nodes=10, waiting=20, idle_seconds=1) if smoke else _run())
 
 
-async def _run(*, nodes: int = 5_000, waiting: int = 5_000, idle_seconds: float = 30) -> list[tuple[Row, Sample]]:
+async def _run(*, nodes: int = 5_000, waiting: int = 5_000, idle_seconds: float = 180) -> list[tuple[Row, Sample]]:
     with cluster.running() as layout:
         async with cluster.client(layout.kubeconfig) as api:
             await cluster.settle(api, layout, nodes=nodes, pods=_PODS)
@@ -115,7 +115,10 @@ def _rss_mb(pid: int) -> float:
 
 
 async def _idle_percent(pid: int, seconds: float) -> float:
-    """Answer the share of one processor that a process takes while nobody does anything."""
+    """Answer the share of one processor that a process takes while nobody does anything.
+
+    The state is listed anew and recounted every few minutes, so that it takes so long to say.
+    """
     before = _cpu_seconds(pid)
     await asyncio.sleep(seconds)
     return (_cpu_seconds(pid) - before) / seconds * 100
