@@ -7,7 +7,7 @@ import msgspec
 from allocation.request import Kind, PodRequest
 
 
-class CardShare(msgspec.Struct, frozen=True):
+class CardShare(msgspec.Struct, frozen=True, gc=False):
     """What one container has of one card: memory in MiB, compute in millicards; `parent` is a MIG instance's card."""
 
     uuid: str
@@ -24,7 +24,7 @@ class Allocation(msgspec.Struct, frozen=True):
     containers: Mapping[str, tuple[CardShare, ...]]
 
 
-class Charge(msgspec.Struct, frozen=True):
+class Charge(msgspec.Struct, frozen=True, gc=False):
     """What a pod costs one card for as long as it lives: memory in MiB, compute in millicards, slots.
 
     `parent` is the card of a MIG instance: it shows the same use.
@@ -50,17 +50,17 @@ def charges(allocation: Allocation, request: PodRequest) -> tuple[Charge, ...]:
     """
     steady: dict[str, Cost] = {}
     peak: dict[str, Cost] = {}
-    known = [container.name for container in request.containers if container.name in allocation.containers]
-    unknown = [name for name in allocation.containers if name not in known]
-    for name in (*known, *unknown):
-        container = request.container(name)
-        shares = allocation.containers[name]
-        if container is not None and container.kind is Kind.INIT:
+    unknown = dict(allocation.containers)
+    for container in request.containers:
+        shares = unknown.pop(container.name, ())
+        if container.kind is Kind.INIT:
             step = dict(steady)
             _add(step, shares)
             _raise_to(peak, step)
         else:
             _add(steady, shares)
+    for shares in unknown.values():
+        _add(steady, shares)
     _raise_to(peak, steady)
     parents = {share.uuid: share.parent for shares in allocation.containers.values() for share in shares}
     return tuple(Charge(uuid, *peak[uuid], parents[uuid]) for uuid in sorted(peak))

@@ -5,6 +5,7 @@ single numbers out of arrays costs more than deciding by them.
 """
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any, TypeVar
 
 import msgspec
@@ -102,7 +103,7 @@ class CardTable:
         self._taken: dict[int, list[list[int]]] = {}
         self._order: NDArray[np.int64] | None = None
         self._rows: dict[str, int] = {}
-        self._names: list[str | None] = [None] * rows
+        self._names = [""] * rows
         self._free_rows: list[int] = list(range(rows - 1, -1, -1))
 
     # ---- reading ---------------------------------------------------------------------------------------------------
@@ -116,10 +117,18 @@ class CardTable:
         """Answer the row of `node`, None where no inventory is known."""
         return self._rows.get(node)
 
+    def rows(self, nodes: Sequence[str]) -> NDArray[np.int64]:
+        """Answer the row of each of `nodes`, -1 where no inventory is known."""
+        return np.fromiter(map(self._rows.get, nodes, repeat(-1)), np.int64, len(nodes))
+
+    def names(self, rows: NDArray[np.int64]) -> list[str]:
+        """Answer the nodes of rows in use."""
+        return list(map(self._names.__getitem__, rows.tolist()))
+
     def node(self, row: int) -> str:
         """Answer the node of a row in use."""
         name = self._names[row]
-        if name is None:
+        if not name:
             raise AllocationError(f"row {row} of the ledger is not in use")
         return name
 
@@ -143,12 +152,10 @@ class CardTable:
             taken = self._taken[row] = self.used[:, row, : len(self.facts(row).slots)].tolist()
         return taken
 
-    def free(self, row: int, card: int) -> list[int]:
+    def free(self, row: int, card: int) -> tuple[int, int, int]:
         """Answer MiB, millicards and slots that nobody has of a card."""
-        return [
-            self.total.item(dimension, row, card) - self.used.item(dimension, row, card)
-            for dimension in range(DIMENSIONS)
-        ]
+        facts, (memory, cores, slots) = self.facts(row), self.taken(row)
+        return facts.memory_mib[card] - memory[card], facts.cores[card] - cores[card], facts.slots[card] - slots[card]
 
     # ---- rows ------------------------------------------------------------------------------------------------------
 
@@ -156,7 +163,7 @@ class CardTable:
         if not self._free_rows:
             rows = len(self._names)
             self._resize(rows * 2, self.present.shape[1])
-            self._names.extend([None] * rows)
+            self._names.extend([""] * rows)
             self._free_rows.extend(range(rows * 2 - 1, rows - 1, -1))
         row = self._free_rows.pop()
         self._rows[node] = row
@@ -166,7 +173,7 @@ class CardTable:
 
     def _give_row(self, node: str) -> None:
         row = self._rows.pop(node)
-        self._names[row] = None
+        self._names[row] = ""
         self._free_rows.append(row)
         self._renumber()
 
@@ -264,10 +271,11 @@ class CardTable:
 
     def _use(self, row: int, card: int, amounts: Sequence[int]) -> None:
         """Add to what is used of a card; `_weigh` has to follow."""
-        load = self._loads[row]
+        load, taken = self._loads[row], self.taken(row)
         for dimension, amount in enumerate(amounts):
-            self.used[dimension, row, card] += amount
+            taken[dimension][card] += amount
             load[dimension] += amount
+            self.used[dimension, row, card] = taken[dimension][card]
 
     def _unuse(self, row: int) -> None:
         self.used[:, row] = 0
@@ -275,12 +283,12 @@ class CardTable:
         self._taken.pop(row, None)
 
     def _weigh(self, row: int, *, taken: bool = False) -> None:
-        shares = [
-            used / total if total else 0.0
-            for used, total in zip(self._loads[row], self.facts(row).capacity, strict=True)
-        ]
-        self.fullness[row] = (shares[MEMORY] + shares[CORES] + shares[SLOTS]) * 10
-        self._taken.pop(row, None)
+        (memory, cores, slots), capacity = self._loads[row], self.facts(row).capacity
+        self.fullness[row] = (
+            (memory / capacity[MEMORY] if capacity[MEMORY] else 0.0)
+            + (cores / capacity[CORES] if capacity[CORES] else 0.0)
+            + (slots / capacity[SLOTS] if capacity[SLOTS] else 0.0)
+        ) * 10
         self.changes.add(row, taken=taken)
 
 

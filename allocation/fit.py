@@ -55,8 +55,7 @@ class Demand:
     """A pod's constraints, worked out once for a ledger: which models, which cards."""
 
     def __init__(self, ledger: Ledger, constraints: Constraints) -> None:
-        self.constraints = constraints
-        self._ledger = ledger
+        self.ledger = ledger
         self._right_kinds: NDArray[np.bool_] | None = None
         if constraints.chooses_types:
             self._right_kinds = np.array(
@@ -70,7 +69,7 @@ class Demand:
 
     def cards(self, rows: Any) -> Cards:
         """Answer the cards of `rows`, an index or an array of indexes."""
-        ledger = self._ledger
+        ledger = self.ledger
         present = ledger.present[rows]
         total = ledger.total[:, rows]
         return Cards(
@@ -89,9 +88,9 @@ class Demand:
     def _mark(self, uuids: frozenset[str], *, accepted: bool) -> None:
         """Accept these cards or not; one in MIG mode stands for its instances."""
         for uuid in uuids:
-            position = self._ledger.position(uuid)
+            position = self.ledger.position(uuid)
             if position is not None and self._right_uuids is not None:
-                for each in (position, *self._ledger.instances(uuid)):
+                for each in (position, *self.ledger.instances(uuid)):
                     self._right_uuids[each] = accepted
 
 

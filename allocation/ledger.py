@@ -15,7 +15,7 @@ from allocation.errors import AllocationError, OverCapacityError
 from allocation.inventory import NodeInventory
 
 
-class Holding(msgspec.Struct, frozen=True):
+class Holding(msgspec.Struct, frozen=True, gc=False):
     """What one pod has.
 
     Attributes:
@@ -170,7 +170,7 @@ class Ledger(CardTable):
                 raise AllocationError(f"node {node} has no card {charge.uuid}")
             free = self.free(*position)
             if free[MEMORY] < charge.memory_mib or free[CORES] < charge.cores or free[SLOTS] < charge.slots:
-                raise OverCapacityError(f"card {charge.uuid} on node {node} has {free} free, not {charge}")
+                raise OverCapacityError(f"card {charge.uuid} on node {node} has {[*free]} free, not {charge}")
 
     def record(self, uid: str, node: str, charges: Iterable[Charge]) -> None:
         """Take from the API that a bound pod has `charges`. This is the truth, even where it is beyond capacity."""

@@ -14,10 +14,11 @@ from allocation.fit import Demand, verdicts
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger import Ledger
 from allocation.mig import MODE, MigInstance, MigProfile, Slices, suitable
-from allocation.placement import Placement, place, ranked
+from allocation.placement import Placement, place
 from allocation.quota import UNLIMITED, Room
 from allocation.reasons import CardReason
 from allocation.request import ContainerRequest, PodRequest
+from allocation.survey import ranked
 
 
 class NewInstance(msgspec.Struct, frozen=True):
@@ -50,8 +51,9 @@ def plan(
     `promised` is by card what is to be made for others; `barred` are cards on which nothing shall be tried now.
     """
     divided = ledger.divided
-    candidates = [(name, row) for name in nodes if name in divided and (row := ledger.row(name)) is not None]
-    for _, name in ranked(ledger, request, candidates, constraints=constraints):
+    rows = ledger.rows([name for name in nodes if name in divided])
+    best, _ = ranked(ledger, request, rows, constraints=constraints)
+    for name in ledger.names(best):
         found = _on(ledger, request, name, constraints=constraints, promised=promised, barred=barred, room=room)
         if found is not None:
             return found

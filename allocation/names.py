@@ -90,16 +90,16 @@ def heartbeat_lease(node: str) -> str:
     return name[: LONGEST_OBJECT_NAME - len(suffix)].rstrip("-.") + suffix
 
 
+def is_environment_key(key: str) -> bool:
+    """Whether an annotation is one that a container's environment refers to."""
+    return key.partition("/")[0].endswith(f".{ENVIRONMENT_DOMAIN}")
+
+
 def is_of_ours(key: str) -> bool:
     """Whether a pod's annotation `key` can be one of those that are read here; anybody else's is not."""
-    domain = key.partition("/")[0]
-    return domain in _DOMAINS or domain.endswith(f".{ENVIRONMENT_DOMAIN}")
+    return key.partition("/")[0] in _DOMAINS or is_environment_key(key)
 
 
 def is_output_key(key: str) -> bool:
     """Whether only the scheduler may write the annotation `key`, because the ledger or a kubelet believes it."""
-    return (
-        key in (ALLOCATION, ALLOCATED, LEADER)
-        or key.startswith(OUTPUT_PREFIXES)
-        or key.partition("/")[0].endswith(f".{ENVIRONMENT_DOMAIN}")
-    )
+    return key in (ALLOCATION, ALLOCATED, LEADER) or key.startswith(OUTPUT_PREFIXES) or is_environment_key(key)

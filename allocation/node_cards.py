@@ -8,7 +8,6 @@ from typing import Final
 
 from allocation.card_table import CORES, MEMORY, SLOTS
 from allocation.constraints import Constraints
-from allocation.inventory import NodeInventory
 from allocation.ledger import Ledger
 from allocation.quota import Room
 from allocation.request import WHOLE_CARD, ContainerRequest
@@ -27,7 +26,9 @@ class NodeCards:
         instances: which cards are MIG instances; None where none is.
     """
 
-    def __init__(self, ledger: Ledger, row: int, inventory: NodeInventory, constraints: Constraints) -> None:
+    __slots__ = ("_is_own", "_mutex", "_usable", "_whole_mib", "instances", "numa", "total", "used")
+
+    def __init__(self, ledger: Ledger, row: int, constraints: Constraints) -> None:
         facts = ledger.facts(row)
         self.total = (facts.memory_mib, facts.cores, facts.slots)
         self.used = ledger.taken(row)
@@ -38,11 +39,14 @@ class NodeCards:
         self._usable = facts.usable
         self._mutex = "mutex" in constraints.card_policies
         if constraints.chooses_types or constraints.chooses_uuids:
+            inventory = ledger.inventory(ledger.node(row))
             self._usable = [
                 usable
                 and constraints.accepts_type(*ledger.kind_names[kind])
                 and constraints.accepts_uuid(card.uuid, card.parent)
-                for usable, kind, card in zip(facts.usable, facts.kinds, inventory.cards, strict=True)
+                for usable, kind, card in zip(
+                    facts.usable, facts.kinds, inventory.cards if inventory is not None else (), strict=True
+                )
             ]
 
     def fitting(self, request: ContainerRequest, room: Room, *, enough: int = MANY) -> list[int]:
@@ -51,10 +55,11 @@ class NodeCards:
         total_memory, total_cores, total_slots = self.total
         cores, percent = request.cores, request.memory_percent
         memory = request.memory_mib or 0
+        mutex, is_limited = self._mutex, room.is_limited
         answer = []
         for card, usable in enumerate(self._usable):
             taken = used_slots[card]
-            if not usable or taken >= total_slots[card] or (taken and self._mutex):
+            if not usable or taken >= total_slots[card] or (taken and mutex):
                 continue
             if percent:
                 memory = self._whole_mib[card] * percent // 100
@@ -65,7 +70,7 @@ class NodeCards:
                 continue
             if not cores and not free_cores and total_cores[card]:
                 continue
-            if room.is_limited and not self._has_room(card, memory, request, room):
+            if is_limited and not self._has_room(card, memory, request, room):
                 continue
             answer.append(card)
             if len(answer) == enough:

@@ -53,24 +53,22 @@ def _by_policy(
     """Order cards by the policies, the first that tells two apart decides; then by free memory and position."""
     scores = card_scores(cards.total, cards.used, request, constraints.weights, fitting)
     total, used = cards.total[MEMORY], cards.used[MEMORY]
-
-    def key(card: int) -> tuple[float, ...]:
-        parts: list[float] = []
-        for policy in constraints.card_policies:
-            match policy:
-                case "binpack":
-                    parts += (-scores[card], total[card] - used[card])
-                case "spread":
-                    parts += (scores[card], used[card] - total[card])
-                case "numa":
-                    parts.append(cards.numa[card])
-                case "mutex":
-                    parts.append(cards.used[SLOTS][card] > 0)
-                case "topology-aware":
-                    pass  # the links are compared between cards, not card by card
-        return (*parts, scores[card], used[card] - total[card], card)
-
-    return sorted(fitting, key=key)
+    full = [scores[card] for card in fitting]
+    taken = [used[card] - total[card] for card in fitting]
+    keys: list[Iterable[float]] = []
+    for policy in constraints.card_policies:
+        match policy:
+            case "binpack":
+                keys += ([-score for score in full], [-free for free in taken])
+            case "spread":
+                keys += (full, taken)
+            case "numa":
+                keys.append([cards.numa[card] for card in fitting])
+            case "mutex":
+                keys.append([cards.used[SLOTS][card] > 0 for card in fitting])
+            case "topology-aware":
+                pass  # the links are compared between cards, not card by card
+    return [key[-1] for key in sorted(zip(*keys, full, taken, fitting, strict=True))]
 
 
 def _size(card: Card) -> tuple[int, ...]:

@@ -12,14 +12,14 @@ import msgspec
 from allocation.quantity import Quantity
 
 
-class Resources(msgspec.Struct, rename="camel"):
+class Resources(msgspec.Struct, rename="camel", gc=False):
     """`resources` of a container."""
 
     limits: dict[str, Quantity] | None = None
     requests: dict[str, Quantity] | None = None
 
 
-class Container(msgspec.Struct, rename="camel"):
+class Container(msgspec.Struct, rename="camel", gc=False):
     """A regular or init container."""
 
     name: str = ""

@@ -31,14 +31,16 @@ def card_scores(
     """
     memory_total, core_total, slot_total = total
     memory_used, core_used, slot_used = used
+    fixed, percent, cores = request.memory_mib, request.memory_percent, request.cores
+    of_memory, of_cores, of_slots = weights.memory, weights.core, weights.slot
     answer = {}
     for card in cards:
         memory = memory_total[card]
-        after = memory_used[card] + request.memory_on(memory)
+        after = memory_used[card] + (memory * percent // 100 if fixed is None else fixed)
         answer[card] = (
-            weights.memory * (after / memory if memory else 0.0)
-            + weights.core * ((core_used[card] + request.cores) / core_total[card] if core_total[card] else 0.0)
-            + weights.slot * ((slot_used[card] + 1) / slot_total[card] if slot_total[card] else 0.0)
+            of_memory * (after / memory if memory else 0.0)
+            + of_cores * ((core_used[card] + cores) / core_total[card] if core_total[card] else 0.0)
+            + of_slots * ((slot_used[card] + 1) / slot_total[card] if slot_total[card] else 0.0)
         ) * 10
     return answer
 

@@ -4,8 +4,6 @@ Pods come in bursts of equal ones. What a node is worth to such a pod changes on
 first pass over all columns a decision looks at the rows that changed since the last one, and takes the maximum.
 """
 
-from collections.abc import Generator
-from contextlib import closing
 from typing import Protocol
 
 import msgspec
@@ -22,10 +20,10 @@ from allocation.node_cards import NodeCards
 from allocation.placement import place_on
 from allocation.quota import UNLIMITED, Room
 from allocation.request import PodRequest
+from allocation.standing import UNFIT, Standing
 
 _FEW = 48
 """Up to so many changed rows are looked at one by one: that is faster than a pass over columns."""
-_UNFIT = -np.inf
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -35,11 +33,13 @@ class Chosen(msgspec.Struct, frozen=True):
         allocation: the cards of each container.
         charges: what to reserve.
         score: of the node.
+        rivals: the nodes next to it in order, with their scores, as far as they were asked for.
     """
 
     allocation: Allocation
     charges: tuple[Charge, ...]
     score: float
+    rivals: tuple[tuple[str, float], ...] = ()
 
 
 class Eligible(Protocol):
@@ -67,56 +67,63 @@ class Shape:
         self._mark = -1
         self._rows: NDArray[np.int64] = np.zeros(0, np.int64)
         self._ranks: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._worth: NDArray[np.float64] = np.zeros(0)
+        self._standing = Standing(np.zeros(0))
 
-    def place(self, request: PodRequest, *, room: Room = UNLIMITED) -> Chosen | None:
+    def place(self, request: PodRequest, *, room: Room = UNLIMITED, rivals: int = 0) -> Chosen | None:
         """Choose a node and its cards for a request of this shape, None where no node fits.
 
-        Why none does, `allocation.placement.place` says.
-        """
-        ledger = self._ledger
-        with closing(self.best()) as best:
-            for row, value in best:
-                outcome = place_on(ledger, request, ledger.node(row), constraints=self._constraints, room=room)
-                if isinstance(outcome, Allocation):
-                    return Chosen(outcome, charges(outcome, request), value)
-        return None
-
-    def best(self) -> Generator[tuple[int, float]]:
-        """Answer rows and scores from the best node on, equal ones by their names, until the caller closes it.
-
-        On each node every container fits by itself; whether all fit together has to be tried.
+        Why none does, `allocation.placement.place` says. `rivals` are how many nodes are told besides.
         """
         self._refresh()
-        worth = self._worth
-        skipped: list[tuple[int, float]] = []
+        standing, skipped = self._standing, list[tuple[int, float]]()
+        # On each node that fits every container does by itself; whether all do together has to be tried.
         try:
-            while worth.size:
-                rank = int(worth.argmax())
-                value = worth.item(rank)
-                if value == _UNFIT:
-                    return
-                yield self._rows.item(rank), value * self._sign
-                skipped.append((rank, value))
-                worth[rank] = _UNFIT
+            while (best := standing.best())[1] != UNFIT:
+                node, worth = self._node(best[0]), best[1]
+                outcome = place_on(self._ledger, request, node, constraints=self._constraints, room=room)
+                if isinstance(outcome, Allocation):
+                    others = self._others(skipped, best, rivals) if rivals else ()
+                    return Chosen(outcome, charges(outcome, request), worth * self._sign, others)
+                self._skip(skipped, best)
         finally:
-            for rank, value in skipped:
-                worth[rank] = value
+            for rank, worth in skipped:
+                standing.set(rank, worth)
+        return None
 
     def count(self) -> int:
         """Answer on how many nodes every container fits by itself."""
         self._refresh()
-        return int(np.count_nonzero(self._worth != _UNFIT))
+        return self._standing.count
+
+    def _others(
+        self, skipped: list[tuple[int, float]], best: tuple[int, float], count: int
+    ) -> tuple[tuple[str, float], ...]:
+        """Answer the nodes behind `best`; what stands before them is added to `skipped`."""
+        answer = []
+        for _ in range(count):
+            self._skip(skipped, best)
+            best = self._standing.best()
+            if best[1] == UNFIT:
+                break
+            answer.append((self._node(best[0]), best[1] * self._sign))
+        return tuple(answer)
+
+    def _skip(self, skipped: list[tuple[int, float]], best: tuple[int, float]) -> None:
+        skipped.append(best)
+        self._standing.set(best[0], UNFIT)
+
+    def _node(self, rank: int) -> str:
+        return self._ledger.node(self._rows.item(rank))
 
     def _refresh(self) -> None:
-        changes, worth = self._ledger.changes, self._worth
+        changes, standing = self._ledger.changes, self._standing
         changed = changes.since(self._mark) if self._mark >= 0 else None
         if changed is not None and len(changed) <= _FEW:
             for entry in changed:
                 row = entry if entry >= 0 else ~entry
                 rank = self._ranks.item(row)
-                if entry >= 0 or worth.item(rank) != _UNFIT:
-                    worth[rank] = self._look(row)
+                if entry >= 0 or standing.worth(rank) != UNFIT:
+                    standing.set(rank, self._look(row))
         else:
             self._look_at_all()
         self._mark = changes.mark
@@ -128,21 +135,18 @@ class Shape:
         for container in self._containers:
             each = fit.fitting(cards, container, mutex=self._mutex, room=UNLIMITED)
             fits &= each.any(axis=1) if container.count == 1 else each.sum(axis=1) >= container.count
-        worth = np.where(fits, score.node_scores(ledger, self._containers) * self._sign, _UNFIT)
+        worth = np.where(fits, score.node_scores(ledger, self._containers) * self._sign, UNFIT)
         self._rows = ledger.order()
         self._ranks = np.zeros(worth.shape, np.int64)
         self._ranks[self._rows] = np.arange(len(self._rows))
-        self._worth = worth[self._rows]
+        self._standing = Standing(worth[self._rows])
 
     def _look(self, row: int) -> float:
         ledger = self._ledger
         if self._eligible is not None and not self._eligible.row(row):
-            return _UNFIT
-        inventory = ledger.inventory(ledger.node(row))
-        if inventory is None:
-            return _UNFIT
-        cards = NodeCards(ledger, row, inventory, self._constraints)
+            return UNFIT
+        cards = NodeCards(ledger, row, self._constraints)
         for container in self._containers:
             if len(cards.fitting(container, UNLIMITED, enough=container.count)) < container.count:
-                return _UNFIT
+                return UNFIT
         return score.node_score(ledger.fullness.item(row), ledger.facts(row), self._containers) * self._sign

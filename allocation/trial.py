@@ -7,9 +7,10 @@ from allocation.fit import ABSENT, verdicts
 from allocation.ledger import Ledger
 from allocation.node_cards import NodeCards
 from allocation.order import Choice
-from allocation.placement import Rejection, cards_of, place_on
+from allocation.placement import cards_of, place_on
 from allocation.quota import Room
 from allocation.reasons import CardReason
+from allocation.rejection import Rejection
 from allocation.request import ContainerRequest, PodRequest
 from allocation.score import card_scores
 
@@ -55,7 +56,7 @@ def rejected(
     row, inventory, container = ledger.row(node), ledger.inventory(node), request.container(rejection.container)
     if row is None or inventory is None or container is None or not rejection.judged:
         return ()
-    scores = _scores(NodeCards(ledger, row, inventory, constraints), container, constraints)
+    scores = _scores(NodeCards(ledger, row, constraints), container, constraints)
     return (Trial(container.name, rejection.verdicts, scores),)
 
 

@@ -5,10 +5,38 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import admission, arrival, creation, decision, idle, in_flight, machine, placement, results, scrape
+from benchmarks import (
+    admission,
+    arrival,
+    creation,
+    decision,
+    filtering,
+    growth,
+    idle,
+    in_flight,
+    ingestion,
+    machine,
+    placement,
+    results,
+    scrape,
+    start,
+)
 from benchmarks.results import Result, Row
 
-_ALL = (decision, admission, creation, placement, arrival, in_flight, idle, scrape)
+_ALL = (
+    decision,
+    growth,
+    filtering,
+    admission,
+    creation,
+    placement,
+    arrival,
+    in_flight,
+    idle,
+    start,
+    ingestion,
+    scrape,
+)
 _BENCHMARKS = {each.NAME: each.run for each in _ALL}
 _FLAMES = {each.NAME: each.flame for each in (admission, placement)}
 

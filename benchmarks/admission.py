@@ -72,7 +72,7 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
         ours = _measure("webhook", bodies, connections=connections, requests=count)
         what = f"webhook, one process, TLS keep-alive, 4 KB review, {connections} connections, {kind}"
         p99, bare_p99 = (percentile(each.seconds, 99) * 1e3 for each in (ours, bare))
-        target = f"≥ {_RATE} reviews/s at 32 connections with p99 ≤ {_P99_MS:g} ms" if connections > 1 else ""
+        target = f"! ≥ {_RATE} reviews/s at 32 connections with p99 ≤ {_P99_MS:g} ms" if connections > 1 else ""
         yield (
             Row(
                 NAME,
@@ -91,7 +91,7 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     what = "webhook, TLS, 1 MiB pod with 200 containers"
     p99 = percentile(load.seconds, 99) * 1e3
     figure = f"p50 {percentile(load.seconds, 50) * 1e3:.1f} ms, p99 {p99:.1f} ms"
-    yield Row(NAME, what, figure, "", f"≤ {_LARGE_MS:g} ms", p99 <= _LARGE_MS), Sample(NAME, what, load.seconds)
+    yield Row(NAME, what, figure, "", f"! p99 ≤ {_LARGE_MS:g} ms", p99 <= _LARGE_MS), Sample(NAME, what, load.seconds)
 
 
 def flame(path: Path) -> None:

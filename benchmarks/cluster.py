@@ -64,18 +64,20 @@ async def at_once(work: Iterable[Coroutine[Any, Any, object]], *, limit: int = _
     await asyncio.gather(*(some() for _ in range(limit)))
 
 
-async def settle(api: Api, layout: Layout, *, nodes: int) -> None:
-    """Make the fleet, half full: every second card of each node has a pod. Then the installation, policies included."""
+async def settle(api: Api, layout: Layout, *, nodes: int, pods: int = fleets.CARDS // 2) -> None:
+    """Make the fleet with so many pods on each node. Then the installation, policies included.
+
+    The first four pods make it half full: they have every second card. Further ones are small.
+    """
     await at_once(node(api, fleets.node(number)) for number in range(nodes))
-    old = (_old(fleets.node(number), card) for number in range(nodes) for card in range(0, fleets.CARDS, 2))
-    await at_once(api.create(PODS, pod, namespace=NAMESPACE) for pod in old)
+    await create(api, (_old(fleets.node(each), number) for each in range(nodes) for number in range(pods)))
     await asyncio.to_thread(manifests.install, layout)
     await at_once(_agent(api, fleets.node(number)) for number in range(nodes))
 
 
-def fractional(name: str) -> dict[str, Any]:
+def fractional(name: str, *, memory_mib: int = 3000) -> dict[str, Any]:
     """Answer a pod that asks for a share of a card, as admission leaves it."""
-    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "10"}
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(memory_mib), "nvidia.com/gpucores": "10"}
     pod = plain(name, scheduler="default-scheduler")
     pod["spec"]["containers"][0]["resources"] = {"limits": limits, "requests": limits}
     mutation = mutate(
@@ -115,9 +117,11 @@ async def node(api: Api, name: str) -> None:
     await api.merge(NODES, {"spec": {"taints": None}}, name=name)
 
 
-def _old(node: str, index: int) -> dict[str, Any]:
-    share = CardShare(card(node, index), index, 40_000, 300)
-    pod = fractional(f"old-{node}-{index}")
+def _old(node: str, number: int) -> dict[str, Any]:
+    half = fleets.CARDS // 2
+    index = (2 * number + number // half) % fleets.CARDS
+    share = CardShare(card(node, index), index, 40_000 if number < half else 3_000, 300)
+    pod = fractional(f"old-{node}-{number}")
     pod["spec"]["nodeName"] = node
     allocation = Allocation(node, {"main": (share,)})
     annotations = {names.ALLOCATION: record.encode(allocation), **environment.annotations(allocation)}

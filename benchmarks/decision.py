@@ -4,49 +4,55 @@ import random
 import time
 from collections.abc import Callable, Iterator
 
-import numpy as np
-
-from allocation.card_table import CORES, MEMORY, SLOTS
 from allocation.index import Index
 from allocation.ledger import Ledger
 from allocation.request import PodRequest
 from benchmarks import fleets
+from benchmarks.floor import floor
 from benchmarks.results import Row, Sample, microseconds, percentile
+from cluster import process
 
 NAME = "decision"
 _TARGETS = {
     # nodes: kind: (p50, p99) in µs
-    5_000: {"new": (1000, 3000), "repeating": (40, 1000), "mix of 50": (40, 1000)},
+    5_000: {"a shape never seen": (1000, 3000), "repeating": (40, 1000), "mix of 50": (40, 1000)},
     100_000: {"repeating": (80, 0), "mix of 50": (80, 0)},
 }
 
 
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes seconds and its figures mean nothing."""
-    for nodes in (100,) if smoke else (100, 1_000, 5_000, 20_000, 100_000):
-        yield from _at(nodes, decisions=20 if smoke else 3_000)
+    for nodes in (100,) if smoke else _TARGETS:
+        yield from at(nodes, benchmark=NAME, decisions=20 if smoke else 3_000)
 
 
-def _at(nodes: int, *, decisions: int) -> Iterator[tuple[Row, Sample]]:
+def at(nodes: int, *, benchmark: str, decisions: int) -> Iterator[tuple[Row, Sample]]:
+    """Measure in a fleet of so many nodes that is half full at first; every decision is reserved."""
     ledger = fleets.half_full(nodes)
     index, chance = Index(ledger), random.Random(2)
-    floor = [_seconds(lambda: _floor(ledger)) for _ in range(50)]
+    process.settle()
+    beside = f"one numpy pass {microseconds(floor(ledger))}"
     burst, mixed = fleets.request(3000), fleets.mix(50)
     kinds: dict[str, Callable[[int], PodRequest]] = {
-        "new": lambda number: fleets.request(3001 + number),
+        "a shape never seen": lambda number: fleets.request(3001 + number),
         "repeating": lambda _: burst,
         "mix of 50": lambda _: chance.choice(mixed),
     }
     for kind, make in kinds.items():
-        count = min(decisions, 200) if kind == "new" else decisions
-        if kind != "new":
-            for warm in (burst, *mixed):
-                index.shape(warm, fleets.ANY).place(warm)
-        seconds = [_decide(ledger, index, make(number), f"{kind}-{number}") for number in range(count)]
+        is_new = kind == "a shape never seen"
+        for warm in () if is_new else (burst, *mixed):
+            index.shape(warm, fleets.ANY).place(warm)
+        # A small fleet would be full before the end: what runs longest ends then, as it does in a cluster.
+        count, room = min(decisions, 200) if is_new else decisions, nodes * 2
+        seconds = []
+        for number in range(count):
+            seconds.append(_decide(ledger, index, make(number), f"{kind}-{number}"))
+            ledger.release(f"{kind}-{number - room}")
+        for number in range(count):
+            ledger.release(f"{kind}-{number}")
         what = f"decision, {nodes:,} nodes of {fleets.CARDS} cards, {kind}"
-        target, passed = _judge(seconds, _TARGETS.get(nodes, {}).get(kind))
-        beside = f"one numpy pass {microseconds(floor)}"
-        yield Row(NAME, what, microseconds(seconds), beside, target, passed), Sample(NAME, what, seconds)
+        target, passed = _judge(seconds, _TARGETS.get(nodes, {}).get(kind) if benchmark == NAME else None)
+        yield Row(benchmark, what, microseconds(seconds), beside, target, passed), Sample(benchmark, what, seconds)
 
 
 def _decide(ledger: Ledger, index: Index, request: PodRequest, uid: str) -> float:
@@ -58,22 +64,9 @@ def _decide(ledger: Ledger, index: Index, request: PodRequest, uid: str) -> floa
     return time.perf_counter() - begin
 
 
-def _floor(ledger: Ledger) -> int:
-    """The least that any pass does: three comparisons, a score, the maximum."""
-    free = ledger.total - ledger.used
-    fits = (free[MEMORY] >= 3000) & (free[CORES] >= 100) & (free[SLOTS] >= 1)
-    return int(np.where(fits.any(axis=1), ledger.fullness, -1.0).argmax())
-
-
 def _judge(seconds: list[float], target: tuple[int, int] | None) -> tuple[str, bool | None]:
     if target is None:
         return "", None
     p50, p99 = (percentile(seconds, percent) * 1e6 for percent in (50, 99))
-    words = f"p50 ≤ {target[0]} µs" + (f", p99 ≤ {target[1]} µs" if target[1] else "")
+    words = f"! p50 ≤ {target[0]} µs" + (f", p99 ≤ {target[1]} µs" if target[1] else "")
     return words, p50 <= target[0] and (not target[1] or p99 <= target[1])
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin

@@ -102,6 +102,11 @@ def microseconds(seconds: Sequence[float]) -> str:
     return f"p50 {percentile(seconds, 50) * 1e6:.0f} µs, p99 {percentile(seconds, 99) * 1e6:.0f} µs"
 
 
+def milliseconds(seconds: Sequence[float]) -> str:
+    """Answer the same in milliseconds."""
+    return f"p50 {percentile(seconds, 50) * 1e3:.2f} ms, p99 {percentile(seconds, 99) * 1e3:.2f} ms"
+
+
 def table(rows: Iterable[Row]) -> str:
     """Answer the rows as a table of Markdown."""
     verdicts = {True: "PASS", False: "FAIL", None: ""}

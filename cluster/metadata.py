@@ -3,7 +3,7 @@
 import msgspec
 
 
-class ObjectMeta(msgspec.Struct, rename="camel"):
+class ObjectMeta(msgspec.Struct, rename="camel", gc=False):
     """The metadata that identifies an object; kinds that need more extend it."""
 
     name: str = ""
@@ -12,7 +12,7 @@ class ObjectMeta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
 
 
-class ListMeta(msgspec.Struct, rename="camel"):
+class ListMeta(msgspec.Struct, rename="camel", gc=False):
     """Where a list stands: its resourceVersion and the token of the next page."""
 
     resource_version: str = ""

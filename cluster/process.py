@@ -55,8 +55,10 @@ async def until(stop: asyncio.Event, *works: Coroutine[None, None, None]) -> Non
 def settle() -> None:
     """Take what there is now, modules above all, as there to stay: garbage is no longer looked for among it.
 
-    A look at all of it takes some 50 ms, in which nothing is answered, and comes whenever enough was made since.
+    A look at all of it takes some 50 ms, in which nothing is answered, and comes whenever enough was made since. What
+    was there to stay before and is garbage by now is collected first.
     """
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
 

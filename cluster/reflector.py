@@ -152,14 +152,18 @@ class Reflector(Generic[O]):
             page = self._page.decode(await self._api.request("GET", self._path, params=params))
             self._heard_at = time.monotonic()
             for item in page.items:
-                found[item.metadata.namespace, item.metadata.name] = item
+                key = (item.metadata.namespace, item.metadata.name)
+                old = self._objects.get(key)
+                if old is not None and old.metadata.resource_version == item.metadata.resource_version:
+                    item = old  # noqa: PLW2901 -- what did not change is not held twice while the list goes on
+                found[key] = item
             if not page.metadata.continue_:
                 break
             params["continue"] = page.metadata.continue_
-        for key, old in tuple(self._objects.items()):
+        for key, known in tuple(self._objects.items()):
             new = found.get(key)
-            if new is None or new.metadata.uid != old.metadata.uid:
-                self._delete(old)
+            if new is None or new.metadata.uid != known.metadata.uid:
+                self._delete(known)
         for item in found.values():
             self._set(item)
         self.synced.set()

@@ -1,14 +1,15 @@
 """Which of the nodes that kube-scheduler, or an autoscaler, offers take a pod's cards. Nothing changes by asking."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
+import numpy as np
 
 from allocation.errors import AllocationError
 from allocation.inventory import NodeInventory
 from allocation.ledger import Ledger
 from allocation.names import HAMI_REGISTER
-from allocation.placement import Rejection
+from allocation.rejection import Rejection
 from scheduler import inventories, judgement
 from scheduler.extender_api import Args, FilterResult, HostPriority, NodeMeta, nodes_result
 from scheduler.judgement import Judgement
@@ -21,12 +22,12 @@ BEST = 10
 def filter_(state: State, args: Args) -> FilterResult:
     """Answer the nodes that take the pod, in the order in which they were given, and why the others do not."""
     judged = _judge(state, args)
-    good = {name for name, _ in judged.scores}
-    rest = [(name, rejection) for name, rejection in judged.rejections.items() if name not in good]
-    result = FilterResult(
-        failed_nodes={name: str(rejection) for name, rejection in rest if rejection.resolvable},
-        failed_and_unresolvable_nodes={name: str(rejection) for name, rejection in rest if not rejection.resolvable},
-    )
+    good, result = judged.scores, FilterResult(failed_nodes={}, failed_and_unresolvable_nodes={})
+    words: dict[int, str] = {}
+    for name, each in judged.rejections.items():
+        # Nodes that say the same have one and the same object, which is put in words once.
+        why = words.get(id(each)) or words.setdefault(id(each), str(each))
+        (result.failed_nodes if each.resolvable else result.failed_and_unresolvable_nodes)[name] = why
     if args.names is not None:
         result.nodenames = [name for name in args.names if name in good]
     else:
@@ -36,20 +37,19 @@ def filter_(state: State, args: Args) -> FilterResult:
 
 def prioritize(state: State, args: Args) -> list[HostPriority]:
     """Answer a score for each node: 10 for those that the loop would prefer to all others, less the worse they are."""
-    judged = _judge(state, args)
-    points = _points(judged.scores)
+    points = _points(_judge(state, args).scores)
     return [HostPriority(name, points.get(name, 0)) for name in _names(args)]
 
 
-def _points(scores: Sequence[tuple[str, float]]) -> dict[str, int]:
+def _points(scores: Mapping[str, float]) -> dict[str, int]:
     """Spread scores, which come best first, over 0 to 10; only the best, and its equals, have 10."""
     if not scores:
         return {}
-    best, worst = scores[0][1], scores[-1][1]
-    span = abs(best - worst)
-    return {
-        name: BEST if value == best else min(BEST - 1, int(BEST * abs(value - worst) / span)) for name, value in scores
-    }
+    values = np.array([*scores.values()])
+    best, worst = values[0], values[-1]
+    points = np.minimum(BEST - 1, BEST * np.abs(values - worst) / (abs(best - worst) or 1.0)).astype(int)
+    points[values == best] = BEST
+    return dict(zip(scores, points.tolist(), strict=True))
 
 
 def _names(args: Args) -> Sequence[str]:
@@ -62,7 +62,7 @@ def _judge(state: State, args: Args) -> Judgement:
         wish = judgement.read(pod.spec, pod.metadata.annotations or {}, state.settings)
     except AllocationError as error:
         refused = Rejection(node_reason=f"held: {error}", resolvable=False)
-        return Judgement((), dict.fromkeys(names, refused))
+        return Judgement({}, dict.fromkeys(names, refused))
     room = state.quotas.room(pod.metadata.namespace)
     templates = {node.metadata.name: node.metadata for node in args.nodes if node.metadata.name not in state.fleet}
     here = [name for name in names if name not in templates] if templates else names
@@ -72,8 +72,8 @@ def _judge(state: State, args: Args) -> Judgement:
     ledger, unreadable = _unused(templates.values())
     new = judgement.judge(wish, list(templates), ledger=ledger, shut=unreadable, room=room)
     sign = -1 if wish.constraints.node_policy == "binpack" else 1
-    scores = sorted((*live.scores, *new.scores), key=lambda pair: sign * pair[1])
-    return Judgement(tuple(scores), {**live.rejections, **new.rejections})
+    scores = sorted((live.scores | new.scores).items(), key=lambda pair: sign * pair[1])
+    return Judgement(dict(scores), live.rejections | new.rejections)
 
 
 def _unused(nodes: Iterable[NodeMeta]) -> tuple[Ledger, dict[str, Rejection]]:

@@ -102,7 +102,7 @@ class FilterResult(msgspec.Struct, omit_defaults=True, rename="camel"):
     error: str = ""
 
 
-class HostPriority(msgspec.Struct):
+class HostPriority(msgspec.Struct, gc=False):
     """A node's score, 0 to 10."""
 
     host: str

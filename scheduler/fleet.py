@@ -80,6 +80,7 @@ class Fleet:
         self._on_node: dict[str, dict[str, _Tenant]] = {}
         self._population = Population()
         self._namespaces: dict[str, Mapping[str, str]] = {}
+        self._weighed: tuple[Pod, Amounts, frozenset[HostPort]] | None = None
 
     def __contains__(self, node: str) -> bool:
         """Whether there is a node of this name."""
@@ -136,10 +137,11 @@ class Fleet:
     def settle(self, pod: Pod, node: str, *, assumed: bool = False) -> None:
         """Count a pod that runs on `node`, or, `assumed`, is about to."""
         self.leave(pod.uid)
+        amounts, ports = self._needs(pod)
         tenant = _Tenant(
             node=node,
-            amounts=resources.requests(pod, ours=self._ours),
-            ports=_host_ports(pod.spec),
+            amounts=amounts,
+            ports=ports,
             member=self._population.join(pod, node),
             assumed=assumed,
         )
@@ -185,7 +187,7 @@ class Fleet:
         """Answer the class of a pod, None where its neighbours matter."""
         if self._rules(pod):
             return None
-        spec, need, ports = pod.spec, resources.requests(pod, ours=self._ours), _host_ports(pod.spec)
+        spec, (need, ports) = pod.spec, self._needs(pod)
         nodes = spec.affinity.node_affinity if spec.affinity is not None else None
         # A set has no order of its own.
         key = (spec.node_name, spec.node_selector, nodes, spec.tolerations, need, sorted(ports))
@@ -198,13 +200,12 @@ class Fleet:
 
     def is_open_to(self, pod: Pod, node: str) -> bool:
         """Whether a node would take a pod if no other pod ran anywhere."""
-        known, need = self._nodes.get(node), resources.requests(pod, ours=self._ours)
+        known, (need, _) = self._nodes.get(node), self._needs(pod)
         return known is not None and not self._refusal(pod.spec, known, need, frozenset(), taken={})
 
     def sort(self, pod: Pod) -> Sorting:
         """Judge every node for `pod`; refusals are in kube-scheduler's words."""
-        need = resources.requests(pod, ours=self._ours)
-        ports = _host_ports(pod.spec)
+        need, ports = self._needs(pod)
         rules = self._rules(pod)
         fitting: list[str] = []
         refused: dict[str, str] = {}
@@ -217,6 +218,12 @@ class Fleet:
             else:
                 fitting.append(name)
         return Sorting(fitting, refused)
+
+    def _needs(self, pod: Pod) -> tuple[Amounts, frozenset[HostPort]]:
+        """Answer what a pod takes of its node; a decision asks several times, so the last answer is remembered."""
+        if self._weighed is None or self._weighed[0] is not pod:
+            self._weighed = (pod, resources.requests(pod, ours=self._ours), _host_ports(pod.spec))
+        return self._weighed[1:]
 
     def _rules(self, pod: Pod) -> list[_Rule]:
         rules: tuple[_Rule | None, ...] = (

@@ -24,7 +24,7 @@ class Foresight(msgspec.Struct, frozen=True):
 
     decision: Decision
     wish: Wish | None = None
-    judged: Judgement = Judgement((), {})
+    judged: Judgement = Judgement({}, {})
     refusals: Mapping[str, str] = {}
 
 

@@ -12,10 +12,11 @@ from allocation.allocation import Allocation, Charge, charges
 from allocation.constraints import Constraints, read_constraints
 from allocation.errors import AllocationError, OverCapacityError
 from allocation.ledger import Ledger
-from allocation.placement import Placement, Rejection, place
+from allocation.placement import Placement, place
 from allocation.pod import Containers
 from allocation.quota import Room
 from allocation.reasons import NODE_UNREGISTERED
+from allocation.rejection import Rejection
 from allocation.request import PodRequest, read_request
 from allocation.settings import AllocationSettings
 from scheduler import static_allocation
@@ -43,13 +44,13 @@ class Judgement(msgspec.Struct, frozen=True):
     """Nodes judged.
 
     Attributes:
-        scores: those that take the pod, best first.
+        scores: those that take the pod, with how good they are, best first.
         rejections: the others.
         allocation: the cards on the best; None where no node takes the pod, or it asks for none.
         charges: what they cost.
     """
 
-    scores: tuple[tuple[str, float], ...]
+    scores: dict[str, float]
     rejections: dict[str, Rejection]
     allocation: Allocation | None = None
     charges: tuple[Charge, ...] = ()
@@ -71,15 +72,15 @@ def read(spec: Containers, annotations: Mapping[str, str], settings: AllocationS
 def judge(wish: Wish, nodes: Sequence[str], *, ledger: Ledger, shut: Mapping[str, Rejection], room: Room) -> Judgement:
     """Judge `nodes`; those in `shut` do not take the pod, and `room` is what the quotas of its namespace leave."""
     if not wish:
-        return Judgement(tuple((name, 0.0) for name in nodes), {})
-    shut = {name: shut[name] for name in nodes if name in shut}
-    open_ = [name for name in nodes if name not in shut]
+        return Judgement(dict.fromkeys(nodes, 0.0), {})
+    shut = {name: shut[name] for name in nodes if name in shut} if shut else {}
+    open_ = [name for name in nodes if name not in shut] if shut else nodes
     if wish.fixed is not None:
         return _judge_fixed(wish.request, wish.fixed, open_, shut, ledger=ledger)
     outcome = place(ledger, wish.request, open_, constraints=wish.constraints, room=room)
     rejections = {**outcome.rejections, **shut}
     if not isinstance(outcome, Placement):
-        return Judgement((), rejections)
+        return Judgement({}, rejections)
     return Judgement(outcome.scores, rejections, outcome.allocation, outcome.charges)
 
 
@@ -89,12 +90,12 @@ def _judge_fixed(
     elsewhere = Rejection(node_reason=f"static allocation is for node {fixed.node}", resolvable=False)
     rejections = {**{name: elsewhere for name in nodes if name != fixed.node}, **shut}
     if fixed.node not in nodes:
-        return Judgement((), rejections)
+        return Judgement({}, rejections)
     cost = charges(fixed, request)
     refusal = _refusal(fixed, cost, ledger)
     if refusal is not None:
-        return Judgement((), {**rejections, fixed.node: refusal})
-    return Judgement(((fixed.node, 0.0),), rejections, fixed, cost)
+        return Judgement({}, {**rejections, fixed.node: refusal})
+    return Judgement({fixed.node: 0.0}, rejections, fixed, cost)
 
 
 def _refusal(fixed: Allocation, cost: Sequence[Charge], ledger: Ledger) -> Rejection | None:

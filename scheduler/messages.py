@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from allocation.mig import Wish
 from allocation.mig_plan import NewInstance
-from allocation.placement import Rejection
+from allocation.rejection import Rejection
 
 _NAMED = 10
 """Nodes, and reasons, named in one message; a large cluster has more than a reader wants."""
@@ -13,19 +14,17 @@ _RIVALS = 3
 """Nodes that fit, named with their scores."""
 
 
-def find_fit(scores: Sequence[tuple[str, float]], *, fitting: int, rejected: int, is_exact: bool = True) -> str:
+def find_fit(scores: Mapping[str, float], *, fitting: int, rejected: int, is_exact: bool = True) -> str:
     """Answer the note of `FilteringSucceed`: the chosen node, and the best of the `fitting` ones with their scores.
 
+    The first of `scores` is the chosen one.
     Where the number is not exact it is the most that may fit, and `rejected` the least that do not.
     """
+    best = tuple(islice(scores.items(), _RIVALS if is_exact else 1))
+    named = ",".join(f"{name}:{value:.2f}" for name, value in best) + (",…" if fitting > len(best) else "")
     if not is_exact:
-        return (
-            f"find fit node({scores[0][0]}), at least {rejected} nodes not fit, at most {fitting} nodes"
-            f" fit({scores[0][0]}:{scores[0][1]:.2f}{',…' if fitting > 1 else ''})"
-        )
-    named = ",".join(f"{name}:{value:.2f}" for name, value in scores[:_RIVALS])
-    more = ",…" if fitting > len(scores[:_RIVALS]) else ""
-    return f"find fit node({scores[0][0]}), {rejected} nodes not fit, {fitting} nodes fit({named}{more})"
+        return f"find fit node({best[0][0]}), at least {rejected} nodes not fit, at most {fitting} nodes fit({named})"
+    return f"find fit node({best[0][0]}), {rejected} nodes not fit, {fitting} nodes fit({named})"
 
 
 def no_fit(rejections: Mapping[str, Rejection], refusals: Mapping[str, str]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from allocation import trial
 from allocation.card_table import CORES, MEMORY, SLOTS
-from allocation.placement import Rejection
+from allocation.rejection import Rejection
 from allocation.trial import Trial
 from scheduler.cycle import Chosen
 from scheduler.explanation_api import Amount, CardExplanation, CardVerdict, NodeExplanation
@@ -15,7 +15,7 @@ from scheduler.state import State
 
 def nodes(state: State, pod: Pod, seen: Foresight, *, cards_of: Collection[str] | None) -> Iterator[NodeExplanation]:
     """Answer every node by name; with the cards of those in `cards_of`, where that is None of all."""
-    scores = dict(seen.judged.scores)
+    scores = seen.judged.scores
     chosen = seen.decision.node if isinstance(seen.decision, Chosen) else ""
     for name in sorted({*scores, *seen.judged.rejections, *seen.refusals}):
         rejection = seen.judged.rejections.get(name)

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from allocation.placement import Rejection
 from allocation.reasons import NODE_INSUFFICIENT_DEVICE, NODE_UNREGISTERED, CardReason
+from allocation.rejection import Rejection
 
 
 class NodeReason(enum.StrEnum):

@@ -95,8 +95,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     aliases: tuple[str, ...] = ()
     concurrent_binds: int = 64
     request_timeout_seconds: float = 10.0
-    recount_seconds: float = 180.0
-    relist_seconds: float = 120.0
+    recount_seconds: float = 600.0
+    relist_seconds: float = 600.0
     first_backoff_seconds: float = 0.2
     longest_backoff_seconds: float = 5.0
     mig_wish_seconds: float = 120.0

@@ -6,8 +6,6 @@ pods whose neighbours matter, and why no node fits only the long way says.
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from contextlib import closing
-from itertools import islice
 from typing import Final
 
 import msgspec
@@ -22,7 +20,7 @@ from scheduler.judgement import Wish
 from scheduler.objects import Pod
 
 _CLASSES: Final = 256
-_NAMED: Final = 3
+_RIVALS: Final = 2
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -36,7 +34,7 @@ class Found(msgspec.Struct, frozen=True):
     """
 
     chosen: Chosen
-    scores: tuple[tuple[str, float], ...]
+    scores: dict[str, float]
     fitting: int
     is_exact: bool
 
@@ -86,17 +84,14 @@ class Shortcut:
             if len(self._classes) > _CLASSES:
                 self._classes.popitem(last=False)
         shape = self._index.shape(wish.request, wish.constraints, eligible=eligible, key=key)
-        chosen = shape.place(wish.request, room=room)
+        chosen = shape.place(wish.request, room=room, rivals=_RIVALS)
         if chosen is None:
             kind = (key, wish.request, wish.constraints, room)
             if self._ledger.changes.state != self._notes_state or kind not in self._notes:
                 return Hopeless(kind)
             return Hopeless(kind, *self._notes[kind])
-        node = chosen.allocation.node
-        with closing(shape.best()) as best:
-            named = [(self._ledger.node(row), score) for row, score in islice(best, _NAMED)]
-        others = [(name, score) for name, score in named if name != node]
-        return Found(chosen, ((node, chosen.score), *others[: _NAMED - 1]), shape.count(), self._is_exact(wish, room))
+        scores = {chosen.allocation.node: chosen.score, **dict(chosen.rivals)}
+        return Found(chosen, scores, shape.count(), self._is_exact(wish, room))
 
     def _is_exact(self, wish: Wish, room: Room) -> bool:
         """Whether a container that fits by itself is all that a node has to take, and no quota tells nodes apart."""

@@ -15,8 +15,8 @@ from allocation.constraints import words
 from allocation.errors import AllocationError
 from allocation.ledger import Ledger
 from allocation.names import CORDON, HAMI_HANDSHAKE, HAMI_REGISTER, HAMI_SCORES, SCHEDULER_NAME
-from allocation.placement import Rejection
 from allocation.quota import least_need
+from allocation.rejection import Rejection
 from allocation.request import PodRequest
 from allocation.settings import AllocationSettings
 from cluster.gpu_node_status import GpuNodeStatus

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from allocation.ledger import Ledger
 from allocation.names import SCHEDULER_NAME, SYSTEM_NAMESPACE
 from allocation.settings import AllocationSettings
+from cluster import process
 from cluster.api import Api
 from cluster.events import Recorder
 from cluster.gpu_node_status import GpuNodeStatus
@@ -167,6 +168,7 @@ class TermWork:
             reading = [group.create_task(cache.run()) for cache in self._caches]
             for cache in self._caches:
                 await cache.synced.wait()
+            process.settle()
             log.info(
                 "deciding: %d nodes with cards, %s, %d pods waiting",
                 len(self._state.ledger.nodes),

@@ -133,7 +133,7 @@ class World:
             return
         assert chosen is not None
         assert (chosen.allocation, chosen.charges) == (plain.allocation, plain.charges)
-        assert chosen.score == plain.scores[0][1]
+        assert chosen.score == plain.scores[plain.allocation.node]
         uid = f"pod-{len(self.pods)}-{self.chance.random()}"
         self.ledger.assume(uid, plain.allocation.node, plain.charges)
         self.pods.append(uid)

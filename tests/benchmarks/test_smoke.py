@@ -33,4 +33,4 @@ def test_an_unknown_benchmark_is_named() -> None:
     command = [sys.executable, "-m", "benchmarks", "no-such"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert "there is no benchmark no-such; there are decision, admission" in done.stderr
+    assert "there is no benchmark no-such; there are decision, growth" in done.stderr

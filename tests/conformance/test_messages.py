@@ -2,8 +2,8 @@
 
 import pytest
 
-from allocation.placement import Rejection
 from allocation.reasons import CardReason
+from allocation.rejection import Rejection
 from scheduler.cycle import Chosen, Waiting, decide
 from scheduler.messages import find_fit, no_fit
 from tests.scheduler.builders import allocated, pod, state
@@ -22,7 +22,7 @@ def test_a_found_node_and_its_rivals() -> None:
 @pytest.mark.rule("2.5.1")
 def test_a_large_cluster_is_not_listed() -> None:
     """HAMi names every fitting node, which no event of 1,000 nodes has room for."""
-    note = find_fit([(f"n{at}", 1.0) for at in range(1000)], fitting=1000, rejected=5)
+    note = find_fit({f"n{at}": 1.0 for at in range(1000)}, fitting=1000, rejected=5)
     assert note == "find fit node(n0), 5 nodes not fit, 1000 nodes fit(n0:1.00,n1:1.00,n2:1.00,…)"
 
 

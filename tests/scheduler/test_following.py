@@ -129,3 +129,14 @@ async def test_heartbeats_are_read_in_their_namespace_only() -> None:
         await server.is_watched.wait()
     task.cancel()
     assert server.paths == ["/apis/coordination.k8s.io/v1/namespaces/tranche-system/leases"] * 2
+
+
+async def test_a_list_that_shows_nothing_new_keeps_what_is_known() -> None:
+    """Tens of thousands of pods are not held a second time, nor told again, because they are listed again."""
+    told: list[Pod] = []
+    server = Server(seen(allocated("a", node="n1", memory=600), version="1"))
+    pods = Reflector(cast("Api", server), PODS, Pod, on_set=lambda pod, _: told.append(pod))
+    for _ in range(2):
+        await pods._list()
+    assert [each is told[0] for each in pods] == [True]
+    assert len(told) == 1

@@ -1,0 +1,77 @@
+"""`/filter` and `/prioritize` over TLS with the names of all nodes, as kube-scheduler asks. Beside it one numpy pass.
+
+The extender is the real one, in a process of its own; only what it knows of the cluster was put there by hand.
+Any other extender is asked the same by `benchmarks.http_load` with what `python -m benchmarks.filtering` prints.
+"""
+
+import asyncio
+import multiprocessing
+import random
+import ssl
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from benchmarks import cluster, fleets, http_load
+from benchmarks.extender import serve
+from benchmarks.floor import floor
+from benchmarks.results import Row, Sample, microseconds, milliseconds, percentile
+
+NAME = "filtering"
+_NODES = 5_000
+_P99_MS = 10.0
+_FITS, _FITS_NOWHERE = 3_000, fleets.MEMORY_MIB + 1
+
+
+def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
+    """Measure; a smoke run takes seconds and its figures mean nothing."""
+    nodes, requests = (100, 10) if smoke else (_NODES, 1_000)
+    beside = f"one numpy pass {microseconds(floor(fleets.half_full(nodes)))}"
+    with _process(nodes) as (port, authority):
+        tls = ssl.create_default_context(cadata=authority)
+        for path, memory_mib, fleet in (
+            ("/filter", _FITS, "half full"),
+            ("/filter", _FITS_NOWHERE, "nothing fits"),
+            ("/prioritize", _FITS, "half full"),
+        ):
+            request = http_load.post(path, question(nodes, memory_mib), host="localhost")
+            load = http_load.load(
+                request, host="localhost", port=port, connections=1, requests=requests, tls=tls, name="localhost"
+            )
+            _, seconds = asyncio.run(load)
+            what = f"POST {path} over TLS, {nodes:,} node names, {fleet}"
+            p99 = percentile(seconds, 99) * 1e3
+            row = Row(NAME, what, milliseconds(seconds), beside, f"! p99 ≤ {_P99_MS:g} ms", p99 <= _P99_MS)
+            yield row, Sample(NAME, what, seconds)
+
+
+def question(nodes: int, memory_mib: int) -> bytes:
+    """Answer ExtenderArgs for a pod that asks for a share of a card.
+
+    The nodes come in no order: kube-scheduler filters them in parallel.
+    """
+    pod = cluster.fractional("asks", memory_mib=memory_mib)
+    names = [fleets.node(number) for number in range(nodes)]
+    random.Random(3).shuffle(names)
+    return msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
+
+
+@contextmanager
+def _process(nodes: int) -> Iterator[tuple[int, str]]:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=serve, args=(nodes, theirs), daemon=True)
+    process.start()
+    try:
+        if not ours.poll(60):
+            raise SystemExit("filtering: the extender did not start in 60 s")
+        yield ours.recv()
+    finally:
+        process.terminate()
+        process.join(10)
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(question(_NODES, _FITS))

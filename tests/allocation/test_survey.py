@@ -1,0 +1,46 @@
+"""Nodes judged all at once say what each says by itself."""
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocation.constraints import read_constraints
+from allocation.ledger import Ledger
+from allocation.reasons import NODE_UNREGISTERED
+from allocation.settings import AllocationSettings
+from allocation.survey import survey
+from tests.allocation.builders import container, pod
+from tests.allocation.test_index import DEMANDS, REQUESTS, ROOMS, World
+
+DEFAULTS = AllocationSettings()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32))
+def test_all_together_is_one_by_one(seed: int) -> None:
+    """The same scores, to the last bit, and the same rejections, whichever nodes are asked about together."""
+    world = World(seed)
+    for _ in range(30):
+        world.step()
+    chance, ledger = random.Random(seed), world.ledger  # noqa: S311 -- a test
+    nodes = [*ledger.nodes, "elsewhere"]
+    request, room = chance.choice(REQUESTS), chance.choice(ROOMS)
+    constraints = read_constraints(chance.choice(DEMANDS), DEFAULTS)
+    alone = [survey(ledger, request, [node], constraints=constraints, room=room) for node in nodes]
+    asked = chance.sample(nodes, chance.randint(0, len(nodes)))
+    for some in (nodes, asked):
+        together = survey(ledger, request, some, constraints=constraints, room=room)
+        found = [alone[nodes.index(node)] for node in some]
+        assert together.scores == {name: score for each in found for name, score in each.scores.items()}
+        assert together.rejections == {name: why for each in found for name, why in each.rejections.items()}
+        sign = -1 if constraints.node_policy == "binpack" else 1
+        assert list(together.scores.items()) == sorted(together.scores.items(), key=lambda s: (sign * s[1], s[0]))
+
+
+def test_nobody_knows_an_unknown_node() -> None:
+    """In an empty ledger, too."""
+    constraints = read_constraints({}, DEFAULTS)
+    found = survey(Ledger(), pod(container(memory=1)), ["ghost"], constraints=constraints, room=ROOMS[0])
+    assert found.scores == {}
+    assert str(found.rejections["ghost"]) == NODE_UNREGISTERED
