@@ -43,7 +43,8 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
             _, seconds = asyncio.run(load)
             what = f"POST {path} over TLS, {nodes:,} node names, {fleet}"
             p99 = percentile(seconds, 99) * 1e3
-            row = Row(NAME, what, milliseconds(seconds), beside, f"! p99 ≤ {_P99_MS:g} ms", p99 <= _P99_MS)
+            must = "! " if (path, fleet) == ("/filter", "half full") else ""
+            row = Row(NAME, what, milliseconds(seconds), beside, f"{must}p99 ≤ {_P99_MS:g} ms", p99 <= _P99_MS)
             yield row, Sample(NAME, what, seconds)
 
 
