@@ -16,9 +16,10 @@ from certs.probe import shown
 from certs.rotate import rotate
 from cluster.api import Api
 from cluster.connection import connect
+from lab.balancer import Balancer
 from lab.layout import Port
 from tests.certs import replicas
-from tests.certs.replicas import Balancer, Replica
+from tests.certs.replicas import Replica
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
