@@ -5,9 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 LAB := $(BIN)/python -m lab
 INSTALLED := $(VENV)/.installed
+MINUTES ?= 6
+SEED ?= 1
+KILLS ?= 0
+LOST ?= 0
+PODS ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench format up verify demo-fractional demo-pending demo-placement demo-static \
+.PHONY: help demo test check bench chaos soak format up verify demo-fractional demo-pending demo-placement demo-static \
 	demo-environment evidence clean status down doctor
 
 help:  ## List the targets.
@@ -38,6 +43,9 @@ bench: $(INSTALLED)  ## Measure everything: figures beside their targets, raw nu
 
 bench-%: $(INSTALLED)
 	@$(BIN)/python -m benchmarks $*
+
+chaos: $(INSTALLED)  ## Faults on a real cluster under load, and whether anything was lost: MINUTES=6 SEED=1 KILLS=0 LOST=0 PODS=0.
+	@$(BIN)/python -m chaos --minutes $(MINUTES) --seed $(SEED) --kills $(KILLS) --lost-bindings $(LOST) --pods $(PODS)
 
 format: $(INSTALLED)  ## Format the code.
 	@$(BIN)/ruff check --fix .

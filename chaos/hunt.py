@@ -1,0 +1,53 @@
+"""Faults in great number: the scheduler killed while it binds, again and again, and answers to Bindings lost."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+from chaos.interference import Fate, Stage
+from chaos.replica import Replica
+from chaos.world import World
+
+_LOST_SHARE = 0.15
+_LATE_SECONDS = (0.0, 0.05)
+
+
+async def hunt(world: World, draw: Random, *, kills: int, lost_bindings: int, killed: Callable[[], None]) -> None:
+    """Kill whoever binds next, `kills` times, and lose answers until `lost_bindings` were lost in all."""
+    while kills > 0 or lost(world) < lost_bindings:
+        for replica in world.schedulers:
+            replica.proxy.interference.lost_bindings = _LOST_SHARE if lost(world) < lost_bindings else 0.0
+        if kills > 0:
+            await _kill_who_binds(world, draw)
+            killed()
+            kills -= 1
+        else:
+            await asyncio.sleep(1.0)
+    world.heal()
+
+
+def lost(world: World) -> int:
+    """Answer how many Bindings were taken so far whose answer never came."""
+    return sum(each.proxy.interference.counts[Fate.LOSE.value] for each in world.schedulers)
+
+
+async def _kill_who_binds(world: World, draw: Random) -> None:
+    """Kill whoever sends the next Binding: before it is sent, before it is answered, or a bit later."""
+    caught: asyncio.Future[Replica] = asyncio.get_running_loop().create_future()
+    late = draw.choice((0.0, draw.uniform(*_LATE_SECONDS)))
+    stage = draw.choice(tuple(Stage))
+
+    def spring(victim: Replica) -> None:
+        if not caught.done():
+            caught.set_result(victim)
+            if not late:
+                victim.signal(signal.SIGKILL)
+
+    for replica in world.schedulers:
+        replica.proxy.interference.lie_in_wait(stage, partial(spring, replica))
+    victim = await caught
+    await asyncio.sleep(late)
+    await asyncio.to_thread(victim.kill)
+    victim.start()
