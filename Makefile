@@ -5,11 +5,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 LAB := $(BIN)/python -m lab
 INSTALLED := $(VENV)/.installed
-MINUTES ?= 6
-SEED ?= 1
-KILLS ?= 0
-LOST ?= 0
-PODS ?= 0
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench chaos soak format up verify demo-fractional demo-pending demo-placement demo-static \
@@ -44,8 +39,12 @@ bench: $(INSTALLED)  ## Measure everything: figures beside their targets, raw nu
 bench-%: $(INSTALLED)
 	@$(BIN)/python -m benchmarks $*
 
-chaos: $(INSTALLED)  ## Faults on a real cluster under load, and whether anything was lost: MINUTES=6 SEED=1 KILLS=0 LOST=0 PODS=0.
-	@$(BIN)/python -m chaos --minutes $(MINUTES) --seed $(SEED) --kills $(KILLS) --lost-bindings $(LOST) --pods $(PODS)
+chaos: $(INSTALLED)  ## Faults on a cluster under load, and whether anything is lost (MINUTES, SEED, KILLS, LOST, PODS).
+	@$(BIN)/python -m chaos --minutes $(or $(MINUTES),6) --seed $(or $(SEED),1) \
+		--kills $(or $(KILLS),0) --lost-bindings $(or $(LOST),0) --pods $(or $(PODS),0)
+
+soak: $(INSTALLED)  ## Half an hour under load, and whether any process grows (MINUTES).
+	@$(BIN)/python -m chaos soak --minutes $(or $(MINUTES),30)
 
 format: $(INSTALLED)  ## Format the code.
 	@$(BIN)/ruff check --fix .

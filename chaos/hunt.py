@@ -10,8 +10,11 @@ from chaos.interference import Fate, Stage
 from chaos.replica import Replica
 from chaos.world import World
 
+PODS_A_SECOND = 1.2
+"""What schedulers place though they bind fewer than ten pods each: more would only wait."""
 _LOST_SHARE = 0.15
 _LATE_SECONDS = (0.0, 0.05)
+_UNHARMED = 10
 
 
 async def hunt(world: World, draw: Random, *, kills: int, lost_bindings: int, killed: Callable[[], None]) -> None:
@@ -34,10 +37,10 @@ def lost(world: World) -> int:
 
 
 async def _kill_who_binds(world: World, draw: Random) -> None:
-    """Kill whoever sends the next Binding: before it is sent, before it is answered, or a bit later."""
+    """Kill whoever sends one of the next Bindings: before it is sent, before it is answered, or a bit later."""
     caught: asyncio.Future[Replica] = asyncio.get_running_loop().create_future()
     late = draw.choice((0.0, draw.uniform(*_LATE_SECONDS)))
-    stage = draw.choice(tuple(Stage))
+    stage, unharmed = draw.choice(tuple(Stage)), draw.randrange(_UNHARMED)
 
     def spring(victim: Replica) -> None:
         if not caught.done():
@@ -46,7 +49,7 @@ async def _kill_who_binds(world: World, draw: Random) -> None:
                 victim.signal(signal.SIGKILL)
 
     for replica in world.schedulers:
-        replica.proxy.interference.lie_in_wait(stage, partial(spring, replica))
+        replica.proxy.interference.lie_in_wait(stage, partial(spring, replica), unharmed=unharmed)
     victim = await caught
     await asyncio.sleep(late)
     await asyncio.to_thread(victim.kill)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 
-LATE_SECONDS = 1.5
+LATE_SECONDS = 1.0
 """Less than the time limit that a Binding carries: no network holds back what the API server has given up."""
 
 
@@ -44,6 +44,7 @@ class Interference:
     def __init__(self, draw: Random) -> None:
         self._draw = draw
         self._ambush: tuple[Stage, Callable[[], None]] | None = None
+        self._unharmed = 0
         self.counts: Counter[str] = Counter()
         self.heal()
 
@@ -72,13 +73,17 @@ class Interference:
                 at -= share
         return Fate.PASS
 
-    def lie_in_wait(self, stage: Stage, act: Callable[[], None]) -> None:
-        """Call `act` once, when the next Binding is at `stage`."""
-        self._ambush = stage, act
+    def lie_in_wait(self, stage: Stage, act: Callable[[], None], *, unharmed: int = 0) -> None:
+        """Call `act` once, when a Binding is at `stage`, after so many that went unharmed."""
+        self._ambush, self._unharmed = (stage, act), unharmed
 
     def passes(self, stage: Stage) -> None:
         """A Binding is at `stage`."""
-        if self._ambush is not None and self._ambush[0] is stage:
-            _, act = self._ambush
-            self._ambush = None
-            act()
+        if self._ambush is None or self._ambush[0] is not stage:
+            return
+        if self._unharmed:
+            self._unharmed -= 1
+            return
+        _, act = self._ambush
+        self._ambush = None
+        act()

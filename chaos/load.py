@@ -19,6 +19,7 @@ class Load:
     """The pods of one run.
 
     Attributes:
+        rate: how many are created a second; it may change at any time.
         created: how many the API server has taken.
         deleted: how many were deleted again.
         refused: how often a creation had to be asked again, because admission or the API server was away.
@@ -30,7 +31,7 @@ class Load:
         self._namespace = namespace
         self._books = books
         self._draw = draw
-        self._rate = rate
+        self.rate = rate
         self._population = population
         self._living: dict[str, None] = {}
         self._asking = 0
@@ -67,7 +68,7 @@ class Load:
                     group.create_task(self._create(next(names)))
                 if len(self._living) > self._population * 3 // 4:
                     group.create_task(self._delete(self._choose()))
-                await asyncio.sleep(self._draw.uniform(0.5, 1.5) / self._rate)
+                await asyncio.sleep(self._draw.uniform(0.5, 1.5) / self.rate)
 
     def _choose(self) -> str:
         """Choose who goes: mostly one that has a node, now and then one that may still wait; he counts no more."""

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from chaos import catalogue, settings, world
 from chaos.checker import Checker
-from chaos.hunt import hunt
+from chaos.hunt import PODS_A_SECOND, hunt, lost
 from chaos.load import Load
 from chaos.settings import Settings
 from chaos.settling import settle
@@ -23,6 +23,7 @@ from lab import cluster
 from lab.layout import Layout
 
 _POPULATION_OF_SLOTS = 0.45
+_TOLD_EVERY = 50
 
 
 async def chaos(told: Settings, *, report: Callable[[str], None]) -> Summary:
@@ -32,13 +33,20 @@ async def chaos(told: Settings, *, report: Callable[[str], None]) -> Summary:
     async with under_load(told, draw, report=report) as (place, checker, load):
         begin = time.monotonic()
         await _minutes(told, place, draw, faults, report)
-        report(f"hunting: {told.kills} kills, {told.lost_bindings} lost answers")
+
+        def killed() -> None:
+            faults["SIGKILL scheduler while it binds"] += 1
+            if (count := faults["SIGKILL scheduler while it binds"]) % _TOLD_EVERY == 0:
+                report(f"{count} schedulers were killed while they bound, {lost(place)} answers lost")
+
+        if told.kills:
+            load.rate = PODS_A_SECOND
         await hunt(
             place,
             draw,
-            kills=max(0, told.kills - faults["SIGKILL scheduler"]),
+            kills=told.kills,
             lost_bindings=told.lost_bindings,
-            killed=lambda: faults.update(["SIGKILL scheduler while it binds"]),
+            killed=killed,
         )
         await load.until(told.pods)
         seconds = time.monotonic() - begin
@@ -71,7 +79,7 @@ async def under_load(
         layout = Layout(root=Path(folder), base_port=told.base_port)
         try:
             async with (
-                world.running(layout, seed=told.seed) as place,
+                world.running(layout, told) as place,
                 connect(kubeconfig=str(layout.kubeconfig)) as way,
             ):
                 report("the cluster is up")

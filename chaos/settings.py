@@ -11,9 +11,22 @@ FLEETING_NODE = "fleeting-0"
 NODES = (*STEADY_NODES, FLEETING_NODE)
 CARDS, SLOTS, CARD_MIB = 8, 10, 81920
 
-ELECTION = ElectionSettings(lease_seconds=4.0, renew_deadline_seconds=3.2, retry_seconds=0.4)
-BIND_SECONDS = 2.0
-"""The time limit that the API server has for a Binding, and how long a new leader waits for those of the old one."""
+
+class Caution(msgspec.Struct, frozen=True):
+    """How long schedulers wait for one another.
+
+    Attributes:
+        election: who leads, and for how long without proof.
+        bind_seconds: the time limit of a Binding; a new leader waits as long for those of the old one.
+    """
+
+    election: ElectionSettings
+    bind_seconds: float
+
+
+CAUTIOUS = Caution(ElectionSettings(lease_seconds=4.0, renew_deadline_seconds=3.2, retry_seconds=0.4), 2.0)
+HASTY = Caution(ElectionSettings(lease_seconds=1.5, renew_deadline_seconds=1.2, retry_seconds=0.2), 1.2)
+"""For hundreds of takeovers."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -40,3 +53,8 @@ class Settings(msgspec.Struct, frozen=True):
     lost_bindings: int = 0
     patience_seconds: float = 90.0
     results: Path = Path(".lab/chaos")
+
+    @property
+    def caution(self) -> Caution:
+        """How long schedulers wait for one another: not long where hundreds of them are to be killed."""
+        return HASTY if self.kills else CAUTIOUS

@@ -18,6 +18,7 @@ from chaos.clock import Clocks
 from chaos.interference import Interference
 from chaos.proxy import Proxy, context
 from chaos.replica import Replica
+from chaos.settings import Caution, Settings
 from lab import components, control_plane, kubeconfig, manifests, pki, wait
 from lab.balancer import Balancer
 from lab.components import LAB_NAMESPACE
@@ -75,11 +76,11 @@ class World:
 
 
 @asynccontextmanager
-async def running(layout: Layout, *, seed: int) -> AsyncIterator[World]:
+async def running(layout: Layout, told: Settings) -> AsyncIterator[World]:
     """Answer the cluster, ready, while the block runs."""
     await asyncio.to_thread(_control_plane, layout)
-    world, draw = World(layout, Clocks(layout.root / "clocks")), random.Random(seed)  # noqa: S311 -- what to spoil, no secret
-    configuration = await asyncio.to_thread(_configure, layout)
+    world, draw = World(layout, Clocks(layout.root / "clocks")), random.Random(told.seed)  # noqa: S311 -- what to spoil, no secret
+    configuration = await asyncio.to_thread(_configure, layout, told.caution)
     trusted = ssl.create_default_context(cafile=str(pki.certificate(layout, pki.CLUSTER_CA)))
     shown = context(
         certificate=str(pki.certificate(layout, "kube-apiserver")), key=str(pki.key(layout, "kube-apiserver"))
@@ -121,7 +122,7 @@ def _control_plane(layout: Layout) -> None:
     apply(layout, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": opted_in}})
 
 
-def _configure(layout: Layout) -> Path:
+def _configure(layout: Layout, caution: Caution) -> Path:
     fleet = layout.config / "fleet.yaml"
     card = {"count": settings.CARDS, "memoryMiB": settings.CARD_MIB, "slots": settings.SLOTS, "model": "NVIDIA H100"}
     write_private(fleet, yaml.safe_dump({node: dict(card) for node in settings.NODES}))
@@ -134,8 +135,8 @@ def _configure(layout: Layout) -> Path:
             "drain_seconds": 3.0,
         },
         "scheduler": {
-            "election": msgspec.to_builtins(settings.ELECTION),
-            "request_timeout_seconds": settings.BIND_SECONDS,
+            "election": msgspec.to_builtins(caution.election),
+            "request_timeout_seconds": caution.bind_seconds,
             "recount_seconds": 20.0,
             "relist_seconds": 60.0,
         },

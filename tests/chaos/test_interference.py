@@ -67,3 +67,12 @@ def test_an_ambush_is_sprung_once_and_where_it_was_laid(interference: Interferen
     interference.passes(Stage.ANSWERED)
     interference.passes(Stage.ANSWERED)
     assert caught == ["now"]
+
+
+def test_an_ambush_may_let_some_pass(interference: Interference) -> None:
+    """So that a process is killed in the middle of its work, not at its first step."""
+    caught: list[str] = []
+    interference.lie_in_wait(Stage.ASKED, lambda: caught.append("now"), unharmed=2)
+    for expected in ([], [], ["now"], ["now"]):
+        interference.passes(Stage.ASKED)
+        assert caught == expected
