@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -12,22 +13,33 @@ from chaos.world import World
 
 PODS_A_SECOND = 1.2
 """What schedulers place though they bind fewer than ten pods each: more would only wait."""
+KILL = "SIGKILL scheduler while it binds"
+_TOLD_EVERY = 50
 _LOST_SHARE = 0.15
 _LATE_SECONDS = (0.0, 0.05)
 _UNHARMED = 10
 
 
-async def hunt(world: World, draw: Random, *, kills: int, lost_bindings: int, killed: Callable[[], None]) -> None:
+async def hunt(
+    world: World,
+    draw: Random,
+    *,
+    kills: int,
+    lost_bindings: int,
+    faults: Counter[str],
+    report: Callable[[str], None],
+) -> None:
     """Kill whoever binds next, `kills` times, and lose answers until `lost_bindings` were lost in all."""
-    while kills > 0 or lost(world) < lost_bindings:
+    while faults[KILL] < kills or lost(world) < lost_bindings:
         for replica in world.schedulers:
             replica.proxy.interference.lost_bindings = _LOST_SHARE if lost(world) < lost_bindings else 0.0
-        if kills > 0:
-            await _kill_who_binds(world, draw)
-            killed()
-            kills -= 1
-        else:
+        if faults[KILL] >= kills:
             await asyncio.sleep(1.0)
+            continue
+        await _kill_who_binds(world, draw)
+        faults[KILL] += 1
+        if faults[KILL] % _TOLD_EVERY == 0:
+            report(f"{faults[KILL]} schedulers were killed while they bound, {lost(world)} answers lost")
     world.heal()
 
 

@@ -35,7 +35,6 @@ class Load:
         self._population = population
         self._living: dict[str, None] = {}
         self._asking = 0
-        self._progress = asyncio.Condition()
         self._task: asyncio.Task[None]
         self.created = 0
         self.deleted = 0
@@ -50,11 +49,6 @@ class Load:
                 yield
             finally:
                 self._task.cancel()
-
-    async def until(self, created: int) -> None:
-        """Wait until so many pods were created in all."""
-        async with self._progress:
-            await self._progress.wait_for(lambda: self.created >= created)
 
     def stop(self) -> None:
         """Create and delete no more: who lives now stays."""
@@ -94,8 +88,6 @@ class Load:
         self._asking -= 1
         self._living[name] = None
         self.created += 1
-        async with self._progress:
-            self._progress.notify_all()
 
     async def _delete(self, name: str) -> None:
         while True:

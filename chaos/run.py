@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from chaos import catalogue, settings, world
 from chaos.checker import Checker
-from chaos.hunt import PODS_A_SECOND, hunt, lost
+from chaos.hunt import PODS_A_SECOND, hunt
 from chaos.load import Load
 from chaos.settings import Settings
 from chaos.settling import settle
@@ -23,7 +23,6 @@ from lab import cluster
 from lab.layout import Layout
 
 _POPULATION_OF_SLOTS = 0.45
-_TOLD_EVERY = 50
 
 
 async def chaos(told: Settings, *, report: Callable[[str], None]) -> Summary:
@@ -32,23 +31,10 @@ async def chaos(told: Settings, *, report: Callable[[str], None]) -> Summary:
     faults: Counter[str] = Counter()
     async with under_load(told, draw, report=report) as (place, checker, load):
         begin = time.monotonic()
-        await _minutes(told, place, draw, faults, report)
-
-        def killed() -> None:
-            faults["SIGKILL scheduler while it binds"] += 1
-            if (count := faults["SIGKILL scheduler while it binds"]) % _TOLD_EVERY == 0:
-                report(f"{count} schedulers were killed while they bound, {lost(place)} answers lost")
-
+        await _one_after_the_other(told, place, load, draw=draw, faults=faults, report=report)
         if told.kills:
             load.rate = PODS_A_SECOND
-        await hunt(
-            place,
-            draw,
-            kills=told.kills,
-            lost_bindings=told.lost_bindings,
-            killed=killed,
-        )
-        await load.until(told.pods)
+        await hunt(place, draw, kills=told.kills, lost_bindings=told.lost_bindings, faults=faults, report=report)
         seconds = time.monotonic() - begin
         place.heal()
         load.stop()
@@ -101,13 +87,13 @@ async def under_load(
             await asyncio.to_thread(_take_down, layout, told.results)
 
 
-async def _minutes(
-    told: Settings, place: World, draw: Random, faults: Counter[str], report: Callable[[str], None]
+async def _one_after_the_other(
+    told: Settings, place: World, load: Load, *, draw: Random, faults: Counter[str], report: Callable[[str], None]
 ) -> None:
-    """Do one fault after the other until the time is over."""
+    """Do one fault after the other until the time is over and enough pods have come."""
     until = time.monotonic() + 60 * told.minutes
     for turn in catalogue.turns(draw):
-        if time.monotonic() >= until:
+        if time.monotonic() >= until and load.created >= told.pods:
             return
         fault = turn.fault()
         report(f"{fault.name}, {turn.hold_seconds:.0f} s")

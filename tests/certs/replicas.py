@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from contextlib import asynccontextmanager
@@ -157,6 +158,15 @@ async def fault(api: Api) -> str:
     spec = json.loads(body)["spec"]
     variables = {entry["name"] for entry in spec["containers"][0].get("env", ())}
     return "" if spec["schedulerName"] == "tranche" and "CUDA_VISIBLE_DEVICES" in variables else f"not mutated: {spec}"
+
+
+async def failed_calls(api: Api) -> float:
+    """Answer how often the API server has passed our webhook by because a call of it failed."""
+    metrics = (await api.request("GET", "/metrics")).decode()
+    counted = re.findall(
+        r"^apiserver_admission_webhook_fail_open_count\{[^}]*gpu\.scheduling[^}]*\} (\S+)", metrics, re.MULTILINE
+    )
+    return sum(map(float, counted))
 
 
 async def is_admitted(api: Api) -> bool:

@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
 
 from certs import x509
-from chaos import interference, proxy
+from chaos import proxy
 from chaos.interference import Interference
 from chaos.proxy import Proxy, context
 
@@ -148,15 +148,13 @@ async def test_a_binding_that_is_cut_never_arrives(way: Way) -> None:
     assert way.server.seen == []
 
 
-async def test_a_late_binding_arrives_after_its_sender_has_given_up(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though his connection is long closed."""
+async def test_a_late_binding_arrives_though_its_sender_has_given_up(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    """His connection is closed at once, and so long afterwards the server has it."""
     monkeypatch.setattr(proxy, "LATE_SECONDS", 0.05)
-    assert interference.LATE_SECONDS > 1
     way.proxy.interference.late_bindings = 1.0
     with pytest.raises(aiohttp.ClientError):
         await way.bind()
-    assert way.server.seen == []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await way.server.arrived.wait()
     assert [path for _, path, _ in way.server.seen] == [BINDING]
 
