@@ -24,7 +24,7 @@ class Caution(msgspec.Struct, frozen=True):
     bind_seconds: float
 
 
-CAUTIOUS = Caution(ElectionSettings(lease_seconds=4.0, renew_deadline_seconds=3.2, retry_seconds=0.4), 2.0)
+CAUTIOUS = Caution(ElectionSettings(lease_seconds=6.0, renew_deadline_seconds=5.0, retry_seconds=0.5), 2.0)
 HASTY = Caution(ElectionSettings(lease_seconds=1.5, renew_deadline_seconds=1.2, retry_seconds=0.2), 1.2)
 """For hundreds of takeovers."""
 

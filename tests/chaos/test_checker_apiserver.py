@@ -19,14 +19,15 @@ from chaos.violation import Kind
 from cluster.api import Api
 from cluster.connection import connect
 from cluster.resource import GPU_NODE_STATUSES, LEASES, NAMESPACES, NODES, PODS
+from lab import cluster as lab
 from lab import control_plane, kubectl, manifests, pki
 from lab.files import write_private
+from lab.layout import PORT_BLOCK, Layout
 from tests.chaos.things import lease, limits, share, status
+from tests.conftest import BASE_PORT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from lab.layout import Layout
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
 PATIENCE_S = 30.0
@@ -72,49 +73,60 @@ class Cluster:
         assert [(each.kind, each.subject) for each in self.checker.books.violations] == [(kind, subject)]
 
 
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
+    """A control plane that knows what a GpuNodeStatus is, and has no line of our policies."""
+    layout = Layout(root=tmp_path_factory.mktemp("bare"), base_port=BASE_PORT + PORT_BLOCK)
+    try:
+        control_plane.up(layout, controller_manager=False, kube_scheduler=False)
+        kubectl.apply(layout, yaml.safe_load(DEFINITION.read_text()))
+        kubectl.run(layout, "wait", "--for=condition=Established", "crd", "--all")
+        asyncio.run(prepare(layout))
+        yield layout
+    finally:
+        lab.down(layout)
+
+
 @pytest.fixture
-async def cluster(own_layout: Layout) -> AsyncIterator[Cluster]:
-    """A control plane with a node of two cards; the checker reads through a proxy that can cut it off."""
-    await asyncio.to_thread(control_plane.up, own_layout, controller_manager=False, kube_scheduler=False)
-    kubectl.apply(own_layout, yaml.safe_load(DEFINITION.read_text()))
-    kubectl.run(own_layout, "wait", "--for=condition=Established", "crd", "--all")
-    trusted = ssl.create_default_context(cafile=str(pki.certificate(own_layout, pki.CLUSTER_CA)))
-    shown = context(
-        certificate=str(pki.certificate(own_layout, "kube-apiserver")), key=str(pki.key(own_layout, "kube-apiserver"))
-    )
-    proxy = Proxy(server=own_layout.server, interference=Interference(Random(1)))  # noqa: S311 -- no secret
-    port = own_layout.base_port + PROXY_PORT
+async def cluster(bare: Layout) -> AsyncIterator[Cluster]:
+    """A node of two idle cards; the checker reads through a proxy that can cut it off."""
+    trusted = ssl.create_default_context(cafile=str(pki.certificate(bare, pki.CLUSTER_CA)))
+    shown = context(certificate=str(pki.certificate(bare, "kube-apiserver")), key=str(pki.key(bare, "kube-apiserver")))
+    proxy = Proxy(server=bare.server, interference=Interference(Random(1)))  # noqa: S311 -- no secret
+    port = bare.base_port + PROXY_PORT
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(proxy.listening(port, shown=shown, trusted=trusted))
-        connection = await stack.enter_async_context(connect(kubeconfig=str(own_layout.kubeconfig)))
-        api = Api(connection)
-        await prepare(api)
-        watched = await stack.enter_async_context(
-            connect(kubeconfig=await asyncio.to_thread(watcher, own_layout, port))
-        )
+        api = Api(await stack.enter_async_context(connect(kubeconfig=str(bare.kubeconfig))))
+        identity = await asyncio.to_thread(watcher, bare, port)
+        watched = await stack.enter_async_context(connect(kubeconfig=identity))
         checker = Checker(Api(watched), patience_seconds=5.0)
         await stack.enter_async_context(checker.watching())
         yield Cluster(api, checker, proxy)
+        await api.request("DELETE", PODS.path(namespace="default"), body={"gracePeriodSeconds": 0})
 
 
-async def prepare(api: Api) -> None:
+async def prepare(layout: Layout) -> None:
     """Make the node, its cards and its agent's heartbeat."""
-    await api.create(NODES, {"metadata": {"name": "n1"}})
-    await api.merge(NODES, {"spec": {"taints": None}}, name="n1")
-    said = {"apiVersion": GPU_NODE_STATUSES.api_version, "kind": GPU_NODE_STATUSES.kind, **status()}
-    await api.create(GPU_NODE_STATUSES, {**said, "spec": {"nodeName": "n1"}})
-    await api.merge(GPU_NODE_STATUSES, {"status": said["status"]}, name="n1", subresource="status")
-    await api.create(NAMESPACES, {"metadata": {"name": "tranche-system"}})
-    beat = lease(renewed="2026-01-01T00:00:00.000000Z", seconds=600)
-    await api.create(LEASES, {**beat, "metadata": {"name": "gpu-n1"}}, namespace="tranche-system")
+    async with connect(kubeconfig=str(layout.kubeconfig)) as connection:
+        api = Api(connection)
+        await api.create(NODES, {"metadata": {"name": "n1"}})
+        await api.merge(NODES, {"spec": {"taints": None}}, name="n1")
+        said = {"apiVersion": GPU_NODE_STATUSES.api_version, "kind": GPU_NODE_STATUSES.kind, **status()}
+        await api.create(GPU_NODE_STATUSES, {**said, "spec": {"nodeName": "n1"}})
+        await api.merge(GPU_NODE_STATUSES, {"status": said["status"]}, name="n1", subresource="status")
+        await api.create(NAMESPACES, {"metadata": {"name": "tranche-system"}})
+        beat = lease(renewed="2026-01-01T00:00:00.000000Z", seconds=600)
+        await api.create(LEASES, {**beat, "metadata": {"name": "gpu-n1"}}, namespace="tranche-system")
 
 
 def watcher(layout: Layout, port: int) -> str:
     """Write a kubeconfig of somebody who may read everything, by way of the proxy: a token passes through it."""
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "watcher", "namespace": "default"}}
     kubectl.apply(layout, account)
-    may = ("create", "clusterrolebinding", "watcher", "--clusterrole=cluster-admin", "--serviceaccount=default:watcher")
-    kubectl.run(layout, *may)
+    subject = {"kind": "ServiceAccount", "name": "watcher", "namespace": "default"}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    may = {"kind": "ClusterRoleBinding", "metadata": {"name": "watcher"}, "roleRef": role, "subjects": [subject]}
+    kubectl.apply(layout, {"apiVersion": "rbac.authorization.k8s.io/v1", **may})
     token = kubectl.run(layout, "create", "token", "watcher")
     content = yaml.safe_load(layout.kubeconfig.read_text())
     content["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
