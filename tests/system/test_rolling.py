@@ -42,7 +42,7 @@ async def test_a_rolling_restart_loses_no_admission_and_no_pod(own_layout: Layou
         await asyncio.to_thread(kubectl.apply, own_layout, {"apiVersion": "v1", "kind": "Namespace", "metadata": team})
         await replicas.eventually(lambda: replicas.is_admitted(api))
         before = await replicas.failed_calls(api)
-        checker = Checker(api, patience_seconds=60.0)
+        checker = Checker(api, patience_seconds=Settings().patience_seconds)
         pods = Load(
             api,
             namespace=world.NAMESPACE,
