@@ -21,6 +21,7 @@ FAULTS: tuple[type[Fault], ...] = (
     network.Partition,
     network.LongPartition,
     network.Slow,
+    network.LateWatches,
     network.Busy,
     network.LoseAnswers,
     network.TruncateAnswers,

@@ -16,6 +16,7 @@ PODS_A_SECOND = 1.2
 KILL = "SIGKILL scheduler while it binds"
 _TOLD_EVERY = 50
 _LOST_SHARE = 0.15
+_LATE_EVENTS_SECONDS = 1.0
 _LATE_SECONDS = (0.0, 0.05)
 _UNHARMED = 10
 
@@ -32,7 +33,10 @@ async def hunt(
     """Kill whoever binds next, `kills` times, and lose answers until `lost_bindings` were lost in all."""
     while faults[KILL] < kills or lost(world) < lost_bindings:
         for replica in world.schedulers:
-            replica.proxy.interference.lost_bindings = _LOST_SHARE if lost(world) < lost_bindings else 0.0
+            loses = lost(world) < lost_bindings
+            replica.proxy.interference.lost_bindings = _LOST_SHARE if loses else 0.0
+            # Or a watch would tell what the answer did not.
+            replica.proxy.interference.late_events_seconds = _LATE_EVENTS_SECONDS if loses else 0.0
         if faults[KILL] >= kills:
             await asyncio.sleep(1.0)
             continue

@@ -33,6 +33,7 @@ class Interference:
     Attributes:
         cut: no request gets through, every connection is closed.
         delay_seconds: each answer comes so much later.
+        late_events_seconds: each piece of a watch comes so much later than the one before it was passed on.
         busy: the share of requests that are answered 429.
         lost_bindings: the share of Bindings whose answer is lost once they are taken.
         truncated_bindings: the share of Bindings of whose answer half is lost.
@@ -51,7 +52,7 @@ class Interference:
     def heal(self) -> None:
         """Let everything through again."""
         self.cut = False
-        self.delay_seconds = 0.0
+        self.delay_seconds = self.late_events_seconds = 0.0
         self.busy = self.lost_bindings = self.truncated_bindings = self.cut_bindings = self.late_bindings = 0.0
 
     def fate(self, *, is_binding: bool) -> Fate:

@@ -168,6 +168,8 @@ class Proxy:
         while chunk := await _next(upstream, ending if exchange.is_watch else None):
             if exchange.is_watch and (upstream.status == 410 or b'"code":410' in chunk):
                 self.interference.counts["410"] += 1
+            if exchange.is_watch and self.interference.late_events_seconds:
+                await asyncio.sleep(self.interference.late_events_seconds)
             if exchange.is_truncated:
                 if exchange.is_watch:
                     self.interference.counts["watch truncated"] += 1

@@ -84,6 +84,17 @@ class Slow(_OnSome):
         replica.proxy.interference.delay_seconds = SLOW_SECONDS
 
 
+class LateWatches(_OnSome):
+    """What watches tell is 2 s old, while requests are answered at once."""
+
+    name = "watches 2 s late"
+    hold_seconds = (3.0, 8.0)
+
+    def spoil(self, replica: Replica) -> None:
+        """Hold events back."""
+        replica.proxy.interference.late_events_seconds = SLOW_SECONDS
+
+
 class Busy(_OnSome):
     """Most requests are answered 429."""
 
@@ -114,9 +125,15 @@ class _OnBindings(Fault):
 
 
 class LoseAnswers(_OnBindings):
-    """The API server takes Bindings, and nobody hears of it."""
+    """The API server takes Bindings, and nobody hears of it, by watch either, for a while."""
 
     name, rule = "answers to Bindings lost", "lost_bindings"
+
+    async def apply(self, world: World, draw: Random) -> None:
+        """Lose a share of them."""
+        await super().apply(world, draw)
+        for replica in world.schedulers:
+            replica.proxy.interference.late_events_seconds = SLOW_SECONDS
 
 
 class TruncateAnswers(_OnBindings):

@@ -209,3 +209,15 @@ async def test_slow_answers_come(way: Way) -> None:
     begin = asyncio.get_running_loop().time()
     assert await way.bind() == 201
     assert asyncio.get_running_loop().time() - begin >= 0.2
+
+
+async def test_late_events_come_in_order_while_requests_are_answered_at_once(way: Way) -> None:
+    """A watch that lags behind what its client learns by asking."""
+    way.proxy.interference.late_events_seconds = 0.3
+    loop = asyncio.get_running_loop()
+    async with way.watch() as events:
+        begin = loop.time()
+        way.server.events.put_nowait(EVENT)
+        assert await way.bind() == 201
+        assert await events.readline() == EVENT
+        assert loop.time() - begin >= 0.3
