@@ -8,8 +8,8 @@ INSTALLED := $(VENV)/.installed
 SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fuzz bench format up verify demo-fractional demo-pending demo-placement demo-static \
-	demo-environment evidence clean status down doctor
+.PHONY: help demo test check fuzz bench chaos soak format up verify demo-fractional demo-pending demo-placement \
+	demo-static demo-environment evidence clean status down doctor
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -42,6 +42,13 @@ bench: $(INSTALLED)  ## Measure everything: figures beside their targets, raw nu
 
 bench-%: $(INSTALLED)
 	@$(BIN)/python -m benchmarks $*
+
+chaos: $(INSTALLED)  ## Faults on a cluster under load, and whether anything is lost (MINUTES, SEED, KILLS, LOST, PODS).
+	@$(BIN)/python -m chaos --minutes $(or $(MINUTES),6) --seed $(or $(SEED),1) \
+		--kills $(or $(KILLS),0) --lost-bindings $(or $(LOST),0) --pods $(or $(PODS),0)
+
+soak: $(INSTALLED)  ## Half an hour under load, and whether any process grows (MINUTES).
+	@$(BIN)/python -m chaos soak --minutes $(or $(MINUTES),30)
 
 format: $(INSTALLED)  ## Format the code.
 	@$(BIN)/ruff check --fix .

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,6 @@ TEAM = "rotation"
 POLL_S = 0.1
 SETTLE_S = 0.5
 READY_S = 30.0
-LEAVING_S = 1.0
 LIMITS = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
 CONTAINERS = [{"name": "main", "image": "none", "resources": {"limits": LIMITS}}]
 POD = {
@@ -149,70 +149,6 @@ async def load(api: Api, *, workers: int = 3, rate: float = 0.0) -> AsyncIterato
     assert all(isinstance(each, asyncio.CancelledError) for each in ended)
 
 
-@dataclass
-class Balancer:
-    """Stands where a Service does: spreads connections over replicas, and notes what a replica reset or refused."""
-
-    addresses: tuple[str, ...]
-    connections: int = 0
-    _clients: set[asyncio.StreamWriter] = field(default_factory=set)
-    broken: list[str] = field(default_factory=list)
-
-    @asynccontextmanager
-    async def listening(self, port: int) -> AsyncIterator[None]:
-        """Listen while the block runs."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", port)
-        try:
-            yield
-        finally:
-            server.close()
-            for writer in self._clients:
-                writer.transport.abort()
-
-    async def _serve(self, client: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
-        address = self.addresses[self.connections % len(self.addresses)]
-        self.connections += 1
-        self._clients.add(answer)
-        host, _, port = address.partition(":")
-        try:
-            replica, request = await asyncio.open_connection(host, int(port))
-        except OSError as error:
-            self.broken.append(f"{address}: {error!r}")
-        else:
-            gone = asyncio.Event()
-            await asyncio.gather(_forward(client, request, gone), self._answer(replica, answer, gone, address))
-        finally:
-            self._clients.discard(answer)
-            answer.close()
-
-    async def _answer(
-        self, replica: asyncio.StreamReader, answer: asyncio.StreamWriter, gone: asyncio.Event, address: str
-    ) -> None:
-        """Pass on what a replica answers; a reset harms nobody if the caller is leaving by himself."""
-        try:
-            while chunk := await replica.read(65536):
-                answer.write(chunk)
-                await answer.drain()
-        except ConnectionError as error:
-            try:
-                await asyncio.wait_for(gone.wait(), LEAVING_S)
-            except TimeoutError:
-                self.broken.append(f"{address}: {error!r}")
-        finally:
-            answer.close()
-
-
-async def _forward(client: asyncio.StreamReader, request: asyncio.StreamWriter, gone: asyncio.Event) -> None:
-    with suppress(ConnectionError):
-        while chunk := await client.read(65536):
-            if not request.is_closing():
-                request.write(chunk)
-                with suppress(ConnectionError):
-                    await request.drain()
-    gone.set()
-    request.close()
-
-
 async def fault(api: Api) -> str:
     """Create a GPU pod; answer why it is not as the webhook leaves it, empty where it is."""
     try:
@@ -222,6 +158,15 @@ async def fault(api: Api) -> str:
     spec = json.loads(body)["spec"]
     variables = {entry["name"] for entry in spec["containers"][0].get("env", ())}
     return "" if spec["schedulerName"] == "tranche" and "CUDA_VISIBLE_DEVICES" in variables else f"not mutated: {spec}"
+
+
+async def failed_calls(api: Api) -> float:
+    """Answer how often the API server has passed our webhook by because a call of it failed."""
+    metrics = (await api.request("GET", "/metrics")).decode()
+    counted = re.findall(
+        r"^apiserver_admission_webhook_fail_open_count\{[^}]*gpu\.scheduling[^}]*\} (\S+)", metrics, re.MULTILINE
+    )
+    return sum(map(float, counted))
 
 
 async def is_admitted(api: Api) -> bool:

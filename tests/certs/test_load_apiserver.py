@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import subprocess
 import sys
 from contextlib import AsyncExitStack
@@ -16,9 +15,10 @@ from certs.probe import shown
 from certs.rotate import rotate
 from cluster.api import Api
 from cluster.connection import connect
+from lab.balancer import Balancer
 from lab.layout import Port
 from tests.certs import replicas
-from tests.certs.replicas import Balancer, Replica
+from tests.certs.replicas import Replica
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -57,18 +57,9 @@ async def balancer(installed: Layout, api: Api) -> AsyncIterator[Balancer]:
         yield balancer
 
 
-async def failed_calls(api: Api) -> float:
-    """Answer how often the API server has passed our webhook by because a call of it failed."""
-    metrics = (await api.request("GET", "/metrics")).decode()
-    counted = re.findall(
-        r"^apiserver_admission_webhook_fail_open_count\{[^}]*gpu\.scheduling[^}]*\} (\S+)", metrics, re.MULTILINE
-    )
-    return sum(map(float, counted))
-
-
 async def test_twenty_rotations_under_load_and_not_one_failed_admission(api: Api, balancer: Balancer) -> None:
     """Ten of leaves, ten of the authority, each seen at both replicas: no pod fails, no connection is reset."""
-    before = await failed_calls(api)
+    before = await replicas.failed_calls(api)
     authorities, leaves = set(), set()
     async with replicas.load(api, workers=CONNECTIONS, rate=PODS_A_SECOND) as load:
         for number in range(ROTATIONS):
@@ -83,7 +74,7 @@ async def test_twenty_rotations_under_load_and_not_one_failed_admission(api: Api
     )
     assert load.failures == []
     assert balancer.broken == []
-    assert await failed_calls(api) == before
+    assert await replicas.failed_calls(api) == before
     assert len(authorities) == ROTATIONS // 2 + 1
     assert len(leaves) == ROTATIONS * len(balancer.addresses)
 

@@ -141,6 +141,17 @@ def test_replicas_are_apart_and_one_stays(installation: dict[tuple[str, str], di
     assert grace > WebhookSettings().drain_seconds
 
 
+@pytest.mark.parametrize("process", PROCESSES)
+def test_no_process_is_the_first_to_go(installation: dict[tuple[str, str], dict[str, Any]], process: str) -> None:
+    """It has a system component's priority, asks for what it needs, and is held to a limit of memory."""
+    spec = template(installation, process)["spec"]
+    assert spec["priorityClassName"] in ("system-cluster-critical", "system-node-critical")
+    for container in spec["containers"]:
+        assert set(container["resources"]["requests"]) == {"cpu", "memory"}
+        assert "memory" in container["resources"]["limits"]
+        assert {"readinessProbe", "livenessProbe"} <= set(container)
+
+
 def test_only_what_is_called_can_be_reached(installation: dict[tuple[str, str], dict[str, Any]]) -> None:
     """Everything is closed to the network but reviews for all, and metrics for the monitoring namespace."""
     policies = {name: each["spec"] for (kind, name), each in installation.items() if kind == "NetworkPolicy"}

@@ -12,11 +12,13 @@ import pytest
 
 from allocation import environment, record
 from allocation.names import ALLOCATION
-from lab import kubectl, manifests, wait
+from lab import kubectl, kubelet, manifests, wait
 from lab.errors import LabError
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from lab.layout import Layout
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
@@ -126,6 +128,36 @@ def test_a_restarted_container_sees_the_same_cards(tranche_node: Layout, namespa
     wait.until(has_restarted, what="a restarted container", timeout_s=PATIENCE_S)
     assert exec_environment(namespace, "restarted") == before
     assert before["CUDA_VISIBLE_DEVICES"].startswith("GPU-")
+
+
+@pytest.fixture
+def without_kubelet(tranche_node: Layout) -> Iterator[Callable[[], None]]:
+    """Stop the real node's kubelet when asked; it runs again when the test is over."""
+    yield lambda: kubelet.stop(tranche_node)
+    kubelet.start(tranche_node)
+
+
+@pytest.mark.kubelet
+def test_a_restarted_kubelet_changes_nobodys_cards(
+    tranche_node: Layout, without_kubelet: Callable[[], None], namespace: Namespace
+) -> None:
+    """Who runs goes on with his cards; who was bound while it was away starts with his own."""
+
+    def container() -> str:
+        (status,) = namespace.pod("before")["status"]["containerStatuses"]
+        return str(status["containerID"])
+
+    namespace.create(pod("before", node=tranche_node.node_name, gpu=1, gpumem=3000))
+    namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/before")
+    shown, runs = exec_environment(namespace, "before"), container()
+    without_kubelet()
+    namespace.create(pod("meanwhile", node=tranche_node.node_name, gpu=1, gpumem=3000))
+    namespace.placed(2)
+    kubelet.start(tranche_node)
+    namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/before", "pod/meanwhile")
+    assert (exec_environment(namespace, "before"), container()) == (shown, runs)
+    given = record.decode(namespace.pod("meanwhile")["metadata"]["annotations"][ALLOCATION])
+    assert exec_environment(namespace, "meanwhile") == environment.values(given.containers["main"])
 
 
 @pytest.mark.kubelet

@@ -1,0 +1,109 @@
+"""The checker: watches from outside what the API server shows, enters it into its books, and says what was broken."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from chaos.books import Books
+from chaos.journal import Journal, Pages
+from chaos.violation import Violation
+from cluster.api import Api
+from cluster.resource import GPU_NODE_STATUSES, LEASES, NODES, PODS
+
+_TICK_SECONDS = 0.5
+_AGENTS = "tranche-system"
+
+
+class Checker:
+    """The books and who keeps them.
+
+    Attributes:
+        books: what is known.
+    """
+
+    def __init__(
+        self, api: Api, *, patience_seconds: float, report: Callable[[Violation], None] = lambda _: None
+    ) -> None:
+        """Read from `api`, which nothing disturbs, and `report` each violation when it is seen."""
+        self.books = Books(clock=time.monotonic, patience_seconds=patience_seconds)
+        self._report = report
+        self._reported = 0
+        fleet = self.books.fleet
+        self._fleet_journals = (
+            Journal(api, NODES, _one_by_one(fleet.set_node, fleet.drop_node)),
+            Journal(api, GPU_NODE_STATUSES, _one_by_one(fleet.set_status, fleet.drop_status)),
+            Journal(api, LEASES, _one_by_one(self._set_lease, _ignore), namespace=_AGENTS),
+        )
+        pods = Pages(self._telling(self.books.set_pod), self._telling(self.books.drop_pod), self.books.replace_pods)
+        self._pods = Journal(api, PODS, pods)
+
+    @property
+    def gaps(self) -> int:
+        """How often changes of pods may have been missed, because etcd had forgotten them."""
+        return self._pods.gaps
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Watch while the block runs; the fleet first, so that every card is known before a pod has it."""
+        tasks = [asyncio.create_task(each.run()) for each in self._fleet_journals]
+        for each in self._fleet_journals:
+            await each.synced.wait()
+        tasks += [asyncio.create_task(self._pods.run()), asyncio.create_task(self._tick())]
+        await self._pods.synced.wait()
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            for outcome in ended:
+                if isinstance(outcome, Exception):
+                    raise outcome
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            self.books.tick()
+            self._tell()
+
+    def _telling(self, enter: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
+        def told(content: dict[str, Any]) -> None:
+            enter(content)
+            self._tell()
+
+        return told
+
+    def _tell(self) -> None:
+        for each in self.books.violations[self._reported :]:
+            self._report(each)
+        self._reported = len(self.books.violations)
+
+    def _set_lease(self, lease: dict[str, Any]) -> None:
+        self.books.fleet.set_lease(lease, now=time.monotonic())
+
+
+def _ignore(_content: dict[str, Any]) -> None:
+    """Nothing to enter."""
+
+
+def _one_by_one(enter: Callable[[dict[str, Any]], None], leave: Callable[[dict[str, Any]], None]) -> Pages:
+    """Answer pages for a kind in which a gap does no harm: what a list lacks is left, the rest entered."""
+    known: dict[str, dict[str, Any]] = {}
+
+    def put(content: dict[str, Any]) -> None:
+        known[content["metadata"]["name"]] = content
+        enter(content)
+
+    def drop(content: dict[str, Any]) -> None:
+        known.pop(content["metadata"]["name"], None)
+        leave(content)
+
+    def replace(contents: list[dict[str, Any]]) -> None:
+        for gone in known.keys() - {content["metadata"]["name"] for content in contents}:
+            drop(known[gone])
+        for content in contents:
+            put(content)
+
+    return Pages(put, drop, replace)

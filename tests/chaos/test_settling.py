@@ -1,0 +1,45 @@
+"""The end of a run: what the scheduler believes against what was counted, and the API server's diary."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from chaos import audit
+from chaos.settling import differences
+from chaos.share import Use
+from chaos.violation import Kind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_ledger_that_is_off_by_one_is_seen() -> None:
+    """As is one that has a card not at all, and one that nobody serves."""
+    counted = {"a": Use(1000, 100, 1), "b": Use()}
+    assert differences(counted, dict(counted)) == []
+    (wrong,) = differences(counted, {**counted, "a": Use(1000, 100, 2)})
+    assert (wrong.kind, wrong.subject) == (Kind.LEDGER, "a")
+    assert len(differences(counted, {"a": Use(1000, 100, 1)})) == 1
+    assert len(differences(counted, {})) == 2
+
+
+def event(name: str, *, code: int = 201, namespace: str = "chaos", subresource: str = "binding") -> str:
+    """Answer a line of the audit log."""
+    reference = {"resource": "pods", "namespace": namespace, "name": name, "subresource": subresource}
+    content = {"verb": "create", "objectRef": reference, "responseStatus": {"code": code}}
+    return json.dumps(content, separators=(",", ":")) + "\n"
+
+
+def test_two_taken_bindings_of_a_pod_are_seen(tmp_path: Path) -> None:
+    """Also in a log that was turned over meanwhile; refused ones and other namespaces' are not counted."""
+    (tmp_path / "audit-2026.log").write_text(event("twice") + event("once"))
+    log = tmp_path / "audit.log"
+    log.write_text(
+        event("twice")
+        + event("once", code=409)
+        + event("once", namespace="other")
+        + event("once", subresource="eviction")
+        + event("half")[:-20]
+    )
+    assert audit.bound_twice(log, namespace="chaos") == ["twice"]
