@@ -2,20 +2,18 @@
 
 import asyncio
 import logging
-import secrets
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-import msgspec
 from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
+from cluster import defects
 from cluster.guests import Guest, Patience, Room
 
-log = logging.getLogger(__name__)
 _http_log = logging.getLogger(f"{__name__}.http")
 _http_log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
 """aiohttp's, without a traceback for each client that sends what is no HTTP: it is answered 400, and is no defect."""
@@ -132,17 +130,6 @@ async def accepting(
         server.close()
 
 
-class _Status(msgspec.Struct, rename="camel"):
-    """Kubernetes' word for what failed."""
-
-    message: str
-    reason: str = "InternalError"
-    code: int = 500
-    kind: str = "Status"
-    api_version: str = "v1"
-    status: str = "Failure"
-
-
 @web.middleware
 async def _answering(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer a defect of ours with a reference to the log, and nothing of what it says there."""
@@ -156,13 +143,11 @@ async def _answering(request: web.Request, handler: Handler) -> web.StreamRespon
         raise
     except web.RequestPayloadError as error:
         return web.Response(status=400, text=f"the body cannot be read: {error}")
-    except Exception:
+    except Exception as error:  # noqa: BLE001 -- whatever it is, it is told
         if request.transport is None:
             return web.Response(status=400)  # who asked is gone, perhaps in the middle of his request
-        reference = secrets.token_hex(8)
-        log.exception("%s %s was not answered", request.method, request.path, extra={"reference": reference})
-        message = f"an internal error; the log of this process tells more under reference {reference}"
-        return web.Response(status=500, body=msgspec.json.encode(_Status(message)), content_type="application/json")
+        body = defects.told(f"{request.method} {request.path}", error)
+        return web.Response(status=500, body=body, content_type="application/json")
     finally:
         if connection is not None:
             connection.end()

@@ -6,7 +6,6 @@ server, `others`, together with the connection.
 """
 
 import asyncio
-import logging
 import re
 import socket
 import time
@@ -16,11 +15,10 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
 
+from cluster import defects
 from cluster.guests import Guest, Room
 from webhook.review import UnreadableReviewError
 from webhook.routes import LARGEST_REVIEW, PATHS, Health
-
-log = logging.getLogger(__name__)
 
 _head: Final = re.compile(
     rb"POST (?:%b)(?:\?[!-~]*)? HTTP/1\.1\r\n(?:[!-9;-~]+:[\t -~]*\r\n)+\r\n" % "|".join(PATHS).encode()
@@ -107,9 +105,8 @@ class Connection(Guest):
             told = self._decide(body)
         except UnreadableReviewError as error:
             status, kind, told = HTTPStatus.BAD_REQUEST, "text/plain; charset=utf-8", str(error).encode()
-        except Exception:
-            log.exception("a review could not be answered")
-            status, kind, told = HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", b"a defect; see the log"
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it is told
+            status, told = HTTPStatus.INTERNAL_SERVER_ERROR, defects.told("a review", error)
         leaving = "" if self._health.ready else "Connection: close\r\n"
         head = (
             f"HTTP/1.1 {status} {status.phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(told)}\r\n"

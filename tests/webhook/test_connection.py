@@ -167,6 +167,8 @@ async def test_a_defect_is_answered_and_told(caplog: pytest.LogCaptureFixture) -
     world.receive(request())
     assert world.wire.written.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
     assert "ZeroDivisionError" in caplog.text
+    assert b"under reference " in world.wire.written
+    assert b"ZeroDivisionError" not in world.wire.written
     world.answer = world.admission.answer
     world.receive(request())
     assert b"HTTP/1.1 200 OK\r\n" in world.wire.written
