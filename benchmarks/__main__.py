@@ -38,7 +38,7 @@ _ALL = (
     scrape,
 )
 _BENCHMARKS = {each.NAME: each.run for each in _ALL}
-_FLAMES = {each.NAME: each.flame for each in (admission, placement)}
+_FLAMES = {each.NAME: each.flame for each in (decision, filtering, admission, placement)}
 
 
 def main() -> int:

@@ -4,13 +4,12 @@ The floor is the same aiohttp server that answers the same bytes without looking
 """
 
 import asyncio
-import multiprocessing
 import os
 import ssl
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -19,7 +18,7 @@ import msgspec
 from aiohttp import web
 
 from allocation.settings import AllocationSettings
-from benchmarks import http_load, machine, profile, reviews
+from benchmarks import beside, http_load, machine, profile, reviews
 from benchmarks.results import Row, Sample, percentile
 from certs.leaf import ServerNames
 from certs.source import IssuedSource, listener_context
@@ -102,7 +101,7 @@ def flame(path: Path) -> None:
 def _measure(
     kind: str, bodies: Sequence[bytes], *, connections: int, requests: int, flame: Path | None = None
 ) -> _Load:
-    with _process(kind, bodies[0]) as (pid, port, authority):
+    with beside.running(_main, kind, bodies[0], what="the server") as (pid, (port, authority)):
         posts = [http_load.post("/mutate?timeout=5s", body, host="localhost") for body in bodies]
         trusting = ssl.create_default_context(cadata=authority)
 
@@ -124,23 +123,6 @@ def _measure(
         with profile.recorded(pid, flame) if flame else nullcontext():
             took, seconds = load(requests)
         return _Load(took, seconds, machine.cpu_seconds(pid) - server, time.process_time() - own)
-
-
-@contextmanager
-def _process(kind: str, body: bytes) -> Iterator[tuple[int, int, str]]:
-    """Answer process, port and authority of a server that runs for the time of the block."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_main, args=(kind, body, theirs), daemon=True)
-    process.start()
-    try:
-        if not ours.poll(30):
-            raise SystemExit("admission: the server did not start in 30 s")
-        port, authority = ours.recv()
-        yield process.pid or 0, port, authority
-    finally:
-        process.terminate()
-        process.join(10)
 
 
 def _main(kind: str, body: bytes, told: Connection) -> None:

@@ -1,13 +1,15 @@
 """One decision: fit, score, choice of cards, reservation. Beside it one numpy pass over the same columns."""
 
+import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from allocation.index import Index
 from allocation.ledger import Ledger
 from allocation.request import PodRequest
-from benchmarks import fleets
+from benchmarks import fleets, profile
 from benchmarks.floor import floor
 from benchmarks.results import Row, Sample, microseconds, percentile
 from cluster import process
@@ -53,6 +55,18 @@ def at(nodes: int, *, benchmark: str, decisions: int) -> Iterator[tuple[Row, Sam
         what = f"decision, {nodes:,} nodes of {fleets.CARDS} cards, {kind}"
         target, passed = _judge(seconds, _TARGETS.get(nodes, {}).get(kind) if benchmark == NAME else None)
         yield Row(benchmark, what, microseconds(seconds), beside, target, passed), Sample(benchmark, what, seconds)
+
+
+def flame(path: Path) -> None:
+    """Write a flame graph of decisions in a fleet of 5,000 nodes, about a mix of shapes."""
+    ledger = fleets.half_full(5_000)
+    index, chance, mixed = Index(ledger), random.Random(2), fleets.mix(50)
+    for request in mixed:
+        index.shape(request, fleets.ANY).place(request)
+    with profile.recorded(os.getpid(), path):
+        for number in range(100_000):
+            _decide(ledger, index, chance.choice(mixed), f"mix-{number}")
+            ledger.release(f"mix-{number - 5_000}")
 
 
 def _decide(ledger: Ledger, index: Index, request: PodRequest, uid: str) -> float:

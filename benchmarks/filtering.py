@@ -5,16 +5,15 @@ Any other extender is asked the same by `benchmarks.http_load` with what `python
 """
 
 import asyncio
-import multiprocessing
 import random
 import ssl
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 
-from benchmarks import cluster, fleets, http_load
+from benchmarks import beside, cluster, fleets, http_load, profile
 from benchmarks.extender import serve
 from benchmarks.floor import floor
 from benchmarks.results import Row, Sample, microseconds, milliseconds, percentile
@@ -28,8 +27,8 @@ _FITS, _FITS_NOWHERE = 3_000, fleets.MEMORY_MIB + 1
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes seconds and its figures mean nothing."""
     nodes, requests = (100, 10) if smoke else (_NODES, 1_000)
-    beside = f"one numpy pass {microseconds(floor(fleets.half_full(nodes)))}"
-    with _process(nodes) as (port, authority):
+    numpy_pass = f"one numpy pass {microseconds(floor(fleets.half_full(nodes)))}"
+    with beside.running(serve, nodes, what="the extender") as (_, (port, authority)):
         tls = ssl.create_default_context(cadata=authority)
         for path, memory_mib, fleet in (
             ("/filter", _FITS, "half full"),
@@ -44,8 +43,20 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
             what = f"POST {path} over TLS, {nodes:,} node names, {fleet}"
             p99 = percentile(seconds, 99) * 1e3
             must = "! " if (path, fleet) == ("/filter", "half full") else ""
-            row = Row(NAME, what, milliseconds(seconds), beside, f"{must}p99 ≤ {_P99_MS:g} ms", p99 <= _P99_MS)
+            row = Row(NAME, what, milliseconds(seconds), numpy_pass, f"{must}p99 ≤ {_P99_MS:g} ms", p99 <= _P99_MS)
             yield row, Sample(NAME, what, seconds)
+
+
+def flame(path: Path) -> None:
+    """Write a flame graph of the extender while it filters."""
+    request = http_load.post("/filter", question(_NODES, _FITS), host="localhost")
+    with beside.running(serve, _NODES, what="the extender") as (pid, (port, authority)):
+        tls = ssl.create_default_context(cadata=authority)
+        load = http_load.load(
+            request, host="localhost", port=port, connections=1, requests=1_500, tls=tls, name="localhost"
+        )
+        with profile.recorded(pid, path):
+            asyncio.run(load)
 
 
 def question(nodes: int, memory_mib: int) -> bytes:
@@ -57,21 +68,6 @@ def question(nodes: int, memory_mib: int) -> bytes:
     names = [fleets.node(number) for number in range(nodes)]
     random.Random(3).shuffle(names)
     return msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
-
-
-@contextmanager
-def _process(nodes: int) -> Iterator[tuple[int, str]]:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(nodes, theirs), daemon=True)
-    process.start()
-    try:
-        if not ours.poll(60):
-            raise SystemExit("filtering: the extender did not start in 60 s")
-        yield ours.recv()
-    finally:
-        process.terminate()
-        process.join(10)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ and pods that start and end.
 
 import asyncio
 import json
-import multiprocessing
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection as Pipe
@@ -19,7 +18,7 @@ from aiohttp import web
 from allocation import environment, names, record
 from allocation.allocation import Allocation, CardShare
 from allocation.settings import AllocationSettings
-from benchmarks import cluster, extender, fleets
+from benchmarks import beside, cluster, extender, fleets
 from benchmarks.results import Row, Sample, milliseconds, percentile
 from cluster import process
 from cluster.api import Api
@@ -42,17 +41,8 @@ _WAIT_MS = 5.0
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes seconds and its figures mean nothing."""
     nodes, seconds = (100, 1.0) if smoke else (_NODES, 10.0)
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    source = context.Process(target=_serve, args=(nodes, seconds, theirs), daemon=True)
-    source.start()
-    try:
-        if not ours.poll(120):
-            raise SystemExit("ingestion: the source of events did not start in 120 s")
-        rate, busy, waits = asyncio.run(_follow(nodes, ours.recv(), events=int(_RATE * seconds)))
-    finally:
-        source.terminate()
-        source.join(10)
+    with beside.running(_serve, nodes, seconds, what="the source of events") as (_, port):
+        rate, busy, waits = asyncio.run(_follow(nodes, port, events=int(_RATE * seconds)))
     what = f"{_RATE:,} pod events a second, {nodes:,} nodes, decisions meanwhile"
     figure = f"{rate:.0f} a second with {busy:.0f} % of a processor; a decision waits {milliseconds(waits)}"
     p99 = percentile(waits, 99) * 1e3
