@@ -5,7 +5,7 @@ pod instead of turning it into one that needs no GPU.
 """
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -91,20 +91,35 @@ def read_request(
     `warn` is called with what a user should know although the pod is accepted.
 
     Raises:
-        InvalidFieldError: a resource of ours holds what it may not hold.
+        InvalidFieldError: a resource of ours holds what it may not hold, or two containers have one name.
     """
-    return PodRequest(
-        containers=(
-            *(
-                _read_container(container, f"spec.initContainers[{position}]", _init_kind(container), settings, warn)
-                for position, container in enumerate(spec.init_containers)
-            ),
-            *(
-                _read_container(container, f"spec.containers[{position}]", Kind.REGULAR, settings, warn)
-                for position, container in enumerate(spec.containers)
-            ),
-        )
+    containers = (
+        *(
+            _read_container(container, f"spec.initContainers[{position}]", _init_kind(container), settings, warn)
+            for position, container in enumerate(spec.init_containers)
+        ),
+        *(
+            _read_container(container, f"spec.containers[{position}]", Kind.REGULAR, settings, warn)
+            for position, container in enumerate(spec.containers)
+        ),
     )
+    if len(containers) > 1:
+        _refuse_namesakes(containers)
+    return PodRequest(containers)
+
+
+def _refuse_namesakes(containers: Iterable[ContainerRequest]) -> None:
+    """Refuse what an API server would, before a share is given to a name that two containers have."""
+    seen: set[str] = set()
+    for container in containers:
+        if container.name in seen:
+            raise InvalidFieldError(
+                field=f"{container.field}.name",
+                value=container.name,
+                expected="another container of the pod has this name",
+                remedy="give each its own",
+            )
+        seen.add(container.name)
 
 
 def asks_for_gpu(container: Container, settings: AllocationSettings) -> bool:

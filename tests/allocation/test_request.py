@@ -127,3 +127,12 @@ def test_a_bad_value_is_refused_by_field(limits: dict[str, str], field: str) -> 
     with pytest.raises(InvalidFieldError) as refused:
         only(container(**limits))
     assert refused.value.field == f'spec.containers[0].resources.limits["{field}"]'
+
+
+@pytest.mark.parametrize("init", [False, True])
+def test_containers_of_one_name_are_refused(init: bool) -> None:  # noqa: FBT001
+    """An allocation names its containers, so two of one name would count as one."""
+    first, second = container(gpu="1"), container(gpu="1")
+    with pytest.raises(InvalidFieldError) as refused:
+        read(second, init=(first,)) if init else read(first, second)
+    assert refused.value.field == ("spec.containers[0].name" if init else "spec.containers[1].name")
