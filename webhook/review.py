@@ -19,7 +19,13 @@ EnvironmentEntry = dict[str, Any]
 """An entry of a container's `env`, whole: it is compared with ours as it stands."""
 
 
-NO_RESOURCES = Resources()
+class _NoResources(Resources):
+    """Written down it is not what an empty object is, for what is decided about one does not hold for the other."""
+
+    absent: bool = True
+
+
+NO_RESOURCES = _NoResources()
 """Stands where a container has no `resources` at all: a patch must then add them before it adds to them."""
 
 

@@ -1,6 +1,7 @@
 """What is remembered about pods is what would be decided anew."""
 
 import json
+from base64 import b64decode
 from collections.abc import Callable
 from typing import Any
 
@@ -37,7 +38,8 @@ CONTAINERS = st.fixed_dictionaries(
     {"name": st.sampled_from(["main", "other"])},
     optional={
         "resources": st.fixed_dictionaries(
-            {"limits": st.fixed_dictionaries({"nvidia.com/gpu": st.sampled_from(["1", "2", "0", "x"])})}
+            {},
+            optional={"limits": st.fixed_dictionaries({"nvidia.com/gpu": st.sampled_from(["1", "2", "0", "x"])})},
         ),
         "env": st.lists(
             st.fixed_dictionaries(
@@ -98,6 +100,21 @@ def test_a_remembered_decision_is_the_one_that_would_be_made(steps: list[tuple[A
             return bytes(made.patch), made.operations, made.warnings
 
         assert _outcome(remembered) == _outcome(anew)
+
+
+def test_no_resources_are_not_empty_ones() -> None:
+    """What is written into an empty object has to be made where there is none."""
+    decisions = Decisions(allocation=AllocationSettings(), settings=WebhookSettings())
+    patches = []
+    for container in ({"name": "main", "resources": {}}, {"name": "main"}):
+        sent = {
+            "metadata": {"annotations": {"gpu.scheduling/allocation": ALLOCATION}},
+            "spec": {"containers": [container]},
+        }
+        made = decisions.about(_read(sent), username=TRUSTED, quotas={})
+        patches.append(b64decode(msgspec.json.decode(made.patch, type=str)))
+    assert b'"/spec/containers/0/resources/limits"' in patches[0]
+    assert b'"/spec/containers/0/resources"' in patches[1]
 
 
 def test_pods_of_one_template_are_decided_once(
