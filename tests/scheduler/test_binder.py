@@ -100,11 +100,11 @@ async def test_node_and_allocation_arrive_together(server: Layout, api: Api) -> 
     """One write sets both."""
     result = await bind(api, create(server, "bound"))
     assert result.outcome is Outcome.BOUND
-    pod = read(server, "bound")
-    assert pod.spec.node_name == "n1"
-    assert "GPU-n1-0" in pod.metadata.annotations[ALLOCATION]
-    assert pod.metadata.annotations["cuda-visible-devices.gpu.scheduling/main"] == "GPU-n1-0"
-    assert pod.metadata.annotations["gpu.scheduling/leader"] == TOKEN
+    pod = kubectl.get(server, "-n", NAMESPACE, "pod", "bound")
+    assert pod["spec"]["nodeName"] == "n1"
+    assert "GPU-n1-0" in pod["metadata"]["annotations"][ALLOCATION]
+    assert pod["metadata"]["annotations"]["cuda-visible-devices.gpu.scheduling/main"] == "GPU-n1-0"
+    assert pod["metadata"]["annotations"]["gpu.scheduling/leader"] == TOKEN
 
 
 async def test_a_repeated_binding_is_the_first_one(server: Layout, api: Api) -> None:

@@ -12,7 +12,7 @@ from lab import components, fleet, health, kubectl, manifests, verify, wait
 from lab.errors import LabError
 from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S, Namespace, pod
-from tests.system.test_fence import bind, leadership
+from tests.system.test_fence import bind, binding, leadership
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -144,4 +144,4 @@ def test_uninstalled_and_installed_again(tranche: Layout, namespace: Namespace) 
     namespace.unplaced("target")
     epoch, identity = leadership(tranche)
     token = {"gpu.scheduling/leader": f"{epoch - 1}/{identity}", "gpu.scheduling/allocation": "{}"}
-    assert "does not lead any more" in bind(namespace, account="tranche-scheduler", annotations=token)
+    assert "does not lead any more" in bind(namespace, binding(token))
