@@ -40,6 +40,8 @@ def recorded(pid: int, path: Path) -> Iterator[None]:
         told, _ = process.communicate(timeout=_END_S)
     if not path.exists():
         raise SystemExit(f"profile: py-spy wrote nothing, it may need root: {told.strip()}")
+    # Its title is the command: where things lie on this machine is nobody's concern.
+    path.write_text(path.read_text().replace(spy, "py-spy").replace(str(path), path.name))
 
 
 def main() -> int:
