@@ -1,6 +1,7 @@
 """When pods get their nodes, as the API server says it."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ from cluster.resource import PODS
 
 _PATIENCE_S = 300.0
 _NAME = b'"metadata":{"name":"'
+_VERSION = re.compile(rb'"resourceVersion":"([0-9]+)"')
 
 
 class _List(msgspec.Struct):
@@ -51,7 +53,14 @@ async def bound(api: Api, prefix: str, count: int) -> AsyncIterator["asyncio.Fut
                 result.set_result(Bound(MappingProxyType(at)))
 
     listening = asyncio.Event()
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and not result.done():
+            result.set_exception(error)
+            listening.set()
+
     watching = asyncio.create_task(_watch(api, note, listening))
+    watching.add_done_callback(ended)
     try:
         async with asyncio.timeout(_PATIENCE_S):
             await listening.wait()
@@ -67,15 +76,21 @@ async def _watch(api: Api, note: Callable[[str], None], listening: asyncio.Event
     """Tell the names of pods that get a node from now on.
 
     Who watches shares two processors with what is watched: of an event just the name is read, the first in its line.
+    An API server ends the watch of who is slow for a moment; it goes on behind the last event.
     """
     path = PODS.path(namespace=cluster.NAMESPACE)
-    now = msgspec.json.decode(await api.request("GET", path, params={"limit": "1"}), type=_List).metadata
-    params = {"watch": "true", "resourceVersion": now.resource_version, "fieldSelector": "spec.nodeName!="}
-    async with api.open("GET", path, params=params, timeout=_PATIENCE_S) as answer:
-        listening.set()
-        rest = b""
-        async for piece in answer.content.iter_any():
-            *lines, rest = (rest + piece).split(b"\n")
-            for line in lines:
-                begin = line.index(_NAME) + len(_NAME)
-                note(line[begin : line.index(b'"', begin)].decode())
+    listed = await api.request("GET", path, params={"limit": "1"})
+    version, last = msgspec.json.decode(listed, type=_List).metadata.resource_version, b""
+    while True:
+        params = {"watch": "true", "resourceVersion": version, "fieldSelector": "spec.nodeName!="}
+        async with api.open("GET", path, params=params, timeout=_PATIENCE_S) as answer:
+            listening.set()
+            rest = b""
+            async for piece in answer.content.iter_any():
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    begin = line.index(_NAME) + len(_NAME)
+                    note(line[begin : line.index(b'"', begin)].decode())
+                    last = line
+        if found := _VERSION.search(last):
+            version = found[1].decode()

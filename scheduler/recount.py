@@ -39,11 +39,12 @@ class Recounter:
     async def run(self) -> None:
         """Recount until cancelled; the caches must be complete."""
         while True:
+            # Not at once: a term begins with what it has just read, and has pods to place.
+            await asyncio.sleep(self._seconds)
             async for text in divergences(self._state, self._pods):
                 log.error("the ledger is not what a recount gives: %s", text)
                 self._metrics.divergences.inc()
             self._metrics.recounts.inc()
-            await asyncio.sleep(self._seconds)
 
 
 async def divergences(state: State, pods: Reflector[Pod]) -> AsyncIterator[str]:
