@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from cluster.gpu_node_status import status_of
 from cluster.resource import GPU_NODE_STATUSES, LEASES, NODES, PODS
 from lab import binaries, cluster, control_plane, manifests
 from lab.layout import Layout
+from lab.processes import Daemon
 from webhook.mutation import mutate
 from webhook.review import decode_pod
 from webhook.settings import WebhookSettings
@@ -31,6 +33,7 @@ NAMESPACE = "default"
 _BASE_PORT = 31000
 _AT_ONCE = 64
 _DAY = 86_400
+_GRACE_S = 30.0
 
 
 @contextmanager
@@ -44,6 +47,17 @@ def running() -> Iterator[Layout]:
             yield layout
         finally:
             cluster.down(layout)
+
+
+@contextmanager
+def process(layout: Layout, name: str, *arguments: str) -> Iterator[int]:
+    """Run `python -m name` with `arguments` for the time of a block; answer its process, which is not ready yet."""
+    daemon = Daemon(layout, name)
+    daemon.start([sys.executable, "-m", name, *arguments])
+    try:
+        yield daemon.pid or 0
+    finally:
+        daemon.stop(grace_s=_GRACE_S)
 
 
 @asynccontextmanager

@@ -1,13 +1,9 @@
 """What an agent writes while nothing happens to its cards."""
 
 import asyncio
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from contextlib import AbstractContextManager
 
 import yaml
 
@@ -35,31 +31,28 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
 
 
 async def _measure(*, seconds: float) -> Counter[str]:
-    with cluster.running() as layout, TemporaryDirectory() as folder:
+    with cluster.running() as layout:
         async with cluster.client(layout.kubeconfig) as api:
             await asyncio.to_thread(manifests.install, layout)
             await cluster.node(api, fleets.node(0))
-            with _agent(layout, Path(folder)):
+            with _agent(layout):
                 await _reported(api)
                 before = await writes.count(api)
                 await asyncio.sleep(seconds)  # the time that is measured
                 return await writes.count(api) - before
 
 
-@contextmanager
-def _agent(layout: Layout, folder: Path) -> Iterator[None]:
-    fleet = folder / "fleet.yaml"
+def _agent(layout: Layout) -> AbstractContextManager[int]:
+    fleet = layout.config / "fleet.yaml"
     fleet.write_text(yaml.safe_dump({fleets.node(0): _CARD}))
-    command = [sys.executable, "-m", "agent", "--kubeconfig", str(layout.kubeconfig), "--fleet-file", str(fleet)]
-    seconds, port = str(_HEARTBEAT_S), str(layout.port(Port.AGENT_METRICS))
-    command += ["--heartbeat-lease-seconds", seconds, "--metrics-address", "127.0.0.1", "--metrics-port", port]
-    with (layout.logs / "agent.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(30)
+    arguments = {
+        "--kubeconfig": layout.kubeconfig,
+        "--fleet-file": fleet,
+        "--heartbeat-lease-seconds": _HEARTBEAT_S,
+        "--metrics-address": "127.0.0.1",
+        "--metrics-port": layout.port(Port.AGENT_METRICS),
+    }
+    return cluster.process(layout, "agent", *(f"{flag}={value}" for flag, value in arguments.items()))
 
 
 async def _reported(api: Api) -> None:

@@ -1,16 +1,14 @@
 """The schedulers that are held beside one another: ours, a stock kube-scheduler, and the one behind the other."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from allocation import names
+from benchmarks import cluster
 from lab import control_plane, kubeconfig, manifests
 from lab.layout import Layout, Port
 from lab.processes import Daemon
@@ -23,18 +21,10 @@ def identity(layout: Layout) -> Path:
     return kubeconfig.service_account_kubeconfig(layout, namespace=names.SYSTEM_NAMESPACE, name="tranche-scheduler")
 
 
-@contextmanager
-def loop(layout: Layout, account: Path, *arguments: str) -> Iterator[int]:
+def loop(layout: Layout, account: Path, *arguments: str) -> AbstractContextManager[int]:
     """Run our scheduler as `account`, with more `arguments`; answer its process, which is not ready yet."""
-    command = [sys.executable, "-m", "scheduler", "--kubeconfig", os.fspath(account)]
     port = str(layout.port(Port.SCHEDULER))
-    with (layout.logs / "scheduler.log").open("wb") as log:
-        process = subprocess.Popen([*command, "--port", port, *arguments], stdout=log, stderr=log)
-    try:
-        yield process.pid
-    finally:
-        process.terminate()
-        process.wait(30)
+    return cluster.process(layout, "scheduler", "--kubeconfig", str(account), "--port", port, *arguments)
 
 
 @contextmanager

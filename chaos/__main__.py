@@ -7,7 +7,7 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from chaos.run import chaos
@@ -38,20 +38,22 @@ def main(argv: list[str] | None = None) -> int:
 async def _chaos(told: Settings, report: Callable[[str], None]) -> bool:
     summary = await chaos(told, report=report)
     summary.write(told.results / "chaos.jsonl")
-    print(summary.table())
-    for each in summary.violations:
-        print(f"VIOLATION {each}")
+    _print(summary.table(), summary.violations)
     print(f"violations = {len(summary.violations)}; logs are in {told.results}")
     return not summary.violations
 
 
 async def _soak(told: Settings, report: Callable[[str], None]) -> bool:
     soaked = await soak(told, report=report)
-    print(soaked.table())
-    for each in soaked.violations:
-        print(f"VIOLATION {each}")
+    _print(soaked.table(), soaked.violations)
     print(f"samples and logs are in {told.results}")
     return soaked.is_well
+
+
+def _print(table: str, violations: Iterable[object]) -> None:
+    print(table)
+    for each in violations:
+        print(f"VIOLATION {each}")
 
 
 def _read(argv: list[str] | None) -> tuple[str, Settings]:
