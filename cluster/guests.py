@@ -45,6 +45,11 @@ class Room:
         self.patience = patience or PATIENCE
         self._guests: dict[Guest, None] = {}
 
+    @property
+    def guests(self) -> "tuple[Guest, ...]":
+        """Who is connected now."""
+        return tuple(self._guests)
+
     def welcome(self, guest: "Guest") -> None:
         """Let somebody in; where there are too many, who was quiet for longest and is not being answered leaves."""
         self._guests[guest] = None

@@ -39,15 +39,13 @@ class Connection(Guest):
         answer: Callable[[bytes], bytes],
         others: Callable[[], asyncio.Protocol],
         health: Health,
-        open_ones: "set[Connection]",
         room: Room,
     ) -> None:
-        """Count among `open_ones` for as long as it is open and not handed over."""
+        """Count in `room` for as long as it is open and not handed over."""
         super().__init__(room)
         self._decide = answer
         self._others = others
         self._health = health
-        self._open_ones = open_ones
         self._parts: list[bytes] = []
         self._size = self._begin = self._end = 0
         self._last = 0.0
@@ -58,7 +56,6 @@ class Connection(Guest):
         self._loop = asyncio.get_running_loop()
         self._last = self._loop.time()
         self._timer = self._loop.call_later(self._room.patience.idle, self._close_if_idle)
-        self._open_ones.add(self)
         own = transport.get_extra_info("socket")
         if own is not None:
             own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -137,7 +134,6 @@ class Connection(Guest):
         """Forget it."""
         super().leave()
         self._timer.cancel()
-        self._open_ones.discard(self)
 
 
 def _review(data: bytes) -> tuple[int, int]:

@@ -59,12 +59,12 @@ async def serving(
 
 @asynccontextmanager
 async def _reviewing(admission: Admission, health: Health, others: _Protocols, room: Room) -> AsyncIterator[_Protocols]:
-    open_ones: set[Connection] = set()
     try:
-        yield lambda: Connection(answer=admission.answer, others=others, health=health, open_ones=open_ones, room=room)
+        yield lambda: Connection(answer=admission.answer, others=others, health=health, room=room)
     finally:
-        for connection in tuple(open_ones):
-            connection.close()
+        for guest in room.guests:
+            if isinstance(guest, Connection):
+                guest.close()
 
 
 def _leaving(health: Health) -> Middleware:

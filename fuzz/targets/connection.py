@@ -75,6 +75,6 @@ def _connection(wire: _Wire, others: _Others, answered: list[bytes]) -> Connecti
         answered.append(body)
         return _ADMISSION.answer(body)
 
-    made = Connection(answer=answer, others=lambda: others, health=_READY, open_ones=set(), room=_ROOM)
+    made = Connection(answer=answer, others=lambda: others, health=_READY, room=_ROOM)
     made.connection_made(wire)
     return made

@@ -86,9 +86,8 @@ class World:
     """One connection with its two sides."""
 
     def __init__(self) -> None:
-        self.wire, self.other, self.health = Wire(), Other(), Health()
+        self.wire, self.other, self.health, self.room = Wire(), Other(), Health(), Room()
         self.health.ready = True
-        self.open_ones: set[Connection] = set()
         metrics = Metrics()
         self.admission = Admission(
             allocation=AllocationSettings(), settings=WebhookSettings(), metrics=metrics, quotas=lambda _: {}
@@ -98,8 +97,7 @@ class World:
             answer=self._answered,
             others=lambda: self.other,
             health=self.health,
-            open_ones=self.open_ones,
-            room=Room(),
+            room=self.room,
         )
         self.connection.connection_made(self.wire)
 
@@ -149,7 +147,7 @@ async def test_what_is_no_plain_review_is_handed_over(unusual: bytes) -> None:
     world.receive(request(), unusual, b"more")
     assert world.wire.written.count(b"HTTP/1.1") == 1
     assert world.other.received == unusual + b"more"
-    assert not world.open_ones
+    assert not world.room.guests
 
 
 async def test_who_does_not_wait_for_answers_is_handed_over() -> None:
