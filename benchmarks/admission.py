@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import msgspec
+import uvloop
 from aiohttp import web
 
 from allocation.settings import AllocationSettings
@@ -106,7 +107,7 @@ def _measure(
         trusting = ssl.create_default_context(cadata=authority)
 
         def load(count: int) -> tuple[float, list[float]]:
-            return asyncio.run(
+            return uvloop.run(
                 http_load.load(
                     *posts,
                     host=_HOST,
@@ -130,7 +131,7 @@ def _main(kind: str, body: bytes, told: Connection) -> None:
     # A process writes a line per review, so this one does, in the same words, where nobody reads them.
     with Path(os.devnull).open("w") as sys.stderr:
         logs.set_up(LogSettings())
-        asyncio.run(_webhook(told) if kind == "webhook" else _bare(body, told))
+        uvloop.run(_webhook(told) if kind == "webhook" else _bare(body, told))
 
 
 async def _webhook(told: Connection) -> None:

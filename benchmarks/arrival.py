@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from statistics import median
 from typing import Any
 
+import uvloop
+
 from benchmarks import cluster, schedulers, watching
 from benchmarks.results import Row, Sample, percentile
 from benchmarks.watching import Bound
@@ -27,7 +29,7 @@ _MakePod = Callable[[str], dict[str, Any]]
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes a minute and its figures mean nothing."""
     nodes, pods, steady, turns = (10, 20, 20, 1) if smoke else (1_000, 1_000, 2_000, 3)
-    yield from asyncio.run(_measure(nodes=nodes, pods=pods, steady=steady, turns=turns))
+    yield from uvloop.run(_measure(nodes=nodes, pods=pods, steady=steady, turns=turns))
 
 
 async def _measure(*, nodes: int, pods: int, steady: int, turns: int) -> list[tuple[Row, Sample]]:

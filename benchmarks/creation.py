@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
+import uvloop
 
 from allocation import names
 from benchmarks import cluster
@@ -33,7 +34,7 @@ _ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes as long as a control plane needs to start, and its figures mean nothing."""
-    ours, bare = asyncio.run(_measure(pods=20 if smoke else 2_000))
+    ours, bare = uvloop.run(_measure(pods=20 if smoke else 2_000))
     half, most = ((percentile(ours, at) - percentile(bare, at)) * 1e3 for at in (50, 99))
     what = "added latency of pod creation through the API server"
     yield (

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection as Pipe
 
 import aiohttp
+import uvloop
 
 from allocation import names
 from allocation.settings import AllocationSettings
@@ -35,7 +36,7 @@ _DAY = 86_400
 
 def serve(nodes: int, told: Pipe) -> None:
     """Serve until terminated; tells the port and the authority's certificate."""
-    asyncio.run(_serve(nodes, told))
+    uvloop.run(_serve(nodes, told))
 
 
 async def _serve(nodes: int, told: Pipe) -> None:

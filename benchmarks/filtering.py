@@ -4,7 +4,6 @@ The extender is the real one, in a process of its own; only what it knows of the
 Any other extender is asked the same by `benchmarks.http_load` with what `python -m benchmarks.filtering` prints.
 """
 
-import asyncio
 import random
 import ssl
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import uvloop
 
 from benchmarks import beside, cluster, fleets, http_load, profile
 from benchmarks.extender import serve
@@ -39,7 +39,7 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
             load = http_load.load(
                 request, host="localhost", port=port, connections=1, requests=requests, tls=tls, name="localhost"
             )
-            _, seconds = asyncio.run(load)
+            _, seconds = uvloop.run(load)
             what = f"POST {path} over TLS, {nodes:,} node names, {fleet}"
             p99 = percentile(seconds, 99) * 1e3
             must = "! " if (path, fleet) == ("/filter", "half full") else ""
@@ -56,7 +56,7 @@ def flame(path: Path) -> None:
             request, host="localhost", port=port, connections=1, requests=1_500, tls=tls, name="localhost"
         )
         with profile.recorded(pid, path):
-            asyncio.run(load)
+            uvloop.run(load)
 
 
 def question(nodes: int, memory_mib: int) -> bytes:

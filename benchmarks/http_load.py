@@ -11,13 +11,18 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
+
+import uvloop
 
 from benchmarks.results import percentile
 
 
 class _Connection(asyncio.Protocol):
     """Sends the next of its requests as soon as the answer is complete, and begins again after the last."""
+
+    _transport: asyncio.WriteTransport
 
     def __init__(self, requests: Sequence[bytes], count: int) -> None:
         self.seconds: list[float] = []
@@ -26,13 +31,11 @@ class _Connection(asyncio.Protocol):
         self._count = count
         self._answer = b""
         self._begin = 0.0
-        self._transport: asyncio.WriteTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        if isinstance(transport, asyncio.WriteTransport):
-            self._transport = transport
-            self._send()
+        self._transport = cast("asyncio.WriteTransport", transport)  # a connection for streams is no other
+        self._send()
 
     def data_received(self, data: bytes) -> None:
         """Go on when the answer is complete."""
@@ -58,9 +61,8 @@ class _Connection(asyncio.Protocol):
             self.done.set_exception(ConnectionError(why))
 
     def _send(self) -> None:
-        if self._transport is not None:
-            self._begin = time.perf_counter()
-            self._transport.write(self._requests[len(self.seconds) % len(self._requests)])
+        self._begin = time.perf_counter()
+        self._transport.write(self._requests[len(self.seconds) % len(self._requests)])
 
 
 def _length(head: bytes) -> int:
@@ -137,7 +139,7 @@ def main() -> int:
     token = arguments.token.read_text().strip() if arguments.token else ""
     posts = [post(path, body.read_bytes(), host=url.netloc, token=token) for body in arguments.body]
     begin = time.process_time()
-    took, seconds = asyncio.run(
+    took, seconds = uvloop.run(
         load(
             *posts,
             host=url.hostname,

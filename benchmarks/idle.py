@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
+import uvloop
 import yaml
 
 from benchmarks import cluster, fleets, waiting, writes
@@ -22,7 +23,7 @@ _STARTED_S = 30.0
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes half a minute and its figures mean nothing."""
     seconds = 5.0 if smoke else 40.0
-    written = asyncio.run(_measure(seconds=seconds))
+    written = uvloop.run(_measure(seconds=seconds))
     counted = {resource: number for resource, number in written.items() if number}
     what = f"API writes of an idle agent in {seconds:g} s, a heartbeat that is valid for {_HEARTBEAT_S} s"
     listed = ", ".join(f"{number} {resource}" for resource, number in sorted(counted.items()))

@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import uvloop
 from aiohttp import web
 
 from allocation import environment, names, record
@@ -42,7 +43,7 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes seconds and its figures mean nothing."""
     nodes, seconds = (100, 1.0) if smoke else (_NODES, 10.0)
     with beside.running(_serve, nodes, seconds, what="the source of events") as (_, port):
-        rate, busy, waits = asyncio.run(_follow(nodes, port, events=int(_RATE * seconds)))
+        rate, busy, waits = uvloop.run(_follow(nodes, port, events=int(_RATE * seconds)))
     what = f"{_RATE:,} pod events a second, {nodes:,} nodes, decisions meanwhile"
     figure = f"{rate:.0f} a second with {busy:.0f} % of a processor; a decision waits {milliseconds(waits)}"
     p99 = percentile(waits, 99) * 1e3
@@ -130,7 +131,7 @@ def _serve(nodes: int, seconds: float, told: Pipe) -> None:
         told.send(runner.addresses[0][1])
         await asyncio.Event().wait()
 
-    asyncio.run(main())
+    uvloop.run(main())
 
 
 def _line(number: int, nodes: int) -> bytes:

@@ -4,7 +4,6 @@ Beside our loop, in the same run and on the same control plane with the same pol
 annotated Bindings as fast as it can, and a stock kube-scheduler with plain pods. They take turns; medians count.
 """
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from statistics import median
 
 import msgspec
+import uvloop
 
 from benchmarks import ceiling, cluster, profile, schedulers, waiting, watching, writes
 from benchmarks.results import Row, Sample
@@ -58,12 +58,12 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes a minute and its figures mean nothing."""
     for nodes in (10,) if smoke else (1_000, 5_000):
         pods, plain, turns = (40, 20, 1) if smoke else (2_000, 1_000, 3)
-        yield from _rows(nodes, pods, asyncio.run(_measure(nodes=nodes, pods=pods, plain=plain, turns=turns)))
+        yield from _rows(nodes, pods, uvloop.run(_measure(nodes=nodes, pods=pods, plain=plain, turns=turns)))
 
 
 def flame(path: Path) -> None:
     """Write a flame graph of the scheduler while it places pods that were created beforehand."""
-    asyncio.run(_flame(path, nodes=1_000, pods=4_000))
+    uvloop.run(_flame(path, nodes=1_000, pods=4_000))
 
 
 async def _flame(path: Path, *, nodes: int, pods: int) -> None:

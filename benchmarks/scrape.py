@@ -4,6 +4,8 @@ import asyncio
 import time
 from collections.abc import Iterator
 
+import uvloop
+
 from benchmarks import fleets
 from benchmarks.results import Row, Sample, percentile
 from cluster import exposition
@@ -16,7 +18,7 @@ _PAUSE_MS = 10.0
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes moments and its figures mean nothing."""
     nodes = 10 if smoke else 1000
-    yield from asyncio.run(_run(nodes, scrapes=2 if smoke else 50))
+    yield from uvloop.run(_run(nodes, scrapes=2 if smoke else 50))
 
 
 async def _run(nodes: int, *, scrapes: int) -> list[tuple[Row, Sample]]:

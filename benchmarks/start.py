@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import uvloop
 
 from benchmarks import cluster, fleets, machine, schedulers
 from benchmarks.results import Row, Sample, percentile
@@ -47,7 +48,7 @@ class _Pod(msgspec.Struct):
 
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes a minute and its figures mean nothing."""
-    yield from asyncio.run(_run(nodes=10, waiting=20, idle_seconds=1) if smoke else _run())
+    yield from uvloop.run(_run(nodes=10, waiting=20, idle_seconds=1) if smoke else _run())
 
 
 async def _run(*, nodes: int = 5_000, waiting: int = 5_000, idle_seconds: float = 150) -> list[tuple[Row, Sample]]:

@@ -32,6 +32,7 @@ class _Routed(Guest):
     def begin(self, body: StreamReader) -> None:
         """Note that a request's headers are here; what is waited for from now on is its body."""
         self.is_answering = True
+        self.expect()  # its first byte may have come with the request before
         body.on_eof(self.arrived)
 
     def end(self) -> None:

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 
+import uvloop
+
 from cluster import logs
 from cluster.logs import LogSettings
 
@@ -26,7 +28,7 @@ def run(
     logs.set_up(log)
     allow_files()
     try:
-        asyncio.run(_run(work))
+        uvloop.run(_run(work))  # a review takes it a sixth less of a processor than the loop of Python
     except failures as error:
         sys.exit(f"error: {error}")
 

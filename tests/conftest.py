@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import uvloop
 from hypothesis import settings
 
 from lab import binaries, cluster
@@ -18,7 +19,8 @@ from lab.errors import LabError
 from lab.layout import PORT_BLOCK, Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import asyncio
+    from collections.abc import Callable, Iterator, Mapping
 
 # Away from the lab's default. The next block of ports is for tests that start and kill a lab of their own.
 BASE_PORT = int(os.environ.get("LAB_TEST_BASE_PORT", "22000"))
@@ -26,6 +28,11 @@ BASE_PORT = int(os.environ.get("LAB_TEST_BASE_PORT", "22000"))
 # How long an example takes says how busy the machine is; a test that hangs is ended by pytest-timeout.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run what awaits on the event loop that our processes run on."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
