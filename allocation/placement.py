@@ -16,7 +16,7 @@ from allocation.quota import UNLIMITED, Room
 from allocation.reasons import CardReason
 from allocation.rejection import UNREGISTERED, Rejection
 from allocation.request import ContainerRequest, Kind, PodRequest
-from allocation.survey import survey
+from allocation.survey import sift, survey
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -58,9 +58,7 @@ def place(
     Ties are broken by the node's name, cards by free memory and index, so the same state gives the same answer.
     """
     found = survey(ledger, request, nodes, constraints=constraints, room=room)
-    # A container that passed the comparison of columns is known to fit; several, or a group of cards that must belong
-    # together, have to be tried.
-    sure = len(request.gpu_containers) == 1 and not constraints.numa_bind
+    sure = _is_sure(request, constraints)
     tried: dict[str, Allocation] = {}
     rejections = found.rejections
     for name in found.scores:
@@ -76,6 +74,26 @@ def place(
     chosen = next(iter(tried.values()))
     scores = found.scores if sure else {name: found.scores[name] for name in tried}
     return Placement(chosen, charges(chosen, request), scores, rejections)
+
+
+def fitting(
+    ledger: Ledger, request: PodRequest, nodes: Sequence[str], *, constraints: Constraints, room: Room = UNLIMITED
+) -> tuple[list[str], dict[str, Rejection]]:
+    """Answer which of `nodes`, in their order, `place` would choose from, and its rejections of the others."""
+    if _is_sure(request, constraints):
+        found = sift(ledger, request, nodes, constraints=constraints, room=room)
+        return found.fitting(nodes), found.rejections
+    outcome = place(ledger, request, nodes, constraints=constraints, room=room)
+    scores = outcome.scores if isinstance(outcome, Placement) else {}
+    return [name for name in nodes if name in scores], outcome.rejections
+
+
+def _is_sure(request: PodRequest, constraints: Constraints) -> bool:
+    """Whether what passes the comparison of columns fits.
+
+    Several containers, or a group of cards that must belong together, have to be tried.
+    """
+    return len(request.gpu_containers) == 1 and not constraints.numa_bind
 
 
 def place_on(

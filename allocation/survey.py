@@ -5,6 +5,7 @@ Whether the containers fit together, and on which cards, has to be tried on a no
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import compress
 from typing import Any
 
 import msgspec
@@ -23,25 +24,45 @@ Rows = NDArray[np.int64]
 """Rows of the ledger."""
 
 
+class Sifted(msgspec.Struct, frozen=True):
+    """Nodes on which a pod might go, and others.
+
+    Attributes:
+        asked: the row of each node that was asked about, -1 where no inventory is known.
+        rows: those on which each container fits by itself, in ascending order.
+        rejections: the other nodes; those whose cards say the same have one and the same object.
+    """
+
+    asked: Rows
+    rows: Rows
+    rejections: dict[str, Rejection]
+
+    def fitting(self, nodes: Sequence[str]) -> list[str]:
+        """Answer which of the `nodes` that were asked about are among `rows`, in their order."""
+        if not self.rejections:
+            return list(nodes)
+        fits = np.zeros(max(self.asked.max(initial=-1), -1) + 2, np.bool_)  # the last is that of row -1
+        fits[self.rows] = True
+        return list(compress(nodes, fits[self.asked].tolist()))
+
+
 class Survey(msgspec.Struct, frozen=True):
     """What there is to choose from.
 
     Attributes:
         scores: the nodes on which each container fits by itself, best first.
-        rejections: the others; nodes whose cards say the same have one and the same object.
+        rejections: the others.
     """
 
     scores: dict[str, float]
     rejections: dict[str, Rejection]
 
 
-def survey(
-    ledger: Ledger, request: PodRequest, nodes: Sequence[str], *, constraints: Constraints, room: Room
-) -> Survey:
-    """Judge `nodes` for a pod; `room` is what its namespace's quotas leave."""
-    found = ledger.rows(nodes)
-    rejections = dict.fromkeys((nodes[place] for place in np.flatnonzero(found < 0).tolist()), UNREGISTERED)
-    rows = np.sort(found[found >= 0])
+def sift(ledger: Ledger, request: PodRequest, nodes: Sequence[str], *, constraints: Constraints, room: Room) -> Sifted:
+    """Answer which of `nodes` a pod might go to; `room` is what its namespace's quotas leave."""
+    asked = ledger.rows(nodes)
+    rejections = dict.fromkeys((nodes[place] for place in np.flatnonzero(asked < 0).tolist()), UNREGISTERED)
+    rows = np.sort(asked[asked >= 0])
     demand = Demand(ledger, constraints)
     mutex = "mutex" in constraints.card_policies
     for container in request.gpu_containers:
@@ -49,8 +70,16 @@ def survey(
         if not fits.all():
             rejections |= _rejections(demand, rows[~fits], container, mutex=mutex, room=room)
             rows = rows[fits]
-    best, scores = ranked(ledger, request, rows, constraints=constraints)
-    return Survey(dict(zip(ledger.names(best), scores, strict=True)), rejections)
+    return Sifted(asked, rows, rejections)
+
+
+def survey(
+    ledger: Ledger, request: PodRequest, nodes: Sequence[str], *, constraints: Constraints, room: Room
+) -> Survey:
+    """Judge `nodes` for a pod; `room` is what its namespace's quotas leave."""
+    found = sift(ledger, request, nodes, constraints=constraints, room=room)
+    best, scores = ranked(ledger, request, found.rows, constraints=constraints)
+    return Survey(dict(zip(ledger.names(best), scores, strict=True)), found.rejections)
 
 
 def ranked(ledger: Ledger, request: PodRequest, rows: Rows, *, constraints: Constraints) -> tuple[Rows, list[float]]:
@@ -93,18 +122,9 @@ def _rejections(
 ) -> dict[str, Rejection]:
     """Answer why a container does not fit on the nodes of `rows`."""
     lines = _looked(demand, rows, partial(_lines, request=container, mutex=mutex, room=room))
-    answer: dict[str, Rejection] = {}
-    for places in _alike(lines):
-        line = lines[places[0]]
-        why = rejection.of_cards(line[:-1], container, curable=bool(line[-1]))
-        answer |= dict.fromkeys(demand.ledger.names(rows[places]), why)
-    return answer
-
-
-def _alike(lines: Verdicts) -> list[list[int]]:
-    """Group the places of equal lines."""
-    groups: dict[bytes, list[int]] = {}
-    keys = np.ascontiguousarray(lines).view(f"V{lines.shape[1]}").ravel()
-    for place, key in enumerate(keys.tolist()):
-        groups.setdefault(key, []).append(place)
-    return list(groups.values())
+    keys: list[bytes] = np.ascontiguousarray(lines).view(f"V{lines.shape[1] * lines.itemsize}").ravel().tolist()
+    whys = {
+        key: rejection.of_cards(lines[place, :-1], container, curable=bool(lines[place, -1]))
+        for key, place in dict(zip(keys, range(len(keys)), strict=True)).items()
+    }
+    return dict(zip(demand.ledger.names(rows), map(whys.__getitem__, keys), strict=True))

@@ -1,6 +1,6 @@
 """Which of the nodes that kube-scheduler, or an autoscaler, offers take a pod's cards. Nothing changes by asking."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -12,7 +12,7 @@ from allocation.names import HAMI_REGISTER
 from allocation.rejection import Rejection
 from scheduler import inventories, judgement
 from scheduler.extender_api import Args, FilterResult, HostPriority, NodeMeta, nodes_result
-from scheduler.judgement import Judgement
+from scheduler.judgement import Wish
 from scheduler.state import State
 
 BEST = 10
@@ -21,23 +21,24 @@ BEST = 10
 
 def filter_(state: State, args: Args) -> FilterResult:
     """Answer the nodes that take the pod, in the order in which they were given, and why the others do not."""
-    judged = _judge(state, args)
-    good, result = judged.scores, FilterResult(failed_nodes={}, failed_and_unresolvable_nodes={})
+    fits, rejections = _fitting(state, args)
+    result = FilterResult(failed_nodes={}, failed_and_unresolvable_nodes={})
     words: dict[int, str] = {}
-    for name, each in judged.rejections.items():
+    for name, each in rejections.items():
         # Nodes that say the same have one and the same object, which is put in words once.
         why = words.get(id(each)) or words.setdefault(id(each), str(each))
         (result.failed_nodes if each.resolvable else result.failed_and_unresolvable_nodes)[name] = why
     if args.names is not None:
-        result.nodenames = [name for name in args.names if name in good]
+        result.nodenames = fits
     else:
+        good = frozenset(fits)
         result.nodes = nodes_result([node for node in args.nodes if node.metadata.name in good])
     return result
 
 
 def prioritize(state: State, args: Args) -> list[HostPriority]:
     """Answer a score for each node: 10 for those that the loop would prefer to all others, less the worse they are."""
-    points = _points(_judge(state, args).scores)
+    points = _points(_scores(state, args))
     return [HostPriority(name, points.get(name, 0)) for name in _names(args)]
 
 
@@ -56,24 +57,60 @@ def _names(args: Args) -> Sequence[str]:
     return args.names if args.names is not None else [node.metadata.name for node in args.nodes]
 
 
-def _judge(state: State, args: Args) -> Judgement:
-    pod, names = args.pod, _names(args)
+def _fitting(state: State, args: Args) -> tuple[Sequence[str], dict[str, Rejection]]:
     try:
-        wish = judgement.read(pod.spec, pod.metadata.annotations or {}, state.settings)
+        wish = _wish(state, args)
     except AllocationError as error:
         refused = Rejection(node_reason=f"held: {error}", resolvable=False)
-        return Judgement({}, dict.fromkeys(names, refused))
-    room = state.quotas.room(pod.metadata.namespace)
+        return (), dict.fromkeys(_names(args), refused)
+    room = state.quotas.room(args.pod.metadata.namespace)
+    parts = [
+        judgement.fitting(wish, part.nodes, ledger=part.ledger, shut=part.shut, room=room)
+        for part in _parts(state, args, wish)
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    return [name for fits, _ in parts for name in fits], {name: why for _, each in parts for name, why in each.items()}
+
+
+def _scores(state: State, args: Args) -> Mapping[str, float]:
+    """Answer the worth of the nodes that take the pod, best first."""
+    try:
+        wish = _wish(state, args)
+    except AllocationError:
+        return {}
+    room = state.quotas.room(args.pod.metadata.namespace)
+    parts = [
+        judgement.judge(wish, part.nodes, ledger=part.ledger, shut=part.shut, room=room).scores
+        for part in _parts(state, args, wish)
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    sign = -1 if wish.constraints.node_policy == "binpack" else 1
+    return dict(sorted((pair for each in parts for pair in each.items()), key=lambda pair: sign * pair[1]))
+
+
+def _wish(state: State, args: Args) -> Wish:
+    return judgement.read(args.pod.spec, args.pod.metadata.annotations or {}, state.settings)
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """Nodes that are judged by one ledger; those in `shut` do not take the pod."""
+
+    nodes: Sequence[str]
+    ledger: Ledger
+    shut: Mapping[str, Rejection]
+
+
+def _parts(state: State, args: Args, wish: Wish) -> Iterator[_Part]:
+    """Answer the nodes that exist, and then, if there are any, those that an autoscaler thinks of."""
+    names = _names(args)
     templates = {node.metadata.name: node.metadata for node in args.nodes if node.metadata.name not in state.fleet}
     here = [name for name in names if name not in templates] if templates else names
-    live = judgement.judge(wish, here, ledger=state.ledger, shut=state.shut(wish.request), room=room)
-    if not templates:
-        return live
-    ledger, unreadable = _unused(templates.values())
-    new = judgement.judge(wish, list(templates), ledger=ledger, shut=unreadable, room=room)
-    sign = -1 if wish.constraints.node_policy == "binpack" else 1
-    scores = sorted((live.scores | new.scores).items(), key=lambda pair: sign * pair[1])
-    return Judgement(dict(scores), live.rejections | new.rejections)
+    yield _Part(here, state.ledger, state.shut(wish.request))
+    if templates:
+        ledger, unreadable = _unused(templates.values())
+        yield _Part(list(templates), ledger, unreadable)
 
 
 def _unused(nodes: Iterable[NodeMeta]) -> tuple[Ledger, dict[str, Rejection]]:

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from allocation import record
+from allocation import placement, record
 from allocation.allocation import Allocation, Charge, charges
 from allocation.constraints import Constraints, read_constraints
 from allocation.errors import AllocationError, OverCapacityError
 from allocation.ledger import Ledger
-from allocation.placement import Placement, place
+from allocation.placement import Placement
 from allocation.pod import Containers
 from allocation.quota import Room
 from allocation.reasons import NODE_UNREGISTERED
@@ -73,15 +73,33 @@ def judge(wish: Wish, nodes: Sequence[str], *, ledger: Ledger, shut: Mapping[str
     """Judge `nodes`; those in `shut` do not take the pod, and `room` is what the quotas of its namespace leave."""
     if not wish:
         return Judgement(dict.fromkeys(nodes, 0.0), {})
-    shut = {name: shut[name] for name in nodes if name in shut} if shut else {}
-    open_ = [name for name in nodes if name not in shut] if shut else nodes
+    open_, shut = _open(nodes, shut)
     if wish.fixed is not None:
         return _judge_fixed(wish.request, wish.fixed, open_, shut, ledger=ledger)
-    outcome = place(ledger, wish.request, open_, constraints=wish.constraints, room=room)
+    outcome = placement.place(ledger, wish.request, open_, constraints=wish.constraints, room=room)
     rejections = {**outcome.rejections, **shut}
     if not isinstance(outcome, Placement):
         return Judgement({}, rejections)
     return Judgement(outcome.scores, rejections, outcome.allocation, outcome.charges)
+
+
+def fitting(
+    wish: Wish, nodes: Sequence[str], *, ledger: Ledger, shut: Mapping[str, Rejection], room: Room
+) -> tuple[Sequence[str], dict[str, Rejection]]:
+    """Answer which of `nodes` take the pod, in their order, and why the others do not: what `judge` would find."""
+    if not wish.request or wish.fixed is not None:
+        judged = judge(wish, nodes, ledger=ledger, shut=shut, room=room)
+        return [name for name in nodes if name in judged.scores], judged.rejections
+    open_, shut = _open(nodes, shut)
+    fits, rejections = placement.fitting(ledger, wish.request, open_, constraints=wish.constraints, room=room)
+    return fits, {**rejections, **shut}
+
+
+def _open(nodes: Sequence[str], shut: Mapping[str, Rejection]) -> tuple[Sequence[str], Mapping[str, Rejection]]:
+    """Answer which of `nodes` are to be asked, and of which it is known that they do not take the pod."""
+    if not shut:
+        return nodes, shut
+    return [name for name in nodes if name not in shut], {name: shut[name] for name in nodes if name in shut}
 
 
 def _judge_fixed(

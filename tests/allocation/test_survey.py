@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from allocation.constraints import read_constraints
 from allocation.ledger import Ledger
+from allocation.placement import Placement, fitting, place
 from allocation.reasons import NODE_UNREGISTERED
 from allocation.settings import AllocationSettings
 from allocation.survey import survey
@@ -36,6 +37,23 @@ def test_all_together_is_one_by_one(seed: int) -> None:
         assert together.rejections == {name: why for each in found for name, why in each.rejections.items()}
         sign = -1 if constraints.node_policy == "binpack" else 1
         assert list(together.scores.items()) == sorted(together.scores.items(), key=lambda s: (sign * s[1], s[0]))
+
+
+@given(st.integers(0, 2**32))
+def test_who_fits_is_who_could_be_chosen(seed: int) -> None:
+    """The nodes and rejections of a filter are those of a choice, though it tries no cards where it need not."""
+    world = World(seed)
+    for _ in range(30):
+        world.step()
+    chance, ledger = random.Random(seed), world.ledger  # noqa: S311 -- a test
+    request, room = chance.choice(REQUESTS), chance.choice(ROOMS)
+    constraints = read_constraints(chance.choice(DEMANDS), DEFAULTS)
+    nodes = [*ledger.nodes, "elsewhere"]
+    asked = chance.sample(nodes, chance.randint(0, len(nodes)))
+    chosen = place(ledger, request, asked, constraints=constraints, room=room)
+    fits, rejections = fitting(ledger, request, asked, constraints=constraints, room=room)
+    assert fits == [name for name in asked if isinstance(chosen, Placement) and name in chosen.scores]
+    assert rejections == chosen.rejections
 
 
 def test_nobody_knows_an_unknown_node() -> None:
