@@ -1,8 +1,11 @@
 """Where a pod goes: every node judged, the best chosen, its cards picked. Nothing here changes the ledger."""
 
 from collections.abc import Callable, Sequence
+from itertools import compress
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from allocation import rejection
 from allocation.allocation import Allocation, CardShare, Charge, charges
@@ -16,6 +19,8 @@ from allocation.quota import UNLIMITED, Room
 from allocation.reasons import CardReason
 from allocation.rejection import UNREGISTERED, Rejection
 from allocation.request import ContainerRequest, Kind, PodRequest
+from allocation.score import node_scores
+from allocation.standing import UNFIT
 from allocation.survey import sift, survey
 
 
@@ -82,10 +87,25 @@ def fitting(
     """Answer which of `nodes`, in their order, `place` would choose from, and its rejections of the others."""
     if _is_sure(request, constraints):
         found = sift(ledger, request, nodes, constraints=constraints, room=room)
-        return found.fitting(nodes), found.rejections
+        fits = found.by_node(np.ones(len(found.rows), np.bool_), otherwise=False)
+        return list(compress(nodes, fits.tolist())), found.rejections
     outcome = place(ledger, request, nodes, constraints=constraints, room=room)
     scores = outcome.scores if isinstance(outcome, Placement) else {}
     return [name for name in nodes if name in scores], outcome.rejections
+
+
+def worths(
+    ledger: Ledger, request: PodRequest, nodes: Sequence[str], *, constraints: Constraints, room: Room = UNLIMITED
+) -> NDArray[np.float64]:
+    """Answer how good `place` finds each of `nodes`: the more the better, `UNFIT` where it would not choose it."""
+    sign = 1 if constraints.node_policy == "binpack" else -1
+    if _is_sure(request, constraints):
+        found = sift(ledger, request, nodes, constraints=constraints, room=room)
+        scores = node_scores(ledger, request.gpu_containers)[found.rows]
+        return found.by_node(sign * scores, otherwise=UNFIT)
+    outcome = place(ledger, request, nodes, constraints=constraints, room=room)
+    by_name = outcome.scores if isinstance(outcome, Placement) else {}
+    return np.array([sign * by_name[name] if name in by_name else UNFIT for name in nodes])
 
 
 def _is_sure(request: PodRequest, constraints: Constraints) -> bool:

@@ -5,7 +5,6 @@ Whether the containers fit together, and on which cards, has to be tried on a no
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import compress
 from typing import Any
 
 import msgspec
@@ -37,13 +36,11 @@ class Sifted(msgspec.Struct, frozen=True):
     rows: Rows
     rejections: dict[str, Rejection]
 
-    def fitting(self, nodes: Sequence[str]) -> list[str]:
-        """Answer which of the `nodes` that were asked about are among `rows`, in their order."""
-        if not self.rejections:
-            return list(nodes)
-        fits = np.zeros(max(self.asked.max(initial=-1), -1) + 2, np.bool_)  # the last is that of row -1
-        fits[self.rows] = True
-        return list(compress(nodes, fits[self.asked].tolist()))
+    def by_node(self, values: NDArray[Any], otherwise: object) -> NDArray[Any]:
+        """Answer, for each node that was asked about, the value of its row in `values`, which is like `rows`."""
+        of_rows = np.full(self.asked.max(initial=-1) + 2, otherwise, values.dtype)  # the last is that of row -1
+        of_rows[self.rows] = values
+        return of_rows[self.asked]
 
 
 class Survey(msgspec.Struct, frozen=True):

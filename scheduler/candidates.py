@@ -1,15 +1,18 @@
 """Which of the nodes that kube-scheduler, or an autoscaler, offers take a pod's cards. Nothing changes by asking."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from allocation.errors import AllocationError
 from allocation.inventory import NodeInventory
 from allocation.ledger import Ledger
 from allocation.names import HAMI_REGISTER
 from allocation.rejection import Rejection
+from allocation.standing import UNFIT
 from scheduler import inventories, judgement
 from scheduler.extender_api import Args, FilterResult, HostPriority, NodeMeta, nodes_result
 from scheduler.judgement import Wish
@@ -38,19 +41,21 @@ def filter_(state: State, args: Args) -> FilterResult:
 
 def prioritize(state: State, args: Args) -> list[HostPriority]:
     """Answer a score for each node: 10 for those that the loop would prefer to all others, less the worse they are."""
-    points = _points(_scores(state, args))
-    return [HostPriority(name, points.get(name, 0)) for name in _names(args)]
+    nodes, worths = _worths(state, args)
+    return list(map(HostPriority, nodes, _points(worths)))
 
 
-def _points(scores: Mapping[str, float]) -> dict[str, int]:
-    """Spread scores, which come best first, over 0 to 10; only the best, and its equals, have 10."""
-    if not scores:
-        return {}
-    values = np.array([*scores.values()])
-    best, worst = values[0], values[-1]
-    points = np.minimum(BEST - 1, BEST * np.abs(values - worst) / (abs(best - worst) or 1.0)).astype(int)
-    points[values == best] = BEST
-    return dict(zip(scores, points.tolist(), strict=True))
+def _points(worths: NDArray[np.float64]) -> list[int]:
+    """Spread worths over 0 to 10; only the best, and its equals, have 10."""
+    points = np.zeros(len(worths), np.int64)
+    fits = worths != UNFIT
+    if fits.any():
+        good = worths[fits]
+        best, worst = good.max(), good.min()
+        points[fits] = np.minimum(BEST - 1, BEST * (good - worst) / ((best - worst) or 1.0))
+        points[worths == best] = BEST
+    answer: list[int] = points.tolist()
+    return answer
 
 
 def _names(args: Args) -> Sequence[str]:
@@ -73,21 +78,16 @@ def _fitting(state: State, args: Args) -> tuple[Sequence[str], dict[str, Rejecti
     return [name for fits, _ in parts for name in fits], {name: why for _, each in parts for name, why in each.items()}
 
 
-def _scores(state: State, args: Args) -> Mapping[str, float]:
-    """Answer the worth of the nodes that take the pod, best first."""
+def _worths(state: State, args: Args) -> tuple[Sequence[str], NDArray[np.float64]]:
+    """Answer all nodes, and how good each of them is for the pod."""
     try:
         wish = _wish(state, args)
     except AllocationError:
-        return {}
+        return _names(args), np.full(len(_names(args)), UNFIT)
     room = state.quotas.room(args.pod.metadata.namespace)
-    parts = [
-        judgement.judge(wish, part.nodes, ledger=part.ledger, shut=part.shut, room=room).scores
-        for part in _parts(state, args, wish)
-    ]
-    if len(parts) == 1:
-        return parts[0]
-    sign = -1 if wish.constraints.node_policy == "binpack" else 1
-    return dict(sorted((pair for each in parts for pair in each.items()), key=lambda pair: sign * pair[1]))
+    parts = [*_parts(state, args, wish)]
+    worths = [judgement.worths(wish, part.nodes, ledger=part.ledger, shut=part.shut, room=room) for part in parts]
+    return list(chain.from_iterable(part.nodes for part in parts)), np.concatenate(worths)
 
 
 def _wish(state: State, args: Args) -> Wish:

@@ -6,6 +6,8 @@ The loop and the extender's endpoints judge by this alone, so both modes give th
 from collections.abc import Mapping, Sequence
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from allocation import placement, record
 from allocation.allocation import Allocation, Charge, charges
@@ -19,6 +21,7 @@ from allocation.reasons import NODE_UNREGISTERED
 from allocation.rejection import Rejection
 from allocation.request import PodRequest, read_request
 from allocation.settings import AllocationSettings
+from allocation.standing import UNFIT
 from scheduler import static_allocation
 
 
@@ -93,6 +96,19 @@ def fitting(
     open_, shut = _open(nodes, shut)
     fits, rejections = placement.fitting(ledger, wish.request, open_, constraints=wish.constraints, room=room)
     return fits, {**rejections, **shut}
+
+
+def worths(
+    wish: Wish, nodes: Sequence[str], *, ledger: Ledger, shut: Mapping[str, Rejection], room: Room
+) -> NDArray[np.float64]:
+    """Answer how good `judge` finds each of `nodes`: the more the better, `UNFIT` where it does not take the pod."""
+    if not wish.request or wish.fixed is not None:
+        scores = judge(wish, nodes, ledger=ledger, shut=shut, room=room).scores
+        return np.array([scores.get(name, UNFIT) for name in nodes])
+    found = placement.worths(ledger, wish.request, nodes, constraints=wish.constraints, room=room)
+    if shut:
+        found[[name in shut for name in nodes]] = UNFIT
+    return found
 
 
 def _open(nodes: Sequence[str], shut: Mapping[str, Rejection]) -> tuple[Sequence[str], Mapping[str, Rejection]]:

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from allocation.constraints import read_constraints
 from allocation.ledger import Ledger
-from allocation.placement import Placement, fitting, place
+from allocation.placement import Placement, fitting, place, worths
 from allocation.reasons import NODE_UNREGISTERED
 from allocation.settings import AllocationSettings
+from allocation.standing import UNFIT
 from allocation.survey import survey
 from tests.allocation.builders import container, pod
 from tests.allocation.test_index import DEMANDS, REQUESTS, ROOMS, World
@@ -54,6 +55,10 @@ def test_who_fits_is_who_could_be_chosen(seed: int) -> None:
     fits, rejections = fitting(ledger, request, asked, constraints=constraints, room=room)
     assert fits == [name for name in asked if isinstance(chosen, Placement) and name in chosen.scores]
     assert rejections == chosen.rejections
+    sign = 1 if constraints.node_policy == "binpack" else -1
+    scores = {name: sign * score for name, score in chosen.scores.items()} if isinstance(chosen, Placement) else {}
+    found = worths(ledger, request, asked, constraints=constraints, room=room)
+    assert found.tolist() == [scores.get(name, UNFIT) for name in asked]
 
 
 def test_nobody_knows_an_unknown_node() -> None:
