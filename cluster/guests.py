@@ -23,8 +23,8 @@ class Patience(msgspec.Struct, frozen=True):
         request: from the first byte of a request to its last; no API server waits longer for an answer.
         answer: for each 64 KiB of an answer that is larger than the buffers on the way.
         idle: without a request; longer than the 90 s of Go's clients, so that they, not we, end what is not used.
-        connections: at once on one port. With TLS each takes some 270 KiB; of more, the one that was answered least
-            recently is cut.
+        connections: at once on one port. With TLS each takes some 55 KiB, and 700 once it has sent a large body; of
+            more, the one that was answered least recently is cut.
     """
 
     handshake: float = 10.0
