@@ -7,6 +7,7 @@ again then.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 
 from cluster.api import Api
@@ -23,6 +24,9 @@ from scheduler.objects import Pod
 from scheduler.state import State
 
 log = logging.getLogger(__name__)
+
+_NEWS_SECONDS = 0.02
+_BETWEEN_SECONDS = 0.2
 
 
 class RefusedError(Exception):
@@ -53,6 +57,7 @@ class Extender:
         self._is_trusted = is_trusted
         self._is_open = False
         self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._heard_at = -math.inf
 
     @property
     def is_trusted(self) -> bool:
@@ -82,6 +87,21 @@ class Extender:
         """Answer which nodes take the pod."""
         with self._metrics.extender_seconds.labels("filter").time():
             return candidates.filter_(self._state, args)
+
+    async def filter_by_news(self, args: Args) -> FilterResult:
+        """Answer the same, but hear what else happens before a pod is told that it waits for others to leave.
+
+        kube-scheduler asks about a waiting pod as soon as it hears that another has left, and we may hear that a moment
+        later. Refused then, the pod would wait for the next event of the cluster. It is enough to listen now and then:
+        pods that are asked about after this one are judged by what was heard.
+        """
+        answer, now = self.filter(args), asyncio.get_running_loop().time()
+        if not answer.awaits_a_pod or now < self._heard_at + _BETWEEN_SECONDS:
+            return answer
+        self._heard_at = now
+        before = self._state.ledger.changes.state
+        await asyncio.sleep(_NEWS_SECONDS)
+        return answer if self._state.ledger.changes.state == before else self.filter(args)
 
     def prioritize(self, args: Args) -> list[HostPriority]:
         """Answer how good the nodes are."""

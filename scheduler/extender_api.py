@@ -101,6 +101,11 @@ class FilterResult(msgspec.Struct, omit_defaults=True, rename="camel"):
     failed_and_unresolvable_nodes: dict[str, str] = {}
     error: str = ""
 
+    @property
+    def awaits_a_pod(self) -> bool:
+        """Whether no node takes the pod, and one would if others left it."""
+        return not self.nodenames and not (self.nodes and self.nodes.items) and bool(self.failed_nodes)
+
 
 class HostPriority(msgspec.Struct, gc=False):
     """A node's score, 0 to 10."""

@@ -32,7 +32,7 @@ async def _filter(now: Extender | None, body: bytes) -> web.Response:
     if now is None:
         return _json(FilterResult(error=_NOT_DECIDING))
     try:
-        return _json(now.filter(extender_api.decode_args(body)))
+        return _json(await now.filter_by_news(extender_api.decode_args(body)))
     except UnreadableError as error:
         return _json(FilterResult(error=str(error)))
 

@@ -16,7 +16,7 @@ from allocation.settings import ResourceNames
 from cluster.errors import ApiError
 from scheduler import extender_api
 from scheduler.cycle import Chosen, decide, undo
-from scheduler.extender_api import BindingArgs, UnreadableError
+from scheduler.extender_api import Args, BindingArgs, UnreadableError
 from tests.scheduler.builders import Clock, allocated, node, pod, state, status
 from tests.scheduler.extending import Bindings, bound, extending, filtered, scored
 
@@ -43,6 +43,11 @@ def offered(made: Any, asks: Any, *nodes: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+def args(asks: Any, *names: str) -> Args:
+    """Answer a question about the nodes called `names`."""
+    return extender_api.decode_args(msgspec.json.encode({"pod": asks, "nodenames": names}))
+
+
 def test_all_fitting_nodes_are_answered_in_the_order_given() -> None:
     """Not one node: kube-scheduler has scores of its own. What does not fit is told by card."""
     made = state("n1", "n2", "n3", cards=2)
@@ -50,6 +55,27 @@ def test_all_fitting_nodes_are_answered_in_the_order_given() -> None:
         made.set_pod(allocated(f"full-{card}", node="n2", memory=900, card=card))
     answer = filtered(extending(made), pod("a", memory=600), "n3", "n2", "n1")
     assert answer == {"nodenames": ["n3", "n1"], "failedNodes": {"n2": "2/2 CardInsufficientMemory"}}
+
+
+async def test_who_left_at_the_same_time_is_heard_of() -> None:
+    """kube-scheduler may hear of it first, and would not ask again before something else happens."""
+    made = state("n1", cards=1)
+    leaving = allocated("leaving", node="n1", memory=900)
+    made.set_pod(leaving)
+    asked, extender = args(pod("a", memory=600), "n1"), extending(made)
+    asyncio.get_running_loop().call_soon(made.drop_pod, leaving)
+    assert (await extender.filter_by_news(asked)).nodenames == ["n1"]
+
+
+async def test_news_are_not_waited_for_each_time() -> None:
+    """Many pods that fit nowhere are told so without delay, all but one in a while."""
+    made = state("n1", cards=1)
+    leaving = allocated("leaving", node="n1", memory=900)
+    made.set_pod(leaving)
+    asked, extender = args(pod("a", memory=600), "n1"), extending(made)
+    await extender.filter_by_news(asked)
+    asyncio.get_running_loop().call_soon(made.drop_pod, leaving)
+    assert (await extender.filter_by_news(asked)).failed_nodes == {"n1": "1/1 CardInsufficientMemory"}
 
 
 def test_what_no_eviction_cures_is_told_apart() -> None:
