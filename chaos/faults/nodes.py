@@ -25,7 +25,9 @@ class Vanish(Fault):
         if kubelet.pid is not None:
             os.kill(kubelet.pid, signal.SIGKILL)
         await asyncio.to_thread(kubelet.stop)
-        await asyncio.to_thread(kubectl.run, world.layout, "delete", "node", settings.FLEETING_NODE)
+        # Where it has just been away, its kubelet may not have brought the Node back yet.
+        delete = ("delete", "node", settings.FLEETING_NODE, "--ignore-not-found")
+        await asyncio.to_thread(kubectl.run, world.layout, *delete)
 
     async def heal(self, world: World) -> None:
         """Bring it back under its name."""
