@@ -5,10 +5,12 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocation.constraints import read_constraints
+from allocation.constraints import Constraints, read_constraints
 from allocation.ledger import Ledger
 from allocation.placement import Placement, fitting, place, worths
+from allocation.quota import Room
 from allocation.reasons import NODE_UNREGISTERED
+from allocation.request import PodRequest
 from allocation.settings import AllocationSettings
 from allocation.standing import UNFIT
 from allocation.survey import survey
@@ -19,16 +21,21 @@ DEFAULTS = AllocationSettings()
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.integers(0, 2**32))
-def test_all_together_is_one_by_one(seed: int) -> None:
-    """The same scores, to the last bit, and the same rejections, whichever nodes are asked about together."""
+def drawn(seed: int) -> tuple[random.Random, Ledger, PodRequest, Constraints, Room]:
+    """Answer a ledger with a history, a pod's request, what else it wants, and the room that its namespace has."""
     world = World(seed)
     for _ in range(30):
         world.step()
-    chance, ledger = random.Random(seed), world.ledger  # noqa: S311 -- a test
-    nodes = [*ledger.nodes, "elsewhere"]
+    chance = random.Random(seed)  # noqa: S311 -- a test
     request, room = chance.choice(REQUESTS), chance.choice(ROOMS)
-    constraints = read_constraints(chance.choice(DEMANDS), DEFAULTS)
+    return chance, world.ledger, request, read_constraints(chance.choice(DEMANDS), DEFAULTS), room
+
+
+@given(st.integers(0, 2**32))
+def test_all_together_is_one_by_one(seed: int) -> None:
+    """The same scores, to the last bit, and the same rejections, whichever nodes are asked about together."""
+    chance, ledger, request, constraints, room = drawn(seed)
+    nodes = [*ledger.nodes, "elsewhere"]
     alone = [survey(ledger, request, [node], constraints=constraints, room=room) for node in nodes]
     asked = chance.sample(nodes, chance.randint(0, len(nodes)))
     for some in (nodes, asked):
@@ -43,12 +50,7 @@ def test_all_together_is_one_by_one(seed: int) -> None:
 @given(st.integers(0, 2**32))
 def test_who_fits_is_who_could_be_chosen(seed: int) -> None:
     """The nodes and rejections of a filter are those of a choice, though it tries no cards where it need not."""
-    world = World(seed)
-    for _ in range(30):
-        world.step()
-    chance, ledger = random.Random(seed), world.ledger  # noqa: S311 -- a test
-    request, room = chance.choice(REQUESTS), chance.choice(ROOMS)
-    constraints = read_constraints(chance.choice(DEMANDS), DEFAULTS)
+    chance, ledger, request, constraints, room = drawn(seed)
     nodes = [*ledger.nodes, "elsewhere"]
     asked = chance.sample(nodes, chance.randint(0, len(nodes)))
     chosen = place(ledger, request, asked, constraints=constraints, room=room)
