@@ -1,7 +1,6 @@
 """Where a pod goes: every node judged, the best chosen, its cards picked. Nothing here changes the ledger."""
 
 from collections.abc import Callable, Sequence
-from itertools import compress
 
 import msgspec
 import numpy as np
@@ -81,31 +80,21 @@ def place(
     return Placement(chosen, charges(chosen, request), scores, rejections)
 
 
-def fitting(
-    ledger: Ledger, request: PodRequest, nodes: Sequence[str], *, constraints: Constraints, room: Room = UNLIMITED
-) -> tuple[list[str], dict[str, Rejection]]:
-    """Answer which of `nodes`, in their order, `place` would choose from, and its rejections of the others."""
-    if _is_sure(request, constraints):
-        found = sift(ledger, request, nodes, constraints=constraints, room=room)
-        fits = found.by_node(np.ones(len(found.rows), np.bool_), otherwise=False)
-        return list(compress(nodes, fits.tolist())), found.rejections
-    outcome = place(ledger, request, nodes, constraints=constraints, room=room)
-    scores = outcome.scores if isinstance(outcome, Placement) else {}
-    return [name for name in nodes if name in scores], outcome.rejections
-
-
 def worths(
     ledger: Ledger, request: PodRequest, nodes: Sequence[str], *, constraints: Constraints, room: Room = UNLIMITED
-) -> NDArray[np.float64]:
-    """Answer how good `place` finds each of `nodes`: the more the better, `UNFIT` where it would not choose it."""
+) -> tuple[NDArray[np.float64], dict[str, Rejection]]:
+    """Answer how good `place` finds each of `nodes`, and its rejections; no node is ranked where that need not be.
+
+    The more the better, and `UNFIT` where it would not choose the node.
+    """
     sign = 1 if constraints.node_policy == "binpack" else -1
     if _is_sure(request, constraints):
         found = sift(ledger, request, nodes, constraints=constraints, room=room)
         scores = node_scores(ledger, request.gpu_containers)[found.rows]
-        return found.by_node(sign * scores, otherwise=UNFIT)
+        return found.by_node(sign * scores, otherwise=UNFIT), found.rejections
     outcome = place(ledger, request, nodes, constraints=constraints, room=room)
     by_name = outcome.scores if isinstance(outcome, Placement) else {}
-    return np.array([sign * by_name[name] if name in by_name else UNFIT for name in nodes])
+    return np.array([sign * by_name[name] if name in by_name else UNFIT for name in nodes]), outcome.rejections
 
 
 def _is_sure(request: PodRequest, constraints: Constraints) -> bool:

@@ -1,7 +1,7 @@
 """Which of the nodes that kube-scheduler, or an autoscaler, offers take a pod's cards. Nothing changes by asking."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import compress
 
 import msgspec
 import numpy as np
@@ -24,13 +24,14 @@ BEST = 10
 
 def filter_(state: State, args: Args) -> FilterResult:
     """Answer the nodes that take the pod, in the order in which they were given, and why the others do not."""
-    fits, rejections = _fitting(state, args)
+    nodes, worths, rejections = _judge(state, args)
     result = FilterResult(failed_nodes={}, failed_and_unresolvable_nodes={})
     words: dict[int, str] = {}
     for name, each in rejections.items():
         # Nodes that say the same have one and the same object, which is put in words once.
         why = words.get(id(each)) or words.setdefault(id(each), str(each))
         (result.failed_nodes if each.resolvable else result.failed_and_unresolvable_nodes)[name] = why
+    fits = list(compress(nodes, (worths != UNFIT).tolist()))
     if args.names is not None:
         result.nodenames = fits
     else:
@@ -41,7 +42,7 @@ def filter_(state: State, args: Args) -> FilterResult:
 
 def prioritize(state: State, args: Args) -> list[HostPriority]:
     """Answer a score for each node: 10 for those that the loop would prefer to all others, less the worse they are."""
-    nodes, worths = _worths(state, args)
+    nodes, worths, _ = _judge(state, args)
     return list(map(HostPriority, nodes, _points(worths)))
 
 
@@ -62,36 +63,22 @@ def _names(args: Args) -> Sequence[str]:
     return args.names if args.names is not None else [node.metadata.name for node in args.nodes]
 
 
-def _fitting(state: State, args: Args) -> tuple[Sequence[str], dict[str, Rejection]]:
+def _judge(state: State, args: Args) -> tuple[Sequence[str], NDArray[np.float64], dict[str, Rejection]]:
+    """Answer all nodes, how good each of them is for the pod, and why those are not that do not take it."""
+    names, pod = _names(args), args.pod
     try:
-        wish = _wish(state, args)
+        wish = judgement.read(pod.spec, pod.metadata.annotations or {}, state.settings)
     except AllocationError as error:
         refused = Rejection(node_reason=f"held: {error}", resolvable=False)
-        return (), dict.fromkeys(_names(args), refused)
-    room = state.quotas.room(args.pod.metadata.namespace)
-    parts = [
-        judgement.fitting(wish, part.nodes, ledger=part.ledger, shut=part.shut, room=room)
-        for part in _parts(state, args, wish)
-    ]
-    if len(parts) == 1:
-        return parts[0]
-    return [name for fits, _ in parts for name in fits], {name: why for _, each in parts for name, why in each.items()}
-
-
-def _worths(state: State, args: Args) -> tuple[Sequence[str], NDArray[np.float64]]:
-    """Answer all nodes, and how good each of them is for the pod."""
-    try:
-        wish = _wish(state, args)
-    except AllocationError:
-        return _names(args), np.full(len(_names(args)), UNFIT)
-    room = state.quotas.room(args.pod.metadata.namespace)
+        return names, np.full(len(names), UNFIT), dict.fromkeys(names, refused)
+    room = state.quotas.room(pod.metadata.namespace)
     parts = [*_parts(state, args, wish)]
-    worths = [judgement.worths(wish, part.nodes, ledger=part.ledger, shut=part.shut, room=room) for part in parts]
-    return list(chain.from_iterable(part.nodes for part in parts)), np.concatenate(worths)
-
-
-def _wish(state: State, args: Args) -> Wish:
-    return judgement.read(args.pod.spec, args.pod.metadata.annotations or {}, state.settings)
+    judged = [judgement.worths(wish, part.nodes, ledger=part.ledger, shut=part.shut, room=room) for part in parts]
+    if len(parts) == 1:
+        return parts[0].nodes, *judged[0]
+    nodes = [name for part in parts for name in part.nodes]
+    rejections = {name: why for _, each in judged for name, why in each.items()}
+    return nodes, np.concatenate([worths for worths, _ in judged]), rejections
 
 
 class _Part(msgspec.Struct, frozen=True):

@@ -76,7 +76,8 @@ def judge(wish: Wish, nodes: Sequence[str], *, ledger: Ledger, shut: Mapping[str
     """Judge `nodes`; those in `shut` do not take the pod, and `room` is what the quotas of its namespace leave."""
     if not wish:
         return Judgement(dict.fromkeys(nodes, 0.0), {})
-    open_, shut = _open(nodes, shut)
+    shut = {name: shut[name] for name in nodes if name in shut} if shut else {}
+    open_ = [name for name in nodes if name not in shut] if shut else nodes
     if wish.fixed is not None:
         return _judge_fixed(wish.request, wish.fixed, open_, shut, ledger=ledger)
     outcome = placement.place(ledger, wish.request, open_, constraints=wish.constraints, room=room)
@@ -86,36 +87,21 @@ def judge(wish: Wish, nodes: Sequence[str], *, ledger: Ledger, shut: Mapping[str
     return Judgement(outcome.scores, rejections, outcome.allocation, outcome.charges)
 
 
-def fitting(
-    wish: Wish, nodes: Sequence[str], *, ledger: Ledger, shut: Mapping[str, Rejection], room: Room
-) -> tuple[Sequence[str], dict[str, Rejection]]:
-    """Answer which of `nodes` take the pod, in their order, and why the others do not: what `judge` would find."""
-    if not wish.request or wish.fixed is not None:
-        judged = judge(wish, nodes, ledger=ledger, shut=shut, room=room)
-        return [name for name in nodes if name in judged.scores], judged.rejections
-    open_, shut = _open(nodes, shut)
-    fits, rejections = placement.fitting(ledger, wish.request, open_, constraints=wish.constraints, room=room)
-    return fits, {**rejections, **shut}
-
-
 def worths(
     wish: Wish, nodes: Sequence[str], *, ledger: Ledger, shut: Mapping[str, Rejection], room: Room
-) -> NDArray[np.float64]:
-    """Answer how good `judge` finds each of `nodes`: the more the better, `UNFIT` where it does not take the pod."""
+) -> tuple[NDArray[np.float64], dict[str, Rejection]]:
+    """Answer how good `judge` finds each of `nodes`, and its rejections.
+
+    The more the better, and `UNFIT` where the node does not take the pod.
+    """
     if not wish.request or wish.fixed is not None:
-        scores = judge(wish, nodes, ledger=ledger, shut=shut, room=room).scores
-        return np.array([scores.get(name, UNFIT) for name in nodes])
-    found = placement.worths(ledger, wish.request, nodes, constraints=wish.constraints, room=room)
+        judged = judge(wish, nodes, ledger=ledger, shut=shut, room=room)
+        return np.array([judged.scores.get(name, UNFIT) for name in nodes]), judged.rejections
+    found, rejections = placement.worths(ledger, wish.request, nodes, constraints=wish.constraints, room=room)
     if shut:
         found[[name in shut for name in nodes]] = UNFIT
-    return found
-
-
-def _open(nodes: Sequence[str], shut: Mapping[str, Rejection]) -> tuple[Sequence[str], Mapping[str, Rejection]]:
-    """Answer which of `nodes` are to be asked, and of which it is known that they do not take the pod."""
-    if not shut:
-        return nodes, shut
-    return [name for name in nodes if name not in shut], {name: shut[name] for name in nodes if name in shut}
+        rejections |= {name: shut[name] for name in nodes if name in shut}
+    return found, rejections
 
 
 def _judge_fixed(

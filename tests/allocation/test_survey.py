@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from allocation.constraints import Constraints, read_constraints
 from allocation.ledger import Ledger
-from allocation.placement import Placement, fitting, place, worths
+from allocation.placement import Placement, place, worths
 from allocation.quota import Room
 from allocation.reasons import NODE_UNREGISTERED
 from allocation.request import PodRequest
@@ -54,12 +54,12 @@ def test_who_fits_is_who_could_be_chosen(seed: int) -> None:
     nodes = [*ledger.nodes, "elsewhere"]
     asked = chance.sample(nodes, chance.randint(0, len(nodes)))
     chosen = place(ledger, request, asked, constraints=constraints, room=room)
-    fits, rejections = fitting(ledger, request, asked, constraints=constraints, room=room)
+    found, rejections = worths(ledger, request, asked, constraints=constraints, room=room)
+    fits = [name for name, worth in zip(asked, found.tolist(), strict=True) if worth != UNFIT]
     assert fits == [name for name in asked if isinstance(chosen, Placement) and name in chosen.scores]
     assert rejections == chosen.rejections
     sign = 1 if constraints.node_policy == "binpack" else -1
     scores = {name: sign * score for name, score in chosen.scores.items()} if isinstance(chosen, Placement) else {}
-    found = worths(ledger, request, asked, constraints=constraints, room=room)
     assert found.tolist() == [scores.get(name, UNFIT) for name in asked]
 
 
