@@ -56,13 +56,17 @@ def drain(layout: Layout) -> None:
     remover = Daemon(layout, "checkpoint-remover")
     remover.start(node_namespace.inside(layout, ["rm", "-f", str(checkpoint)]))
     wait.until(lambda: not remover.is_running, what="a removed checkpoint", timeout_s=PATIENCE_S)
+    forget_resource(layout)
     kubelet.start(layout)
     wait.until(lambda: real_node.is_ready(layout), what="a Ready node", timeout_s=PATIENCE_S)
-    forget_resource(layout)
 
 
 def forget_resource(layout: Layout) -> None:
-    """Remove the resource from the Node: a 0 there makes the kubelet refuse whoever asks."""
+    """Remove the resource from the Node: a 0 there makes the kubelet refuse whoever asks.
+
+    No kubelet may run: one that starts computes what is allocatable from the Node's capacity, and would write that
+    over this if it read the Node before.
+    """
     escaped = GPU.replace("/", "~1")
     patch = [{"op": "remove", "path": f"/status/{part}/{escaped}"} for part in ("capacity", "allocatable")]
     kubectl.run(
