@@ -45,7 +45,7 @@ class AllocationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         default_cores_percent: compute per card where none is asked and the card is not asked whole.
         memory_factor: MiB per unit of the memory resource, in requests and quotas alike; 1024 lets users write GiB.
         core_policy: when HAMi-core limits cores: `default` while the card is shared, `force` always, `disable` never
-            (the admission policy `tranche-prepared` has to be told of that last word, too).
+            (the admission policy `tranche-creation` has to be told of that last word, too).
         node_policy: `binpack` fills nodes, `spread` empties them; a pod's annotation wins.
         card_policy: the same for the cards of a node, by HAMi's words.
         weights: of slots, cores and memory in a card's score.

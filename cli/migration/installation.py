@@ -14,14 +14,11 @@ DEFINITIONS: Final = ("gpunodestatuses.gpu.scheduling", "leaderships.gpu.schedul
 POLICIES: Final = (
     "tranche-agent",
     "tranche-allocation-binding",
-    "tranche-allocation-create",
     "tranche-allocation-update",
+    "tranche-creation",
     "tranche-debug",
     "tranche-fence",
-    "tranche-injected",
     "tranche-mig-wishes",
-    "tranche-mounts",
-    "tranche-prepared",
     "tranche-resize",
 )
 """Those of manifests/base that every overlay keeps; a test holds this list against it."""

@@ -209,7 +209,7 @@ def test_policies_have_no_type_warnings(cluster: Cluster) -> None:
         for each in yaml.safe_load_all(file.read_text())
         if each["kind"] == "ValidatingAdmissionPolicy"
     ]
-    assert len(names) == 12
+    assert len(names) == 9
 
     def checked() -> list[Any] | None:
         found = [kubectl.get(cluster.layout, "validatingadmissionpolicy", name) for name in names]
@@ -535,6 +535,37 @@ def test_dead_webhook_blocks_gpu_pods_only(cluster: Cluster, webhook: Webhook) -
         cluster.create(pod("opted-out", limits=GPU, labels={"hami.io/webhook": "ignore"}), namespace=IN)
     finally:
         webhook.start()
+
+
+def test_the_policy_covers_whom_the_webhook_serves(cluster: Cluster, webhook: Webhook) -> None:
+    """It says in CEL what the webhook's selectors say: who was served is refused when nobody serves him."""
+    injections = ({}, *({"gpu.scheduling/injection": word} for word in ("enabled", "disabled", "true")))
+    asking = [
+        (namespace, {**injection, **ignored})
+        for namespace in (IN, OUT, "kube-public")
+        for injection in injections
+        for ignored in ({}, {"hami.io/webhook": "ignore"}, {"hami.io/webhook": "enabled"})
+    ]
+
+    def scheduler(namespace: str, labels: dict[str, str]) -> str:
+        sent = json.dumps(pod("one-of-many", limits=GPU, labels=labels))
+        dry = ("create", "--dry-run=server", "-n", namespace, "-o", "jsonpath={.spec.schedulerName}", "-f", "-")
+        try:
+            return cluster.kubectl(*dry, stdin=sent)
+        except LabError as error:
+            return error.why
+
+    cluster.kubectl("label", "namespace", "kube-public", "gpu.scheduling/injection=enabled")
+    try:
+        alive = [scheduler(*each) for each in asking]
+        assert webhook.stop() == 0
+        dead = [scheduler(*each) for each in asking]
+    finally:
+        webhook.start()
+        cluster.kubectl("label", "namespace", "kube-public", "gpu.scheduling/injection-")
+    assert {*alive} == {"tranche", "default-scheduler"}
+    for before, now in zip(alive, dead, strict=True):
+        assert "tranche-creation" in now if before == "tranche" else now == before
 
 
 @pytest.mark.parametrize("variable", ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_MEMORY_LIMIT_0"])

@@ -42,7 +42,8 @@ def expressions(policy: str) -> dict[str, str]:
     "expression",
     [
         *(webhook["matchConditions"][0]["expression"] for webhook in WEBHOOKS),
-        expressions("tranche-allocation-create")["forged"],
+        expressions("tranche-creation")["concerns-gpus"],
+        expressions("tranche-creation")["forged"],
         expressions("tranche-allocation-update")["changed"],
         expressions("tranche-allocation-binding")["carried"],
     ],
@@ -56,10 +57,8 @@ def test_every_output_key_is_guarded(expression: str) -> None:
     "expression",
     [
         *(webhook["matchConditions"][0]["expression"] for webhook in WEBHOOKS),
-        expressions("tranche-injected")["asks-for-a-gpu"],
-        expressions("tranche-injected")["gpuContainers"],
-        expressions("tranche-prepared")["asks-for-a-gpu"],
-        expressions("tranche-prepared")["gpuContainers"],
+        expressions("tranche-creation")["concerns-gpus"],
+        expressions("tranche-creation")["gpuContainers"],
         expressions("tranche-resize")["resources"],
     ],
 )
@@ -68,7 +67,7 @@ def test_every_resource_counts_as_a_request(expression: str) -> None:
     assert [name for name in ResourceNames().asking() if f"'{name}'" not in expression] == []
 
 
-@pytest.mark.parametrize("policy", ["tranche-prepared", "tranche-debug"])
+@pytest.mark.parametrize("policy", ["tranche-creation", "tranche-debug"])
 def test_policy_requires_the_variables_of_every_container(policy: str) -> None:
     """Whatever its number of cards."""
     required = expressions(policy)["required"]
@@ -78,8 +77,8 @@ def test_policy_requires_the_variables_of_every_container(policy: str) -> None:
 @pytest.mark.parametrize(
     "expression",
     [
-        expressions("tranche-prepared")["bare"],
-        expressions("tranche-prepared")["seeing"],
+        expressions("tranche-creation")["bare"],
+        expressions("tranche-creation")["seeing"],
         expressions("tranche-debug")["seeing"],
     ],
 )
@@ -93,19 +92,8 @@ def test_policy_knows_every_owned_variable(expression: str) -> None:
 
 def test_policy_and_webhook_trust_the_same() -> None:
     """Who may allocate statically by default."""
-    trusted = expressions("tranche-allocation-create")["is-not-trusted"]
+    trusted = expressions("tranche-creation")["isTrusted"]
     assert [name for name in WebhookSettings().trusted if f"'{name}'" not in trusted] == []
-
-
-@pytest.mark.parametrize("policy", ["tranche-injected", "tranche-mounts"])
-def test_webhook_and_policy_cover_the_same_pods(policy: str) -> None:
-    """What the policy refuses when the webhook is dead is what the webhook serves when it lives."""
-    bindings = [
-        POLICIES["ValidatingAdmissionPolicyBinding", f"{policy}-{part}"]["spec"]["matchResources"]
-        for part in ("namespace", "pod")
-    ]
-    served = [{key: each[key] for key in ("namespaceSelector", "objectSelector")} for each in WEBHOOKS]
-    assert bindings == served
 
 
 def test_webhook_and_policy_cover_the_same_debug_containers() -> None:
@@ -133,11 +121,10 @@ def test_nothing_that_opts_in_concerns_a_system_namespace(name: str) -> None:
             if (each["key"], each["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
         )
         assert name in excluded
+    assert f"'{name}'" in expressions("tranche-creation")["isOptedIn"]
 
 
-@pytest.mark.parametrize(
-    "guard", ["allocation-create", "allocation-update", "allocation-binding", "prepared", "resize"]
-)
+@pytest.mark.parametrize("guard", ["creation", "allocation-update", "allocation-binding", "resize"])
 def test_what_the_scheduler_believes_is_guarded_in_every_namespace(guard: str) -> None:
     """It looks at pods wherever they are, so the guard selects nothing."""
     assert "matchResources" not in POLICIES["ValidatingAdmissionPolicyBinding", f"tranche-{guard}"]["spec"]
@@ -165,6 +152,17 @@ def test_entries_differ_only_in_whom_they_serve() -> None:
     assert told[0] == told[1]
     assert {**DEBUG, **told[0]} == {**DEBUG, "rules": told[0]["rules"], "matchConditions": told[0]["matchConditions"]}
     assert (told[0]["failurePolicy"], told[0]["reinvocationPolicy"]) == ("Ignore", "IfNeeded")
+
+
+def test_an_agents_leases_are_looked_at_where_its_role_reaches() -> None:
+    """The policy that holds an agent to its node leaves the Leases of other namespaces alone."""
+    binding = objects("identities.yaml")["ValidatingAdmissionPolicyBinding", "tranche-agent"]["spec"]
+    assert binding["matchResources"] == {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": SYSTEM_NAMESPACE}}
+    }
+    rights = objects("rbac/agent.yaml")
+    assert rights["Role", "tranche-agent"]["metadata"]["namespace"] == SYSTEM_NAMESPACE
+    assert not any("leases" in rule["resources"] for rule in rights["ClusterRole", "tranche-agent"]["rules"])
 
 
 def test_rights_name_what_the_code_uses() -> None:
