@@ -335,6 +335,18 @@ def test_system_namespaces_are_left_alone(cluster: Cluster, webhook: Webhook) ->
         cluster.kubectl("delete", "pod", "system", "-n", "kube-public", "--ignore-not-found", "--force")
 
 
+def test_a_pod_of_hundreds_of_containers_is_admitted(cluster: Cluster, webhook: Webhook) -> None:
+    """Half of them with GPU: what the policy costs grows with the containers, not with their square, and is limited."""
+    sent = pod("crowd", limits=GPU)
+    (container,) = sent["spec"]["containers"]
+    sent["spec"]["containers"] = [
+        {**container, "name": f"c{number}", "resources": container["resources"] if number % 2 else {}}
+        for number in range(600)
+    ]
+    dry = ("create", "--dry-run=server", "-n", IN, "-o", "jsonpath={.spec.schedulerName}", "-f", "-")
+    assert cluster.kubectl(*dry, stdin=json.dumps(sent)) == "tranche"
+
+
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
