@@ -20,7 +20,6 @@ from tests.allocation.test_index import DEMANDS, REQUESTS, ROOMS, World
 DEFAULTS = AllocationSettings()
 
 
-@settings(max_examples=200, deadline=None)
 def drawn(seed: int) -> tuple[random.Random, Ledger, PodRequest, Constraints, Room]:
     """Answer a ledger with a history, a pod's request, what else it wants, and the room that its namespace has."""
     world = World(seed)
@@ -31,6 +30,7 @@ def drawn(seed: int) -> tuple[random.Random, Ledger, PodRequest, Constraints, Ro
     return chance, world.ledger, request, read_constraints(chance.choice(DEMANDS), DEFAULTS), room
 
 
+@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32))
 def test_all_together_is_one_by_one(seed: int) -> None:
     """The same scores, to the last bit, and the same rejections, whichever nodes are asked about together."""
