@@ -3,11 +3,12 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 
 import jsonpatch
@@ -21,7 +22,7 @@ from benchmarks import fleets
 from cluster.api import Api
 from cluster.connection import connect
 from cluster.gpu_node_status import status_of
-from cluster.resource import GPU_NODE_STATUSES, LEASES, NODES, PODS
+from cluster.resource import GPU_NODE_STATUSES, LEASES, NAMESPACES, NODES, PODS, Resource
 from lab import binaries, cluster, control_plane, manifests
 from lab.layout import Layout
 from lab.processes import Daemon
@@ -30,6 +31,7 @@ from webhook.review import decode_pod
 from webhook.settings import WebhookSettings
 
 NAMESPACE = "default"
+_SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _BASE_PORT = 31000
 _AT_ONCE = 64
 _DAY = 86_400
@@ -119,6 +121,17 @@ async def create(api: Api, pods: Iterable[dict[str, Any]]) -> None:
 def card(node: str, index: int) -> str:
     """Answer the UUID of a card."""
     return f"GPU-{node}-{index}"
+
+
+async def namespace(api: Api, name: str, *, labels: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Make a namespace for pods, with their ServiceAccount: the controller that would make it does not run."""
+    await api.create(NAMESPACES, {"metadata": {"name": name, "labels": dict(labels)}})
+    await api.create(_SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, namespace=name)
+
+
+async def dry_run(api: Api, pod: dict[str, Any], *, namespace: str) -> bytes:
+    """Have the API server admit a pod as it would be created; answer it."""
+    return await api.request("POST", PODS.path(namespace=namespace), params={"dryRun": "All"}, body=pod)
 
 
 async def node(api: Api, name: str) -> None:

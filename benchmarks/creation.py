@@ -5,23 +5,23 @@ MutatingWebhookConfiguration. Pods are created in the one and in the other by tu
 called the pods come as it would have left them, so that the same object is stored.
 """
 
-import asyncio
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 import uvloop
 
 from allocation import names
-from benchmarks import cluster
-from benchmarks.results import Row, Sample, percentile
+from benchmarks import cluster, waiting
+from benchmarks.added import Added
+from benchmarks.results import Row, Sample, milliseconds
 from cluster.api import Api
 from cluster.errors import ApiError
-from cluster.resource import NAMESPACES, PODS, Resource
+from cluster.resource import PODS
 from lab import health, kubeconfig, kubectl, manifests, wait
 from lab.layout import Layout, Port
 
@@ -29,50 +29,49 @@ NAME = "creation"
 _ADDED_MS, _ADDED_P99_MS = 1.5, 5.0
 _WITH, _WITHOUT = "with-webhook", "without-webhook"
 _PATIENCE_S = 60.0
-_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 
 
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes as long as a control plane needs to start, and its figures mean nothing."""
-    ours, bare = uvloop.run(_measure(pods=20 if smoke else 2_000))
-    half, most = ((percentile(ours, at) - percentile(bare, at)) * 1e3 for at in (50, 99))
+    taken = uvloop.run(_measure(pods=20 if smoke else 2_000))
     what = "added latency of pod creation through the API server"
     yield (
         Row(
             NAME,
             what,
-            f"p50 {half:+.2f} ms, p99 {most:+.2f} ms",
-            f"with p50 {percentile(ours, 50) * 1e3:.2f}, p99 {percentile(ours, 99) * 1e3:.2f} ms;"
-            f" without p50 {percentile(bare, 50) * 1e3:.2f}, p99 {percentile(bare, 99) * 1e3:.2f} ms",
+            taken.figure,
+            taken.beside,
             f"! p50 ≤ {_ADDED_MS:g} ms, p99 ≤ {_ADDED_P99_MS:g} ms",
-            half <= _ADDED_MS and most <= _ADDED_P99_MS,
+            taken.at(50) <= _ADDED_MS and taken.at(99) <= _ADDED_P99_MS,
         ),
-        Sample(NAME, what, ours),
+        Sample(NAME, what, taken.loaded),
     )
     what = "pod creation through the API server without the webhook"
-    figure = f"p50 {percentile(bare, 50) * 1e3:.2f} ms, p99 {percentile(bare, 99) * 1e3:.2f} ms"
-    yield Row(NAME, what, figure), Sample(NAME, what, bare)
+    yield Row(NAME, what, milliseconds(taken.bare)), Sample(NAME, what, taken.bare)
 
 
-async def _measure(*, pods: int) -> tuple[list[float], list[float]]:
+async def _measure(*, pods: int) -> Added:
     with cluster.running() as layout:
         manifests.install(layout)
         _leave_out(layout, _WITHOUT)
         async with cluster.client(layout.kubeconfig) as api:
             for namespace in (_WITH, _WITHOUT):
-                labels = {names.INJECTION_LABEL: "enabled"}
-                await api.create(NAMESPACES, {"metadata": {"name": namespace, "labels": labels}})
-                await api.create(_ACCOUNTS, {"metadata": {"name": "default"}}, namespace=namespace)
+                await cluster.namespace(api, namespace, labels={names.INJECTION_LABEL: "enabled"})
             with _webhook(layout):
-                await _until_called(api)
-                taken: dict[str, list[float]] = {_WITH: [], _WITHOUT: []}
+                await waiting.until(
+                    lambda: _is_called(api), what="an API server that calls the webhook", seconds=_PATIENCE_S
+                )
+                taken = Added()
                 for number in range(pods):
-                    for namespace, pod in ((_WITH, _asking(number)), (_WITHOUT, cluster.fractional(f"p{number}"))):
+                    for namespace, pod, seconds in (
+                        (_WITH, _asking(number), taken.loaded),
+                        (_WITHOUT, cluster.fractional(f"p{number}"), taken.bare),
+                    ):
                         pod["metadata"]["namespace"] = namespace
                         begin = time.perf_counter()
                         await api.create(PODS, pod, namespace=namespace)
-                        taken[namespace].append(time.perf_counter() - begin)
-    return taken[_WITH], taken[_WITHOUT]
+                        seconds.append(time.perf_counter() - begin)
+    return taken
 
 
 def _asking(number: int) -> dict[str, Any]:
@@ -111,15 +110,12 @@ def _webhook(layout: Layout) -> Iterator[None]:
         process.wait(30)
 
 
-async def _until_called(api: Api) -> None:
-    """Wait until the API server has seen configuration, caBundle and policies."""
-    for _ in range(int(_PATIENCE_S * 10)):
-        pod = _asking(0)
-        pod["metadata"] = {"generateName": "probe-", "namespace": _WITH}
-        with suppress(ApiError):  # while nobody prepares it, the policies refuse it
-            path, body = PODS.path(namespace=_WITH), {"apiVersion": "v1", "kind": "Pod", **pod}
-            made = await api.request("POST", path, params={"dryRun": "All"}, body=body)
-            if msgspec.json.decode(made)["spec"]["schedulerName"] == names.SCHEDULER_NAME:
-                return
-        await asyncio.sleep(0.1)
-    raise SystemExit(f"creation: the API server does not call the webhook after {_PATIENCE_S:g} s")
+async def _is_called(api: Api) -> bool:
+    """Whether the API server has seen configuration, caBundle and policies."""
+    pod = _asking(0)
+    pod["metadata"] = {"generateName": "probe-", "namespace": _WITH}
+    try:
+        made = await cluster.dry_run(api, pod, namespace=_WITH)
+    except ApiError:  # while nobody prepares it, the policies refuse it
+        return False
+    return bool(msgspec.json.decode(made)["spec"]["schedulerName"] == names.SCHEDULER_NAME)
