@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,20 @@ class Cluster:
         with pytest.raises(LabError) as caught:
             self.kubectl(*arguments, stdin=stdin)
         return caught.value.why
+
+    def scheduler(self, manifest: dict[str, Any], *, namespace: str) -> str:
+        """Answer the schedulerName that a pod would be created with; nothing is."""
+        dry = ("create", "--dry-run=server", "-n", namespace, "-o", "jsonpath={.spec.schedulerName}", "-f", "-")
+        return self.kubectl(*dry, stdin=json.dumps(manifest))
+
+    @contextmanager
+    def system_namespace_opted_in(self) -> Iterator[str]:
+        """Label a namespace of Kubernetes' own for the time of a block; answer its name."""
+        self.kubectl("label", "namespace", "kube-public", "gpu.scheduling/injection=enabled")
+        try:
+            yield "kube-public"
+        finally:
+            self.kubectl("label", "namespace", "kube-public", "gpu.scheduling/injection-")
 
     def refuses(self, manifest: dict[str, Any], *, namespace: str) -> str:
         """Create an object, which must be refused; answer in which words."""
@@ -184,7 +199,7 @@ def webhook(cluster: Cluster) -> Iterator[Webhook]:
 def _is_refused(cluster: Cluster) -> bool:
     forged = pod("probe", annotations={"gpu.scheduling/allocated": "0"})
     try:
-        cluster.kubectl("create", "--dry-run=server", "-n", OUT, "-f", "-", stdin=json.dumps(forged))
+        cluster.scheduler(forged, namespace=OUT)
     except LabError:
         return True
     return False
@@ -192,7 +207,7 @@ def _is_refused(cluster: Cluster) -> bool:
 
 def _is_injected(cluster: Cluster) -> bool:
     try:
-        cluster.kubectl("create", "--dry-run=server", "-n", IN, "-f", "-", stdin=json.dumps(pod("p", limits=GPU)))
+        cluster.scheduler(pod("p", limits=GPU), namespace=IN)
     except LabError:
         return False
     return True
@@ -323,16 +338,15 @@ def test_a_count_of_zero_asks_for_nothing(cluster: Cluster, webhook: Webhook) ->
 
 def test_system_namespaces_are_left_alone(cluster: Cluster, webhook: Webhook) -> None:
     """Even labelled: the webhook never stands in its own way."""
-    cluster.kubectl("label", "namespace", "kube-public", "gpu.scheduling/injection=enabled")
-    try:
+    sent = pod("system", limits=GPU)
+    sent["spec"]["serviceAccountName"] = "default"
+    with cluster.system_namespace_opted_in() as namespace:
         before = webhook.reviews()
-        sent = pod("system", limits=GPU)
-        sent["spec"]["serviceAccountName"] = "default"
-        cluster.create(sent, namespace="kube-public")
-        assert webhook.reviews() == before
-    finally:
-        cluster.kubectl("label", "namespace", "kube-public", "gpu.scheduling/injection-")
-        cluster.kubectl("delete", "pod", "system", "-n", "kube-public", "--ignore-not-found", "--force")
+        cluster.create(sent, namespace=namespace)
+        try:
+            assert webhook.reviews() == before
+        finally:
+            cluster.kubectl("delete", "pod", "system", "-n", namespace, "--force")
 
 
 def test_a_pod_of_hundreds_of_containers_is_admitted(cluster: Cluster, webhook: Webhook) -> None:
@@ -343,8 +357,7 @@ def test_a_pod_of_hundreds_of_containers_is_admitted(cluster: Cluster, webhook: 
         {**container, "name": f"c{number}", "resources": container["resources"] if number % 2 else {}}
         for number in range(600)
     ]
-    dry = ("create", "--dry-run=server", "-n", IN, "-o", "jsonpath={.spec.schedulerName}", "-f", "-")
-    assert cluster.kubectl(*dry, stdin=json.dumps(sent)) == "tranche"
+    assert cluster.scheduler(sent, namespace=IN) == "tranche"
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------
@@ -559,22 +572,19 @@ def test_the_policy_covers_whom_the_webhook_serves(cluster: Cluster, webhook: We
         for ignored in ({}, {"hami.io/webhook": "ignore"}, {"hami.io/webhook": "enabled"})
     ]
 
-    def scheduler(namespace: str, labels: dict[str, str]) -> str:
-        sent = json.dumps(pod("one-of-many", limits=GPU, labels=labels))
-        dry = ("create", "--dry-run=server", "-n", namespace, "-o", "jsonpath={.spec.schedulerName}", "-f", "-")
+    def answer(namespace: str, labels: dict[str, str]) -> str:
         try:
-            return cluster.kubectl(*dry, stdin=sent)
+            return cluster.scheduler(pod("one-of-many", limits=GPU, labels=labels), namespace=namespace)
         except LabError as error:
             return error.why
 
-    cluster.kubectl("label", "namespace", "kube-public", "gpu.scheduling/injection=enabled")
-    try:
-        alive = [scheduler(*each) for each in asking]
+    with cluster.system_namespace_opted_in():
+        alive = [answer(*each) for each in asking]
         assert webhook.stop() == 0
-        dead = [scheduler(*each) for each in asking]
-    finally:
-        webhook.start()
-        cluster.kubectl("label", "namespace", "kube-public", "gpu.scheduling/injection-")
+        try:
+            dead = [answer(*each) for each in asking]
+        finally:
+            webhook.start()
     assert {*alive} == {"tranche", "default-scheduler"}
     for before, now in zip(alive, dead, strict=True):
         assert "tranche-creation" in now if before == "tranche" else now == before
