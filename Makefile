@@ -1,18 +1,17 @@
-# Everything that people and CI type. Each target installs what it needs; `make help` lists them.
+# Every command for people and CI. Each target installs what it needs; `make help` lists them.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LAB := $(BIN)/python -m lab
 INSTALLED := $(VENV)/.installed
-SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fuzz bench chaos soak format up verify demo-fractional demo-pending demo-placement \
-	demo-static demo-environment evidence clean status down doctor
+.PHONY: help demo test check format fuzz bench chaos soak up down status doctor verify evidence clean \
+	demo-fractional demo-pending demo-placement demo-static demo-environment
 
 help:  ## List the targets.
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: $(PYTHON) is %s; Tranche needs 3.11 or newer: make PYTHON=/path/to/python3" % sys.version.split()[0])'
@@ -22,58 +21,64 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-build-isolation --editable '.[dev]'
 	@touch $@
 
-demo: $(INSTALLED)  ## The main job on a real cluster: label, admission, placement, environment; then clean up.
+demo: $(INSTALLED)  ## Show the main job on a real cluster: label, admission, placement, environment; then take it down.
 	@$(LAB) demo
 
-test: $(INSTALLED)  ## All tests; those that need root or a container runtime say so where it is missing.
+test: $(INSTALLED)  ## Run all tests; those that need root or a container runtime say so where it is missing.
 	@$(BIN)/python -m pytest
 
-check: $(INSTALLED)  ## Style, types and the rules of the house.
+check: $(INSTALLED)  ## Check style, types, layers and language.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_language.py
 
-fuzz: $(INSTALLED)  ## Hostile bytes for everything that reads bytes: SECONDS for each target, 600 unless said.
-	@$(BIN)/python -m fuzz --seconds $(SECONDS)
+fuzz: $(INSTALLED)  ## Feed hostile input to everything that parses input (SECONDS for each target, 600 by default).
+	@$(BIN)/python -m fuzz --seconds $(or $(SECONDS),600)
 
-bench: $(INSTALLED)  ## Measure everything: figures beside their targets, raw numbers in benchmarks/raw/.
+bench: $(INSTALLED)  ## Measure everything; compare with the targets, write raw figures to benchmarks/raw/.
 	@$(BIN)/python -m benchmarks
 
-bench-%: $(INSTALLED)
+bench-%: $(INSTALLED)  ## Run one benchmark, for example `make bench-admission`.
 	@$(BIN)/python -m benchmarks $*
 
-chaos: $(INSTALLED)  ## Faults on a cluster under load, and whether anything is lost (MINUTES, SEED, KILLS, LOST, PODS).
+chaos: $(INSTALLED)  ## Inject faults into a cluster under load and check that nothing is lost (MINUTES, SEED, KILLS, LOST, PODS).
 	@$(BIN)/python -m chaos --minutes $(or $(MINUTES),6) --seed $(or $(SEED),1) \
 		--kills $(or $(KILLS),0) --lost-bindings $(or $(LOST),0) --pods $(or $(PODS),0)
 
-soak: $(INSTALLED)  ## Half an hour under load, and whether any process grows (MINUTES).
+soak: $(INSTALLED)  ## Run half an hour under load and check that no process grows (MINUTES).
 	@$(BIN)/python -m chaos soak --minutes $(or $(MINUTES),30)
 
 format: $(INSTALLED)  ## Format the code.
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-up: $(INSTALLED)  ## Start the lab: a real control plane, three simulated nodes, a real one where possible.
+up: $(INSTALLED)  ## Start the lab: a real control plane, three simulated nodes, a real one where possible; print the line for your shell.
 	@$(LAB) up
 
 verify: $(INSTALLED)  ## Check that every node of the lab has its cards.
 	@$(LAB) verify
 
+demo-fractional:  ## Show a pod that gets 3000 MiB and 30 % of a card.
+demo-pending:  ## Show a pod that fits on no card, and the reasons.
+demo-placement:  ## Show a Deployment of three and the decision for each pod.
+demo-static:  ## Show an allocation that a trusted identity decides beforehand.
+demo-environment:  ## Show what each container of a pod sees.
 demo-fractional demo-pending demo-placement demo-static demo-environment: demo-%: $(INSTALLED)
 	@$(LAB) demo-$*
 
 evidence: $(INSTALLED)  ## Record what the cluster shows in .lab/evidence/<time>/.
 	@$(LAB) evidence
 
-status: $(INSTALLED)  ## Which processes of the lab run.
+status: $(INSTALLED)  ## Show which of Tranche's processes run and are ready.
 	@$(LAB) status
 
 clean: $(INSTALLED)  ## Delete the demos' workloads.
 	@$(LAB) clean
 
-down: $(INSTALLED)  ## Stop the lab; nothing is left but its logs and evidence.
+down: $(INSTALLED)  ## Stop the lab and remove everything but logs and evidence, also after a failed start.
 	@$(LAB) down
 
-doctor: $(INSTALLED)  ## Check what the lab needs of this machine.
+doctor: $(INSTALLED)  ## Check what the lab needs of this machine; changes nothing.
 	@$(LAB) doctor

@@ -1,1 +1,1 @@
-"""The agent: reads a node's inventory, and keeps what the API server knows of it equal to what was read."""
+"""The agent: reads the GPUs of a node and publishes them to the API server."""

@@ -12,17 +12,18 @@ from agent.metrics import Metrics
 from agent.routes import serving
 from agent.service import Agent
 from agent.settings import AgentSettings
-from agent.wakeup import Wakeup
-from cluster import process, process_metrics
+from agent.threadsafe_event import ThreadsafeEvent
+from cluster import process
 from cluster.api import Api
+from cluster.api_metrics import TrafficMetrics
 from cluster.configuration import Configuration, load
 from cluster.connection import connect
 from cluster.errors import ClusterError
-from cluster.traffic_metrics import TrafficMetrics
+from cluster.http import process_metrics
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the agent until SIGTERM or SIGINT; exit code 1 says that it could not start, and why."""
+    """Run the agent until SIGTERM or SIGINT; if it cannot start, print the reason and exit with code 1."""
     configuration = load(
         argv,
         section="agent",
@@ -36,9 +37,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 async def _run(configuration: Configuration[AgentSettings], stop: asyncio.Event) -> None:
     settings, cluster = configuration.own, configuration.cluster
     node = settings.node_name or os.environ.get("NODE_NAME", "")
-    wakeup = Wakeup()
-    with sources.opened(settings, node=node, environment=os.environ, wake=wakeup.ring) as source:
-        await asyncio.to_thread(source.read)  # a mistake in the inventory is told before anything is served
+    wakeup = ThreadsafeEvent()
+    with sources.opened(settings, node=node, environment=os.environ, wake=wakeup.set) as source:
+        await asyncio.to_thread(source.read)  # fail on an invalid inventory before serving anything
         async with connect(kubeconfig=cluster.kubeconfig, context=cluster.context) as connection:
             metrics = Metrics()
             process_metrics.register(metrics.registry)

@@ -1,8 +1,8 @@
-"""When a card is unhealthy, and when it is healthy again. Pure: events, probes and the time come in as arguments.
+"""When a card becomes unhealthy, and when it recovers. Pure: events, probes and the time are arguments.
 
-A card is unhealthy from any of these on: a critical XID or a double-bit ECC error that its driver reports, an increase
-of its uncorrected ECC errors, a probe that fails. It is healthy again after `quiet_seconds` without any of these, which
-after failed probes begin with the first that succeeds. A card that needs a reset fails its probes until it got one.
+A card becomes unhealthy when its driver reports a critical XID or a double-bit ECC error, when its count of uncorrected
+ECC errors grows, or when a probe fails. It recovers after `quiet_seconds` without any of these; after failed probes,
+that time begins with the first probe that succeeds. A card that needs a reset fails its probes until it is reset.
 """
 
 from collections.abc import Collection
@@ -14,7 +14,7 @@ EventKind = Literal["xid", "double-bit-ecc"]
 
 
 class CriticalEvent(msgspec.Struct, frozen=True):
-    """What a driver reported of a card at a time; `xid` is its number where it is one."""
+    """An error of a card that the driver reported; `xid` is the XID of an event of that kind."""
 
     uuid: str
     kind: EventKind
@@ -26,11 +26,11 @@ class CriticalEvent(msgspec.Struct, frozen=True):
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """What one look at a card found.
+    """The result of one probe of a card.
 
     Attributes:
-        failure: why the card cannot be used; empty where it can.
-        uncorrected: volatile uncorrected ECC errors; None where the card does not count or tell them.
+        failure: why the card cannot be used; empty if it can.
+        uncorrected: volatile uncorrected ECC errors; None if the card does not count or report them.
     """
 
     failure: str = ""
@@ -38,46 +38,46 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 class _Record(msgspec.Struct):
-    trouble: str = ""
+    reason: str = ""
     since: float = 0.0
-    failing: bool = False
+    is_failing: bool = False
     uncorrected: int | None = None
 
 
 class Health:
-    """The ills of each card, by UUID."""
+    """The health of each card, by UUID."""
 
     def __init__(self, *, quiet_seconds: float, ignored_xids: Collection[int]) -> None:
         self._quiet_seconds = quiet_seconds
         self._ignored_xids = frozenset(ignored_xids)
         self._records: dict[str, _Record] = {}
 
-    def take(self, event: CriticalEvent) -> bool:
-        """Take what a driver reported; answer whether it makes the card unhealthy."""
+    def add_event(self, event: CriticalEvent) -> bool:
+        """Record an event; return whether it makes the card unhealthy."""
         if event.kind == "xid" and event.xid in self._ignored_xids:
             return False
         self._mark(event.uuid, str(event), now=event.at)
         return True
 
-    def judge(self, uuid: str, probe: Probe, *, now: float) -> str:
-        """Take what a look at a card found; answer why the card is unhealthy, empty where it is healthy."""
+    def evaluate(self, uuid: str, probe: Probe, *, now: float) -> str:
+        """Record a probe; return the reason why the card is unhealthy, or an empty string."""
         record = self._records.setdefault(uuid, _Record())
         if probe.uncorrected is not None:
-            # The count starts anew when the driver is loaded again, so a smaller one is a new beginning.
+            # Reloading the driver resets the count, so a smaller count is a new start and not an error.
             if record.uncorrected is not None and probe.uncorrected > record.uncorrected:
                 self._mark(uuid, f"{probe.uncorrected} uncorrected ECC errors, {record.uncorrected} before", now=now)
             record.uncorrected = probe.uncorrected
-        recovered = record.failing and not probe.failure
-        record.failing = bool(probe.failure)
+        has_recovered = record.is_failing and not probe.failure
+        record.is_failing = bool(probe.failure)
         if probe.failure:
             self._mark(uuid, probe.failure, now=now)
-        elif recovered:
+        elif has_recovered:
             record.since = now
-        elif record.trouble and now - record.since >= self._quiet_seconds:
-            record.trouble = ""
-        return record.trouble
+        elif record.reason and now - record.since >= self._quiet_seconds:
+            record.reason = ""
+        return record.reason
 
-    def _mark(self, uuid: str, trouble: str, *, now: float) -> None:
+    def _mark(self, uuid: str, reason: str, *, now: float) -> None:
         record = self._records.setdefault(uuid, _Record())
-        record.trouble = trouble
+        record.reason = reason
         record.since = now

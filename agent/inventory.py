@@ -1,47 +1,47 @@
-"""Where an agent learns of cards from: one interface, whatever the source."""
+"""The interface of inventory sources."""
 
 import re
 from collections.abc import Mapping
 from typing import Final, Protocol
 
 from agent.report import NodeReport
-from allocation.mig import Wish
+from allocation.mig import InstanceRequest
 
-# The characters left out separate devices in environment variables and in HAMi's allocation string.
+# Excludes the characters that separate devices in environment variables and in HAMi's allocation string.
 UUID: Final = re.compile(r"[^,:;\s]{1,253}")
 
 
 class InventoryError(Exception):
-    """The source cannot be read, or says what cannot be; the message names the place and the remedy."""
+    """The source cannot be read or contains an invalid value; the message names the place and the remedy."""
 
 
-class PartitionError(Exception):
-    """A MIG instance could not be made or destroyed now; the message says why."""
+class MigInstanceError(Exception):
+    """A MIG instance cannot be created or destroyed now; the message gives the reason."""
 
 
 class InventorySource(Protocol):
-    """Something that knows the cards of the nodes that this agent serves, and divides those in MIG mode.
+    """A source of the cards of the nodes that this agent serves; it also creates and destroys MIG instances.
 
-    All of it may block, so it is called in a thread, never twice at a time.
+    Every method may block, so the agent calls them in a thread, one at a time.
     """
 
     def read(self) -> Mapping[str, NodeReport]:
-        """Answer each node's report as it is now.
+        """Return the present report of each node.
 
         Raises:
-            InventoryError: it cannot be said; what was said last stays true.
+            InventoryError: the source cannot be read; the previous reports remain valid.
         """
 
-    def create(self, node: str, wish: Wish) -> None:
-        """Have the instance that the scheduler wishes for.
+    def create(self, node: str, request: InstanceRequest) -> None:
+        """Create the MIG instance that the scheduler requests, unless it exists.
 
         Raises:
-            PartitionError: it is not there, or not yet.
+            MigInstanceError: the instance does not exist, or not yet.
         """
 
-    def destroy(self, node: str, wish: Wish) -> None:
-        """Have no instance there that was made for this wish.
+    def destroy(self, node: str, request: InstanceRequest) -> None:
+        """Destroy the MIG instance that was created for `request`, if it exists.
 
         Raises:
-            PartitionError: it is not gone yet.
+            MigInstanceError: the instance still exists.
         """

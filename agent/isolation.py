@@ -1,7 +1,8 @@
-"""Which isolation backends a node can offer: what a pod asks for by `gpu.scheduling/isolation`.
+"""The isolation backends that a node offers; a pod selects one by the annotation `gpu.scheduling/isolation`.
 
-A backend is reported where its files are: without them a container that was promised a limit would run without one, or
-not start. Whether the MPS daemon behind its directory lives is not asked: a client finds out at its first CUDA call.
+The agent reports a backend if its files exist: without them a container would run without the limit that it was
+promised, or would not start. The agent does not check whether the MPS daemon behind its pipe directory is alive: a
+client finds out at its first CUDA call.
 """
 
 from pathlib import Path
@@ -15,10 +16,10 @@ MPS: Final = "mps"
 
 
 def backends(settings: AgentSettings) -> tuple[str, ...]:
-    """Answer what the node of this process can offer now; `none` always."""
-    found = [NO_ISOLATION]
+    """Return the backends that this node offers now; `none` is always one of them."""
+    offered = [NO_ISOLATION]
     if settings.hami_core_library and Path(settings.hami_core_library).is_file():
-        found.append(HAMI_CORE)
+        offered.append(HAMI_CORE)
     if settings.mps_pipe_directory and Path(settings.mps_pipe_directory).is_dir():
-        found.append(MPS)
-    return tuple(found)
+        offered.append(MPS)
+    return tuple(offered)

@@ -1,19 +1,19 @@
-"""What the agent counts for Prometheus."""
+"""The agent's metrics for Prometheus."""
 
 from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
 from agent.report import NodeReport
-from cluster.exposition import Registry
+from cluster.http.exposition import Registry
 
 UNREACHABLE: Final = "Unreachable"
-"""The reason where no answer came."""
+"""The reason of a write that got no response."""
 _READ_BUCKETS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
 
 
 class Metrics:
-    """The agent's metrics in a registry of their own, so that a process may hold several agents."""
+    """The agent's metrics in their own registry, so that a process can run several agents."""
 
     def __init__(self) -> None:
         self.registry = Registry()
@@ -37,13 +37,13 @@ class Metrics:
         )
         self.inventory_seconds = Histogram(
             "tranche_agent_inventory_seconds",
-            "How long a reading of the inventory source took.",
+            "Duration of a reading of the inventory source.",
             buckets=_READ_BUCKETS,
             registry=self.registry,
         )
         self._publish_errors = Counter(
             "tranche_agent_publish_errors_total",
-            "Writes that the API server did not confirm, by its reason.",
+            "Writes that the API server did not confirm, by reason.",
             ["reason"],
             registry=self.registry,
         )
@@ -55,26 +55,26 @@ class Metrics:
         )
         self._repairs = Counter(
             "tranche_agent_repairs_total",
-            "Times that what we had published was found changed or gone, and was written again.",
+            "Times that a published object was found changed or deleted, and was written again.",
             registry=self.registry,
         )
 
     def inventory(self, report: NodeReport) -> None:
-        """Take what a node has."""
+        """Record the cards of a node."""
         healthy = sum(device.card.healthy for device in report.devices)
         self._cards.labels(report.node, "healthy").set(healthy)
         self._cards.labels(report.node, "unhealthy").set(len(report.devices) - healthy)
 
     def published(self, node: str, *, unix: float) -> None:
-        """Take that a node's inventory was written at time `unix`."""
+        """Record that a node's inventory was written at Unix time `unix`."""
         self._last.labels(node).set(unix)
 
     def beat(self, node: str, *, unix: float) -> None:
-        """Take that a node's heartbeat was renewed at time `unix`."""
+        """Record that a node's heartbeat was renewed at Unix time `unix`."""
         self._beat.labels(node).set(unix)
 
     def forget(self, node: str) -> None:
-        """Stop reporting a node that is served no longer."""
+        """Remove the metrics of a node that is no longer served."""
         for labels in ((node, "healthy"), (node, "unhealthy")):
             self._cards.remove(*labels)
         self._last.remove(node)
@@ -89,5 +89,5 @@ class Metrics:
         self._inventory_errors.inc()
 
     def repair(self) -> None:
-        """Count that what we had published has to be written again."""
+        """Count a published object that has to be written again."""
         self._repairs.inc()

@@ -1,4 +1,4 @@
-"""What an agent says of one node: the cards, and what a card of the ledger has no place for."""
+"""What an agent reports about a node: its cards, and the details that the ledger's cards do not hold."""
 
 from typing import Final
 
@@ -7,19 +7,19 @@ import msgspec
 from allocation.inventory import Card, NodeInventory
 from allocation.mig import MODE
 from cluster.gpu_node_status import Status, status_of
-from cluster.mig_status import WishStatus
+from cluster.mig_status import InstanceRequestStatus
 
 NO_ISOLATION: Final = "none"
 
 
 class DeviceReport(msgspec.Struct, frozen=True):
-    """One card and what only people and topology need to know of it.
+    """One card, with what only people and the topology need.
 
     Attributes:
         card: the card.
         bandwidth_gbps: GB/s of its active NVLinks in one direction, summed and rounded down.
-        island: the NVLink island, named within its node; empty where the card has no NVLink.
-        message: why the card is unhealthy; empty where it is healthy.
+        island: the NVLink island, named within its node; empty if the card has no NVLink.
+        message: why the card is unhealthy; empty if it is healthy.
     """
 
     card: Card
@@ -29,29 +29,29 @@ class DeviceReport(msgspec.Struct, frozen=True):
 
 
 class NodeReport(msgspec.Struct, frozen=True):
-    """The devices of one node in the order of their indexes, its driver, and the isolation that it can offer.
+    """The devices of one node in the order of their indexes, its driver, and the isolation backends that it offers.
 
-    `mig_instances` is what became of the scheduler's wishes.
+    `mig_instances` is the status of the scheduler's instance requests.
     """
 
     node: str
     devices: tuple[DeviceReport, ...] = ()
     driver_version: str = ""
     isolation: tuple[str, ...] = (NO_ISOLATION,)
-    mig_instances: tuple[WishStatus, ...] = ()
+    mig_instances: tuple[InstanceRequestStatus, ...] = ()
 
     @property
-    def is_dividing(self) -> bool:
-        """Whether the agent makes MIG instances here."""
-        return any(device.card.is_divided and device.card.instances_by == "agent" for device in self.devices)
+    def creates_instances(self) -> bool:
+        """Whether the agent creates MIG instances on this node."""
+        return any(device.card.is_mig_enabled and device.card.instances_by == "agent" for device in self.devices)
 
     @property
     def inventory(self) -> NodeInventory:
-        """Answer the cards as the ledger knows them."""
+        """The cards as the ledger represents them."""
         return NodeInventory(self.node, tuple(device.card for device in self.devices))
 
     def status(self) -> Status:
-        """Answer the `status` of the GpuNodeStatus that says all of it."""
+        """Return the report as the `status` of a GpuNodeStatus."""
         status = status_of(self.inventory)
         for device, report in zip(status.devices, self.devices, strict=True):
             device.bandwidth_gbps = report.bandwidth_gbps

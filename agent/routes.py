@@ -9,12 +9,12 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from agent.metrics import Metrics
 from agent.service import Agent
-from cluster import exposition
-from cluster.listener import listening
+from cluster.http import exposition
+from cluster.http.listener import listening
 
 log = logging.getLogger(__name__)
 
-_NAMED = 5
+_MOST_NAMES = 5
 
 
 @asynccontextmanager
@@ -22,19 +22,19 @@ async def serving(agent: Agent, metrics: Metrics, *, address: str, port: int) ->
     """Serve `/healthz`, `/readyz` and `/metrics` while the block runs.
 
     Raises:
-        OSError: the port is taken.
+        OSError: the port is in use.
     """
 
     async def healthz(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
     async def readyz(_request: web.Request) -> web.Response:
-        waiting = agent.waiting()
-        if waiting is None:
+        unpublished = agent.unpublished()
+        if unpublished is None:
             return web.Response(status=503, text="the inventory has not been read yet\n")
-        if waiting:
-            named = ", ".join(waiting[:_NAMED]) + (", …" if len(waiting) > _NAMED else "")
-            return web.Response(status=503, text=f"{len(waiting)} nodes are not published: {named}\n")
+        if unpublished:
+            names = ", ".join(unpublished[:_MOST_NAMES]) + (", …" if len(unpublished) > _MOST_NAMES else "")
+            return web.Response(status=503, text=f"{len(unpublished)} nodes are not published: {names}\n")
         return web.Response(text="ok\n")
 
     async def show_metrics(_request: web.Request) -> web.Response:
@@ -44,5 +44,5 @@ async def serving(agent: Agent, metrics: Metrics, *, address: str, port: int) ->
     pages = {"/healthz": healthz, "/readyz": readyz, "/metrics": show_metrics}
     application.add_routes([web.get(path, page) for path, page in pages.items()])
     async with listening(application, host=address or None, port=port) as bound:
-        log.info("serving health and metrics port=%d", bound)
+        log.info("serving health and metrics on port %d", bound, extra={"port": bound})
         yield

@@ -1,4 +1,4 @@
-"""More memory and compute than a card has, as HAMi's `deviceMemoryScaling` and `deviceCoreScaling` (hami.md 1.1)."""
+"""Overcommit of memory and compute, as HAMi's `deviceMemoryScaling` and `deviceCoreScaling` (hami.md 1.1)."""
 
 from fractions import Fraction
 
@@ -9,10 +9,10 @@ from allocation.quantity import INT32_MAX
 
 
 def scaled(card: Card, *, memory: float, cores: float) -> Card:
-    """Answer `card` with its memory and compute multiplied, rounded down; for one that is not in MIG mode."""
+    """Return `card`, which is not in MIG mode, with its memory and compute multiplied and rounded down."""
     return msgspec.structs.replace(card, memory_mib=_times(card.memory_mib, memory), cores=_times(card.cores, cores))
 
 
 def _times(amount: int, factor: float) -> int:
-    # By the decimal number that was written: 1.1 of 10,000 is 11,000.
+    # The factor is taken as the decimal number that was written: 1.1 times 10,000 is 11,000.
     return min(int(amount * Fraction(str(factor))), INT32_MAX)

@@ -1,4 +1,4 @@
-"""The agent at work: it reads the inventory, regularly and when it is woken, and runs one publisher for each node."""
+"""The agent's main loop: reads the inventory regularly and on wake-up, and runs one publisher for each node."""
 
 import asyncio
 import logging
@@ -8,16 +8,16 @@ from typing import Final
 
 import msgspec
 
-from agent import background, isolation
+from agent import daemon_call, isolation
+from agent.instance_reconciler import InstanceReconciler
 from agent.inventory import InventoryError, InventorySource
 from agent.metrics import Metrics
-from agent.observation import observe, read_status
-from agent.partitions import Partitions
-from agent.publisher import Publisher
+from agent.publishing.published_state import observe, read_status
+from agent.publishing.publisher import Publisher
 from agent.report import NodeReport
 from agent.settings import AgentSettings
-from agent.wakeup import Wakeup
-from allocation.mig import Wish
+from agent.threadsafe_event import ThreadsafeEvent
+from allocation.mig import InstanceRequest
 from cluster.api import Api
 from cluster.errors import ClusterError
 from cluster.gpu_node_status import Status
@@ -25,11 +25,11 @@ from cluster.gpu_node_status import Status
 log = logging.getLogger(__name__)
 
 _CONCURRENT_PUBLISHERS: Final = 32
-_RECALL_SECONDS: Final = 1.0
+_RESTORE_RETRY_SECONDS: Final = 1.0
 
 
 class Agent:
-    """Every node that a source knows, each served on its own: the failure of one does not touch the others."""
+    """Serves every node of its source. Nodes are independent: the failure of one does not affect the others."""
 
     def __init__(
         self,
@@ -40,9 +40,9 @@ class Agent:
         settings: AgentSettings,
         identity: str,
         metrics: Metrics,
-        wakeup: Wakeup,
+        wakeup: ThreadsafeEvent,
     ) -> None:
-        """Serve `node`, or every node that the source knows where it is empty; `wakeup` asks for a reading."""
+        """Serve `node`, or every node of the source if it is empty; `wakeup` triggers a reading."""
         self._api = api
         self._source = source
         self._node = node
@@ -52,22 +52,22 @@ class Agent:
         self._metrics = metrics
         self._limit = asyncio.Semaphore(_CONCURRENT_PUBLISHERS)
         self._publishers: dict[str, Publisher] = {}
-        self._partitions: dict[str, Partitions] = {}
+        self._reconcilers: dict[str, InstanceReconciler] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._started = False
 
-    def waiting(self) -> list[str] | None:
-        """Answer the nodes whose inventory the API server does not have yet, None before the first reading."""
+    def unpublished(self) -> list[str] | None:
+        """Return the nodes whose present inventory the API server does not have, or None before the first reading."""
         if not self._started:
             return None
-        return sorted(node for node, publisher in self._publishers.items() if not publisher.current)
+        return sorted(node for node, publisher in self._publishers.items() if not publisher.is_current)
 
     async def run(self) -> None:
         """Serve until cancelled.
 
         Raises:
-            InventoryError: the very first reading failed, so there is nothing to serve. Later on, what was read last
-                stays true.
+            InventoryError: the first reading failed, so there is nothing to serve. When a later reading fails, the
+                previous one remains published.
         """
         reports = await self._read()
         failure = ""
@@ -75,13 +75,13 @@ class Agent:
             watch = observe(
                 self._api,
                 node=self._node,
-                on_register=self._register_seen,
-                on_status=self._status_seen,
-                on_wishes=self._wishes_seen,
+                on_register=self._on_register,
+                on_status=self._on_status,
+                on_requests=self._on_requests,
             )
-            group.create_task(watch, name="watch of what is published")
+            group.create_task(watch, name="watch of published objects")
             while True:
-                self._take(await self._recalled(reports), group)
+                self._publish(await self._restored(reports), group)
                 self._started = True
                 pause = self._settings.publish_seconds * random.uniform(0.9, 1.0)  # noqa: S311 -- jitter, no secret
                 await self._wakeup.wait(pause)
@@ -92,69 +92,73 @@ class Agent:
                     self._metrics.inventory_error()
                     if str(error) != failure:
                         failure = str(error)
-                        log.error("inventory not read, the last one stays error=%r", failure)  # noqa: TRY400 -- the message says all
+                        log.error("inventory not read: %s; the last reading stays published", failure)  # noqa: TRY400 -- no traceback: the message says all
 
     async def _read(self) -> Mapping[str, NodeReport]:
         def read() -> dict[str, NodeReport]:
             offered = isolation.backends(self._settings)
             with self._metrics.inventory_seconds.time():
                 reports = self._source.read()
-            steps = [self._partitions_of(node).step(self._source, report) for node, report in reports.items()]
-            if any(steps):
+            changes = [self._reconciler(node).reconcile(self._source, report) for node, report in reports.items()]
+            if any(changes):
                 reports = self._source.read()
             return {
-                node: msgspec.structs.replace(self._partitions_of(node).mark(report), isolation=offered)
+                node: msgspec.structs.replace(self._reconciler(node).with_requests(report), isolation=offered)
                 for node, report in reports.items()
             }
 
-        return await asyncio.wrap_future(background.start(read, name="inventory"))
+        return await asyncio.wrap_future(daemon_call.start(read, name="inventory"))
 
-    async def _recalled(self, reports: Mapping[str, NodeReport]) -> Mapping[str, NodeReport]:
-        """Find out what an earlier process has accepted, before anything is written over it.
+    async def _restored(self, reports: Mapping[str, NodeReport]) -> Mapping[str, NodeReport]:
+        """Read which MIG instances an earlier process created, before its status is overwritten.
 
-        A node of which that is not known yet is left out and looked at again.
+        A node whose status cannot be read is left out, and tried again soon.
         """
         ready = dict(reports)
         for node, report in reports.items():
-            partitions = self._partitions_of(node)
-            if partitions.is_ready or not report.is_dividing:
+            reconciler = self._reconciler(node)
+            if reconciler.is_ready or not report.creates_instances:
                 continue
             try:
-                partitions.recall(await read_status(self._api, node))
+                reconciler.restore(await read_status(self._api, node))
             except ClusterError as error:
-                log.warning("what was published before is not known yet node=%s error=%r", node, str(error))
+                log.warning(
+                    "node %s is not served yet, because its published status was not read: %s",
+                    *(node, error),
+                    extra={"node": node},
+                )
                 del ready[node]
-                asyncio.get_running_loop().call_later(_RECALL_SECONDS, self._wakeup.ring)
+                asyncio.get_running_loop().call_later(_RESTORE_RETRY_SECONDS, self._wakeup.set)
             else:
-                ready[node] = partitions.mark(report)
-                self._wakeup.ring()  # what is wanted may be made now
+                ready[node] = reconciler.with_requests(report)
+                self._wakeup.set()  # requested instances may be created from now on
         return ready
 
-    def _partitions_of(self, node: str) -> Partitions:
-        return self._partitions.setdefault(node, Partitions(node))
+    def _reconciler(self, node: str) -> InstanceReconciler:
+        return self._reconcilers.setdefault(node, InstanceReconciler(node))
 
-    def _wishes_seen(self, node: str, wishes: tuple[Wish, ...] | None) -> None:
-        if self._partitions_of(node).want(wishes):
-            self._wakeup.ring()
+    def _on_requests(self, node: str, requests: tuple[InstanceRequest, ...] | None) -> None:
+        if self._reconciler(node).set_requests(requests):
+            self._wakeup.set()
 
-    def _has_published(self, report: NodeReport) -> None:
-        if self._partitions_of(report.node).announced(report):
-            self._wakeup.ring()
+    def _on_published(self, report: NodeReport) -> None:
+        if self._reconciler(report.node).set_published(report):
+            self._wakeup.set()
 
-    def _register_seen(self, node: str, register: str | None) -> None:
+    def _on_register(self, node: str, register: str | None) -> None:
         if publisher := self._publishers.get(node):
-            publisher.register_seen(register)
+            publisher.observe_register(register)
 
-    def _status_seen(self, node: str, status: Status | None) -> None:
+    def _on_status(self, node: str, status: Status | None) -> None:
         if publisher := self._publishers.get(node):
-            publisher.status_seen(status)
+            publisher.observe_status(status)
 
-    def _take(self, reports: Mapping[str, NodeReport], group: asyncio.TaskGroup) -> None:
+    def _publish(self, reports: Mapping[str, NodeReport], group: asyncio.TaskGroup) -> None:
         for node in self._publishers.keys() - reports.keys():
             del self._publishers[node]
             self._tasks.pop(node).cancel()
             self._metrics.forget(node)
-            log.info("served no longer node=%s", node)
+            log.info("node %s is no longer served", node, extra={"node": node})
         for node, report in reports.items():
             self._metrics.inventory(report)
             publisher = self._publishers.get(node)
@@ -166,8 +170,8 @@ class Agent:
                     lease_seconds=self._settings.heartbeat_lease_seconds,
                     limit=self._limit,
                     metrics=self._metrics,
-                    on_published=self._has_published,
+                    on_published=self._on_published,
                 )
                 self._tasks[node] = group.create_task(publisher.run(), name=f"publisher of {node}")
             else:
-                publisher.set(report)
+                publisher.set_report(report)

@@ -1,4 +1,4 @@
-"""What an administrator may decide about the agent."""
+"""The settings of the agent."""
 
 from typing import Annotated, Literal
 
@@ -13,10 +13,10 @@ MiB = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 class DefaultCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a card is taken to be that `CUDA_VISIBLE_DEVICES` counts and no NVML describes.
+    """The properties of a card that `CUDA_VISIBLE_DEVICES` names, on a node without NVML.
 
     Attributes:
-        memory_mib: its memory; 0 means that nothing is assumed, so such cards are not reported.
+        memory_mib: its memory; 0 means that it is unknown, and such cards are not reported.
         model: its name.
     """
 
@@ -28,29 +28,30 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The agent's section of the configuration file.
 
     Attributes:
-        node_name: the node that this agent serves; empty means `$NODE_NAME`, and without that every node of the
+        node_name: the node that this agent serves; empty means `$NODE_NAME`, and if that is unset, every node of the
             fleet file, which is how a lab simulates a fleet.
-        fleet_file: the YAML file that says which cards each node has (`agent.fleet`); empty means that the hardware is
-            asked.
-        default_card: see there.
-        slots: how many containers may share a card that no fleet file describes.
-        memory_scaling: how much memory a card that NVML describes is reported to have, as a multiple of what it has;
-            more than 1 only where a limiter swaps. A card in MIG mode is never scaled.
-        core_scaling: the same of its compute.
-        publish_seconds: how often the inventory is read again. A critical event is acted upon at once.
-        probe_seconds: how long NVML may take to answer for a card until the card is unhealthy.
-        quiet_seconds: how long an unhealthy card must be without trouble until it is healthy again, and how long the
-            agent waits between two attempts to find a missing card.
-        mig_instances_by: who makes the MIG instances of this node's cards in MIG mode: `administrator` leaves them as
-            they are, `agent` makes further ones when the scheduler asks. NVML wants a privileged process for that.
-        ignored_xids: XIDs that say nothing of the card's health: they are an application's doing.
-        sysfs: where the kernel's view of devices is mounted; it knows the NUMA node of a card.
-        hami_core_library: HAMi-core's library on this node; the backend is reported where this file is.
-        mps_pipe_directory: the pipe directory of the MPS daemon; the backend is reported where it is.
-        heartbeat_lease_seconds: how long a node's heartbeat is valid; it is renewed three times as often.
-        identity: who holds the heartbeat; empty means `$POD_NAME`, and without that the host's name.
-        metrics_address: where health and metrics are served; empty means every address.
-        metrics_port: the port of health and metrics; 0 means any that is free, which is logged.
+        fleet_file: the YAML file that declares the cards of each node (`agent.declared.fleet`); empty means that the
+            agent reads the hardware.
+        default_card: the properties of cards that `CUDA_VISIBLE_DEVICES` names, on a node without NVML.
+        slots: how many containers may share a card that no fleet file declares.
+        memory_scaling: the reported memory of a card that NVML describes, as a multiple of its actual memory; set it
+            above 1 only if a limiter swaps. A card in MIG mode is never scaled.
+        core_scaling: the same for its compute.
+        publish_seconds: the interval between two readings of the inventory. A critical event causes one at once.
+        probe_seconds: how long NVML may take to respond for a card before the card becomes unhealthy.
+        quiet_seconds: how long an unhealthy card must be free of errors before it becomes healthy again, and the
+            interval between two attempts to find a missing card.
+        mig_instances_by: who creates MIG instances on this node's cards in MIG mode: with `administrator` the agent
+            leaves them as they are, with `agent` it creates further ones that the scheduler requests. NVML requires a
+            privileged process for that.
+        ignored_xids: XIDs that applications cause, and that do not affect the health of the card.
+        sysfs: the mount point of sysfs, from which the agent reads the NUMA node of a card.
+        hami_core_library: the path of HAMi-core's library on this node; the backend is reported if this file exists.
+        mps_pipe_directory: the pipe directory of the MPS daemon; the backend is reported if it exists.
+        heartbeat_lease_seconds: how long a node's heartbeat is valid; the agent renews it three times in that time.
+        identity: the holder of the heartbeat; empty means `$POD_NAME`, and if that is unset, the name of the host.
+        metrics_address: the address on which health and metrics are served; empty means every address.
+        metrics_port: the port of health and metrics; 0 means any free port, which is logged.
     """
 
     node_name: str = ""

@@ -1,6 +1,6 @@
-"""Which inventory source is asked: the configuration, then `CUDA_VISIBLE_DEVICES`, then NVML.
+"""Selects the inventory source: a fleet file if configured, else `CUDA_VISIBLE_DEVICES` if set, else NVML.
 
-NVML comes last although it knows most, because the other two are what a person decided.
+NVML is last although it knows most, because an administrator chose the other two.
 """
 
 import logging
@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent.fleet import FleetFile
+from agent.declared.fleet import FleetFile
 from agent.inventory import InventoryError, InventorySource
-from agent.nvml_source import NvmlSource
+from agent.nvml.source import NvmlSource
+from agent.nvml.visible_devices import VARIABLE, VisibleDevices
 from agent.settings import AgentSettings
-from agent.visible_devices import VARIABLE, VisibleDevices
 
 log = logging.getLogger(__name__)
 
@@ -21,15 +21,15 @@ log = logging.getLogger(__name__)
 def opened(
     settings: AgentSettings, *, node: str, environment: Mapping[str, str], wake: Callable[[], None]
 ) -> Iterator[InventorySource]:
-    """Answer the source that serves `node`, usable while the block runs.
+    """Open the source that serves `node` for the duration of the block.
 
-    Without a node only a fleet file can be served, and then all of it.
+    An empty `node` stands for every node of the fleet file; the other sources need a name.
 
     Raises:
-        InventoryError: the hardware is to be asked, but nobody said which node this is.
+        InventoryError: there is neither a fleet file nor the name of a node.
     """
     if settings.fleet_file:
-        log.info("inventory by configuration file=%s", settings.fleet_file)
+        log.info("inventory from fleet file %s", settings.fleet_file)
         yield FleetFile(Path(settings.fleet_file), node=node)
         return
     if not node:
@@ -37,8 +37,8 @@ def opened(
     with NvmlSource(node=node, settings=settings, wake=wake) as nvml:
         visible = environment.get(VARIABLE)
         if visible is None:
-            log.info("inventory by NVML")
+            log.info("inventory from NVML")
             yield nvml
         else:
-            log.info("inventory by %s=%s", VARIABLE, visible)
+            log.info("inventory from %s=%s", VARIABLE, visible)
             yield VisibleDevices(visible, node=node, settings=settings, nvml=nvml)

@@ -1,4 +1,4 @@
-"""What a pod was given: the decision that travels from the scheduler to the node, and what it costs each card."""
+"""A pod's allocation: the decision that travels from the scheduler to the node, and what it charges each card."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,7 +8,7 @@ from allocation.request import Kind, PodRequest
 
 
 class CardShare(msgspec.Struct, frozen=True, gc=False):
-    """What one container has of one card: memory in MiB, compute in millicards; `parent` is a MIG instance's card."""
+    """A container's share of one card: memory in MiB, compute in millicards; `parent` is the card of a MIG instance."""
 
     uuid: str
     index: int
@@ -25,9 +25,9 @@ class Allocation(msgspec.Struct, frozen=True):
 
 
 class Charge(msgspec.Struct, frozen=True, gc=False):
-    """What a pod costs one card for as long as it lives: memory in MiB, compute in millicards, slots.
+    """What a pod holds of one card for as long as it lives: memory in MiB, compute in millicards, slots.
 
-    `parent` is the card of a MIG instance: it shows the same use.
+    `parent` is the card of a MIG instance, which is charged the same.
     """
 
     uuid: str
@@ -42,11 +42,11 @@ Cost = tuple[int, int, int]
 
 
 def charges(allocation: Allocation, request: PodRequest) -> tuple[Charge, ...]:
-    """Answer what `allocation` costs each card while the pod lives.
+    """Return what `allocation` charges each card while the pod lives.
 
-    Per card and dimension: the larger of what regular and sidecar containers hold together and of the largest init
-    step, which is an init container plus the sidecars started before it. It does not shrink when init containers
-    end, because a recreated sandbox runs them again. A container that `request` does not know counts as regular.
+    Per card and dimension, that is the larger of the sum over regular and sidecar containers and the largest init step,
+    which is an init container plus the sidecars started before it. A charge does not shrink when init containers end,
+    because a recreated sandbox runs them again. A container that `request` does not contain counts as regular.
     """
     steady: dict[str, Cost] = {}
     peak: dict[str, Cost] = {}
@@ -74,5 +74,5 @@ def _add(costs: dict[str, Cost], shares: Iterable[CardShare]) -> None:
 
 def _raise_to(peak: dict[str, Cost], step: Mapping[str, Cost]) -> None:
     for uuid, (memory, cores, slots) in step.items():
-        held = peak.get(uuid, (0, 0, 0))
-        peak[uuid] = (max(held[0], memory), max(held[1], cores), max(held[2], slots))
+        highest = peak.get(uuid, (0, 0, 0))
+        peak[uuid] = (max(highest[0], memory), max(highest[1], cores), max(highest[2], slots))

@@ -1,6 +1,6 @@
-"""What a pod's annotations demand of its cards and nodes; HAMi's keys (hami.md 1.3).
+"""The constraints that a pod's annotations put on its cards and nodes; HAMi's keys (hami.md 1.3).
 
-HAMi ignores what it cannot read; here an unknown word refuses the pod and names the words that are known.
+HAMi ignores values that it cannot read. Here an unknown value is an error that names the valid values.
 """
 
 import re
@@ -17,37 +17,24 @@ from allocation.settings import AllocationSettings, CardPolicy, NodePolicy, Weig
 
 CARD_POLICIES: Final[tuple[CardPolicy, ...]] = get_args(CardPolicy)
 NODE_POLICIES: Final[tuple[NodePolicy, ...]] = get_args(NodePolicy)
-_KEYS: Final = frozenset(
-    (
-        names.NODE_POLICY,
-        names.CARD_POLICY,
-        names.WEIGHTS,
-        names.USE_UUIDS,
-        names.AVOID_UUIDS,
-        names.USE_TYPES,
-        names.AVOID_TYPES,
-        names.NUMA_BIND,
-        names.MODE,
-    )
-)
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 _COUNT: Final = re.compile(r"[0-9]{1,9}")
 
 
 class Constraints(msgspec.Struct, frozen=True):
-    """Demands of a whole pod.
+    """Constraints of a whole pod.
 
     Attributes:
-        use_uuids: cards it may have; None leaves all.
-        avoid_uuids: cards it may not have.
-        use_types: parts of model names, one of which the card's must contain, in lower case; None leaves all.
-        avoid_types: parts of model names that the card's may not contain, in lower case.
-        numa_bind: all cards of a container from one NUMA node.
-        modes: the card's mode must be one of these words; None leaves all.
         node_policy: how nodes are ordered.
-        card_policies: how the cards of a node are ordered, the first key first.
+        card_policies: how the cards of a node are ordered; an earlier policy decides before a later one.
         weights: of slots, cores and memory in the score of a card.
+        use_uuids: the cards that the pod may use; None accepts all.
+        avoid_uuids: the cards that the pod must not use.
+        use_types: lower-case parts of model names, one of which the card's model must contain; None accepts all.
+        avoid_types: lower-case parts of model names, none of which the card's model may contain.
+        numa_bind: whether all cards of a container must come from one NUMA node.
+        modes: text that must contain the card's mode; None accepts all.
     """
 
     node_policy: NodePolicy
@@ -61,23 +48,28 @@ class Constraints(msgspec.Struct, frozen=True):
     modes: str | None = None
 
     @property
+    def idle_only(self) -> bool:
+        """Whether the pod accepts only cards that no other container uses."""
+        return "mutex" in self.card_policies
+
+    @property
     def chooses_types(self) -> bool:
-        """Whether not every model and mode is right."""
+        """Whether the pod rejects any model or mode."""
         return self.use_types is not None or bool(self.avoid_types) or self.modes is not None
 
     @property
     def chooses_uuids(self) -> bool:
-        """Whether not every card is right."""
+        """Whether the pod rejects any card by its UUID."""
         return self.use_uuids is not None or bool(self.avoid_uuids)
 
     def accepts_uuid(self, uuid: str, parent: str) -> bool:
-        """Whether the pod may have this card; a MIG instance may be called by its own name or by its card's."""
+        """Whether the pod accepts this card; a MIG instance matches by its own UUID or that of its card, `parent`."""
         if uuid in self.avoid_uuids or (parent and parent in self.avoid_uuids):
             return False
         return self.use_uuids is None or uuid in self.use_uuids or bool(parent and parent in self.use_uuids)
 
     def accepts_type(self, model: str, mode: str) -> bool:
-        """Whether the pod may have a card of this model in this mode."""
+        """Whether the pod accepts a card of this model in this mode."""
         lower = model.lower()
         if self.use_types is not None and not any(part in lower for part in self.use_types):
             return False
@@ -87,21 +79,21 @@ class Constraints(msgspec.Struct, frozen=True):
 
 
 def read_constraints(annotations: Mapping[str, str], settings: AllocationSettings) -> Constraints:
-    """Answer what a pod's annotations demand; the settings' policies where it demands none.
+    """Return the constraints of a pod with these annotations; the settings are the default for policies and weights.
 
     Raises:
-        InvalidFieldError: an annotation of ours holds what it may not hold.
+        InvalidFieldError: one of the annotations has an invalid value.
     """
-    if annotations.keys().isdisjoint(_KEYS):
+    if annotations.keys().isdisjoint(names.CONSTRAINT_KEYS):
         return _unconstrained(settings)
-    uses, avoids = _words(annotations, names.USE_UUIDS), _words(annotations, names.AVOID_UUIDS)
+    uses, avoids = _set(annotations.get(names.USE_UUIDS, "")), _set(annotations.get(names.AVOID_UUIDS, ""))
     use_types, avoid_types = _words(annotations, names.USE_TYPES), _words(annotations, names.AVOID_TYPES)
     return Constraints(
         node_policy=_node_policy(annotations, settings),
         card_policies=_card_policies(annotations, settings),
         weights=_weights(annotations, settings),
-        use_uuids=frozenset(uses) if uses else None,
-        avoid_uuids=frozenset(avoids),
+        use_uuids=uses or None,
+        avoid_uuids=avoids,
         use_types=tuple(word.lower() for word in use_types) or None,
         avoid_types=tuple(word.lower() for word in avoid_types),
         numa_bind=_flag(annotations, names.NUMA_BIND),
@@ -111,13 +103,19 @@ def read_constraints(annotations: Mapping[str, str], settings: AllocationSetting
 
 @lru_cache(maxsize=8)
 def _unconstrained(settings: AllocationSettings) -> Constraints:
-    """Answer what a pod demands that demands nothing: most do."""
+    """Return the constraints of a pod without any, as most pods are."""
     return Constraints(settings.node_policy, (settings.card_policy,), settings.weights)
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Split a comma list; spaces around words and empty words do not count."""
+    """Split a comma-separated list; spaces around words and empty words are ignored."""
     return tuple(word for part in text.split(",") if (word := part.strip()))
+
+
+@lru_cache(maxsize=256)
+def _set(text: str) -> frozenset[str]:
+    """Split a comma-separated list of cards; cached, because the pods of a workload carry the same list."""
+    return frozenset(words(text))
 
 
 def _words(annotations: Mapping[str, str], key: str) -> tuple[str, ...]:
@@ -133,7 +131,7 @@ def _flag(annotations: Mapping[str, str], key: str) -> bool:
 
 
 def _modes(annotations: Mapping[str, str]) -> str | None:
-    """Answer the modes; HAMi looks for a card's mode anywhere in the value, so any way to list them is fine."""
+    """Return the modes as written: HAMi looks for a card's mode anywhere in the value, whatever separates them."""
     text = annotations.get(names.MODE, "").strip()
     if text and not any(mode in text for mode in CARD_MODES):
         raise _invalid(names.MODE, text, expected=f"it must name one or more of {', '.join(CARD_MODES)}")
@@ -151,29 +149,29 @@ def _node_policy(annotations: Mapping[str, str], settings: AllocationSettings) -
 
 
 def _card_policies(annotations: Mapping[str, str], settings: AllocationSettings) -> tuple[CardPolicy, ...]:
-    asked = _words(annotations, names.CARD_POLICY)
-    unknown = [word for word in asked if word not in CARD_POLICIES]
-    if unknown or len(set(asked)) != len(asked):
+    policies = _words(annotations, names.CARD_POLICY)
+    unknown = [word for word in policies if word not in CARD_POLICIES]
+    if unknown or len(set(policies)) != len(policies):
         expected = f"it must be one of {', '.join(CARD_POLICIES)}, or several of them in order, each once"
         raise _invalid(names.CARD_POLICY, annotations[names.CARD_POLICY], expected=expected)
-    return tuple(policy for word in asked for policy in CARD_POLICIES if policy == word) or (settings.card_policy,)
+    return tuple(policy for word in policies for policy in CARD_POLICIES if policy == word) or (settings.card_policy,)
 
 
 def _weights(annotations: Mapping[str, str], settings: AllocationSettings) -> Weights:
     text = annotations.get(names.WEIGHTS, "").strip()
     if not text:
         return settings.weights
-    found: dict[str, int] = {}
+    weights: dict[str, int] = {}
     for word in text.split(","):
         name, _, value = (part.strip() for part in word.partition("="))
-        if name not in Weights.__struct_fields__ or name in found or not _COUNT.fullmatch(value):
-            found.clear()
+        if name not in Weights.__struct_fields__ or name in weights or not _COUNT.fullmatch(value):
+            weights.clear()
             break
-        found[name] = int(value)
-    if len(found) != len(Weights.__struct_fields__) or not any(found.values()):
-        expected = "it must give slot, core and memory each a whole number of at most 9 digits, one of them at least 1"
+        weights[name] = int(value)
+    if len(weights) != len(Weights.__struct_fields__) or not any(weights.values()):
+        expected = "it must set slot, core and memory, each to a whole number of at most 9 digits and one to at least 1"
         raise _invalid(names.WEIGHTS, text, expected=expected, remedy='write for example "slot=1,core=1,memory=3"')
-    return Weights(**found)
+    return Weights(**weights)
 
 
 def _invalid(key: str, value: str, *, expected: str, remedy: str = "change it, or remove it") -> InvalidFieldError:

@@ -1,15 +1,15 @@
-"""What a person did that cannot be done, in words that name the field, its value and the way out."""
+"""Errors whose messages name the field, its value and the remedy."""
 
 
 class AllocationError(ValueError):
-    """Base of everything this library refuses."""
+    """Base of all errors of this library."""
 
 
 class InvalidFieldError(AllocationError):
-    """A field of a user's object holds something that it may not hold."""
+    """A field of a user's object has an invalid value."""
 
     def __init__(self, *, field: str, value: object, expected: str, remedy: str) -> None:
-        """Say what `field` holds, what it may hold (`expected`) and what to do (`remedy`)."""
+        """Describe the invalid `value` of `field`, which values are valid (`expected`) and what to do (`remedy`)."""
         self.field = field
         self.value = value
         self.expected = expected
@@ -18,8 +18,8 @@ class InvalidFieldError(AllocationError):
 
 
 class MalformedRecordError(AllocationError):
-    """An annotation that a machine wrote cannot be read."""
+    """An annotation that a program wrote cannot be read."""
 
 
 class OverCapacityError(AllocationError):
-    """A reservation would put a card over its capacity: a defect of the caller, never of a user."""
+    """A reservation would put a card over its capacity: a bug in the caller, not an error of a user."""

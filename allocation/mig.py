@@ -1,7 +1,7 @@
-"""MIG: how a card is divided into instances, and which division suits a request.
+"""MIG: the instances that a card is divided into, and which new instance suits a request.
 
-The rule of choice is HAMi's (hami.md 2.2, "MIG choice"): the smallest profile that is large enough and has a place that
-overlaps nothing. 1g and 3g fill a card from its end, the others from its start, so that large ones stay possible.
+The rule is HAMi's (hami.md 2.2, "MIG choice"): the smallest profile that is large enough and has a placement that
+overlaps no other. 1g and 3g fill a card from its end, the others from its start, so that large ones stay possible.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,39 +10,39 @@ from typing import Final, Literal
 import msgspec
 
 MODE: Final = "mig"
-"""Of a card that is divided into instances, and of each of them."""
+"""The mode of a card that is divided into instances, and of each instance."""
 
 Creator = Literal["administrator", "agent", "plugin"]
-"""Who makes the instances of a card: a person, our agent when the scheduler asks it, or HAMi's device plugin."""
+"""Who creates the instances of a card: a person, our agent on request of the scheduler, or HAMi's device plugin."""
 
 _FROM_THE_END: Final = ("1g.", "3g.")
 
 
 class Slices(msgspec.Struct, frozen=True, order=True):
-    """Where an instance lies on its card, counted in NVML's memory slices."""
+    """The position of an instance on its card, in NVML's memory slices."""
 
     start: int
     size: int
 
     @property
     def bits(self) -> int:
-        """Answer the slices as the bits of a number."""
+        """The slices as the bits of a number."""
         return ((1 << self.size) - 1) << self.start
 
     def overlaps(self, other: "Slices") -> bool:
-        """Whether both have a slice in common."""
+        """Whether the two have a slice in common."""
         return self.bits & other.bits != 0
 
 
 class MigProfile(msgspec.Struct, frozen=True):
-    """A kind of instance that a card can have.
+    """A kind of instance that a card offers.
 
     Attributes:
-        name: NVIDIA's: `1g.10gb`.
+        name: NVIDIA's name, such as `1g.10gb`.
         memory_mib: its memory.
         cores: its compute in millicards of the whole card.
         slice_count: its compute slices.
-        placements: where on the card it may lie.
+        placements: the slices that an instance can have.
     """
 
     name: str
@@ -53,14 +53,15 @@ class MigProfile(msgspec.Struct, frozen=True):
 
 
 class MigInstance(msgspec.Struct, frozen=True):
-    """What a card of the inventory is that is an instance of another.
+    """The properties of a card that is a MIG instance of another card.
 
     Attributes:
         parent: UUID of the physical card.
         profile: its profile's name.
-        slices: where it lies; None where nobody said.
-        gpu_instance_id: NVML's, with `compute_instance_id`; None where nobody said.
-        wish: the id of the scheduler's wish that it was made for; empty for one that was there.
+        slices: its position on the card; None if unknown.
+        gpu_instance_id: NVML's ID; None if unknown.
+        compute_instance_id: NVML's ID; None if unknown.
+        request_id: the ID of the InstanceRequest that it was created for; empty if it was not created for one.
     """
 
     parent: str
@@ -68,17 +69,17 @@ class MigInstance(msgspec.Struct, frozen=True):
     slices: Slices | None = None
     gpu_instance_id: int | None = None
     compute_instance_id: int | None = None
-    wish: str = ""
+    request_id: str = ""
 
 
-class Wish(msgspec.Struct, frozen=True, rename={"slices": "placement"}):
-    """An instance that the scheduler asks an agent to make, as in the `spec` of a GpuNodeStatus.
+class InstanceRequest(msgspec.Struct, frozen=True, rename={"slices": "placement"}):
+    """An instance that the scheduler requests from an agent, as in the `spec` of a GpuNodeStatus.
 
     Attributes:
-        id: `<pod UID>/<n>`: it belongs to that pod alone.
+        id: `<pod UID>/<n>`; no other pod may use the instance.
         card: UUID of the physical card.
         profile: its profile's name.
-        slices: where it is to lie.
+        slices: its position on the card.
     """
 
     id: str
@@ -88,28 +89,29 @@ class Wish(msgspec.Struct, frozen=True, rename={"slices": "placement"}):
 
     @property
     def pod_uid(self) -> str:
-        """Answer whose it is."""
+        """The UID of the pod that the instance is for."""
         return self.id.rpartition("/")[0]
 
 
 def suitable(
     profiles: Sequence[MigProfile], *, memory_on: Callable[[int], int], cores: int, taken: Sequence[Slices]
 ) -> tuple[MigProfile, Slices] | None:
-    """Answer the profile and the place for a request on a card of which `taken` is in use; None where none is left.
+    """Return the profile and the slices of a new instance for a request; None if the card has no space for one.
 
-    `memory_on` answers the MiB that are asked of a card of so many MiB, `cores` are millicards.
+    `memory_on` returns the MiB requested of a card with the given MiB, `cores` are millicards, and `taken` are the
+    slices of the card that are in use.
     """
     taken_bits = 0
-    for place in taken:
-        taken_bits |= place.bits
+    for slices in taken:
+        taken_bits |= slices.bits
     for profile in sorted(profiles, key=lambda profile: (profile.memory_mib, profile.slice_count, profile.name)):
         if profile.cores < cores:
             continue
         free = [
-            place
-            for place in profile.placements
-            if not place.bits & taken_bits
-            and memory_on(whole_mib(profile.memory_mib, place, profiles)) <= profile.memory_mib
+            slices
+            for slices in profile.placements
+            if not slices.bits & taken_bits
+            and memory_on(whole_mib(profile.memory_mib, slices, profiles)) <= profile.memory_mib
         ]
         if free:
             return profile, max(free) if profile.name.startswith(_FROM_THE_END) else min(free)
@@ -117,9 +119,9 @@ def suitable(
 
 
 def whole_mib(memory_mib: int, slices: Slices, profiles: Iterable[MigProfile]) -> int:
-    """Answer the MiB of a card of which `memory_mib` lie on `slices`: what a percentage refers to.
+    """Return the memory that a percentage refers to, for an instance with `memory_mib` on `slices` of a card.
 
-    All instances together never have quite all of a card's memory, but half of its slices are half of it.
+    The instances of a card together never have quite all of its memory, but half of its slices count as half of it.
     """
-    ends = [place.start + place.size for profile in profiles for place in profile.placements]
+    ends = [each.start + each.size for profile in profiles for each in profile.placements]
     return memory_mib * max(ends, default=slices.size) // slices.size

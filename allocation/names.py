@@ -1,4 +1,4 @@
-"""Every name that more than one process, or a user, sees. docs/interfaces.md is the prose of this file."""
+"""Every name that users or more than one process see. docs/interfaces.md describes them."""
 
 import hashlib
 from typing import Final
@@ -8,15 +8,15 @@ SYSTEM_NAMESPACE: Final = "tranche-system"
 API_GROUP: Final = "gpu.scheduling"
 API_VERSION: Final = "v1"
 
-LONGEST_OBJECT_NAME: Final = 253
+MAX_NAME_LENGTH: Final = 253
 HEARTBEAT_PREFIX: Final = "gpu-"
 
-# ---- what a user may set -------------------------------------------------------------------------------------------
+# ---- what a user can set -------------------------------------------------------------------------------------------
 
 INJECTION_LABEL: Final = "gpu.scheduling/injection"
-"""On a namespace or a pod: `enabled` or `disabled`; the pod's word wins."""
+"""On a namespace or a pod: `enabled` or `disabled`; the pod's value takes precedence."""
 HAMI_WEBHOOK_LABEL: Final = "hami.io/webhook"
-"""On a pod: `ignore` opts it out, as in HAMi."""
+"""On a pod: `ignore` opts it out of admission, as in HAMi."""
 NODE_POLICY: Final = "hami.io/node-scheduler-policy"
 CARD_POLICY: Final = "hami.io/gpu-scheduler-policy"
 WEIGHTS: Final = "hami.io/device-scoring-weights"
@@ -26,6 +26,11 @@ USE_TYPES: Final = "nvidia.com/use-gputype"
 AVOID_TYPES: Final = "nvidia.com/nouse-gputype"
 NUMA_BIND: Final = "nvidia.com/numa-bind"
 MODE: Final = "nvidia.com/vgpu-mode"
+
+CONSTRAINT_KEYS: Final = frozenset(
+    (NODE_POLICY, CARD_POLICY, WEIGHTS, USE_UUIDS, AVOID_UUIDS, USE_TYPES, AVOID_TYPES, NUMA_BIND, MODE)
+)
+"""The annotations by which a pod constrains its cards and nodes."""
 
 # ---- what only the scheduler writes (or, for a static allocation, a trusted identity) ------------------------------
 
@@ -43,7 +48,7 @@ HAMI_BIND_TIME: Final = "hami.io/bind-time"
 
 ENVIRONMENT_DOMAIN: Final = "gpu.scheduling"
 
-# ---- what certs and webhook say to each other ----------------------------------------------------------------------
+# ---- what certs and webhook exchange -------------------------------------------------------------------------------
 
 CANARY: Final = "gpu.scheduling/canary"
 
@@ -55,51 +60,66 @@ HAMI_SCORES: Final = "hami.io/node-nvidia-score"
 # ---- what is written on nodes of HAMi's plugin ---------------------------------------------------------------------
 
 HAMI_HANDSHAKE: Final = "hami.io/node-handshake"
-"""Written by HAMi's scheduler, read by us."""
+"""Written by HAMi's scheduler, read by ours."""
 HAMI_LOCK: Final = "hami.io/mutex.lock"
-"""Written by who binds, removed by the plugin."""
+"""Written by the scheduler that binds a pod, removed by the plugin."""
 
 # ---- what an administrator writes on a node ------------------------------------------------------------------------
 
 CORDON: Final = "hami.io/device-cordon"
 
+SCHEDULER_KEYS: Final = CONSTRAINT_KEYS | {
+    *(ALLOCATION, HAMI_ALLOCATED, HAMI_MIG, HAMI_BIND_PHASE),
+    *(HAMI_REGISTER, HAMI_SCORES, HAMI_HANDSHAKE, HAMI_LOCK, CORDON),
+}
+"""The annotations of pods and nodes that the scheduler reads."""
+
 OUTPUT_PREFIXES: Final = ("hami.io/vgpu-", "hami.io/bind-")
 """HAMi's keys that only a scheduler writes."""
+
+DELIVERY_KEY: Final = "nvidia.cdi.k8s.io"
+DELIVERY_PREFIXES: Final = ("nvidia.cdi.k8s.io/", "cdi.k8s.io/", "nvidia.com/container.")
+"""Keys by which a plugin of the container runtime, if there is one, gives a pod's containers any card."""
 
 _DOMAINS: Final = frozenset((API_GROUP, "hami.io", "nvidia.com"))
 
 
 def environment_key(variable: str, container: str) -> str:
-    """Answer the annotation key that carries `variable` of `container`.
+    """Return the annotation key that carries `variable` of `container`.
 
-    The variable is the key's prefix and the container its name part: both a container name and the name part of an
-    annotation key have at most 63 characters, so every container has a valid, readable, unique key.
+    The variable is the prefix of the key and the container its name part. Container names and the name parts of
+    annotation keys both have at most 63 characters, so every container has a valid, readable, unique key.
     """
     return f"{variable}.{ENVIRONMENT_DOMAIN}/{container}"
 
 
 def heartbeat_lease(node: str) -> str:
-    """Answer the name of the Lease in the system namespace that the agent of `node` renews.
+    """Return the name of the Lease in the system namespace that the agent of `node` renews.
 
-    A node's name may be as long as a Lease's, so one that leaves no room for the prefix ends in a hash of all of it.
+    A node's name can be as long as a Lease's. A name too long for the prefix ends in a hash.
     """
     name = HEARTBEAT_PREFIX + node
-    if len(name) <= LONGEST_OBJECT_NAME:
+    if len(name) <= MAX_NAME_LENGTH:
         return name
     suffix = "-" + hashlib.sha256(node.encode()).hexdigest()[:16]
-    return name[: LONGEST_OBJECT_NAME - len(suffix)].rstrip("-.") + suffix
+    return name[: MAX_NAME_LENGTH - len(suffix)].rstrip("-.") + suffix
 
 
 def is_environment_key(key: str) -> bool:
-    """Whether an annotation is one that a container's environment refers to."""
+    """Whether a container's environment can refer to the annotation `key`."""
     return key.partition("/")[0].endswith(f".{ENVIRONMENT_DOMAIN}")
 
 
-def is_of_ours(key: str) -> bool:
-    """Whether a pod's annotation `key` can be one of those that are read here; anybody else's is not."""
+def is_relevant_key(key: str) -> bool:
+    """Whether the annotation `key` of a pod belongs to a domain that tranche reads."""
     return key.partition("/")[0] in _DOMAINS or is_environment_key(key)
 
 
 def is_output_key(key: str) -> bool:
-    """Whether only the scheduler may write the annotation `key`, because the ledger or a kubelet believes it."""
+    """Whether only the scheduler may write the annotation `key`, because the ledger or a kubelet trusts it."""
     return key in (ALLOCATION, ALLOCATED, LEADER) or key.startswith(OUTPUT_PREFIXES) or is_environment_key(key)
+
+
+def is_delivery_key(key: str) -> bool:
+    """Whether the annotation `key` requests cards from a plugin of the container runtime."""
+    return key == DELIVERY_KEY or key.startswith(DELIVERY_PREFIXES)

@@ -1,7 +1,7 @@
-"""The fields of a container that a request is read from, decoded straight from the API's JSON.
+"""The fields of a container that its request is read from, decoded directly from the API's JSON.
 
-A process that needs more of a pod (its environment, its affinity) extends these structs; nobody decodes fields that
-it does not read.
+A process that needs other fields of a pod (environment, affinity) extends these structs, so that each process decodes
+only the fields that it reads.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from allocation.quantity import Quantity
 
 
 class Resources(msgspec.Struct, rename="camel", gc=False):
-    """`resources` of a container."""
+    """The `resources` of a container."""
 
     limits: dict[str, Quantity] | None = None
     requests: dict[str, Quantity] | None = None
@@ -28,12 +28,12 @@ class Container(msgspec.Struct, rename="camel", gc=False):
 
 
 class Containers(Protocol):
-    """Whatever has the containers of a pod: its spec."""
+    """The spec of a pod, as far as its containers are concerned."""
 
     @property
     def containers(self) -> Sequence[Container]:
-        """Answer the regular containers."""
+        """The regular containers."""
 
     @property
     def init_containers(self) -> Sequence[Container]:
-        """Answer the init containers, sidecars among them."""
+        """The init containers, including sidecars."""

@@ -1,6 +1,6 @@
 """Kubernetes quantities, parsed exactly.
 
-Source: the grammar in k8s.io/apimachinery/pkg/api/resource/quantity.go. No float is involved: `0.1` is one tenth.
+Source: the grammar in k8s.io/apimachinery/pkg/api/resource/quantity.go. No floats are used: `0.1` is one tenth.
 """
 
 import re
@@ -19,27 +19,27 @@ _GRAMMAR: Final = re.compile(
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _MIB: Final = 2**20
-_LONGEST: Final = 128
-"""Characters of a quantity. The API server's canonical form of what fits 63 bits has at most 30."""
+_MAX_LENGTH: Final = 128
+"""Characters of a quantity. The API server's canonical form of a 63-bit number has at most 30."""
 
 Quantity = str | int | float
-"""As JSON brings it: the API server always sends a string, a manifest may hold a number."""
+"""As decoded from JSON: the API server always sends a string, a manifest may contain a number."""
 
 
-# The pods of a cluster ask for the same few amounts again and again, and an exact number costs microseconds.
-_remembered: Final = lru_cache(maxsize=4096)
+# The pods of a cluster request the same few amounts again and again, and an exact number costs microseconds.
+_cached: Final = lru_cache(maxsize=4096)
 
 
 def parse(text: Quantity) -> Fraction:
-    """Answer the exact value of a quantity.
+    """Return the exact value of a quantity.
 
     Raises:
-        AllocationError: the text is no quantity.
+        AllocationError: `text` is not a quantity.
     """
     written = str(text)
-    match = _GRAMMAR.fullmatch(written) if len(written) <= _LONGEST else None
+    match = _GRAMMAR.fullmatch(written) if len(written) <= _MAX_LENGTH else None
     if match is None:
-        raise AllocationError(f"{written[:_LONGEST]!r} is not a Kubernetes quantity")
+        raise AllocationError(f"{written[:_MAX_LENGTH]!r} is not a Kubernetes quantity")
     number = Fraction(match["number"])
     suffix = match["suffix"] or ""
     if suffix in _BINARY:
@@ -49,13 +49,13 @@ def parse(text: Quantity) -> Fraction:
 
 
 def whole(text: Quantity, *, field: str, unit: str, minimum: int = 0, maximum: int = INT32_MAX) -> int:
-    """Answer a quantity that counts `unit`s: a plain integer from `minimum` to `maximum`.
+    """Return a quantity that counts `unit`s: a whole number from `minimum` to `maximum`.
 
-    The API server canonicalises quantities, a user's `3000` arrives as `3k`, so decimal suffixes are read as plain
-    multipliers. A binary suffix says bytes where `unit`s are meant: refused, with the number that was likely meant.
+    The API server canonicalises quantities, so that a user's `3000` arrives as `3k`: decimal suffixes are multipliers.
+    A binary suffix means bytes instead of `unit`s and is an error that suggests the number that was likely meant.
 
     Raises:
-        InvalidFieldError: naming `field`, what it holds, and the remedy.
+        InvalidFieldError: the quantity is not such a number; the error names `field`, its value and the remedy.
     """
     number = _integer(str(text))
     if number is not None and minimum <= number <= maximum:
@@ -69,9 +69,9 @@ def whole(text: Quantity, *, field: str, unit: str, minimum: int = 0, maximum: i
     raise InvalidFieldError(field=field, value=text, expected=expected, remedy=remedy)
 
 
-@_remembered
+@_cached
 def _integer(written: str) -> int | None:
-    """Answer a whole number without a binary suffix, None for anything else."""
+    """Return the value of a whole number without a binary suffix; None for anything else."""
     try:
         value = parse(written)
     except AllocationError:
@@ -79,23 +79,23 @@ def _integer(written: str) -> int | None:
     return value.numerator if value.denominator == 1 and not written.endswith("i") else None
 
 
-@_remembered
+@_cached
 def milli(text: Quantity) -> int:
-    """Answer a request in thousandths, rounded up: `100m` CPU is 100."""
+    """Return a requested amount in thousandths, rounded up: `100m` CPU is 100."""
     return -int(-parse(text) * 1000 // 1)
 
 
-@_remembered
+@_cached
 def units(text: Quantity) -> int:
-    """Answer a request in whole units (bytes, pods), rounded up."""
+    """Return a requested amount in whole units (bytes, pods), rounded up."""
     return -int(-parse(text) // 1)
 
 
 def milli_capacity(text: Quantity) -> int:
-    """Answer a capacity in thousandths, rounded down."""
+    """Return a capacity in thousandths, rounded down."""
     return int(parse(text) * 1000 // 1)
 
 
 def unit_capacity(text: Quantity) -> int:
-    """Answer a capacity in whole units, rounded down."""
+    """Return a capacity in whole units, rounded down."""
     return int(parse(text) // 1)

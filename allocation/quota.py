@@ -1,9 +1,9 @@
-"""What a namespace may have in all: ResourceQuota's `limits.` keys of our resources (hami.md 1.6), repaired.
+"""Quotas of a namespace: the `limits.` keys of GPU resources in ResourceQuota objects (hami.md 1.6), repaired.
 
-Several objects of one namespace combine by their minimum, and use is the sum of what live pods hold, recomputed.
+Several objects in one namespace combine by their minimum. Use is the sum of what live pods hold, recomputed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -15,18 +15,40 @@ from allocation.settings import AllocationSettings
 _PREFIX = "limits."
 
 
-class Room(msgspec.Struct, frozen=True):
-    """How much a namespace may still take; None is unlimited.
+class Limit(msgspec.Struct, frozen=True):
+    """The smallest limit of one resource in a namespace.
+
+    Attributes:
+        quota: the name of its ResourceQuota object.
+        resource: the name that users write, such as `nvidia.com/gpumem`.
+        amount: how much all pods together may hold, in units of the resource.
+        unit: MiB, millicards or shares per unit of the resource.
+    """
+
+    quota: str
+    resource: str
+    amount: int
+    unit: int
+
+
+Limits = tuple[Limit | None, Limit | None, Limit | None]
+"""Limits of memory, cores and cards; None is unlimited."""
+
+
+class Headroom(msgspec.Struct, frozen=True):
+    """How much more the pods of a namespace may hold; None is unlimited.
 
     Attributes:
         memory_mib: MiB over all its shares.
         cores: millicards over all its shares.
         cards: shares, each of one card.
+        limits: the limits that this is the remainder of, for messages.
     """
 
     memory_mib: int | None = None
     cores: int | None = None
     cards: int | None = None
+    limits: Limits = (None, None, None)
 
     @property
     def is_limited(self) -> bool:
@@ -34,72 +56,113 @@ class Room(msgspec.Struct, frozen=True):
         return self.memory_mib is not None or self.cores is not None or self.cards is not None
 
     def allows(self, *, memory_mib: int, cores: int, cards: int) -> bool:
-        """Whether so much more is within it."""
+        """Whether these amounts are within the headroom."""
         return (
             (self.memory_mib is None or memory_mib <= self.memory_mib)
             and (self.cores is None or cores <= self.cores)
             and (self.cards is None or cards <= self.cards)
         )
 
-    def less(self, *, memory_mib: int, cores: int, cards: int) -> "Room":
-        """Answer what is left after some of it is taken."""
-        return Room(
+    def less(self, *, memory_mib: int, cores: int, cards: int) -> "Headroom":
+        """Return the headroom that is left after these amounts are taken."""
+        return Headroom(
             None if self.memory_mib is None else self.memory_mib - memory_mib,
             None if self.cores is None else self.cores - cores,
             None if self.cards is None else self.cards - cards,
+            self.limits,
         )
 
+    def excess(self, request: PodRequest) -> str:
+        """Describe the limits that a pod's minimum request exceeds; all limits if it exceeds none.
 
-UNLIMITED = Room()
-"""What a namespace without a quota may take."""
+        Each description has the object, the resource, the limit, the use as the ledger counts it, and the request.
+        """
+        minimum = minimum_request(request)
+        limited = [
+            (limit, limit.amount * limit.unit - left, requested)
+            for limit, left, requested in zip(
+                self.limits,
+                (self.memory_mib, self.cores, self.cards),
+                (minimum.memory_mib, minimum.cores, minimum.cards),
+                strict=True,
+            )
+            if limit is not None and left is not None
+        ]
+        exceeded = [each for each in limited if each[1] + each[2] > each[0].amount * each[0].unit]
+        percent = any(container.memory_percent for container in request.gpu_containers)
+        more = ", and a percentage of each card's memory" if percent else ""
+        return "; ".join(_describe(*each, more="" if exceeded else more) for each in exceeded or limited)
 
 
-def limits(hards: Iterable[Mapping[str, str]], settings: AllocationSettings) -> Room:
-    """Answer what a namespace may have: the smallest limit of each resource over its ResourceQuota objects.
+UNLIMITED = Headroom()
+"""The headroom of a namespace without a quota."""
 
-    `hards` are their `spec.hard`. A limit that cannot be read as a whole number counts as 0: it was meant to limit.
+
+def limits(hards: Mapping[str, Mapping[str, str]], settings: AllocationSettings) -> Headroom:
+    """Return the headroom of an empty namespace: the smallest limit of each resource over its ResourceQuota objects.
+
+    `hards` are the `spec.hard` of these objects, by their names. A limit that is not a whole number counts as 0: it was
+    meant to limit.
     """
     names = settings.resources
-    found: dict[str, int] = {}
-    for hard in hards:
-        for name in (names.memory, names.cores, names.count):
-            text = hard.get(_PREFIX + name)
-            if text is not None:
-                limit = _read(text)
-                found[name] = min(found.get(name, limit), limit)
-    memory, cores = found.get(names.memory), found.get(names.cores)
-    return Room(
-        None if memory is None else memory * settings.memory_factor,
-        None if cores is None else cores * MILLI_PER_PERCENT,
-        found.get(names.count),
+    memory, cores, cards = (
+        _smallest(hards, resource, unit)
+        for resource, unit in (
+            (names.memory, settings.memory_factor),
+            (names.cores, MILLI_PER_PERCENT),
+            (names.count, 1),
+        )
+    )
+    return Headroom(_amount(memory), _amount(cores), _amount(cards), (memory, cores, cards))
+
+
+def _amount(limit: Limit | None) -> int | None:
+    return None if limit is None else limit.amount * limit.unit
+
+
+def _smallest(hards: Mapping[str, Mapping[str, str]], resource: str, unit: int) -> Limit | None:
+    key = _PREFIX + resource
+    candidates = [
+        Limit(quota, resource, _read(hard[key]), unit) for quota, hard in sorted(hards.items()) if key in hard
+    ]
+    return min(candidates, key=lambda limit: limit.amount, default=None)
+
+
+def _describe(limit: Limit, used: int, requested: int, *, more: str = "") -> str:
+    """Describe a limit; `used` and `requested` are MiB, millicards or shares."""
+    return (
+        f"ResourceQuota {limit.quota} limits {limit.resource} to {limit.amount}:"
+        f" {-(-used // limit.unit)} used, {-(-requested // limit.unit)} requested{more}"
     )
 
 
-class Need(msgspec.Struct, frozen=True):
+class MinimumRequest(msgspec.Struct, frozen=True):
     """What a pod takes of its namespace's quota at least, whichever cards it gets: MiB, millicards, shares."""
 
     memory_mib: int = 0
     cores: int = 0
     cards: int = 0
 
-    def __add__(self, other: "Need") -> "Need":
-        """Answer what both take together."""
-        return Need(self.memory_mib + other.memory_mib, self.cores + other.cores, self.cards + other.cards)
+    def __add__(self, other: "MinimumRequest") -> "MinimumRequest":
+        """Return the sum of both."""
+        return MinimumRequest(self.memory_mib + other.memory_mib, self.cores + other.cores, self.cards + other.cards)
 
-    def __or__(self, other: "Need") -> "Need":
-        """Answer what is enough for either."""
-        return Need(max(self.memory_mib, other.memory_mib), max(self.cores, other.cores), max(self.cards, other.cards))
+    def __or__(self, other: "MinimumRequest") -> "MinimumRequest":
+        """Return the maximum of both in each dimension."""
+        return MinimumRequest(
+            max(self.memory_mib, other.memory_mib), max(self.cores, other.cores), max(self.cards, other.cards)
+        )
 
 
-def least_need(request: PodRequest) -> Need:
-    """Answer what is certain before any card is chosen; a percentage of memory is nothing yet, as in HAMi.
+def minimum_request(request: PodRequest) -> MinimumRequest:
+    """Return what is certain before any card is chosen; a percentage of memory counts as 0, as in HAMi.
 
-    Regular and sidecar containers add up, an init container stands beside the sidecars started before it.
+    Regular and sidecar containers add up; an init container adds up only with the sidecars started before it.
     """
-    steady = peak = Need()
+    steady = peak = MinimumRequest()
     for container in request.gpu_containers:
         count = container.count
-        own = Need((container.memory_mib or 0) * count, container.cores * count, count)
+        own = MinimumRequest((container.memory_mib or 0) * count, container.cores * count, count)
         if container.kind is Kind.INIT:
             peak |= steady + own
         else:
@@ -107,27 +170,17 @@ def least_need(request: PodRequest) -> Need:
     return peak | steady
 
 
-def certain_excess(request: PodRequest, hards: Mapping[str, Mapping[str, str]], settings: AllocationSettings) -> str:
-    """Answer which quota forbids `request` even in an empty namespace, empty where none does.
+def exceeds_quota(request: PodRequest, hards: Mapping[str, Mapping[str, str]], settings: AllocationSettings) -> str:
+    """Return the limits that `request` exceeds even in an empty namespace, or an empty string.
 
-    `hards` are the `spec.hard` of the namespace's ResourceQuota objects by their names.
+    `hards` are the `spec.hard` of the namespace's ResourceQuota objects, by their names.
     """
     if not hards:
         return ""
-    need, names = least_need(request), settings.resources
-    for quota, hard in sorted(hards.items()):
-        room = limits((hard,), settings)
-        for name, asked, limit, unit in (
-            (names.memory, need.memory_mib, room.memory_mib, settings.memory_factor),
-            (names.cores, need.cores, room.cores, MILLI_PER_PERCENT),
-            (names.count, need.cards, room.cards, 1),
-        ):
-            if limit is not None and asked > limit:
-                return (
-                    f"the pod takes {-(-asked // unit)} of {name},"
-                    f" and ResourceQuota {quota} limits its namespace to {limit // unit}"
-                )
-    return ""
+    headroom, minimum = limits(hards, settings), minimum_request(request)
+    if headroom.allows(memory_mib=minimum.memory_mib, cores=minimum.cores, cards=minimum.cards):
+        return ""
+    return f"{headroom.excess(request)}, which is too much even if no other pod uses any"
 
 
 def _read(text: str) -> int:

@@ -1,7 +1,15 @@
-"""Why a card or a node was not chosen. Reasons are data: events, answers and explanations all print these."""
+"""Why a card, a node or a pod as a whole keeps a pod from being placed.
+
+Reasons are data: whatever rejects a card or a node makes one of these, and events, metrics, the API and the command
+line all print it. A code is the same for all rejections of its kind, so that it can be counted and looked up
+(docs/troubleshooting.md).
+"""
 
 import enum
 from collections.abc import Mapping
+from typing import Final
+
+import msgspec
 
 
 class CardReason(enum.IntEnum):
@@ -22,19 +30,127 @@ class CardReason(enum.IntEnum):
     CardMigTopologyInfeasible = 12
     """The card is in MIG mode and has no place for an instance that is large enough."""
     AllocatedCardsInsufficientRequest = 13
-    """The card fits, but too few of its neighbours do."""
+    """The card fits, but too few other cards of the node do."""
     ModeNotFit = 14
     """The card is in MIG mode and HAMi's device plugin makes its instances: it makes none for our pods."""
 
 
-NODE_INSUFFICIENT_DEVICE = "NodeInsufficientDevice"
-"""The node has fewer cards than one container asks for."""
-NODE_UNREGISTERED = "NodeUnregistered"
-"""No agent reports cards for the node."""
+class _Code(enum.StrEnum):
+    """A code whose value is its name."""
+
+    @staticmethod
+    def _generate_next_value_(name: str, *_: object) -> str:
+        return name
+
+
+class NodeReason(_Code):
+    """Why a node as a whole does not take a pod."""
+
+    NodeInsufficientDevice = enum.auto()
+    """The node has fewer cards than one container asks for."""
+    NodeUnregistered = enum.auto()
+    """No agent reports cards for the node."""
+    NodeNameMismatch = enum.auto()
+    NodeUnschedulable = enum.auto()
+    NodeTainted = enum.auto()
+    NodeSelectorMismatch = enum.auto()
+    NodeInsufficientResource = enum.auto()
+    """CPU, memory, ephemeral storage, or an extended resource that the ledger does not count."""
+    NodeTooManyPods = enum.auto()
+    NodePortTaken = enum.auto()
+    PodAffinityMismatch = enum.auto()
+    PodAntiAffinityMismatch = enum.auto()
+    TopologySpreadMismatch = enum.auto()
+    AgentSilent = enum.auto()
+    """The Lease of the node's agent has expired."""
+    DevicePluginGone = enum.auto()
+    """HAMi's device plugin is gone or stale, and no agent reports the node's cards."""
+    DevicePluginFull = enum.auto()
+    """The node's device plugin advertises too few devices."""
+    NodeNotLockable = enum.auto()
+    """HAMi's device plugin serves the node, and the scheduler may not lock it."""
+    UncountedPod = enum.auto()
+    """A pod on the node uses cards without an allocation that can be read."""
+    InventoryRefused = enum.auto()
+    """The report or the annotation about the node's cards is invalid, or contradicts another node."""
+    StaticAllocationMismatch = enum.auto()
+    """The pod brought its allocation, and it is for another node, or this one cannot give it."""
+
+
+CLOSING: Final = (
+    NodeReason.AgentSilent,
+    NodeReason.DevicePluginGone,
+    NodeReason.NodeNotLockable,
+    NodeReason.UncountedPod,
+    NodeReason.InventoryRefused,
+)
+"""The reasons for which a node takes no GPU pod at all."""
+
+
+class PodReason(_Code):
+    """Why a pod is not placed, whatever the nodes are."""
+
+    PodHeld = enum.auto()
+    """The pod uses a field that is not evaluated, or one that cannot be read."""
+    MigInstanceAsked = enum.auto()
+    """An agent makes the MIG instance that the pod waits for."""
+    NoNode = enum.auto()
+    """The cluster has no node at all."""
+
+
+_PUBLIC_MESSAGES: Final[Mapping[str, str]] = {
+    NodeReason.UncountedPod: "a pod runs here uncounted ('kubectl gpu top' names it to administrators)"
+}
+"""By code, the replacement of messages that name another pod, for readers without rights in its namespace."""
+
+
+class NodeRejection(msgspec.Struct, frozen=True):
+    """Why a node as a whole does not take a pod.
+
+    Attributes:
+        code: the reason.
+        message: the details, in kube-scheduler's words where it has some; empty where the code says it all.
+        resolvable: whether pods that finish or are evicted could change it.
+    """
+
+    code: NodeReason
+    message: str = ""
+    resolvable: bool = True
+
+    @property
+    def text(self) -> str:
+        """The message, or the code if the message is empty."""
+        return self.message or self.code.value
+
+    @property
+    def coded_text(self) -> str:
+        """The message after its code."""
+        return _coded(self.code, self.message)
+
+    @property
+    def public_text(self) -> str:
+        """The same as `text` without the name of another pod."""
+        return _PUBLIC_MESSAGES.get(self.code, self.text)
+
+    @property
+    def public_coded_text(self) -> str:
+        """The same as `coded_text` without the name of another pod."""
+        return public_coded_text(self.code, self.coded_text)
+
+
+def public_coded_text(code: str, coded_text: str) -> str:
+    """Return the text of a rejection with this code, without the name of another pod."""
+    message = _PUBLIC_MESSAGES.get(code, "")
+    return _coded(code, message) if message else coded_text
+
+
+def _coded(code: str, message: str) -> str:
+    return f"{code}: {message}" if message else str(code)
+
 
 ReasonCounts = Mapping[CardReason, int]
 
 
 def summary(counts: ReasonCounts, cards: int) -> str:
-    """Answer a node's reasons as HAMi prints and sorts them: `3/8 CardNotHealth, 5/8 CardInsufficientMemory`."""
+    """Return a node's reasons as HAMi prints and sorts them: `3/8 CardNotHealth, 5/8 CardInsufficientMemory`."""
     return ", ".join(sorted(f"{count}/{cards} {reason.name}" for reason, count in counts.items()))

@@ -1,16 +1,17 @@
-"""What a pod asks for, read once from its spec.
+"""A pod's request, read once from its spec.
 
-The derivation is HAMi's (hami.md 1.4) with an error where HAMi is silent: a value that cannot be read refuses the
-pod instead of turning it into one that needs no GPU.
+The derivation is HAMi's (hami.md 1.4), with errors where HAMi is silent: a value that cannot be read rejects the pod
+instead of turning it into one that needs no GPU.
 """
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 
 from allocation import quantity
-from allocation.errors import InvalidFieldError
+from allocation.errors import AllocationError, InvalidFieldError
 from allocation.pod import Container, Containers
 from allocation.quantity import Quantity
 from allocation.settings import AllocationSettings
@@ -18,12 +19,12 @@ from allocation.settings import AllocationSettings
 MILLI_PER_PERCENT = 10
 """Compute is counted in millicards: 1 % of a card is 10, a whole card 1000."""
 WHOLE_CARD = 1000
-MOST_CARDS = 1024
-"""Cards of one container, more than any node has. Each is a variable of its own, so the number must have an end."""
+MAX_CARDS = 1024
+"""Cards of one container, more than any node has. Each adds a variable to the environment, so they are limited."""
 
 
 class Kind(enum.Enum):
-    """How long a container lives, which decides how its share adds up with the others of its pod."""
+    """How long a container lives, which decides whether its share adds up with those of the pod's other containers."""
 
     INIT = "init"
     SIDECAR = "sidecar"
@@ -31,17 +32,17 @@ class Kind(enum.Enum):
 
 
 class ContainerRequest(msgspec.Struct, frozen=True):
-    """What one container asks of each of its cards.
+    """What one container requests of each of its cards.
 
     Attributes:
-        name: the container.
+        name: of the container.
         kind: its lifetime.
-        field: where it stands in the pod, for messages.
-        count: distinct cards; 0 for a container without GPU.
-        memory_mib: device memory per card, or None where `memory_percent` rules.
+        field: its path in the pod, for messages.
+        count: distinct cards; 0 for a container without a GPU.
+        memory_mib: device memory per card; None if `memory_percent` applies.
         memory_percent: of the card's memory, 1 to 100.
-        cores: compute per card in millicards; 0 asks for none in particular.
-        priority: of its kernels on a shared card, 0 (high) or 1 (low), which HAMi-core reads; None where unsaid.
+        cores: compute per card in millicards; 0 reserves none.
+        priority: of its kernels on a shared card, 0 (high) or 1 (low), which HAMi-core reads; None if not set.
     """
 
     name: str
@@ -54,62 +55,73 @@ class ContainerRequest(msgspec.Struct, frozen=True):
     priority: int | None = None
 
     def memory_on(self, card_memory_mib: int) -> int:
-        """Answer the MiB that this container takes on a card of `card_memory_mib` (a percentage rounds down)."""
+        """Return the MiB that this container takes of a card with `card_memory_mib` (a percentage rounds down)."""
         if self.memory_mib is not None:
             return self.memory_mib
         return card_memory_mib * self.memory_percent // 100
 
 
 class PodRequest(msgspec.Struct, frozen=True):
-    """What a pod asks for: all containers in the order of HAMi's allocation string, init containers first."""
+    """A pod's request: all its containers, in the order of HAMi's allocation string, init containers first."""
 
     containers: tuple[ContainerRequest, ...]
 
     @property
     def gpu_containers(self) -> tuple[ContainerRequest, ...]:
-        """The containers that ask for a GPU."""
+        """The containers that request a GPU."""
         return tuple(container for container in self.containers if container.count)
 
     def container(self, name: str) -> ContainerRequest | None:
-        """Answer the container called `name`."""
+        """Return the container called `name`."""
         return next((container for container in self.containers if container.name == name), None)
 
     def __bool__(self) -> bool:
-        """Whether the pod asks for a GPU at all."""
+        """Whether any container requests a GPU."""
         return any(container.count for container in self.containers)
 
 
-def _ignore(_warning: str) -> None:
-    pass
-
-
-def read_request(
-    spec: Containers, settings: AllocationSettings, *, warn: Callable[[str], None] = _ignore
-) -> PodRequest:
-    """Answer what the pod with `spec` asks for.
-
-    `warn` is called with what a user should know although the pod is accepted.
+def read_request(spec: Containers, settings: AllocationSettings) -> PodRequest:
+    """Return the request of the pod with `spec`.
 
     Raises:
-        InvalidFieldError: a resource of ours holds what it may not hold, or two containers have one name.
+        InvalidFieldError: a GPU resource has an invalid value, or two containers have the same name.
     """
+    read_one = partial(_read_container, settings=settings)
     containers = (
         *(
-            _read_container(container, f"spec.initContainers[{position}]", _init_kind(container), settings, warn)
+            read_one(container, f"spec.initContainers[{position}]", kind=_init_kind(container))
             for position, container in enumerate(spec.init_containers)
         ),
         *(
-            _read_container(container, f"spec.containers[{position}]", Kind.REGULAR, settings, warn)
+            read_one(container, f"spec.containers[{position}]", kind=Kind.REGULAR)
             for position, container in enumerate(spec.containers)
         ),
     )
     if len(containers) > 1:
-        _refuse_namesakes(containers)
+        _reject_duplicate_names(containers)
     return PodRequest(containers)
 
 
-def _refuse_namesakes(containers: Iterable[ContainerRequest]) -> None:
-    """Refuse what an API server would, before a share is given to a name that two containers have."""
+def ignored_percentages(spec: Containers, settings: AllocationSettings) -> tuple[str, ...]:
+    """Return a warning for each container whose percentage of memory is ignored, because it has an amount as well.
+
+    Raises:
+        InvalidFieldError: one of the two has an invalid value.
+    """
+    names = settings.resources
+    lists = (("initContainers", spec.init_containers), ("containers", spec.containers))
+    fields = [(f"spec.{kind}[{at}]", each) for kind, containers in lists for at, each in enumerate(containers)]
+    return tuple(
+        f"{field}: both {names.memory} and {names.memory_percentage} are set; {names.memory} is used"
+        for field, container in fields
+        if _raw(container, names.memory_percentage) is not None
+        and _read_memory(container, field, settings)
+        and _read(container, field, names.memory_percentage, unit="percent", minimum=1, maximum=100)
+    )
+
+
+def _reject_duplicate_names(containers: Iterable[ContainerRequest]) -> None:
+    """Reject what an API server would reject, because an allocation identifies containers by name."""
     seen: set[str] = set()
     for container in containers:
         if container.name in seen:
@@ -117,14 +129,14 @@ def _refuse_namesakes(containers: Iterable[ContainerRequest]) -> None:
                 field=f"{container.field}.name",
                 value=container.name,
                 expected="another container of the pod has this name",
-                remedy="give each its own",
+                remedy="give each container its own name",
             )
         seen.add(container.name)
 
 
-def asks_for_gpu(container: Container, settings: AllocationSettings) -> bool:
-    """Whether `container` names one of our resources, whatever it holds."""
-    names = settings.resources.asking()
+def requests_gpu(container: Container, settings: AllocationSettings) -> bool:
+    """Whether `container` names a GPU resource, whatever its value."""
+    names = settings.resources.gpu_resources()
     return any(
         name in resources
         for resources in (container.resources.limits, container.resources.requests)
@@ -134,47 +146,47 @@ def asks_for_gpu(container: Container, settings: AllocationSettings) -> bool:
 
 
 def read_priority(container: Container, field: str, settings: AllocationSettings) -> int | None:
-    """Answer the priority that the container at `field` of its pod asks for, None where it says nothing.
+    """Return the priority that the container at `field` of its pod requests, or None.
 
     Raises:
-        InvalidFieldError: it is neither 0 nor 1.
+        InvalidFieldError: the priority is neither 0 nor 1.
     """
-    unit = "steps below the highest priority, 0 for high or 1 for low,"
-    return _read(container, field, settings.resources.priority, unit=unit, maximum=1)
+    raw = _raw(container, settings.resources.priority)
+    if raw is None:
+        return None
+    path = _path(container, field, settings.resources.priority)
+    try:
+        return quantity.whole(raw[1], field=path, unit="steps", maximum=1)
+    except InvalidFieldError:
+        expected, remedy = "it must be 0 (high) or 1 (low)", "change it, or remove it"
+        raise InvalidFieldError(field=path, value=raw[1], expected=expected, remedy=remedy) from None
 
 
 def _init_kind(container: Container) -> Kind:
     return Kind.SIDECAR if container.restart_policy == "Always" else Kind.INIT
 
 
-def _read_container(
-    container: Container, field: str, kind: Kind, settings: AllocationSettings, warn: Callable[[str], None]
-) -> ContainerRequest:
-    nothing = ContainerRequest(name=container.name, kind=kind, field=field)
-    if not asks_for_gpu(container, settings):
-        return nothing
+def _read_container(container: Container, field: str, *, kind: Kind, settings: AllocationSettings) -> ContainerRequest:
+    if not requests_gpu(container, settings) or _is_all_zero(container, settings):
+        return ContainerRequest(name=container.name, kind=kind, field=field)
     names = settings.resources
-    count = _read(container, field, names.count, unit="GPUs", maximum=MOST_CARDS)
+    count = _read(container, field, names.count, unit="GPUs", maximum=MAX_CARDS)
     memory = _read_memory(container, field, settings)
     percent = _read(container, field, names.memory_percentage, unit="percent", minimum=1, maximum=100)
     cores = _read(container, field, names.cores, unit="percent", maximum=100)
     priority = read_priority(container, field, settings)
     if count == 0:
-        if memory or percent or cores:
-            raise InvalidFieldError(
-                field=_path(container, field, names.count),
-                value=0,
-                expected="a container that asks for GPU memory or cores needs at least one GPU",
-                remedy=f"set {names.count} to 1 or more, or remove the other GPU resources",
-            )
-        return nothing
-    if memory and percent:
-        warn(f"{field}: both {names.memory} and {names.memory_percentage} are set; {names.memory} is used")
+        raise InvalidFieldError(
+            field=_path(container, field, names.count),
+            value=0,
+            expected="a container that requests GPU memory or cores needs at least one GPU",
+            remedy=f"set {names.count} to 1 or more, or remove the other GPU resources",
+        )
     if not memory and not percent:
         memory = settings.default_memory_mib
         percent = 0 if memory else 100
     if cores is None:
-        # A card asked whole is asked alone: HAMi's webhook adds gpucores 100 in exactly these cases.
+        # A whole card is requested exclusively: HAMi's webhook adds gpucores 100 in exactly these cases.
         cores = 100 if percent == 100 and not memory else settings.default_cores_percent
     return ContainerRequest(
         name=container.name,
@@ -188,8 +200,24 @@ def _read_container(
     )
 
 
+def _is_all_zero(container: Container, settings: AllocationSettings) -> bool:
+    """Return whether the container explicitly requests no GPU: a count of 0, and 0 of every other GPU resource."""
+    names = settings.resources
+    if _raw(container, names.count) is None:
+        return False
+    amounts = (_raw(container, name) for name in names.gpu_resources())
+    return all(amount is None or _is_zero(amount[1]) for amount in amounts)
+
+
+def _is_zero(amount: Quantity) -> bool:
+    try:
+        return quantity.parse(amount) == 0
+    except AllocationError:
+        return False
+
+
 def _raw(container: Container, name: str) -> tuple[str, Quantity] | None:
-    """Answer limits before requests, as everywhere in HAMi."""
+    """Return an amount and where it is written; limits take precedence over requests, as everywhere in HAMi."""
     for kind, resources in (("limits", container.resources.limits), ("requests", container.resources.requests)):
         if resources and name in resources:
             return kind, resources[name]
@@ -197,12 +225,12 @@ def _raw(container: Container, name: str) -> tuple[str, Quantity] | None:
 
 
 def _path(container: Container, field: str, name: str) -> str:
-    found = _raw(container, name)
-    return f'{field}.resources.{found[0] if found else "limits"}["{name}"]'
+    raw = _raw(container, name)
+    return f'{field}.resources.{raw[0] if raw else "limits"}["{name}"]'
 
 
 def _read_memory(container: Container, field: str, settings: AllocationSettings) -> int | None:
-    """Answer MiB. A unit of the resource is `memory_factor` of them, and the product still has to fit 31 bits."""
+    """Return MiB. A unit of the resource is `memory_factor` MiB, and the product must fit in 31 bits."""
     factor = settings.memory_factor
     unit = "MiB" if factor == 1 else f"units of {factor} MiB"
     amount = _read(container, field, settings.resources.memory, unit=unit, maximum=quantity.INT32_MAX // factor)
@@ -212,7 +240,7 @@ def _read_memory(container: Container, field: str, settings: AllocationSettings)
 def _read(
     container: Container, field: str, name: str, *, unit: str, minimum: int = 0, maximum: int = quantity.INT32_MAX
 ) -> int | None:
-    found = _raw(container, name)
-    if found is None:
+    raw = _raw(container, name)
+    if raw is None:
         return None
-    return quantity.whole(found[1], field=_path(container, field, name), unit=unit, minimum=minimum, maximum=maximum)
+    return quantity.whole(raw[1], field=_path(container, field, name), unit=unit, minimum=minimum, maximum=maximum)

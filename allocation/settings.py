@@ -1,4 +1,4 @@
-"""What an administrator may decide about requests and placement; the same for every process."""
+"""The settings of requests and placement, which are the same for every process."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ CorePolicy = Literal["default", "force", "disable"]
 
 
 class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much slots, cores and memory count in the score of a card."""
+    """The weights of slots, cores and memory in the score of a card."""
 
     slot: int = 1
     core: int = 1
@@ -18,7 +18,7 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ResourceNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The resource names a user writes; HAMi's by default (hami.md 1.4)."""
+    """The resource names that users write; HAMi's by default (hami.md 1.4)."""
 
     count: str = "nvidia.com/gpu"
     memory: str = "nvidia.com/gpumem"
@@ -26,28 +26,28 @@ class ResourceNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cores: str = "nvidia.com/gpucores"
     priority: str = "nvidia.com/priority"
 
-    def asking(self) -> tuple[str, str, str, str]:
-        """Answer every name by which a container asks for a GPU."""
+    def gpu_resources(self) -> tuple[str, str, str, str]:
+        """Return the names by which a container requests a GPU."""
         return (self.count, self.memory, self.memory_percentage, self.cores)
 
     def managed(self) -> tuple[str, ...]:
-        """Answer every name that is ours to read, which no kubelet has to have room for."""
-        return (*self.asking(), self.priority)
+        """Return every name that tranche manages, so that a kubelet need not have capacity for it."""
+        return (*self.gpu_resources(), self.priority)
 
 
 class AllocationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Defaults of a request and policies of placement.
+    """Defaults of requests and policies of placement.
 
     Attributes:
         resources: the resource names.
-        default_count: cards of a container that names memory or cores only.
-        default_memory_mib: memory per card where none is asked; 0 means the whole card.
-        default_cores_percent: compute per card where none is asked and the card is not asked whole.
-        memory_factor: MiB per unit of the memory resource, in requests and quotas alike; 1024 lets users write GiB.
+        default_count: cards of a container that requests only memory or cores.
+        default_memory_mib: memory per card if a container requests none; 0 means the whole card.
+        default_cores_percent: compute per card if a container requests none and does not request a whole card.
+        memory_factor: MiB per unit of the memory resource, in requests and quotas; 1024 lets users write GiB.
         core_policy: when HAMi-core limits cores: `default` while the card is shared, `force` always, `disable` never
-            (the admission policy `tranche-creation` has to be told of that last word, too).
-        node_policy: `binpack` fills nodes, `spread` empties them; a pod's annotation wins.
-        card_policy: the same for the cards of a node, by HAMi's words.
+            (for `disable`, the admission policy `tranche-creation` must allow that value as well).
+        node_policy: `binpack` prefers full nodes, `spread` empty ones; a pod's annotation takes precedence.
+        card_policy: the same for the cards of a node, by HAMi's names.
         weights: of slots, cores and memory in a card's score.
     """
 
@@ -62,7 +62,7 @@ class AllocationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     weights: Weights = Weights()
 
     def __post_init__(self) -> None:
-        """Refuse what no request could be derived from; msgspec names the section."""
+        """Reject values from which no request can be derived; msgspec adds the section to the error."""
         if self.memory_factor < 1 or self.default_memory_mib % self.memory_factor:
             raise ValueError(
                 f"memory_factor is {self.memory_factor} and default_memory_mib {self.default_memory_mib}:"

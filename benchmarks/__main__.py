@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure, print what came out beside its target, keep the raw numbers."""
+"""`python -m benchmarks`: measure, print each figure with its target, and store the raw numbers."""
 
 import argparse
 import sys
@@ -12,6 +12,7 @@ from benchmarks import (
     decision,
     filtering,
     growth,
+    hostile,
     idle,
     in_flight,
     ingestion,
@@ -38,22 +39,27 @@ _ALL = (
     start,
     ingestion,
     scrape,
+    hostile,
 )
 _BENCHMARKS = {each.NAME: each.run for each in _ALL}
 _FLAMES = {each.NAME: each.flame for each in (decision, filtering, admission, placement)}
 
 
 def main() -> int:
-    """Answer 0 where every target was reached, 1 where one was not."""
+    """Run benchmarks; exit with 0 if every target was reached, with 1 if one was not."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=main.__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(_BENCHMARKS)}; default all")
-    parser.add_argument("--smoke", action="store_true", help="only see that they work; the figures mean nothing")
-    parser.add_argument("--results", type=Path, default=results.FOLDER, metavar="DIR", help="for raw numbers")
-    parser.add_argument("--flames", type=Path, metavar="DIR", help="measure nothing, write flame graphs of hot phases")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(_BENCHMARKS)}; all by default")
+    parser.add_argument(
+        "--smoke", action="store_true", help="only check that the benchmarks work; the figures mean nothing"
+    )
+    parser.add_argument(
+        "--results", type=Path, default=results.FOLDER, metavar="DIR", help="directory for raw numbers (%(default)s)"
+    )
+    parser.add_argument("--flames", type=Path, metavar="DIR", help="instead of measuring, write flame graphs to DIR")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in _BENCHMARKS]
     if unknown:
-        parser.error(f"there is no benchmark {', '.join(unknown)}; there are {', '.join(_BENCHMARKS)}")
+        parser.error(f"unknown benchmark {', '.join(unknown)}; the benchmarks are {', '.join(_BENCHMARKS)}")
     if arguments.flames:
         for name in arguments.names or _FLAMES:
             if name in _FLAMES:

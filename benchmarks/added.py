@@ -1,4 +1,4 @@
-"""What something adds to a latency: samples with it and without it, taken by turns, in words."""
+"""Added latency: samples with and without a component, taken in turns."""
 
 import msgspec
 
@@ -6,23 +6,23 @@ from benchmarks.results import percentile
 
 
 class Added(msgspec.Struct, frozen=True):
-    """Seconds of the same work with something and without it."""
+    """Seconds of the same work with and without a component."""
 
     loaded: list[float] = msgspec.field(default_factory=list)
     bare: list[float] = msgspec.field(default_factory=list)
 
     def at(self, percent: float) -> float:
-        """Answer what is added at a percentile, in milliseconds."""
+        """Return the added latency at a percentile, in milliseconds."""
         return (percentile(self.loaded, percent) - percentile(self.bare, percent)) * 1e3
 
     @property
     def figure(self) -> str:
-        """What is added."""
+        """The added latency, formatted."""
         return f"p50 {self.at(50):+.2f} ms, p99 {self.at(99):+.2f} ms"
 
     @property
-    def beside(self) -> str:
-        """What it was added to."""
+    def reference(self) -> str:
+        """The latencies with and without the component, formatted."""
         loaded, bare = (
             f"p50 {percentile(seconds, 50) * 1e3:.2f}, p99 {percentile(seconds, 99) * 1e3:.2f} ms"
             for seconds in (self.loaded, self.bare)

@@ -1,6 +1,6 @@
-"""The webhook in a process of its own, asked by another over TLS with open connections. Beside it the bare server.
+"""Throughput and latency of the webhook in a process of its own, over TLS with keep-alive connections.
 
-The floor is the same aiohttp server that answers the same bytes without looking at the request.
+The floor is a bare aiohttp server that sends the same response without reading the request.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ import uvloop
 from aiohttp import web
 
 from allocation.settings import AllocationSettings
-from benchmarks import beside, http_load, machine, profile, reviews
+from benchmarks import http_load, machine, profile, reviews, subprocesses
 from benchmarks.results import Row, Sample, percentile
 from certs.leaf import ServerNames
 from certs.source import IssuedSource, listener_context
@@ -36,11 +36,11 @@ NAME = "admission"
 _HOST = "127.0.0.1"
 _NAMES = ServerNames(("localhost",), (_HOST,))
 _RATE, _P99_MS, _LARGE_MS = 8000, 6.0, 50.0
-_UNLIKE = 4096  # pods, more than are remembered
+_UNLIKE = 4096  # pods, more than the mutation cache holds
 
 
 class _Load(msgspec.Struct, frozen=True):
-    """What a load came to: seconds of all, of each request, and of CPU in the server and here."""
+    """The result of a load: total seconds, seconds per request, and CPU seconds of the server and of the client."""
 
     took: float
     seconds: list[float]
@@ -49,11 +49,11 @@ class _Load(msgspec.Struct, frozen=True):
 
     @property
     def rate(self) -> float:
-        """Requests a second."""
+        """Requests per second."""
         return len(self.seconds) / self.took
 
     def cost(self) -> str:
-        """Answer the CPU of both sides in words."""
+        """Return the CPU time per request of both sides, formatted."""
         server, own = (cpu / len(self.seconds) * 1e6 for cpu in (self.server_cpu, self.own_cpu))
         return f"{server:.0f} µs of CPU a request, the client {own:.0f}"
 
@@ -95,14 +95,14 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
 
 
 def flame(path: Path) -> None:
-    """Write a flame graph of the webhook while reviews of pods of one template come over 32 connections."""
+    """Write a flame graph of the webhook under reviews of pods of one template, over 32 connections."""
     _measure("webhook", reviews.of_a_template(64), connections=32, requests=40_000, flame=path)
 
 
 def _measure(
     kind: str, bodies: Sequence[bytes], *, connections: int, requests: int, flame: Path | None = None
 ) -> _Load:
-    with beside.running(_main, kind, bodies[0], what="the server") as (pid, (port, authority)):
+    with subprocesses.running(_main, kind, bodies[0], what="the server") as (pid, (port, authority)):
         posts = [http_load.post("/mutate?timeout=5s", body, host="localhost") for body in bodies]
         trusting = ssl.create_default_context(cadata=authority)
 
@@ -119,22 +119,22 @@ def _measure(
                 )
             )
 
-        load(max(connections, requests // 20))  # a process that serves has answered before
+        load(max(connections, requests // 20))  # warm-up: the server must have handled requests before
         server, own = machine.cpu_seconds(pid), time.process_time()
         with profile.recorded(pid, flame) if flame else nullcontext():
             took, seconds = load(requests)
         return _Load(took, seconds, machine.cpu_seconds(pid) - server, time.process_time() - own)
 
 
-def _main(kind: str, body: bytes, told: Connection) -> None:
-    """Serve until terminated; tells the port and the authority's certificate."""
-    # A process writes a line per review, so this one does, in the same words, where nobody reads them.
+def _main(kind: str, body: bytes, pipe: Connection) -> None:
+    """Serve until terminated; send the port and the authority's certificate to `pipe`."""
+    # The webhook logs a line per review; the benchmark must pay for that as well.
     with Path(os.devnull).open("w") as sys.stderr:
         logs.set_up(LogSettings())
-        uvloop.run(_webhook(told) if kind == "webhook" else _bare(body, told))
+        uvloop.run(_webhook(pipe) if kind == "webhook" else _bare(body, pipe))
 
 
-async def _webhook(told: Connection) -> None:
+async def _webhook(pipe: Connection) -> None:
     source, authority = _source()
     settings = WebhookSettings(host=_HOST, port=0, metrics_port=0)
     health, metrics = Health(), Metrics()
@@ -142,24 +142,24 @@ async def _webhook(told: Connection) -> None:
     admission = _admission(settings, metrics)
     async with serving(admission=admission, health=health, metrics=metrics, source=source, settings=settings) as ports:
         process.settle()
-        told.send((ports.reviews, authority))
+        pipe.send((ports.reviews, authority))
         await asyncio.Event().wait()
 
 
-async def _bare(body: bytes, told: Connection) -> None:
+async def _bare(body: bytes, pipe: Connection) -> None:
     source, authority = _source()
-    answer = _admission(WebhookSettings(), Metrics()).answer(body)
+    response = _admission(WebhookSettings(), Metrics()).answer(body)
 
     async def same(request: web.Request) -> web.Response:
         await request.read()
-        return web.Response(body=answer, content_type="application/json")
+        return web.Response(body=response, content_type="application/json")
 
     application = web.Application(client_max_size=LARGEST_REVIEW)
     application.add_routes([web.post("/mutate", same)])
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, _HOST, 0, ssl_context=listener_context(source)).start()
-    told.send((runner.addresses[0][1], authority))
+    pipe.send((runner.addresses[0][1], authority))
     await asyncio.Event().wait()
 
 

@@ -1,7 +1,7 @@
-"""End to end while pods arrive: created as fast as the API server takes them, and at a steady 200 a second.
+"""End to end while pods arrive: created as fast as the API server accepts them, and at a steady 200 per second.
 
-The API server has to do both at once here. Beside our loop a stock kube-scheduler with plain pods, and a stock
-kube-scheduler that has our extender decide.
+The API server handles creations and Bindings at the same time here. The scheduling loop is compared with a stock
+kube-scheduler that places plain pods, and with one that calls the extender.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ async def _measure(*, nodes: int, pods: int, steady: int, turns: int) -> list[tu
 async def _deciding(
     api: Api, prefix: str, running: AbstractContextManager[object], make: _MakePod
 ) -> AsyncIterator[None]:
-    """Run a scheduler for the block, which begins once a first pod has its node."""
+    """Run a scheduler for the block, which begins when a first pod has its node."""
     async with watching.bound(api, f"first-{prefix}", 1) as seen:
         with running:
             await cluster.create(api, [make(f"first-{prefix}0")])
@@ -63,23 +63,23 @@ async def _deciding(
 
 
 async def _flood(api: Api, prefix: str, pods: int, make: _MakePod) -> Bound:
-    """Create pods as fast as they are taken."""
+    """Create pods as fast as the API server accepts them."""
     async with watching.bound(api, prefix, pods) as seen:
         await cluster.create(api, (make(f"{prefix}{number}") for number in range(pods)))
         return await seen
 
 
 async def _steady(api: Api, prefix: str, pods: int) -> list[float]:
-    """Create pods one after the other on a clock; answer seconds from each request to the pod's node."""
-    asked: dict[str, float] = {}
+    """Create pods at a fixed rate; return the seconds from each request until the pod has its node."""
+    requested: dict[str, float] = {}
 
     async def one(name: str) -> None:
-        asked[name] = time.perf_counter()
+        requested[name] = time.perf_counter()
         await api.create(PODS, cluster.fractional(name), namespace=cluster.NAMESPACE)
 
     async with watching.bound(api, prefix, pods) as seen:
         await _on_a_clock((one(f"{prefix}{number}") for number in range(pods)), a_second=_A_SECOND)
-        return [at - asked[name] for name, at in (await seen).at.items()]
+        return [at - requested[name] for name, at in (await seen).at.items()]
 
 
 async def _on_a_clock(work: Iterator[Coroutine[Any, Any, None]], *, a_second: int) -> None:

@@ -1,4 +1,4 @@
-"""A real control plane with a fleet that no kubelet serves: nodes, what agents say of them, pods that run already."""
+"""A real control plane with a simulated fleet: nodes without kubelets, their GPU reports, and running pods."""
 
 import asyncio
 import json
@@ -14,10 +14,11 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from allocation import environment, names, record
+from allocation import names
 from allocation.allocation import Allocation, CardShare
 from allocation.inventory import Card, NodeInventory
 from allocation.settings import AllocationSettings
+from allocation.wire import environment, record
 from benchmarks import fleets
 from cluster.api import Api
 from cluster.connection import connect
@@ -40,7 +41,7 @@ _GRACE_S = 30.0
 
 @contextmanager
 def running() -> Iterator[Layout]:
-    """Answer a control plane of its own, without schedulers, with what an installation brings but our processes."""
+    """Yield a new control plane without schedulers, on which nothing is installed yet."""
     with TemporaryDirectory(prefix="tranche-bench-") as folder:
         layout = Layout(root=Path(folder), base_port=_BASE_PORT)
         try:
@@ -53,7 +54,7 @@ def running() -> Iterator[Layout]:
 
 @contextmanager
 def process(layout: Layout, name: str, *arguments: str) -> Iterator[int]:
-    """Run `python -m name` with `arguments` for the time of a block; answer its process, which is not ready yet."""
+    """Run `python -m name` with `arguments` during the block; yield its process ID. It need not be ready yet."""
     daemon = Daemon(layout, name)
     daemon.start([sys.executable, "-m", name, *arguments])
     try:
@@ -64,13 +65,13 @@ def process(layout: Layout, name: str, *arguments: str) -> Iterator[int]:
 
 @asynccontextmanager
 async def client(kubeconfig: Path | str) -> AsyncIterator[Api]:
-    """Answer the API as the identity of a kubeconfig."""
+    """Yield the API with the identity of a kubeconfig."""
     async with connect(kubeconfig=str(kubeconfig)) as connection:
         yield Api(connection)
 
 
 async def at_once(work: Iterable[Coroutine[Any, Any, object]], *, limit: int = _AT_ONCE) -> None:
-    """Do all of it, `limit` at a time."""
+    """Await all coroutines, `limit` at a time."""
     todo = iter(work)
 
     async def some() -> None:
@@ -81,9 +82,9 @@ async def at_once(work: Iterable[Coroutine[Any, Any, object]], *, limit: int = _
 
 
 async def settle(api: Api, layout: Layout, *, nodes: int, pods: int = fleets.CARDS // 2) -> None:
-    """Make the fleet with so many pods on each node. Then the installation, policies included.
+    """Create the fleet with `pods` pods on each node, then install the manifests, policies included.
 
-    The first four pods make it half full: they have every second card. Further ones are small.
+    The first four pods of a node hold every second card, which makes the fleet half full. Further pods are small.
     """
     await at_once(node(api, fleets.node(number)) for number in range(nodes))
     await create(api, (_old(fleets.node(each), number) for each in range(nodes) for number in range(pods)))
@@ -92,7 +93,7 @@ async def settle(api: Api, layout: Layout, *, nodes: int, pods: int = fleets.CAR
 
 
 def fractional(name: str, *, memory_mib: int = 3000) -> dict[str, Any]:
-    """Answer a pod that asks for a share of a card, as admission leaves it."""
+    """Return a pod that requests a share of a card, as admission leaves it."""
     limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(memory_mib), "nvidia.com/gpucores": "10"}
     pod = plain(name, scheduler="default-scheduler")
     pod["spec"]["containers"][0]["resources"] = {"limits": limits, "requests": limits}
@@ -103,44 +104,44 @@ def fractional(name: str, *, memory_mib: int = 3000) -> dict[str, Any]:
         settings=WebhookSettings(),
         quotas={},
     )
-    answer: dict[str, Any] = jsonpatch.apply_patch(pod, msgspec.to_builtins(mutation.operations))
-    return answer
+    admitted: dict[str, Any] = jsonpatch.apply_patch(pod, msgspec.to_builtins(mutation.operations))
+    return admitted
 
 
 def plain(name: str, *, scheduler: str) -> dict[str, Any]:
-    """Answer a pod that asks for nothing."""
+    """Return a pod without GPU requests."""
     spec = {"schedulerName": scheduler, "containers": [{"name": "main", "image": "none", "resources": {}}]}
     return {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
 
 
 async def create(api: Api, pods: Iterable[dict[str, Any]]) -> None:
-    """Create pods as fast as the API server takes them."""
+    """Create pods as fast as the API server accepts them."""
     await at_once(api.create(PODS, pod, namespace=NAMESPACE) for pod in pods)
 
 
 def card(node: str, index: int) -> str:
-    """Answer the UUID of a card."""
+    """Return the UUID of a card."""
     return f"GPU-{node}-{index}"
 
 
 async def namespace(api: Api, name: str, *, labels: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Make a namespace for pods, with their ServiceAccount: the controller that would make it does not run."""
+    """Create a namespace and its ServiceAccount, because the controller that would create it does not run."""
     await api.create(NAMESPACES, {"metadata": {"name": name, "labels": dict(labels)}})
     await api.create(_SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, namespace=name)
 
 
 async def dry_run(api: Api, pod: dict[str, Any], *, namespace: str) -> bytes:
-    """Have the API server admit a pod as it would be created; answer it."""
+    """Create a pod as a dry run; return the admitted pod."""
     return await api.request("POST", PODS.path(namespace=namespace), params={"dryRun": "All"}, body=pod)
 
 
 async def node(api: Api, name: str) -> None:
-    """Make a node that no kubelet serves and anything may be bound to."""
+    """Create a schedulable node without a kubelet."""
     allocatable = {"cpu": "256", "memory": "2Ti", "pods": "1000", "ephemeral-storage": "1Ti"}
     labels = {"kubernetes.io/hostname": name}
     status = {"allocatable": allocatable, "capacity": allocatable}
     await api.create(NODES, {"metadata": {"name": name, "labels": labels}, "status": status})
-    # Admission taints every new node; the controller that would lift the taint when a kubelet reports does not run.
+    # Admission taints every new node, and the controller that removes the taint does not run.
     await api.merge(NODES, {"spec": {"taints": None}}, name=name)
 
 
@@ -157,7 +158,7 @@ def _old(node: str, number: int) -> dict[str, Any]:
 
 
 async def _agent(api: Api, node: str) -> None:
-    """Say what an agent would, and for a day: nobody is measured who only keeps a Lease."""
+    """Write an agent's reports, with a Lease of a day, so that no agent has to run."""
     cards = tuple(Card(card(node, at), at, fleets.MEMORY_MIB, model="NVIDIA H100") for at in range(fleets.CARDS))
     body = {"apiVersion": GPU_NODE_STATUSES.api_version, "kind": GPU_NODE_STATUSES.kind, "metadata": {"name": node}}
     await api.create(GPU_NODE_STATUSES, {**body, "spec": {"nodeName": node}})

@@ -1,8 +1,8 @@
-"""How much longer the creation of a pod takes for our admission, on a real API server.
+"""Latency that the webhook adds to the creation of a pod, on a real API server.
 
-Two namespaces that opted in, so that the same policies look at their pods, and one of them left out of the
-MutatingWebhookConfiguration. Pods are created in the one and in the other by turns, one at a time. Where no webhook is
-called the pods come as it would have left them, so that the same object is stored.
+Two namespaces have opted in, so that the same policies apply to their pods, but one of them is excluded from the
+MutatingWebhookConfiguration. Pods are created in both in turns, one at a time. The pods of the excluded namespace are
+submitted as the webhook would have left them, so that the same object is stored.
 """
 
 import subprocess
@@ -40,7 +40,7 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
             NAME,
             what,
             taken.figure,
-            taken.beside,
+            taken.reference,
             f"! p50 ≤ {_ADDED_MS:g} ms, p99 ≤ {_ADDED_P99_MS:g} ms",
             taken.at(50) <= _ADDED_MS and taken.at(99) <= _ADDED_P99_MS,
         ),
@@ -64,7 +64,7 @@ async def _measure(*, pods: int) -> Added:
                 taken = Added()
                 for number in range(pods):
                     for namespace, pod, seconds in (
-                        (_WITH, _asking(number), taken.loaded),
+                        (_WITH, _before_admission(number), taken.loaded),
                         (_WITHOUT, cluster.fractional(f"p{number}"), taken.bare),
                     ):
                         pod["metadata"]["namespace"] = namespace
@@ -74,8 +74,8 @@ async def _measure(*, pods: int) -> Added:
     return taken
 
 
-def _asking(number: int) -> dict[str, Any]:
-    """Answer the pod that admission makes `cluster.fractional` of."""
+def _before_admission(number: int) -> dict[str, Any]:
+    """Return the pod that admission turns into `cluster.fractional`."""
     limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "10"}
     pod = cluster.plain(f"p{number}", scheduler="default-scheduler")
     pod["spec"]["containers"][0]["resources"] = {"limits": limits, "requests": limits}
@@ -111,11 +111,11 @@ def _webhook(layout: Layout) -> Iterator[None]:
 
 
 async def _is_called(api: Api) -> bool:
-    """Whether the API server has seen configuration, caBundle and policies."""
-    pod = _asking(0)
+    """Return whether the API server has loaded the webhook configuration, the caBundle and the policies."""
+    pod = _before_admission(0)
     pod["metadata"] = {"generateName": "probe-", "namespace": _WITH}
     try:
-        made = await cluster.dry_run(api, pod, namespace=_WITH)
-    except ApiError:  # while nobody prepares it, the policies refuse it
+        admitted = await cluster.dry_run(api, pod, namespace=_WITH)
+    except ApiError:  # the policies reject a pod that no webhook has mutated
         return False
-    return bool(msgspec.json.decode(made)["spec"]["schedulerName"] == names.SCHEDULER_NAME)
+    return bool(msgspec.json.decode(admitted)["spec"]["schedulerName"] == names.SCHEDULER_NAME)

@@ -1,4 +1,4 @@
-"""One decision: fit, score, choice of cards, reservation. Beside it one numpy pass over the same columns."""
+"""The cost of one decision: fit, score, choice of cards, reservation. The peer is a numpy pass over the columns."""
 
 import os
 import random
@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from allocation.index import Index
-from allocation.ledger import Ledger
+from allocation.ledger.ledger import Ledger
+from allocation.placement.ranking_cache import RankingCache
 from allocation.request import PodRequest
+from allocation.steps import finish
 from benchmarks import fleets, profile
 from benchmarks.floor import floor
 from benchmarks.results import Row, Sample, microseconds, percentile
@@ -29,11 +30,11 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
 
 
 def at(nodes: int, *, benchmark: str, decisions: int) -> Iterator[tuple[Row, Sample]]:
-    """Measure in a fleet of so many nodes that is half full at first; every decision is reserved."""
+    """Measure in a fleet of `nodes` nodes that is half full initially; every decision is reserved."""
     ledger = fleets.half_full(nodes)
-    index, chance = Index(ledger), random.Random(2)
+    index, chance = RankingCache(ledger), random.Random(2)
     process.settle()
-    beside = f"one numpy pass {microseconds(floor(ledger))}"
+    reference = f"one numpy pass {microseconds(floor(ledger))}"
     burst, mixed = fleets.request(3000), fleets.mix(50)
     kinds: dict[str, Callable[[int], PodRequest]] = {
         "a shape never seen": lambda number: fleets.request(3001 + number),
@@ -43,42 +44,42 @@ def at(nodes: int, *, benchmark: str, decisions: int) -> Iterator[tuple[Row, Sam
     for kind, make in kinds.items():
         is_new = kind == "a shape never seen"
         for warm in () if is_new else (burst, *mixed):
-            index.shape(warm, fleets.ANY).place(warm)
-        # A small fleet would be full before the end: what runs longest ends then, as it does in a cluster.
-        count, room = min(decisions, 200) if is_new else decisions, nodes * 2
+            finish(index.ranking(warm, fleets.ANY).place(warm))
+        # The oldest pods end, as in a cluster; otherwise a small fleet would fill up.
+        count, headroom = min(decisions, 200) if is_new else decisions, nodes * 2
         seconds = []
         for number in range(count):
             seconds.append(_decide(ledger, index, make(number), f"{kind}-{number}"))
-            ledger.release(f"{kind}-{number - room}")
+            ledger.release(f"{kind}-{number - headroom}")
         for number in range(count):
             ledger.release(f"{kind}-{number}")
         what = f"decision, {nodes:,} nodes of {fleets.CARDS} cards, {kind}"
-        target, passed = _judge(seconds, _TARGETS.get(nodes, {}).get(kind) if benchmark == NAME else None)
-        yield Row(benchmark, what, microseconds(seconds), beside, target, passed), Sample(benchmark, what, seconds)
+        target, passed = _verdict(seconds, _TARGETS.get(nodes, {}).get(kind) if benchmark == NAME else None)
+        yield Row(benchmark, what, microseconds(seconds), reference, target, passed), Sample(benchmark, what, seconds)
 
 
 def flame(path: Path) -> None:
-    """Write a flame graph of decisions in a fleet of 5,000 nodes, about a mix of shapes."""
+    """Write a flame graph of decisions for a mix of shapes in a fleet of 5,000 nodes."""
     ledger = fleets.half_full(5_000)
-    index, chance, mixed = Index(ledger), random.Random(2), fleets.mix(50)
+    index, chance, mixed = RankingCache(ledger), random.Random(2), fleets.mix(50)
     for request in mixed:
-        index.shape(request, fleets.ANY).place(request)
+        finish(index.ranking(request, fleets.ANY).place(request))
     with profile.recorded(os.getpid(), path):
         for number in range(100_000):
             _decide(ledger, index, chance.choice(mixed), f"mix-{number}")
             ledger.release(f"mix-{number - 5_000}")
 
 
-def _decide(ledger: Ledger, index: Index, request: PodRequest, uid: str) -> float:
+def _decide(ledger: Ledger, index: RankingCache, request: PodRequest, uid: str) -> float:
     begin = time.perf_counter()
-    chosen = index.shape(request, fleets.ANY).place(request)
+    chosen = finish(index.ranking(request, fleets.ANY).place(request))
     if chosen is None:
         raise SystemExit(f"decision: the fleet is full at {uid}; make it larger")
     ledger.assume(uid, chosen.allocation.node, chosen.charges)
     return time.perf_counter() - begin
 
 
-def _judge(seconds: list[float], target: tuple[int, int] | None) -> tuple[str, bool | None]:
+def _verdict(seconds: list[float], target: tuple[int, int] | None) -> tuple[str, bool | None]:
     if target is None:
         return "", None
     p50, p99 = (percentile(seconds, percent) * 1e6 for percent in (50, 99))

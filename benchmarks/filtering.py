@@ -1,7 +1,7 @@
-"""`/filter` and `/prioritize` over TLS with the names of all nodes, as kube-scheduler asks. Beside it one numpy pass.
+"""`/filter` and `/prioritize` over TLS with the names of all nodes, as kube-scheduler calls them.
 
-The extender is the real one, in a process of its own; only what it knows of the cluster was put there by hand.
-Any other extender is asked the same by `benchmarks.http_load` with what `python -m benchmarks.filtering` prints.
+The extender is the real one, in a process of its own, with a state that is filled directly. To measure another extender
+the same way, pass the output of `python -m benchmarks.filtering` to `benchmarks.http_load`.
 """
 
 import random
@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from benchmarks import beside, cluster, fleets, http_load, profile
+from benchmarks import cluster, fleets, http_load, profile, subprocesses
 from benchmarks.extender import serve
 from benchmarks.floor import floor
 from benchmarks.results import Row, Sample, microseconds, milliseconds, percentile
@@ -28,14 +28,14 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes seconds and its figures mean nothing."""
     nodes, requests = (100, 10) if smoke else (_NODES, 1_000)
     numpy_pass = f"one numpy pass {microseconds(floor(fleets.half_full(nodes)))}"
-    with beside.running(serve, nodes, what="the extender") as (_, (port, authority)):
+    with subprocesses.running(serve, nodes, what="the extender") as (_, (port, authority)):
         tls = ssl.create_default_context(cadata=authority)
         for path, memory_mib, fleet in (
             ("/filter", _FITS, "half full"),
             ("/filter", _FITS_NOWHERE, "nothing fits"),
             ("/prioritize", _FITS, "half full"),
         ):
-            request = http_load.post(path, question(nodes, memory_mib), host="localhost")
+            request = http_load.post(path, filter_arguments(nodes, memory_mib), host="localhost")
             load = http_load.load(
                 request, host="localhost", port=port, connections=1, requests=requests, tls=tls, name="localhost"
             )
@@ -49,8 +49,8 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
 
 def flame(path: Path) -> None:
     """Write a flame graph of the extender while it filters."""
-    request = http_load.post("/filter", question(_NODES, _FITS), host="localhost")
-    with beside.running(serve, _NODES, what="the extender") as (pid, (port, authority)):
+    request = http_load.post("/filter", filter_arguments(_NODES, _FITS), host="localhost")
+    with subprocesses.running(serve, _NODES, what="the extender") as (pid, (port, authority)):
         tls = ssl.create_default_context(cadata=authority)
         load = http_load.load(
             request, host="localhost", port=port, connections=1, requests=1_500, tls=tls, name="localhost"
@@ -59,10 +59,10 @@ def flame(path: Path) -> None:
             uvloop.run(load)
 
 
-def question(nodes: int, memory_mib: int) -> bytes:
-    """Answer ExtenderArgs for a pod that asks for a share of a card.
+def filter_arguments(nodes: int, memory_mib: int) -> bytes:
+    """Return ExtenderArgs for a pod that requests a share of a card.
 
-    The nodes come in no order: kube-scheduler filters them in parallel.
+    The nodes are unordered, because kube-scheduler filters them in parallel.
     """
     pod = cluster.fractional("asks", memory_mib=memory_mib)
     names = [fleets.node(number) for number in range(nodes)]
@@ -71,4 +71,4 @@ def question(nodes: int, memory_mib: int) -> bytes:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(question(_NODES, _FITS))
+    sys.stdout.buffer.write(filter_arguments(_NODES, _FITS))

@@ -1,11 +1,11 @@
-"""Fleets and requests to measure with: made from a seed, so two runs measure the same."""
+"""Fleets and requests for benchmarks, drawn from a seed so that all runs measure the same."""
 
 import random
 
 from allocation.allocation import Charge
 from allocation.constraints import Constraints, read_constraints
 from allocation.inventory import Card, NodeInventory
-from allocation.ledger import Ledger
+from allocation.ledger.ledger import Ledger
 from allocation.request import ContainerRequest, Kind, PodRequest
 from allocation.settings import AllocationSettings
 
@@ -15,12 +15,11 @@ ANY: Constraints = read_constraints({}, AllocationSettings())
 
 
 def half_full(nodes: int, *, seed: int = 1) -> Ledger:
-    """Answer `nodes` nodes of 8 cards with 80 GiB, of which about half hold a share."""
+    """Return `nodes` nodes with 8 cards of 80 GiB each; about half of the cards hold a share."""
     chance = random.Random(seed)
     ledger = Ledger(rows=nodes)
     for number in range(nodes):
-        name = node(number)
-        ledger.set_node(NodeInventory(name, tuple(Card(_uuid(name, at), at, MEMORY_MIB) for at in range(CARDS))))
+        ledger.set_node(inventory(number))
     for number in range(nodes):
         name = node(number)
         for at in range(CARDS):
@@ -30,18 +29,24 @@ def half_full(nodes: int, *, seed: int = 1) -> Ledger:
     return ledger
 
 
+def inventory(number: int) -> NodeInventory:
+    """Return the cards of a node."""
+    name = node(number)
+    return NodeInventory(name, tuple(Card(_uuid(name, at), at, MEMORY_MIB) for at in range(CARDS)))
+
+
 def node(number: int) -> str:
-    """Answer the name of a node."""
+    """Return the name of a node."""
     return f"node-{number:06d}"
 
 
 def request(memory_mib: int, cores: int = 100) -> PodRequest:
-    """Answer the request of a pod with one container on one card; cores in millicards."""
+    """Return the request of a pod with one container on one card; cores in millicards."""
     return PodRequest((ContainerRequest("main", Kind.REGULAR, "spec.containers[0]", 1, memory_mib, 0, cores),))
 
 
 def mix(count: int) -> list[PodRequest]:
-    """Answer `count` different requests."""
+    """Return `count` different requests."""
     return [request(2000 + 500 * number, 50 + number % 5 * 100) for number in range(count)]
 
 

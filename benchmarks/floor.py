@@ -1,15 +1,15 @@
-"""What no decision can go below that looks at every card: one numpy pass over the columns."""
+"""A lower bound for any decision that looks at every card: one numpy pass over the columns."""
 
 import time
 
 import numpy as np
 
-from allocation.card_table import CORES, MEMORY, SLOTS
-from allocation.ledger import Ledger
+from allocation.ledger.card_table import CORES, MEMORY, SLOTS
+from allocation.ledger.ledger import Ledger
 
 
 def floor(ledger: Ledger, *, times: int = 50) -> list[float]:
-    """Answer the seconds of passes with three comparisons, a score and the maximum."""
+    """Return the seconds of passes that make three comparisons, a score and a maximum."""
     seconds = []
     for _ in range(times):
         begin = time.perf_counter()

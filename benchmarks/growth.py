@@ -1,4 +1,4 @@
-"""How the cost of a decision grows with the number of nodes."""
+"""The cost of a decision by the number of nodes."""
 
 from collections.abc import Iterator
 

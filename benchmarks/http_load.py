@@ -1,7 +1,7 @@
-"""HTTP/1.1 over TLS with connections that stay open: as many requests as the server answers, each one timed.
+"""A load generator for HTTP/1.1 over keep-alive connections, with or without TLS; it times each request.
 
-A protocol of its own instead of a client library, because the client shares two processors with what it measures.
-As a command it drives any webhook or extender: `python -m benchmarks.http_load --help`.
+It does not use a client library, because the client shares two processors with the server that it measures.
+It can drive any webhook or extender: `python -m benchmarks.http_load --help`.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from benchmarks.results import percentile
 
 
 class _Connection(asyncio.Protocol):
-    """Sends the next of its requests as soon as the answer is complete, and begins again after the last."""
+    """Sends the next request as soon as the response is complete, and starts over after the last one."""
 
     _transport: asyncio.WriteTransport
 
@@ -29,31 +29,33 @@ class _Connection(asyncio.Protocol):
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._requests = requests
         self._count = count
-        self._answer = b""
+        self._response = b""
         self._begin = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
-        self._transport = cast("asyncio.WriteTransport", transport)  # a connection for streams is no other
+        """Send the first request."""
+        self._transport = cast("asyncio.WriteTransport", transport)  # a stream connection has one
         self._send()
 
     def data_received(self, data: bytes) -> None:
-        """Go on when the answer is complete."""
-        answer = self._answer = self._answer + data if self._answer else data
-        end = answer.find(b"\r\n\r\n") + 4
-        if end < 4 or len(answer) - end < _length(answer[:end]):
+        """Send the next request when the response is complete."""
+        response = self._response = self._response + data if self._response else data
+        end = response.find(b"\r\n\r\n") + 4
+        if end < 4 or len(response) - end < _length(response[:end]):
             return
         self.seconds.append(time.perf_counter() - self._begin)
-        if not answer.startswith(b"HTTP/1.1 200"):
-            self._fail(f"the server answers {answer.splitlines()[0].decode()}: {answer[end : end + 200].decode()}")
+        if not response.startswith(b"HTTP/1.1 200"):
+            self._fail(
+                f"the server responded {response.splitlines()[0].decode()}: {response[end : end + 200].decode()}"
+            )
         elif len(self.seconds) < self._count:
-            self._answer = b""
+            self._response = b""
             self._send()
         elif not self.done.done():
             self.done.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Say so, if that was too early."""
+        """Fail if responses are missing."""
         self._fail(f"the server closed the connection ({exc})")
 
     def _fail(self, why: str) -> None:
@@ -66,14 +68,14 @@ class _Connection(asyncio.Protocol):
 
 
 def _length(head: bytes) -> int:
-    _, found, rest = head.lower().partition(b"content-length:")
-    if not found:
-        raise ConnectionError("the server tells no length")
+    _, separator, rest = head.lower().partition(b"content-length:")
+    if not separator:
+        raise ConnectionError("the response has no Content-Length")
     return int(rest.partition(b"\r\n")[0])
 
 
 def post(path: str, body: bytes, *, host: str, token: str = "") -> bytes:
-    """Answer the bytes of a request with a JSON body."""
+    """Return the bytes of a request with a JSON body."""
     lines = [f"POST {path} HTTP/1.1", f"Host: {host}", "Content-Type: application/json", f"Content-Length: {len(body)}"]
     lines += [f"Authorization: Bearer {token}"] if token else []
     return "\r\n".join([*lines, "", ""]).encode() + body
@@ -89,12 +91,12 @@ async def load(
     tls: ssl.SSLContext | None,
     name: str = "",
 ) -> tuple[float, list[float]]:
-    """Send `requests` over `connections`; answer the seconds that all took, and each of them.
+    """Send `requests` requests over `connections`; return the total seconds, and the seconds of each request.
 
-    `more` are sent in turn with `request`; each connection begins with another one.
+    `request` and `more` are sent in turn; each connection starts with a different one.
 
     Raises:
-        ConnectionError: an answer was no success, or a connection ended.
+        ConnectionError: a response was not 200, or the server closed a connection.
     """
     loop = asyncio.get_running_loop()
     each = max(requests // connections, 1)
@@ -122,15 +124,21 @@ async def load(
 
 
 def main() -> int:
-    """Post bodies to a server, again and again, and print how many it answers and how long each takes."""
+    """Post bodies to a server repeatedly; print requests per second and latencies."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.http_load", description=main.__doc__)
     parser.add_argument("--url", required=True, help="https://HOST:PORT/PATH, or http://")
-    parser.add_argument("--body", required=True, type=Path, nargs="+", help="files of JSON, sent in turn")
-    parser.add_argument("--ca", type=Path, help="PEM of who signed the server's certificate; else the system's")
-    parser.add_argument("--name", default="", help="the name in that certificate, where it is not the URL's")
-    parser.add_argument("--token", type=Path, help="a file with the bearer token to send")
-    parser.add_argument("--connections", type=int, default=32)
-    parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--body", required=True, type=Path, nargs="+", help="JSON files, sent in turn")
+    parser.add_argument(
+        "--ca",
+        type=Path,
+        help="PEM file of the authority that signed the server's certificate (default: the system's authorities)",
+    )
+    parser.add_argument(
+        "--name", default="", help="server name in the certificate, if it differs from the host of --url"
+    )
+    parser.add_argument("--token", type=Path, help="file with the bearer token to send")
+    parser.add_argument("--connections", type=int, default=32, metavar="N", help="open connections (%(default)s)")
+    parser.add_argument("--requests", type=int, default=10_000, metavar="N", help="requests in total (%(default)s)")
     arguments = parser.parse_args()
     url = urlsplit(arguments.url)
     if url.scheme not in ("http", "https") or not url.hostname:

@@ -1,4 +1,4 @@
-"""What an agent writes while nothing happens to its cards."""
+"""The API writes of an agent while its cards do not change."""
 
 import asyncio
 from collections import Counter
@@ -57,10 +57,10 @@ def _agent(layout: Layout) -> AbstractContextManager[int]:
 
 
 async def _reported(api: Api) -> None:
-    """Wait until the agent has told of its node and twice renewed its heartbeat: from then on it is idle."""
+    """Wait until the agent has reported its node and renewed its heartbeat twice; from then on it is idle."""
 
-    async def told() -> bool:
+    async def is_idle() -> bool:
         written = await writes.count(api)
         return written["leases"] >= 3 and written["gpunodestatuses/status"] > 0
 
-    await waiting.until(told, what="what the agent reports of its node", seconds=_STARTED_S)
+    await waiting.until(is_idle, what="the agent's report of its node", seconds=_STARTED_S)

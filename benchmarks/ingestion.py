@@ -1,7 +1,7 @@
-"""Pod events as they come in a busy cluster, decoded and applied by a scheduler that decides meanwhile.
+"""Ingestion of pod events at the rate of a busy cluster, by a scheduler that schedules meanwhile.
 
-The watch is a real one, over HTTP, from a process that plays the API server; what comes are the updates of kubelets,
-and pods that start and end.
+The watch is real, over HTTP, from a process that simulates the API server; the events are kubelets' updates and pods
+that start and end.
 """
 
 import asyncio
@@ -16,20 +16,22 @@ import msgspec
 import uvloop
 from aiohttp import web
 
-from allocation import environment, names, record
+from allocation import names
 from allocation.allocation import Allocation, CardShare
 from allocation.settings import AllocationSettings
-from benchmarks import beside, cluster, extender, fleets
+from allocation.steps import finish
+from allocation.wire import environment, record
+from benchmarks import cluster, extender, fleets, subprocesses
 from benchmarks.results import Row, Sample, milliseconds, percentile
 from cluster import process
 from cluster.api import Api
 from cluster.connection import Connection
-from cluster.reflector import Reflector
+from cluster.informer import Informer
 from cluster.resource import PODS
-from scheduler import cycle
+from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.objects import Pod
-from scheduler.queue import Queue
-from scheduler.state import State
+from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.state.cluster_state import ClusterState
 
 NAME = "ingestion"
 _NODES = 5_000
@@ -42,7 +44,7 @@ _WAIT_MS = 5.0
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes seconds and its figures mean nothing."""
     nodes, seconds = (100, 1.0) if smoke else (_NODES, 10.0)
-    with beside.running(_serve, nodes, seconds, what="the source of events") as (_, port):
+    with subprocesses.running(_serve, nodes, seconds, what="the source of events") as (_, port):
         rate, busy, waits = uvloop.run(_follow(nodes, port, events=int(_RATE * seconds)))
     what = f"{_RATE:,} pod events a second, {nodes:,} nodes, decisions meanwhile"
     figure = f"{rate:.0f} a second with {busy:.0f} % of a processor; a decision waits {milliseconds(waits)}"
@@ -52,10 +54,10 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
 
 
 async def _follow(nodes: int, port: int, *, events: int) -> tuple[float, float, list[float]]:
-    """Answer events a second, how busy a processor was, and how late decisions came that were due every 5 ms."""
-    queue = Queue(clock=time.monotonic, first_backoff=1, longest_backoff=8)
-    state = State(settings=AllocationSettings(), queue=queue, clock=time.monotonic)
-    extender.settle(state, nodes)
+    """Return events per second, the percentage of a processor, and the delays of decisions that were due every 5 ms."""
+    queue = SchedulingQueue(clock=time.monotonic, first_backoff=1, longest_backoff=8)
+    state = ClusterState(settings=AllocationSettings(), queue=queue, clock=time.monotonic)
+    extender.fill(state, nodes)
     seen, done = [0], asyncio.Event()
 
     def count(*_: object) -> None:
@@ -63,7 +65,7 @@ async def _follow(nodes: int, port: int, *, events: int) -> tuple[float, float, 
         if seen[0] == events:
             done.set()
 
-    def on_set(pod: Pod, old: Pod | None) -> None:
+    def on_upsert(pod: Pod, old: Pod | None) -> None:
         state.set_pod(pod, old)
         count()
 
@@ -71,23 +73,24 @@ async def _follow(nodes: int, port: int, *, events: int) -> tuple[float, float, 
         state.drop_pod(pod)
         count()
 
-    asks = msgspec.convert(cluster.fractional("asks"), Pod)
-    asks.metadata.uid = "asks"
+    pending = msgspec.convert(cluster.fractional("pending"), Pod)
+    pending.metadata.uid = "pending"
     waits: list[float] = []
+    cycle = SchedulingCycle(state)
 
     async def decide() -> None:
         while True:
             due = time.perf_counter() + _PAUSE_S
             await asyncio.sleep(_PAUSE_S)
-            cycle.decide(state, asks)
-            cycle.undo(state, asks)
+            finish(cycle.schedule(pending))
+            cycle.forget(pending)
             waits.append(time.perf_counter() - due)
 
     async with aiohttp.ClientSession() as session:
         api = Api(
             Connection(session=session, server=f"http://127.0.0.1:{port}", headers=extender.nothing, namespace="")
         )
-        pods = Reflector(api, PODS, Pod, on_set=on_set, on_delete=on_delete)
+        pods = Informer(api, PODS, Pod, on_upsert=on_upsert, on_delete=on_delete)
         process.settle()
         following = asyncio.create_task(pods.run())
         await pods.synced.wait()
@@ -99,28 +102,28 @@ async def _follow(nodes: int, port: int, *, events: int) -> tuple[float, float, 
                 task.result()
             task.cancel()
         if not done.is_set():
-            raise SystemExit(f"ingestion: {seen[0]} of {events} events came in 120 s")
+            raise SystemExit(f"ingestion: {seen[0]} of {events} events arrived within 120 s")
     taken = time.perf_counter() - begin
     return events / taken, (time.process_time() - processor) / taken * 100, waits
 
 
-def _serve(nodes: int, seconds: float, told: Pipe) -> None:
-    """Be an API server that knows no pod at first and then shows events at a steady rate."""
+def _serve(nodes: int, seconds: float, pipe: Pipe) -> None:
+    """Simulate an API server that starts without pods and then sends events at a steady rate."""
     lines = [_line(number, nodes) for number in range(int(_RATE * seconds))]
 
     async def pods(request: web.Request) -> web.StreamResponse:
         if "watch" not in request.query:
             return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
-        answer = web.StreamResponse()
-        await answer.prepare(request)
+        response = web.StreamResponse()
+        await response.prepare(request)
         begin, sent = time.perf_counter(), 0
         while sent < len(lines):
             due = min(int((time.perf_counter() - begin) * _RATE) + 1, len(lines))
-            await answer.write(b"".join(lines[sent:due]))
+            await response.write(b"".join(lines[sent:due]))
             sent = due
             await asyncio.sleep(_TICK_S)
         await asyncio.Event().wait()
-        return answer
+        return response
 
     async def main() -> None:
         application = web.Application()
@@ -128,14 +131,14 @@ def _serve(nodes: int, seconds: float, told: Pipe) -> None:
         runner = web.AppRunner(application, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        told.send(runner.addresses[0][1])
+        pipe.send(runner.addresses[0][1])
         await asyncio.Event().wait()
 
     uvloop.run(main())
 
 
 def _line(number: int, nodes: int) -> bytes:
-    """Answer an event: each pod is bound, updated twice by its kubelet, and deleted."""
+    """Return an event; each pod is bound, updated twice by its kubelet, and deleted."""
     pod, step = divmod(number, 4)
     kind = ("ADDED", "MODIFIED", "MODIFIED", "DELETED")[step]
     made = _pod(pod, nodes, "Pending" if step == 0 else "Running")
@@ -144,7 +147,7 @@ def _line(number: int, nodes: int) -> bytes:
 
 
 def _pod(number: int, nodes: int, phase: str) -> dict[str, Any]:
-    """Answer a pod that runs on a card, with all that an API server says of it."""
+    """Return a pod on a card, with the fields of a real one."""
     node = fleets.node(number % nodes)
     allocation = Allocation(node, {"main": (CardShare(cluster.card(node, 0), 0, 100, 1),)})
     pod = cluster.fractional(f"runs-{number}")

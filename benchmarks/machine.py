@@ -1,4 +1,4 @@
-"""What a figure was measured on; without it no figure means anything."""
+"""The machine on which a figure was measured."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """The machine and the versions that matter."""
+    """The machine and the versions that affect figures."""
 
     processor: str
     processors: int
@@ -19,13 +19,13 @@ class Machine(msgspec.Struct, frozen=True):
     numpy: str
 
     def __str__(self) -> str:
-        """Answer it in one line."""
+        """Return the machine in one line."""
         hardware = f"{self.processor}, {self.processors} processors, {self.memory_gib} GiB"
         return f"{hardware}, {self.system}, Python {self.python}"
 
 
 def describe() -> Machine:
-    """Answer the machine of this process."""
+    """Return the machine of this process."""
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return Machine(
         processor=_model(),
@@ -38,7 +38,7 @@ def describe() -> Machine:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Answer how long process `pid` has computed so far, in the kernel and outside; to 10 ms."""
+    """Return the CPU time of process `pid` so far, in user and kernel mode, with a resolution of 10 ms."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,7 +1,8 @@
-"""End to end on a real API server: pods created beforehand, until the last one has its node.
+"""End to end on a real API server: the time until all of the pods that were created beforehand have a node.
 
-Beside our loop, in the same run and on the same control plane with the same policies: a client that posts the same
-annotated Bindings as fast as it can, and a stock kube-scheduler with plain pods. They take turns; medians count.
+The scheduling loop is compared with two peers in the same run, on the same control plane with the same policies: a
+client that posts the same annotated Bindings as fast as it can, and a stock kube-scheduler with plain pods. They take
+turns, and the medians count.
 """
 
 import time
@@ -24,7 +25,7 @@ NAME = "placement"
 _OF_CEILING, _OF_STOCK, _OF_STOCK_WITH_EVENTS = 0.85, 3.0, 2.0
 _PATIENCE_S = 120.0
 _TERM = frozenset(("leases", "leaderships"))
-"""What leading writes, however many pods there are."""
+"""What a leader writes whatever the number of pods."""
 
 
 class _Rest(msgspec.Struct, rename="camel"):
@@ -37,18 +38,18 @@ class _Events(msgspec.Struct):
 
 
 class _Turn(msgspec.Struct, frozen=True):
-    """One turn of each.
+    """One turn of each scheduler.
 
     Attributes:
-        ours: by the loop.
-        told: pods a second until there was an event about each of them, too.
-        written: what the API server counted meanwhile, by resource.
-        client: by the unlimited client.
-        stock: by kube-scheduler.
+        ours: Bindings by the scheduling loop.
+        with_events: pods per second until each of them also had an event.
+        written: writes that the API server counted meanwhile, by resource.
+        client: Bindings by the unlimited client.
+        stock: Bindings by kube-scheduler.
     """
 
     ours: Bound
-    told: float
+    with_events: float
     written: Counter[str]
     client: Bound
     stock: Bound
@@ -96,10 +97,10 @@ async def _turn(api: Api, layout: Layout, account: Path, turn: int, *, nodes: in
         with schedulers.loop(layout, account):
             ours = await seen
 
-            async def told() -> bool:
+            async def have_events() -> bool:
                 return await _events(api) >= events + pods
 
-            await waiting.until(told, what=f"an event about each of {pods} pods", seconds=_PATIENCE_S)
+            await waiting.until(have_events, what=f"an event about each of {pods} pods", seconds=_PATIENCE_S)
             rate = pods / (time.perf_counter() - next(iter(ours.at.values())))
             written = await writes.count(api) - before
     prefix = f"client-{turn}-"
@@ -118,14 +119,14 @@ async def _turn(api: Api, layout: Layout, account: Path, turn: int, *, nodes: in
 
 
 async def _events(api: Api) -> int:
-    answer = await api.request("GET", EVENTS.path(namespace=cluster.NAMESPACE), params={"limit": "1"})
-    events = msgspec.json.decode(answer, type=_Events)
+    listed = await api.request("GET", EVENTS.path(namespace=cluster.NAMESPACE), params={"limit": "1"})
+    events = msgspec.json.decode(listed, type=_Events)
     return len(events.items) + events.metadata.remaining_item_count
 
 
 def _rows(nodes: int, pods: int, turns: Sequence[_Turn]) -> Iterator[tuple[Row, Sample]]:
     ours = median(turn.ours.rate for turn in turns)
-    told = median(turn.told for turn in turns)
+    with_events = median(turn.with_events for turn in turns)
     client = median(turn.client.rate for turn in turns)
     stock = median(turn.stock.rate for turn in turns)
     fleet = f"{nodes:,} nodes, half full"
@@ -146,12 +147,12 @@ def _rows(nodes: int, pods: int, turns: Sequence[_Turn]) -> Iterator[tuple[Row, 
         Row(
             NAME,
             what,
-            f"{told:.0f} pods/s, {told / stock:.2f} × kube-scheduler",
+            f"{with_events:.0f} pods/s, {with_events / stock:.2f} × kube-scheduler",
             f"kube-scheduler {stock:.0f}/s",
             f"≥ {_OF_STOCK_WITH_EVENTS:g} × kube-scheduler",
-            told >= _OF_STOCK_WITH_EVENTS * stock,
+            with_events >= _OF_STOCK_WITH_EVENTS * stock,
         ),
-        Sample(NAME, what, [pods / turn.told for turn in turns]),
+        Sample(NAME, what, [pods / turn.with_events for turn in turns]),
     )
     for peer, bounds in (
         ("unlimited client", [turn.client for turn in turns]),
@@ -169,7 +170,7 @@ def _writes(fleet: str, pods: int, turn: _Turn) -> tuple[Row, Sample]:
     listed = ", ".join(f"{number} {resource}" for resource, number in sorted(counted.items()))
     what = f"API writes for {pods:,} placed pods, {fleet}"
     row = Row(
-        NAME, what, listed, "", "! 1 per placed pod, besides events (and the Lease)", others == {"pods/binding": pods}
+        NAME, what, listed, "", "! 1 per placed pod, plus events (and the Lease)", others == {"pods/binding": pods}
     )
     return row, Sample(NAME, what, turn.ours.since_first)
 

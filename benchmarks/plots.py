@@ -1,4 +1,4 @@
-"""Pictures of results: how cost grows with the fleet, and throughput with the Bindings under way."""
+"""Plots of results: the cost of a decision by fleet size, and throughput by Bindings in flight."""
 
 import re
 from collections import defaultdict
@@ -15,7 +15,7 @@ _Line = list[tuple[float, float]]
 
 
 def draw(results: Iterable[Result], folder: Path) -> list[Path]:
-    """Draw what there are results for, as SVG; the same results make the same files."""
+    """Draw a plot for each result that has one, as SVG; the same results yield the same files."""
     mpl.rcParams["svg.hashsalt"] = "tranche"
     folder.mkdir(parents=True, exist_ok=True)
     known = {"growth": (_growth, "nodes of 8 cards"), "in-flight": (_in_flight, "Bindings under way")}
@@ -40,7 +40,7 @@ def _figure(result: Result, paint: Callable[[Result, Axes], None], across: str, 
 
 
 def _growth(result: Result, axes: Axes) -> None:
-    """Median and 99th percentile of a decision, for each kind of request."""
+    """Plot the median and the 99th percentile of a decision, for each kind of request."""
     medians: dict[str, _Line] = defaultdict(list)
     worst: dict[str, _Line] = defaultdict(list)
     for sample in result.samples:
@@ -56,12 +56,12 @@ def _growth(result: Result, axes: Axes) -> None:
 
 
 def _in_flight(result: Result, axes: Axes) -> None:
-    """Pods a second, of the loop and of a client that decides nothing."""
+    """Plot pods per second, of the loop and of a client that decides nothing."""
     lines: dict[str, _Line] = defaultdict(list)
     for sample in result.samples:
         if match := re.fullmatch(r"(.+), (\d+) Bindings under way, .*", sample.what):
             lines[match[1]].append((float(match[2]), (len(sample.seconds) - 1) / sample.seconds[-1]))
-    for who, line in lines.items():
-        axes.plot(*zip(*line, strict=True), marker="o", label=who)
+    for client, line in lines.items():
+        axes.plot(*zip(*line, strict=True), marker="o", label=client)
     axes.set_ylabel("pods a second")
     axes.set_ylim(bottom=0)

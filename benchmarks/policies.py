@@ -1,7 +1,7 @@
-"""What our admission policies take of a pod's creation, ordinary pods above all: they are most of any cluster's.
+"""Latency that the admission policies add to the creation of a pod, above all of an ordinary pod without GPUs.
 
-Two namespaces, one of which the policy of new pods leaves out. The same pod is created in the one and in the other by
-turns, one at a time, and as a dry run: what is stored, and where, is the same in both.
+The policy for new pods excludes one of two namespaces. The same pod is created in both in turns, one at a time, and
+as a dry run, so that storage does not differ.
 """
 
 import time
@@ -29,11 +29,11 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes as long as a control plane needs to start, and its figures mean nothing."""
     for kind, taken in uvloop.run(_measure(pods=20 if smoke else 2_000)).items():
         what = f"added latency of the creation of {kind} by the policies"
-        yield Row(NAME, what, taken.figure, taken.beside), Sample(NAME, what, taken.loaded)
+        yield Row(NAME, what, taken.figure, taken.reference), Sample(NAME, what, taken.loaded)
 
 
 async def _measure(*, pods: int) -> dict[str, Added]:
-    """Answer seconds with and without the policy, by the kind of pod."""
+    """Return seconds with and without the policy, by kind of pod."""
     ordinary, gpu = cluster.plain("p", scheduler="default-scheduler"), cluster.fractional("p")
     kinds = {"an ordinary pod with annotations": ordinary, "a GPU pod as the webhook leaves it": gpu}
     taken = {kind: Added() for kind in kinds}
@@ -63,11 +63,11 @@ async def _try(api: Api, namespace: str, pod: dict[str, Any], *, annotations: di
 
 
 async def _is_guarded(api: Api) -> bool:
-    """Whether the policy refuses in the one namespace what it does not look at in the other."""
-    pod, refused = cluster.plain("p", scheduler="default-scheduler"), []
+    """Return whether the policy is in force: it rejects a pod in one namespace and ignores it in the other."""
+    pod, rejected = cluster.plain("p", scheduler="default-scheduler"), []
     for namespace in (_WITH, _WITHOUT):
         try:
             await _try(api, namespace, pod, annotations={names.ALLOCATED: "0"})
         except ApiError:
-            refused.append(namespace)
-    return refused == [_WITH]
+            rejected.append(namespace)
+    return rejected == [_WITH]

@@ -1,6 +1,6 @@
-"""Flame graphs of a running process, this one included, by py-spy: nothing in the process knows of it.
+"""Flame graphs of a running process, this one included, by py-spy; the process needs no preparation.
 
-`python -m benchmarks.profile PID FILE.svg` does it for any process.
+`python -m benchmarks.profile PID FILE.svg` records any process.
 """
 
 import argparse
@@ -19,16 +19,16 @@ _END_S = 60.0
 
 @contextmanager
 def recorded(pid: int, path: Path) -> Iterator[None]:
-    """Write a flame graph of what process `pid` does while the block runs, as SVG; `os.getpid()` is this one.
+    """Write a flame graph of process `pid` while the block runs, as SVG; `os.getpid()` is this process.
 
-    Width is time on the processor: a process that waits is not sampled.
+    Widths are CPU time: a waiting process is not sampled.
 
     Raises:
-        SystemExit: py-spy is not installed, or may not look into the process.
+        SystemExit: py-spy is not installed, or may not read the process.
     """
     spy = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
     if spy is None:
-        raise SystemExit("profile: there is no py-spy: make installs it into .venv")
+        raise SystemExit("profile: py-spy is not installed: `make` installs it into .venv")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     command = [spy, "record", "--pid", str(pid), "--output", str(path), "--rate", str(_RATE), "--function"]
@@ -37,10 +37,10 @@ def recorded(pid: int, path: Path) -> Iterator[None]:
         yield
     finally:
         process.send_signal(signal.SIGINT)
-        told, _ = process.communicate(timeout=_END_S)
+        output, _ = process.communicate(timeout=_END_S)
     if not path.exists():
-        raise SystemExit(f"profile: py-spy wrote nothing, it may need root: {told.strip()}")
-    # Its title is the command: where things lie on this machine is nobody's concern.
+        raise SystemExit(f"profile: py-spy wrote no file, it may need root: {output.strip()}")
+    # The title of the graph is the command; remove this machine's paths from it.
     path.write_text(path.read_text().replace(spy, "py-spy").replace(str(path), path.name))
 
 

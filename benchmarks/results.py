@@ -1,4 +1,4 @@
-"""Results as they are written and shown: raw samples as JSON lines, rows of a table with their targets."""
+"""Results: raw samples as JSON lines, and rows of a table with their targets."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,12 +16,12 @@ class Row(msgspec.Struct, frozen=True):
     """One figure.
 
     Attributes:
-        benchmark: which one measured it.
-        what: the thing measured.
-        figure: what came out, with its unit.
-        floor: the peer or floor of the same run, with its unit; empty where there is none.
-        target: what was to be reached; empty for a figure that only stands beside others.
-        passed: whether it was; None without a target.
+        benchmark: the benchmark that measured it.
+        what: the name of the row.
+        figure: the result, with its unit.
+        floor: the result of a peer or of a floor in the same run, with its unit; empty without a peer.
+        target: the target; empty for a figure without one.
+        passed: whether the target was reached; None without a target.
     """
 
     benchmark: str
@@ -33,7 +33,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """The raw numbers behind a row: seconds, in the order in which they were taken."""
+    """The raw numbers of a row: seconds, in the order in which they were measured."""
 
     benchmark: str
     what: str
@@ -41,7 +41,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class _Line(msgspec.Struct, omit_defaults=True):
-    """One line of a file: one of these."""
+    """One line of a file; exactly one of the fields is set."""
 
     machine: Machine | None = None
     row: Row | None = None
@@ -58,7 +58,7 @@ class Result(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read what `write` wrote."""
+        """Read a file that `write` has written."""
         decoder = msgspec.json.Decoder(_Line)
         lines = [decoder.decode(line) for line in path.read_bytes().splitlines()]
         (machine,) = (line.machine for line in lines if line.machine is not None)
@@ -66,7 +66,7 @@ class Result(msgspec.Struct, frozen=True):
         return cls(rows[0].benchmark, machine, rows, [line.sample for line in lines if line.sample is not None])
 
     def write(self, path: Path) -> None:
-        """Write the machine, the rows and the raw numbers, one JSON object a line."""
+        """Write the machine, the rows and the raw numbers, one JSON object per line."""
         path.parent.mkdir(parents=True, exist_ok=True)
         encoder = msgspec.json.Encoder()
         rounded = (
@@ -82,7 +82,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def newest(folder: Path) -> list[Result]:
-    """Answer the last run of each benchmark, by the date in the file's name, in the order in which they were made."""
+    """Return the newest run of each benchmark, by the date in the file's name, oldest first."""
     last = {path.stem.removesuffix(_date(path)): path for path in sorted(folder.glob("*.jsonl"), key=_date)}
     return [Result.read(path) for path in sorted(last.values(), key=_date)]
 
@@ -92,24 +92,24 @@ def _date(path: Path) -> str:
 
 
 def percentile(seconds: Sequence[float], percent: float) -> float:
-    """Answer the value below which `percent` of the samples lie (nearest rank)."""
+    """Return the value below which `percent` of the samples lie (nearest rank)."""
     ordered = sorted(seconds)
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
 
 def microseconds(seconds: Sequence[float]) -> str:
-    """Answer median and 99th percentile in words."""
+    """Return the median and the 99th percentile in microseconds, formatted."""
     return f"p50 {percentile(seconds, 50) * 1e6:.0f} µs, p99 {percentile(seconds, 99) * 1e6:.0f} µs"
 
 
 def milliseconds(seconds: Sequence[float]) -> str:
-    """Answer the same in milliseconds."""
+    """Return the median and the 99th percentile in milliseconds, formatted."""
     return f"p50 {percentile(seconds, 50) * 1e3:.2f} ms, p99 {percentile(seconds, 99) * 1e3:.2f} ms"
 
 
 def table(rows: Iterable[Row]) -> str:
-    """Answer the rows as a table of Markdown."""
+    """Return the rows as a Markdown table."""
     verdicts = {True: "PASS", False: "FAIL", None: ""}
-    lines = ["| what | measured | beside it | target | |", "|---|---|---|---|---|"]
+    lines = ["| what | measured | compared with | target | |", "|---|---|---|---|---|"]
     lines += [f"| {row.what} | {row.figure} | {row.floor} | {row.target} | {verdicts[row.passed]} |" for row in rows]
     return "\n".join(lines)

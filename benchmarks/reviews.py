@@ -1,4 +1,4 @@
-"""Reviews as an API server sends them: with the many fields of a pod that admission does not read."""
+"""AdmissionReviews as an API server sends them, including the fields that admission does not read."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,12 +10,12 @@ _UID = "705ab4f5-6393-11e8-b7cc-42010a8{:05x}"
 
 
 def of_a_template(count: int, *, size: int = _ROUTINE) -> list[bytes]:
-    """Answer reviews of `count` pods of one Job: other names, other indexes, other volumes of their tokens."""
+    """Return reviews of `count` pods of one Job, which differ in names, indexes and token volumes."""
     return [_review(number, [_container("main", memory="3k", token=number)], size=size) for number in range(count)]
 
 
 def all_unlike(count: int, *, size: int = _ROUTINE) -> list[bytes]:
-    """Answer reviews of `count` pods no two of which ask for the same."""
+    """Return reviews of `count` pods with different requests."""
     return [
         _review(number, [_container(f"c{number}", memory=str(1 + number), token=number)], size=size)
         for number in range(count)
@@ -23,7 +23,7 @@ def all_unlike(count: int, *, size: int = _ROUTINE) -> list[bytes]:
 
 
 def large(*, size: int, containers: int) -> bytes:
-    """Answer the review of one pod with many containers, each with a share of a card."""
+    """Return the review of one pod with many containers, each with a share of a card."""
     return _review(0, [_container(f"c{number}", memory="3k", token=0) for number in range(containers)], size=size)
 
 

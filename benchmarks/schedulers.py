@@ -1,4 +1,4 @@
-"""The schedulers that are held beside one another: ours, a stock kube-scheduler, and the one behind the other."""
+"""The schedulers to compare: the scheduling loop, a stock kube-scheduler, and a kube-scheduler with the extender."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -17,21 +17,21 @@ _UNLIMITED = {"qps": 5000, "burst": 5000}
 
 
 def identity(layout: Layout) -> Path:
-    """Answer the kubeconfig of our scheduler's account."""
+    """Return the kubeconfig of this project's scheduler account."""
     return kubeconfig.service_account_kubeconfig(layout, namespace=names.SYSTEM_NAMESPACE, name="tranche-scheduler")
 
 
 def loop(layout: Layout, account: Path, *arguments: str) -> AbstractContextManager[int]:
-    """Run our scheduler as `account`, with more `arguments`; answer its process, which is not ready yet."""
+    """Run the scheduling loop as `account`, with more `arguments`; yield its process ID. It need not be ready yet."""
     port = str(layout.port(Port.SCHEDULER))
     return cluster.process(layout, "scheduler", "--kubeconfig", str(account), "--port", port, *arguments)
 
 
 @contextmanager
 def stock(layout: Layout, **configuration: Any) -> Iterator[None]:
-    """Run a stock kube-scheduler without a limit to its requests, with more fields of its `configuration`.
+    """Run a stock kube-scheduler without a client-side rate limit, with further fields of its `configuration`.
 
-    It is not ready yet when the block begins.
+    It need not be ready when the block begins.
     """
     connection = {"kubeconfig": str(layout.component_kubeconfig("kube-scheduler")), **_UNLIMITED}
     control_plane.start_kube_scheduler(layout, configuration={"clientConnection": connection, **configuration})
@@ -43,7 +43,7 @@ def stock(layout: Layout, **configuration: Any) -> Iterator[None]:
 
 @contextmanager
 def extended(layout: Layout, account: Path) -> Iterator[None]:
-    """Run a stock kube-scheduler with the configuration of manifests/extender, and our extender beside it."""
+    """Run a stock kube-scheduler with the configuration of manifests/extender, and the extender that it calls."""
     shipped = yaml.safe_load((manifests.ROOT / "extender" / "kube-scheduler.yaml").read_text())
     extender = shipped["extenders"][0] | {"urlPrefix": f"http://127.0.0.1:{layout.port(Port.SCHEDULER)}"}
     chosen = {key: shipped[key] for key in ("percentageOfNodesToScore", "profiles")}

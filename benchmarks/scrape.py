@@ -1,4 +1,4 @@
-"""What a scrape of the scheduler costs over a large fleet, and for how long it keeps decisions waiting."""
+"""The cost of scraping the scheduler's metrics with a large fleet, and how long a scrape delays decisions."""
 
 import asyncio
 import time
@@ -8,8 +8,8 @@ import uvloop
 
 from benchmarks import fleets
 from benchmarks.results import Row, Sample, percentile
-from cluster import exposition
-from scheduler.metrics import Metrics
+from cluster.http import exposition
+from scheduler.metrics.instruments import Metrics
 
 NAME = "scrape"
 _PAUSE_MS = 10.0
@@ -23,14 +23,15 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
 
 async def _run(nodes: int, *, scrapes: int) -> list[tuple[Row, Sample]]:
     ledger = fleets.half_full(nodes)
-    registry = Metrics(ledger=lambda: ledger).registry
+    metrics = Metrics()
+    metrics.show_cards(lambda: ledger)
     taken, pauses, size = [], [], 0
     for _ in range(scrapes):
         seen: list[float] = []
         other = asyncio.create_task(_note_pauses(seen))
         await asyncio.sleep(0)
         begin = time.perf_counter()
-        size = len(await exposition.text(registry))
+        size = len(await exposition.text(metrics.registry))
         taken.append(time.perf_counter() - begin)
         await asyncio.sleep(0)
         other.cancel()

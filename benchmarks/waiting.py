@@ -1,4 +1,4 @@
-"""Waiting for what only the API server knows."""
+"""Waiting for a condition that only the API server knows."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,10 +7,10 @@ _INTERVAL_S = 0.02
 
 
 async def until(holds: Callable[[], Awaitable[bool]], *, what: str, seconds: float) -> None:
-    """Ask until it holds; the benchmark ends in words where it does not within `seconds`."""
+    """Poll until the condition holds; end the benchmark with an error after `seconds`."""
     try:
         async with asyncio.timeout(seconds):
-            while not await holds():  # noqa: ASYNC110 -- the API server tells of it only when it is asked
+            while not await holds():  # noqa: ASYNC110 -- the API server has no event for it
                 await asyncio.sleep(_INTERVAL_S)
     except TimeoutError:
-        raise SystemExit(f"{what}: waited {seconds:g} s in vain") from None
+        raise SystemExit(f"timed out after {seconds:g} s waiting for {what}") from None

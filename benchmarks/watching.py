@@ -1,4 +1,4 @@
-"""When pods get their nodes, as the API server says it."""
+"""Watching when pods get their nodes."""
 
 import asyncio
 import re
@@ -24,25 +24,25 @@ class _List(msgspec.Struct):
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """When each pod was seen to have its node, by `time.perf_counter`, in the order in which they were."""
+    """The time at which each pod was observed with a node, by `time.perf_counter`, in that order."""
 
     at: Mapping[str, float]
 
     @property
     def since_first(self) -> list[float]:
-        """Seconds from the first pod to each of them."""
+        """Seconds from the first pod to each pod."""
         times = list(self.at.values())
         return [each - times[0] for each in times]
 
     @property
     def rate(self) -> float:
-        """Pods a second, from the first to the last: nobody's start is in it."""
+        """Pods per second from the first to the last pod, which excludes the scheduler's start."""
         return (len(self.at) - 1) / self.since_first[-1]
 
 
 @asynccontextmanager
 async def bound(api: Api, prefix: str, count: int) -> AsyncIterator["asyncio.Future[Bound]"]:
-    """Answer what becomes known once `count` pods whose names begin with `prefix` have nodes."""
+    """Yield a future that is set when `count` pods whose names begin with `prefix` have nodes."""
     at: dict[str, float] = {}
     result: asyncio.Future[Bound] = asyncio.get_running_loop().create_future()
 
@@ -66,31 +66,31 @@ async def bound(api: Api, prefix: str, count: int) -> AsyncIterator["asyncio.Fut
             await listening.wait()
             yield result
     except TimeoutError:
-        raise SystemExit(f"{len(at)} of {count} pods {prefix}… have a node after {_PATIENCE_S:g} s") from None
+        raise SystemExit(f"only {len(at)} of {count} pods {prefix}… have a node after {_PATIENCE_S:g} s") from None
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
 
 
 async def _watch(api: Api, note: Callable[[str], None], listening: asyncio.Event) -> None:
-    """Tell the names of pods that get a node from now on.
+    """Pass the name of each pod that gets a node from now on to `note`.
 
-    Who watches shares two processors with what is watched: of an event just the name is read, the first in its line.
-    An API server ends the watch of who is slow for a moment; it goes on behind the last event.
+    The watch shares two processors with the measured processes, so only the name of an event is read, the first in its
+    line. An API server ends the watch of a slow client; then the watch resumes after the last event.
     """
     path = PODS.path(namespace=cluster.NAMESPACE)
     listed = await api.request("GET", path, params={"limit": "1"})
     version, last = msgspec.json.decode(listed, type=_List).metadata.resource_version, b""
     while True:
         params = {"watch": "true", "resourceVersion": version, "fieldSelector": "spec.nodeName!="}
-        async with api.open("GET", path, params=params, timeout=_PATIENCE_S) as answer:
+        async with api.open("GET", path, params=params, timeout=_PATIENCE_S) as response:
             listening.set()
             rest = b""
-            async for piece in answer.content.iter_any():
+            async for piece in response.content.iter_any():
                 *lines, rest = (rest + piece).split(b"\n")
                 for line in lines:
                     begin = line.index(_NAME) + len(_NAME)
                     note(line[begin : line.index(b'"', begin)].decode())
                     last = line
-        if found := _VERSION.search(last):
-            version = found[1].decode()
+        if match := _VERSION.search(last):
+            version = match[1].decode()

@@ -1,4 +1,4 @@
-"""What is written to the API server, by its own count."""
+"""Writes to the API server, from its own metrics."""
 
 import re
 from collections import Counter
@@ -11,12 +11,12 @@ _WRITES = frozenset(("POST", "PUT", "PATCH", "APPLY", "DELETE"))
 
 
 async def count(api: Api) -> Counter[str]:
-    """Answer the writes since the API server's start by resource, `pods/binding` for a subresource."""
-    found: Counter[str] = Counter()
+    """Return the writes since the API server started, by resource; `pods/binding` is a subresource."""
+    writes: Counter[str] = Counter()
     for line in (await api.request("GET", "/metrics")).decode().splitlines():
         if match := _LINE.fullmatch(line):
             labels = dict(_LABEL.findall(match["labels"]))
             if labels["verb"] in _WRITES and labels["dry_run"] == "":
                 subresource = labels["subresource"]
-                found[labels["resource"] + (f"/{subresource}" if subresource else "")] += int(float(match["value"]))
-    return found
+                writes[labels["resource"] + (f"/{subresource}" if subresource else "")] += int(float(match["value"]))
+    return writes

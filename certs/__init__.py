@@ -1,1 +1,1 @@
-"""Certificates: the authority, the leaves it issues, their rotation and the caBundle that follows it."""
+"""Certificates: the authority (CA), the leaf certificates it issues, their rotation, and the caBundle."""

@@ -1,4 +1,4 @@
-"""`python -m certs`: the webhook's authorities, for people and for installation jobs."""
+"""`python -m certs`: manages the webhook's authorities, for administrators and installation jobs."""
 
 import argparse
 import asyncio
@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from allocation.names import SYSTEM_NAMESPACE
-from certs import authority_secret, ca_bundle, overview
+from certs import authority_secret, ca_bundle, status_table
+from certs.authority_reconciler import AuthorityReconciler
 from certs.authority_secret import SECRET, BrokenAuthorityError
-from certs.keeper import Keeper
 from certs.rotate import RotationError, rotate
 from certs.settings import CertsSettings, RotateSettings
 from cluster import configuration
@@ -29,7 +29,7 @@ class _Command(msgspec.Struct, frozen=True):
 
 
 def main() -> None:
-    """Run one command; exit code 1 says that it failed, with the reason on standard error."""
+    """Run one command; exit with code 1 and the reason on standard error if it fails."""
     parser = argparse.ArgumentParser(
         prog="python -m certs",
         description="\n".join(f"{name}: {command.description}" for name, command in _COMMANDS.items()),
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("options", nargs=argparse.REMAINDER, help="see python -m certs COMMAND --help")
     arguments = parser.parse_args()
     command = _COMMANDS[arguments.command]
-    told = configuration.load(
+    loaded = configuration.load(
         arguments.options,
         section="certs",
         settings=command.settings,
@@ -47,31 +47,32 @@ def main() -> None:
         description=command.description,
     )
     try:
-        asyncio.run(_run(command, told))
+        asyncio.run(_run(command, loaded))
     except (BrokenAuthorityError, RotationError, ClusterError) as error:
         sys.exit(f"python -m certs {arguments.command}: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
 
 
-async def _run(command: _Command, told: Configuration[CertsSettings]) -> None:
-    async with connect(kubeconfig=told.cluster.kubeconfig, context=told.cluster.context) as connection:
-        await command.run(Api(connection), told.own)
+async def _run(command: _Command, loaded: Configuration[CertsSettings]) -> None:
+    async with connect(kubeconfig=loaded.cluster.kubeconfig, context=loaded.cluster.context) as connection:
+        await command.run(Api(connection), loaded.own)
 
 
 async def _ensure(api: Api, settings: CertsSettings) -> None:
     name = settings.webhook_configuration
-    kept = await Keeper(api, configuration=name, settle_seconds=settings.settle_seconds).tick(now=datetime.now(UTC))
-    end = kept.authorities.signing.certificate.not_valid_after_utc
-    print(f"authority: Secret {SYSTEM_NAMESPACE}/{SECRET}, until {end:%Y-%m-%d}")
-    written = f"caBundle of {name}" in kept.wrote
-    print(f"caBundle of MutatingWebhookConfiguration {name}: {'written' if written else 'was already right'}")
+    reconciler = AuthorityReconciler(api, configuration=name, settle_seconds=settings.settle_seconds)
+    reconciled = await reconciler.reconcile(now=datetime.now(UTC))
+    end = reconciled.authorities.signing.certificate.not_valid_after_utc
+    print(f"authority: Secret {SYSTEM_NAMESPACE}/{SECRET}, valid until {end:%Y-%m-%d}")
+    is_written = f"caBundle of {name}" in reconciled.wrote
+    print(f"caBundle of MutatingWebhookConfiguration {name}: {'written' if is_written else 'already up to date'}")
 
 
 async def _show(api: Api, settings: CertsSettings) -> None:
     stored = await authority_secret.read(api, now=datetime.now(UTC))
     published = await ca_bundle.read(api, configuration=settings.webhook_configuration)
-    print(overview.table(stored.authorities, published.bundles))
+    print(status_table.table(stored.authorities, published.bundles))
 
 
 async def _rotate(api: Api, settings: RotateSettings) -> None:
@@ -80,15 +81,19 @@ async def _rotate(api: Api, settings: RotateSettings) -> None:
 
 _COMMANDS = {
     "ensure": _Command(
-        _ensure, CertsSettings, "create the authority if there is none, and publish it in the webhook configuration"
+        _ensure, CertsSettings, "create the authority if it does not exist, and publish it in the webhook configuration"
     ),
-    "show": _Command(_show, CertsSettings, "print who signs, what is published, and until when; no secret is printed"),
+    "show": _Command(
+        _show,
+        CertsSettings,
+        "print the signing and the published authorities and their expiry, but no private key",
+    ),
     "rotate": _Command(
         _rotate,
         RotateSettings,
-        "replace every certificate, with --ca the authority too, without a failed admission; ends with an admission"
-        " that the API server believes. --probe HOST:PORT[,…] waits for each replica, --dry-run changes nothing. May be"
-        " interrupted and run again at any time",
+        "replace every certificate, with --ca also the authority, without a failed admission; at the end the API server"
+        " verifies the webhook in an admission request. --probe HOST:PORT[,…] waits for each replica, --dry-run changes"
+        " nothing. The command can be interrupted and run again at any time",
     ),
 }
 

@@ -1,9 +1,9 @@
 """The Secret that holds the webhook's authorities, shared by every replica.
 
-Whoever comes first creates it; the create is refused where the Secret exists, and then the other's is read. Every
-change names the version that it was made from, so of two that race one is refused and reads again. What is read is
-checked before anything is signed with it, because a leaf of a broken authority fails in the API server, far from its
-cause.
+The first replica creates it. Where the Secret already exists the API server refuses the create, and the replica reads
+the existing one. Every change names the resourceVersion that it was made from, so of two concurrent changes one is
+refused and reads again. The content is checked before anything is signed with it, because a leaf of a broken authority
+would fail only in the API server, far from the cause.
 """
 
 import base64
@@ -13,16 +13,15 @@ from datetime import datetime
 
 import msgspec
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from allocation.names import SYSTEM_NAMESPACE
 from certs.authorities import Authorities, Retired
-from certs.x509 import KeyPair
+from certs.x509 import KeyPair, fingerprint
 from cluster.api import Api
 from cluster.resource import SECRETS
 
-SECRET = "tranche-webhook-ca"  # noqa: S105 -- the name of an object, no password
+SECRET = "tranche-webhook-ca"  # noqa: S105 -- the name of an object, not a password
 
 _SIGNING = ("tls.crt", "tls.key")
 _ANNOUNCED = ("announced.crt", "announced.key")
@@ -32,18 +31,18 @@ _LEAF_GENERATION = "leaf.generation"
 
 
 class BrokenAuthorityError(Exception):
-    """The Secret exists, but no leaf can be signed with what it holds: a person has to decide."""
+    """The Secret exists, but its content cannot sign a leaf: an administrator has to decide."""
 
     def __init__(self, *, field: str, problem: str) -> None:
-        """Say what is wrong with `field` of the Secret, and how to get a new one."""
+        """State what is wrong with `field` of the Secret, and how to replace it."""
         super().__init__(
-            f'Secret {SYSTEM_NAMESPACE}/{SECRET}, data["{field}"]: {problem}; put the right pair back, or delete the'
-            f" Secret (kubectl -n {SYSTEM_NAMESPACE} delete secret {SECRET}) and a new authority is made"
+            f'Secret {SYSTEM_NAMESPACE}/{SECRET}: data["{field}"] {problem}; restore the right key pair, or delete the'
+            f" Secret (kubectl -n {SYSTEM_NAMESPACE} delete secret {SECRET}) to have a new authority created"
         )
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """What the Secret holds at one version of it."""
+    """The content of the Secret at one resourceVersion."""
 
     authorities: Authorities
     version: str
@@ -59,11 +58,11 @@ class _Secret(msgspec.Struct):
 
 
 async def read(api: Api, *, now: datetime) -> Stored:
-    """Answer what is there.
+    """Return the authorities of the Secret.
 
     Raises:
-        NotFoundError: there is no Secret.
-        BrokenAuthorityError: it cannot be used.
+        NotFoundError: the Secret does not exist.
+        BrokenAuthorityError: the Secret cannot be used.
         ClusterError: the API server refused or did not answer.
     """
     secret = await api.get(SECRETS, _Secret, name=SECRET, namespace=SYSTEM_NAMESPACE)
@@ -71,10 +70,10 @@ async def read(api: Api, *, now: datetime) -> Stored:
 
 
 async def create(api: Api, authorities: Authorities) -> None:
-    """Write the first state.
+    """Create the Secret.
 
     Raises:
-        ConflictError: another replica was faster: its authority is the one.
+        ConflictError: another replica created it first; read that one.
         ClusterError: the API server refused or did not answer.
     """
     manifest = {
@@ -92,11 +91,11 @@ async def create(api: Api, authorities: Authorities) -> None:
 
 
 async def replace(api: Api, stored: Stored, authorities: Authorities) -> None:
-    """Write `authorities` in the place of what was `stored`; whatever else somebody keeps in the Secret stays.
+    """Write `authorities` in place of `stored`; other keys of the Secret are left alone.
 
     Raises:
-        ConflictError: it has changed since, or is another Secret.
-        NotFoundError: it is gone.
+        ConflictError: the Secret has changed since, or was replaced by another.
+        NotFoundError: the Secret has been deleted.
         ClusterError: the API server refused or did not answer.
     """
     change = {"metadata": {"resourceVersion": stored.version}, "data": _encoded(authorities)}
@@ -104,19 +103,19 @@ async def replace(api: Api, stored: Stored, authorities: Authorities) -> None:
 
 
 def _encoded(authorities: Authorities) -> dict[str, str | None]:
-    """Answer every key of ours, None where it shall not be."""
-    answer: dict[str, bytes | None] = dict.fromkeys((*_ANNOUNCED, _RETIRED, _RETIRED_UNTIL, _LEAF_GENERATION))
+    """Return the value of each key that this module writes, or None for a key to be removed."""
+    values: dict[str, bytes | None] = dict.fromkeys((*_ANNOUNCED, _RETIRED, _RETIRED_UNTIL, _LEAF_GENERATION))
     for keys, pair in ((_SIGNING, authorities.signing), (_ANNOUNCED, authorities.announced)):
         if pair is not None:
-            answer |= dict(zip(keys, (pair.certificate_pem, pair.key_pem), strict=True))
+            values |= dict(zip(keys, (pair.certificate_pem, pair.key_pem), strict=True))
     if authorities.retired:
-        answer[_RETIRED] = b"".join(each.certificate.public_bytes(Encoding.PEM) for each in authorities.retired)
-        answer[_RETIRED_UNTIL] = msgspec.json.encode(
-            {_fingerprint(each.certificate): each.until for each in authorities.retired}
+        values[_RETIRED] = b"".join(each.certificate.public_bytes(Encoding.PEM) for each in authorities.retired)
+        values[_RETIRED_UNTIL] = msgspec.json.encode(
+            {fingerprint(each.certificate): each.until for each in authorities.retired}
         )
     if authorities.leaf_generation:
-        answer[_LEAF_GENERATION] = authorities.leaf_generation.encode()
-    return {key: value if value is None else base64.b64encode(value).decode() for key, value in answer.items()}
+        values[_LEAF_GENERATION] = authorities.leaf_generation.encode()
+    return {key: value if value is None else base64.b64encode(value).decode() for key, value in values.items()}
 
 
 def _decoded(data: Mapping[str, str], now: datetime) -> Authorities:
@@ -124,7 +123,7 @@ def _decoded(data: Mapping[str, str], now: datetime) -> Authorities:
     try:
         announced = _pair(data, _ANNOUNCED, now)
     except BrokenAuthorityError:
-        announced = None  # nobody uses it yet: the next rotation writes another
+        announced = None  # not in use yet: the next rotation writes another
     retired = (each for each in _retired(data) if each.certificate != signing.certificate)
     return Authorities(signing, announced, tuple(retired), _leaf_generation(data))
 
@@ -135,9 +134,9 @@ def _pair(data: Mapping[str, str], keys: tuple[str, str], now: datetime) -> KeyP
     try:
         certificate = x509.load_pem_x509_certificate(certificate_pem)
     except ValueError as error:
-        raise BrokenAuthorityError(field=certificate_key, problem=f"is no PEM certificate ({error})") from None
+        raise BrokenAuthorityError(field=certificate_key, problem=f"is not a PEM certificate ({error})") from None
     if not _may_sign(certificate):
-        raise BrokenAuthorityError(field=certificate_key, problem="is the certificate of no authority (CA:TRUE)")
+        raise BrokenAuthorityError(field=certificate_key, problem="is not the certificate of an authority (CA:TRUE)")
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if not begin <= now < end:
         raise BrokenAuthorityError(
@@ -150,7 +149,7 @@ def _pair(data: Mapping[str, str], keys: tuple[str, str], now: datetime) -> KeyP
 
 
 def _retired(data: Mapping[str, str]) -> list[Retired]:
-    """Answer the retired; one whose time cannot be read is believed as long as it says itself."""
+    """Return the retired authorities; one without a readable end is trusted until it expires."""
     if _RETIRED not in data:
         return []
     try:
@@ -161,11 +160,11 @@ def _retired(data: Mapping[str, str]) -> list[Retired]:
         until = msgspec.json.decode(_bytes(data, _RETIRED_UNTIL), type=dict[str, datetime])
     except (BrokenAuthorityError, msgspec.DecodeError):
         until = {}
-    return [Retired(each, until.get(_fingerprint(each), each.not_valid_after_utc)) for each in certificates]
+    return [Retired(each, until.get(fingerprint(each), each.not_valid_after_utc)) for each in certificates]
 
 
 def _leaf_generation(data: Mapping[str, str]) -> str:
-    """Answer the generation; whatever somebody wrote there is one, it is only compared."""
+    """Return the generation; any text is valid, because it is only compared."""
     return _bytes(data, _LEAF_GENERATION).decode(errors="replace") if _LEAF_GENERATION in data else ""
 
 
@@ -184,7 +183,3 @@ def _may_sign(certificate: x509.Certificate) -> bool:
     except (x509.ExtensionNotFound, ValueError):
         return False
     return constraints.ca
-
-
-def _fingerprint(certificate: x509.Certificate) -> str:
-    return certificate.fingerprint(hashes.SHA256()).hex()

@@ -1,4 +1,4 @@
-"""The caBundle of the MutatingWebhookConfiguration: by which authorities the API server verifies the webhook."""
+"""The caBundle of the MutatingWebhookConfiguration: the authorities by which the API server verifies the webhook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from cluster.resource import MUTATING_WEBHOOKS
 
-if TYPE_CHECKING:  # the name of the configuration is also known where nobody talks to an API server
+if TYPE_CHECKING:  # CONFIGURATION is also imported by code that does not use an API server
     from collections.abc import Iterable
 
     from cluster.api import Api
@@ -43,12 +43,12 @@ class _Configuration(msgspec.Struct):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """What the configuration holds at one version of it.
+    """The content of the configuration at one resourceVersion.
 
     Attributes:
-        bundles: the caBundle (PEM) of each entry by its name, empty where it has none.
+        bundles: the caBundle (PEM) of each entry by its name; empty where an entry has none.
         version: the resourceVersion.
-        revision: changes with every change of an entry, and with nothing else.
+        revision: changes if and only if an entry changes.
     """
 
     bundles: dict[str, bytes]
@@ -56,45 +56,49 @@ class Published(msgspec.Struct, frozen=True):
     revision: tuple[str, int]
 
     @property
-    def certificates(self) -> frozenset[x509.Certificate]:
-        """The authorities that every entry has."""
+    def common_certificates(self) -> frozenset[x509.Certificate]:
+        """The authorities that are in every entry."""
         return frozenset.intersection(*(frozenset(certificates(each)) for each in self.bundles.values() or (b"",)))
 
     @property
-    def every(self) -> frozenset[x509.Certificate]:
-        """The authorities that any entry has."""
-        return frozenset(one for each in self.bundles.values() for one in certificates(each))
+    def all_certificates(self) -> frozenset[x509.Certificate]:
+        """The authorities that are in any entry."""
+        return frozenset(certificate for each in self.bundles.values() for certificate in certificates(each))
 
 
 async def read(api: Api, *, configuration: str = CONFIGURATION) -> Published:
-    """Answer what is published.
+    """Return the caBundle of each entry.
 
     Raises:
         NotFoundError: the configuration does not exist; apply the manifests.
         ClusterError: the API server refused or did not answer.
     """
-    found = await api.get(MUTATING_WEBHOOKS, _Configuration, name=configuration)
+    current = await api.get(MUTATING_WEBHOOKS, _Configuration, name=configuration)
     return Published(
-        bundles={webhook.name: _decoded(webhook.client_config.ca_bundle) for webhook in found.webhooks},
-        version=found.metadata.resource_version,
-        revision=(found.metadata.uid, found.metadata.generation),
+        bundles={webhook.name: _decoded(webhook.client_config.ca_bundle) for webhook in current.webhooks},
+        version=current.metadata.resource_version,
+        revision=(current.metadata.uid, current.metadata.generation),
     )
 
 
-async def write(api: Api, found: Published, *, bundle: bytes, configuration: str = CONFIGURATION) -> None:
-    """Write `bundle` (PEM) into every entry in the place of what was `found`; only caBundle is written.
+async def write(api: Api, published: Published, *, bundle: bytes, configuration: str = CONFIGURATION) -> None:
+    """Write `bundle` (PEM) into every entry of the configuration that was read as `published`.
 
     Raises:
         ConflictError: the configuration has changed since.
-        NotFoundError: it is gone.
+        NotFoundError: the configuration has been deleted.
         ClusterError: the API server refused or did not answer.
     """
     wanted = base64.b64encode(bundle).decode()
     operations = [
-        {"op": "replace", "path": "/metadata/resourceVersion", "value": found.version},  # 409 if it is another now
+        {
+            "op": "replace",
+            "path": "/metadata/resourceVersion",
+            "value": published.version,
+        },  # 409 if it has changed
         *(
             {"op": "add", "path": f"/webhooks/{position}/clientConfig/caBundle", "value": wanted}
-            for position in range(len(found.bundles))
+            for position in range(len(published.bundles))
         ),
     ]
     path = MUTATING_WEBHOOKS.path(name=configuration)
@@ -102,15 +106,15 @@ async def write(api: Api, found: Published, *, bundle: bytes, configuration: str
 
 
 def certificates(bundle: bytes) -> list[x509.Certificate]:
-    """Answer the certificates of a caBundle, none where it cannot be read."""
+    """Return the certificates of a caBundle, or an empty list where it cannot be read."""
     try:
         return x509.load_pem_x509_certificates(bundle)
     except ValueError:
         return []
 
 
-def joined(authorities: Iterable[x509.Certificate]) -> bytes:
-    """Answer the PEM of a caBundle with these certificates, in an order that depends on nothing but them."""
+def to_pem(authorities: Iterable[x509.Certificate]) -> bytes:
+    """Return a caBundle (PEM) with these certificates, in an order that depends only on them."""
     ordered = sorted(authorities, key=lambda each: (each.not_valid_before_utc, each.serial_number))
     return b"".join(each.public_bytes(Encoding.PEM) for each in ordered)
 

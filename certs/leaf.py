@@ -1,4 +1,4 @@
-"""The certificate that a server shows: short-lived, in memory only, and tried out before anybody sees it."""
+"""The certificate of a server: short-lived, kept in memory only, and tested by a handshake before it is served."""
 
 import ssl
 import tempfile
@@ -11,35 +11,35 @@ from cryptography.x509 import Certificate
 from certs.x509 import KeyPair, issue
 
 LIFETIME = timedelta(days=7)
-LAST_CALL = timedelta(hours=1)
-"""A leaf that ends sooner is as good as over: clocks differ, and callers take a while to go elsewhere."""
+EXPIRY_MARGIN = timedelta(hours=1)
+"""A leaf that ends sooner counts as expired: clocks differ, and clients take a while to use another replica."""
 _RENEW_AFTER = LIFETIME * 2 / 3
-_HANDSHAKE_TURNS = 4
+_HANDSHAKE_ROUNDS = 4
 
 
 class ServerNames(msgspec.Struct, frozen=True):
-    """By which names a server is called: at least one DNS name or IP address."""
+    """The names by which clients call a server: at least one DNS name or IP address."""
 
     dns_names: tuple[str, ...] = ()
     ip_addresses: tuple[str, ...] = ()
 
     def all(self) -> tuple[str, ...]:
-        """Answer the names and the addresses, as a client would verify them."""
+        """Return the names and addresses in the form in which a client verifies them."""
         return (*self.dns_names, *(str(ip_address(address)) for address in self.ip_addresses))
 
 
 class UnusableLeafError(Exception):
-    """A leaf that does not stand a client's verification, or cannot be shown at all."""
+    """A leaf that fails a client's verification, or cannot be loaded at all."""
 
 
 class Leaf(msgspec.Struct, frozen=True):
     """A certificate in service.
 
     Attributes:
-        context: what a TLS server shows.
+        context: the TLS context that serves it.
         certificate: the leaf itself.
-        authority: who signed it.
-        renew_at: from when a new one is due, long before this one ends.
+        authority: its signer.
+        renew_at: the time from which a replacement is due, long before this leaf ends.
     """
 
     context: ssl.SSLContext
@@ -49,19 +49,19 @@ class Leaf(msgspec.Struct, frozen=True):
 
     @property
     def ends_at(self) -> datetime:
-        """When clients stop believing it."""
+        """The time at which clients stop accepting it."""
         return self.certificate.not_valid_after_utc
 
-    def lasts(self, now: datetime) -> bool:
-        """Whether it can be called in service: more than `LAST_CALL` is left of it."""
-        return now < self.ends_at - LAST_CALL
+    def is_usable(self, now: datetime) -> bool:
+        """Whether it is valid for more than `EXPIRY_MARGIN`."""
+        return now < self.ends_at - EXPIRY_MARGIN
 
 
 def issue_leaf(authority: KeyPair, *, names: ServerNames, now: datetime) -> Leaf:
-    """Issue a leaf for `names` and prove it by a handshake with a client that trusts `authority` only.
+    """Issue a leaf for `names` and test it by a handshake with a client that trusts only `authority`.
 
     Raises:
-        ValueError: there is no name, an address is none, or the authority has expired.
+        ValueError: `names` is empty, an address is invalid, or the authority has expired.
         UnusableLeafError: the handshake failed.
     """
     if not names.all():
@@ -75,8 +75,8 @@ def issue_leaf(authority: KeyPair, *, names: ServerNames, now: datetime) -> Leaf
         now=now,
         server=True,
     )
-    context = loaded(pair.certificate_pem + pair.key_pem)
-    prove(context, trusted_pem=authority.certificate_pem, names=names)
+    context = context_from_pem(pair.certificate_pem + pair.key_pem)
+    check_handshake(context, trusted_pem=authority.certificate_pem, names=names)
     end = pair.certificate.not_valid_after_utc
     return Leaf(
         context=context,
@@ -86,34 +86,34 @@ def issue_leaf(authority: KeyPair, *, names: ServerNames, now: datetime) -> Leaf
     )
 
 
-def server_side() -> ssl.SSLContext:
-    """Answer an empty context with our terms for a TLS server: 1.2 or newer."""
+def server_context() -> ssl.SSLContext:
+    """Return a context for a TLS server without a certificate yet: TLS 1.2 or newer."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
 
-def loaded(pem: bytes) -> ssl.SSLContext:
-    """Answer a context that shows the chain in `pem`, with the key in it.
+def context_from_pem(pem: bytes) -> ssl.SSLContext:
+    """Return a context that serves the certificate chain in `pem` with the private key in `pem`.
 
-    `ssl` reads files only, so it goes through one that only we may read and that is gone at once.
+    `ssl` reads only files, so the PEM passes through a file that only this user may read and that is deleted at once.
 
     Raises:
-        ssl.SSLError: it is no such thing, or key and certificate do not belong together.
+        ssl.SSLError: `pem` cannot be read, or key and certificate do not belong together.
     """
-    context = server_side()
+    context = server_context()
     with tempfile.NamedTemporaryFile(prefix="leaf-") as file:
         file.write(pem)
         file.flush()
-        context.load_cert_chain(file.name, password=lambda: "")  # never ask a terminal for one
+        context.load_cert_chain(file.name, password=lambda: "")  # never prompt on a terminal
     return context
 
 
-def prove(context: ssl.SSLContext, *, trusted_pem: bytes, names: ServerNames) -> None:
-    """Shake hands in memory, once per name, with a client that trusts `trusted_pem` only.
+def check_handshake(context: ssl.SSLContext, *, trusted_pem: bytes, names: ServerNames) -> None:
+    """Perform a TLS handshake in memory, once per name, with a client that trusts only `trusted_pem`.
 
     Raises:
-        UnusableLeafError: naming the name and what the client says.
+        UnusableLeafError: a handshake failed; the message has the name and the client's error.
     """
     client_context = ssl.create_default_context(cadata=trusted_pem.decode())
     client_context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -122,14 +122,14 @@ def prove(context: ssl.SSLContext, *, trusted_pem: bytes, names: ServerNames) ->
         client = client_context.wrap_bio(to_client, to_server, server_hostname=name)
         server = context.wrap_bio(to_server, to_client, server_side=True)
         try:
-            for _ in range(_HANDSHAKE_TURNS):
+            for _ in range(_HANDSHAKE_ROUNDS):
                 done = [_step(side) for side in (client, server)]
                 if all(done):
                     break
             else:
-                raise UnusableLeafError(f"the handshake as {name} does not end")
+                raise UnusableLeafError(f"the TLS handshake for {name} does not complete")
         except ssl.SSLError as error:
-            raise UnusableLeafError(f"a client that calls {name} refuses the new certificate: {error}") from error
+            raise UnusableLeafError(f"a client that connects to {name} rejects the new certificate: {error}") from error
 
 
 def _step(side: ssl.SSLObject) -> bool:

@@ -1,7 +1,7 @@
 """A certificate that somebody else puts into a folder: an administrator, or cert-manager through a mounted Secret.
 
-The folder is that of a Secret of type kubernetes.io/tls: `tls.crt`, `tls.key` and, where there is one, `ca.crt`. A
-kubelet replaces all of it at once by pointing `..data` elsewhere, so that is where all of it is read.
+The folder has the files of a Secret of type kubernetes.io/tls: `tls.crt`, `tls.key` and, optionally, `ca.crt`. A
+kubelet replaces all files at once by pointing the link `..data` at a new directory, so all are read from its target.
 """
 
 import ssl
@@ -11,19 +11,19 @@ from pathlib import Path
 import msgspec
 from cryptography import x509
 
-from certs.ca_bundle import joined
-from certs.leaf import Leaf, ServerNames, UnusableLeafError, loaded, prove
+from certs.ca_bundle import to_pem
+from certs.leaf import Leaf, ServerNames, UnusableLeafError, check_handshake, context_from_pem
 
 CERTIFICATE, KEY, AUTHORITY = "tls.crt", "tls.key", "ca.crt"
 _CURRENT = "..data"
 
 
 class MountedPair(msgspec.Struct, frozen=True):
-    """What the folder held at one time.
+    """The content of the folder at one time.
 
     Attributes:
-        leaf: of `tls.crt` and `tls.key`; it is never renewed by us.
-        trusted: the certificates of `ca.crt`; without that file, the last of `tls.crt`.
+        leaf: made of `tls.crt` and `tls.key`; we never renew it.
+        trusted: the certificates of `ca.crt`; without that file, the last certificate of `tls.crt`.
     """
 
     leaf: Leaf
@@ -31,10 +31,10 @@ class MountedPair(msgspec.Struct, frozen=True):
 
 
 class MountedSource:
-    """Shows the pair of a folder; what is unusable replaces nothing.
+    """Serves the pair of a folder; an unusable pair never replaces a usable one.
 
     Attributes:
-        pair: what is in service.
+        pair: the pair in service.
     """
 
     def __init__(self, folder: Path, *, names: ServerNames, now: datetime) -> None:
@@ -49,18 +49,18 @@ class MountedSource:
         return self.pair.leaf
 
     def context(self, _server_name: str | None) -> ssl.SSLContext:
-        """Answer the context of the leaf in service."""
+        """Return the context of the leaf in service."""
         return self.pair.leaf.context
 
     def authority_of(self, context: ssl.SSLContext) -> x509.Certificate | None:
-        """Answer who signed the leaf in service, if `context` shows it."""
+        """Return the authority of the leaf in service, or None where `context` does not serve that leaf."""
         return self.leaf.authority if context is self.leaf.context else None
 
     def read(self, *, now: datetime) -> MountedPair:
-        """Answer what is in the folder now, tried out by a client that trusts its `ca.crt`.
+        """Return the pair that is in the folder now, after a test handshake with a client that trusts its `ca.crt`.
 
         Raises:
-            UnusableLeafError: naming the file, what is wrong with it, and what to do.
+            UnusableLeafError: the message names the file, the problem and the remedy.
         """
         certificate_pem, key_pem, authority_pem = self._contents()
         chain = self._certificates(CERTIFICATE, certificate_pem)
@@ -72,13 +72,13 @@ class MountedSource:
                 f"is valid from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}, not on {now:%Y-%m-%d %H:%M}",
             )
         try:
-            context = loaded(certificate_pem + b"\n" + key_pem)
+            context = context_from_pem(certificate_pem + b"\n" + key_pem)
         except (ssl.SSLError, ValueError) as error:
             raise self._unusable(KEY, f"is not the unencrypted key of {CERTIFICATE} ({error})") from None
         try:
-            prove(context, trusted_pem=joined(trusted), names=self._names)
+            check_handshake(context, trusted_pem=to_pem(trusted), names=self._names)
         except UnusableLeafError as error:
-            raise self._unusable(CERTIFICATE, str(error)) from None
+            raise self._unusable(CERTIFICATE, f"is unusable: {error}") from None
         issuer = next((each for each in trusted if each.subject == chain[-1].issuer), trusted[-1])
         return MountedPair(Leaf(context=context, certificate=chain[0], authority=issuer, renew_at=end), tuple(trusted))
 
@@ -100,10 +100,10 @@ class MountedSource:
         try:
             return x509.load_pem_x509_certificates(pem)
         except ValueError as error:
-            raise self._unusable(file, f"holds no PEM certificate ({error})") from None
+            raise self._unusable(file, f"is not a PEM certificate ({error})") from None
 
     def _unusable(self, file: str, problem: str) -> UnusableLeafError:
         return UnusableLeafError(
-            f"{self._folder / file}: {problem}; put {CERTIFICATE}, {KEY} and {AUTHORITY} of one certificate for"
-            f" {', '.join(self._names.all())} there: they are read again without a restart"
+            f"{self._folder / file} {problem}; provide {CERTIFICATE}, {KEY} and {AUTHORITY} of one certificate for"
+            f" {', '.join(self._names.all())} in this folder: they are reloaded without a restart"
         )

@@ -1,4 +1,4 @@
-"""A rotation that a person asked for, followed until it is done."""
+"""A rotation on request, followed until it is complete."""
 
 import asyncio
 import secrets
@@ -12,57 +12,57 @@ from msgspec import structs
 from allocation.names import SYSTEM_NAMESPACE
 from certs import authority_secret, canary, probe
 from certs.authorities import Authorities
+from certs.authority_reconciler import AuthorityReconciler, Reconciled
 from certs.authority_secret import SECRET
-from certs.canary import fingerprint
-from certs.keeper import Keeper, Kept
 from certs.settings import RotateSettings
+from certs.x509 import fingerprint
 from cluster.api import Api
 from cluster.errors import NotFoundError, UnreachableError
 
-_SHOWN_DIGITS = 16
+_FINGERPRINT_DIGITS = 16
 
 T = TypeVar("T")
 
 
 class RotationError(Exception):
-    """New certificates are not in use; says how far it came and what to look at."""
+    """The rotation is not complete; the message says how far it came and what to check."""
 
 
 async def rotate(api: Api, *, settings: RotateSettings, report: Callable[[str], None]) -> None:
-    """Replace every certificate, with `ca` the authority that signs them too; `report` is told each step in one line.
+    """Replace every certificate, with `ca` also the authority; `report` is called with one line for each step.
 
-    Every step may as well be taken by a replica, or have been taken by one before; a rotation that is under way is
-    followed to its end. Whatever happens to us, the replicas complete what was begun.
+    A replica may take any of the steps as well, or may have taken it before; a rotation that is in progress is followed
+    to its end. If this process ends early, the replicas complete what was begun.
 
     Raises:
-        RotationError: it was not done in time, or what was asked for makes no sense.
+        RotationError: the rotation did not complete in time, or the settings contradict each other.
         BrokenAuthorityError: the Secret cannot be used.
         ClusterError: the API server refused.
     """
     _check(settings)
-    following = _Rotation(api, settings, report)
+    rotation = _Rotation(api, settings, report)
     try:
         async with asyncio.timeout(settings.timeout_seconds):
-            await following.run()
+            await rotation.run()
     except TimeoutError:
         raise RotationError(
-            f"not done within {settings.timeout_seconds:g} s: {following.obstacle}; the webhook goes on with what was"
-            " begun, and another run of this command follows it"
+            f"not complete within {settings.timeout_seconds:g} s: {rotation.waiting_for}; the webhook continues what"
+            " was begun, and running this command again follows it"
         ) from None
 
 
 def _check(settings: RotateSettings) -> None:
     try:
         for address in settings.probe:
-            probe.split(address)
+            probe.parse_address(address)
     except ValueError as error:
         raise RotationError(f"probe: {error}; write for example 10.0.0.7:8443") from None
     if settings.drop_old and not settings.probe:
         raise RotationError(
-            "drop_old without probe: a replica that still shows an old certificate would fail; name every replica"
+            "drop_old without probe: a replica that still serves an old certificate would fail; name every replica"
         )
     if settings.drop_old and not settings.ca:
-        raise RotationError("drop_old without ca: authorities are old only once there is a new one; say ca as well")
+        raise RotationError("drop_old without ca: no authority becomes old unless a new one is created; set ca as well")
 
 
 class _Rotation:
@@ -70,131 +70,131 @@ class _Rotation:
         self._api = api
         self._settings = settings
         self._report = report
-        self._keeper = Keeper(api, configuration=settings.webhook_configuration, settle_seconds=settings.settle_seconds)
-        self.obstacle = "the API server has not answered"
+        self._reconciler = AuthorityReconciler(
+            api, configuration=settings.webhook_configuration, settle_seconds=settings.settle_seconds
+        )
+        self.waiting_for = "the API server has not answered"
 
     async def run(self) -> None:
-        found = await self._begin()
+        current = await self._begin()
         if self._settings.dry_run:
-            await self._rehearse(found)
+            await self._dry_run(current)
             return
-        before = {address: await probe.shown(address) for address in self._settings.probe}
-        await (self._promoted(found) if self._settings.ca else self._renew())
+        before = {address: await probe.served_certificate(address) for address in self._settings.probe}
+        await (self._replace_authority(current) if self._settings.ca else self._renew_leaves())
         for address in self._settings.probe:
-            await self._shown(address, unlike=before[address])
+            await self._wait_for_replica(address, previous=before[address])
         if self._settings.drop_old:
-            await self._drop()
+            await self._drop_retired()
         await self._verify()
 
     async def _begin(self) -> Authorities:
-        read = self._stored if self._settings.dry_run else lambda: self._keeper.signing(now=_now())
-        found = await self._answered(read)
-        old = found.signing.certificate
-        self._report(f"{_spoken(old)} signs, until {old.not_valid_after_utc:%Y-%m-%d}")
-        if found.announced is not None:
-            self._report(f"a rotation is under way already: {_spoken(found.announced.certificate)} follows it")
-        return found
+        read = self._read_secret if self._settings.dry_run else lambda: self._reconciler.ensure_secret(now=_now())
+        current = await self._until_reachable(read)
+        signing = current.signing.certificate
+        self._report(f"{_describe(signing)} signs and is valid until {signing.not_valid_after_utc:%Y-%m-%d}")
+        if current.announced is not None:
+            self._report(f"a rotation is already in progress: {_describe(current.announced.certificate)} signs next")
+        return current
 
-    async def _rehearse(self, found: Authorities) -> None:
-        """Say what a rotation would do, and take the one step of it that changes nothing."""
-        if objection := await self._objection(found.shown_next):
-            raise RotationError(f"a rotation would not come to its end: {objection}; nothing was changed")
-        self._report("the API server reaches the webhook and believes it")
+    async def _dry_run(self, current: Authorities) -> None:
+        """Report what a rotation would do, and take the one step of it that changes nothing."""
+        if problem := await self._canary_problem(current.canary_authority):
+            raise RotationError(f"a rotation would not complete: {problem}; nothing was changed")
+        self._report("the API server reaches the webhook and trusts its certificate")
         for address in self._settings.probe:
-            if await probe.shown(address) is None:
-                raise RotationError(f"{address} shows no certificate; nothing was changed")
+            if await probe.served_certificate(address) is None:
+                raise RotationError(f"{address} does not serve a certificate; nothing was changed")
         if self._settings.ca:
             self._report(
-                f"would announce another authority in Secret {SYSTEM_NAMESPACE}/{SECRET}, publish both in the caBundle"
-                f" of {self._settings.webhook_configuration}, wait {self._settings.settle_seconds:g} s and for the API"
-                " server to accept a certificate of it, and have it sign"
+                f"would announce a new authority in Secret {SYSTEM_NAMESPACE}/{SECRET}, publish both in the caBundle of"
+                f" {self._settings.webhook_configuration}, wait {self._settings.settle_seconds:g} s and until the API"
+                " server accepts a certificate of the new authority, and then sign with it"
             )
-        self._report("would have every replica make a new certificate")
+        self._report("would have every replica issue a new certificate")
         self._report("dry run: nothing was changed")
 
-    async def _renew(self) -> None:
-        """Have every replica make a new leaf."""
+    async def _renew_leaves(self) -> None:
         generation = secrets.token_hex(8)
-        await self._answered(
-            lambda: self._keeper.change(
-                lambda current: structs.replace(current, leaf_generation=generation), now=_now()
-            )
-        )
-        self._report(
-            f"asked for new certificates in Secret {SYSTEM_NAMESPACE}/{SECRET}: replicas look there all the time"
-        )
+        await self._update_secret(lambda current: structs.replace(current, leaf_generation=generation))
+        self._report(f"requested new certificates in Secret {SYSTEM_NAMESPACE}/{SECRET}, which every replica polls")
 
-    async def _promoted(self, found: Authorities) -> None:
+    async def _replace_authority(self, current: Authorities) -> None:
         """Wait until another authority signs."""
-        old = found.signing.certificate
+        old = current.signing.certificate
         announced: x509.Certificate | None = None
         while True:
-            kept = await self._tick(replacing=old)
-            signing, coming = kept.authorities.signing.certificate, kept.authorities.announced
+            authorities = (await self._reconcile(replacing=old)).authorities
+            signing, next_signer = authorities.signing.certificate, authorities.announced
             if signing != old:
-                self._report(f"{_spoken(signing)} signs; {_farewell(kept.authorities, old)}")
+                self._report(f"{_describe(signing)} signs; {_describe_retired(authorities, old)}")
                 return
-            if coming is not None and coming.certificate != announced:
-                announced = coming.certificate
-                self._report(f"{_spoken(announced)} announced in Secret {SYSTEM_NAMESPACE}/{SECRET}")
+            if next_signer is not None and next_signer.certificate != announced:
+                announced = next_signer.certificate
+                self._report(f"{_describe(announced)} is announced in Secret {SYSTEM_NAMESPACE}/{SECRET}")
                 self._report(
-                    f"caBundle of {self._settings.webhook_configuration} has old and new; waiting"
-                    f" {self._settings.settle_seconds:g} s, and for the API server to accept a certificate of it"
+                    f"caBundle of {self._settings.webhook_configuration} holds the old and the new authority; waiting"
+                    f" {self._settings.settle_seconds:g} s and until the API server accepts a certificate of the new"
+                    " one"
                 )
-            await self._wait(self._keeper.objection)
+            await self._wait(self._reconciler.pending_reason)
 
-    async def _shown(self, address: str, *, unlike: x509.Certificate | None) -> None:
+    async def _wait_for_replica(self, address: str, *, previous: x509.Certificate | None) -> None:
         while True:
-            signing = (await self._tick()).authorities.signing.certificate
-            objection = await probe.objection(address, authority=signing, unlike=unlike)
-            if not objection:
+            signing = (await self._reconcile()).authorities.signing.certificate
+            problem = await probe.problem(address, authority=signing, previous=previous)
+            if not problem:
                 break
-            await self._wait(objection)
-        self._report(f"{address} shows a new certificate of it")
+            await self._wait(problem)
+        self._report(f"{address} serves a new certificate of it")
 
-    async def _drop(self) -> None:
-        await self._answered(
-            lambda: self._keeper.change(lambda current: structs.replace(current, retired=()), now=_now())
+    async def _drop_retired(self) -> None:
+        await self._update_secret(lambda current: structs.replace(current, retired=()))
+        reconciled = await self._reconcile()
+        self._report(
+            f"old authorities are removed; authorities in the caBundle: {len(reconciled.authorities.certificates)}"
         )
-        kept = await self._tick()
-        self._report(f"old authorities dropped: caBundle has {len(kept.authorities.certificates)}")
 
     async def _verify(self) -> None:
-        """End with an admission: the API server believes what the webhook shows."""
+        """Wait for an admission request in which the API server trusts the webhook's certificate."""
         while True:
-            shown = (await self._tick()).authorities.shown_next
-            objection = await self._objection(shown)
-            if not objection:
+            authority = (await self._reconcile()).authorities.canary_authority
+            problem = await self._canary_problem(authority)
+            if not problem:
                 break
-            await self._wait(objection)
-        self._report(f"verified by an admission: the API server accepts certificates of {_spoken(shown)}")
+            await self._wait(problem)
+        self._report(f"verified by an admission: the API server accepts certificates of {_describe(authority)}")
         if not self._settings.probe:
-            self._report("every replica shows a new one once it has looked; --probe HOST:PORT waits for that")
+            self._report("each replica serves a new certificate after its next poll; --probe HOST:PORT waits for that")
 
-    async def _stored(self) -> Authorities:
+    async def _read_secret(self) -> Authorities:
         try:
             return (await authority_secret.read(self._api, now=_now())).authorities
         except NotFoundError:
             raise RotationError(
-                f"there is no Secret {SYSTEM_NAMESPACE}/{SECRET}: nothing to rotate; a webhook that starts makes one"
+                f"Secret {SYSTEM_NAMESPACE}/{SECRET} does not exist, so there is nothing to rotate; the webhook creates"
+                " it when it starts"
             ) from None
 
-    async def _tick(self, *, replacing: x509.Certificate | None = None) -> Kept:
-        return await self._answered(lambda: self._keeper.tick(now=_now(), replacing=replacing))
+    async def _update_secret(self, change: Callable[[Authorities], Authorities]) -> None:
+        await self._until_reachable(lambda: self._reconciler.update(change, now=_now()))
 
-    async def _objection(self, shown: x509.Certificate) -> str:
-        return await self._answered(lambda: canary.objection(self._api, authority=shown))
+    async def _reconcile(self, *, replacing: x509.Certificate | None = None) -> Reconciled:
+        return await self._until_reachable(lambda: self._reconciler.reconcile(now=_now(), replacing=replacing))
 
-    async def _answered(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask until the API server answers."""
+    async def _canary_problem(self, authority: x509.Certificate) -> str:
+        return await self._until_reachable(lambda: canary.problem(self._api, authority=authority))
+
+    async def _until_reachable(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat `call` until the API server answers, and return its result."""
         while True:
             try:
-                return await ask()
+                return await call()
             except UnreachableError as error:
                 await self._wait(str(error))
 
-    async def _wait(self, obstacle: str) -> None:
-        self.obstacle = obstacle
+    async def _wait(self, reason: str) -> None:
+        self.waiting_for = reason
         await asyncio.sleep(self._settings.poll_seconds)
 
 
@@ -202,10 +202,12 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _spoken(certificate: x509.Certificate) -> str:
-    return f"authority {fingerprint(certificate)[:_SHOWN_DIGITS]}"
+def _describe(certificate: x509.Certificate) -> str:
+    return f"authority {fingerprint(certificate)[:_FINGERPRINT_DIGITS]}"
 
 
-def _farewell(current: Authorities, old: x509.Certificate) -> str:
+def _describe_retired(current: Authorities, old: x509.Certificate) -> str:
     until = next((each.until for each in current.retired if each.certificate == old), None)
-    return f"{_spoken(old)} is believed until {until:%Y-%m-%d %H:%M} UTC" if until else f"{_spoken(old)} is gone"
+    if until is None:
+        return f"{_describe(old)} is removed"
+    return f"{_describe(old)} stays trusted until {until:%Y-%m-%d %H:%M} UTC"

@@ -1,4 +1,4 @@
-"""What an administrator may decide about certificates."""
+"""Settings for certificates."""
 
 from typing import Annotated, Literal
 
@@ -8,22 +8,23 @@ from allocation.names import SYSTEM_NAMESPACE
 from certs.ca_bundle import CONFIGURATION
 
 CANARY_NAME = f"tranche-webhook-canary.{SYSTEM_NAMESPACE}.svc"
-"""Of a Service whose calls reach the webhook as well."""
+"""The name of a second Service that selects the webhook's pods."""
 
 _Pause = Annotated[float, msgspec.Meta(gt=0)]
 _Wait = Annotated[float, msgspec.Meta(ge=0)]
 
 
-class UpkeepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of the certificates of a process that serves.
+class ServerCertificateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings for the certificates of a process that serves.
 
     Attributes:
-        source: who makes them: `self` (we do, with the authority of a Secret), `files` (somebody puts them into a
-            folder, we publish its ca.crt), `cert-manager` (the same, and cert-manager's cainjector publishes).
-        folder: where `files` and `cert-manager` put `tls.crt`, `tls.key` and `ca.crt`.
-        canary_name: by which the API server calls to try out a certificate that is not in service yet (`self` only).
-        poll_seconds: how often the Secret or the folder is looked at.
-        settle_seconds: how long a caBundle stands unchanged before it is taken that every API server goes by it.
+        source: who creates the certificates: `self` (the process, with the authority of a Secret), `files` (somebody
+            puts them into a folder, the process publishes its ca.crt), `cert-manager` (as `files`, but cert-manager's
+            cainjector publishes the ca.crt).
+        folder: the folder with `tls.crt`, `tls.key` and `ca.crt` for `files` and `cert-manager`.
+        canary_name: the name by which the API server tests a certificate that is not in service yet (`self` only).
+        poll_seconds: how often to read the Secret or the folder.
+        settle_seconds: how long a caBundle must be unchanged before every API server is assumed to use it.
     """
 
     source: Literal["self", "files", "cert-manager"] = "self"
@@ -34,11 +35,11 @@ class UpkeepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CertsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of `python -m certs`.
+    """Settings of `python -m certs`.
 
     Attributes:
         webhook_configuration: the MutatingWebhookConfiguration that carries the caBundle.
-        settle_seconds: as in `UpkeepSettings`.
+        settle_seconds: as in `ServerCertificateSettings`.
     """
 
     webhook_configuration: str = CONFIGURATION
@@ -46,16 +47,16 @@ class CertsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RotateSettings(CertsSettings, frozen=True, forbid_unknown_fields=True):
-    """Of `python -m certs rotate`.
+    """Settings of `python -m certs rotate`.
 
     Attributes:
-        ca: whether the authority is replaced, and every certificate with it; otherwise only the certificates are.
-        dry_run: only say what would be done, and whether the API server would take part.
-        probe: HOST:PORT of every replica that shall be seen to show a new certificate.
-        drop_old: whether the old authorities leave the caBundle as soon as every probe showed a new certificate,
-            instead of when their last certificate has expired; name every replica.
-        poll_seconds: how often to look whether a step is done.
-        timeout_seconds: how long all of it may take.
+        ca: replace the authority and with it every certificate; otherwise replace only the certificates.
+        dry_run: only report what would be done, and whether the API server trusts the webhook.
+        probe: HOST:PORT of every replica that must be seen to serve a new certificate.
+        drop_old: remove the old authorities from the caBundle as soon as every probe serves a new certificate, instead
+            of when their last certificate has expired; name every replica in `probe`.
+        poll_seconds: how often to check whether a step is done.
+        timeout_seconds: the time limit of the whole rotation.
     """
 
     ca: bool = False

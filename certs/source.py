@@ -1,8 +1,8 @@
-"""Where a TLS server takes its certificate from, anew for every connection.
+"""Certificate sources: a TLS server asks its source for a certificate at every handshake.
 
-The listener never restarts: it asks its source at each handshake, so a renewed certificate is shown from the next
-connection on and open connections stay open. `IssuedSource` issues its own; `certs.mounted.MountedSource` shows what
-somebody else puts into a folder, cert-manager for one.
+So the listener never restarts: new connections get a renewed certificate at once, and open connections stay open.
+`IssuedSource` issues its own certificates; `certs.mounted.MountedSource` serves those that somebody else, such as
+cert-manager, puts into a folder.
 """
 
 import ssl
@@ -11,32 +11,32 @@ from typing import Protocol
 
 from cryptography import x509
 
-from certs.leaf import Leaf, ServerNames, issue_leaf, server_side
+from certs.leaf import Leaf, ServerNames, issue_leaf, server_context
 from certs.x509 import KeyPair
 
 
 class CertificateSource(Protocol):
-    """Whatever knows the certificate to show now."""
+    """Supplies the certificate for a new connection."""
 
     def context(self, server_name: str | None) -> ssl.SSLContext:
-        """Answer the context of the certificate to show now to who calls `server_name`."""
+        """Return the context with the current certificate for a client that calls `server_name`."""
 
 
 class LeafSource(CertificateSource, Protocol):
-    """A source that can say what it shows."""
+    """A source that also exposes its leaf."""
 
     @property
     def leaf(self) -> Leaf:
         """The leaf in service."""
 
     def authority_of(self, context: ssl.SSLContext) -> x509.Certificate | None:
-        """Answer who signed what a connection with `context` showed, None where it is out of service."""
+        """Return the authority of the certificate in `context`, or None where that certificate is out of service."""
 
 
 class IssuedSource:
-    """Shows leaves that it issues itself, in memory, from an authority that it is handed.
+    """Serves leaves that it issues itself, in memory, with an authority that the caller supplies.
 
-    Who calls the canary name is shown the leaf that comes next, if one is rehearsed.
+    Clients that call the canary name get the next leaf, where one is prepared.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class IssuedSource:
         self._names = ServerNames(tuple(dns_names), names.ip_addresses)
         self._generation = generation
         self._leaf = issue_leaf(authority, names=self._names, now=now)
-        self._rehearsed: Leaf | None = None
+        self._next: Leaf | None = None
 
     @property
     def leaf(self) -> Leaf:
@@ -56,50 +56,51 @@ class IssuedSource:
         return self._leaf
 
     def context(self, server_name: str | None) -> ssl.SSLContext:
-        """Answer the context of the leaf in service, or of the one that comes next."""
-        if self._rehearsed is not None and server_name == self._canary:
-            return self._rehearsed.context
+        """Return the context of the leaf in service, or of the next leaf for the canary name."""
+        if self._next is not None and server_name == self._canary:
+            return self._next.context
         return self._leaf.context
 
     def authority_of(self, context: ssl.SSLContext) -> x509.Certificate | None:
-        """Answer whose leaf, in service or rehearsed, `context` shows."""
-        shown = (each for each in (self._leaf, self._rehearsed) if each is not None and each.context is context)
-        return next((each.authority for each in shown), None)
+        """Return the authority of the current or next leaf, whichever has this `context`, or None."""
+        matching = (each for each in (self._leaf, self._next) if each is not None and each.context is context)
+        return next((each.authority for each in matching), None)
 
-    def rehearse(self, authority: KeyPair | None, *, now: datetime) -> None:
-        """Make ready the leaf that comes next, of `authority`; None where none does."""
+    def prepare_next(self, authority: KeyPair | None, *, now: datetime) -> None:
+        """Issue the next leaf with `authority`, unless that is done already; discard it where `authority` is None."""
         if authority is None:
-            self._rehearsed = None
-        elif self._rehearsed is None or _is_due(self._rehearsed, authority, now):
-            self._rehearsed = issue_leaf(authority, names=self._names, now=now)
+            self._next = None
+        elif self._next is None or _is_due(self._next, authority, now):
+            self._next = issue_leaf(authority, names=self._names, now=now)
 
     def renew(self, authority: KeyPair, *, generation: str = "", now: datetime) -> bool:
-        """Put a new leaf into service if one is due, or `authority` or `generation` are others than before.
+        """Put a new leaf into service if one is due, or if `authority` or `generation` have changed.
 
-        A leaf of the same authority that would end earlier is not taken: the clock was set back, and the one in service
+        A leaf of the same authority that would end earlier is rejected: the clock was set back, and the leaf in service
         is the better one whichever clock is right.
         """
         if generation == self._generation and not _is_due(self._leaf, authority, now):
             return False
-        made = self._rehearsed
-        if made is None or _is_due(made, authority, now):
-            made = issue_leaf(authority, names=self._names, now=now)
-        if made.authority == self._leaf.authority and made.ends_at < self._leaf.ends_at:
+        leaf = self._next
+        if leaf is None or _is_due(leaf, authority, now):
+            leaf = issue_leaf(authority, names=self._names, now=now)
+        if leaf.authority == self._leaf.authority and leaf.ends_at < self._leaf.ends_at:
             return False
-        self._leaf, self._generation, self._rehearsed = made, generation, None
+        self._leaf, self._generation, self._next = leaf, generation, None
         return True
 
 
 def listener_context(source: CertificateSource) -> ssl.SSLContext:
-    """Answer the context for a listener that asks `source` at each handshake."""
+    """Return the context for a listener that asks `source` at each handshake."""
 
-    def show(connection: ssl.SSLObject, server_name: str | None, _listener: ssl.SSLContext) -> None:
+    def select(connection: ssl.SSLObject, server_name: str | None, _listener: ssl.SSLContext) -> None:
         connection.context = source.context(server_name)
 
-    context = server_side()
-    # Whether clients are asked for a certificate is settled before the callback; by whose authority, after it.
+    context = server_context()
+    # OpenSSL decides before the callback whether to request a client certificate, and verifies it by the authorities of
+    # the context that the callback selects.
     context.verify_mode = source.context(None).verify_mode
-    context.sni_callback = show
+    context.sni_callback = select
     return context
 
 

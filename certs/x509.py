@@ -1,7 +1,7 @@
 """X.509 on ECDSA P-256: a certificate authority and the leaves it issues.
 
-Everything here is a function of its arguments but for keys and serial numbers, which are random. Extensions follow
-RFC 5280, sections 4.2.1.1 to 4.2.1.12; what a leaf may do (server, client or both) is said where it is issued.
+Everything here depends on its arguments only, except for keys and serial numbers, which are random. Extensions follow
+RFC 5280, sections 4.2.1.1 to 4.2.1.12. The caller of `issue` chooses what a leaf may do: server, client or both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# A peer whose clock runs behind must not find an authority that is not valid yet.
+# A peer whose clock is slow must not reject an authority as not valid yet.
 BACKDATE = timedelta(hours=1)
 
 
@@ -32,10 +32,10 @@ class KeyPair:
 
     @classmethod
     def from_pem(cls, *, certificate_pem: bytes, key_pem: bytes) -> Self:
-        """Read what `certificate_pem` and `key_pem` wrote.
+        """Return the pair of a certificate and a key, as `certificate_pem` and `key_pem` encode them.
 
         Raises:
-            ValueError: either is not PEM, the key is not an elliptic curve key, or it is another certificate's.
+            ValueError: either is not PEM, the key is not an elliptic curve key, or it belongs to another certificate.
         """
         certificate = x509.load_pem_x509_certificate(certificate_pem)
         key = serialization.load_pem_private_key(key_pem, password=None)
@@ -44,35 +44,40 @@ class KeyPair:
             raise ValueError(f"the private key of {subject} is not an elliptic curve key: use ECDSA P-256")  # noqa: TRY004
         if key.public_key() != certificate.public_key():
             raise ValueError(
-                f"the private key does not belong to the certificate {subject}: use the key it was made with"
+                f"the private key does not belong to the certificate {subject}: use the key that it was created with"
             )
         return cls(certificate=certificate, key=key)
 
     @property
     def certificate_pem(self) -> bytes:
-        """The certificate, as Kubernetes' `tls.crt` and `caBundle` want it."""
+        """The certificate, in the form of Kubernetes' `tls.crt` and `caBundle`."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     @property
     def key_pem(self) -> bytes:
-        """The unencrypted PKCS #8 private key, as Kubernetes' `tls.key` wants it."""
+        """The unencrypted PKCS #8 private key, in the form of Kubernetes' `tls.key`."""
         return private_key_pem(self.key)
 
 
 def new_private_key() -> ec.EllipticCurvePrivateKey:
-    """A new ECDSA P-256 key."""
+    """Return a new ECDSA P-256 key."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def private_key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """The key as unencrypted PKCS #8 PEM."""
+    """Return the key as unencrypted PKCS #8 PEM."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
+def fingerprint(certificate: x509.Certificate) -> str:
+    """Return the SHA-256 fingerprint of a certificate in hexadecimal."""
+    return certificate.fingerprint(hashes.SHA256()).hex()
+
+
 def new_authority(common_name: str, *, lifetime: timedelta, now: datetime) -> KeyPair:
-    """A self-signed authority that may issue leaves, but no further authorities."""
+    """Return a self-signed authority that may issue leaves, but no further authorities."""
     key = new_private_key()
     name = _name(common_name)
     certificate = (
@@ -96,22 +101,22 @@ def issue(
     server: bool = False,
     client: bool = False,
 ) -> KeyPair:
-    """A leaf with a key of its own, signed by `authority`.
+    """Return a leaf with a new key, signed by `authority`.
 
     Args:
-        authority: who signs. The leaf never outlives it: its end is brought forward where `lifetime` is longer.
-        common_name: at most 64 characters; to Kubernetes, the user's name of a client certificate.
-        organizations: to Kubernetes, the groups of a client certificate.
-        dns_names: names of the server. TLS clients look only here, never at the common name.
+        authority: the signer. The leaf never outlives it: a longer `lifetime` is cut at the authority's end.
+        common_name: at most 64 characters; Kubernetes reads the user name of a client certificate from it.
+        organizations: Kubernetes reads the groups of a client certificate from them.
+        dns_names: names of the server. TLS clients verify only these, never the common name.
         ip_addresses: addresses of the server, in text form.
-        lifetime: from `now` to the end. It begins with its authority: whoever believes that one believes the leaf,
-            though the clock that it was made by ran ahead.
+        lifetime: from `now` to the end. The validity begins with that of the authority, so a client that accepts the
+            authority as valid accepts the leaf, even if the clock that issued it was fast.
         now: an aware datetime.
         server: the leaf may serve TLS.
         client: the leaf may authenticate a TLS client.
 
     Raises:
-        ValueError: the leaf could be used for nothing, a name is too long, an address is none, or the authority has
+        ValueError: the leaf would have no usage, a name is too long, an address is invalid, or the authority has
             expired.
     """
     usages = [
@@ -120,12 +125,12 @@ def issue(
         if allowed
     ]
     if not usages:
-        raise ValueError(f"certificate {common_name}: say server, client or both")
+        raise ValueError(f"certificate {common_name}: choose server, client or both")
     issuer = authority.certificate
     if issuer.not_valid_after_utc <= now:
         raise ValueError(
             f"authority {issuer.subject.rfc4514_string()} expired on {issuer.not_valid_after_utc:%Y-%m-%d %H:%M} UTC:"
-            f" make a new one before issuing {common_name}"
+            f" create a new one before issuing {common_name}"
         )
     key = new_private_key()
     builder = (
@@ -154,7 +159,7 @@ def issue(
 
 
 def _name(common_name: str, organizations: Sequence[str] = ()) -> x509.Name:
-    """The distinguished name, organizations first as every Kubernetes tool writes it."""
+    """Return the distinguished name, with organizations first as Kubernetes tools write it."""
     return x509.Name(
         [
             *(x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization) for organization in organizations),
@@ -166,7 +171,7 @@ def _name(common_name: str, organizations: Sequence[str] = ()) -> x509.Name:
 def _builder(
     *, subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, not_before: datetime, not_after: datetime
 ) -> x509.CertificateBuilder:
-    """What authority and leaf have in common."""
+    """Return a builder with the fields that authorities and leaves share."""
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -180,7 +185,7 @@ def _builder(
 
 
 def _key_usage(*, certificate_signing: bool) -> x509.KeyUsage:
-    """An authority signs certificates, a leaf signs handshakes; ECDSA keys encipher nothing."""
+    """Return the key usage: an authority signs certificates, a leaf signs handshakes; ECDSA keys do not encipher."""
     return x509.KeyUsage(
         digital_signature=not certificate_signing,
         key_cert_sign=certificate_signing,

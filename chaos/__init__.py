@@ -1,1 +1,1 @@
-"""Faults done to a real cluster under load, and a checker that trusts nothing but the API."""
+"""Fault injection into a real cluster under load, and a checker that trusts only the API."""

@@ -1,6 +1,6 @@
-"""`python -m chaos`: faults done to a real cluster under load, and a checker that says whether anything was lost.
+"""`python -m chaos`: inject faults into a real cluster under load, and check that no promise is broken.
 
-`python -m chaos soak` does no faults: it looks whether any process of ours grows.
+`python -m chaos soak` injects no faults: it checks that no process grows.
 """
 
 import argparse
@@ -17,36 +17,36 @@ from lab.errors import LabError
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Answer 0 where all was well, 1 where something was broken or grew, 2 where the cluster could not be had."""
-    what, told = _read(argv)
+    """Return 0 on success, 1 if a promise was broken or a process grew, 2 if the cluster could not be started."""
+    command, config = _read(argv)
     begin = time.monotonic()
 
     def report(line: str) -> None:
         print(f"{time.monotonic() - begin:7.1f} s  {line}", flush=True)
 
     try:
-        is_well = asyncio.run((_chaos if what == "faults" else _soak)(told, report))
+        is_well = asyncio.run((_chaos if command == "faults" else _soak)(config, report))
     except LabError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\ninterrupted: the cluster is taken down, nothing was judged", file=sys.stderr)
+        print("\ninterrupted: the cluster was stopped and nothing was checked", file=sys.stderr)
         return 130
     return int(not is_well)
 
 
-async def _chaos(told: Settings, report: Callable[[str], None]) -> bool:
-    summary = await chaos(told, report=report)
-    summary.write(told.results / "chaos.jsonl")
+async def _chaos(config: Settings, report: Callable[[str], None]) -> bool:
+    summary = await chaos(config, report=report)
+    summary.write(config.results / "chaos.jsonl")
     _print(summary.table(), summary.violations)
-    print(f"violations = {len(summary.violations)}; logs are in {told.results}")
+    print(f"violations = {len(summary.violations)}; logs are in {config.results}")
     return not summary.violations
 
 
-async def _soak(told: Settings, report: Callable[[str], None]) -> bool:
-    soaked = await soak(told, report=report)
+async def _soak(config: Settings, report: Callable[[str], None]) -> bool:
+    soaked = await soak(config, report=report)
     _print(soaked.table(), soaked.violations)
-    print(f"samples and logs are in {told.results}")
+    print(f"samples and logs are in {config.results}")
     return soaked.is_well
 
 
@@ -58,24 +58,47 @@ def _print(table: str, violations: Iterable[object]) -> None:
 
 def _read(argv: list[str] | None) -> tuple[str, Settings]:
     default = Settings()
-    parser = argparse.ArgumentParser(prog="python -m chaos", description="Faults on a real cluster under load.")
-    parser.add_argument("what", nargs="?", choices=("faults", "soak"), default="faults", help="default: faults")
-    parser.add_argument("--minutes", type=float, default=default.minutes, help="how long (%(default)g)")
-    parser.add_argument("--seed", type=int, default=default.seed, help="which faults and pods come when (%(default)s)")
-    parser.add_argument(
-        "--base-port", type=int, default=default.base_port, metavar="N", help="first port (%(default)s)"
+    parser = argparse.ArgumentParser(
+        prog="python -m chaos",
+        description="Inject faults into a real cluster under load, and check that no promise is broken.",
     )
-    parser.add_argument("--pods", type=int, default=default.pods, metavar="N", help="go on until so many were created")
-    parser.add_argument("--rate", type=float, default=default.rate, metavar="N", help="pods a second (%(default)g)")
     parser.add_argument(
-        "--kills", type=int, default=default.kills, metavar="N", help="afterwards, kill so many schedulers that bind"
+        "command",
+        nargs="?",
+        choices=("faults", "soak"),
+        default="faults",
+        help="faults (the default), or soak: load without faults, to find processes that grow",
+    )
+    parser.add_argument("--minutes", type=float, default=default.minutes, help="duration (%(default)g)")
+    parser.add_argument(
+        "--seed", type=int, default=default.seed, help="seed of the order of faults and pods (%(default)s)"
+    )
+    parser.add_argument(
+        "--base-port",
+        type=int,
+        default=default.base_port,
+        metavar="N",
+        help="first of the cluster's ports (%(default)s)",
+    )
+    parser.add_argument(
+        "--pods", type=int, default=default.pods, metavar="N", help="continue until N pods were created"
+    )
+    parser.add_argument(
+        "--rate", type=float, default=default.rate, metavar="N", help="pods created per second (%(default)g)"
+    )
+    parser.add_argument(
+        "--kills",
+        type=int,
+        default=default.kills,
+        metavar="N",
+        help="afterwards, kill a scheduler N times while it binds",
     )
     parser.add_argument(
         "--lost-bindings",
         type=int,
         default=default.lost_bindings,
         metavar="N",
-        help="afterwards, lose answers to Bindings until so many were lost",
+        help="afterwards, drop responses to Bindings until N were dropped",
     )
     parser.add_argument(
         "--patience",
@@ -83,13 +106,17 @@ def _read(argv: list[str] | None) -> tuple[str, Settings]:
         default=default.patience_seconds,
         metavar="S",
         dest="patience_seconds",
-        help="seconds that a pod may wait which fits all the time (%(default)g)",
+        help="longest time that a schedulable pod may wait (%(default)g)",
     )
     parser.add_argument(
-        "--results", type=Path, default=default.results, metavar="DIR", help="for logs and figures (%(default)s)"
+        "--results",
+        type=Path,
+        default=default.results,
+        metavar="DIR",
+        help="directory for logs and figures (%(default)s)",
     )
     arguments = vars(parser.parse_args(argv))
-    return arguments.pop("what"), Settings(**arguments)
+    return arguments.pop("command"), Settings(**arguments)
 
 
 if __name__ == "__main__":

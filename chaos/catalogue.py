@@ -1,4 +1,4 @@
-"""Every fault there is, and the order in which a seed has them come."""
+"""All faults, and the order in which a seed injects them."""
 
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -23,8 +23,8 @@ FAULTS: tuple[type[Fault], ...] = (
     network.Slow,
     network.LateWatches,
     network.Busy,
-    network.LoseAnswers,
-    network.TruncateAnswers,
+    network.LoseResponses,
+    network.TruncateResponses,
     network.CutBindings,
     network.LateBindings,
     control_plane.RestartApiServer,
@@ -37,7 +37,7 @@ _PAUSE_SECONDS = (0.5, 3.0)
 
 
 class Turn(NamedTuple):
-    """One fault: which, how long it lasts, how long nothing is done afterwards."""
+    """One fault, how long it lasts, and the pause after it."""
 
     fault: type[Fault]
     hold_seconds: float
@@ -45,7 +45,7 @@ class Turn(NamedTuple):
 
 
 def turns(draw: Random, faults: Sequence[type[Fault]] = FAULTS) -> Iterator[Turn]:
-    """Answer faults without end; none comes a second time before every other one has come."""
+    """Yield faults without end. No fault is repeated before all others were injected."""
     while True:
         for fault in draw.sample(faults, len(faults)):
             yield Turn(fault, draw.uniform(*fault.hold_seconds), draw.uniform(*_PAUSE_SECONDS))

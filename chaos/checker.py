@@ -1,4 +1,4 @@
-"""The checker: watches from outside what the API server shows, enters it into its books, and says what was broken."""
+"""The checker watches the API server, records every change in its books, and reports each broken promise."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from chaos.books import Books
-from chaos.journal import Journal, Pages
+from chaos.journal import Handlers, Journal
 from chaos.violation import Violation
 from cluster.api import Api
 from cluster.resource import GPU_NODE_STATUSES, LEASES, NODES, PODS
@@ -17,16 +17,16 @@ _AGENTS = "tranche-system"
 
 
 class Checker:
-    """The books and who keeps them.
+    """Watches the API server and keeps the books.
 
     Attributes:
-        books: what is known.
+        books: pods, cards and violations.
     """
 
     def __init__(
         self, api: Api, *, patience_seconds: float, report: Callable[[Violation], None] = lambda _: None
     ) -> None:
-        """Read from `api`, which nothing disturbs, and `report` each violation when it is seen."""
+        """Read from `api`, which no fault affects, and `report` each violation as soon as it is observed."""
         self.books = Books(clock=time.monotonic, patience_seconds=patience_seconds)
         self._report = report
         self._reported = 0
@@ -36,17 +36,19 @@ class Checker:
             Journal(api, GPU_NODE_STATUSES, _one_by_one(fleet.set_status, fleet.drop_status)),
             Journal(api, LEASES, _one_by_one(self._set_lease, _ignore), namespace=_AGENTS),
         )
-        pods = Pages(self._telling(self.books.set_pod), self._telling(self.books.drop_pod), self.books.replace_pods)
+        pods = Handlers(
+            self._reporting(self.books.set_pod), self._reporting(self.books.drop_pod), self.books.replace_pods
+        )
         self._pods = Journal(api, PODS, pods)
 
     @property
     def gaps(self) -> int:
-        """How often changes of pods may have been missed, because etcd had forgotten them."""
+        """How often changes of pods may have been missed because etcd had compacted them."""
         return self._pods.gaps
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Watch while the block runs; the fleet first, so that every card is known before a pod has it."""
+        """Watch while the block runs. The fleet is read first, so that every card is known before a pod holds it."""
         tasks = [asyncio.create_task(each.run()) for each in self._fleet_journals]
         for each in self._fleet_journals:
             await each.synced.wait()
@@ -66,16 +68,16 @@ class Checker:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             self.books.tick()
-            self._tell()
+            self._report_new()
 
-    def _telling(self, enter: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
-        def told(content: dict[str, Any]) -> None:
-            enter(content)
-            self._tell()
+    def _reporting(self, record: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
+        def handler(content: dict[str, Any]) -> None:
+            record(content)
+            self._report_new()
 
-        return told
+        return handler
 
-    def _tell(self) -> None:
+    def _report_new(self) -> None:
         for each in self.books.violations[self._reported :]:
             self._report(each)
         self._reported = len(self.books.violations)
@@ -85,20 +87,20 @@ class Checker:
 
 
 def _ignore(_content: dict[str, Any]) -> None:
-    """Nothing to enter."""
+    """Record nothing."""
 
 
-def _one_by_one(enter: Callable[[dict[str, Any]], None], leave: Callable[[dict[str, Any]], None]) -> Pages:
-    """Answer pages for a kind in which a gap does no harm: what a list lacks is left, the rest entered."""
+def _one_by_one(on_set: Callable[[dict[str, Any]], None], on_drop: Callable[[dict[str, Any]], None]) -> Handlers:
+    """Return handlers for a kind in which a gap does no harm: a list drops the absent objects and sets the others."""
     known: dict[str, dict[str, Any]] = {}
 
     def put(content: dict[str, Any]) -> None:
         known[content["metadata"]["name"]] = content
-        enter(content)
+        on_set(content)
 
     def drop(content: dict[str, Any]) -> None:
         known.pop(content["metadata"]["name"], None)
-        leave(content)
+        on_drop(content)
 
     def replace(contents: list[dict[str, Any]]) -> None:
         for gone in known.keys() - {content["metadata"]["name"] for content in contents}:
@@ -106,4 +108,4 @@ def _one_by_one(enter: Callable[[dict[str, Any]], None], leave: Callable[[dict[s
         for content in contents:
             put(content)
 
-    return Pages(put, drop, replace)
+    return Handlers(put, drop, replace)

@@ -1,5 +1,5 @@
-/* Preloaded into one process: its wall clock is wrong by what a shared file says, its monotonic clock is not.
- * The file named by CHAOS_CLOCK holds nanoseconds in a 64-bit integer and may change at any time. */
+/* LD_PRELOAD library: shifts the wall clock of one process by the offset in a shared file, not its monotonic clock.
+ * The file named by CHAOS_CLOCK holds the offset in nanoseconds as a 64-bit integer and may change at any time. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -14,8 +14,8 @@
 
 typedef int (*read_clock)(clockid_t, struct timespec *);
 
-static const int64_t right = 0;
-static volatile const int64_t *offset = &right;
+static const int64_t no_offset = 0;
+static volatile const int64_t *offset = &no_offset;
 static read_clock real;
 
 __attribute__((constructor)) static void set_up(void) {
@@ -23,7 +23,7 @@ __attribute__((constructor)) static void set_up(void) {
     const char *path = getenv("CHAOS_CLOCK");
     int file = path != NULL ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) return;
-    void *page = mmap(NULL, sizeof right, PROT_READ, MAP_SHARED, file, 0);
+    void *page = mmap(NULL, sizeof no_offset, PROT_READ, MAP_SHARED, file, 0);
     if (page != MAP_FAILED) offset = page;
     close(file);
 }
@@ -32,9 +32,9 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
     if (real == NULL) set_up();
     int failed = real(clock, now);
     if (failed || (clock != CLOCK_REALTIME && clock != CLOCK_REALTIME_COARSE)) return failed;
-    int64_t wrong = now->tv_sec * SECOND + now->tv_nsec + *offset;
-    now->tv_sec = wrong / SECOND;
-    now->tv_nsec = wrong % SECOND;
+    int64_t shifted = now->tv_sec * SECOND + now->tv_nsec + *offset;
+    now->tv_sec = shifted / SECOND;
+    now->tv_nsec = shifted % SECOND;
     return 0;
 }
 

@@ -1,14 +1,14 @@
-"""The cards as the API shows them, and which of them take pods now."""
+"""The nodes and cards as the API shows them, and which of them accept pods now."""
 
 from typing import Any, NamedTuple
 
-from chaos.share import Ask, Use
+from chaos.share import Request, Use
 
 _CLOSING = frozenset({"NoSchedule", "NoExecute"})
 
 
 class Card(NamedTuple):
-    """One card: its node, what it has, whether its agent says that it is healthy."""
+    """One card: its node, its capacity, and whether its agent reports it healthy."""
 
     node: str
     total: Use
@@ -22,9 +22,9 @@ class _Beat(NamedTuple):
 
 
 class Fleet:
-    """Nodes, their cards, and the signs of life of their agents.
+    """Nodes, their cards, and the heartbeats of their agents.
 
-    A card once seen stays known with what it had: a pod that was given it holds it wherever its node has gone.
+    A card once observed is kept with its capacity: a pod that was allocated it holds it even after its node is deleted.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Fleet:
         self._beats: dict[str, _Beat] = {}
 
     def set_status(self, status: dict[str, Any]) -> None:
-        """Take a GpuNodeStatus."""
+        """Record a GpuNodeStatus."""
         node, devices = status["metadata"]["name"], status.get("status", {}).get("devices", ())
         self._shown[node] = [device["uuid"] for device in devices]
         for device in devices:
@@ -42,28 +42,28 @@ class Fleet:
             self.cards[device["uuid"]] = Card(node, total, device.get("health", "Healthy") == "Healthy")
 
     def drop_status(self, status: dict[str, Any]) -> None:
-        """Its node reports no cards any more."""
+        """Record that a GpuNodeStatus was deleted: its node reports no cards any more."""
         self._shown.pop(status["metadata"]["name"], None)
 
     def set_node(self, node: dict[str, Any]) -> None:
-        """Take a Node."""
+        """Record a Node."""
         spec = node.get("spec", {})
         closed = spec.get("unschedulable") or any(taint["effect"] in _CLOSING for taint in spec.get("taints", ()))
         (self._open.discard if closed else self._open.add)(node["metadata"]["name"])
 
     def drop_node(self, node: dict[str, Any]) -> None:
-        """It is gone."""
+        """Record that a Node was deleted."""
         self._open.discard(node["metadata"]["name"])
 
     def set_lease(self, lease: dict[str, Any], *, now: float) -> None:
-        """Take the Lease of an agent: valid from when it was seen to change, by our own clock."""
+        """Record an agent's Lease. It is valid from the moment the renewal was observed, by the checker's clock."""
         name, spec = lease["metadata"]["name"], lease.get("spec", {})
-        known, renewed = self._beats.get(name), spec.get("renewTime", "")
-        if known is None or known.renewed != renewed:
+        last, renewed = self._beats.get(name), spec.get("renewTime", "")
+        if last is None or last.renewed != renewed:
             self._beats[name] = _Beat(renewed, now, spec.get("leaseDurationSeconds", 0))
 
-    def room(self, used: dict[str, Use], *, now: float) -> dict[str, list[tuple[Use, Use]]]:
-        """Answer, by node that takes pods, what each healthy card has and what is left of it."""
+    def free(self, used: dict[str, Use], *, now: float) -> dict[str, list[tuple[Use, Use]]]:
+        """Return capacity and free resources of each healthy card, by node, for the nodes that accept pods."""
         return {
             node: [
                 (card.total, card.total.minus(used.get(uuid, Use())))
@@ -79,17 +79,17 @@ class Fleet:
         return beat is not None and now - beat.seen_at < beat.seconds
 
 
-def fits(asks: list[Ask], cards: list[tuple[Use, Use]]) -> bool:
-    """Whether the cards of one node surely have room: who asks whole cards or all compute wants them idle."""
+def fits(requests: list[Request], cards: list[tuple[Use, Use]]) -> bool:
+    """Return whether the cards of one node certainly fit the requests. A request for all compute needs idle cards."""
     left = list(cards)
-    for ask in asks:
-        takes = [
-            (position, free.minus(ask.of(total)))
+    for request in requests:
+        candidates = [
+            (position, free.minus(request.on(total)))
             for position, (total, free) in enumerate(left)
-            if ask.of(total).fits(free) and free.cores > 0 and (ask.cores < total.cores or free == total)
+            if request.on(total).fits(free) and free.cores > 0 and (request.cores < total.cores or free == total)
         ]
-        if len(takes) < ask.cards:
+        if len(candidates) < request.cards:
             return False
-        for position, rest in takes[: ask.cards]:
+        for position, rest in candidates[: request.cards]:
             left[position] = left[position][0], rest
     return True

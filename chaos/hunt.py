@@ -1,4 +1,4 @@
-"""Faults in great number: the scheduler killed while it binds, again and again, and answers to Bindings lost."""
+"""The hunt: kill schedulers while they bind, again and again, and drop responses to Bindings."""
 
 import asyncio
 import signal
@@ -7,18 +7,18 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from chaos.interference import Fate, Stage
+from chaos.interference import Stage, Treatment
 from chaos.replica import Replica
 from chaos.world import World
 
 PODS_A_SECOND = 1.2
-"""What schedulers place though they bind fewer than ten pods each: more would only wait."""
+"""What schedulers can place although each is killed within ten Bindings; more pods would only wait."""
 KILL = "SIGKILL scheduler while it binds"
-_TOLD_EVERY = 50
+_REPORT_EVERY = 50
 _LOST_SHARE = 0.15
 _LATE_EVENTS_SECONDS = 1.0
 _LATE_SECONDS = (0.0, 0.05)
-_UNHARMED = 10
+_MAX_SKIP = 10
 
 
 async def hunt(
@@ -30,42 +30,42 @@ async def hunt(
     faults: Counter[str],
     report: Callable[[str], None],
 ) -> None:
-    """Kill whoever binds next, `kills` times, and lose answers until `lost_bindings` were lost in all."""
+    """Kill the scheduler that binds next, `kills` times, and drop responses until `lost_bindings` were lost."""
     while faults[KILL] < kills or lost(world) < lost_bindings:
         for replica in world.schedulers:
-            loses = lost(world) < lost_bindings
-            replica.proxy.interference.lost_bindings = _LOST_SHARE if loses else 0.0
-            # Or a watch would tell what the answer did not.
-            replica.proxy.interference.late_events_seconds = _LATE_EVENTS_SECONDS if loses else 0.0
+            is_losing = lost(world) < lost_bindings
+            replica.proxy.interference.lost_bindings = _LOST_SHARE if is_losing else 0.0
+            # Otherwise the watch would report the result at once.
+            replica.proxy.interference.late_events_seconds = _LATE_EVENTS_SECONDS if is_losing else 0.0
         if faults[KILL] >= kills:
             await asyncio.sleep(1.0)
             continue
-        await _kill_who_binds(world, draw)
+        await _kill_next_binder(world, draw)
         faults[KILL] += 1
-        if faults[KILL] % _TOLD_EVERY == 0:
-            report(f"{faults[KILL]} schedulers were killed while they bound, {lost(world)} answers lost")
+        if faults[KILL] % _REPORT_EVERY == 0:
+            report(f"{faults[KILL]} schedulers killed while binding, {lost(world)} responses to Bindings lost")
     world.heal()
 
 
 def lost(world: World) -> int:
-    """Answer how many Bindings were taken so far whose answer never came."""
-    return sum(each.proxy.interference.counts[Fate.LOSE.value] for each in world.schedulers)
+    """Return the number of Bindings so far that were applied and whose response was dropped."""
+    return sum(each.proxy.interference.counts[Treatment.LOSE.value] for each in world.schedulers)
 
 
-async def _kill_who_binds(world: World, draw: Random) -> None:
-    """Kill whoever sends one of the next Bindings: before it is sent, before it is answered, or a bit later."""
+async def _kill_next_binder(world: World, draw: Random) -> None:
+    """Kill the sender of one of the next Bindings: before the request, before the response, or up to 50 ms later."""
     caught: asyncio.Future[Replica] = asyncio.get_running_loop().create_future()
     late = draw.choice((0.0, draw.uniform(*_LATE_SECONDS)))
-    stage, unharmed = draw.choice(tuple(Stage)), draw.randrange(_UNHARMED)
+    stage, skip = draw.choice(tuple(Stage)), draw.randrange(_MAX_SKIP)
 
-    def spring(victim: Replica) -> None:
+    def trigger(victim: Replica) -> None:
         if not caught.done():
             caught.set_result(victim)
             if not late:
                 victim.signal(signal.SIGKILL)
 
     for replica in world.schedulers:
-        replica.proxy.interference.lie_in_wait(stage, partial(spring, replica), unharmed=unharmed)
+        replica.proxy.interference.call_at(stage, partial(trigger, replica), skip=skip)
     victim = await caught
     await asyncio.sleep(late)
     await asyncio.to_thread(victim.kill)

@@ -1,4 +1,4 @@
-"""What a proxy does to the traffic of one process, and how often it did."""
+"""What a proxy does to the traffic of one process, with counts."""
 
 import enum
 from collections import Counter
@@ -6,85 +6,85 @@ from collections.abc import Callable
 from random import Random
 
 LATE_SECONDS = 1.0
-"""Less than the time limit that a Binding carries: no network holds back what the API server has given up."""
+"""Shorter than the time limit of a Binding: the API server must not have given the request up when it arrives."""
 
 
-class Fate(enum.Enum):
-    """What becomes of one request."""
+class Treatment(enum.Enum):
+    """What the proxy does to one request."""
 
-    PASS = "pass"  # noqa: S105 -- no password
-    CUT = "cut before it is sent"
+    PASS = "pass"  # noqa: S105 -- not a password
+    CUT = "cut before it was sent"
     BUSY = "429"
-    LOSE = "taken, its answer lost"
-    TRUNCATE = "taken, half of its answer lost"
-    LATE = "cut, and sent on later"
+    LOSE = "applied, response lost"
+    TRUNCATE = "applied, half of the response lost"
+    LATE = "cut, then delivered late"
 
 
 class Stage(enum.Enum):
-    """Where a Binding is when somebody waits for it."""
+    """Points at which a Binding can trigger a callback."""
 
-    ASKED = "before it reaches the API server"
-    ANSWERED = "before its answer reaches the scheduler"
+    REQUEST = "before it reaches the API server"
+    RESPONSE = "before its response reaches the scheduler"
 
 
 class Interference:
-    """The rules of one proxy. All of them are off at first.
+    """The rules of one proxy. All of them are off initially.
 
     Attributes:
-        cut: no request gets through, every connection is closed.
-        delay_seconds: each answer comes so much later.
-        late_events_seconds: each piece of a watch comes so much later than the one before it was passed on.
-        busy: the share of requests that are answered 429.
-        lost_bindings: the share of Bindings whose answer is lost once they are taken.
-        truncated_bindings: the share of Bindings of whose answer half is lost.
-        cut_bindings: the share of Bindings that are cut before they are sent.
-        late_bindings: the share of Bindings that are cut, and reach the API server `LATE_SECONDS` later all the same.
-        counts: how often what happened.
+        cut: no request gets through, and every connection is closed.
+        delay_seconds: delay of each response.
+        late_events_seconds: delay of each chunk of a watch after the previous one was passed on.
+        busy: share of requests that get the response 429.
+        lost_bindings: share of Bindings that are applied and whose response is lost.
+        truncated_bindings: share of Bindings that are applied and lose half of their response.
+        cut_bindings: share of Bindings that are cut before they are sent.
+        late_bindings: share of Bindings that are cut for their sender, but reach the API server `LATE_SECONDS` later.
+        counts: number of requests by treatment.
     """
 
     def __init__(self, draw: Random) -> None:
         self._draw = draw
-        self._ambush: tuple[Stage, Callable[[], None]] | None = None
-        self._unharmed = 0
+        self._callback: tuple[Stage, Callable[[], None]] | None = None
+        self._skip = 0
         self.counts: Counter[str] = Counter()
         self.heal()
 
     def heal(self) -> None:
-        """Let everything through again."""
+        """Switch all rules off."""
         self.cut = False
         self.delay_seconds = self.late_events_seconds = 0.0
         self.busy = self.lost_bindings = self.truncated_bindings = self.cut_bindings = self.late_bindings = 0.0
 
-    def fate(self, *, is_binding: bool) -> Fate:
-        """Answer what becomes of a request."""
+    def treatment(self, *, is_binding: bool) -> Treatment:
+        """Draw what to do to a request."""
         if self.cut:
-            return Fate.CUT
+            return Treatment.CUT
         if self._draw.random() < self.busy:
-            return Fate.BUSY
+            return Treatment.BUSY
         if is_binding:
             at = self._draw.random()
-            for share, fate in (
-                (self.lost_bindings, Fate.LOSE),
-                (self.truncated_bindings, Fate.TRUNCATE),
-                (self.cut_bindings, Fate.CUT),
-                (self.late_bindings, Fate.LATE),
+            for share, treatment in (
+                (self.lost_bindings, Treatment.LOSE),
+                (self.truncated_bindings, Treatment.TRUNCATE),
+                (self.cut_bindings, Treatment.CUT),
+                (self.late_bindings, Treatment.LATE),
             ):
                 if at < share:
-                    return fate
+                    return treatment
                 at -= share
-        return Fate.PASS
+        return Treatment.PASS
 
-    def lie_in_wait(self, stage: Stage, act: Callable[[], None], *, unharmed: int = 0) -> None:
-        """Call `act` once, when a Binding is at `stage`, after so many that went unharmed."""
-        self._ambush, self._unharmed = (stage, act), unharmed
+    def call_at(self, stage: Stage, callback: Callable[[], None], *, skip: int = 0) -> None:
+        """Call `callback` once, when a Binding reaches `stage`, after skipping `skip` Bindings."""
+        self._callback, self._skip = (stage, callback), skip
 
-    def passes(self, stage: Stage) -> None:
-        """A Binding is at `stage`."""
-        if self._ambush is None or self._ambush[0] is not stage:
+    def reached(self, stage: Stage) -> None:
+        """Run the callback if it is due: a Binding has reached `stage`."""
+        if self._callback is None or self._callback[0] is not stage:
             return
-        if self._unharmed:
-            self._unharmed -= 1
+        if self._skip:
+            self._skip -= 1
             return
-        _, act = self._ambush
-        self._ambush = None
-        act()
+        _, callback = self._callback
+        self._callback = None
+        callback()

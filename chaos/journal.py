@@ -1,8 +1,8 @@
-"""Every change of one kind of object, in the order of the API server's own count.
+"""Every change of one kind of object, in the order of resource versions.
 
-Unlike `cluster.reflector`, which lists anew when a watch breaks, this resumes where it was cut: a state that lasted for
-a millisecond while nobody was connected is seen as well. Only where etcd has forgotten it is a new list taken, and
-counted as a gap.
+Unlike `cluster.informer`, which lists again when a watch breaks, a journal resumes where the watch was cut: it observes
+even a state that lasted for a millisecond while no connection was open. It lists again only when etcd has compacted the
+version, and counts that as a gap.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ _SILENCE_SECONDS = 70.0
 _PAUSE_SECONDS = 0.2
 
 
-class Pages(NamedTuple):
-    """Who is told: of one change, of one end, of a whole list."""
+class Handlers(NamedTuple):
+    """Callbacks for an added or modified object, for a deleted object, and for a whole list."""
 
     set: Callable[[dict[str, Any]], None]
     drop: Callable[[dict[str, Any]], None]
@@ -29,18 +29,18 @@ class Pages(NamedTuple):
 
 
 class Journal:
-    """The changes of one kind.
+    """Follows the changes of one kind of object.
 
     Attributes:
-        synced: set once the first list is told.
-        gaps: how often something may have been missed.
+        synced: set once the first list was handled.
+        gaps: how often changes may have been missed.
     """
 
-    def __init__(self, api: Api, resource: Resource, pages: Pages, *, namespace: str = "") -> None:
-        """Follow `resource`, in all namespaces unless one is named, and tell `pages`."""
+    def __init__(self, api: Api, resource: Resource, handlers: Handlers, *, namespace: str = "") -> None:
+        """Follow `resource`, in all namespaces unless one is named, and call `handlers`."""
         self._api = api
         self._path = resource.path(namespace=namespace)
-        self._pages = pages
+        self._handlers = handlers
         self._version = ""
         self.synced = asyncio.Event()
         self.gaps = 0
@@ -58,9 +58,9 @@ class Journal:
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _list(self) -> None:
-        answer = msgspec.json.decode(await self._api.request("GET", self._path))
-        self._pages.replace(answer["items"])
-        self._version = answer["metadata"]["resourceVersion"]
+        listed = msgspec.json.decode(await self._api.request("GET", self._path))
+        self._handlers.replace(listed["items"])
+        self._version = listed["metadata"]["resourceVersion"]
         self.synced.set()
 
     async def _watch(self) -> None:
@@ -70,11 +70,11 @@ class Journal:
             "resourceVersion": self._version,
             "timeoutSeconds": str(_WATCH_SECONDS),
         }
-        async with self._api.open("GET", self._path, params=params, timeout=_SILENCE_SECONDS) as answer:
-            if answer.status >= 400:
-                raise from_answer(request=f"GET {self._path}", status=answer.status, body=await answer.read())
+        async with self._api.open("GET", self._path, params=params, timeout=_SILENCE_SECONDS) as response:
+            if response.status >= 400:
+                raise from_answer(request=f"GET {self._path}", status=response.status, body=await response.read())
             pending = bytearray()
-            async for chunk in answer.content.iter_any():
+            async for chunk in response.content.iter_any():
                 pending += chunk
                 *lines, pending = pending.split(b"\n")
                 for line in filter(None, lines):
@@ -82,14 +82,14 @@ class Journal:
 
     def _take(self, line: bytes | bytearray) -> None:
         event = msgspec.json.decode(line)
-        found = event["object"]
+        content = event["object"]
         match event["type"]:
             case "ERROR":
-                raise from_watch(msgspec.json.encode(found), request=f"watch of {self._path}")
+                raise from_watch(msgspec.json.encode(content), request=f"watch of {self._path}")
             case "ADDED" | "MODIFIED":
-                self._pages.set(found)
+                self._handlers.set(content)
             case "DELETED":
-                self._pages.drop(found)
+                self._handlers.drop(content)
             case _:
                 pass  # a bookmark
-        self._version = found["metadata"]["resourceVersion"]
+        self._version = content["metadata"]["resourceVersion"]

@@ -1,4 +1,4 @@
-"""What the scheduler believes that each card has given, as it serves it to Prometheus."""
+"""The scheduler's ledger, read from its metrics."""
 
 import urllib.request
 
@@ -11,18 +11,18 @@ _MIB = 2**20
 
 
 def believed(schedulers: list[Replica]) -> dict[str, Use]:
-    """Answer the ledger of the scheduler that decides, by UUID; empty where none of them does."""
+    """Return the use of each card in the leader's ledger, by UUID; empty if no scheduler leads."""
     for replica in schedulers:
-        if found := _of(replica):
-            return found
+        if uses := _read(replica):
+            return uses
     return {}
 
 
-def _of(replica: Replica) -> dict[str, Use]:
+def _read(replica: Replica) -> dict[str, Use]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"{replica.http}/metrics", timeout=5) as answer:
-            families = {each.name: each for each in text_string_to_metric_families(answer.read().decode())}
+        with opener.open(f"{replica.http}/metrics", timeout=5) as response:
+            families = {each.name: each for each in text_string_to_metric_families(response.read().decode())}
     except OSError:
         return {}
 

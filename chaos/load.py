@@ -1,4 +1,4 @@
-"""Pods that come and go all the time: each is created until it is admitted, and lives until its turn to go comes."""
+"""The load: pods that are created and deleted all the time. Each creation is retried until admission accepts it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -19,14 +19,14 @@ class Load:
     """The pods of one run.
 
     Attributes:
-        rate: how many are created a second; it may change at any time.
-        created: how many the API server has taken.
-        deleted: how many were deleted again.
-        refused: how often a creation had to be asked again, because admission or the API server was away.
+        rate: pods to create per second; it may change at any time.
+        created: number of pods that the API server accepted.
+        deleted: number of pods that were deleted again.
+        refused: number of creations that were retried because admission or the API server was unavailable.
     """
 
     def __init__(self, api: Api, *, namespace: str, books: Books, draw: Random, rate: float, population: int) -> None:
-        """Create `rate` pods a second as long as fewer than `population` live; read in `books` who does."""
+        """Create `rate` pods per second while fewer than `population` exist; `books` names the pods that are bound."""
         self._api = api
         self._namespace = namespace
         self._books = books
@@ -34,7 +34,7 @@ class Load:
         self.rate = rate
         self._population = population
         self._living: dict[str, None] = {}
-        self._asking = 0
+        self._creating = 0
         self._task: asyncio.Task[None]
         self.created = 0
         self.deleted = 0
@@ -42,7 +42,7 @@ class Load:
 
     @asynccontextmanager
     async def coming_and_going(self) -> AsyncIterator[None]:
-        """Keep pods coming and going while the block runs; who lives then stays."""
+        """Create and delete pods while the block runs; the pods that exist at its end remain."""
         async with asyncio.TaskGroup() as group:
             self._task = group.create_task(self._run())
             try:
@@ -51,41 +51,41 @@ class Load:
                 self._task.cancel()
 
     def stop(self) -> None:
-        """Create and delete no more: who lives now stays."""
+        """Stop creating and deleting; the pods that exist now remain."""
         self._task.cancel()
 
     async def _run(self) -> None:
         names = _names()
         async with asyncio.TaskGroup() as group:
             while True:
-                if len(self._living) + self._asking < self._population:
+                if len(self._living) + self._creating < self._population:
                     group.create_task(self._create(next(names)))
                 if len(self._living) > self._population * 3 // 4:
                     group.create_task(self._delete(self._choose()))
                 await asyncio.sleep(self._draw.uniform(0.5, 1.5) / self.rate)
 
     def _choose(self) -> str:
-        """Choose who goes: mostly one that has a node, now and then one that may still wait; he counts no more."""
+        """Choose the next pod to delete, usually a bound one, and no longer count it."""
         bound = [name for each in self._books.bound() if (name := each.partition("/")[2]) in self._living]
         name = self._draw.choice(bound if bound and self._draw.random() > 0.1 else list(self._living))
         del self._living[name]
         return name
 
     async def _create(self, name: str) -> None:
-        """Create a pod, however often that takes: what a controller does for its pods."""
-        self._asking += 1
+        """Create a pod, and retry until it succeeds, as a controller does."""
+        self._creating += 1
         pod = manifest(name, self._draw)
         while True:
             try:
                 await self._api.create(PODS, pod, namespace=self._namespace)
             except ConflictError:
-                break  # an earlier try was taken
+                break  # an earlier attempt succeeded
             except ClusterError:
                 self.refused += 1
                 await asyncio.sleep(_PAUSE_SECONDS)
             else:
                 break
-        self._asking -= 1
+        self._creating -= 1
         self._living[name] = None
         self.created += 1
 
@@ -94,7 +94,7 @@ class Load:
             try:
                 await self._api.request("DELETE", PODS.path(namespace=self._namespace, name=name))
             except NotFoundError:
-                return  # an earlier try was taken, or its node went, and it with that
+                return  # an earlier attempt succeeded, or the pod was deleted with its node
             except ClusterError:
                 await asyncio.sleep(_PAUSE_SECONDS)
             else:
@@ -103,7 +103,7 @@ class Load:
 
 
 def manifest(name: str, draw: Random) -> dict[str, Any]:
-    """Answer a pod of some shape: mostly a share of a card, now and then several cards, a whole one, two containers."""
+    """Return a pod of a random shape: a share of a card, several cards, a whole card, or two containers."""
     shape = draw.random()
     share = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(draw.choice(_SIZES)), "nvidia.com/gpucores": "10"}
     if shape < 0.75:

@@ -1,4 +1,4 @@
-"""The memory of processes over time, and by how much it has grown once they were warm."""
+"""The memory of processes over time, and its growth after a warm-up."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ _KIB_OF_MIB = 1024
 
 
 class Sample(NamedTuple):
-    """How much memory a process had in RAM."""
+    """The resident memory of a process at one time."""
 
     seconds: float
     process: str
@@ -25,7 +25,7 @@ class Sample(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """A process: MiB when it was warm, at the end and at most."""
+    """The memory of a process in MiB: after the warm-up, at the end, and the maximum."""
 
     process: str
     warm: float
@@ -34,12 +34,12 @@ class Growth(NamedTuple):
 
     @property
     def percent(self) -> float:
-        """By how much it grew."""
+        """The growth in percent."""
         return 100 * (self.end / self.warm - 1)
 
 
 async def sampling(replicas: Sequence[Replica], keep: Callable[[Sample], None]) -> None:
-    """Have `keep` every sample until cancelled."""
+    """Sample all replicas at intervals and pass each sample to `keep`, until cancelled."""
     begin = time.monotonic()
     while True:
         for replica in replicas:
@@ -49,18 +49,19 @@ async def sampling(replicas: Sequence[Replica], keep: Callable[[Sample], None]) 
 
 
 def growths(samples: Sequence[Sample], *, seconds: float) -> list[Growth]:
-    """Answer how each process has grown in `seconds`, from minute 10 on; of a shorter run from its first third on.
+    """Return the growth of each process in a run of `seconds`, from the end of the warm-up to the end of the run.
 
-    Medians of the two minutes that begin there and of the last two; of a shorter run of as much of a tenth of it.
+    The warm-up lasts ten minutes, or a third of a shorter run. Both values are medians over two minutes, or over a
+    tenth of a shorter run.
     """
     begin, window = min(_WARM_SECONDS, seconds / 3), min(_WINDOW_SECONDS, seconds / 10)
-    found = []
+    grown = []
     for process in dict.fromkeys(each.process for each in samples):
         own = [each for each in samples if each.process == process]
         warm = [each.mib for each in own if begin <= each.seconds <= begin + window]
         end = [each.mib for each in own if each.seconds >= own[-1].seconds - window]
-        found.append(Growth(process, median(warm), median(end), max(each.mib for each in own)))
-    return found
+        grown.append(Growth(process, median(warm), median(end), max(each.mib for each in own)))
+    return grown
 
 
 def _resident_mib(pid: int) -> float:

@@ -1,7 +1,7 @@
-"""A proxy of ours between one process and kube-apiserver, which speaks TLS to both and spoils what passes at will.
+"""A TLS proxy between one process and kube-apiserver that can disturb every request.
 
-It shows a certificate of the lab's authority and passes the process's own token on, so that to both ends nothing is
-there but a network that misbehaves.
+It presents a certificate of the lab's authority and passes the process's own token on, so that both ends observe only a
+network that misbehaves.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from chaos.interference import LATE_SECONDS, Fate, Interference, Stage
+from chaos.interference import LATE_SECONDS, Interference, Stage, Treatment
 
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "upgrade", "host", "content-length"})
 _TOO_MANY = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "TooManyRequests", "code": 429}
@@ -22,37 +22,37 @@ _TOO_MANY = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason"
 
 @dataclass(eq=False)
 class _Exchange:
-    """One request under way."""
+    """One request in flight."""
 
     request: web.BaseRequest
     is_truncated: bool = False
 
     @property
     def is_watch(self) -> bool:
-        """Whether its answer goes on until somebody ends it."""
+        """Whether the response is a watch, which continues until one end closes it."""
         return "watch" in self.request.query
 
     @property
     def is_binding(self) -> bool:
-        """Whether it binds a pod."""
+        """Whether the request binds a pod."""
         return self.request.method == "POST" and self.request.path.endswith("/binding")
 
     def abort(self) -> web.StreamResponse:
-        """Close the connection as a network does that breaks; what is answered goes nowhere."""
+        """Close the connection as a broken network does; the returned response is never sent."""
         if self.request.transport is not None:
             self.request.transport.abort()
         return web.Response()
 
 
 class Proxy:
-    """The way of one process to the API server.
+    """The connection of one process to the API server.
 
     Attributes:
-        interference: what is done to its traffic.
+        interference: what the proxy does to the traffic.
     """
 
     def __init__(self, *, server: str, interference: Interference) -> None:
-        """Stand before `server`, a URL."""
+        """Forward requests to `server`, a URL."""
         self.interference = interference
         self._server = server
         self._session: aiohttp.ClientSession
@@ -64,7 +64,7 @@ class Proxy:
 
     @asynccontextmanager
     async def listening(self, port: int, *, shown: ssl.SSLContext, trusted: ssl.SSLContext) -> AsyncIterator[None]:
-        """Listen while the block runs: `shown` is what clients see, `trusted` what the API server must be."""
+        """Listen while the block runs: `shown` has the proxy's certificate, `trusted` verifies the API server's."""
         connector = aiohttp.TCPConnector(limit=0, ssl=trusted)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=3)
         runner = web.ServerRunner(web.Server(self._handle, handler_cancellation=True), shutdown_timeout=0.1)
@@ -77,64 +77,64 @@ class Proxy:
                 self.cut_connections()
                 await runner.cleanup()
 
-    # ---- faults of a moment; those that last are `interference` ----------------------------------------------------
+    # ---- momentary faults; lasting ones are rules of `interference` --------------------------------------------------
 
     def cut_connections(self) -> int:
-        """Close every connection on which something is under way; answer how many."""
+        """Close every connection that has a request in flight; return their number."""
         for exchange in self._open:
             exchange.abort()
         return len(self._open)
 
     def truncate_watches(self) -> int:
-        """Pass half of the next piece of every watch and close it; answer how many there are."""
+        """Pass on half of the next chunk of every watch, then close it; return the number of watches."""
         watches = [exchange for exchange in self._open if exchange.is_watch]
         for exchange in watches:
             exchange.is_truncated = True
         return len(watches)
 
     def hold(self) -> None:
-        """End every watch as a server does that has come to its time limit, and keep what is asked next waiting."""
+        """End every watch as a server does at its time limit, and delay all further requests until `release`."""
         self._free.clear()
         self._ending.set()
         self._ending = asyncio.Event()
 
     def release(self) -> None:
-        """Let go on who is waiting."""
+        """Let the delayed requests continue."""
         self._free.set()
 
-    # ---- the way of a request --------------------------------------------------------------------------------------
+    # ---- requests ----------------------------------------------------------------------------------------------------
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         exchange = _Exchange(request)
         self._open.add(exchange)
         try:
-            return await self._answer(exchange, await request.read())
+            return await self._respond(exchange, await request.read())
         except (aiohttp.ClientError, ConnectionError):
-            return exchange.abort()  # the API server is away, or the process is
+            return exchange.abort()  # the API server or the process is unavailable
         finally:
             self._open.discard(exchange)
 
-    async def _answer(self, exchange: _Exchange, body: bytes) -> web.StreamResponse:
+    async def _respond(self, exchange: _Exchange, body: bytes) -> web.StreamResponse:
         request, ending = exchange.request, self._ending
         await self._free.wait()
-        fate = self.interference.fate(is_binding=exchange.is_binding)
-        if fate is Fate.BUSY:
-            self._count(fate)
+        treatment = self.interference.treatment(is_binding=exchange.is_binding)
+        if treatment is Treatment.BUSY:
+            self._count(treatment)
             return web.json_response(_TOO_MANY, status=429, headers={"Retry-After": "1"})
         if exchange.is_binding:
-            self.interference.passes(Stage.ASKED)
-        if fate in (Fate.CUT, Fate.LATE):
-            self._count(fate)
-            if fate is Fate.LATE:
+            self.interference.reached(Stage.REQUEST)
+        if treatment in (Treatment.CUT, Treatment.LATE):
+            self._count(treatment)
+            if treatment is Treatment.LATE:
                 self._send_later(request, body)
             return exchange.abort()
         async with self._send(request, body) as upstream:
             await asyncio.sleep(self.interference.delay_seconds)
             if exchange.is_binding:
-                self.interference.passes(Stage.ANSWERED)
-            if fate in (Fate.LOSE, Fate.TRUNCATE) and upstream.status == 201:
-                self._count(fate)
-                if fate is Fate.LOSE:
+                self.interference.reached(Stage.RESPONSE)
+            if treatment in (Treatment.LOSE, Treatment.TRUNCATE) and upstream.status == 201:
+                self._count(treatment)
+                if treatment is Treatment.LOSE:
                     return exchange.abort()
                 exchange.is_truncated = True
             return await self._pass_on(exchange, upstream, ending)
@@ -158,13 +158,13 @@ class Proxy:
     async def _pass_on(
         self, exchange: _Exchange, upstream: aiohttp.ClientResponse, ending: asyncio.Event
     ) -> web.StreamResponse:
-        answer = web.StreamResponse(status=upstream.status)
+        response = web.StreamResponse(status=upstream.status)
         for name, value in upstream.headers.items():
             if name.lower() not in _HOP_BY_HOP:
-                answer.headers.add(name, value)
+                response.headers.add(name, value)
         if upstream.content_length is not None:
-            answer.content_length = upstream.content_length
-        await answer.prepare(exchange.request)
+            response.content_length = upstream.content_length
+        await response.prepare(exchange.request)
         while chunk := await _next(upstream, ending if exchange.is_watch else None):
             if exchange.is_watch and (upstream.status == 410 or b'"code":410' in chunk):
                 self.interference.counts["410"] += 1
@@ -173,31 +173,31 @@ class Proxy:
             if exchange.is_truncated:
                 if exchange.is_watch:
                     self.interference.counts["watch truncated"] += 1
-                await answer.write(chunk[: len(chunk) // 2])
+                await response.write(chunk[: len(chunk) // 2])
                 return exchange.abort()
-            await answer.write(chunk)
-        await answer.write_eof()
-        return answer
+            await response.write(chunk)
+        await response.write_eof()
+        return response
 
-    def _count(self, fate: Fate) -> None:
-        self.interference.counts[fate.value] += 1
+    def _count(self, treatment: Treatment) -> None:
+        self.interference.counts[treatment.value] += 1
 
 
 async def _next(upstream: aiohttp.ClientResponse, ending: asyncio.Event | None) -> bytes:
-    """Answer the next piece of an answer, nothing at its end, or, of a watch, when it is told to end."""
+    """Return the next chunk of a response, or nothing at its end or when `ending` is set, which ends a watch."""
     if ending is None:
         return await upstream.content.readany()
-    reading, told = asyncio.ensure_future(upstream.content.readany()), asyncio.ensure_future(ending.wait())
+    reading, waiting = asyncio.ensure_future(upstream.content.readany()), asyncio.ensure_future(ending.wait())
     try:
-        await asyncio.wait((reading, told), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((reading, waiting), return_when=asyncio.FIRST_COMPLETED)
         return await reading if reading.done() else b""
     finally:
         reading.cancel()
-        told.cancel()
+        waiting.cancel()
 
 
 def context(*, certificate: str, key: str) -> ssl.SSLContext:
-    """Answer what a proxy shows."""
+    """Return the TLS context with which a proxy serves."""
     shown = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     shown.load_cert_chain(certificate, key)
     return shown

@@ -1,4 +1,4 @@
-"""One process under test: started, stopped in order, killed, frozen and thawed."""
+"""One process under test, which can be started, stopped, killed, frozen and thawed."""
 
 import os
 import signal
@@ -16,15 +16,15 @@ _READY_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Replica:
-    """A process and its way to the API server.
+    """A process and its proxy to the API server.
 
     Attributes:
         daemon: the process.
-        role: scheduler, webhook, agent.
-        argv: how it is started.
-        env: on top of the environment.
-        http: where it serves health and metrics, a URL.
-        proxy: what its requests pass.
+        role: scheduler, webhook or agent.
+        argv: the command.
+        env: additional environment variables.
+        http: URL at which it serves health and metrics.
+        proxy: the proxy for its requests to the API server.
     """
 
     daemon: Daemon
@@ -36,23 +36,23 @@ class Replica:
 
     @property
     def name(self) -> str:
-        """Of the process."""
+        """The name of the process."""
         return self.daemon.name
 
     @property
     def pid(self) -> int | None:
-        """Its process id while it runs."""
+        """The process ID while the process runs."""
         return self.daemon.pid
 
     def start(self) -> None:
-        """Start it unless it runs."""
+        """Start the process unless it runs."""
         self.daemon.start(self.argv, env=self.env)
 
     def until_ready(self) -> None:
-        """Wait until it says that it is ready.
+        """Wait until the process reports ready.
 
         Raises:
-            LabError: it has ended, or takes too long.
+            LabError: the process has ended, or is not ready in time.
         """
         wait.until(
             lambda: health.probe(f"{self.http}/readyz"),
@@ -62,16 +62,16 @@ class Replica:
         )
 
     def kill(self) -> None:
-        """End it without a word, and wait for the end: its ports must be free."""
+        """Send SIGKILL and wait for the end, so that its ports are free."""
         self.signal(signal.SIGKILL)
         wait.until(lambda: self.pid is None, what=f"end of {self.name}", timeout_s=_END_SECONDS)
 
     def stop(self) -> None:
-        """Ask it to end, and wait for the end."""
+        """Send SIGTERM and wait for the end."""
         self.daemon.stop(grace_s=_END_SECONDS)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it runs."""
+        """Send a signal if the process runs."""
         pid = self.pid
         if pid is not None:
             with suppress(ProcessLookupError):

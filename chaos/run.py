@@ -1,4 +1,4 @@
-"""One run: the cluster, the load, the checker, fault after fault, and at the end everything healed and counted."""
+"""One run: start the cluster, the load and the checker, inject faults, heal them, and check the final state."""
 
 import asyncio
 import time
@@ -9,14 +9,14 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from chaos import catalogue, settings, world
+from chaos import catalogue, settings
 from chaos.checker import Checker
 from chaos.hunt import PODS_A_SECOND, hunt
 from chaos.load import Load
 from chaos.settings import Settings
 from chaos.settling import settle
 from chaos.summary import Summary
-from chaos.world import NAMESPACE, World
+from chaos.world import NAMESPACE, World, running
 from cluster.api import Api
 from cluster.connection import connect
 from lab import cluster
@@ -25,24 +25,24 @@ from lab.layout import Layout
 _POPULATION_OF_SLOTS = 0.45
 
 
-async def chaos(told: Settings, *, report: Callable[[str], None]) -> Summary:
-    """Do faults as told, and answer what came of it."""
-    draw = Random(told.seed)  # noqa: S311 -- which fault when, no secret
+async def chaos(config: Settings, *, report: Callable[[str], None]) -> Summary:
+    """Inject faults as `config` says, and return the result."""
+    draw = Random(config.seed)  # noqa: S311 -- the order of faults, not a secret
     faults: Counter[str] = Counter()
-    async with under_load(told, draw, report=report) as (place, checker, load):
+    async with under_load(config, draw, report=report) as (world, checker, load):
         begin = time.monotonic()
-        await _one_after_the_other(told, place, load, draw=draw, faults=faults, report=report)
-        if told.kills:
+        await _inject(config, world, load, draw=draw, faults=faults, report=report)
+        if config.kills:
             load.rate = PODS_A_SECOND
-        await hunt(place, draw, kills=told.kills, lost_bindings=told.lost_bindings, faults=faults, report=report)
+        await hunt(world, draw, kills=config.kills, lost_bindings=config.lost_bindings, faults=faults, report=report)
         seconds = time.monotonic() - begin
-        place.heal()
+        world.heal()
         load.stop()
-        report("everything is healed")
-        broken = await settle(place, checker.books)
-    traffic = sum((each.proxy.interference.counts for each in place.replicas), Counter[str]())
+        report("all faults are healed")
+        remaining = await settle(world, checker.books)
+    traffic = sum((each.proxy.interference.counts for each in world.replicas), Counter[str]())
     return Summary(
-        seed=told.seed,
+        seed=config.seed,
         seconds=seconds,
         faults=faults,
         traffic=traffic,
@@ -52,62 +52,64 @@ async def chaos(told: Settings, *, report: Callable[[str], None]) -> Summary:
         asked_again=load.refused,
         gaps=checker.gaps,
         slowest_seconds=checker.books.slowest,
-        violations=[*checker.books.violations, *broken],
+        violations=[*checker.books.violations, *remaining],
     )
 
 
 @asynccontextmanager
 async def under_load(
-    told: Settings, draw: Random, *, report: Callable[[str], None]
+    config: Settings, draw: Random, *, report: Callable[[str], None]
 ) -> AsyncIterator[tuple[World, Checker, Load]]:
-    """Answer a cluster on which pods come and go, and who watches it; all of it is gone afterwards."""
+    """Yield a cluster on which pods are created and deleted, its checker and its load; stop all of it afterwards."""
     with TemporaryDirectory(prefix="tranche-chaos-") as folder:
-        layout = Layout(root=Path(folder), base_port=told.base_port)
+        layout = Layout(root=Path(folder), base_port=config.base_port)
         try:
             async with (
-                world.running(layout, told) as place,
-                connect(kubeconfig=str(layout.kubeconfig)) as way,
+                running(layout, config) as world,
+                connect(kubeconfig=str(layout.kubeconfig)) as connection,
             ):
                 report("the cluster is up")
                 checker = Checker(
-                    Api(way), patience_seconds=told.patience_seconds, report=lambda each: report(f"VIOLATION {each}")
+                    Api(connection),
+                    patience_seconds=config.patience_seconds,
+                    report=lambda each: report(f"VIOLATION {each}"),
                 )
                 cards = len(settings.NODES) * settings.CARDS
                 load = Load(
-                    Api(way, timeout=5.0),
+                    Api(connection, timeout=5.0),
                     namespace=NAMESPACE,
                     books=checker.books,
                     draw=Random(draw.random()),  # noqa: S311
-                    rate=told.rate,
+                    rate=config.rate,
                     population=round(cards * settings.SLOTS * _POPULATION_OF_SLOTS),
                 )
                 async with checker.watching(), load.coming_and_going():
-                    yield place, checker, load
+                    yield world, checker, load
         finally:
-            await asyncio.to_thread(_take_down, layout, told.results)
+            await asyncio.to_thread(_take_down, layout, config.results)
 
 
-async def _one_after_the_other(
-    told: Settings, place: World, load: Load, *, draw: Random, faults: Counter[str], report: Callable[[str], None]
+async def _inject(
+    config: Settings, world: World, load: Load, *, draw: Random, faults: Counter[str], report: Callable[[str], None]
 ) -> None:
-    """Do one fault after the other until the time is over and enough pods have come."""
-    until = time.monotonic() + 60 * told.minutes
+    """Inject one fault after another until the time is over and enough pods were created."""
+    until = time.monotonic() + 60 * config.minutes
     for turn in catalogue.turns(draw):
-        if time.monotonic() >= until and load.created >= told.pods:
+        if time.monotonic() >= until and load.created >= config.pods:
             return
         fault = turn.fault()
         report(f"{fault.name}, {turn.hold_seconds:.0f} s")
         faults[fault.name] += 1
         try:
-            await fault.apply(place, draw)
+            await fault.apply(world, draw)
             await asyncio.sleep(turn.hold_seconds)
         finally:
-            await fault.heal(place)
+            await fault.heal(world)
         await asyncio.sleep(turn.pause_seconds)
 
 
 def _take_down(layout: Layout, results: Path) -> None:
-    """Stop everything; the logs of our processes stay with the results."""
+    """Stop everything, and copy the logs of the processes under test to the results."""
     cluster.down(layout)
     for log in layout.logs.glob("*.log"):
         if log.name.startswith(("scheduler", "webhook", "agent")):

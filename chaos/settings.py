@@ -1,4 +1,4 @@
-"""What a run of chaos is told."""
+"""The settings of a run, and the size of its cluster."""
 
 from pathlib import Path
 
@@ -12,36 +12,36 @@ NODES = (*STEADY_NODES, FLEETING_NODE)
 CARDS, SLOTS, CARD_MIB = 8, 10, 81920
 
 
-class Caution(msgspec.Struct, frozen=True):
-    """How long schedulers wait for one another.
+class Timing(msgspec.Struct, frozen=True):
+    """How long schedulers wait for each other.
 
     Attributes:
-        election: who leads, and for how long without proof.
-        bind_seconds: the time limit of a Binding; a new leader waits as long for those of the old one.
+        election: the durations of the leader election.
+        bind_seconds: the time limit of a Binding; a new leader waits as long for the Bindings of the old one.
     """
 
     election: ElectionSettings
     bind_seconds: float
 
 
-CAUTIOUS = Caution(ElectionSettings(lease_seconds=6.0, renew_deadline_seconds=5.0, retry_seconds=0.5), 2.0)
-HASTY = Caution(ElectionSettings(lease_seconds=1.5, renew_deadline_seconds=1.2, retry_seconds=0.2), 1.2)
-"""For hundreds of takeovers."""
+NORMAL = Timing(ElectionSettings(lease_seconds=6.0, renew_deadline_seconds=5.0, retry_seconds=0.5), 2.0)
+FAST_TAKEOVER = Timing(ElectionSettings(lease_seconds=1.5, renew_deadline_seconds=1.2, retry_seconds=0.2), 1.2)
+"""Used when a run has hundreds of takeovers."""
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """A run.
+    """The settings of a run.
 
     Attributes:
-        minutes: for how long faults are done.
-        seed: of everything that is drawn. The machine's own moods remain.
+        minutes: how long faults are injected.
+        seed: the seed of everything that is random; only the machine's own timing varies between runs.
         base_port: the first of the cluster's ports.
-        pods: how many are created at least, whatever the minutes.
-        rate: how many are created a second.
-        kills: schedulers killed while they bind, at least.
-        lost_bindings: Bindings taken whose answer was lost, at least.
-        patience_seconds: how long a pod that fits may wait.
-        results: the folder for what was seen.
+        pods: minimum number of pods to create, whatever the minutes.
+        rate: pods to create per second.
+        kills: minimum number of schedulers to kill while they bind.
+        lost_bindings: minimum number of applied Bindings whose response is lost.
+        patience_seconds: how long a schedulable pod may wait.
+        results: the directory for logs and figures.
     """
 
     minutes: float = 6.0
@@ -55,6 +55,6 @@ class Settings(msgspec.Struct, frozen=True):
     results: Path = Path(".lab/chaos")
 
     @property
-    def caution(self) -> Caution:
-        """How long schedulers wait for one another: not long where hundreds of them are to be killed."""
-        return HASTY if self.kills else CAUTIOUS
+    def timing(self) -> Timing:
+        """How long schedulers wait for each other: short when hundreds of them are to be killed."""
+        return FAST_TAKEOVER if self.kills else NORMAL

@@ -1,4 +1,4 @@
-"""The end of a run: everything is healed, so soon nobody may wait and everybody must count alike."""
+"""The end of a run: when all faults are healed, no schedulable pod may wait, and the ledger must match the books."""
 
 import asyncio
 import time
@@ -13,26 +13,29 @@ _SECONDS = 120.0
 
 
 async def settle(world: World, books: Books) -> list[Violation]:
-    """Wait until whoever fits has a node and the scheduler's ledger is what was counted; answer what was broken."""
+    """Wait until every schedulable pod has a node and the ledger matches the books; return the remaining violations."""
     deadline = time.monotonic() + _SECONDS
-    while found := await _unsettled(world, books):
+    while remaining := await _unsettled(world, books):
         if time.monotonic() >= deadline:
             break
         await asyncio.sleep(0.5)
     twice = await asyncio.to_thread(audit.bound_twice, world.layout.audit_log, namespace=NAMESPACE)
-    return [*found, *(Violation(Kind.BOUND_TWICE, pod, "two Bindings of it were taken") for pod in twice)]
+    return [*remaining, *(Violation(Kind.BOUND_TWICE, pod, "the API server accepted two Bindings") for pod in twice)]
 
 
 async def _unsettled(world: World, books: Books) -> list[Violation]:
     believed = await asyncio.to_thread(ledger.believed, world.schedulers)
-    waiting = [Violation(Kind.WAITS, pod, "still, long after everything was healed") for pod in books.fitting()]
+    waiting = [
+        Violation(Kind.WAITS, pod, f"still pending {_SECONDS:g} s after all faults were healed")
+        for pod in books.fitting()
+    ]
     return [*waiting, *differences(books.used(), believed)]
 
 
 def differences(counted: dict[str, Use], believed: dict[str, Use]) -> list[Violation]:
-    """Answer the cards of which the scheduler believes something else than what its pods have."""
+    """Return a violation for each card for which the scheduler's ledger differs from what its pods hold."""
     return [
-        Violation(Kind.LEDGER, uuid, f"its pods have {use}, the scheduler believes {believed.get(uuid)}")
+        Violation(Kind.LEDGER, uuid, f"its pods hold {use}, the scheduler's ledger has {believed.get(uuid)}")
         for uuid, use in counted.items()
         if believed.get(uuid) != use
     ]

@@ -1,6 +1,6 @@
-"""What a pod asks for and what it was given, read from the pod as the API server shows it.
+"""A pod's request and its allocation, read from the pod as the API server shows it.
 
-Written from docs/interfaces.md, without the code that the scheduler decides with: a defect there must not be able to
+This is written from docs/interfaces.md and shares no code with the scheduler, so that a bug in the scheduler cannot
 hide itself here.
 """
 
@@ -18,35 +18,35 @@ _SCALE = {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 
 
 class UnreadableError(Exception):
-    """A pod holds what docs/interfaces.md does not allow it to hold."""
+    """A pod has a value that docs/interfaces.md does not allow."""
 
 
 class Use(NamedTuple):
-    """Of one card: MiB, millicards, containers."""
+    """Resources of one card: memory in MiB, compute in millicards, slots (one per container)."""
 
     memory_mib: int = 0
     cores: int = 0
     slots: int = 0
 
     def plus(self, other: "Use") -> "Use":
-        """Answer both together."""
+        """Return the sum."""
         return Use(*(mine + others for mine, others in zip(self, other, strict=True)))
 
     def minus(self, other: "Use") -> "Use":
-        """Answer what is left of it without `other`."""
+        """Return the difference."""
         return Use(*(mine - others for mine, others in zip(self, other, strict=True)))
 
     def peak(self, other: "Use") -> "Use":
-        """Answer the larger one, in each of the three."""
+        """Return the maximum of each resource."""
         return Use(*map(max, self, other))
 
-    def fits(self, room: "Use") -> bool:
-        """Whether all three are within `room`."""
-        return all(mine <= there for mine, there in zip(self, room, strict=True))
+    def fits(self, capacity: "Use") -> bool:
+        """Return whether no resource exceeds `capacity`."""
+        return all(mine <= limit for mine, limit in zip(self, capacity, strict=True))
 
 
-class Ask(NamedTuple):
-    """What one container asks for: distinct cards, MiB of each or percent of it or, with neither, all of it."""
+class Request(NamedTuple):
+    """The GPU request of one container: distinct cards, and of each MiB, a percentage or, with neither, all memory."""
 
     container: str
     cards: int
@@ -54,8 +54,8 @@ class Ask(NamedTuple):
     percentage: int | None
     cores: int
 
-    def of(self, card: Use) -> Use:
-        """Answer what it takes of a card that has as much as `card`."""
+    def on(self, card: Use) -> Use:
+        """Return what it takes of a card with the capacity `card`."""
         if self.memory_mib is not None:
             memory = self.memory_mib
         elif self.percentage is not None:
@@ -65,27 +65,27 @@ class Ask(NamedTuple):
         return Use(memory, self.cores, 1)
 
 
-class Given(NamedTuple):
-    """What a pod's annotation says: the node, and by container the card and share of each of its cards."""
+class Allocation(NamedTuple):
+    """A pod's allocation annotation: the node, and for each container the UUIDs and shares of its cards."""
 
     node: str
     containers: dict[str, list[tuple[str, Use]]]
 
 
-def asks(pod: dict[str, Any]) -> list[Ask]:
-    """Answer what each container asks for that asks for a GPU.
+def requests(pod: dict[str, Any]) -> list[Request]:
+    """Return the requests of the containers that request a GPU.
 
     Raises:
-        UnreadableError: a quantity that admission lets nobody ask for.
+        UnreadableError: admission rejects a quantity of the pod.
     """
-    return [ask for container, _ in _containers(pod) if (ask := _ask(container)) is not None]
+    return [request for container, _ in _containers(pod) if (request := _request(container)) is not None]
 
 
-def given(pod: dict[str, Any]) -> Given | None:
-    """Answer what it was given, None where no allocation is there.
+def allocation(pod: dict[str, Any]) -> Allocation | None:
+    """Return the allocation, or None if the pod has none.
 
     Raises:
-        UnreadableError: the annotation is not as docs/interfaces.md has it.
+        UnreadableError: the annotation does not have the format of docs/interfaces.md.
     """
     text = pod["metadata"].get("annotations", {}).get(ALLOCATION)
     if text is None:
@@ -98,23 +98,24 @@ def given(pod: dict[str, Any]) -> Given | None:
             name: [(share["uuid"], Use(int(share["memoryMiB"]), int(share["cores"]), 1)) for share in shares]
             for name, shares in content["containers"].items()
         }
-        return Given(str(content["node"]), containers)
+        return Allocation(str(content["node"]), containers)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnreadableError(f"its allocation cannot be read: {error!r}: {text}") from None
 
 
-def uses(pod: dict[str, Any], what: Given) -> dict[str, Use]:
-    """Answer what it takes of each card, by UUID, as long as it lives.
+def uses(pod: dict[str, Any], allocated: Allocation) -> dict[str, Use]:
+    """Return what the pod takes of each card while it exists, by UUID.
 
-    The larger of regular containers and sidecars together and of each init container beside the sidecars before it.
+    This is the maximum of two sums: all regular containers and sidecars, and each init container with the sidecars
+    that start before it.
     """
     steady: dict[str, Use] = {}
     peak: dict[str, Use] = {}
-    for container, passes in _containers(pod):
+    for container, ends_first in _containers(pod):
         step = dict(steady)
-        for uuid, use in what.containers.get(container["name"], ()):
+        for uuid, use in allocated.containers.get(container["name"], ()):
             step[uuid] = step.get(uuid, Use()).plus(use)
-        if not passes:
+        if not ends_first:
             steady = step
         for uuid, use in step.items():
             peak[uuid] = peak.get(uuid, Use()).peak(use)
@@ -122,29 +123,29 @@ def uses(pod: dict[str, Any], what: Given) -> dict[str, Use]:
 
 
 def _containers(pod: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Iterate over containers in the order of their start, each with whether it ends before the next one starts."""
+    """Yield the containers in the order in which they start, each with whether it ends before the next one starts."""
     for container in pod["spec"].get("initContainers", ()):
         yield container, container.get("restartPolicy") != "Always"
     for container in pod["spec"]["containers"]:
         yield container, False
 
 
-def _ask(container: dict[str, Any]) -> Ask | None:
+def _request(container: dict[str, Any]) -> Request | None:
     resources = container.get("resources", {})
-    told = {**resources.get("requests", {}), **resources.get("limits", {})}
-    count, memory = _number(told, _COUNT), _number(told, _MEMORY)
-    percentage, cores = _number(told, _PERCENTAGE), _number(told, _CORES)
+    amounts = {**resources.get("requests", {}), **resources.get("limits", {})}
+    count, memory = _number(amounts, _COUNT), _number(amounts, _MEMORY)
+    percentage, cores = _number(amounts, _PERCENTAGE), _number(amounts, _CORES)
     if count == 0 or (count, memory, percentage, cores) == (None, None, None, None):
         return None
     whole = not memory and percentage in (None, 100)
     millicards = 1000 if cores is None and whole else 10 * (cores or 0)
-    return Ask(container["name"], count or 1, memory or None, percentage, millicards)
+    return Request(container["name"], count or 1, memory or None, percentage, millicards)
 
 
-def _number(told: dict[str, Any], name: str) -> int | None:
-    if name not in told:
+def _number(amounts: dict[str, Any], name: str) -> int | None:
+    if name not in amounts:
         return None
-    found = _QUANTITY.fullmatch(str(told[name]))
-    if found is None:
-        raise UnreadableError(f"{name} is {told[name]}")
-    return int(found[1]) * _SCALE[found[2]]
+    match = _QUANTITY.fullmatch(str(amounts[name]))
+    if match is None:
+        raise UnreadableError(f"{name} is {amounts[name]}")
+    return int(match[1]) * _SCALE[match[2]]

@@ -1,4 +1,4 @@
-"""A long time under load and without faults: does anything grow?"""
+"""The soak: a long run under load and without faults, to find processes that grow."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from chaos.violation import Violation
 
 
 class Soaked(msgspec.Struct):
-    """What came of it.
+    """The result of a soak.
 
     Attributes:
-        minutes: how long it was.
-        created: pods that came meanwhile.
-        growths: of each process.
-        violations: what was broken.
+        minutes: the duration.
+        created: number of pods created.
+        growths: the growth of each process.
+        violations: the promises that were broken.
     """
 
     minutes: float
@@ -31,41 +31,41 @@ class Soaked(msgspec.Struct):
 
     @property
     def is_well(self) -> bool:
-        """Whether nothing was broken and nobody grew by as much as the limit."""
+        """Whether no promise was broken and no process grew by the limit or more."""
         return not self.violations and all(each.percent < LIMIT_PERCENT for each in self.growths)
 
     def table(self) -> str:
-        """Answer it as a table."""
+        """Return the result as a table."""
         rows = [
             (each.process, f"{each.warm:.1f}", f"{each.end:.1f}", f"{each.most:.1f}", f"{each.percent:+.2f} %")
             for each in self.growths
         ]
-        heads = ("process", "MiB when warm", "MiB at the end", "MiB at most", f"growth (limit {LIMIT_PERCENT:g} %)")
-        told = f"{self.minutes:g} minutes, {self.created} pods created, {len(self.violations)} violations"
-        return f"{tabulate(rows, headers=heads, tablefmt='github', disable_numparse=True)}\n{told}"
+        heads = ("process", "MiB after warm-up", "MiB at the end", "MiB maximum", f"growth (limit {LIMIT_PERCENT:g} %)")
+        totals = f"{self.minutes:g} minutes, {self.created} pods created, {len(self.violations)} violations"
+        return f"{tabulate(rows, headers=heads, tablefmt='github', disable_numparse=True)}\n{totals}"
 
 
-async def soak(told: Settings, *, report: Callable[[str], None]) -> Soaked:
-    """Let pods come and go for as long as told, and look at what every process of ours needs meanwhile."""
+async def soak(config: Settings, *, report: Callable[[str], None]) -> Soaked:
+    """Create and delete pods for `config.minutes`, and sample the memory of every process under test."""
     samples: list[Sample] = []
-    told.results.mkdir(parents=True, exist_ok=True)
-    with (told.results / "soak.jsonl").open("wb") as file:
+    config.results.mkdir(parents=True, exist_ok=True)
+    with (config.results / "soak.jsonl").open("wb") as file:
 
         def keep(sample: Sample) -> None:
             samples.append(sample)
             file.write(msgspec.json.encode(sample._asdict()) + b"\n")
 
-        async with under_load(told, Random(told.seed), report=report) as (place, checker, load):  # noqa: S311
-            watching = asyncio.create_task(sampling(place.replicas, keep))
-            await asyncio.wait((watching,), timeout=60 * told.minutes)
+        async with under_load(config, Random(config.seed), report=report) as (world, checker, load):  # noqa: S311
+            watching = asyncio.create_task(sampling(world.replicas, keep))
+            await asyncio.wait((watching,), timeout=60 * config.minutes)
             if watching.done():
                 watching.result()
             watching.cancel()
             load.stop()
-            broken = await settle(place, checker.books)
+            remaining = await settle(world, checker.books)
     return Soaked(
-        told.minutes,
+        config.minutes,
         load.created,
-        growths(samples, seconds=60 * told.minutes),
-        [*checker.books.violations, *broken],
+        growths(samples, seconds=60 * config.minutes),
+        [*checker.books.violations, *remaining],
     )

@@ -1,4 +1,4 @@
-"""What a run was: as a table for people, as JSON lines for who looks closer."""
+"""The summary of a run, as a table and as a line of JSON."""
 
 from collections import Counter
 from pathlib import Path
@@ -10,20 +10,20 @@ from chaos.violation import Violation
 
 
 class Summary(msgspec.Struct):
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
-        seed: of what was drawn.
-        seconds: for how long faults were done.
-        faults: how often each was done.
-        traffic: what the proxies did to single requests.
-        created: pods that the API server took.
-        deleted: how many of them were deleted again.
-        placed: how many had a node.
-        asked_again: creations that were tried again, because admission or the API server was away.
-        gaps: how often pods may have changed unseen.
-        slowest_seconds: how long the slowest pod that fitted all the time had to wait.
-        violations: what was broken.
+        seed: the seed of the run.
+        seconds: how long faults were injected.
+        faults: number of faults by name.
+        traffic: number of requests that the proxies disturbed, by treatment.
+        created: number of pods that the API server accepted.
+        deleted: number of pods that were deleted again.
+        placed: number of pods that got a node.
+        asked_again: number of creations that were retried because admission or the API server was unavailable.
+        gaps: how often changes of pods may have been missed.
+        slowest_seconds: longest time that a pod waited although it was schedulable all the time.
+        violations: the promises that were broken.
     """
 
     seed: int
@@ -39,23 +39,23 @@ class Summary(msgspec.Struct):
     violations: list[Violation]
 
     def table(self) -> str:
-        """Answer it as a table."""
+        """Return the result as a table."""
         rows = [
             *((f"fault: {name}", count) for name, count in sorted(self.faults.items())),
             *((f"request: {name}", count) for name, count in sorted(self.traffic.items())),
-            ("faults in all", self.faults.total()),
+            ("faults in total", self.faults.total()),
             ("pods created", self.created),
             ("pods deleted", self.deleted),
             ("pods placed", self.placed),
-            ("creations asked again", self.asked_again),
-            ("gaps in what was seen", self.gaps),
-            ("longest wait of a pod that fitted, s", round(self.slowest_seconds, 1)),
+            ("creations retried", self.asked_again),
+            ("gaps in the watch of pods", self.gaps),
+            ("longest wait of a schedulable pod, s", round(self.slowest_seconds, 1)),
             ("violations", len(self.violations)),
         ]
-        return tabulate(rows, headers=("what", f"in {self.seconds:.0f} s, seed {self.seed}"), tablefmt="github")
+        return tabulate(rows, headers=("event", f"in {self.seconds:.0f} s, seed {self.seed}"), tablefmt="github")
 
     def write(self, path: Path) -> None:
-        """Write it as one line of JSON at the end of a file."""
+        """Append the result to a file, as one line of JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
             file.write(msgspec.json.encode(self) + b"\n")

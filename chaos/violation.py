@@ -1,27 +1,27 @@
-"""What must never be seen, and where it was."""
+"""Violations: promises that were broken, and where."""
 
 import enum
 from typing import NamedTuple
 
 
 class Kind(enum.StrEnum):
-    """What was broken."""
+    """The promise that was broken."""
 
     OVER_CAPACITY = "card over its capacity"
     BOUND_TWICE = "pod bound twice"
-    NO_ALLOCATION = "bound GPU pod without its allocation"
+    NO_ALLOCATION = "bound GPU pod without an allocation"
     NO_NODE = "allocation without a node"
-    WRONG_ALLOCATION = "allocation that is not what was asked for"
-    WAITS = "live pod that fits waits too long"
-    LEDGER = "ledger that is not a recount"
+    WRONG_ALLOCATION = "allocation does not match the request"
+    WAITS = "schedulable pod waits too long"
+    LEDGER = "ledger differs from a recount"
 
 
 class Violation(NamedTuple):
-    """One of them: of which pod or card, and what was seen."""
+    """One broken promise: its kind, the pod or card, and the details."""
 
     kind: Kind
     subject: str
-    what: str
+    details: str
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.subject}: {self.what}"
+        return f"{self.kind}: {self.subject}: {self.details}"

@@ -1,4 +1,4 @@
-"""The cluster under test: a real control plane, two replicas of what has two, a proxy of ours before each process."""
+"""The cluster under test: a real control plane, the replicas of each process, and a proxy in front of each replica."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ from chaos.clock import Clocks
 from chaos.interference import Interference
 from chaos.proxy import Proxy, context
 from chaos.replica import Replica
-from chaos.settings import Caution, Settings
+from chaos.settings import Settings, Timing
 from lab import components, control_plane, kubeconfig, manifests, pki, wait
 from lab.balancer import Balancer
 from lab.components import LAB_NAMESPACE
@@ -30,7 +30,7 @@ from lab.processes import Daemon
 NAMESPACE = "chaos"
 _PATIENCE_S = 90.0
 _FIRST_FREE = 20
-"""Ports of a lab's block from here on are for replicas and proxies."""
+"""From this offset on, the ports of a lab's block are for replicas and proxies."""
 _ACCOUNTS = {
     "scheduler": ("tranche-system", "tranche-scheduler"),
     "webhook": ("tranche-system", "tranche-webhook"),
@@ -40,14 +40,14 @@ _ACCOUNTS = {
 
 @dataclass
 class World:
-    """What faults are done to.
+    """The cluster into which faults are injected.
 
     Attributes:
-        layout: the cluster's names.
-        schedulers: two, of which one leads.
-        webhooks: two, behind `balancer`.
-        agents: one, which speaks for every node.
-        clocks: what time each of them believes it is.
+        layout: paths and ports of the cluster.
+        schedulers: two replicas, one of which leads.
+        webhooks: two replicas behind `balancer`.
+        agents: one agent, which reports for every node.
+        clocks: the wall clock of each process.
     """
 
     layout: Layout
@@ -63,12 +63,12 @@ class World:
         return [*self.schedulers, *self.webhooks, *self.agents]
 
     def kubelet(self, node: str) -> components.Component:
-        """Answer who plays the kubelet of a node."""
+        """Return the process that simulates the kubelet of a node."""
         name = f"kubelet-{node}"
         return components.Component(name, (LAB_NAMESPACE, "simulated-nodes"), ("lab.simulated", node))
 
     def heal(self) -> None:
-        """Start what does not run; let everything through. Harmless where nothing is ill."""
+        """Start every replica that does not run, and let all traffic through. Idempotent."""
         for replica in self.replicas:
             replica.proxy.interference.heal()
             replica.proxy.release()
@@ -76,11 +76,11 @@ class World:
 
 
 @asynccontextmanager
-async def running(layout: Layout, told: Settings) -> AsyncIterator[World]:
-    """Answer the cluster, ready, while the block runs."""
+async def running(layout: Layout, config: Settings) -> AsyncIterator[World]:
+    """Yield the cluster, once it is ready."""
     await asyncio.to_thread(_control_plane, layout)
-    world, draw = World(layout, Clocks(layout.root / "clocks")), random.Random(told.seed)  # noqa: S311 -- what to spoil, no secret
-    configuration = await asyncio.to_thread(_configure, layout, told.caution)
+    world, draw = World(layout, Clocks(layout.root / "clocks")), random.Random(config.seed)  # noqa: S311 -- not a secret
+    configuration = await asyncio.to_thread(_configure, layout, config.timing)
     trusted = ssl.create_default_context(cafile=str(pki.certificate(layout, pki.CLUSTER_CA)))
     shown = context(
         certificate=str(pki.certificate(layout, "kube-apiserver")), key=str(pki.key(layout, "kube-apiserver"))
@@ -122,11 +122,11 @@ def _control_plane(layout: Layout) -> None:
     apply(layout, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": opted_in}})
 
 
-def _configure(layout: Layout, caution: Caution) -> Path:
+def _configure(layout: Layout, timing: Timing) -> Path:
     fleet = layout.config / "fleet.yaml"
     card = {"count": settings.CARDS, "memoryMiB": settings.CARD_MIB, "slots": settings.SLOTS, "model": "NVIDIA H100"}
     write_private(fleet, yaml.safe_dump({node: dict(card) for node in settings.NODES}))
-    told: dict[str, Any] = {
+    content: dict[str, Any] = {
         "webhook": {
             "host": "127.0.0.1",
             "dns_names": ["localhost"],
@@ -135,8 +135,8 @@ def _configure(layout: Layout, caution: Caution) -> Path:
             "drain_seconds": 3.0,
         },
         "scheduler": {
-            "election": msgspec.to_builtins(caution.election),
-            "request_timeout_seconds": caution.bind_seconds,
+            "election": msgspec.to_builtins(timing.election),
+            "request_timeout_seconds": timing.bind_seconds,
             "recount_seconds": 20.0,
             "relist_seconds": 60.0,
         },
@@ -148,11 +148,11 @@ def _configure(layout: Layout, caution: Caution) -> Path:
             "metrics_port": layout.port(Port.AGENT_METRICS),
         },
     }
-    return write_private(layout.config / "tranche.yaml", yaml.safe_dump(told, sort_keys=False))
+    return write_private(layout.config / "tranche.yaml", yaml.safe_dump(content, sort_keys=False))
 
 
 def _identity(layout: Layout, role: str, name: str, port: int) -> Path:
-    """Write the kubeconfig of a replica: its role's account, by way of the proxy on `port`."""
+    """Write the kubeconfig of a replica: its role's account, through the proxy on `port`."""
     namespace, account = _ACCOUNTS[role]
     direct = kubeconfig.service_account_kubeconfig(layout, namespace=namespace, name=account)
     content = yaml.safe_load(direct.read_text())
@@ -170,8 +170,8 @@ def _start(world: World) -> None:
         replica.until_ready()
 
     def reported() -> bool:
-        found = get(world.layout, "gpunodestatuses")["items"]
-        return sum(1 for each in found if each.get("status", {}).get("total") == settings.CARDS) == len(settings.NODES)
+        items = get(world.layout, "gpunodestatuses")["items"]
+        return sum(1 for each in items if each.get("status", {}).get("total") == settings.CARDS) == len(settings.NODES)
 
     wait.until(reported, what="the cards of every node", timeout_s=_PATIENCE_S, daemons=[Daemon(world.layout, "agent")])
     wait.until(

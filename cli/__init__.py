@@ -1,1 +1,1 @@
-"""`kubectl gpu`: what the cluster's cards hold and what a pod was given, for people."""
+"""`kubectl gpu`: a plugin of kubectl that shows, explains and maintains GPU shares."""

@@ -1,4 +1,4 @@
-"""`kubectl gpu`: the entry of the plugin; kubectl finds it as `kubectl-gpu`."""
+"""The entry point of `kubectl gpu`; kubectl runs it as `kubectl-gpu`."""
 
 import sys
 from collections.abc import Sequence
@@ -7,9 +7,9 @@ from cli import arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; answer the exit code."""
+    """Run one command; return the exit code."""
     parsed = arguments.parse(argv)
-    from cli.process import run  # noqa: PLC0415 -- help and mistakes do not wait for the clients of the API
+    from cli.process import run  # noqa: PLC0415 -- help and usage errors do not wait for the API client
 
     return run(parsed)
 

@@ -1,33 +1,42 @@
-"""`kubectl gpu cordon` and `uncordon`: the list of cards that take no new pods, on the node that has them."""
+"""`kubectl gpu cordon` and `kubectl gpu uncordon`: edit a node's list of cards that accept no new pods."""
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final
 
 import msgspec
 
-from allocation import hami, holding
 from allocation.constraints import words
 from allocation.errors import AllocationError
 from allocation.names import CORDON, HAMI_REGISTER
 from allocation.settings import AllocationSettings
-from cli.errors import CommandError, MissingRightError
-from cli.objects import LIVE, NodeMetadata, Pod
-from cli.session import Session
+from allocation.wire import hami
+from cli.errors import CommandError, MissingRightError, NotInstalledError
+from cli.kube.objects import LIVE, NodeMetadata, Pod
+from cli.kube.reports import gpu_node_statuses
+from cli.kube.session import Session
 from cli.tables import NOTHING, Table, note, render
-from cluster.errors import ConflictError, NotFoundError
+from cluster.errors import ConflictError
 from cluster.gpu_node_status import GpuNodeStatus
-from cluster.resource import GPU_NODE_STATUSES, NODES, PODS
+from cluster.resource import NODES, PODS
+from scheduler.state.running_allocation import running_allocation
 
 _ATTEMPTS: Final = 10
-_NEAR: Final = 3
+_SUGGESTIONS: Final = 3
 _SHORTEST_PREFIX: Final = 4
-_LISTED_BY: Final = "'kubectl gpu top --cards -o wide' lists them"
 
 
-class Changed(msgspec.Struct, frozen=True, rename="camel"):
-    """What became of one card; `action` says it as kubectl does, `pods` are those that stay on it."""
+class CardChange(msgspec.Struct, frozen=True, rename="camel"):
+    """The result for one card.
+
+    Attributes:
+        uuid: the card.
+        node: the node that has the card.
+        cordoned: whether the card is cordoned now.
+        action: the change in kubectl's words, such as "cordoned" or "already cordoned".
+        pods: the pods that keep their shares of a cordoned card.
+    """
 
     uuid: str
     node: str
@@ -36,56 +45,48 @@ class Changed(msgspec.Struct, frozen=True, rename="camel"):
     pods: tuple[str, ...]
 
 
-class Changes(msgspec.Struct, frozen=True, rename="camel"):
-    """What the structured forms print."""
+class CardChanges(msgspec.Struct, frozen=True, rename="camel"):
+    """What `-o json` and `-o yaml` print."""
 
-    cards: tuple[Changed, ...]
+    cards: tuple[CardChange, ...]
     dry_run: str
 
 
-Edit = Callable[[Sequence[str], Sequence[str]], list[str]]
-"""Answers the new list from the present one and the UUIDs that are asked for."""
-
-
 def run(session: Session, arguments: argparse.Namespace) -> int:
-    """Keep new pods from cards."""
-    return change(session, arguments, cordoned=True)
-
-
-def change(session: Session, arguments: argparse.Namespace, *, cordoned: bool) -> int:
-    """Cordon cards, or take them back, and say so."""
+    """Cordon or uncordon cards, as `arguments.command` says, and print the result."""
+    cordoned = arguments.command == "cordon"
     uuids = tuple(dict.fromkeys(arguments.uuids))
-    owners = _owners(session, uuids, cordons_count=not cordoned)
+    nodes = _nodes(session, uuids, include_cordoned=not cordoned)
     changed: set[str] = set()
-    for node in sorted(set(owners.values())):
+    for node in sorted(set(nodes.values())):
         changed |= _edit(
-            session, node, [uuid for uuid in uuids if owners[uuid] == node], arguments.dry_run, cordoned=cordoned
+            session, node, [uuid for uuid in uuids if nodes[uuid] == node], arguments.dry_run, cordoned=cordoned
         )
     pods = _pods(session) if cordoned else {}
-    done = "cordoned" if cordoned else "uncordoned"
-    answer = Changes(
+    action = "cordoned" if cordoned else "uncordoned"
+    changes = CardChanges(
         tuple(
-            Changed(
+            CardChange(
                 uuid,
-                owners[uuid],
+                nodes[uuid],
                 cordoned,
-                done if uuid in changed else f"already {done}",
+                action if uuid in changed else f"already {action}",
                 tuple(pods.get(uuid, ())),
             )
             for uuid in uuids
         ),
         arguments.dry_run,
     )
-    _print(answer, arguments)
+    _print(changes, arguments)
     return 0
 
 
-def edited(present: str, uuids: Sequence[str], *, cordoned: bool) -> str | None:
-    """Answer the annotation with `uuids` added or taken away, None where nothing is to change.
+def edited(annotation: str, uuids: Sequence[str], *, cordoned: bool) -> str | None:
+    """Return the annotation with `uuids` added or removed, or None if nothing changes.
 
-    What others wrote stays as it stands, in its order; empty means that nothing is left of it.
+    Entries of others keep their order. An empty string means that the list is empty now.
     """
-    listed = words(present)
+    listed = words(annotation)
     if cordoned:
         missing = [uuid for uuid in uuids if uuid not in listed]
         return ",".join([*listed, *missing]) if missing else None
@@ -93,35 +94,39 @@ def edited(present: str, uuids: Sequence[str], *, cordoned: bool) -> str | None:
     return ",".join(kept) if len(kept) < len(listed) else None
 
 
-def _owners(session: Session, uuids: Sequence[str], *, cordons_count: bool) -> dict[str, str]:
-    """Answer the node of each card; a card that is cordoned is known by that alone to who takes it back.
+def _nodes(session: Session, uuids: Sequence[str], *, include_cordoned: bool) -> dict[str, str]:
+    """Return the node of each card, from reports and register annotations.
+
+    With `include_cordoned` a cordoned card is found on its node even when nothing reports it any more.
 
     Raises:
-        CommandError: no node has a card of that UUID.
+        CommandError: no node has a card with one of the UUIDs.
     """
-    known: dict[str, str] = {}
+    nodes_of_cards: dict[str, str] = {}
     nodes = session.client.list(NODES, NodeMetadata, metadata_only=True)
     for node in nodes:
-        if cordons_count:
-            known |= dict.fromkeys(words(node.metadata.annotations.get(CORDON, "")), node.metadata.name)
-        known |= dict.fromkeys(_registered(node), node.metadata.name)
+        if include_cordoned:
+            cordoned = words(node.metadata.annotations.get(CORDON, ""))
+            nodes_of_cards |= dict.fromkeys(cordoned, node.metadata.name)
+        nodes_of_cards |= dict.fromkeys(_registered(node), node.metadata.name)
     names = {node.metadata.name for node in nodes}
-    for status in _statuses(session):
-        if status.metadata.name in names and status.status is not None:
-            known |= dict.fromkeys((device.uuid for device in status.status.devices), status.metadata.name)
-    unknown = [uuid for uuid in uuids if uuid not in known]
+    for report in _reports(session):
+        if report.metadata.name in names and report.status is not None:
+            nodes_of_cards |= dict.fromkeys((device.uuid for device in report.status.devices), report.metadata.name)
+    unknown = [uuid for uuid in uuids if uuid not in nodes_of_cards]
     if unknown:
         raise CommandError(
-            "; ".join(_unknown(uuid, known) for uuid in unknown) + f"; nothing was changed; {_LISTED_BY}"
+            "; ".join(_unknown(uuid, nodes_of_cards) for uuid in unknown)
+            + "; nothing was changed; see 'kubectl gpu top --cards -o wide'"
         )
-    return {uuid: known[uuid] for uuid in uuids}
+    return {uuid: nodes_of_cards[uuid] for uuid in uuids}
 
 
-def _statuses(session: Session) -> list[GpuNodeStatus]:
+def _reports(session: Session) -> list[GpuNodeStatus]:
     try:
-        return session.client.list(GPU_NODE_STATUSES, GpuNodeStatus)
-    except NotFoundError:
-        return []  # only HAMi's annotations say what cards there are
+        return gpu_node_statuses(session.client)
+    except NotInstalledError:
+        return []  # cards of HAMi's device plugin can be cordoned without an installation
 
 
 def _registered(node: NodeMetadata) -> Iterator[str]:
@@ -134,73 +139,77 @@ def _registered(node: NodeMetadata) -> Iterator[str]:
         note(str(error))
 
 
-def _unknown(uuid: str, known: Mapping[str, str]) -> str:
-    begun = [each for each in known if len(uuid) >= _SHORTEST_PREFIX and each.lower().startswith(uuid.lower())]
-    near = begun[:_NEAR] or get_close_matches(uuid, known, n=_NEAR)
-    meant = f": did you mean {' or '.join(f'{each} of node {known[each]}' for each in near)}?" if near else ""
-    return f"no node has a card {uuid}{meant}"
+def _unknown(uuid: str, nodes_of_cards: Mapping[str, str]) -> str:
+    completions = [
+        card for card in nodes_of_cards if len(uuid) >= _SHORTEST_PREFIX and card.lower().startswith(uuid.lower())
+    ]
+    similar = completions[:_SUGGESTIONS] or get_close_matches(uuid, nodes_of_cards, n=_SUGGESTIONS)
+    suggestions = " or ".join(f"{card} of node {nodes_of_cards[card]}" for card in similar)
+    return f"no node has a card {uuid}{f': did you mean {suggestions}?' if suggestions else ''}"
 
 
 def _edit(session: Session, node: str, uuids: Sequence[str], dry_run: str, *, cordoned: bool) -> set[str]:
-    """Write a node's list, unless it is right already; answer the UUIDs that were changed.
+    """Update a node's list if necessary; return the UUIDs that changed.
 
-    The write holds for the version that was read: who writes at the same time loses nothing, and we read again.
+    A write applies only to the version that was read. After a concurrent change the node is read again.
     """
     for _ in range(_ATTEMPTS):
-        found = session.client.get(NODES, NodeMetadata, name=node, metadata_only=True)
-        present = found.metadata.annotations.get(CORDON, "")
-        new = edited(present, uuids, cordoned=cordoned)
+        current = session.client.get(NODES, NodeMetadata, name=node, metadata_only=True)
+        annotation = current.metadata.annotations.get(CORDON, "")
+        new = edited(annotation, uuids, cordoned=cordoned)
         if new is None:
             return set()
-        changed = {uuid for uuid in uuids if (uuid in words(present)) != cordoned}
+        changed = {uuid for uuid in uuids if (uuid in words(annotation)) != cordoned}
         if dry_run == "client":
             return changed
         try:
             session.client.annotate(
                 NODES,
                 name=node,
-                version=found.metadata.resource_version,
+                version=current.metadata.resource_version,
                 annotations={CORDON: new or None},
                 dry_run=dry_run == "server",
             )
         except ConflictError:
             continue
         return changed
-    raise CommandError(f"node {node}, annotation {CORDON}: somebody else changed the node {_ATTEMPTS} times; try again")
+    raise CommandError(
+        f"annotation {CORDON} of node {node} was not written: others changed the node during each of {_ATTEMPTS}"
+        " attempts; try again"
+    )
 
 
 def _pods(session: Session) -> dict[str, list[str]]:
-    """Answer the pods that have shares of each card, by its UUID."""
-    found: dict[str, list[str]] = {}
+    """Return the pods that have shares of each card, by its UUID."""
+    pods_of_cards: dict[str, list[str]] = {}
     try:
         pods = session.client.list(PODS, Pod, field_selector=LIVE)
     except MissingRightError as error:
-        note(f"which pods stay is not shown: {error}")
+        note(f"the pods on these cards are not shown: {error}")
         return {}
     for pod in sorted(pods, key=str):
         for uuid in _cards_of(pod):
-            found.setdefault(uuid, []).append(str(pod))
-    return found
+            pods_of_cards.setdefault(uuid, []).append(str(pod))
+    return pods_of_cards
 
 
 def _cards_of(pod: Pod) -> set[str]:
-    """Answer the cards of a pod, whatever its containers have of them."""
-    if not pod.live:
-        return set()
+    """Return the cards of which any container of a pod has a share."""
     try:
-        held = holding.of_pod(
-            pod.spec, pod.metadata.annotations, node=pod.spec.node_name, settings=AllocationSettings()
-        )
+        held = running_allocation(pod, AllocationSettings())
     except AllocationError:
         return set()
-    return {share.uuid for shares in held[0].containers.values() for share in shares} if held is not None else set()
+    if held is None:
+        return set()
+    allocation, _ = held
+    return {share.uuid for shares in allocation.containers.values() for share in shares}
 
 
-def _print(answer: Changes, arguments: argparse.Namespace) -> None:
-    mark = {"client": " (dry run)", "server": " (server dry run)"}.get(answer.dry_run, "")
+def _print(changes: CardChanges, arguments: argparse.Namespace) -> None:
+    suffix = {"client": " (dry run)", "server": " (server dry run)"}.get(changes.dry_run, "")
     if arguments.output == "name":
-        print("".join(f"card/{card.uuid}\n" for card in answer.cards), end="")
+        print("".join(f"card/{card.uuid}\n" for card in changes.cards), end="")
         return
-    rows = [(card.uuid, card.node, f"{card.action}{mark}", ",".join(card.pods) or NOTHING) for card in answer.cards]
-    table = Table(("CARD", "NODE", "ACTION", "PODS THAT STAY"), rows)
-    print(render(answer, table, output=arguments.output, headers=not arguments.no_headers), end="")
+    rows = [(card.uuid, card.node, f"{card.action}{suffix}", ",".join(card.pods) or NOTHING) for card in changes.cards]
+    table = Table(("CARD", "NODE", "ACTION", "REMAINING PODS"), rows)
+    print(render(changes, table, output=arguments.output, headers=not arguments.no_headers), end="")

@@ -1,52 +1,132 @@
-"""`kubectl gpu env`: what a pod's containers are told about their cards."""
+"""`kubectl gpu env`: the GPU variables of a pod's containers, as the kubelet resolves them."""
 
 import argparse
+import re
+from typing import Final
 
-from cli import environment
-from cli.environment import PodEnvironment
+import msgspec
+
+from allocation import variables
+from allocation.wire import environment
 from cli.errors import CommandError
-from cli.objects import Pod
-from cli.session import Session
-from cli.tables import note, render
-from cluster.errors import NotFoundError
+from cli.kube import objects
+from cli.kube.objects import Pod, PodContainer
+from cli.kube.session import Session
+from cli.tables import Table, note, render
 from cluster.resource import PODS
+
+_ANNOTATION: Final = re.compile(r"metadata\.annotations\['(?P<key>[^']+)'\]")
+
+
+class Variable(msgspec.Struct, frozen=True):
+    """One variable; `annotation` is the key that it refers to, or empty if the pod's spec has the value."""
+
+    name: str
+    value: str
+    annotation: str
+
+
+class ContainerEnvironment(msgspec.Struct, frozen=True):
+    """The GPU variables of a container, in the order of the pod's spec."""
+
+    name: str
+    variables: tuple[Variable, ...]
+
+
+class PodEnvironment(msgspec.Struct, frozen=True):
+    """What `kubectl gpu env -o json` prints; `node` is empty before the pod is placed."""
+
+    namespace: str
+    pod: str
+    node: str
+    containers: tuple[ContainerEnvironment, ...]
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether any variable refers to an annotation, which only admission makes it do."""
+        return any(variable.annotation for container in self.containers for variable in container.variables)
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether any reference has a value."""
+        return any(
+            variable.value for container in self.containers for variable in container.variables if variable.annotation
+        )
+
+    def only(self, name: str) -> "PodEnvironment":
+        """Return the same pod with one container."""
+        containers = tuple(container for container in self.containers if container.name == name)
+        return PodEnvironment(self.namespace, self.pod, self.node, containers)
+
+    def table(self, *, wide: bool = False) -> Table:
+        """Return a row for each variable; the wide table has the annotation that the variable refers to."""
+        rows = [
+            (container.name, variable.name, variable.value, *((variable.annotation,) if wide else ()))
+            for container in self.containers
+            for variable in container.variables
+        ]
+        return Table(("CONTAINER", "VARIABLE", "VALUE", *(("ANNOTATION",) if wide else ())), rows)
 
 
 def run(session: Session, arguments: argparse.Namespace) -> int:
     """Print the variables of a pod, or of one of its containers."""
     name = arguments.pod.removeprefix("pods/").removeprefix("pod/")
-    known = environment.of_pod(_pod(session, name))
-    spoken = f"pod {known.namespace}/{known.pod}"
-    if arguments.container and not any(container.name == arguments.container for container in known.containers):
-        names = ", ".join(container.name for container in known.containers)
-        raise CommandError(f"{spoken} has no container {arguments.container}; it has {names}")
-    if not known.refers:
+    shown = of_pod(session.get(PODS, Pod, name))
+    label = f"pod {shown.namespace}/{shown.pod}"
+    if arguments.container and not any(container.name == arguments.container for container in shown.containers):
+        names = ", ".join(container.name for container in shown.containers)
+        raise CommandError(f"{label} has no container {arguments.container}; it has {names}")
+    if not shown.is_managed:
         raise CommandError(
-            f"{spoken} has no GPU variables of ours: it asks for no GPU, or it was created where injection is off; "
-            "label the namespace gpu.scheduling/injection=enabled and create the pod anew"
+            f"{label} has no GPU variables from Tranche: it requests no GPU, or injection was off when it was created; "
+            "label the namespace gpu.scheduling/injection=enabled and recreate the pod"
         )
-    _explain(known, spoken)
-    shown = known.only(arguments.container) if arguments.container else known
+    _note_unresolved(shown, label)
+    if arguments.container:
+        shown = shown.only(arguments.container)
     table = shown.table(wide=arguments.output == "wide")
     print(render(shown, table, output=arguments.output, headers=not arguments.no_headers), end="")
     return 0
 
 
-def _explain(known: PodEnvironment, spoken: str) -> None:
-    """Say why the variables are empty, where they are."""
-    if known.resolved:
+def of_pod(pod: Pod) -> PodEnvironment:
+    """Return the variables of every container, init containers first."""
+    return PodEnvironment(
+        namespace=pod.metadata.namespace,
+        pod=pod.metadata.name,
+        node=pod.spec.node_name,
+        containers=tuple(
+            ContainerEnvironment(container.name, _variables(container, pod.metadata.annotations))
+            for container in (*pod.spec.init_containers, *pod.spec.containers)
+        ),
+    )
+
+
+def _variables(container: PodContainer, annotations: dict[str, str]) -> tuple[Variable, ...]:
+    """Return the GPU variables; of two entries with the same name the kubelet uses the later one."""
+    by_name: dict[str, Variable] = {}
+    for entry in container.env:
+        if variables.is_owned(entry.name):
+            key = _annotation(entry)
+            value = environment.resolve({entry.name: key}, annotations)[entry.name] if key else entry.value
+            by_name[entry.name] = Variable(entry.name, value, key)
+    return tuple(by_name.values())
+
+
+def _annotation(entry: objects.Variable) -> str:
+    """Return the annotation key that `entry` refers to, or an empty string."""
+    if entry.value_from is None or entry.value_from.field_ref is None:
+        return ""
+    match = _ANNOTATION.fullmatch(entry.value_from.field_ref.field_path)
+    return match["key"] if match else ""
+
+
+def _note_unresolved(shown: PodEnvironment, label: str) -> None:
+    """Note why the variables are empty, if they are."""
+    if shown.is_resolved:
         return
-    if not known.node:
-        look = f"kubectl describe pod -n {known.namespace} {known.pod}"
-        note(f"{spoken} has not been placed yet, so its variables are empty; see '{look}'")
+    if shown.node:
+        note(f"{label} was bound to node {shown.node} without an allocation and sees no GPU; recreate it")
     else:
-        note(f"{spoken} was bound to node {known.node} without an allocation: it sees no GPU; create it anew")
-
-
-def _pod(session: Session, name: str) -> Pod:
-    try:
-        return session.client.get(PODS, Pod, name=name, namespace=session.namespace)
-    except NotFoundError:
-        raise CommandError(
-            f"pod {session.namespace}/{name} does not exist; see 'kubectl get pods -n {session.namespace}'"
-        ) from None
+        command = f"kubectl describe pod -n {shown.namespace} {shown.pod}"
+        note(f"{label} has not been placed yet, so its variables are empty; see '{command}'")

@@ -1,6 +1,7 @@
-"""Why a command failed, in one line that names the object and the next step."""
+"""Errors of commands. Each message is one line that names the object and the next step."""
 
-from typing import Final
+from pathlib import Path
+from typing import ClassVar, Final
 
 VIEWER: Final = "tranche-viewer (manifests/base/rbac/viewer.yaml)"
 OPERATOR: Final = "tranche-operator (manifests/base/rbac/operator.yaml)"
@@ -8,19 +9,63 @@ _READING: Final = ("get", "list", "watch")
 
 
 class CommandError(Exception):
-    """The command cannot answer; the message is for the person who asked."""
+    """A command failed; the message is for the user."""
+
+    code: ClassVar[int] = 1
+    """The exit code of the process."""
+
+
+class UsageError(CommandError):
+    """The arguments of the command line contradict one another."""
+
+    code = 2
+
+
+class ConfigurationFileError(UsageError):
+    """The file of `--config`, or the installed configuration, cannot be read or is wrong; the message says where."""
+
+
+class NotInstalledError(CommandError):
+    """Tranche is not installed in the cluster."""
+
+    def __init__(self) -> None:
+        """Name the command that installs it."""
+        super().__init__(
+            "Tranche is not installed in this cluster: the resource gpunodestatuses is not defined; install it with "
+            "'kubectl apply -k manifests/install' (docs/operations.md), or choose another --context"
+        )
+
+
+def read_text(path: str) -> str:
+    """Read a configuration file.
+
+    Raises:
+        ConfigurationFileError: the file cannot be read.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationFileError(f"configuration file {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationFileError(f"configuration file {path} is not text in UTF-8") from None
 
 
 class MissingRightError(CommandError):
-    """The API server forbids it; names the verb that is missing and the role that has it."""
+    """The API server refused a request for lack of rights; the message names the verb, and the role that grants it."""
 
     def __init__(self, *, verb: str, resource: str, namespace: str, server: str) -> None:
-        """Say that `verb` on `resource`, in `namespace` or, where that is empty, in all, is missing.
+        """Describe the missing right.
 
-        `server` is what the API server said, which names who asked.
+        Args:
+            verb: the verb that is missing.
+            resource: the plural of the resource.
+            namespace: empty for the whole cluster.
+            server: the message of the API server, which names the user.
         """
         where = f"in namespace {namespace}" if namespace else "of the whole cluster"
         self.right = f"{verb} {resource} {where}"
         role = VIEWER if verb in _READING else OPERATOR
-        said = f" ({server})" if server else ""
-        super().__init__(f"{self.right}: forbidden{said}; ask an administrator for ClusterRole {role}, which has it")
+        detail = f" ({server})" if server else ""
+        super().__init__(
+            f"{self.right}: forbidden{detail}; ask an administrator for ClusterRole {role}, which grants it"
+        )

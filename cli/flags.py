@@ -1,38 +1,51 @@
-"""Flags that more than one command takes; read for every command line, so nothing but the standard library."""
+"""Flags of more than one command. Every command line loads this module, so it imports only the standard library."""
 
 import argparse
 
 
 def add_cards_to_cordon(parser: argparse.ArgumentParser) -> None:
-    """Take the cards of `cordon` and `uncordon`, and whether to write."""
+    """Add the arguments of `cordon` and `uncordon`."""
     parser.add_argument(
-        "uuids", nargs="+", metavar="UUID", help="a card's UUID, as 'kubectl gpu top --cards -o wide' lists it"
+        "uuids", nargs="+", metavar="UUID", help="the UUID of a card, see 'kubectl gpu top --cards -o wide'"
     )
     parser.add_argument(
         "--dry-run",
         choices=("none", "client", "server"),
         default="none",
-        help="client: write nothing; server: let the API server check it, and write nothing (default: none)",
+        help="client: write nothing; server: let the API server check the change without storing it (default: none)",
     )
 
 
 def add_filename(parser: argparse.ArgumentParser) -> None:
-    """Take manifests."""
+    """Add `-f`, which names manifests."""
     parser.add_argument(
         *("-f", "--filename"),
         action="append",
         required=True,
         metavar="FILE",
-        help="YAML or JSON with any number of documents, - for standard input; may be repeated",
+        help="a file with documents in YAML or JSON, or - for standard input; may be repeated",
+    )
+
+
+def add_scheduler_url(parser: argparse.ArgumentParser) -> None:
+    """Add the URL of the scheduler's API for namespaces."""
+    parser.add_argument(
+        "--scheduler-url",
+        default="",
+        metavar="URL",
+        help="ask the scheduler at this https:// URL, with rights in one namespace",
     )
 
 
 def add_explanation(parser: argparse.ArgumentParser) -> None:
-    """Take what `explain` and `simulate` tell, and by which configuration."""
-    parser.add_argument("--node", default="", metavar="NODE", help="the cards of this node, and what each says")
+    """Add the flags of `explain` and `simulate`."""
+    parser.add_argument(
+        "--node", default="", metavar="NODE", help="show the cards of this node with their verdicts on the pod"
+    )
     parser.add_argument(
         "--config",
         default="",
         metavar="FILE",
-        help="Tranche's configuration file, where it is not all defaults",
+        help="Tranche's configuration file (default: the installed one)",
     )
+    add_scheduler_url(parser)

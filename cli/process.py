@@ -1,4 +1,4 @@
-"""One run of a command, and what becomes of its errors."""
+"""Runs a command and turns its errors into messages and exit codes."""
 
 import argparse
 import importlib
@@ -17,39 +17,42 @@ _UNREAD: Final = 141
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command that `arguments` name; answer the exit code."""
-    logging.basicConfig(level=logging.CRITICAL)  # what a library logs is not the answer to the question
+    """Run the command that `arguments` name, and return the exit code."""
+    logging.basicConfig(level=logging.CRITICAL)  # logs of libraries do not belong in the output
     try:
         code = _run(arguments)
         sys.stdout.flush()
-    except (CommandError, ClusterError) as error:
+    except CommandError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
+    except ClusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return _FAILED
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        # Who read the output has gone, as `head` does; what is buffered must not fail once more at exit.
+        # The reader of the output, such as `head`, has ended. Flushing the rest at exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _UNREAD
-    except Exception as error:  # noqa: BLE001 -- a defect of ours: a line that says where is worth more than a page
-        print(f"error: {_defect(error)}", file=sys.stderr)
+    except Exception as error:  # noqa: BLE001 -- a bug: one line with its place is more useful than a traceback
+        print(f"error: {_bug(error)}", file=sys.stderr)
         return _FAILED
     return code
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Load what the command needs and no more: without arithmetic no numpy, without a cluster no client of one."""
-    command: Any = importlib.import_module(f"cli.{arguments.command.replace('-', '_')}")
+    """Load only the modules that the command needs, such as numpy or the API client, and run it."""
+    command: Any = importlib.import_module(arguments.module)
     if not arguments.asks_cluster:
         return int(command.run(arguments))
-    from cli.session import open_session  # noqa: PLC0415 -- see above
+    from cli.kube.session import open_session  # noqa: PLC0415 -- loaded only for commands that need it
 
     return int(command.run(open_session(arguments), arguments))
 
 
-def _defect(error: Exception) -> str:
+def _bug(error: Exception) -> str:
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
-    where = f"{Path(last.tb_frame.f_code.co_filename).name}:{last.tb_lineno}" if last is not None else "nowhere"
-    return f"unexpected {type(error).__name__} in {where}: {error}; this is a defect of kubectl-gpu, please report it"
+    where = f"{Path(last.tb_frame.f_code.co_filename).name}:{last.tb_lineno}" if last is not None else "unknown"
+    return f"unexpected {type(error).__name__} in {where}: {error}; this is a bug in kubectl-gpu, please report it"

@@ -1,4 +1,4 @@
-"""`kubectl gpu rotate-certs`: `python -m certs rotate`, for who has kubectl at hand."""
+"""`kubectl gpu rotate-certs`: the same as `python -m certs rotate`, with kubectl's configuration."""
 
 import argparse
 import asyncio
@@ -9,12 +9,12 @@ from certs.authority_secret import BrokenAuthorityError
 from certs.rotate import RotationError, rotate
 from certs.settings import RotateSettings
 from cli.errors import CommandError
-from cli.session import Session, live
+from cli.kube.session import Session, live
 
 
 def run(session: Session, arguments: argparse.Namespace) -> int:
-    """Print each step until new certificates are in use."""
-    told = {
+    """Rotate the certificates and print each step."""
+    settings = {
         "ca": arguments.ca,
         "dry_run": arguments.dry_run,
         "probe": arguments.probe,
@@ -23,7 +23,7 @@ def run(session: Session, arguments: argparse.Namespace) -> int:
         "timeout_seconds": arguments.timeout,
     }
     try:
-        asyncio.run(_rotate(session, msgspec.convert(told, RotateSettings)))
+        asyncio.run(_rotate(session, msgspec.convert(settings, RotateSettings)))
     except (RotationError, BrokenAuthorityError, msgspec.ValidationError) as error:
         raise CommandError(str(error)) from None
     return 0

@@ -1,24 +1,25 @@
-"""What a command goes by that must read requests as the processes do: their configuration file, else its defaults."""
+"""The allocation settings of `kubectl gpu top`: those of a configuration file, or the defaults.
 
-from typing import TYPE_CHECKING
+Separate from `cli.installation.rules`, which loads the settings of all processes and is too slow for this command.
+"""
 
 from allocation.settings import AllocationSettings
-
-if TYPE_CHECKING:
-    from cluster.configuration import Configuration
-    from webhook.settings import WebhookSettings
+from cli.errors import ConfigurationFileError, read_text
 
 
-def allocation(path: str, *, prog: str) -> AllocationSettings:
-    """Answer the section `allocation` of the file at `path`, its defaults where no path is given."""
-    return whole(path, prog=prog).allocation if path else AllocationSettings()
+def allocation(path: str) -> AllocationSettings:
+    """Return the section `allocation` of the file at `path`, or the defaults if `path` is empty.
 
+    Raises:
+        ConfigurationFileError: the file cannot be read, or one of its keys is wrong.
+    """
+    if not path:
+        return AllocationSettings()
+    from cluster import configuration  # noqa: PLC0415 -- slow to load, and most calls name no file
 
-def whole(path: str, *, prog: str) -> "Configuration[WebhookSettings]":
-    """Answer the sections that requests are read by; ends the process where the file is wrong (2)."""
-    from cluster import configuration  # noqa: PLC0415 -- most people have no such file at hand, and it takes its time
-    from webhook.settings import WebhookSettings  # noqa: PLC0415 -- the same
-
-    return configuration.load(
-        ["--config", path], section="webhook", settings=WebhookSettings, prog=prog, description=""
-    )
+    try:
+        return configuration.parse(
+            read_text(path), source=path, section="allocation", settings=AllocationSettings
+        ).allocation
+    except configuration.ConfigurationError as error:
+        raise ConfigurationFileError(str(error)) from None

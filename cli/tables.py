@@ -1,25 +1,25 @@
-"""How answers are printed: tables that look like kubectl's, JSON and YAML of the same data."""
+"""Output formats: tables that look like kubectl's, and JSON and YAML of the same data."""
 
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import yaml
 from tabulate import tabulate
 
 NOTHING: Final = "<none>"
-"""What a table shows where a list is empty."""
+"""What a table shows for an empty list."""
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Headers in upper case, and a row of texts for each line."""
+    """A table: headers in upper case, and rows of texts."""
 
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
 
     def text(self, *, headers: bool = True) -> str:
-        """Answer the lines, left-aligned, each with its newline."""
+        """Return the lines, left-aligned, each with its newline."""
         lines = tabulate(
             self.rows,
             headers=self.headers if headers else (),
@@ -31,13 +31,13 @@ class Table(msgspec.Struct, frozen=True):
 
 
 def render(data: msgspec.Struct, table: Table, *, output: str, headers: bool = True) -> str:
-    """Answer `data` as `output` says, where it says nothing of the kind as `table`."""
+    """Return `data` as JSON or YAML if `output` names one of them, else the text of `table`."""
     text = structured(data, output=output)
     return table.text(headers=headers) if text is None else text
 
 
-def structured(data: msgspec.Struct, *, output: str) -> str | None:
-    """Answer `data` in JSON or YAML, None where `output` names neither."""
+def structured(data: msgspec.Struct | dict[str, Any], *, output: str) -> str | None:
+    """Return `data` as JSON or YAML, or None if `output` names neither."""
     match output:
         case "json":
             return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
@@ -48,5 +48,5 @@ def structured(data: msgspec.Struct, *, output: str) -> str | None:
 
 
 def note(text: str) -> None:
-    """Tell the person something that is no part of the answer."""
+    """Print a remark to standard error."""
     print(f"note: {text}", file=sys.stderr)

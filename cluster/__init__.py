@@ -1,1 +1,1 @@
-"""The Kubernetes API as we use it: connection, verbs, list+watch caches, events, errors, a process's configuration."""
+"""Access to the Kubernetes API, and what all processes share: configuration, logs, metrics, election, listeners."""

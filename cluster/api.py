@@ -1,7 +1,6 @@
-"""The verbs of the Kubernetes API, typed by msgspec structs that hold just the fields a caller reads."""
+"""The verbs of the Kubernetes API; msgspec structs hold just the fields that a caller reads."""
 
 import asyncio
-import random
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -10,10 +9,11 @@ from typing import Any, TypeVar
 import aiohttp
 import msgspec
 
+from cluster.api_observer import ApiObserver
+from cluster.backoff import Backoff
 from cluster.connection import Connection
 from cluster.errors import TooManyRequestsError, UnreachableError, from_answer
 from cluster.resource import Resource
-from cluster.traffic import Traffic
 
 T = TypeVar("T")
 
@@ -22,21 +22,21 @@ APPLY_PATCH = "application/apply-patch+yaml"
 _JSON = "application/json"
 _BUSY = 429
 _BUSY_ATTEMPTS = 6
-_LONGEST_RETRY_AFTER = 10.0
+_FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.1, 10.0, (1.0, 1.2)
 
 _encoder = msgspec.json.Encoder()
 
 
 class Api:
-    """Verbs over one connection. Every answer that is no success raises a `cluster.errors.ApiError`.
+    """Verbs over one connection. Every response other than a success raises a `cluster.errors.ApiError`.
 
     Attributes:
-        traffic: is told of every request, and by caches of what they hear.
+        traffic: observes every request, and what caches receive.
     """
 
-    traffic = Traffic()
+    traffic = ApiObserver()
 
-    def __init__(self, connection: Connection, *, timeout: float = 30.0, traffic: Traffic = traffic) -> None:
+    def __init__(self, connection: Connection, *, timeout: float = 30.0, traffic: ApiObserver = traffic) -> None:
         self._connection = connection
         self._timeout = timeout
         self.traffic = traffic
@@ -49,26 +49,28 @@ class Api:
         params: Mapping[str, str] | None = None,
         body: object = None,
         content_type: str = _JSON,
-        timeout: float | None = None,  # noqa: ASYNC109 -- it is the server's time limit too, not only ours
+        timeout: float | None = None,  # noqa: ASYNC109 -- it is also the time limit of the connection
     ) -> bytes:
-        """Send one request and answer the body.
+        """Send one request and return the body of the response.
 
-        A 429 was not carried out, so it is repeated after the time the server asks for, a bounded number of times.
+        The server did not execute a request that it answered with 429, so the request is repeated a limited number of
+        times, after the time that the server asks for.
 
         Raises:
-            ApiError: the server refused.
-            UnreachableError: no answer came; whether the request took effect is unknown.
+            ApiError: the server refused the request.
+            UnreachableError: no response arrived; whether the request took effect is unknown.
         """
+        backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, jitter=_JITTER)
         for attempt in range(_BUSY_ATTEMPTS):
             async with self.open(
                 method, path, params=params, body=body, content_type=content_type, timeout=timeout
-            ) as answer:
-                payload = await _read(answer, method, path)
-                if answer.status < 400:
+            ) as response:
+                payload = await _read(response, method, path)
+                if response.status < 400:
                     return payload
-                if answer.status != _BUSY or attempt == _BUSY_ATTEMPTS - 1:
-                    raise from_answer(request=f"{method} {path}", status=answer.status, body=payload)
-                pause = _retry_after(answer, attempt)
+                if response.status != _BUSY or attempt == _BUSY_ATTEMPTS - 1:
+                    raise from_answer(request=f"{method} {path}", status=response.status, body=payload)
+                pause = backoff.next(requested=_retry_after(response))
             await asyncio.sleep(pause)
         raise TooManyRequestsError(request=f"{method} {path}", status=_BUSY, reason="TooManyRequests", message="")
 
@@ -83,7 +85,7 @@ class Api:
         content_type: str = _JSON,
         timeout: float | None = None,  # noqa: ASYNC109 -- see request
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send one request and answer the response while its body is still arriving; for watches."""
+        """Send one request and yield the response before its body has arrived, for watches."""
         headers = await self._connection.headers()
         data = None
         if body is not None:
@@ -98,10 +100,10 @@ class Api:
                 data=data,
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=timeout or self._timeout),
-            ) as answer:
-                status = answer.status
+            ) as response:
+                status = response.status
                 self.traffic.answered(method, path, params or {}, status=status, seconds=time.perf_counter() - begin)
-                yield answer
+                yield response
         except (aiohttp.ClientError, TimeoutError) as error:
             if not status:
                 self.traffic.answered(method, path, params or {}, status=0, seconds=0.0)
@@ -113,7 +115,7 @@ class Api:
         return msgspec.json.decode(body, type=kind)
 
     async def list(self, resource: Resource, kind: type[T], *, namespace: str = "", **selectors: str) -> list[T]:
-        """Read all objects, at once; caches page through `cluster.reflector` instead."""
+        """Read all objects in one response; caches read pages, through `cluster.informer`."""
 
         class Items(msgspec.Struct):
             items: list[kind] = []  # type: ignore[valid-type]
@@ -135,7 +137,7 @@ class Api:
         namespace: str = "",
         subresource: str = "",
     ) -> bytes:
-        """Apply our fields of one object on the server's side, creating it where it is missing."""
+        """Apply fields of one object as `manager`, by server-side apply; create the object if it is missing."""
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
         params = {"fieldManager": manager, "force": "true"}
         return await self.request("PATCH", path, params=params, body=body, content_type=APPLY_PATCH)
@@ -148,16 +150,15 @@ class Api:
         return await self.request("PATCH", path, body=body, content_type=MERGE_PATCH)
 
 
-async def _read(answer: aiohttp.ClientResponse, method: str, path: str) -> bytes:
+async def _read(response: aiohttp.ClientResponse, method: str, path: str) -> bytes:
     try:
-        return await answer.read()
+        return await response.read()
     except (aiohttp.ClientError, TimeoutError) as error:
         raise UnreachableError(f"{method} {path}: {type(error).__name__} {error}".rstrip()) from error
 
 
-def _retry_after(answer: aiohttp.ClientResponse, attempt: int) -> float:
+def _retry_after(response: aiohttp.ClientResponse) -> float | None:
     try:
-        asked = float(answer.headers.get("Retry-After", ""))
+        return float(response.headers.get("Retry-After", ""))
     except ValueError:
-        asked = 0.1 * 2**attempt
-    return min(asked, _LONGEST_RETRY_AFTER) * random.uniform(1.0, 1.2)  # noqa: S311 -- jitter, no secret
+        return None

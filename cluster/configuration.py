@@ -1,13 +1,13 @@
-"""How a process learns its configuration: one YAML file, one section per process, every key also a flag.
+"""The configuration of a process: one YAML file with one section per process; every key is also a flag.
 
-A key that nobody knows is an error, so a typing mistake never becomes a silent default. Flags win over the file.
+An unknown key is an error, so that a typo never becomes a silent default. Flags override the file.
 """
 
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import msgspec
 import yaml
@@ -23,15 +23,15 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class ConfigurationError(Exception):
-    """The file or a flag holds what it may not hold; the message names it."""
+    """The file or a flag is invalid; the message names the key or the flag."""
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How to reach the API server; empty means what kubectl would do, or the in-cluster mount.
+    """How to reach the API server; empty values mean kubectl's defaults, or in a pod its service account.
 
     Attributes:
-        kubeconfig: path of a kubeconfig file.
-        context: its context.
+        kubeconfig: the path of a kubeconfig file.
+        context: the context in this file.
     """
 
     kubeconfig: str = ""
@@ -39,7 +39,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Configuration(msgspec.Struct, Generic[S], frozen=True):
-    """What a process was told: the shared sections, its own, and, by name, those of others whose work it does, too."""
+    """The configuration of a process: the shared sections, its own, and those of processes that it includes."""
 
     cluster: ClusterSettings
     allocation: AllocationSettings
@@ -55,7 +55,7 @@ class _Key(msgspec.Struct, frozen=True):
     type: Any
 
     def flag(self, section: str) -> str:
-        """Answer the flag: keys of the own section and of `cluster` bare, others with their section."""
+        """Return the flag; its prefix is the section, except for `cluster` and the process's own."""
         parts = self.path[1:] if self.path[0] in (section, "cluster") else self.path
         return "--" + "-".join(parts).replace("_", "-")
 
@@ -69,42 +69,95 @@ def load(
     description: str,
     others: Mapping[str, type[msgspec.Struct]] | None = None,
 ) -> Configuration[S]:
-    """Read the file and the flags of a process; ends the process for `--help`, `--print-config` and bad input."""
-    others = others or {}
-    types: dict[str, Any] = {
+    """Read the file and the flags of a process; exit on `--help`, `--print-config` and invalid input."""
+    types = _types(section, settings, others or {})
+    parser = argparse.ArgumentParser(prog=prog, description=description)
+    arguments = _arguments(parser, argv, types, section)
+    try:
+        parts = _parts(_read(arguments["config"]), arguments, types, section)
+    except ConfigurationError as error:
+        parser.error(str(error))
+    if arguments["print_config"]:
+        yaml.safe_dump(msgspec.to_builtins(parts), sys.stdout, sort_keys=False)
+        sys.exit(0)
+    return _configuration(parts, section)
+
+
+def parse(
+    text: str,
+    *,
+    source: str,
+    flags: Sequence[str] = (),
+    section: str,
+    settings: type[S],
+    others: Mapping[str, type[msgspec.Struct]] | None = None,
+) -> Configuration[S]:
+    """Return the configuration of a process with the file `text` and these `flags`; `--config` is ignored.
+
+    Raises:
+        ConfigurationError: a key or a flag is unknown or invalid; the message names `source`.
+    """
+    types = _types(section, settings, others or {})
+    try:
+        arguments = _arguments(_FailingParser(add_help=False), flags, types, section)
+        return _configuration(_parts(_decode(text), arguments, types, section), section)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{source}: {error}") from None
+
+
+class _FailingParser(argparse.ArgumentParser):
+    """Raises an exception where `ArgumentParser` exits."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ConfigurationError."""
+        raise ConfigurationError(message)
+
+
+def _types(section: str, settings: type[S], others: Mapping[str, type[msgspec.Struct]]) -> dict[str, Any]:
+    return {
         "cluster": ClusterSettings,
         "log": LogSettings,
         "allocation": AllocationSettings,
         section: settings,
         **others,
     }
-    keys = [key for name, kind in types.items() for key in _keys((name,), kind)]
-    parser = argparse.ArgumentParser(prog=prog, description=description)
-    parser.add_argument("--config", metavar="FILE", help=f"YAML configuration (default {DEFAULT_PATH}, if it exists)")
+
+
+def _all_keys(types: Mapping[str, Any]) -> list[_Key]:
+    return [key for name, kind in types.items() for key in _keys((name,), kind)]
+
+
+def _arguments(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None, types: Mapping[str, Any], section: str
+) -> dict[str, Any]:
+    parser.add_argument(
+        "--config", metavar="FILE", help=f"YAML configuration file (default {DEFAULT_PATH}, if it exists)"
+    )
     parser.add_argument("--print-config", action="store_true", help="print the resulting configuration and exit")
-    for key in keys:
+    for key in _all_keys(types):
         bare: dict[str, Any] = {"nargs": "?", "const": "true"} if key.type is bool else {}
         name = ".".join(key.path)
         parser.add_argument(key.flag(section), dest=name, metavar="VALUE", help=name, **bare)
-    arguments = vars(parser.parse_args(argv))
-    try:
-        tree = _read(arguments["config"])
-        for key in keys:
-            given = arguments[".".join(key.path)]
-            if given is not None:
-                _put(tree, key, given, section)
-        parts = {name: _convert(tree.get(name) or {}, kind, name) for name, kind in types.items()}
-    except ConfigurationError as error:
-        parser.error(str(error))
-    if arguments["print_config"]:
-        yaml.safe_dump(msgspec.to_builtins(parts), sys.stdout, sort_keys=False)
-        sys.exit(0)
+    return vars(parser.parse_args(argv))
+
+
+def _parts(
+    tree: dict[str, Any], arguments: Mapping[str, Any], types: Mapping[str, Any], section: str
+) -> dict[str, Any]:
+    for key in _all_keys(types):
+        given = arguments[".".join(key.path)]
+        if given is not None:
+            _put(tree, key, given, section)
+    return {name: _convert(tree.get(name) or {}, kind, name) for name, kind in types.items()}
+
+
+def _configuration(parts: Mapping[str, Any], section: str) -> Configuration[Any]:
     return Configuration(
         cluster=parts["cluster"],
         log=parts["log"],
         allocation=parts["allocation"],
         own=parts[section],
-        others={name: parts[name] for name in others},
+        others={name: part for name, part in parts.items() if name not in (*SHARED, section)},
     )
 
 
@@ -122,16 +175,23 @@ def _read(path: str | None) -> dict[str, Any]:
     if path is None and not file.exists():
         return {}
     try:
-        tree = yaml.safe_load(file.read_text())
-    except (OSError, yaml.YAMLError) as error:
+        return _decode(file.read_text())
+    except (OSError, UnicodeDecodeError, ConfigurationError) as error:
         raise ConfigurationError(f"{file}: {error}") from error
+
+
+def _decode(text: str) -> dict[str, Any]:
+    try:
+        tree = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigurationError(" ".join(str(error).split())) from None
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise ConfigurationError(f"{file}: must be a mapping of sections, holds a {type(tree).__name__}")
+        raise ConfigurationError(f"must be a mapping of sections, but is a {type(tree).__name__}")
     unknown = sorted(str(name) for name in tree if name not in SECTIONS)
     if unknown:
-        raise ConfigurationError(f"{file}: unknown section {', '.join(unknown)}; known: {', '.join(SECTIONS)}")
+        raise ConfigurationError(f"unknown section {', '.join(unknown)}; known: {', '.join(SECTIONS)}")
     return tree
 
 

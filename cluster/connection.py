@@ -1,7 +1,7 @@
-"""How a process reaches and proves itself to the API server.
+"""Connects and authenticates a process to the API server.
 
-`kubernetes.aio` reads kubeconfig files and the in-cluster mount, runs credential plugins and refreshes tokens; the
-requests themselves go over our own aiohttp session, so that a hot path decodes just the fields it reads.
+`kubernetes.aio` reads kubeconfig files and the mounted service account, runs credential plugins and refreshes tokens.
+Requests use a separate aiohttp session, so that hot paths decode just the fields that they read.
 """
 
 import asyncio
@@ -39,17 +39,17 @@ class Connection:
         self.server = server
         """The API server's base URL, without a trailing slash."""
         self.headers = headers
-        """Answers the headers that prove who we are; raises ClusterError where the proof cannot be had."""
+        """Returns the authentication headers; raises ClusterError if the credentials cannot be read."""
         self.namespace = namespace
-        """Where an object is meant to be when nobody says otherwise: the context's namespace, or the pod's own."""
+        """The default namespace: that of the context, or in a pod that of the pod."""
 
 
 @asynccontextmanager
 async def connect(*, kubeconfig: str = "", context: str = "") -> AsyncIterator[Connection]:
-    """Open a session: `kubeconfig` if given, else `$KUBECONFIG`, else the in-cluster mount, else `~/.kube/config`.
+    """Open a session with `kubeconfig`, `$KUBECONFIG`, the pod's service account or `~/.kube/config`, in this order.
 
     Raises:
-        ClusterError: there is no usable configuration, or what it names cannot be read.
+        ClusterError: no configuration is usable, or a file that it names cannot be read.
     """
     configuration = Configuration()
     refresher: asyncio.Task[None] | None = None
@@ -64,15 +64,15 @@ async def connect(*, kubeconfig: str = "", context: str = "") -> AsyncIterator[C
             )
             refresher = asyncio.create_task(config.refresh_token(loader, configuration))
             contexts, current = config.list_kube_config_contexts(path)
-            chosen = next((each for each in contexts if each["name"] == context), current)
-            namespace = chosen["context"].get("namespace", "")
+            selected = next((each for each in contexts if each["name"] == context), current)
+            namespace = selected["context"].get("namespace", "")
         tls = _tls(configuration)
     except (config.ConfigException, OSError, ssl.SSLError) as error:
         raise ClusterError(
             f"no usable Kubernetes configuration: {error}; name one with --kubeconfig or KUBECONFIG"
         ) from error
     server = str(configuration.host).rstrip("/")
-    # Asked once, not by aiohttp's trust_env: that looks for a netrc file and a proxy with every request, in threads.
+    # Determined once, without aiohttp's trust_env, which looks up a netrc file and a proxy in a thread per request.
     proxied = configuration.proxy or proxy.of_environment(server)
     connector = aiohttp.TCPConnector(limit=_CONCURRENT_REQUESTS, ssl=tls)
     try:
@@ -91,7 +91,7 @@ async def connect(*, kubeconfig: str = "", context: str = "") -> AsyncIterator[C
 
 
 async def _headers(configuration: Configuration) -> dict[str, str]:
-    """Answer the headers that prove who we are; a token file that was rotated is read again."""
+    """Return the authentication headers; a rotated token file is read again."""
     try:
         settings = await configuration.auth_settings()
     except (config.ConfigException, OSError) as error:
@@ -100,7 +100,7 @@ async def _headers(configuration: Configuration) -> dict[str, str]:
 
 
 def _existing(path: str) -> str:
-    """Answer `path`, one file or several as kubectl merges them, if there is any of them."""
+    """Return `path`, one file or a list that kubectl would merge, if at least one file exists."""
     if not any(Path(part).exists() for part in path.split(os.pathsep)):
         raise ClusterError(f"kubeconfig {path} does not exist; name one with --kubeconfig or KUBECONFIG")
     return path

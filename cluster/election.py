@@ -1,9 +1,9 @@
-"""One of several replicas leads, by a Lease.
+"""Leader election among replicas by a Lease.
 
-A replica that does not hold the Lease judges its age by its own clock, from when it saw the Lease change; clocks of
-different machines are never compared. A holder that could not renew for `renew_deadline` seconds stops before others
-may take over. A paused process may wake up and not know yet that it was deposed: whoever needs certainty fences its
-writes with the term's epoch, which only grows.
+A replica that does not hold the Lease measures its age by its own clock, from the moment when it saw the Lease change;
+clocks of different machines are never compared. A holder that could not renew for `renew_deadline_seconds` stops before
+others may take over. A process that was paused may continue without knowing yet that it lost the Lease; writes that
+must not happen then are fenced with the epoch of the term, which only grows.
 """
 
 import asyncio
@@ -11,26 +11,25 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
 from cluster.api import Api
 from cluster.errors import ClusterError, ConflictError, NotFoundError
-from cluster.metadata import ObjectMeta
+from cluster.lease import Lease, LeaseSpec, manifest
+from cluster.metadata import micro_time
 from cluster.resource import LEASES
 
 log = logging.getLogger(__name__)
 
 
 class ElectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long a leader is trusted.
+    """The timing of elections.
 
     Attributes:
-        lease_seconds: others take over when the Lease has not changed for so long.
-        renew_deadline_seconds: a leader that could not renew for so long stops; less than `lease_seconds`.
-        retry_seconds: pause between tries to renew or to take over.
+        lease_seconds: other replicas take over after the Lease has not changed for this time.
+        renew_deadline_seconds: a leader stops after it could not renew for this time; less than `lease_seconds`.
+        retry_seconds: the pause between attempts to renew or to take over.
     """
 
     lease_seconds: float = 15.0
@@ -38,7 +37,7 @@ class ElectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retry_seconds: float = 2.0
 
     def __post_init__(self) -> None:
-        """Refuse times with which two could lead at once."""
+        """Reject timings with which two replicas could lead at once."""
         if not 0 < self.retry_seconds < self.renew_deadline_seconds < self.lease_seconds:
             raise ValueError(
                 f"retry_seconds {self.retry_seconds} < renew_deadline_seconds {self.renew_deadline_seconds} "
@@ -47,12 +46,12 @@ class ElectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Term(msgspec.Struct, frozen=True):
-    """One time of leading.
+    """A period of leadership.
 
     Attributes:
-        epoch: grows with every term.
-        identity: who leads.
-        follows_another: whether somebody led before and did not hand over in order.
+        epoch: a number that grows with every term.
+        identity: the leader.
+        follows_another: whether there was a previous leader that did not release the Lease.
     """
 
     epoch: int
@@ -61,22 +60,12 @@ class Term(msgspec.Struct, frozen=True):
 
     @property
     def token(self) -> str:
-        """What proves the term on a write: `<epoch>/<identity>`."""
+        """The token that marks a write as one of this term: `<epoch>/<identity>`."""
         return f"{self.epoch}/{self.identity}"
 
 
-class _Spec(msgspec.Struct, rename="camel"):
-    holder_identity: str | None = None
-    lease_transitions: int | None = None
-
-
-class _Lease(msgspec.Struct):
-    metadata: ObjectMeta
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-
-
 class Election:
-    """Campaigns for one Lease, and renews it while it is held."""
+    """Acquires one Lease, and renews it while holding it."""
 
     def __init__(
         self,
@@ -89,7 +78,7 @@ class Election:
         may_lead: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Campaign only while `may_lead` says so, and give up when it does no longer."""
+        """Campaign only while `may_lead` returns True, and give up the Lease when it no longer does."""
         self._api = api
         self._namespace = namespace
         self._name = name
@@ -97,27 +86,27 @@ class Election:
         self._settings = settings
         self._may_lead = may_lead
         self._clock = clock
-        self._seen = ("", 0.0)
+        self._last_change = ("", 0.0)
         self._renewed_at = float("-inf")
         self._changing = asyncio.Lock()
         self.is_standing_by = False
-        """Whether at the last look another was seen to hold it, or we were not to campaign."""
+        """Whether another replica held the Lease at the last reading, or this one may not campaign."""
 
     @property
     def may_lead(self) -> bool:
-        """Whether we are to hold the Lease at all."""
+        """Whether this replica may hold the Lease."""
         return self._may_lead()
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the Lease was renewed recently enough to go on leading, and is still to be held by us."""
+        """Whether this replica may hold the Lease, and renewed it recently enough to lead."""
         return self._may_lead() and self._clock() - self._renewed_at < self._settings.renew_deadline_seconds
 
     async def win(self, *, last_epoch: Callable[[], Awaitable[int]]) -> Term:
-        """Wait until the Lease is ours.
+        """Wait until this replica holds the Lease, and return its term.
 
-        `last_epoch` answers the highest epoch that any writer was fenced with: a Lease that was deleted starts its
-        own count anew, the epoch must not.
+        `last_epoch` returns the highest epoch with which any write was fenced. The transitions of a deleted Lease
+        start at 0 again, but the epoch must keep growing.
         """
         while True:
             if not self._may_lead():
@@ -136,21 +125,21 @@ class Election:
             await self._pause()
 
     async def hold(self) -> None:
-        """Renew the Lease; returns when it is lost, or when we may lead no longer."""
+        """Renew the Lease until it is lost or this replica may no longer lead."""
         while True:
             await self._pause()
             if not self._may_lead():
                 log.info("the Lease %s is given up", self._name)
                 return
-            asked_at = self._clock()
+            requested_at = self._clock()
             try:
                 async with self._changing:
                     lease = await self._get()
                     if lease.spec.holder_identity != self._identity:
                         log.warning("the Lease %s is held by %s now", self._name, lease.spec.holder_identity)
                         return
-                    await self._write({"renewTime": _now()}, version=lease.metadata.resource_version)
-                    self._renewed_at = asked_at
+                    await self._write(LeaseSpec(renew_time=_now()), version=lease.metadata.resource_version)
+                    self._renewed_at = requested_at
             except NotFoundError:
                 log.warning("the Lease %s was deleted", self._name)
                 return
@@ -160,21 +149,21 @@ class Election:
                 return
 
     async def release(self) -> None:
-        """Hand over in order: nothing of ours is under way any more, so the successor need not wait.
+        """Release the Lease, so that the successor need not wait; no write of this term may be in progress.
 
-        A renewal under way ends first: the API server would refuse one of the two, and a release is not tried again.
+        A renewal in progress ends first: the API server would refuse one of the two, and a release is not retried.
         """
         try:
             async with self._changing:
                 self._renewed_at = float("-inf")
                 lease = await self._get()
                 if lease.spec.holder_identity == self._identity:
-                    await self._write({"holderIdentity": ""}, version=lease.metadata.resource_version)
+                    await self._write(LeaseSpec(holder_identity=""), version=lease.metadata.resource_version)
         except ClusterError as error:
             log.warning("the Lease %s was not handed over: %s", self._name, error)
 
     async def _try(self, last_epoch: Callable[[], Awaitable[int]]) -> Term | None:
-        asked_at = self._clock()
+        requested_at = self._clock()
         try:
             lease = await self._get()
         except NotFoundError:
@@ -185,45 +174,45 @@ class Election:
         fenced = await last_epoch()
         transitions = (lease.spec.lease_transitions or 0) if lease is not None else 0
         epoch = max(fenced, transitions) + 1
-        spec = {
-            "holderIdentity": self._identity,
-            "leaseDurationSeconds": max(1, round(self._settings.lease_seconds)),
-            "leaseTransitions": epoch,
-            "acquireTime": _now(),
-            "renewTime": _now(),
-        }
+        now = _now()
+        spec = LeaseSpec(
+            holder_identity=self._identity,
+            lease_duration_seconds=max(1, round(self._settings.lease_seconds)),
+            lease_transitions=epoch,
+            acquire_time=now,
+            renew_time=now,
+        )
         if lease is None:
             await self._create(spec)
         else:
             await self._write(spec, version=lease.metadata.resource_version)
-        self._renewed_at = asked_at
+        self._renewed_at = requested_at
         handed_over = lease is not None and not lease.spec.holder_identity
         return Term(epoch, self._identity, follows_another=bool(fenced or transitions) and not handed_over)
 
-    def _is_expired(self, lease: _Lease) -> bool:
-        """Whether the Lease has not changed for its whole duration, on our own clock."""
-        version, since = self._seen
+    def _is_expired(self, lease: Lease) -> bool:
+        """Whether the Lease has not changed for its whole duration by the clock of this process."""
+        version, since = self._last_change
         if version != lease.metadata.resource_version:
-            self._seen = (lease.metadata.resource_version, self._clock())
+            self._last_change = (lease.metadata.resource_version, self._clock())
             return False
         return self._clock() - since >= self._settings.lease_seconds
 
     async def _pause(self) -> None:
         await asyncio.sleep(self._settings.retry_seconds * random.uniform(0.9, 1.1))  # noqa: S311 -- jitter, no secret
 
-    async def _get(self) -> _Lease:
-        return await self._api.get(LEASES, _Lease, name=self._name, namespace=self._namespace)
+    async def _get(self) -> Lease:
+        return await self._api.get(LEASES, Lease, name=self._name, namespace=self._namespace)
 
-    async def _create(self, spec: dict[str, Any]) -> None:
-        metadata = {"name": self._name, "namespace": self._namespace}
-        body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata, "spec": spec}
+    async def _create(self, spec: LeaseSpec) -> None:
+        body = manifest(self._name, namespace=self._namespace, spec=spec)
         await self._api.create(LEASES, body, namespace=self._namespace)
 
-    async def _write(self, spec: dict[str, Any], *, version: str) -> None:
-        """Change fields of the Lease, on condition that nobody has changed it since `version`."""
+    async def _write(self, spec: LeaseSpec, *, version: str) -> None:
+        """Change fields of the Lease, on condition that it still has the resourceVersion `version`."""
         body = {"metadata": {"resourceVersion": version}, "spec": spec}
         await self._api.merge(LEASES, body, name=self._name, namespace=self._namespace)
 
 
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return micro_time(time.time())

@@ -1,21 +1,21 @@
-"""What the API server answered instead of what was asked for."""
+"""Errors of requests to the API server."""
 
 import msgspec
 
 
 class ClusterError(Exception):
-    """Base of everything that goes wrong between us and the API server."""
+    """The base of all errors between this process and the API server."""
 
 
 class UnreachableError(ClusterError):
-    """No answer came: whether the request took effect is unknown."""
+    """No response arrived; whether the request took effect is unknown."""
 
 
 class ApiError(ClusterError):
-    """The API server refused, in the words of its Status object."""
+    """The API server refused the request; the message is that of its Status object."""
 
     def __init__(self, *, request: str, status: int, reason: str, message: str) -> None:
-        """Keep the HTTP `status`, the Status' `reason` and `message` of a `request` (verb and path)."""
+        """Describe a refused `request` (verb and path) by its HTTP `status` and the Status' `reason` and `message`."""
         self.status = status
         self.reason = reason
         self.message = message
@@ -27,7 +27,7 @@ class NotFoundError(ApiError):
 
 
 class ConflictError(ApiError):
-    """409: exists already, another UID, or another resourceVersion."""
+    """409: the object exists already, or has another UID or resourceVersion."""
 
 
 class GoneError(ApiError):
@@ -35,7 +35,7 @@ class GoneError(ApiError):
 
 
 class TooManyRequestsError(ApiError):
-    """429, and the server said so too often in a row."""
+    """429, after all retries."""
 
 
 class _Status(msgspec.Struct):
@@ -54,16 +54,16 @@ _LONGEST_BODY = 256
 
 
 def from_answer(*, request: str, status: int, body: bytes) -> ApiError:
-    """Answer the exception for an HTTP answer that is no success; `body` is its Status, or whatever a proxy sent."""
+    """Return the exception for an HTTP error; `body` is a Status object, or whatever a proxy sent."""
     try:
-        told = msgspec.json.decode(body, type=_Status)
+        decoded = msgspec.json.decode(body, type=_Status)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        told = _Status(message=body[:_LONGEST_BODY].decode(errors="replace"))
+        decoded = _Status(message=body[:_LONGEST_BODY].decode(errors="replace"))
     kind = _BY_STATUS.get(status, ApiError)
-    return kind(request=request, status=status, reason=told.reason or "Unknown", message=told.message)
+    return kind(request=request, status=status, reason=decoded.reason or "Unknown", message=decoded.message)
 
 
 def from_watch(raw: bytes, *, request: str) -> ApiError:
-    """Answer the exception for the Status object of a watch's ERROR event."""
-    told = msgspec.json.decode(raw, type=_Status)
-    return from_answer(request=request, status=told.code or 500, body=raw)
+    """Return the exception for the Status object of a watch's ERROR event."""
+    status = msgspec.json.decode(raw, type=_Status).code or 500
+    return from_answer(request=request, status=status, body=raw)

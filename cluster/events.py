@@ -1,18 +1,17 @@
-"""Kubernetes Events about decisions: written behind the decision, merged where they repeat, never in its way."""
+"""Records Kubernetes Events about decisions in the background; repeated Events are merged."""
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
 
 from cluster.api import Api
 from cluster.errors import ClusterError
-from cluster.metadata import Reference
+from cluster.metadata import Reference, micro_time
 from cluster.resource import EVENTS
 
 log = logging.getLogger(__name__)
@@ -22,7 +21,7 @@ _WRITERS = 4
 _LONGEST_NOTE = 1024
 _REPEAT_SECONDS = 600.0
 _REMEMBERED = 4096
-_PATIENCE_SECONDS = 5.0
+_LONGEST_WAIT_SECONDS = 5.0
 
 EventType = Literal["Normal", "Warning"]
 
@@ -42,9 +41,10 @@ class _Written(msgspec.Struct):
 
 
 class Recorder:
-    """Writes events in the background. When the queue is full an event is dropped and counted: decisions go on.
+    """Writes events in the background. When the queue is full, an event is dropped and counted.
 
-    Events give way to what they tell of: as long as somebody is `ahead` they wait, but no longer than a few seconds.
+    Events yield to more urgent requests: while any block of `ahead` runs they wait, but no longer than
+    `patience_seconds`.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Recorder:
         component: str,
         instance: str,
         clock: Callable[[], float] = time.time,
-        patience_seconds: float = _PATIENCE_SECONDS,
+        patience_seconds: float = _LONGEST_WAIT_SECONDS,
     ) -> None:
         self._api = api
         self._component = component
@@ -70,7 +70,7 @@ class Recorder:
         self.dropped = 0
 
     def record(self, regarding: Reference, *, type: EventType, reason: str, action: str, note: str) -> None:  # noqa: A002
-        """Take an event to be written; returns at once."""
+        """Queue an event; returns at once."""
         try:
             event = _Event(regarding, type, reason, action, note[:_LONGEST_NOTE])
             self._queue.put_nowait((event, self._clock()))
@@ -79,7 +79,7 @@ class Recorder:
 
     @contextmanager
     def ahead(self) -> Iterator[None]:
-        """Go first while the block runs."""
+        """Delay events while the block runs."""
         self._ahead += 1
         self._quiet.clear()
         try:
@@ -90,13 +90,13 @@ class Recorder:
                 self._quiet.set()
 
     async def run(self) -> None:
-        """Write events until cancelled; what is queued then is lost, as events may be."""
+        """Write events until cancelled; events that are still queued then are lost."""
         async with asyncio.TaskGroup() as group:
             for _ in range(_WRITERS):
                 group.create_task(self._write_forever())
 
     async def drain(self, seconds: float) -> None:
-        """Wait until what is queued has been written, at most `seconds`."""
+        """Wait until the queued events have been written, at most `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 await self._queue.join()
@@ -118,12 +118,12 @@ class Recorder:
 
     async def _write(self, event: _Event) -> None:
         now = self._clock()
-        known = self._written.get(event)
-        if known is not None and now - known.at < _REPEAT_SECONDS:
-            known.count += 1
-            known.at = now
-            series = {"count": known.count, "lastObservedTime": _micro_time(now)}
-            await self._api.merge(EVENTS, {"series": series}, name=known.name, namespace=event.regarding.namespace)
+        written = self._written.get(event)
+        if written is not None and now - written.at < _REPEAT_SECONDS:
+            written.count += 1
+            written.at = now
+            series = {"count": written.count, "lastObservedTime": micro_time(now)}
+            await self._api.merge(EVENTS, {"series": series}, name=written.name, namespace=_namespace(event))
             return
         if len(self._written) >= _REMEMBERED:
             self._written.pop(next(iter(self._written)))
@@ -133,8 +133,8 @@ class Recorder:
         body = {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
-            "metadata": {"name": name, "namespace": event.regarding.namespace},
-            "eventTime": _micro_time(now),
+            "metadata": {"name": name, "namespace": _namespace(event)},
+            "eventTime": micro_time(now),
             "regarding": event.regarding,
             "type": event.type,
             "reason": event.reason,
@@ -143,8 +143,9 @@ class Recorder:
             "reportingController": self._component,
             "reportingInstance": self._instance,
         }
-        await self._api.create(EVENTS, body, namespace=event.regarding.namespace)
+        await self._api.create(EVENTS, body, namespace=_namespace(event))
 
 
-def _micro_time(unix: float) -> str:
-    return datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def _namespace(event: _Event) -> str:
+    """Return the namespace of the event, which is `default` for an object without namespace, such as a node."""
+    return event.regarding.namespace or "default"

@@ -1,11 +1,11 @@
-"""The GpuNodeStatus object: what an agent says of its node's cards."""
+"""The GpuNodeStatus object, in which an agent reports the cards of its node."""
 
 import msgspec
 
 from allocation.inventory import Card, NodeInventory
-from allocation.mig import Creator, Wish
+from allocation.mig import Creator, InstanceRequest
 from cluster.metadata import ObjectMeta
-from cluster.mig_status import InstanceStatus, ProfileStatus, WishStatus
+from cluster.mig_status import InstanceRequestStatus, InstanceStatus, ProfileStatus
 
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 
@@ -24,10 +24,10 @@ class Device(
     Attributes:
         bandwidth_gbps: GB/s of its active NVLinks in one direction, summed and rounded down.
         island: cards with the same, non-empty island on one node reach each other over NVLink.
-        message: why it is not Healthy; empty where it is.
-        instance: what it is an instance of; unset for a physical card, as are the other two for one not in MIG mode.
-        mig_profiles: the instances that it can have.
-        instances_by: who makes them.
+        message: why it is not Healthy; empty if it is.
+        instance: the MIG instance that it is; unset for a physical card.
+        mig_profiles: the profiles of instances that it can have; unset for a card that is not in MIG mode.
+        instances_by: who creates its instances; unset for a card that is not in MIG mode.
     """
 
     id: int
@@ -47,7 +47,7 @@ class Device(
     instances_by: Creator | msgspec.UnsetType = msgspec.UNSET
 
     def card(self) -> Card:
-        """Answer it as the ledger knows it."""
+        """Return the device as the ledger represents it."""
         instance, profiles, creator = self.instance, self.mig_profiles, self.instances_by
         return Card(
             uuid=self.uuid,
@@ -66,42 +66,42 @@ class Device(
 
 
 class Spec(msgspec.Struct, rename="camel"):
-    """`spec`: whose cards these are, and what the scheduler asks of the agent.
+    """`spec`: the node, and the MIG instances that the scheduler requests.
 
     Attributes:
-        mig_instances: the instances that are to be there besides those that an administrator made; None where no
-            scheduler has said, so that nothing is to be destroyed.
+        mig_instances: the requested instances, in addition to those of administrators; None if no scheduler has
+            written a list, in which case the agent destroys nothing.
     """
 
     node_name: str = ""
-    mig_instances: tuple[Wish, ...] | None = None
+    mig_instances: tuple[InstanceRequest, ...] | None = None
 
 
 class Status(msgspec.Struct, rename="camel"):
-    """`status`: the devices, their number, and what the node has for all of them.
+    """`status`: the devices, their number, and the properties of the node.
 
     Attributes:
-        driver_version: NVML's; empty where no driver was asked.
+        driver_version: the driver's version according to NVML; empty if no driver was read.
         isolation: the backends that can enforce limits on this node; `none` is always one of them.
-        mig_instances: what became of the wishes of `spec`; unset where there are none.
+        mig_instances: the status of the instance requests in `spec`; unset without any.
     """
 
     devices: list[Device] = []
     total: int = 0
     driver_version: str = ""
     isolation: list[str] = []
-    mig_instances: tuple[WishStatus, ...] | msgspec.UnsetType = msgspec.UNSET
+    mig_instances: tuple[InstanceRequestStatus, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class GpuNodeStatus(msgspec.Struct):
-    """The object; it is called like its node."""
+    """The object; its name is that of its node."""
 
     metadata: ObjectMeta
     status: Status | None = None
     spec: Spec = msgspec.field(default_factory=Spec)
 
     def inventory(self) -> NodeInventory:
-        """Answer the cards in the order of their indexes, instances with their card."""
+        """Return the cards in the order of their indexes, each instance after its card."""
         devices = sorted(self.status.devices if self.status else [], key=lambda device: device.id)
         return NodeInventory(
             self.metadata.name,
@@ -111,7 +111,7 @@ class GpuNodeStatus(msgspec.Struct):
 
 
 def _pair_scores(devices: list[Device]) -> dict[str, dict[str, int]]:
-    """Answer how well cards of one NVLink island reach each other: the smaller of their bandwidths."""
+    """Return the topology score of each pair of cards in an NVLink island: the smaller of their bandwidths."""
     return {
         one.uuid: {
             other.uuid: min(one.bandwidth_gbps, other.bandwidth_gbps)
@@ -124,7 +124,7 @@ def _pair_scores(devices: list[Device]) -> dict[str, dict[str, int]]:
 
 
 def status_of(inventory: NodeInventory) -> Status:
-    """Answer the `status` that says `inventory`."""
+    """Return the `status` that represents `inventory`."""
     devices = [
         Device(
             id=card.index,
@@ -137,8 +137,8 @@ def status_of(inventory: NodeInventory) -> Status:
             mode=card.mode,
             health=HEALTHY if card.healthy else UNHEALTHY,
             instance=msgspec.UNSET if card.instance is None else InstanceStatus.of(card.instance),
-            mig_profiles=tuple(map(ProfileStatus.of, card.mig_profiles)) if card.is_divided else msgspec.UNSET,
-            instances_by=card.instances_by if card.is_divided else msgspec.UNSET,
+            mig_profiles=tuple(map(ProfileStatus.of, card.mig_profiles)) if card.is_mig_enabled else msgspec.UNSET,
+            instances_by=card.instances_by if card.is_mig_enabled else msgspec.UNSET,
         )
         for card in sorted(inventory.cards, key=lambda card: card.index)
     ]

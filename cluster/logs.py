@@ -1,10 +1,10 @@
-"""How every process of ours writes its log: one line for each record, as logfmt or as JSON, on standard error.
+"""The log of every process: one line per record, as logfmt or JSON, on standard error.
 
-A record's `extra` gives the fields of its line, such as `pod` and `uid`; the message stays a sentence for people. What
-comes from outside may hold anything: a line is never broken by it, and no terminal is steered by it.
+A record's `extra` becomes fields of its line, such as `pod` and `uid`; the message is a sentence for people. Values
+are escaped, so that none from outside can break a line or control a terminal.
 
-The lines of one turn of the event loop are written together, so a line costs no system call of its own. An error is
-written at once, and so is what is logged outside of a loop.
+The lines of one iteration of the event loop are written together, so that a line does not cost a system call. Errors,
+and lines from outside the event loop, are written at once.
 """
 
 import asyncio
@@ -22,19 +22,19 @@ import msgspec
 
 _STANDARD: Final = len(vars(logging.makeLogRecord({})))
 """Attributes that every record has, before those of its `extra`."""
-_FORMATTED: Final = ("message", "asctime")  # another handler's formatter leaves them
+_FORMATTED: Final = ("message", "asctime")  # set by the formatters of other handlers
 _bare: Final = re.compile(r"[!#-<>-\[\]-~]+").fullmatch
 _plain: Final = re.compile(r"[ !#-\[\]-~]*").fullmatch
-"""ASCII that may stand as it is, without quotes and within them; anything else is looked at closely."""
+"""ASCII that needs no escapes, without and within quotes; any other text takes the slow path."""
 _to_json: Final = json.JSONEncoder(default=str).encode
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an administrator may decide about logs.
+    """The settings of the log.
 
     Attributes:
-        level: the least that is written.
-        format: `logfmt`, which people read easily, or `json`.
+        level: the lowest level that is written.
+        format: `logfmt`, which is easy to read for people, or `json`.
     """
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -42,7 +42,7 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Formatter(logging.Formatter):
-    """The fields of a record, the same in either format."""
+    """Collects the fields of a record for both formats."""
 
     def _fields(self, record: logging.LogRecord) -> dict[str, Any]:
         fields = {
@@ -63,30 +63,30 @@ class Logfmt(_Formatter):
     """`time=… level=info logger=scheduler.loop msg="pod a/b waits: …" pod=a/b uid=…`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Answer the line."""
+        """Return the line."""
         return " ".join(f"{name}={_quoted(str(value))}" for name, value in self._fields(record).items())
 
 
 class Json(_Formatter):
-    """The same as an object."""
+    """The same fields as a JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Answer the line."""
+        """Return the line."""
         return _to_json(self._fields(record))
 
 
-class _Turnwise(logging.StreamHandler[TextIO]):
-    """Writes once for all lines of a turn of the event loop."""
+class _BatchingHandler(logging.StreamHandler[TextIO]):
+    """Writes all lines of one iteration of the event loop at once."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take the line; it is written before the loop waits again."""
+        """Queue the line; it is written before the event loop waits again."""
         try:
             self._lines.append(self.format(record) + self.terminator)
-        except Exception:  # noqa: BLE001 - as in logging: a record that cannot be told ends nobody's work
+        except Exception:  # noqa: BLE001 -- as in `logging`, a record that cannot be formatted stops nothing
             self.handleError(record)
         try:
             loop = asyncio.get_running_loop()
@@ -99,7 +99,7 @@ class _Turnwise(logging.StreamHandler[TextIO]):
                 loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write what there is; `logging` calls it at the end of the process, too."""
+        """Write the queued lines; `logging` also calls this when the process exits."""
         with self.lock or nullcontext():
             if self._lines:
                 text = "".join(self._lines)
@@ -109,11 +109,11 @@ class _Turnwise(logging.StreamHandler[TextIO]):
 
 
 def set_up(settings: LogSettings) -> None:
-    """Have this process write its log so from now on."""
-    # What no line shows is not found out for each of them (the "Optimization" of Python's logging HOWTO).
+    """Configure the log of this process."""
+    # Skip collecting what no line shows (section "Optimization" of Python's logging HOWTO).
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # noqa: SLF001
-    handler = _Turnwise(sys.stderr)
+    handler = _BatchingHandler(sys.stderr)
     handler.setFormatter(Json() if settings.format == "json" else Logfmt())
     logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)
 

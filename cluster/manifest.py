@@ -1,24 +1,24 @@
-"""Objects as people write them, before an API server has them."""
+"""Manifests: objects as people write them, before an API server has processed them."""
 
 from typing import Final
 
 _DEEPEST: Final = 64
-"""Levels; a pod has a dozen, and what goes through one level by level should not be stopped by how deep a stack is."""
+"""The limit of nesting. A pod has about a dozen levels; the limit protects recursive code from a stack overflow."""
 
 
 class UnreadableManifestError(Exception):
-    """It is no object of the kind that was wanted; says why."""
+    """The manifest is not an object of the expected kind; the message gives the reason."""
 
 
 class NotAdmittedError(Exception):
-    """Admission would refuse the object; says why."""
+    """Admission would refuse the object; the message gives the reason."""
 
 
 def without_nulls(value: object, *, level: int = 0) -> object:
-    """Answer a manifest without its members that are null, which an API server drops before anybody sees them.
+    """Return a manifest without null members, as the API server drops them, too.
 
     Raises:
-        UnreadableManifestError: it is nested too deeply.
+        UnreadableManifestError: the manifest is nested too deeply.
     """
     if level > _DEEPEST:
         raise UnreadableManifestError(f"the object is nested more than {_DEEPEST} levels deep")

@@ -1,10 +1,12 @@
-"""What every object and every list of the API says of itself."""
+"""The metadata of objects and lists, references to objects, and the format of their times."""
+
+from datetime import UTC, datetime
 
 import msgspec
 
 
 class ObjectMeta(msgspec.Struct, rename="camel", gc=False):
-    """The metadata that identifies an object; kinds that need more extend it."""
+    """The metadata that identifies an object; kinds that need further fields extend it."""
 
     name: str = ""
     namespace: str = ""
@@ -13,17 +15,22 @@ class ObjectMeta(msgspec.Struct, rename="camel", gc=False):
 
 
 class ListMeta(msgspec.Struct, rename="camel", gc=False):
-    """Where a list stands: its resourceVersion and the token of the next page."""
+    """The metadata of a list: its resourceVersion and the token of the next page."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
 
 
 class Reference(msgspec.Struct, frozen=True, rename="camel"):
-    """An object as an event names it."""
+    """A reference to an object, as in an Event."""
 
     kind: str
     namespace: str
     name: str
     uid: str
     api_version: str = "v1"
+
+
+def micro_time(unix: float) -> str:
+    """Return Unix seconds as Kubernetes' MicroTime, the format of times in Leases and Events."""
+    return datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,10 +1,10 @@
-"""MIG in the GpuNodeStatus object: instances, profiles, and what became of the scheduler's wishes."""
+"""MIG in the GpuNodeStatus object: instances, profiles, and the status of the scheduler's instance requests."""
 
 from typing import Self
 
 import msgspec
 
-from allocation.mig import MigInstance, MigProfile, Slices, Wish
+from allocation.mig import InstanceRequest, MigInstance, MigProfile, Slices
 
 
 class InstanceStatus(
@@ -15,6 +15,7 @@ class InstanceStatus(
         "slices": "placement",
         "gpu_instance_id": "gpuInstanceID",
         "compute_instance_id": "computeInstanceID",
+        "request_id": "wish",
     },
 ):
     """`instance` of a device that is a MIG instance; the fields are those of `allocation.mig.MigInstance`."""
@@ -24,15 +25,15 @@ class InstanceStatus(
     slices: Slices | None = None
     gpu_instance_id: int | None = None
     compute_instance_id: int | None = None
-    wish: str = ""
+    request_id: str = ""
 
     @classmethod
     def of(cls, instance: MigInstance) -> Self:
-        """Answer what the object says of `instance`."""
+        """Return `instance` as the object represents it."""
         return msgspec.convert(instance, cls, from_attributes=True)
 
     def instance(self) -> MigInstance:
-        """Answer what the object says."""
+        """Return the instance as the ledger represents it."""
         return msgspec.convert(self, MigInstance, from_attributes=True)
 
 
@@ -47,22 +48,23 @@ class ProfileStatus(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMi
 
     @classmethod
     def of(cls, profile: MigProfile) -> Self:
-        """Answer what the object says of `profile`."""
+        """Return `profile` as the object represents it."""
         return msgspec.convert(profile, cls, from_attributes=True)
 
     def profile(self) -> MigProfile:
-        """Answer what the object says."""
+        """Return the profile as the ledger represents it."""
         return msgspec.convert(self, MigProfile, from_attributes=True)
 
 
-class WishStatus(msgspec.Struct, frozen=True, omit_defaults=True, rename={"slices": "placement"}):
-    """One of `status.migInstances`: a wish that the agent has accepted, written before it makes the instance.
+class InstanceRequestStatus(msgspec.Struct, frozen=True, omit_defaults=True, rename={"slices": "placement"}):
+    """One of `status.migInstances`: a request that the agent has accepted or refused.
 
-    After a restart it tells which instances are the agent's to destroy. A wish that is refused has nothing made for it.
+    The agent writes it before it creates the instance. After a restart these entries tell it which instances it may
+    destroy.
 
     Attributes:
-        message: why the instance is not there yet, or not gone yet; empty where nothing is wrong.
-        refused: whether nothing will be made for it.
+        message: why the instance does not exist yet, or still exists; empty if nothing is wrong.
+        refused: whether the agent will not create the instance.
     """
 
     id: str
@@ -73,6 +75,6 @@ class WishStatus(msgspec.Struct, frozen=True, omit_defaults=True, rename={"slice
     refused: bool = False
 
     @property
-    def wish(self) -> Wish:
-        """Answer the wish."""
-        return Wish(self.id, self.card, self.profile, self.slices)
+    def request(self) -> InstanceRequest:
+        """The request, as the scheduler wrote it."""
+        return InstanceRequest(self.id, self.card, self.profile, self.slices)

@@ -1,4 +1,4 @@
-"""A process from its start to its end: the log, the signals that end it, and what it says where it cannot run."""
+"""The life of a process: its log, the signals that end it, and the message when it cannot run."""
 
 import asyncio
 import gc
@@ -20,29 +20,29 @@ def run(
     log: LogSettings,
     failures: tuple[type[Exception], ...],
 ) -> None:
-    """Do `work`, which is given what SIGTERM and SIGINT set.
+    """Run `work`, whose argument is an event that SIGTERM and SIGINT set.
 
-    One of `failures` ends the process with exit code 1, and what it says on standard error: it is meant for who
-    started it.
+    An exception of one of the types `failures` ends the process with exit code 1 and its message on standard error,
+    without a traceback.
     """
     logs.set_up(log)
     allow_files()
     try:
-        uvloop.run(_run(work))  # a review takes it a sixth less of a processor than the loop of Python
+        uvloop.run(_run(work))  # a review takes a sixth less CPU time than with the loop of asyncio
     except failures as error:
         sys.exit(f"error: {error}")
 
 
 def allow_files() -> None:
-    """Let the process open as many files as it may: a connection is one, and many systems begin with 1,024."""
+    """Raise the soft limit of open files to the hard one: each connection needs a file, and 1,024 are too few."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with suppress(ValueError, OSError):  # a limit that the kernel does not go to
+        with suppress(ValueError, OSError):  # the kernel does not allow the hard limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def until(stop: asyncio.Event, *works: Coroutine[None, None, None]) -> None:
-    """Let `works` run until `stop` is set; a defect that ends one earlier ends the process with it."""
+    """Run `works` until `stop` is set; an exception in one of them ends the others and is raised."""
     tasks = [*map(asyncio.create_task, works), asyncio.ensure_future(stop.wait())]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -55,10 +55,10 @@ async def until(stop: asyncio.Event, *works: Coroutine[None, None, None]) -> Non
 
 
 def settle() -> None:
-    """Take what there is now, modules above all, as there to stay: garbage is no longer looked for among it.
+    """Freeze the present objects, mostly modules, so that full garbage collections skip them.
 
-    A look at all of it takes some 50 ms, in which nothing is answered, and comes whenever enough was made since. What
-    was there to stay before and is garbage by now is collected first.
+    A full collection over all objects blocks the process for some 50 ms. Objects that an earlier call froze and that
+    are garbage by now are collected first.
     """
     gc.unfreeze()
     gc.collect()

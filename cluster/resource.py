@@ -1,4 +1,4 @@
-"""Where a kind of object lives in the API."""
+"""The kinds of objects, and their paths in the API."""
 
 from urllib.parse import quote
 
@@ -8,7 +8,7 @@ from allocation.names import API_GROUP, API_VERSION
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """A kind: its API group (empty for core), version, plural and kind."""
+    """A kind: its API group (empty for core), version, plural name and kind."""
 
     group: str
     version: str
@@ -17,11 +17,11 @@ class Resource(msgspec.Struct, frozen=True):
 
     @property
     def api_version(self) -> str:
-        """As in an object's `apiVersion`."""
+        """The `apiVersion` of its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, *, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Answer the URL path of the collection, an object, or its subresource; no namespace means all of them."""
+        """Return the URL path of the collection, an object, or its subresource; no namespace means all namespaces."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if namespace:
             parts += ["namespaces", namespace]
@@ -44,6 +44,17 @@ MUTATING_WEBHOOKS = Resource(
     "mutatingwebhookconfigurations",
     "MutatingWebhookConfiguration",
 )
+VALIDATING_POLICIES = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicy",
+)
+DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass")
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview")
+SUBJECT_ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview")
 GPU_NODE_STATUSES = Resource(API_GROUP, API_VERSION, "gpunodestatuses", "GpuNodeStatus")
 LEADERSHIPS = Resource(API_GROUP, API_VERSION, "leaderships", "Leadership")

@@ -1,4 +1,4 @@
-"""The ResourceQuota object, and the quotas of each namespace as a cache fills them."""
+"""The ResourceQuota object, and a table of the quotas of each namespace."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -13,29 +13,29 @@ class _Spec(msgspec.Struct):
 
 
 class ResourceQuota(msgspec.Struct):
-    """A ResourceQuota, of which only `limits.` keys of our resources count here; the rest is Kubernetes' own."""
+    """A ResourceQuota. Only `limits.` keys of GPU resources count here; Kubernetes enforces the others."""
 
     metadata: ObjectMeta
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
 class NamespaceQuotas:
-    """What the quotas of every namespace say, by namespace and name; `set` and `drop` are a Reflector's callbacks."""
+    """The quotas by namespace and name; `set` and `drop` are callbacks of an Informer."""
 
     def __init__(self) -> None:
         self._hards: defaultdict[str, dict[str, Mapping[str, str]]] = defaultdict(dict)
 
     def set(self, quota: ResourceQuota, _old: ResourceQuota | None = None) -> None:
-        """Take a quota's present state."""
+        """Add a quota, or replace it."""
         self._hards[quota.metadata.namespace][quota.metadata.name] = quota.spec.hard
 
     def drop(self, quota: ResourceQuota) -> None:
-        """Forget a quota; the others of its namespace go on."""
+        """Remove a quota; the others of its namespace stay."""
         hards = self._hards[quota.metadata.namespace]
         hards.pop(quota.metadata.name, None)
         if not hards:
             del self._hards[quota.metadata.namespace]
 
     def hards(self, namespace: str) -> Mapping[str, Mapping[str, str]]:
-        """Answer the `spec.hard` of a namespace's quotas by their names."""
+        """Return the `spec.hard` of each quota of a namespace, by name."""
         return self._hards.get(namespace, {})

@@ -1,1 +1,1 @@
-"""Hostile bytes for everything that reads bytes: one target a file, seeds beside them, `python -m fuzz`."""
+"""Fuzzing of everything that parses bytes: one file per target, with seeds; run it as `python -m fuzz`."""

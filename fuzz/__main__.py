@@ -1,6 +1,7 @@
-"""`python -m fuzz`: every target under atheris for a while, and the HTTP API under schemathesis.
+"""`python -m fuzz`: run each target under atheris, and the HTTP API under schemathesis.
 
-An input that breaks a target is written to `fuzz/found/TARGET/`: give it a name there, and the tests keep it.
+An input that breaks a target is written to `fuzz/found/TARGET/`. Rename it there and commit it: the tests try it from
+then on.
 """
 
 import argparse
@@ -17,6 +18,10 @@ import msgspec
 
 from fuzz import catalogue
 
+_DESCRIPTION = (
+    "Run each target under atheris, and the HTTP API under schemathesis."
+    " An input that breaks a target is written to fuzz/found/TARGET/."
+)
 _OPENAPI = "openapi"
 _NAMES = (*catalogue.NAMES, _OPENAPI)
 _CORPUS = Path(".fuzz")
@@ -27,7 +32,7 @@ _COUNT = re.compile(r"^(?:stat::number_of_executed_units: +(\d+)| +(\d+) generat
 
 
 class _Outcome(msgspec.Struct, frozen=True):
-    """How a target fared; `output` is what it said, of use where it failed."""
+    """The result of one target; `output` is the output of its process."""
 
     name: str
     failed: bool
@@ -37,23 +42,29 @@ class _Outcome(msgspec.Struct, frozen=True):
 
 
 def main() -> int:
-    """Answer 0 where nothing broke, 1 where something did."""
-    parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"which: {', '.join(_NAMES)}; default all")
-    parser.add_argument("--seconds", type=int, default=600, metavar="N", help="for each target (default 600)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="targets at once")
+    """Return 0 if no target broke, 1 if one did."""
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description=_DESCRIPTION)
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"one of {', '.join(_NAMES)}; all by default")
+    parser.add_argument("--seconds", type=int, default=600, metavar="N", help="duration of each target (default 600)")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="number of targets to run at once (default: the number of processors)",
+    )
     arguments = parser.parse_args()
     unknown = [name for name in arguments.targets if name not in _NAMES]
     if unknown:
-        parser.error(f"there is no target {', '.join(unknown)}; there are {', '.join(_NAMES)}")
+        parser.error(f"unknown target {', '.join(unknown)}; the targets are {', '.join(_NAMES)}")
     if arguments.seconds < 1 or arguments.jobs < 1:
-        parser.error("--seconds and --jobs are at least 1")
+        parser.error("--seconds and --jobs must be at least 1")
     failed = False
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for outcome in pool.map(lambda name: _run(name, arguments.seconds), arguments.targets or _NAMES):
             failed |= outcome.failed
-            told = "FAILED" if outcome.failed else "ok"
-            print(f"{outcome.name:<12} {told:<6} {outcome.inputs:>10} inputs in {outcome.seconds:.0f} s", flush=True)
+            verdict = "FAILED" if outcome.failed else "ok"
+            print(f"{outcome.name:<12} {verdict:<6} {outcome.inputs:>10} inputs in {outcome.seconds:.0f} s", flush=True)
             if outcome.failed:
                 print(outcome.output, file=sys.stderr, flush=True)
     return int(failed)
@@ -62,10 +73,10 @@ def main() -> int:
 def _run(name: str, seconds: int) -> _Outcome:
     begin = time.monotonic()
     command = [sys.executable, "-m", "fuzz.openapi", str(seconds)] if name == _OPENAPI else _hunt(name, seconds)
-    with tempfile.TemporaryFile("w+") as said:
-        code = subprocess.run(command, stdout=said, stderr=subprocess.STDOUT, check=False).returncode
-        said.seek(0)
-        text = said.read()
+    with tempfile.TemporaryFile("w+") as captured:
+        code = subprocess.run(command, stdout=captured, stderr=subprocess.STDOUT, check=False).returncode
+        captured.seek(0)
+        text = captured.read()
     count = _COUNT.search(text)
     inputs = count[1] or count[2] if count is not None else "?"
     output = "\n".join(line for line in text.splitlines() if not line.startswith("#"))

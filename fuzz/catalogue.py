@@ -1,4 +1,4 @@
-"""Which targets there are, and the inputs that each begins with."""
+"""The targets, and the inputs that each starts from."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -6,22 +6,22 @@ from pathlib import Path
 from typing import Final
 
 Target = Callable[[bytes], None]
-"""Takes any bytes. What is refused as documented is swallowed; what it raises is a defect."""
+"""Takes any bytes. A documented rejection is caught; any exception that the target raises is a bug."""
 
 HERE: Final = Path(__file__).parent
 NAMES: Final = tuple(sorted(path.stem for path in (HERE / "targets").glob("*.py") if path.stem != "__init__"))
 SEEDS: Final = HERE / "seeds"
-"""A folder for each target: small inputs of every form that it reads."""
+"""One folder per target with small inputs of every form that it parses."""
 FOUND: Final = HERE / "found"
-"""The same: inputs that once broke it. Whatever is found is written here, and tested from then on."""
+"""One folder per target with inputs that once broke it. New ones are written here, and the tests try all of them."""
 
 
 def load(name: str) -> Target:
-    """Answer the target of that name; what it tests is imported now."""
+    """Import a target and return it; this imports the code under test as well."""
     target: Target = import_module(f"fuzz.targets.{name}").try_bytes
     return target
 
 
 def inputs(name: str) -> list[Path]:
-    """Answer the files of a target's seeds and found inputs."""
+    """Return the files with the seeds of a target and the inputs that once broke it."""
     return sorted(path for folder in (SEEDS, FOUND) for path in (folder / name).glob("*") if path.is_file())

@@ -1,6 +1,6 @@
-"""One target under atheris, in a process of its own: `python -m fuzz.hunt TARGET`, then libFuzzer's own options.
+"""Run one target under atheris: `python -m fuzz.hunt TARGET`, followed by libFuzzer's own options.
 
-What is tested is imported under instrumentation, so nothing of it may be imported before.
+The code under test is imported under instrumentation, so it must not be imported earlier.
 """
 
 import hashlib
@@ -18,23 +18,23 @@ _INSTRUMENTED = ("allocation", "webhook", "scheduler", "cluster", "cli", "fuzz.t
 
 
 def main() -> None:
-    """Run until libFuzzer ends the process: after its time, or at the first defect."""
+    """Run until libFuzzer ends the process: when the time is over, or at the first bug."""
     _, name, *options = sys.argv
     logging.disable()
     with atheris.instrument_imports(include=list(_INSTRUMENTED)):
         target = catalogue.load(name)
 
     def change(data: bytes, largest: int, seed: int) -> bytes:
-        return mutator.mutate(data, largest, random.Random(seed), atheris.Mutate)  # noqa: S311 -- no secret
+        return mutator.mutate(data, largest, random.Random(seed), atheris.Mutate)  # noqa: S311 -- not a secret
 
     def one(data: bytes) -> None:
         try:
             target(data)
-        except Exception:  # noqa: BLE001 -- whatever it is, it is what was looked for
+        except Exception:  # noqa: BLE001 -- any exception is a bug
             traceback.print_exc()
             path = catalogue.FOUND / name / hashlib.sha256(data).hexdigest()[:16]
             path.write_bytes(data)
-            print(f"the input is in {path}", file=sys.stderr, flush=True)
+            print(f"the input was written to {path}", file=sys.stderr, flush=True)
             os._exit(1)
 
     atheris.Setup([sys.argv[0], *options], one, custom_mutator=change)

@@ -1,7 +1,7 @@
-"""How an input is changed: within its form, which a decoder lets through, more often than as bytes, which it refuses.
+"""The mutator: it changes the structure of an input more often than its bytes, which decoders mostly reject.
 
-An input is one JSON value, or one on each line; what is neither is changed as bytes. A string in it that is JSON
-itself, as annotations are, is changed inside.
+An input is one JSON value, or one per line; any other input is changed as bytes. A string that is JSON itself, such as
+an annotation, is changed inside.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 Bytes = Callable[[bytes, int], bytes]
-"""Changes bytes, at most so many of them: atheris.Mutate, or `plain`."""
+"""Mutates bytes, up to a maximum length: atheris.Mutate, or `plain`."""
 
 _DEEP: Final = 60
 _VERY_DEEP_SHARE: Final = 0.02
@@ -53,14 +53,14 @@ _HOSTILE: Final[tuple[Any, ...]] = (
 
 
 def mutate(data: bytes, largest: int, dice: random.Random, change: Bytes) -> bytes:
-    """Answer a neighbour of `data` with at most `largest` bytes."""
+    """Return a mutation of `data` with at most `largest` bytes."""
     for _ in range(dice.choice((1, 1, 1, 2, 4))):
         data = _step(data, largest, dice, change)
     return data[:largest]
 
 
 def plain(dice: random.Random) -> Bytes:
-    """Answer a change of bytes that needs no atheris."""
+    """Return a mutation of bytes that does not need atheris."""
 
     def change(data: bytes, largest: int) -> bytes:
         some = bytearray(data)
@@ -95,13 +95,13 @@ def _step(data: bytes, largest: int, dice: random.Random, change: Bytes) -> byte
             written = json.dumps(_changed(value, dice), ensure_ascii=dice.random() < 0.5)
         except RecursionError:
             break
-        made = b"\n".join((*lines[:begin], written.encode(errors="surrogatepass"), *lines[end:]))
-        return made if len(made) <= largest else data
+        changed = b"\n".join((*lines[:begin], written.encode(errors="surrogatepass"), *lines[end:]))
+        return changed if len(changed) <= largest else data
     return change(data, largest)
 
 
 def _very_deep(data: bytes, largest: int, dice: random.Random) -> bytes:
-    """Put what is nested thousands of times where a value may begin."""
+    """Insert thousands of nested brackets where a value may begin."""
     places = [place + 1 for place, byte in enumerate(data) if byte in b":[,"]
     where = dice.choice(places) if places else len(data)
     bracket = dice.choice((b"[", b'{"a":', b'{"a":[', b"- "))
@@ -111,7 +111,7 @@ def _very_deep(data: bytes, largest: int, dice: random.Random) -> bytes:
 
 
 def _changed(value: Any, dice: random.Random) -> Any:
-    """Change one place of `value`, chosen by going down from its root."""
+    """Change one place in `value`, chosen by a random walk from its root."""
     if isinstance(value, dict) and value and dice.random() < 0.9:
         return _changed_members(dict(value), dice)
     if isinstance(value, list) and value and dice.random() < 0.9:

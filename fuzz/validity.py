@@ -1,4 +1,4 @@
-"""What an API server checks before anybody of ours sees an object, as far as our processes lean on it."""
+"""The validation by the API server on which this project's processes rely."""
 
 import re
 from functools import cache
@@ -19,7 +19,7 @@ _INT32: Final = {"minimum": -(2**31), "maximum": 2**31 - 1}
 
 
 def is_valid(content: Any) -> bool:
-    """Whether an object has a name and a UID, amounts that are some, a Lease a time, and GPU nodes their schema."""
+    """Return whether the API server accepts an object: name, UID, quantities, a Lease's duration, the CRD's schema."""
     if not isinstance(content, dict) or not isinstance(content.get("metadata"), dict):
         return False
     name, uid = content["metadata"].get("name"), content["metadata"].get("uid")
@@ -63,7 +63,7 @@ def _gpu_node_status() -> jsonschema.Draft202012Validator:
 
 
 def _bounded(schema: Any) -> Any:
-    """Write out the bounds that `format: int32` means to an API server."""
+    """Add the bounds that `format: int32` implies to an API server."""
     if isinstance(schema, list):
         return list(map(_bounded, schema))
     if not isinstance(schema, dict):

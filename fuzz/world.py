@@ -1,4 +1,4 @@
-"""A small cluster as a scheduler knows it: two nodes with cards, one with MIG instances, a namespace that opted in."""
+"""The state of a scheduler in a small cluster: two nodes with cards, and a namespace that opted in."""
 
 from functools import partial
 from typing import Any
@@ -8,25 +8,25 @@ import msgspec
 from allocation.inventory import Card, NodeInventory
 from allocation.settings import AllocationSettings
 from cluster.gpu_node_status import GpuNodeStatus, status_of
+from cluster.lease import Lease, LeaseSpec
 from cluster.metadata import ObjectMeta
-from scheduler.heartbeats import Lease, LeaseSpec
 from scheduler.objects import LabelledMeta, Namespace, Node, Pod
-from scheduler.queue import Queue
-from scheduler.state import State
-from webhook import rehearsal
+from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.state.cluster_state import ClusterState
+from webhook import dry_run
 from webhook.settings import WebhookSettings
 
 ALLOCATION = AllocationSettings()
 WEBHOOK = WebhookSettings(runtime_class_name="nvidia", takeover=("batch",), trusted=("root",))
-ADMIT = partial(rehearsal.rehearse, allocation=ALLOCATION, settings=WEBHOOK)
+ADMIT = partial(dry_run.dry_run, allocation=ALLOCATION, settings=WEBHOOK)
 NODES = ("n1", "n2")
 NAMESPACE = "team"
 
 
-def state() -> State:
-    """Answer what a scheduler knows that has just read its lists."""
-    queue = Queue(clock=_clock, first_backoff=1.0, longest_backoff=8.0)
-    made = State(settings=ALLOCATION, queue=queue, clock=_clock)
+def state() -> ClusterState:
+    """Return the state of a scheduler that has just listed all objects."""
+    queue = SchedulingQueue(clock=_clock, first_backoff=1.0, longest_backoff=8.0)
+    made = ClusterState(settings=ALLOCATION, queue=queue, clock=_clock)
     made.set_namespace(Namespace(LabelledMeta(name=NAMESPACE, labels={"gpu.scheduling/injection": "enabled"})))
     for name in NODES:
         made.set_node(_node(name))
@@ -52,7 +52,7 @@ def _inventory(name: str) -> NodeInventory:
 
 
 def pod() -> Pod:
-    """Answer a pod that waits, `0/0`: names that who tries all tries first."""
+    """Return a pending pod, `0/0`: names that a fuzzer tries first."""
     limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "600"}
     body: dict[str, Any] = {
         "metadata": {"name": "0", "namespace": "0", "uid": "uid-0"},

@@ -1,4 +1,4 @@
-"""What stands where a Service does: one address, behind it the replicas that are ready."""
+"""A TCP load balancer in place of a Service: one address for the replicas that are ready."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from lab import health
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-LEAVING_S = 1.0
+CLOSING_S = 1.0
 PROBE_S = 0.5
 
 
 @dataclass
 class Balancer:
-    """Spreads connections over replicas, and notes what a replica reset or refused.
+    """Spreads connections over replicas, and records connections that a replica resets or refuses.
 
     Attributes:
         addresses: `HOST:PORT` of each replica.
-        probes: the URL of each that answers 200 while it is ready; without these all are taken for ready.
-        connections: how many there were.
-        broken: what was wrong with each that was refused or reset.
+        probes: the readiness URL of each replica; without URLs every replica counts as ready.
+        connections: the number of connections so far.
+        broken: the error of each connection that was refused or reset.
     """
 
     addresses: tuple[str, ...]
@@ -49,17 +49,17 @@ class Balancer:
                 writer.transport.abort()
 
     async def _probe(self) -> None:
-        """Learn who is ready, as a kubelet does for the endpoints of a Service."""
+        """Update the ready replicas, as a kubelet does for the endpoints of a Service."""
         while self.probes:
-            answers = await asyncio.gather(*(asyncio.to_thread(health.probe, url) for url in self.probes))
-            self._ready = tuple(address for address, ready in zip(self.addresses, answers, strict=True) if ready)
+            results = await asyncio.gather(*(asyncio.to_thread(health.probe, url) for url in self.probes))
+            self._ready = tuple(address for address, ready in zip(self.addresses, results, strict=True) if ready)
             await asyncio.sleep(PROBE_S)
 
-    async def _serve(self, client: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
-        among = self._ready or self.addresses
-        address = among[self.connections % len(among)]
+    async def _serve(self, client: asyncio.StreamReader, response: asyncio.StreamWriter) -> None:
+        targets = self._ready or self.addresses
+        address = targets[self.connections % len(targets)]
         self.connections += 1
-        self._clients.add(answer)
+        self._clients.add(response)
         host, _, port = address.partition(":")
         try:
             replica, request = await asyncio.open_connection(host, int(port))
@@ -67,29 +67,31 @@ class Balancer:
             self.broken.append(f"{address}: {error!r}")
         else:
             gone = asyncio.Event()
-            await asyncio.gather(_forward(client, request, gone), self._answer(replica, answer, gone, address))
+            await asyncio.gather(
+                _forward_request(client, request, gone), self._forward_response(replica, response, gone, address)
+            )
         finally:
-            self._clients.discard(answer)
-            answer.close()
+            self._clients.discard(response)
+            response.close()
 
-    async def _answer(
-        self, replica: asyncio.StreamReader, answer: asyncio.StreamWriter, gone: asyncio.Event, address: str
+    async def _forward_response(
+        self, replica: asyncio.StreamReader, response: asyncio.StreamWriter, gone: asyncio.Event, address: str
     ) -> None:
-        """Pass on what a replica answers; a reset harms nobody if the caller is leaving by himself."""
+        """Forward the response of a replica; a reset is harmless if the client is closing the connection."""
         try:
             while chunk := await replica.read(65536):
-                answer.write(chunk)
-                await answer.drain()
+                response.write(chunk)
+                await response.drain()
         except ConnectionError as error:
             try:
-                await asyncio.wait_for(gone.wait(), LEAVING_S)
+                await asyncio.wait_for(gone.wait(), CLOSING_S)
             except TimeoutError:
                 self.broken.append(f"{address}: {error!r}")
         finally:
-            answer.close()
+            response.close()
 
 
-async def _forward(client: asyncio.StreamReader, request: asyncio.StreamWriter, gone: asyncio.Event) -> None:
+async def _forward_request(client: asyncio.StreamReader, request: asyncio.StreamWriter, gone: asyncio.Event) -> None:
     with suppress(ConnectionError):
         while chunk := await client.read(65536):
             if not request.is_closing():

@@ -1,6 +1,6 @@
 """The Kubernetes binaries: given, cached, or built from the module in `lab/kubernetes`.
 
-`KUBEBUILDER_ASSETS`, the convention of controller-runtime's envtest, comes first: who has binaries builds nothing.
+`KUBEBUILDER_ASSETS`, the convention of controller-runtime's envtest, comes first: it makes builds unnecessary.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 
 from lab import cache, go
 from lab.errors import LabError
+from lab.files import link
 from lab.lock import exclusive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 MODULE = Path(__file__).with_name("kubernetes")
-# Name of the binary to Go package, in the order in which a cluster needs them.
+# Each binary and its Go package, in the order in which a cluster needs them.
 PACKAGES = {
     "etcd": "./etcd",
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
@@ -38,28 +39,28 @@ HEARTBEAT_S = 30.0
 
 
 def kubernetes_version() -> str:
-    """The version that go.mod pins, as Kubernetes prints it: `v1.34.4`."""
+    """Return the version that go.mod pins, in the form that Kubernetes prints: `v1.34.4`."""
     required = (MODULE / "go.mod").read_text(encoding="utf-8")
     match = re.search(r"^\s*k8s\.io/kubernetes (v[\d.]+)\b", required, re.MULTILINE)
     if match is None:
-        raise LabError(f"{MODULE}/go.mod", why="it requires no k8s.io/kubernetes", remedy="restore the file")
+        raise LabError(f"{MODULE}/go.mod", why="it does not require k8s.io/kubernetes", remedy="restore the file")
     return match[1]
 
 
 def provide(folder: Path, names: Iterable[str] = PACKAGES, *, report: Callable[[str], None] = print) -> None:
-    """Make `folder` hold a link to each of `names`, building what is neither given nor cached.
+    """Link each of `names` into `folder`, and build the binaries that are neither given nor cached.
 
     Raises:
-        LabError: given binaries are of another version, there is no Go, no space, or the build failed.
+        LabError: given binaries have another version, Go or disk space is missing, or the build failed.
     """
     given = _given()
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        _link(folder / name, given.get(name) or _cached(name, report=report))
+        link(folder / name, given.get(name) or _cached(name, report=report))
 
 
 def cached_folder() -> Path:
-    """Where built binaries are kept: a folder for each content of the module and set of flags."""
+    """Return the folder for built binaries; it depends on the content of the module and on the flags."""
     digest = hashlib.sha256("\0".join((platform.system(), platform.machine(), *_flags())).encode())
     for file in ("go.mod", "go.sum", "etcd/main.go"):
         digest.update((MODULE / file).read_bytes())
@@ -67,23 +68,23 @@ def cached_folder() -> Path:
 
 
 def missing(names: Iterable[str] = PACKAGES) -> list[str]:
-    """Those of `names` that would have to be built."""
+    """Return those of `names` that would have to be built."""
     given, folder = _given(), cached_folder()
     return [name for name in names if name not in given and not (folder / name).exists()]
 
 
 def _given() -> dict[str, Path]:
-    """What `KUBEBUILDER_ASSETS` holds.
+    """Return the binaries in `KUBEBUILDER_ASSETS`.
 
     Raises:
-        LabError: it lacks some binaries, and its server's version is not one that ours may stand beside.
+        LabError: some are missing, and the version of the server does not match those that would be built.
     """
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if not assets:
         return {}
-    found = {name: path for name in PACKAGES if os.access(path := Path(assets).absolute() / name, os.X_OK)}
-    lacking = sorted(PACKAGES.keys() - found.keys())
-    if lacking and (server := found.get("kube-apiserver")):
+    given = {name: path for name in PACKAGES if os.access(path := Path(assets).absolute() / name, os.X_OK)}
+    lacking = sorted(PACKAGES.keys() - given.keys())
+    if lacking and (server := given.get("kube-apiserver")):
         theirs, ours = _server_version(server), kubernetes_version()
         if theirs.rpartition(".")[0] != ours.rpartition(".")[0]:
             raise LabError(
@@ -91,38 +92,30 @@ def _given() -> dict[str, Path]:
                 why=f"its kube-apiserver is {theirs}, and {', '.join(lacking)} would be built as {ours}",
                 remedy="add these to the folder, or unset KUBEBUILDER_ASSETS to build all of them",
             )
-    return found
+    return given
 
 
 def _server_version(server: Path) -> str:
-    """`v1.34.4` of a kube-apiserver that prints `Kubernetes v1.34.4`."""
+    """Return `v1.34.4` for a kube-apiserver that prints `Kubernetes v1.34.4`."""
     try:
-        answer = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
+        output = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
-        answer = ""
-    return answer.strip().rpartition(" ")[2] or "of no version"
-
-
-def _link(link: Path, target: Path) -> None:
-    """Point `link` at `target` in one step."""
-    partial = link.with_name(f".{link.name}.{os.getpid()}")
-    partial.unlink(missing_ok=True)
-    partial.symlink_to(target)
-    partial.replace(link)
+        output = ""
+    return output.strip().rpartition(" ")[2] or "of unknown version"
 
 
 def _cached(name: str, *, report: Callable[[str], None]) -> Path:
     binary = cached_folder() / name
     if not binary.exists():
         with exclusive(cache.folder() / "build.lock", holder=f"a build of {name}", wait=report):
-            # Whoever held the lock may have built it.
+            # The previous holder of the lock may have built it.
             if not binary.exists():
                 _build(name, binary, report=report)
     return binary
 
 
 def _build(name: str, binary: Path, *, report: Callable[[str], None]) -> None:
-    """Build one binary; it appears in the cache whole or not at all."""
+    """Build one binary; it appears in the cache only when it is complete."""
     toolchain = go.provide(report)
     binary.parent.mkdir(parents=True, exist_ok=True)
     for folder in (binary.parent, *_go_folders(toolchain)):
@@ -146,13 +139,13 @@ def _build(name: str, binary: Path, *, report: Callable[[str], None]) -> None:
             compiler.wait()
     if compiler.returncode:
         tail = log.read_text(encoding="utf-8", errors="replace")[-1500:].rstrip()
-        raise LabError(f"build of {name}", why=f"go ended with {compiler.returncode}\n{tail}", remedy=f"read {log}")
+        raise LabError(f"build of {name}", why=f"go exited with {compiler.returncode}\n{tail}", remedy=f"read {log}")
     partial.replace(binary)
     report(f"built {name} in {time.monotonic() - began:.0f} s")
 
 
 def _follow(compiler: subprocess.Popen[bytes], *, name: str, began: float, report: Callable[[str], None]) -> None:
-    """Wait for the compiler, and say now and then that it still works."""
+    """Wait for the compiler, and report progress at intervals."""
     while (elapsed := time.monotonic() - began) < BUILD_TIMEOUT_S:
         try:
             compiler.wait(timeout=HEARTBEAT_S)
@@ -161,13 +154,13 @@ def _follow(compiler: subprocess.Popen[bytes], *, name: str, began: float, repor
         else:
             return
     raise LabError(
-        f"build of {name}", why=f"not finished after {elapsed:.0f} s", remedy="try again: what is compiled is kept"
+        f"build of {name}", why=f"not finished after {elapsed:.0f} s", remedy="try again: compiled packages are kept"
     )
 
 
 def _go_folders(toolchain: Path) -> list[Path]:
-    """Where Go keeps what it compiled and downloaded."""
-    answer = subprocess.run(
+    """Return the folders of Go's build cache and module cache."""
+    done = subprocess.run(
         [toolchain, "env", "GOCACHE", "GOMODCACHE"],
         capture_output=True,
         text=True,
@@ -175,11 +168,11 @@ def _go_folders(toolchain: Path) -> list[Path]:
         check=True,
         env=go.environment(),
     )
-    return [Path(line) for line in answer.stdout.splitlines()]
+    return [Path(line) for line in done.stdout.splitlines()]
 
 
 def _flags() -> list[str]:
-    """Without the version, kubectl and the kubelet refuse the server's version string."""
+    """Return the build flags; without a version, kubectl and the kubelet reject the server's version string."""
     version = kubernetes_version()
     major, minor, _ = version.removeprefix("v").split(".", 2)
     stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}

@@ -1,4 +1,4 @@
-"""The folder for what is worth keeping beyond one lab: built binaries and, where the machine has none, Go."""
+"""The folder for files that several labs share: built binaries and, if the machine has none, Go."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GIB = 1024**3
 
 
 def folder() -> Path:
-    """`$TRANCHE_CACHE`, else the user's cache folder (XDG Base Directory Specification)."""
+    """Return `$TRANCHE_CACHE`, or a folder in the user's cache folder (XDG Base Directory Specification)."""
     if own := os.environ.get("TRANCHE_CACHE"):
         return Path(own).absolute()
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -20,13 +20,13 @@ def folder() -> Path:
 
 
 def free_gib(path: Path) -> float:
-    """Free space, in GiB, of the file system that `path` is or will be on."""
+    """Return the free space, in GiB, of the file system that `path` is or will be on."""
     existing = next(parent for parent in (path, *path.parents) if parent.exists())
     return shutil.disk_usage(existing).free / GIB
 
 
 def require_space(path: Path, *, gib: float, purpose: str) -> None:
-    """Refuse to begin what would fill the disk.
+    """Refuse a step that would fill the disk.
 
     Raises:
         LabError: less than `gib` GiB are free where `path` is.

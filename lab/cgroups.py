@@ -1,4 +1,4 @@
-"""The control group under which a lab's pods live, so that two labs never clean up each other's pods."""
+"""The control group of a lab's pods: each lab has its own, so that it never removes the pods of another lab."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ REMOVAL_S = 10.0
 
 
 def create(layout: Layout) -> None:
-    """Make the group in every hierarchy: the kubelet wants its root to exist.
+    """Create the group in every hierarchy: the kubelet requires its root to exist.
 
     Raises:
-        LabError: the machine does not let us.
+        LabError: the machine does not allow it.
     """
     try:
         if (MOUNT / "cgroup.subtree_control").exists():
             for controller in CONTROLLERS:
-                with contextlib.suppress(OSError):  # a kernel need not have all of them
+                with contextlib.suppress(OSError):  # a kernel may lack some of them
                     (MOUNT / "cgroup.subtree_control").write_text(f"+{controller}", encoding="ascii")
         for hierarchy in _hierarchies():
             (hierarchy / layout.cgroup).mkdir(exist_ok=True)
     except OSError as error:
         raise LabError(
-            f"control group {layout.cgroup}", why=str(error), remedy="use a machine that allows it, or --no-real-node"
+            f"control group {layout.cgroup}",
+            why=str(error),
+            remedy="use another machine, or pass --no-real-node",
         ) from error
 
 
@@ -41,7 +43,7 @@ def remove(layout: Layout) -> None:
     """Remove the group from every hierarchy, after its processes have ended.
 
     Raises:
-        LabError: a process in it lives on.
+        LabError: a process in it is still alive.
     """
     wait.until(
         lambda: all(_remove(group) for group in existing(layout)),
@@ -52,24 +54,24 @@ def remove(layout: Layout) -> None:
 
 
 def existing(layout: Layout) -> list[Path]:
-    """The group's folders, one for each hierarchy."""
+    """Return the existing folders of the group, one per hierarchy."""
     return [group for hierarchy in _hierarchies() if (group := hierarchy / layout.cgroup).exists()]
 
 
 def _hierarchies() -> list[Path]:
-    """One with cgroup v2; one for each controller with v1, where several names may lead to the same."""
+    """Return the only hierarchy of cgroup v2, or one per controller of v1, where names may be links."""
     if (MOUNT / "cgroup.controllers").exists():
         return [MOUNT]
     return [entry for entry in MOUNT.iterdir() if entry.is_dir() and not entry.is_symlink()] if MOUNT.exists() else []
 
 
 def _remove(group: Path) -> bool:
-    """Remove a group and those in it, the innermost first. The files in it are the kernel's."""
+    """Remove a group and its subgroups, the innermost first. The kernel removes the files in them."""
     for folder, _, _ in os.walk(group, topdown=False):
         try:
             Path(folder).rmdir()
         except FileNotFoundError:
             continue
-        except OSError:  # its last process has not quite gone
+        except OSError:  # its last process is still exiting
             return False
     return True

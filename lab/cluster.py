@@ -1,4 +1,4 @@
-"""The whole lab, up and down. Both may be repeated, and `down` needs nothing but the layout's names."""
+"""Start and stop the whole lab. Both are idempotent, and `down` needs only the names in the layout."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 import time
 from typing import TYPE_CHECKING
 
-from lab import binaries, components, control_plane, manifests, ports, processes, real_node, verify, wait
+from lab import binaries, components, control_plane, manifests, plugin, ports, processes, real_node, verify, wait
 from lab.steps import step
 
 if TYPE_CHECKING:
@@ -16,42 +16,43 @@ _RELEASE_S = 3.0
 
 
 def up(layout: Layout, *, with_real_node: bool = True) -> None:
-    """Start what does not run, after cleaning up what the machine's last boot left.
+    """Start the processes that do not run, and first remove what an earlier boot or an early failure left.
 
     Raises:
-        LabError: a step failed. What was started stays, for its logs; `down` removes it.
+        LabError: a step failed. Started processes and their logs stay until `down`.
     """
-    if layout.is_stale:
-        with step("last boot") as outcome:
+    if layout.is_remembered and not layout.has_cluster:
+        with step("leftovers") as outcome:
             down(layout)
-            outcome.append("remains removed")
+            outcome.append("of a failed start or of an earlier boot: removed")
     layout.remember()
-    lacks = real_node.unsupported() if with_real_node else []
-    names = [name for name in binaries.PACKAGES if name != "kubelet" or (with_real_node and not lacks)]
+    missing = real_node.unsupported() if with_real_node else []
+    names = [name for name in binaries.PACKAGES if name != "kubelet" or (with_real_node and not missing)]
     with step("binaries") as outcome:
         binaries.provide(layout.bin, names)
+        plugin.link_programs(layout)
         outcome.append(f"Kubernetes {binaries.kubernetes_version()} in {layout.bin}")
     with step("control plane") as outcome:
         control_plane.up(layout)
         outcome.append(f"ready at {layout.server}")
     if with_real_node:
         with step("real node") as outcome:
-            if lacks:
-                outcome.append(f"left out: {'; '.join(lacks)}")
+            if missing:
+                outcome.append(f"skipped: {'; '.join(missing)}")
             else:
                 real_node.up(layout)
                 outcome.append(f"{layout.node_name} is Ready at {layout.node_address}")
     with step("manifests") as outcome:
         outcome.append(f"{manifests.install(layout)} objects applied")
     with step("processes") as outcome:
-        components.up(layout, real_node=with_real_node and not lacks)
+        components.up(layout, real_node=with_real_node and not missing)
         outcome.append("webhook, scheduler, agent and simulated nodes are ready")
     with step("verify") as outcome:
         outcome.append(", ".join(verify.verify(layout)))
 
 
-def _are_anothers(layout: Layout) -> bool:
-    """Whether a lab in another folder has this one's ports. A process that was killed lets go of its own by and by."""
+def _are_ports_in_use(layout: Layout) -> bool:
+    """Whether a lab in another folder uses these ports; a killed process releases its ports only after a moment."""
     deadline = time.monotonic() + _RELEASE_S
     while ports.taken(layout, real_node.PORTS):
         if time.monotonic() >= deadline:
@@ -64,13 +65,13 @@ def down(layout: Layout) -> list[str]:
     """Stop every process of the lab and remove everything but logs and evidence.
 
     Returns:
-        What was left alone because a lab in another folder holds the same ports, and so the same names.
+        What was kept because a lab in another folder uses the same ports, and therefore the same names.
 
     Raises:
-        LabError: something could not be removed.
+        LabError: a process or an object of the machine could not be removed.
     """
     processes.stop_all(layout)
-    left = real_node.leftovers(layout) if _are_anothers(layout) else []
+    left = real_node.leftovers(layout) if _are_ports_in_use(layout) else []
     if not left:
         real_node.remove(layout)
     for folder in (layout.bin, layout.config, layout.etcd_data, layout.pki, layout.run, layout.component_kubeconfigs):

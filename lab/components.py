@@ -1,4 +1,4 @@
-"""Our own processes in the lab, each with the identity and the permissions that it has in any cluster."""
+"""Tranche's processes in the lab, each with the identity and the permissions that it has in any cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from allocation.names import SYSTEM_NAMESPACE
-from lab import fleet, health, kubeconfig, ports, wait
+from lab import fleet, health, kubeconfig, kubectl, ports, scheduler_service, wait
 from lab.files import write_private
 from lab.layout import Port
 from lab.processes import Daemon
@@ -26,14 +26,14 @@ LAB_NAMESPACE = "tranche-lab"
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One of our processes.
+    """One of Tranche's processes.
 
     Attributes:
-        name: the daemon's.
+        name: the name of its daemon.
         account: namespace and name of its ServiceAccount.
-        arguments: after `python -m`.
+        arguments: the arguments after `python -m`.
         listens: its ports.
-        ready: the URL that answers 200 once it serves, empty where it has none.
+        ready: its readiness URL, or empty if it has none.
     """
 
     name: str
@@ -44,12 +44,12 @@ class Component:
 
 
 def component(layout: Layout, name: str) -> Component:
-    """Answer one of our processes."""
+    """Return the process with a name."""
     return next(each for each in all_components(layout) if each.name == name)
 
 
 def all_components(layout: Layout) -> tuple[Component, ...]:
-    """Answer our processes, in the order in which they start."""
+    """Return all processes, in the order in which they start."""
 
     def url(port: Port, scheme: str = "http") -> str:
         return f"{scheme}://127.0.0.1:{layout.port(port)}/readyz"
@@ -59,7 +59,7 @@ def all_components(layout: Layout) -> tuple[Component, ...]:
         Component("simulated-nodes", (LAB_NAMESPACE, "simulated-nodes"), ("lab.simulated", *fleet.SIMULATED_NODES)),
         Component(
             "agent",
-            # One process speaks for every node, so it cannot be held to one (manifests/lab/fleet-agent.yaml).
+            # One process reports every node, so its token is not bound to a node (manifests/lab/fleet-agent.yaml).
             (LAB_NAMESPACE, "fleet-agent"),
             ("agent", *config),
             (Port.AGENT_METRICS,),
@@ -76,15 +76,16 @@ def all_components(layout: Layout) -> tuple[Component, ...]:
             "scheduler",
             (SYSTEM_NAMESPACE, "tranche-scheduler"),
             ("scheduler", *config),
-            (Port.SCHEDULER,),
+            (Port.SCHEDULER, Port.SCHEDULER_API),
             url(Port.SCHEDULER),
         ),
     )
 
 
 def up(layout: Layout, *, real_node: bool) -> None:
-    """Start what does not run and wait until all of it is ready."""
+    """Start the processes that do not run, and wait until all are ready."""
     fleet_file = fleet.write(layout, real_node=real_node)
+    address = scheduler_service.address(layout)
     configuration = {
         "webhook": {
             "host": "127.0.0.1",
@@ -98,7 +99,8 @@ def up(layout: Layout, *, real_node: bool) -> None:
         },
         "scheduler": {
             "port": layout.port(Port.SCHEDULER),
-            # Nobody wants to wait out a minute's caution on a cluster of one's own.
+            "namespace_api": {"host": address or "127.0.0.1", "port": layout.port(Port.SCHEDULER_API)},
+            # A lab has one replica, so it does not need the cautious default timeouts.
             "election": {"lease_seconds": 5.0, "renew_deadline_seconds": 4.0, "retry_seconds": 0.5},
             "request_timeout_seconds": 3.0,
         },
@@ -110,6 +112,7 @@ def up(layout: Layout, *, real_node: bool) -> None:
         },
     }
     write_private(_configuration(layout), yaml.safe_dump(configuration, sort_keys=False))
+    publish(layout)
     components = all_components(layout)
     for component in components:
         start(layout, component)
@@ -122,15 +125,31 @@ def up(layout: Layout, *, real_node: bool) -> None:
         )
 
 
+def publish(layout: Layout) -> None:
+    """Create the objects of an installation with pods: the ConfigMap, and the scheduler's Service."""
+    metadata = {"name": "tranche", "namespace": SYSTEM_NAMESPACE}
+    data = {"config.yaml": _configuration(layout).read_text(encoding="utf-8")}
+    kubectl.apply(layout, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+    if address := scheduler_service.address(layout):
+        scheduler_service.publish(layout, address)
+
+
 def start(layout: Layout, component: Component) -> None:
-    """Start one of our processes unless it runs."""
-    if not Daemon(layout, component.name).is_running:
+    """Start a process unless it runs with a valid token; restart it if its token has become invalid.
+
+    A token becomes invalid with its ServiceAccount or namespace, even if one of the same name is created later.
+    """
+    daemon = Daemon(layout, component.name)
+    namespace, account = component.account
+    if daemon.is_running and not kubeconfig.is_valid(layout, namespace=namespace, name=account):
+        daemon.stop()
+    if not daemon.is_running:
         ports.require_free(layout, component.listens)
         start_replica(layout, component, name=component.name)
 
 
 def start_replica(layout: Layout, component: Component, *flags: str, name: str) -> Daemon:
-    """Start one of our processes under a name, with flags that a second one needs to stand beside the first."""
+    """Start a process under a name, with the flags that a second replica needs to run next to the first."""
     namespace, account = component.account
     identity = kubeconfig.service_account_kubeconfig(layout, namespace=namespace, name=account)
     daemon = Daemon(layout, name)
@@ -139,12 +158,12 @@ def start_replica(layout: Layout, component: Component, *flags: str, name: str) 
 
 
 def is_ready(component: Component) -> bool:
-    """Whether a process says that it is; one without an endpoint has nothing to say."""
+    """Whether the readiness endpoint of a process returns 200; without an endpoint it counts as ready."""
     return not component.ready or health.probe(component.ready)
 
 
 def status(layout: Layout) -> list[tuple[str, str]]:
-    """Answer each process of ours and how it is."""
+    """Return each process and its state."""
 
     def state(component: Component) -> str:
         pid = Daemon(layout, component.name).pid

@@ -1,4 +1,4 @@
-"""containerd with its own folders, socket and images: it never meets one that the machine runs."""
+"""containerd with its own folders, socket and images, separate from one that the machine runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUNC = {"runtime_type": "io.containerd.runc.v2"}
 
 
 def start(layout: Layout) -> None:
-    """Start it, wait until it answers, and give it the lab's images."""
+    """Start containerd, wait until it responds, and import the lab's images."""
     daemon = Daemon(layout, "containerd")
     if daemon.is_running:
         return
@@ -38,7 +38,7 @@ def start(layout: Layout) -> None:
 
 
 def _configuration(layout: Layout) -> dict[str, Any]:
-    """Tables of containerd's configuration, version 2, which 1.6 to 2.x read."""
+    """Return the tables of containerd's configuration, in version 2, which 1.6 to 2.x read."""
     return {
         "": {
             "version": 2,
@@ -50,8 +50,8 @@ def _configuration(layout: Layout) -> dict[str, Any]:
         "plugins.'io.containerd.grpc.v1.cri'": {
             "sandbox_image": images.PAUSE.name,
             "disable_apparmor": True,
-            # Without CAP_SYS_RESOURCE, as in many virtual machines, a sandbox with a lower score than ours dies with
-            # "can't get final child's PID from pipe: EOF".
+            # Without CAP_SYS_RESOURCE, as in many virtual machines, a sandbox with a lower OOM score than this process
+            # fails with "can't get final child's PID from pipe: EOF".
             "restrict_oom_score_adj": True,
             "stream_server_address": "127.0.0.1",
             "stream_server_port": "0",
@@ -62,13 +62,13 @@ def _configuration(layout: Layout) -> dict[str, Any]:
         },
         "plugins.'io.containerd.grpc.v1.cri'.containerd": {"snapshotter": "overlayfs", "default_runtime_name": "runc"},
         "plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc": RUNC,
-        # The handler that NVIDIA's container toolkit installs; here there is no GPU to inject.
+        # The handler that NVIDIA's container toolkit installs; without a GPU it injects nothing.
         "plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.nvidia": RUNC,
     }
 
 
 def _toml(tables: dict[str, dict[str, Any]]) -> str:
-    """Tables of strings, numbers and truth values, all of which TOML writes as JSON does."""
+    """Return tables of strings, numbers and booleans, which TOML and JSON write alike, as TOML."""
     sections = []
     for name, entries in tables.items():
         lines = [f"{key} = {json.dumps(value)}" for key, value in entries.items()]

@@ -1,7 +1,7 @@
 """The control plane: etcd, kube-apiserver, kube-controller-manager and the stock kube-scheduler, all on 127.0.0.1.
 
-Starting what runs is harmless. Each process has its own identity, as in any cluster; only a lab's comforts differ: one
-member of etcd that does not wait for the disk, and no leader election.
+Starting it is idempotent. Each process has its own identity, as in any cluster. Only two things differ: etcd has one
+member that does not wait for the disk, and leader election is off.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 READY_S = 60.0
 SERVER = ("etcd", "kube-apiserver", "kubectl")
-# Every request, once, when it has been answered. Bodies are left out: tests ask who did what, not with what.
+# Every request, once, after its response. Bodies are left out: tests check who did what, not the content.
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -43,7 +43,7 @@ def up(
 ) -> None:
     """Start the control plane and return when it is ready and pods can be created in namespace `default`.
 
-    Without the controller manager nobody makes the ServiceAccount that pods need, so it is made here.
+    Without the controller manager nothing creates the ServiceAccount that pods need, so it is created here.
 
     Raises:
         LabError: a port is taken, or a component did not become ready.
@@ -71,7 +71,7 @@ def up(
 
 
 def prepare(layout: Layout) -> None:
-    """Certificates, kubeconfigs and configuration files; logs begin anew with a new cluster."""
+    """Write certificates, kubeconfigs and configuration files; a new cluster begins with empty logs."""
     if not layout.pki.exists():
         shutil.rmtree(layout.logs, ignore_errors=True)
     layout.logs.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ def start_etcd(layout: Layout) -> None:
             "--peer-trusted-ca-file": authority,
             "--peer-client-cert-auth": "true",
             "--log-level": "warn",
-            # A lab's cluster need not survive a power cut, and its tests should not wait for a disk.
+            # The cluster of a lab need not survive a power cut, and tests should not wait for the disk.
             "--unsafe-no-fsync": "true",
         },
         listens=(Port.ETCD, Port.ETCD_PEER),
@@ -128,8 +128,8 @@ def start_apiserver(layout: Layout, *, audit: bool = True, flags: Mapping[str, s
 
     Args:
         layout: the lab.
-        audit: whether every request is logged, which costs a sixth of what a Binding does.
-        flags: added to the lab's own, or in place of them.
+        audit: whether every request is logged, at about a sixth of the cost of a Binding.
+        flags: added to the lab's flags, or replacing them.
     """
     _start(
         layout,
@@ -157,7 +157,7 @@ def start_apiserver(layout: Layout, *, audit: bool = True, flags: Mapping[str, s
             "--kubelet-client-certificate": pki.certificate(layout, "kube-apiserver-kubelet-client"),
             "--kubelet-client-key": pki.key(layout, "kube-apiserver-kubelet-client"),
             "--kubelet-preferred-address-types": "InternalIP,Hostname",
-            # As every cluster has it: agents of storage and network need it, and who may is for admission to say.
+            # As in most clusters: storage and network agents need it, and admission decides about other pods.
             "--allow-privileged": "true",
             "--profiling": "false",
             **(_audit(layout) if audit else {}),
@@ -182,7 +182,7 @@ def _audit(layout: Layout) -> dict[str, object]:
 
 
 def restart_apiserver(layout: Layout, *, flags: Mapping[str, str] | None = None) -> None:
-    """Stop kube-apiserver, wait until it has let go of its port, and start it again."""
+    """Stop kube-apiserver, wait until its port is free, and start it again."""
     Daemon(layout, "kube-apiserver").stop()
     start_apiserver(layout, flags=flags)
 
@@ -196,13 +196,13 @@ def start_controller_manager(layout: Layout) -> None:
             **_component_flags(layout, "kube-controller-manager", Port.KUBE_CONTROLLER_MANAGER),
             "--kubeconfig": layout.component_kubeconfig("kube-controller-manager"),
             "--leader-elect": "false",
-            # At its start it makes an account for each controller; the usual 20 a second keep `up` waiting for 4 s.
+            # At start it creates an account for each controller; the default of 20 a second would delay `up` by 4 s.
             "--kube-api-qps": "500",
             "--kube-api-burst": "1000",
             "--use-service-account-credentials": "true",
             "--service-account-private-key-file": pki.key(layout, pki.SERVICE_ACCOUNT),
             "--root-ca-file": pki.certificate(layout, pki.CLUSTER_CA),
-            # It creates this folder, by default outside of the lab's.
+            # It creates this folder, by default outside the lab's folder.
             "--flex-volume-plugin-dir": layout.config / "flex-volume-plugins",
         },
         listens=(Port.KUBE_CONTROLLER_MANAGER,),
@@ -214,7 +214,7 @@ def start_kube_scheduler(layout: Layout, *, configuration: Mapping[str, Any] | N
 
     Args:
         layout: the lab.
-        configuration: fields of KubeSchedulerConfiguration beside the connection: profiles, extenders.
+        configuration: further fields of KubeSchedulerConfiguration, such as profiles and extenders.
     """
     name = "kube-scheduler"
     file = write_private(
@@ -235,7 +235,7 @@ def start_kube_scheduler(layout: Layout, *, configuration: Mapping[str, Any] | N
 
 
 def _component_flags(layout: Layout, name: str, port: Port) -> dict[str, object]:
-    """How a component serves its health and metrics, and asks the API server who may read them."""
+    """Return the flags with which a component serves health and metrics, and authorizes their readers."""
     own = layout.component_kubeconfig(name)
     return {
         "--bind-address": "127.0.0.1",
@@ -245,7 +245,7 @@ def _component_flags(layout: Layout, name: str, port: Port) -> dict[str, object]
         "--client-ca-file": pki.certificate(layout, pki.CLUSTER_CA),
         "--authentication-kubeconfig": own,
         "--authorization-kubeconfig": own,
-        # There is no aggregated API server whose identity it would have to learn.
+        # Without an aggregated API server, the request header CA does not exist.
         "--authentication-skip-lookup": "true",
     }
 
@@ -267,5 +267,5 @@ def _start(layout: Layout, name: str, flags: Mapping[str, object], *, listens: t
     ports.require_free(layout, listens)
     binary = layout.bin / name
     if not binary.exists():
-        raise LabError(name, why=f"{binary} does not exist", remedy="run `python -m lab up`")
+        raise LabError(name, why=f"{binary} does not exist", remedy="run `make up`")
     daemon.start([binary, *(f"{flag}={value}" for flag, value in flags.items())])

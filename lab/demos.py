@@ -1,4 +1,4 @@
-"""The demos: each does one thing as a user would, and fails unless the cluster shows what is expected of it."""
+"""The demos: each does one thing as a user would, and fails if the cluster does not show the expected result."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from allocation import environment, hami, record
+from allocation import variables
 from allocation.names import ALLOCATION, HAMI_ALLOCATED, SYSTEM_NAMESPACE
+from allocation.wire import environment, hami, record
 from lab import fleet, kubeconfig, kubectl, manifests, wait
 from lab.errors import LabError
 
@@ -21,24 +22,25 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 NAMESPACE = "demo"
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 _RUNNING_S = 60.0
 
 
 def opt_in(layout: Layout) -> Iterator[str]:
     """Label the demo's namespace."""
     labels = {"gpu.scheduling/injection": "enabled"}
+    kubectl.until_deleted(layout, NAMESPACE)
     kubectl.apply(layout, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
     wait.until(
         lambda: kubectl.run(layout, "-n", NAMESPACE, "get", "serviceaccount", "default", "--ignore-not-found"),
         what=f"ServiceAccount default in namespace {NAMESPACE}",
-        timeout_s=_PATIENCE_S,
+        timeout_s=_TIMEOUT_S,
     )
     yield f"namespace {NAMESPACE} has label gpu.scheduling/injection=enabled"
 
 
 def fractional(layout: Layout) -> Iterator[str]:
-    """A pod that asks for 3000 MiB and 30 % of one card gets just that, without naming a scheduler."""
+    """Place a pod that requests 3000 MiB and 30 % of one card and names no scheduler."""
     _create(layout, manifests.demo("fractional"))
     pod = _placed(layout, "fractional")
     (share,) = _allocation(pod).containers["main"]
@@ -50,7 +52,7 @@ def fractional(layout: Layout) -> Iterator[str]:
 
 
 def pending(layout: Layout) -> Iterator[str]:
-    """A pod that no card can hold stays Pending and says why; nothing is allocated to it."""
+    """Show a pod that fits on no card: it stays Pending without an allocation, and an event has the reason."""
     _create(layout, manifests.demo("overrequest"))
     yield _event(layout, _get(layout, "overrequest"), "FilteringFailed", holding="8/8 CardInsufficientMemory")
     pod = _get(layout, "overrequest")
@@ -60,15 +62,15 @@ def pending(layout: Layout) -> Iterator[str]:
 
 
 def placement(layout: Layout) -> Iterator[str]:
-    """Three replicas are placed, one decision each, with the chosen node and its score."""
+    """Place three replicas, and show the decision for each with the chosen node and its score."""
     _create(layout, manifests.demo("placement"))
-    for name in wait.until(lambda: _replicas(layout, 3), what="3 placed pods of placement", timeout_s=_PATIENCE_S):
+    for name in wait.until(lambda: _replicas(layout, 3), what="3 placed pods of placement", timeout_s=_TIMEOUT_S):
         pod = _get(layout, name)
         yield _event(layout, pod, "FilteringSucceed", holding=f"find fit node({pod['spec']['nodeName']})")
 
 
 def static(layout: Layout) -> Iterator[str]:
-    """An allocation that a trusted identity brings is taken as it is; brought by anybody else it is refused."""
+    """Create a pod that brings its allocation: accepted from a trusted identity, rejected from any other."""
     node = _best_node(layout)
     uuid = fleet.card(node, fleet.CARDS_PER_NODE - 1)
     manifest = manifests.demo("static")
@@ -78,20 +80,20 @@ def static(layout: Layout) -> Iterator[str]:
     try:
         _apply(layout, manifest)
     except LabError as refusal:
-        yield f"brought by the administrator: {refusal.why.splitlines()[-1]}"
+        yield f"created by the administrator: {refusal.why.splitlines()[-1]}"
     else:
-        _expect(False, "static", "an identity that is not trusted could bring an allocation")  # noqa: FBT003 -- the claim failed
+        _expect(False, "static", "an untrusted identity could create a pod with an allocation")  # noqa: FBT003 -- a failed assertion
     trusted = kubeconfig.service_account_kubeconfig(layout, namespace=SYSTEM_NAMESPACE, name="tranche-static")
     _apply(layout, manifest, identity=trusted)
     pod = _placed(layout, "static")
     _expect(pod["spec"]["nodeName"] == node and _allocation(pod) == record.decode(text), "static", text)
     limits = pod["spec"]["containers"][0]["resources"]["limits"]
     _expect(limits.get("nvidia.com/gpucores") == "25", "static", f"limits {limits}")
-    yield f"brought by {trusted.name}: placed on {node}, limits {limits}"
+    yield f"created by {trusted.name}: placed on {node}, limits {limits}"
 
 
-def inspect(layout: Layout) -> Iterator[str]:
-    """What each container sees equals the pod's allocation: asked of the container itself where there is a kubelet."""
+def containers(layout: Layout) -> Iterator[str]:
+    """Compare the environment of each container with the pod's allocation, on the real node in the container itself."""
     node = _best_node(layout)
     manifest = manifests.demo("environment")
     manifest["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
@@ -103,42 +105,42 @@ def inspect(layout: Layout) -> Iterator[str]:
         kubectl.run(
             layout, "-n", NAMESPACE, "wait", "--for=condition=Ready", f"--timeout={_RUNNING_S:g}s", "pod/environment"
         )
-    told = _cli(layout, "env", "environment", "-n", NAMESPACE)
+    printed = _cli(layout, "env", "environment", "-n", NAMESPACE)
     for container, shares in allocation.containers.items():
         expected = environment.values(shares)
         if is_real:
-            seen = _owned(_output(layout, container))
+            seen = _gpu_variables(_output(layout, container))
             _expect(seen == expected, f"environment of container {container}", f"{seen} instead of {expected}")
-        missing = [value for value in expected.values() if value not in told]
-        _expect(not missing, f"`kubectl gpu env` of container {container}", f"no {missing}")
+        missing = [value for value in expected.values() if value not in printed]
+        _expect(not missing, f"`kubectl gpu env` of container {container}", f"{missing} missing")
         yield f"{container}: CUDA_VISIBLE_DEVICES={expected['CUDA_VISIBLE_DEVICES']}"
     if is_real:
-        seen = _owned(_output(layout, "log"))
+        seen = _gpu_variables(_output(layout, "log"))
         _expect(seen == {environment.NVIDIA_VISIBLE_DEVICES: environment.NO_DEVICES}, "container log", f"{seen}")
-        yield "log: NVIDIA_VISIBLE_DEVICES=void, though its image says all"
-        yield "as `kubectl exec` shows it in running containers"
+        yield "log: NVIDIA_VISIBLE_DEVICES=void, although its image sets all"
+        yield "read with `kubectl exec` from the running containers"
     else:
-        yield "as a kubelet would resolve it: this lab has no node that runs pods"
+        yield "computed as a kubelet would resolve it: no node of this lab runs pods"
 
 
-def who_has_what(layout: Layout) -> Iterator[str]:
-    """Print the table of cards and their users."""
+def cards(layout: Layout) -> Iterator[str]:
+    """Print the table of cards and the pods that use them."""
     yield from _cli(layout, "top", "--cards").splitlines()
 
 
 def clean(layout: Layout) -> Iterator[str]:
-    """Delete the demo's namespace and wait until its pods are gone."""
+    """Delete the demo namespace and wait until its pods are gone."""
     kubectl.run(layout, "delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=50s")
     left = kubectl.get(layout, "pods", "-A", "-l", "demo")["items"]
     _expect(not left, "demo", f"{len(left)} pods are left")
-    yield "no demo pod is left"
+    yield "no demo pods are left"
 
 
 # ---- helpers -------------------------------------------------------------------------------------------------------
 
 
 def _create(layout: Layout, manifest: dict[str, Any]) -> None:
-    """Create a demo object, in place of one that an earlier run of the demo left."""
+    """Create a demo object, replacing one from an earlier run."""
     _remove(layout, manifest)
     _apply(layout, manifest)
 
@@ -158,13 +160,13 @@ def _get(layout: Layout, name: str) -> dict[str, Any]:
 
 
 def _placed(layout: Layout, name: str) -> dict[str, Any]:
-    """Wait until a pod has a node, and answer it."""
+    """Wait until a pod has a node, and return the pod."""
 
     def placed() -> dict[str, Any] | None:
         pod = _get(layout, name)
         return pod if pod["spec"].get("nodeName") else None
 
-    return wait.until(placed, what=f"a node for pod {NAMESPACE}/{name}", timeout_s=_PATIENCE_S)
+    return wait.until(placed, what=f"a node for pod {NAMESPACE}/{name}", timeout_s=_TIMEOUT_S)
 
 
 def _replicas(layout: Layout, count: int) -> list[str] | None:
@@ -178,15 +180,15 @@ def _replicas(layout: Layout, count: int) -> list[str] | None:
 
 
 def _event(layout: Layout, pod: dict[str, Any], reason: str, *, holding: str) -> str:
-    """Wait for an event about a pod and answer it as a line."""
+    """Wait for an event about a pod, and return it as a line."""
 
-    def found() -> str | None:
+    def message() -> str | None:
         selector = f"involvedObject.uid={pod['metadata']['uid']},reason={reason}"
         events = kubectl.get(layout, "-n", NAMESPACE, "events", "--field-selector", selector)["items"]
         return next((event["message"] for event in events if holding in event["message"]), None)
 
     name = pod["metadata"]["name"]
-    text = wait.until(found, what=f"event {reason} about {name} that says {holding!r}", timeout_s=_PATIENCE_S)
+    text = wait.until(message, what=f"event {reason} about {name} that says {holding!r}", timeout_s=_TIMEOUT_S)
     return f"{name}: {reason}: {text}"
 
 
@@ -195,32 +197,32 @@ def _allocation(pod: dict[str, Any]) -> Allocation:
 
 
 def _best_node(layout: Layout) -> str:
-    """The node whose pods really run, else a simulated one."""
+    """Return the real node, or a simulated one if the lab has no real node."""
     return layout.node_name if layout.node_name in fleet.nodes(layout) else fleet.SIMULATED_NODES[1]
 
 
 def _output(layout: Layout, container: str) -> str:
-    """The environment of a container: of one that runs by looking into it, of an init container by its log."""
+    """Return the environment of a container, from inside a running one, or from the log of an init container."""
     pod = ("-n", NAMESPACE, "environment", "-c", container)
     if container == "prepare":
         return kubectl.run(layout, "logs", *pod)
     return kubectl.run(layout, "exec", *pod, "--", "env")
 
 
-def _owned(output: str) -> dict[str, str]:
+def _gpu_variables(output: str) -> dict[str, str]:
     pairs = (line.partition("=") for line in output.splitlines())
-    return {name: value for name, _, value in pairs if environment.is_owned(name)}
+    return {name: value for name, _, value in pairs if variables.is_owned(name)}
 
 
 def _cli(layout: Layout, *arguments: str) -> str:
-    """What `kubectl gpu <arguments>` prints."""
+    """Return the output of `kubectl gpu <arguments>`."""
     command = [sys.executable, "-m", "cli", *arguments]
     done = subprocess.run(
         command,
         capture_output=True,
         text=True,
         check=False,
-        timeout=_PATIENCE_S,
+        timeout=_TIMEOUT_S,
         env={**os.environ, "KUBECONFIG": str(layout.kubeconfig)},
     )
     if done.returncode:
@@ -228,8 +230,8 @@ def _cli(layout: Layout, *arguments: str) -> str:
     return done.stdout
 
 
-def _expect(holds: bool, what: str, found: str) -> None:  # noqa: FBT001 -- a claim
+def _expect(holds: bool, what: str, found: str) -> None:  # noqa: FBT001 -- an assertion
     if not holds:
         raise LabError(
-            what, why=f"not as expected: {found}", remedy="read the logs of scheduler and webhook in .lab/logs"
+            what, why=f"unexpected result: {found}", remedy="read the logs of scheduler and webhook in .lab/logs"
         )

@@ -1,15 +1,15 @@
-"""The lab's one error: it meets a person, so it says what, why and what to do."""
+"""The error class of the lab; its message has the object, the cause and the next step."""
 
 from __future__ import annotations
 
 
 class LabError(Exception):
-    """Something the lab cannot go on without.
+    """A condition that stops a lab command.
 
     Args:
-        what: the object and what is wrong with it.
-        why: what was found, as far as it is known.
-        remedy: the next step for the person who reads it.
+        what: the object.
+        why: the cause.
+        remedy: the next step for the user.
     """
 
     def __init__(self, what: str, *, why: str, remedy: str) -> None:
@@ -19,6 +19,6 @@ class LabError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        # Several lines, the end of a log for example, stand for themselves.
+        # A multi-line cause, such as the end of a log, is followed by a line break.
         separator = "\n" if "\n" in self.why else "; "
         return f"{self.what}: {self.why}{separator}{self.remedy}"

@@ -1,6 +1,6 @@
-"""A record of what the cluster shows, for who was not there: a file for each question, which begins with its command.
+"""Record the state of the cluster for later review: one file per command, with the command as its first line.
 
-It only reads. A command that fails is recorded like any other; the files that follow are written all the same.
+It only reads. The output of a failing command is recorded as well, and the remaining files are still written.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ COMMANDS = {
 
 
 def record(layout: Layout) -> Iterator[str]:
-    """Write down what the cluster shows, in nine files that each begin with their command."""
+    """Record the state of the cluster in files, each with the command as its first line."""
     folder = layout.evidence / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
     folder.mkdir(parents=True, exist_ok=True)
-    # The commands stand in the files as a person types them; this makes them mean this lab.
+    # The commands are recorded as a user types them; this environment makes them refer to this lab.
     environment = {
         **os.environ,
         "KUBECONFIG": str(layout.kubeconfig),

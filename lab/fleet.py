@@ -1,4 +1,4 @@
-"""The cards that the lab's nodes have, simulated ones all of them, on the real node too."""
+"""The simulated cards of the lab's nodes; those of the real node are simulated as well."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 SIMULATED_NODES = ("gpu-sim-0", "gpu-sim-1", "gpu-sim-2")
+SIMULATED_NOTE = (
+    f"{', '.join(SIMULATED_NODES)} are simulated: no kubelet runs there. A pod on them is Ready at once\n"
+    "and its rollout succeeds, but no container runs; `kubectl get pods` shows its status as Simulated."
+)
 CARDS_PER_NODE = 8
 CARD_MEMORY_MIB = 81920
 _NODE: dict[str, Any] = {
@@ -30,10 +34,10 @@ def write(layout: Layout, *, real_node: bool) -> Path:
 
 
 def nodes(layout: Layout) -> list[str]:
-    """Answer the nodes with cards of a lab that is up."""
+    """Return the nodes with cards of a running lab."""
     return list(yaml.safe_load((layout.config / "fleet.yaml").read_text(encoding="utf-8")))
 
 
 def card(node: str, index: int) -> str:
-    """Answer the UUID of a card, as the agent derives it."""
+    """Return the UUID of a card, as the agent derives it."""
     return f"GPU-{node}-{index}"

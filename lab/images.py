@@ -1,4 +1,4 @@
-"""Container images made of the machine's static busybox: no registry, no download, the same bytes every time."""
+"""Reproducible container images made from the machine's static busybox, without a registry or a download."""
 
 from __future__ import annotations
 
@@ -36,36 +36,36 @@ class Image:
 
 
 PLAIN = Image("tranche.local/busybox:lab", ("sh",))
-# PyTorch's and CUDA's images carry this variable: without an answer, such a container sees every GPU of its node.
+# PyTorch's and CUDA's images set this variable: unless the pod overrides it, the container sees every GPU of its node.
 CUDA_LIKE = Image("tranche.local/cuda-like:lab", ("sh",), (PATH, "NVIDIA_VISIBLE_DEVICES=all"))
 PAUSE = Image("tranche.local/pause:lab", ("sleep", "2147483647"))
 ALL = (PLAIN, CUDA_LIKE, PAUSE)
 
 
 def read_busybox(path: Path = BUSYBOX) -> tuple[bytes, list[str]]:
-    """The program and the paths of its applets (`bin/sh`, `usr/bin/env`).
+    """Return the program and the paths of its applets (`bin/sh`, `usr/bin/env`).
 
     Raises:
-        LabError: it is not there, or would need libraries that an image of it alone does not have.
+        LabError: it does not exist, or needs shared libraries, which the image does not have.
     """
     remedy = "apt-get install busybox-static"
     try:
         program = path.read_bytes()
-        answer = subprocess.run([path, "--list-full"], capture_output=True, text=True, timeout=30, check=True)
+        listing = subprocess.run([path, "--list-full"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise LabError(str(path), why=f"it does not run ({error})", remedy=remedy) from error
     if is_dynamic(program):
         raise LabError(str(path), why="it is linked dynamically", remedy=remedy)
-    return program, answer.stdout.split()
+    return program, listing.stdout.split()
 
 
 def is_dynamic(program: bytes) -> bool:
-    """Whether a program names an interpreter, which every dynamically linked ELF file does near its beginning."""
+    """Whether a program names an interpreter near its beginning, as every dynamically linked ELF file does."""
     return b"/ld-" in program[:4096]
 
 
 def archive(images: Sequence[Image], *, program: bytes, applets: Sequence[str]) -> bytes:
-    """A docker-archive of `images`, which share one layer, as `ctr images import` reads it.
+    """Return a docker-archive of `images`, which share one layer, for `ctr images import`.
 
     Format: Docker Image Specification v1.2, "Combined Image JSON + Filesystem Changeset Format".
     """
@@ -95,7 +95,7 @@ def archive(images: Sequence[Image], *, program: bytes, applets: Sequence[str]) 
 
 
 def _layer(program: bytes, applets: Sequence[str]) -> bytes:
-    """busybox, a link for each of its applets, two accounts, and the folders that programs expect."""
+    """Return a layer with busybox, links for its applets, two accounts, and the folders that programs expect."""
     with io.BytesIO() as buffer:
         with tarfile.open(fileobj=buffer, mode="w") as tar:
             for folder, mode in {"root": 0o700, "tmp": 0o1777, "proc": 0o755, "sys": 0o755, "dev": 0o755}.items():

@@ -1,8 +1,10 @@
-"""Kubeconfigs: who somebody is to the lab's API server, in one file with nothing beside it."""
+"""Kubeconfigs for the lab's API server, each a single file with embedded credentials."""
 
 from __future__ import annotations
 
 import base64
+import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -19,7 +21,7 @@ TOKEN_LIFETIME = "24h"  # noqa: S105 - a duration
 
 
 def with_certificate(layout: Layout, path: Path, *, leaf: str) -> Path:
-    """Write a kubeconfig that authenticates by the certificate `leaf`."""
+    """Write a kubeconfig that authenticates with the certificate `leaf`."""
     return _write(
         layout,
         path,
@@ -32,23 +34,44 @@ def with_certificate(layout: Layout, path: Path, *, leaf: str) -> Path:
 
 
 def service_account_kubeconfig(layout: Layout, *, namespace: str, name: str, node: str = "") -> Path:
-    """Write a kubeconfig that authenticates as a ServiceAccount, by a token that lasts a day.
+    """Write a kubeconfig that authenticates as a ServiceAccount, with a token that is valid for a day.
 
-    A process that starts with it has the permissions that the manifests give it in a real cluster, no more. With
-    `node` the token is bound to that Node, as that of a pod there is, and ends with it.
+    A process with this file has exactly the permissions that the manifests give it in a real cluster. With `node`, the
+    token is bound to that Node, like the token of a pod there, and expires with it.
 
     Raises:
-        LabError: there is no such ServiceAccount, or no such Node.
+        LabError: the ServiceAccount or the Node does not exist.
     """
     bound = ("--bound-object-kind", "Node", "--bound-object-name", node) if node else ()
     token = kubectl.run(layout, "create", "token", name, "--namespace", namespace, "--duration", TOKEN_LIFETIME, *bound)
-    path = layout.component_kubeconfig(f"{namespace}.{name}{f'.{node}' if node else ''}")
+    path = _service_account_path(layout, namespace=namespace, name=name, node=node)
     return token_kubeconfig(layout, path, token=token.strip(), user=name, namespace=namespace)
 
 
+def is_valid(layout: Layout, *, namespace: str, name: str) -> bool:
+    """Return whether the token in a ServiceAccount's kubeconfig belongs to the existing account and has not expired.
+
+    This compares the claims of the token with the account, because the API server accepts a token for some seconds
+    after its account was deleted.
+    """
+    content = yaml.safe_load(_service_account_path(layout, namespace=namespace, name=name).read_text(encoding="utf-8"))
+    payload = content["users"][0]["user"]["token"].split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    uid = kubectl.run(
+        layout,
+        *("get", "serviceaccount", name, "--namespace", namespace),
+        *("--ignore-not-found", "-o", "jsonpath={.metadata.uid}"),
+    )
+    return bool(claims["kubernetes.io"]["serviceaccount"]["uid"] == uid and claims["exp"] > time.time())
+
+
 def token_kubeconfig(layout: Layout, path: Path, *, token: str, user: str, namespace: str = "default") -> Path:
-    """Write a kubeconfig that authenticates by `token`; `user` is only its name there."""
+    """Write a kubeconfig that authenticates with `token`; `user` is only a name in the file."""
     return _write(layout, path, user=user, credentials={"token": token}, namespace=namespace)
+
+
+def _service_account_path(layout: Layout, *, namespace: str, name: str, node: str = "") -> Path:
+    return layout.component_kubeconfig(f"{namespace}.{name}{f'.{node}' if node else ''}")
 
 
 def _write(layout: Layout, path: Path, *, user: str, credentials: dict[str, str], namespace: str = "default") -> Path:

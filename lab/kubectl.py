@@ -1,4 +1,4 @@
-"""The lab's own kubectl, with the administrator's kubeconfig unless told otherwise."""
+"""Run the lab's kubectl, by default with the administrator's kubeconfig."""
 
 from __future__ import annotations
 
@@ -14,34 +14,47 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 TIMEOUT_S = 60.0
+_DELETION_S = 50
 
 
 def run(layout: Layout, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
-    """What `kubectl <arguments>` prints.
+    """Return the output of `kubectl <arguments>`.
 
     Raises:
-        LabError: kubectl failed, in its own words.
+        LabError: kubectl failed; the cause is its error output.
     """
     command = [str(layout.bin / "kubectl"), f"--kubeconfig={kubeconfig or layout.kubeconfig}", *arguments]
-    spoken = f"kubectl {' '.join(arguments)}"
+    command_line = f"kubectl {' '.join(arguments)}"
     try:
         done = subprocess.run(
             command, input=stdin or "", capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
     except FileNotFoundError:
-        raise LabError(spoken, why="there is no cluster here", remedy="run `python -m lab up`") from None
+        raise LabError(command_line, why="no lab is running here", remedy="run `make up`") from None
     except subprocess.TimeoutExpired:
-        raise LabError(spoken, why=f"no answer within {TIMEOUT_S:g} s", remedy=f"read {layout.logs}") from None
+        raise LabError(command_line, why=f"no response within {TIMEOUT_S:g} s", remedy=f"read {layout.logs}") from None
     if done.returncode:
-        raise LabError(spoken, why=done.stderr.strip(), remedy=f"logs are in {layout.logs}")
+        raise LabError(command_line, why=done.stderr.strip(), remedy=f"logs are in {layout.logs}")
     return done.stdout
 
 
 def get(layout: Layout, *arguments: str) -> Any:
-    """The decoded answer of `kubectl get <arguments> -o json`."""
+    """Return the decoded output of `kubectl get <arguments> -o json`."""
     return json.loads(run(layout, "get", *arguments, "-o", "json"))
 
 
 def apply(layout: Layout, *manifests: dict[str, Any]) -> None:
     """Create or update objects."""
     run(layout, "apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}))
+
+
+def until_deleted(layout: Layout, *namespaces: str) -> None:
+    """Wait until those of `namespaces` that are terminating are gone; until then nothing can be created in them.
+
+    Raises:
+        LabError: one still exists after the deadline.
+    """
+    for name in namespaces:
+        phase = run(layout, "get", "namespace", name, "--ignore-not-found", "-o", "jsonpath={.status.phase}")
+        if phase == "Terminating":
+            run(layout, "wait", "--for=delete", f"namespace/{name}", f"--timeout={_DELETION_S}s")

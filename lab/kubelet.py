@@ -17,7 +17,7 @@ READY_S = 30.0
 
 
 def start(layout: Layout) -> None:
-    """Start it and wait until it is healthy. Harmless when it runs."""
+    """Start the kubelet and wait until it is healthy. Idempotent."""
     daemon = Daemon(layout, "kubelet")
     if daemon.is_running:
         return
@@ -41,12 +41,12 @@ def start(layout: Layout) -> None:
 
 
 def stop(layout: Layout) -> None:
-    """Stop it; the pods' containers run on."""
+    """Stop the kubelet; the containers of its pods keep running."""
     Daemon(layout, "kubelet").stop()
 
 
 def _configuration(layout: Layout) -> dict[str, Any]:
-    """A KubeletConfiguration that keeps everything under the lab's folder and changes nothing of the machine."""
+    """Return a KubeletConfiguration that keeps all files in the lab's folder and does not change the machine."""
     resolver = write_private(layout.config / "resolv.conf", "")
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -71,10 +71,10 @@ def _configuration(layout: Layout) -> dict[str, Any]:
         "makeIPTablesUtilChains": False,
         "podLogsDir": str(layout.node / "pod-logs"),
         "volumePluginDir": str(layout.node / "volume-plugins"),
-        # No pod of the lab resolves names; an address keeps the kubelet from warning each of them.
+        # No pod of the lab resolves names; an address avoids a warning of the kubelet for each pod.
         "resolvConf": str(resolver),
         "clusterDNS": [layout.node_address],
-        # The images cannot be pulled again, and a full disk is the machine's affair.
+        # The images cannot be pulled again, and disk space is not managed by the lab.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {
             "imagefs.available": "0%",

@@ -1,7 +1,7 @@
-"""Where a lab keeps its things and which names it uses on the machine.
+"""The paths, ports and names that a lab uses on the machine.
 
-Every path, port, address and name follows from a folder and a base port, so that labs with different ones run side by
-side and `down` finds what a crashed lab left behind without having to be told.
+They all follow from a folder and a base port. Labs with different folders and base ports can therefore run side by
+side, and `down` finds what a crashed lab left behind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SOCKET_PATH_LIMIT = 107
 
 
 class Port(IntEnum):
-    """Every listener of a lab, as an offset from the base port."""
+    """The listeners of a lab, as offsets from the base port."""
 
     ETCD = 0
     ETCD_PEER = 1
@@ -36,6 +36,7 @@ class Port(IntEnum):
     WEBHOOK_METRICS = 8
     SCHEDULER = 9
     AGENT_METRICS = 10
+    SCHEDULER_API = 11
 
     @property
     def label(self) -> str:
@@ -45,10 +46,10 @@ class Port(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A lab's names. It creates nothing.
+    """The paths and names of a lab. Creating a layout changes nothing on the machine.
 
     Args:
-        root: the lab's folder, absolute.
+        root: the absolute path of the lab's folder.
         base_port: the first of its ports, a multiple of `PORT_BLOCK`.
 
     Raises:
@@ -63,7 +64,7 @@ class Layout:
             raise LabError(
                 f"base port {self.base_port}",
                 why=f"it must be a multiple of {PORT_BLOCK} between 1100 and 65400",
-                remedy=f"pass --base-port or set LAB_BASE_PORT, for example {DEFAULT_BASE_PORT}",
+                remedy=f"unset LAB_BASE_PORT (leave out --base-port), or set {DEFAULT_BASE_PORT} for example",
             )
         if (length := len(os.fsencode(self.containerd_socket))) > SOCKET_PATH_LIMIT:
             raise LabError(
@@ -76,7 +77,7 @@ class Layout:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig: what a person passes to kubectl."""
+        """The administrator's kubeconfig, for the user's kubectl."""
         return self.root / "kubeconfig"
 
     @property
@@ -85,7 +86,7 @@ class Layout:
         return self.root / "kubeconfigs"
 
     def component_kubeconfig(self, name: str) -> Path:
-        """The kubeconfig of one process."""
+        """Return the kubeconfig of one process."""
         return self.component_kubeconfigs / name
 
     @property
@@ -100,7 +101,7 @@ class Layout:
 
     @property
     def config(self) -> Path:
-        """Configuration files that the lab writes for others."""
+        """Configuration files that the lab writes for its processes."""
         return self.root / "config"
 
     @property
@@ -110,12 +111,12 @@ class Layout:
 
     @property
     def audit_log(self) -> Path:
-        """One JSON event a line for every request that the API server answered."""
+        """One JSON event per line for every completed request to the API server."""
         return self.logs / "audit.log"
 
     @property
     def run(self) -> Path:
-        """One record for each process that runs."""
+        """One record for each running process."""
         return self.root / "run"
 
     @property
@@ -125,28 +126,28 @@ class Layout:
 
     @property
     def node(self) -> Path:
-        """Everything of the real node: containerd's and the kubelet's folders."""
+        """The folders of containerd and of the kubelet of the real node."""
         return self.root / "node"
 
     @property
     def containerd_socket(self) -> Path:
-        """Where containerd listens."""
+        """The socket of containerd."""
         return self.node / "containerd.sock"
 
     @property
     def evidence(self) -> Path:
-        """What the demos recorded, a folder for each time."""
+        """The recorded evidence, one folder per recording."""
         return self.root / "evidence"
 
     @property
     def lock(self) -> Path:
-        """Held by the lab command at work."""
+        """The lock file that a running lab command holds."""
         return self.root / "lock"
 
     # ------------------------------------------------------------ names on the machine
 
     def port(self, port: Port) -> int:
-        """The port number of a listener."""
+        """Return the port number of a listener."""
         return self.base_port + port
 
     @property
@@ -161,7 +162,7 @@ class Layout:
 
     @property
     def node_name(self) -> str:
-        """The real node."""
+        """The name of the real node."""
         return "gpu-real-0"
 
     @property
@@ -176,7 +177,7 @@ class Layout:
 
     @property
     def service_subnet(self) -> str:
-        """Addresses of services. Nothing routes them: the lab runs no kube-proxy."""
+        """Addresses of services. They are not routed, because the lab runs no kube-proxy."""
         return f"10.252.{self.network}.0/24"
 
     @property
@@ -189,39 +190,44 @@ class Layout:
         """The control group that holds every pod of the real node."""
         return f"tranche-{self.base_port}"
 
-    # ------------------------------------------------------------ memory of what runs
+    # ------------------------------------------------------------ record of a started lab
 
     @property
     def _record(self) -> Path:
         return self.root / "layout.json"
 
     def remember(self) -> None:
-        """Leave a note for later commands on the same folder: which base port, since which boot."""
+        """Record base port and boot for later commands on the same folder."""
         write_private(self._record, json.dumps({"base_port": self.base_port, "boot": boot_id()}))
 
     def forget(self) -> None:
-        """Remove the note: nothing of this lab is left on the machine."""
+        """Remove the record, after everything of this lab was removed from the machine."""
         self._record.unlink(missing_ok=True)
 
     @property
     def is_remembered(self) -> bool:
-        """Whether this lab was started and not taken down since."""
+        """Whether this lab was started and not stopped since."""
         return self._record.exists()
 
     @property
+    def has_cluster(self) -> bool:
+        """Whether the folder has a cluster of this boot; an early failure of a start leaves none."""
+        return self.is_remembered and not self.is_stale and self.etcd_data.exists()
+
+    @property
     def is_stale(self) -> bool:
-        """Whether the machine was restarted while this lab was up."""
+        """Whether the machine was restarted while this lab was running."""
         return self.is_remembered and _note(self.root).get("boot") != boot_id()
 
 
 def remembered(root: Path) -> Layout | None:
-    """The layout of the lab that was started in `root`, if one was."""
+    """Return the layout of the lab that was started in `root`, or None."""
     base_port = _note(root).get("base_port")
     return Layout(root=root, base_port=base_port) if isinstance(base_port, int) else None
 
 
 def boot_id() -> str:
-    """A name for this boot of the machine: process ids mean nothing beyond it."""
+    """Return an identifier of this boot of the machine; process IDs are valid only within it."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 

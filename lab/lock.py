@@ -1,4 +1,4 @@
-"""One lab command at a time: two would start and stop each other's processes."""
+"""A lock for lab commands: two at a time would start and stop each other's processes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 @contextmanager
 def exclusive(path: Path, *, holder: str, wait: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Hold `path` for the time of the block; the kernel lets go of it when this process dies.
+    """Hold the lock on `path` during the block; the kernel releases it if this process dies.
 
-    The file stays: removing a lock file lets two processes hold two files of the same name.
+    The file is not removed, because two processes could then lock two files of the same name.
 
     Args:
         path: the lock file.
-        holder: who holds it, for the message that the next one gets.
-        wait: wait for the holder rather than refuse, after telling this function who that is.
+        holder: the name of this command, for the error message of another one.
+        wait: called with a message before waiting for the holder; without it, a held lock is an error.
 
     Raises:
-        LabError: somebody else holds it and there is no `wait`.
+        LabError: another process holds the lock, and `wait` is None.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:
@@ -38,7 +38,7 @@ def exclusive(path: Path, *, holder: str, wait: Callable[[str], None] | None = N
             if wait is None:
                 raise LabError(
                     f"{path.parent} is in use",
-                    why=f"{other} is at work on it",
+                    why=f"{other} is running",
                     remedy="wait until it has finished, or stop it",
                 ) from None
             wait(f"waiting for {other}")

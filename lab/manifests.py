@@ -19,10 +19,10 @@ CANARY_PATH = "/canary"
 
 
 def install(layout: Layout) -> int:
-    """Apply manifests/base and manifests/lab; answer how many objects that are.
+    """Apply manifests/base and manifests/lab, and return the number of their objects.
 
-    One thing differs from a cluster in which our processes are pods: the API server calls the webhook by address, and
-    its canary as localhost.
+    Unlike in a cluster where the processes are pods, the API server calls the webhook by address, and its canary as
+    localhost.
     """
     objects = [each for folder in ("base", "lab") for each in _build(layout, folder)]
     for each in objects:
@@ -31,7 +31,8 @@ def install(layout: Layout) -> int:
                 path = webhook["clientConfig"]["service"]["path"]
                 host = "localhost" if path == CANARY_PATH else "127.0.0.1"
                 webhook["clientConfig"] = {"url": f"https://{host}:{layout.port(Port.WEBHOOK)}{path}"}
-    # Definitions first: what they define can be created only once the API server serves it.
+    kubectl.until_deleted(layout, *(each["metadata"]["name"] for each in objects if each["kind"] == "Namespace"))
+    # Definitions first: custom resources can be created only once the API server serves them.
     definitions = [each for each in objects if each["kind"] == "CustomResourceDefinition"]
     kubectl.apply(layout, *definitions)
     names = [f"crd/{each['metadata']['name']}" for each in definitions]
@@ -41,7 +42,7 @@ def install(layout: Layout) -> int:
 
 
 def demo(name: str) -> dict[str, Any]:
-    """Answer a manifest of manifests/demo."""
+    """Return a manifest of manifests/demo."""
     manifest: dict[str, Any] = yaml.safe_load((DEMO / f"{name}.yaml").read_text(encoding="utf-8"))
     return manifest
 

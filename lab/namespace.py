@@ -1,7 +1,7 @@
-"""The real node's own process and mount namespaces: when their first process ends, nothing of the node is left.
+"""The PID and mount namespaces of the real node: when their first process exits, nothing of the node is left.
 
-That is the kernel's promise (pid_namespaces(7), mount_namespaces(7)), and it holds for containers, shims and mounts
-alike, however the lab came to its end. The network stays the machine's: the API server is on its loopback interface.
+The kernel guarantees this (pid_namespaces(7), mount_namespaces(7)) for containers, shims and mounts, even after a crash
+of the lab. The node uses the network of the machine, because the API server listens on the loopback interface.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-# Folders that are not configurable in containerd, its shims, the CNI library and the kubelet.
+# Folders whose paths are not configurable in containerd, its shims, the CNI library and the kubelet.
 FOLDERS = ("/run/containerd", "/run/netns", "/var/lib/cni", "/var/lib/kubelet", "/var/log/containers")
 PROGRAMS = ("unshare", "nsenter", "setpriv", "mount")
 READY_S = 20.0
 
 
 def create(layout: Layout) -> None:
-    """Make the namespaces. Harmless where they are."""
+    """Create the namespaces. Idempotent."""
     daemon = Daemon(layout, "node")
     if daemon.is_running:
         return
@@ -48,9 +48,9 @@ def create(layout: Layout) -> None:
 
 
 def inside(layout: Layout, argv: Sequence[str | Path]) -> list[str | Path]:
-    """The command that runs `argv` in the namespaces.
+    """Return the command that runs `argv` in the namespaces.
 
-    nsenter stays outside as the parent of what it runs; the signal that its death sends keeps the two together.
+    nsenter stays outside as the parent process; if it dies, setpriv's signal ends the child as well.
     """
     target = str(_first_process(layout))
     return [
@@ -60,22 +60,22 @@ def inside(layout: Layout, argv: Sequence[str | Path]) -> list[str | Path]:
 
 
 def remove(layout: Layout) -> None:
-    """End everything in the namespaces, and remove the mount points that were made for them.
+    """Stop everything in the namespaces, and remove the mount points that were created for them.
 
-    Removing a folder takes it away from all namespaces in which it is a mount point, so another lab keeps it.
+    Removing a folder unmounts it in all namespaces, so the folders stay while another lab is running.
     """
     Daemon(layout, "node").stop()
     if any(root != layout.root for root in processes.marked().values()):
         return
     for folder in FOLDERS:
-        with contextlib.suppress(OSError):  # somebody else uses it
+        with contextlib.suppress(OSError):  # another program uses it
             Path(folder).rmdir()
 
 
 def _first_process(layout: Layout) -> int:
-    """The one child of unshare."""
+    """Return the process ID of the only child of unshare."""
     parent = Daemon(layout, "node").pid
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii").split() if parent else []
     if len(children) != 1:
-        raise LabError("namespaces of the real node", why="they are not there", remedy="run `python -m lab up`")
+        raise LabError("namespaces of the real node", why="they do not exist", remedy="run `make up`")
     return int(children[0])

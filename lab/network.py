@@ -15,21 +15,21 @@ from lab.files import write_private
 if TYPE_CHECKING:
     from lab.layout import Layout
 
-# Debian's place, then the upstream one.
+# The folder of Debian, then the upstream one.
 PLUGIN_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 PLUGINS = ("bridge", "host-local", "loopback")
 REMOVAL_S = 10.0
 
 
 def plugin_folder() -> Path | None:
-    """Where the CNI plugins are, if they are."""
+    """Return the folder with the CNI plugins, or None."""
     return next((folder for folder in PLUGIN_FOLDERS if all((folder / plugin).exists() for plugin in PLUGINS)), None)
 
 
 def configure(layout: Layout) -> Path:
-    """Write the pods' network into a folder of its own and answer the folder.
+    """Write the CNI configuration of the pods' network, and return its folder.
 
-    Pods reach each other and the node, nothing else: no address is translated, so no packet filter is touched.
+    Pods reach only each other and the node. Addresses are not translated, so packet filters stay unchanged.
     """
     folder = layout.node / "cni"
     network = {
@@ -55,26 +55,26 @@ def configure(layout: Layout) -> Path:
 
 
 def add_address(layout: Layout) -> None:
-    """Give the loopback interface the node's address. Harmless where it has it."""
+    """Add the node's address to the loopback interface. Idempotent."""
     if not has_address(layout):
         _ip("address", "add", f"{layout.node_address}/32", "dev", "lo")
 
 
 def has_address(layout: Layout) -> bool:
-    """Whether the node's address is there."""
+    """Whether the loopback interface has the node's address."""
     addresses = (address for link in _query("address", "show", "dev", "lo") for address in link["addr_info"])
     return any(address["local"] == layout.node_address for address in addresses)
 
 
 def has_bridge(layout: Layout) -> bool:
-    """Whether the pods' bridge is there."""
+    """Whether the pods' bridge exists."""
     return any(link["ifname"] == layout.bridge for link in _query("link", "show", "type", "bridge"))
 
 
 def remove(layout: Layout) -> None:
-    """Remove address, bridge, and the bridge's end of the pods' cables. Their namespaces must have gone before."""
+    """Remove the address, the bridge and its veth interfaces. The pods' network namespaces must be gone."""
     if has_bridge(layout):
-        # The kernel removes a cable with the namespace at its other end, a moment after that has gone.
+        # The kernel removes a veth pair shortly after the namespace at its other end.
         wait.until(
             lambda: not _query("link", "show", "master", layout.bridge),
             what=f"removal of the interfaces on {layout.bridge}",
@@ -87,18 +87,18 @@ def remove(layout: Layout) -> None:
 
 
 def _query(*arguments: str) -> list[dict[str, Any]]:
-    """Decoded `ip -json`; an object that matches nothing may come as an empty one.
+    """Return the decoded output of `ip -json`, without the empty objects that it prints for no match.
 
-    Where there is no `ip`, there is nothing that it made.
+    Without the program `ip`, the lab cannot have created any interface.
     """
     if shutil.which("ip") is None:
         return []
-    answer = json.loads(_ip("-json", *arguments) or "[]")
-    return [entry for entry in answer if entry]
+    entries = json.loads(_ip("-json", *arguments) or "[]")
+    return [entry for entry in entries if entry]
 
 
 def _ip(*arguments: str) -> str:
     done = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=30, check=False)
     if done.returncode:
-        raise LabError(f"ip {' '.join(arguments)}", why=done.stderr.strip(), remedy="run `python -m lab doctor`")
+        raise LabError(f"ip {' '.join(arguments)}", why=done.stderr.strip(), remedy="run `make doctor`")
     return done.stdout

@@ -1,9 +1,9 @@
-"""The first process of the real node's namespaces. It runs as a script and imports nothing of ours.
+"""The first process of the real node's namespaces. It runs as a script and imports no other module of the project.
 
-Some programs of a node insist on folders and kernel settings that belong to the machine. In the node's own mount
-namespace these folders are empty ones in memory, and these settings already read as wanted, so that nobody changes the
-machine's. Then it waits: as process 1 it inherits what containerd's shims leave, and its end is the end of every
-process and every mount of the node.
+Some programs of a node require folders and kernel settings that belong to the machine. In the mount namespace of the
+node, these folders are empty ones in memory, and these settings already have the required values, so no program changes
+the machine. Then this process waits. As process 1 it inherits orphans of containerd's shims, and when it exits, every
+process and every mount of the node ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 # The kubelet sets these for the whole machine (kubernetes, pkg/kubelet/cm, setupKernelTunables), the bridge plugin the
-# last one; each leaves a setting alone that has the wanted value.
+# last one; neither changes a setting that already has the required value.
 SETTINGS = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -27,12 +27,12 @@ SETTINGS = {
 
 
 def main(scratch: Path, ready: Path, folders: list[str]) -> None:
-    """Prepare the namespace, say so by making `ready`, and wait for the end.
+    """Prepare the namespace, create the file `ready`, and wait for SIGTERM.
 
     Args:
-        scratch: an empty folder, for files that stand in for kernel settings.
-        ready: made when the namespace is prepared.
-        folders: replaced by empty ones.
+        scratch: an empty folder for the files that replace kernel settings.
+        ready: the file to create once the namespace is prepared.
+        folders: the folders to replace by empty ones.
     """
     for folder in folders:
         subprocess.run(["mount", "-t", "tmpfs", "tranche-lab", folder], check=True)
@@ -41,9 +41,9 @@ def main(scratch: Path, ready: Path, folders: list[str]) -> None:
             stand_in = scratch / str(number)
             stand_in.write_text(f"{value}\n", encoding="ascii")
             subprocess.run(["mount", "--bind", stand_in, knob], check=True)
-    # From here on the kernel reaps the orphans of the namespace.
+    # From here on, the kernel reaps the orphans of the namespace.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    # The kernel keeps from process 1 the signals that it neither handles nor blocks.
+    # The kernel does not deliver signals to process 1 that it neither handles nor blocks.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     ready.touch()
     signal.sigwait({signal.SIGTERM})

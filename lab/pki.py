@@ -1,4 +1,4 @@
-"""The cluster's certificates: two authorities, a key for service accounts, and a leaf for every process."""
+"""The cluster's certificates: two authorities, a key for service accounts, and one leaf certificate per process."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 LIFETIME = timedelta(days=365)
 SERVICE_ACCOUNT = "service-account"
-# etcd has an authority of its own: whoever can authenticate to it may read and write everything.
+# etcd has a separate authority, because every client that can authenticate may read and write everything.
 CLUSTER_CA = "ca"
 ETCD_CA = "etcd-ca"
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
-    """What one certificate says. Those with addresses may serve, those with `client` may authenticate."""
+class CertificateSpec:
+    """The content of a leaf certificate: with addresses it is for a server, with `client` for a client."""
 
     name: str
     common_name: str
@@ -40,22 +40,22 @@ class Leaf:
 
 
 def certificate(layout: Layout, name: str) -> Path:
-    """The certificate of an authority or a leaf."""
+    """Return the certificate file of an authority or a leaf."""
     return layout.pki / f"{name}.crt"
 
 
 def key(layout: Layout, name: str) -> Path:
-    """The private key of an authority, a leaf, or the service accounts."""
+    """Return the private key file of an authority, a leaf, or the service accounts."""
     return layout.pki / f"{name}.key"
 
 
 def public_key(layout: Layout, name: str) -> Path:
-    """The public key that checks what the service accounts' key signed."""
+    """Return the public key file that verifies signatures of the service accounts' key."""
     return layout.pki / f"{name}.pub"
 
 
 def ensure(layout: Layout, *, now: datetime) -> None:
-    """Make all certificates of a lab that has none; they appear together or not at all."""
+    """Create all certificates if the lab has none; they appear atomically."""
     if layout.pki.exists():
         return
     partial = layout.pki.with_name(".pki")
@@ -87,25 +87,25 @@ def ensure(layout: Layout, *, now: datetime) -> None:
     partial.rename(layout.pki)
 
 
-def _leaves(layout: Layout) -> tuple[Leaf, ...]:
-    """Users and groups are those that Kubernetes' own RBAC bootstrap binds."""
+def _leaves(layout: Layout) -> tuple[CertificateSpec, ...]:
+    """Return the leaf certificates, with the users and groups that Kubernetes' RBAC bootstrap roles bind."""
     loopback = ("127.0.0.1",)
     kubernetes_service = str(ipaddress.ip_network(layout.service_subnet)[1])
     return (
-        Leaf("etcd", "etcd", addresses=loopback, authority=ETCD_CA),
-        Leaf("kube-apiserver-etcd-client", "kube-apiserver", authority=ETCD_CA),
-        Leaf(
+        CertificateSpec("etcd", "etcd", addresses=loopback, authority=ETCD_CA),
+        CertificateSpec("kube-apiserver-etcd-client", "kube-apiserver", authority=ETCD_CA),
+        CertificateSpec(
             "kube-apiserver",
             "kube-apiserver",
             dns_names=("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"),
             addresses=(*loopback, layout.node_address, kubernetes_service),
             client=False,
         ),
-        Leaf("kube-apiserver-kubelet-client", "kube-apiserver-kubelet-client", groups=("system:masters",)),
-        Leaf("admin", "kubernetes-admin", groups=("system:masters",)),
-        Leaf("kube-controller-manager", "system:kube-controller-manager", addresses=loopback),
-        Leaf("kube-scheduler", "system:kube-scheduler", addresses=loopback),
-        Leaf(
+        CertificateSpec("kube-apiserver-kubelet-client", "kube-apiserver-kubelet-client", groups=("system:masters",)),
+        CertificateSpec("admin", "kubernetes-admin", groups=("system:masters",)),
+        CertificateSpec("kube-controller-manager", "system:kube-controller-manager", addresses=loopback),
+        CertificateSpec("kube-scheduler", "system:kube-scheduler", addresses=loopback),
+        CertificateSpec(
             "kubelet",
             f"system:node:{layout.node_name}",
             groups=("system:nodes",),

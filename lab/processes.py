@@ -1,9 +1,8 @@
 """Long-running processes that outlive the command that started them.
 
-A daemon is the leader of a session of its own. Its record holds its process id together with the boot and the tick at
-which it started: an id that the kernel has given to somebody else since is never mistaken for it. Every daemon and what
-it spawns also carries the lab's folder in its environment, so that those whose record was never written, or whose
-parent was killed, are found as well.
+Each daemon is the leader of its own session. Its record has the process ID together with the boot and the tick at which
+it started, so a recycled process ID is never mistaken for the daemon. Every daemon and its children also have the lab's
+folder in their environment, so that processes without a record, or with a killed parent, are found as well.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 # The environment variable that marks a process as a lab's; it holds the lab's folder.
 MARK = "TRANCHE_LAB_PROCESS_OF"
-# kube-apiserver would wait a minute for its clients to end their watches, and a lab has nothing to lose.
+# kube-apiserver would wait a minute for its clients to end their watches, which a lab does not need.
 GRACE_S = 3.0
 KILL_S = 10.0
 LOG_TAIL_LINES = 12
@@ -37,7 +36,7 @@ LOG_TAIL_LINES = 12
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Which process a daemon is."""
+    """The identity of a daemon's process."""
 
     boot: str
     pid: int
@@ -45,13 +44,13 @@ class Record:
 
     @classmethod
     def of(cls, pid: int) -> Self | None:
-        """The record of a process that lives now."""
+        """Return the record of a living process, or None."""
         status = Status.of(pid)
         return cls(boot=boot_id(), pid=pid, started=status.started) if status else None
 
     @property
     def is_alive(self) -> bool:
-        """Whether this very process still runs. One that is our own child and has ended is reaped."""
+        """Whether exactly this process still runs. An exited child of this process is reaped."""
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, os.WNOHANG)
         return Record.of(self.pid) == self
@@ -59,48 +58,48 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What /proc/<pid>/stat tells about a living process (proc(5))."""
+    """The fields of /proc/<pid>/stat of a living process (proc(5))."""
 
     group: int
     started: int
 
     @classmethod
     def of(cls, pid: int) -> Self | None:
-        """The status of a process, or None of one that has ended, reaped or not."""
+        """Return the status of a process, or None if it has exited, reaped or not."""
         try:
             text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         except (FileNotFoundError, ProcessLookupError):
             return None
-        # The command's name stands in brackets and may itself hold brackets and spaces.
+        # The command name is in parentheses and may itself contain parentheses and spaces.
         fields = text.rpartition(")")[2].split()
         return None if fields[0] in "ZX" else cls(group=int(fields[2]), started=int(fields[19]))
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """One process of a lab, known by its name."""
+    """A process of a lab, identified by its name."""
 
     layout: Layout
     name: str
 
     @property
     def log(self) -> Path:
-        """Where its standard output and standard error go."""
+        """The log file for its standard output and standard error."""
         return self.layout.logs / f"{self.name}.log"
 
     @property
     def pid(self) -> int | None:
-        """Its process id while it runs, whoever started it."""
+        """Its process ID while it runs, also if another process started it."""
         record = self._read()
         return record.pid if record is not None and record.is_alive else None
 
     @property
     def is_running(self) -> bool:
-        """Whether it runs, whoever started it."""
+        """Whether it runs, also if another process started it."""
         return self.pid is not None
 
     def start(self, argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> None:
-        """Start it unless it runs. It gets this process's environment and working directory, and `env` on top.
+        """Start it unless it runs, with the environment and working directory of this process, and `env` in addition.
 
         Raises:
             LabError: the program cannot be executed.
@@ -125,35 +124,35 @@ class Daemon:
             raise LabError(
                 self.name,
                 why=f"{arguments[0]} cannot be executed ({error.strerror})",
-                remedy="run `python -m lab doctor`",
+                remedy="run `make doctor`",
             ) from error
         if record := Record.of(pid):
             write_private(self._record, json.dumps(asdict(record)))
 
     def require_running(self) -> None:
-        """Refuse to go on without it.
+        """Raise an error if it does not run.
 
         Raises:
-            LabError: it does not run; with the end of its log.
+            LabError: it does not run; the cause has the end of its log.
         """
         if not self.is_running:
             raise LabError(
-                self.name, why=f"it has ended, its last words were\n{self.last_words()}", remedy=f"read {self.log}"
+                self.name, why=f"it has exited, the end of its log is\n{self.log_tail()}", remedy=f"read {self.log}"
             )
 
-    def last_words(self) -> str:
-        """The end of its log, indented."""
+    def log_tail(self) -> str:
+        """Return the end of its log, indented."""
         try:
             with self.log.open(encoding="utf-8", errors="replace") as lines:
                 return "".join(f"    {line}" for line in deque(lines, maxlen=LOG_TAIL_LINES)).rstrip()
         except FileNotFoundError:
-            return "    (it wrote nothing)"
+            return "    (the log is empty)"
 
     def stop(self, *, grace_s: float = GRACE_S) -> None:
-        """End it and its process group, and return when they are gone. Harmless when it does not run.
+        """Stop it and its process group, and return when they are gone. Idempotent.
 
         Raises:
-            LabError: it survived even SIGKILL.
+            LabError: it survived SIGKILL.
         """
         record = self._read()
         if record is not None and record.is_alive:
@@ -172,13 +171,13 @@ class Daemon:
 
 
 def recorded(layout: Layout) -> list[Daemon]:
-    """Every daemon with a record, in the order of their starts."""
+    """Return every daemon with a record, in the order of their starts."""
     records = sorted(layout.run.glob("*.json"), key=lambda record: record.stat().st_mtime_ns)
     return [Daemon(layout=layout, name=record.stem) for record in records]
 
 
 def marked() -> dict[int, Path]:
-    """Every process of any lab on the machine, whether recorded or not, with its lab's folder."""
+    """Return every process of any lab on the machine, recorded or not, with the folder of its lab."""
     prefix = f"{MARK}=".encode()
     return {
         pid: Path(os.fsdecode(variable.removeprefix(prefix)))
@@ -190,15 +189,15 @@ def marked() -> dict[int, Path]:
 
 
 def strays(layout: Layout) -> list[int]:
-    """Processes that carry the lab's mark, whether recorded or not."""
+    """Return the processes with the lab's mark in their environment, recorded or not."""
     return [pid for pid, root in marked().items() if root == layout.root]
 
 
 def stop_all(layout: Layout) -> None:
-    """End every daemon, the last started first, then whatever else carries the lab's mark.
+    """Stop every daemon, the last started first, then all other processes with the lab's mark.
 
     Raises:
-        LabError: a process survived even SIGKILL.
+        LabError: a process survived SIGKILL.
     """
     for daemon in reversed(recorded(layout)):
         daemon.stop()
@@ -206,13 +205,13 @@ def stop_all(layout: Layout) -> None:
 
 
 def _end(find: Callable[[], list[int]], *, what: str, grace_s: float) -> None:
-    """Ask the processes that `find` answers to end, then make them, until it answers none."""
-    for number, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILL_S)):
+    """Send SIGTERM to the processes that `find` returns, then SIGKILL, until it returns none."""
+    for number, timeout_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILL_S)):
         for pid in find():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
         try:
-            wait.until(lambda: not find(), what=f"end of {what}", timeout_s=patience_s)
+            wait.until(lambda: not find(), what=f"end of {what}", timeout_s=timeout_s)
         except LabError:
             if number == signal.SIGKILL:
                 raise LabError(
@@ -223,14 +222,14 @@ def _end(find: Callable[[], list[int]], *, what: str, grace_s: float) -> None:
 
 
 def _group(record: Record) -> list[int]:
-    """The living processes of a daemon's group; its leader is reaped where it is our child."""
+    """Return the living processes of a daemon's group, and reap its leader if it is a child of this process."""
     _ = record.is_alive
     members = ((pid, Status.of(pid)) for pid in _living())
     return [pid for pid, status in members if status is not None and status.group == record.pid]
 
 
 def _own_environment() -> dict[str, str]:
-    """This process's environment, without its proxies: a lab's processes talk to this machine alone."""
+    """Return the environment of this process without proxies: a lab's processes connect to this machine only."""
     return {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
 
 
@@ -239,7 +238,7 @@ def _living() -> list[int]:
 
 
 def _environment(pid: int) -> list[bytes]:
-    """The variables that a process was started with; none where it has ended or is not ours to read."""
+    """Return the initial environment of a process; nothing if it has exited or reading is forbidden."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except (FileNotFoundError, ProcessLookupError, PermissionError):

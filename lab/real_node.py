@@ -1,4 +1,4 @@
-"""A real node: kubelet, containerd and runc on this machine, in namespaces of their own."""
+"""A real node: kubelet, containerd and runc on this machine, in separate namespaces."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ PACKAGES = {
     **dict.fromkeys(namespace.PROGRAMS, "util-linux mount"),
     "ip": "iproute2",
 }
-# What the node does to the kernel, tried in namespaces that end with the trial.
+# Kernel features that the node needs, tried in temporary namespaces.
 TRIALS = {
-    "the kernel mounts no overlay file system": (
+    "the kernel cannot mount an overlay file system": (
         "unshare --mount sh -c 'mkdir lower upper work merged && mount -t overlay overlay"
         " -o lowerdir=lower,upperdir=upper,workdir=work merged'"
     ),
-    "the kernel makes no bridge or veth interface": (
+    "the kernel cannot create a bridge or veth interface": (
         "unshare --net sh -c 'ip link add trial type bridge && ip link add one type veth peer name two'"
     ),
 }
 
 
 def unsupported() -> list[str]:
-    """What this machine lacks for a real node, each with its remedy; empty where it can run one."""
+    """Return what this machine lacks for a real node, each with its remedy; empty if it can run one."""
     if os.geteuid() != 0:
         return ["not root: run as root, or pass --no-real-node"]
-    lacks = [
+    missing = [
         f"{program} is not installed: apt-get install {package}"
         for program, package in PACKAGES.items()
         if not shutil.which(program)
     ]
     if network.plugin_folder() is None:
-        lacks.append("CNI plugins are not installed: apt-get install containernetworking-plugins")
+        missing.append("CNI plugins are not installed: apt-get install containernetworking-plugins")
     try:
         images.read_busybox()
     except LabError as error:
-        lacks.append(str(error))
-    return lacks or _failed_trials()
+        missing.append(str(error))
+    return missing or _failed_trials()
 
 
 def up(layout: Layout, *, report: Callable[[str], None] = print) -> None:
-    """Start the node and return when it is Ready. The control plane must be up. Harmless when the node is up.
+    """Start the node and return when it is Ready. The control plane must be running. Idempotent.
 
     Raises:
-        LabError: the machine cannot run one, a port is taken, or it did not become Ready.
+        LabError: the machine cannot run a node, a port is taken, or the node did not become Ready.
     """
-    if lacks := unsupported():
-        raise LabError("real node", why="; ".join(lacks), remedy="or pass --no-real-node")
+    if missing := unsupported():
+        raise LabError("real node", why="; ".join(missing), remedy="or pass --no-real-node")
     binaries.provide(layout.bin, ("kubelet",), report=report)
     if not Daemon(layout, "kubelet").is_running:
         ports.require_free(layout, PORTS)
@@ -83,18 +83,18 @@ def up(layout: Layout, *, report: Callable[[str], None] = print) -> None:
 
 def is_ready(layout: Layout) -> bool:
     """Whether the node's condition Ready is True."""
-    answer = kubectl.run(
+    status = kubectl.run(
         layout,
         *("get", "node", layout.node_name, "--ignore-not-found", "-o"),
         "jsonpath={.status.conditions[?(@.type=='Ready')].status}",
     )
-    return answer == "True"
+    return status == "True"
 
 
 def remove(layout: Layout) -> None:
     """Remove the node from the machine: processes, mounts, interfaces, addresses, control groups and files.
 
-    It goes by the layout's names and needs no record of what was started, so it also removes what a crash left.
+    It needs only the names in the layout, not a record of what was started, so it also removes what a crash left.
     """
     namespace.remove(layout)
     for name in ("kubelet", "containerd"):
@@ -105,13 +105,13 @@ def remove(layout: Layout) -> None:
 
 
 def leftovers(layout: Layout) -> list[str]:
-    """What of a node is on the machine beside its processes."""
-    found = {
+    """Return the objects of the node on the machine, other than processes."""
+    objects = {
         f"control group {layout.cgroup}": bool(cgroups.existing(layout)),
         f"bridge {layout.bridge}": network.has_bridge(layout),
         f"address {layout.node_address} on lo": network.has_address(layout),
     }
-    return [name for name, is_there in found.items() if is_there]
+    return [name for name, exists in objects.items() if exists]
 
 
 def _failed_trials() -> list[str]:

@@ -1,8 +1,10 @@
-"""`python -m lab.simulated`: plays the kubelet of nodes that do not exist.
+"""`python -m lab.simulated`: simulate the kubelets of nodes that do not exist.
 
-Each has a Node that stays Ready by its Lease. A pod that is bound there is reported Running at once, its init
-containers done, and one that is deleted is gone at once. Nothing runs: no environment can be seen there but by
-resolving it as a kubelet would.
+Each Node stays Ready through its Lease, and is reported Ready again if it was not. A pod that is bound there is
+reported Running and Ready at once, with its init containers completed, and a deleted pod is removed at once. These
+requests use the identity of the node, because admission accepts some of them from no other. No container runs, and each
+pod shows it: `kubectl get pods` prints the status reason Simulated instead of Running, and `kubectl describe pod` its
+message.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ import msgspec
 
 from cluster import logs
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connection import Connection, connect
 from cluster.errors import ClusterError, NotFoundError
+from cluster.informer import Informer
 from cluster.logs import LogSettings
 from cluster.metadata import ObjectMeta
-from cluster.reflector import Reflector
 from cluster.resource import LEASES, NODES, PODS
 
 if TYPE_CHECKING:
@@ -35,10 +37,13 @@ _LEASE_NAMESPACE = "kube-node-lease"
 _LEASE_SECONDS = 40
 _RENEW_SECONDS = 10.0
 _MANAGER = "tranche-lab"
+_SIMULATED = "Simulated"
+# `kubectl get nodes` prints it as the node's role.
+_ROLE = "node-role.kubernetes.io/simulated"
 _STRATEGIC = "application/strategic-merge-patch+json"
 _CAPACITY = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "250"}
 
-# The API server wants every one of these; only the version means something to its clients.
+# The API server requires all of these; only the version has a meaning for clients.
 _NODE_INFO = dict.fromkeys(
     (
         "machineID",
@@ -51,6 +56,20 @@ _NODE_INFO = dict.fromkeys(
     ),
     "",
 ) | {"kubeletVersion": "v1.34.4", "operatingSystem": "linux", "architecture": "amd64"}
+
+
+class _Condition(msgspec.Struct):
+    type: str
+    status: str
+
+
+class _NodeStatus(msgspec.Struct):
+    conditions: list[_Condition] = []
+
+
+class _Node(msgspec.Struct):
+    metadata: ObjectMeta
+    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
 
 class _Meta(ObjectMeta, rename="camel"):
@@ -82,17 +101,19 @@ class _Pod(msgspec.Struct):
 class Kubelets:
     """The kubelets of several nodes in one process."""
 
-    def __init__(self, api: Api, nodes: Sequence[str]) -> None:
-        self._api = api
-        self._nodes = frozenset(nodes)
+    def __init__(self, connection: Connection, nodes: Sequence[str]) -> None:
+        self._api = Api(connection)
+        self._nodes = {node: Api(_as_node(connection, node)) for node in nodes}
         self._work: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Keep the nodes Ready and their pods running until cancelled."""
         for node in sorted(self._nodes):
             await self._register(node)
-        pods = Reflector(self._api, PODS, _Pod, on_set=self._take)
+        nodes = Informer(self._api, NODES, _Node, on_upsert=self._on_node)
+        pods = Informer(self._api, PODS, _Pod, on_upsert=self._on_pod)
         async with asyncio.TaskGroup() as group:
+            group.create_task(nodes.run())
             group.create_task(pods.run())
             for node in self._nodes:
                 group.create_task(self._stay_ready(node))
@@ -100,16 +121,26 @@ class Kubelets:
     # ---- nodes -----------------------------------------------------------------------------------------------------
 
     async def _register(self, node: str) -> None:
-        labels = {"kubernetes.io/hostname": node, "kubernetes.io/os": "linux", "gpu": "on"}
+        labels = {"kubernetes.io/hostname": node, "kubernetes.io/os": "linux", "gpu": "on", _ROLE: ""}
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "labels": labels}}
         await self._api.apply(NODES, body, name=node, manager=_MANAGER)
         await self._renew(node)
+
+    def _on_node(self, node: _Node, _old: _Node | None) -> None:
+        """Report a node Ready that is not: a new one, or one whose Lease expired while the API server was down."""
+        name = node.metadata.name
+        if name in self._nodes and not any(
+            (each.type, each.status) == ("Ready", "True") for each in node.status.conditions
+        ):
+            self._start(self._report(name), f"node {name}")
+
+    async def _report(self, node: str) -> None:
         now = _now()
         ready = {
             "type": "Ready",
             "status": "True",
-            "reason": "KubeletReady",
-            "message": "this node is simulated",
+            "reason": _SIMULATED,
+            "message": f"node {node} is simulated: no kubelet runs its pods",
             "lastHeartbeatTime": now,
             "lastTransitionTime": now,
         }
@@ -142,22 +173,22 @@ class Kubelets:
 
     # ---- pods ------------------------------------------------------------------------------------------------------
 
-    def _take(self, pod: _Pod, _old: _Pod | None) -> None:
+    def _on_pod(self, pod: _Pod, _old: _Pod | None) -> None:
         if pod.spec.node_name not in self._nodes:
             return
         if pod.metadata.deletion_timestamp:
-            self._start(self._remove(pod), pod)
+            self._start(self._remove(pod), f"pod {pod.metadata.namespace}/{pod.metadata.name}")
         elif pod.status.phase == "Pending":
-            self._start(self._run(pod), pod)
+            self._start(self._run(pod), f"pod {pod.metadata.namespace}/{pod.metadata.name}")
 
-    def _start(self, work: Coroutine[Any, Any, object], pod: _Pod) -> None:
+    def _start(self, work: Coroutine[Any, Any, object], what: str) -> None:
         async def carry_out() -> None:
             try:
                 await work
             except NotFoundError:
                 return
             except ClusterError as error:
-                log.warning("pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, error)
+                log.warning("%s: %s", what, error)
 
         task = asyncio.create_task(carry_out())
         self._work.add(task)
@@ -166,10 +197,10 @@ class Kubelets:
     async def _remove(self, pod: _Pod) -> None:
         path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name)
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}
-        await self._api.request("DELETE", path, body=body)
+        await self._nodes[pod.spec.node_name].request("DELETE", path, body=body)
 
     async def _run(self, pod: _Pod) -> None:
-        now = _now()
+        now, node = _now(), pod.spec.node_name
         running = {"running": {"startedAt": now}}
         done = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}}
         conditions = [
@@ -178,6 +209,8 @@ class Kubelets:
         ]
         status = {
             "phase": "Running",
+            "reason": _SIMULATED,
+            "message": f"node {node} is simulated: the pod is reported Ready, but its containers do not run",
             "startTime": now,
             "conditions": conditions,
             "containerStatuses": [_status(each, running) for each in pod.spec.containers],
@@ -187,7 +220,19 @@ class Kubelets:
         }
         path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="status")
         body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
-        await self._api.request("PATCH", path, body=body, content_type=_STRATEGIC)
+        await self._nodes[pod.spec.node_name].request("PATCH", path, body=body, content_type=_STRATEGIC)
+
+
+def _as_node(connection: Connection, node: str) -> Connection:
+    """Return `connection` with the identity of a node's kubelet."""
+
+    async def headers() -> dict[str, str]:
+        identity = {"Impersonate-User": f"system:node:{node}", "Impersonate-Group": "system:nodes"}
+        return {**await connection.headers(), **identity}
+
+    return Connection(
+        session=connection.session, server=connection.server, headers=headers, namespace=connection.namespace
+    )
 
 
 def _status(container: _Container, state: dict[str, Any]) -> dict[str, Any]:
@@ -211,13 +256,13 @@ async def _serve(kubeconfig: str, nodes: Sequence[str]) -> None:
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with connect(kubeconfig=kubeconfig) as connection:
-        await Kubelets(Api(connection), nodes).run()
+        await Kubelets(connection, nodes).run()
 
 
 def main() -> int:
-    """Play until SIGTERM."""
+    """Simulate until SIGTERM."""
     parser = argparse.ArgumentParser(prog="python -m lab.simulated", description=__doc__)
-    parser.add_argument("--kubeconfig", required=True, help="who this process is")
+    parser.add_argument("--kubeconfig", required=True, help="kubeconfig with the identity of this process")
     parser.add_argument("nodes", nargs="+", metavar="NODE")
     arguments = parser.parse_args()
     logs.set_up(LogSettings())

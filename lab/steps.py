@@ -1,4 +1,4 @@
-"""One line for each step: what, the outcome, and how long it took."""
+"""Print one line per step: its name, the outcome and the duration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def step(name: str) -> Iterator[list[str]]:
     """Time the block and print its line when it ends.
 
-    The block appends what is worth saying to the list. A step that fails says so, and its error goes on.
+    The block appends its outcomes to the list. If it fails, the line says so and the error propagates.
     """
     outcome: list[str] = []
     began = time.monotonic()

@@ -1,12 +1,12 @@
-"""Whether every node has the cards that it should have, as the API tells it."""
+"""Check through the API that every node has its cards."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
 
-from allocation.hami import decode_register
 from allocation.names import HAMI_REGISTER
+from allocation.wire.hami import decode_register
 from lab import fleet, kubectl, wait
 from lab.errors import LabError
 
@@ -19,7 +19,9 @@ _PATIENCE_S = 15.0
 
 
 def verify(layout: Layout) -> Iterator[str]:
-    """Answer a line for each node; our nodes advertise no `nvidia.com/gpu`, so their agent's word is what counts.
+    """Check that every node has its cards, and print a line for each.
+
+    The nodes do not advertise `nvidia.com/gpu`, so the reports of their agent are checked.
 
     Raises:
         LabError: a node lacks cards.
@@ -43,5 +45,5 @@ def verify(layout: Layout) -> Iterator[str]:
 
 
 def _reported(layout: Layout, node: str) -> int:
-    found = kubectl.run(layout, "get", "gpunodestatus", node, "--ignore-not-found", "-o", "json")
-    return int(json.loads(found).get("status", {}).get("total", 0)) if found else 0
+    status = kubectl.run(layout, "get", "gpunodestatus", node, "--ignore-not-found", "-o", "json")
+    return int(json.loads(status).get("status", {}).get("total", 0)) if status else 0

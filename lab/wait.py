@@ -1,4 +1,4 @@
-"""Waiting for a condition, always with a deadline and always for something that has a name."""
+"""Wait for a condition, with a deadline and a name for error messages."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ T = TypeVar("T")
 def until(
     probe: Callable[[], T | None], *, what: str, timeout_s: float, daemons: Iterable[Daemon] = (), remedy: str = ""
 ) -> T:
-    """What `probe` answers, as soon as that is neither empty nor false.
+    """Wait until `probe` returns a true value, and return this value.
 
     Args:
-        probe: asked every `INTERVAL_S`; at least once.
-        what: the thing waited for, for the message.
-        timeout_s: seconds until the wait is given up.
-        daemons: who must live for this to happen. The death of one ends the wait with the end of its log.
-        remedy: the next step when the time is over.
+        probe: called every `INTERVAL_S`, at least once.
+        what: the name of the condition, for the error message.
+        timeout_s: the deadline in seconds.
+        daemons: the processes that must run meanwhile. If one exits, the error has the end of its log.
+        remedy: the next step after a timeout.
 
     Raises:
-        LabError: the time is over, or a daemon died.
+        LabError: the deadline passed, or a daemon exited.
     """
     watched = tuple(daemons)
     deadline = time.monotonic() + timeout_s
@@ -43,7 +43,7 @@ def until(
             logs = ", ".join(str(daemon.log) for daemon in watched)
             raise LabError(
                 what,
-                why=f"waited {timeout_s:g} s in vain",
-                remedy=remedy or (f"read {logs}" if logs else "run `python -m lab doctor`"),
+                why=f"timed out after {timeout_s:g} s",
+                remedy=remedy or (f"read {logs}" if logs else "run `make doctor`"),
             )
         time.sleep(INTERVAL_S)

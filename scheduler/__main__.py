@@ -7,33 +7,36 @@ from collections.abc import Sequence
 from functools import partial
 
 from allocation.names import SCHEDULER_NAME, SYSTEM_NAMESPACE
-from cluster import process, process_metrics
+from cluster import process
 from cluster.api import Api
+from cluster.api_metrics import TrafficMetrics
 from cluster.configuration import Configuration, load
 from cluster.connection import connect
 from cluster.election import Election, Term
 from cluster.errors import ClusterError
+from cluster.event_loop import PauseMonitor
 from cluster.events import Recorder
-from cluster.traffic_metrics import TrafficMetrics
-from scheduler import composition, leadership
-from scheduler.beside import Beside
+from cluster.http import process_metrics
+from scheduler import fence, servers
+from scheduler.fence import Fence
+from scheduler.kube_scheduler_lease import KubeSchedulerLease
 from scheduler.leader import Leader
-from scheduler.leadership import Fence
-from scheduler.metrics import Metrics
+from scheduler.metrics.instruments import Metrics
 from scheduler.settings import SchedulerSettings
-from scheduler.term import TermWork
-from scheduler.term_metrics import Standing
+from scheduler.state.collector import StateCollector
+from scheduler.term import LeaderTerm
+from scheduler.term_builder import build_term
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run until told to end."""
+    """Run until a signal ends the process."""
     configuration = load(
         argv,
         section="scheduler",
         settings=SchedulerSettings,
-        others=composition.SECTIONS,
+        others=servers.SECTIONS,
         prog="tranche-scheduler",
-        description="Places pods that ask for GPUs: one decision, one Binding.",
+        description="Schedules pods that ask for GPUs: chooses node and cards, and writes both with one Binding.",
     )
     process.run(partial(_run, configuration), log=configuration.log, failures=(ClusterError, OSError))
 
@@ -44,24 +47,26 @@ async def _run(configuration: Configuration[SchedulerSettings], stop: asyncio.Ev
     async with connect(
         kubeconfig=configuration.cluster.kubeconfig, context=configuration.cluster.context
     ) as connection:
-        metrics = Metrics(ledger=lambda: leader.ledger)
+        metrics = Metrics()
         process_metrics.register(metrics.registry)
         api = Api(connection, traffic=TrafficMetrics(metrics.registry))
-        beside = (
-            Beside(api, settings.kube_scheduler) if settings.extender and settings.kube_scheduler.lease_name else None
+        kube_scheduler = (
+            KubeSchedulerLease(api, settings.kube_scheduler)
+            if settings.extender and settings.kube_scheduler.lease_name
+            else None
         )
         recorder = Recorder(api, component=SCHEDULER_NAME, instance=identity)
         election = Election(
             api,
             namespace=SYSTEM_NAMESPACE,
-            name=leadership.NAME,
+            name=fence.NAME,
             identity=identity,
             settings=settings.election,
-            may_lead=beside.leads if beside is not None else lambda: True,
+            may_lead=kube_scheduler.leads if kube_scheduler is not None else lambda: True,
         )
 
-        def work(term: Term) -> TermWork:
-            return TermWork(
+        def build(term: Term) -> LeaderTerm:
+            return build_term(
                 api=api,
                 token=term.token,
                 settings=settings,
@@ -71,19 +76,22 @@ async def _run(configuration: Configuration[SchedulerSettings], stop: asyncio.Ev
                 is_trusted=lambda: election.is_trusted,
             )
 
-        metrics.registry.register(Standing(term=lambda: leader.deciding, recorder=recorder))
-        leader = Leader(election=election, fence=Fence(api), settings=settings, work=work)
-        chores = [asyncio.create_task(recorder.run())]
-        if beside is not None:
-            chores.append(asyncio.create_task(beside.run()))
+        leader = Leader(election=election, fence=Fence(api), settings=settings, build_term=build)
+        metrics.show_cards(lambda: leader.ledger)
+        metrics.registry.register(StateCollector(term=lambda: leader.deciding, recorder=recorder))
+        pauses = PauseMonitor()
+        metrics.registry.register(pauses)
+        background = [asyncio.create_task(recorder.run()), asyncio.create_task(pauses.run())]
+        if kube_scheduler is not None:
+            background.append(asyncio.create_task(kube_scheduler.run()))
         try:
-            async with composition.serving(configuration, api=api, leader=leader, metrics=metrics):
+            async with servers.serving(configuration, api=api, leader=leader, metrics=metrics):
                 await leader.run(asyncio.create_task(_end(stop)))
                 await recorder.drain(settings.drain_seconds)
         finally:
-            for chore in chores:
-                chore.cancel()
-            await asyncio.gather(*chores, return_exceptions=True)
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
 
 
 async def _end(stop: asyncio.Event) -> None:

@@ -1,137 +1,110 @@
-"""The scheduler at work: take the next pod, decide, bind in the background, say what happened."""
+"""The scheduling loop: take the next pod, schedule it, bind it in the background, handle failures.
+
+Begin reading with `Loop.run`, which names every step of a pod's path.
+"""
 
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
 
-from cluster.api import Api
-from cluster.errors import ClusterError, NotFoundError
-from cluster.events import Recorder
-from cluster.resource import PODS
-from scheduler import cycle
-from scheduler.binder import Outcome
-from scheduler.commitment import Committer
-from scheduler.cycle import Chosen, Decision, Waiting
-from scheduler.metrics import Metrics
-from scheduler.queue import Entry
-from scheduler.state import State
+from scheduler.binding.binding_cycle import BindingCycle
+from scheduler.binding.failure_handler import FailureHandler
+from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.cycle.result import Scheduled, ScheduleResult
+from scheduler.metrics.instruments import Metrics
+from scheduler.pacing import Pacer
+from scheduler.queue.scheduling_queue import Entry, SchedulingQueue
 
 log = logging.getLogger(__name__)
 
-_STRATEGIC = "application/strategic-merge-patch+json"
-
 
 class Loop:
-    """Decides one pod after the other; Bindings of earlier ones are under way meanwhile."""
+    """Schedules one pod after another, while Bindings of earlier pods are being written."""
 
     def __init__(
         self,
         *,
-        api: Api,
-        state: State,
-        committer: Committer,
-        recorder: Recorder,
+        queue: SchedulingQueue,
+        cycle: SchedulingCycle,
+        binding_cycle: BindingCycle,
+        failures: FailureHandler,
         metrics: Metrics,
         concurrent_binds: int,
         is_trusted: Callable[[], bool],
     ) -> None:
-        self._api = api
-        self._state = state
-        self._committer = committer
-        self._recorder = recorder
+        """Schedule the pods of `queue`, with at most `concurrent_binds` writes at a time, while `is_trusted`."""
+        self._queue = queue
+        self._cycle = cycle
+        self._binding_cycle = binding_cycle
+        self._failures = failures
         self._metrics = metrics
         self._is_trusted = is_trusted
         self._slots = asyncio.Semaphore(concurrent_binds)
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way: set[asyncio.Task[object]] = set()
 
     async def run(self) -> None:
-        """Decide until cancelled, or until we are no longer trusted to lead."""
+        """Schedule until cancelled, or until this replica is no longer trusted to lead."""
+        pacer = Pacer()
         while True:
             await self._slots.acquire()
             try:
-                entry = await self._state.queue.pop()
+                entry = await self._queue.pop()
+                result = await self._schedule(entry, pacer) if self._is_trusted() else None
             except BaseException:
                 self._slots.release()
                 raise
             if not self._is_trusted():
+                if isinstance(result, Scheduled):
+                    self._cycle.forget(entry.pod)
                 return
-            decision = self._decide(entry)
-            if isinstance(decision, Waiting):
-                entry.reasons = decision.reasons
-                # Before anything else may run: a cure that comes meanwhile must find the pod waiting.
-                self._state.queue.fail(entry, decision.cures)
-                self._start(self._tell(entry, decision))
+            if result is None:
+                self._queue.reactivate(entry)
+                self._slots.release()
+            elif isinstance(result, Scheduled):
+                waits = self._binding_cycle.must_wait_for_node(result)
+                self._start(self._binding_cycle.run(entry.pod, result), needs_slot=not waits)
+            # Before any other task runs: the next event must find the pod in the queue.
+            elif self._failures.unschedulable(entry, result):
+                self._start(self._failures.publish(entry, result))
             else:
-                self._start(self._bind(entry, decision), queues=self._committer.queues(decision))
+                self._slots.release()
+            await pacer.rest()
 
     async def drain(self, seconds: float) -> bool:
-        """Wait for the writes under way, at most `seconds`; answer whether none is left."""
+        """Wait for the writes under way, at most `seconds`; return whether none is left."""
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=seconds)
         return not self._under_way
 
     def abandon(self) -> None:
-        """Give up the writes under way."""
+        """Cancel the writes under way."""
         for task in self._under_way:
             task.cancel()
 
-    def _decide(self, entry: Entry) -> Decision:
-        queue, metrics = self._state.queue, self._metrics
+    async def _schedule(self, entry: Entry, pacer: Pacer) -> ScheduleResult | None:
+        queue, metrics = self._queue, self._metrics
         begin = queue.clock()
-        metrics.attempt_wait_seconds.observe(begin - entry.due_since)
-        decision = cycle.decide(self._state, entry.pod)
+        metrics.active_queue_seconds.observe(begin - entry.due_since)
+        result = await pacer.run(self._cycle.schedule(entry.pod, explain=entry.explain))
         end = queue.clock()
-        metrics.decide_seconds.labels(decision.way).observe(end - begin)
-        if isinstance(decision, Chosen):
+        queue.charge(entry, pacer.spent, placed=isinstance(result, Scheduled))
+        if result is not None:
+            metrics.scheduling_seconds.labels(result.path).observe(end - begin)
+        if isinstance(result, Scheduled):
             metrics.queue_seconds.observe(end - entry.since)
-        return decision
+        return result
 
-    def _start(self, work: "asyncio._CoroutineLike[None]", *, queues: bool = False) -> None:
-        """Do `work` in the background; one that queues for its node keeps no other from starting."""
+    def _start(self, work: "asyncio._CoroutineLike[object]", *, needs_slot: bool = True) -> None:
+        """Do `work` in the background; unless it needs a slot, it does not count against the concurrent writes."""
         task = asyncio.create_task(work)
         self._under_way.add(task)
         task.add_done_callback(self._finished)
-        if queues:
-            self._slots.release()
-        else:
+        if needs_slot:
             task.add_done_callback(lambda _: self._slots.release())
+        else:
+            self._slots.release()
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+    def _finished(self, task: asyncio.Task[object]) -> None:
         self._under_way.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("a decision was not carried out", exc_info=task.exception())
-
-    async def _tell(self, entry: Entry, decision: Waiting) -> None:
-        """Write down why a pod waits, once for each new answer."""
-        pod = entry.pod
-        self._metrics.decisions.labels("waiting").inc()
-        if entry.told == decision.note:
-            return
-        entry.told = decision.note
-        fields = {"pod": str(pod), "uid": pod.uid, "outcome": "waiting", "reasons": ",".join(sorted(decision.reasons))}
-        log.info("pod %s waits: %s", pod, decision.note, extra=fields)
-        self._recorder.record(
-            pod.reference, type="Warning", reason="FilteringFailed", action="Scheduling", note=decision.note
-        )
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": decision.note,
-            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }
-        path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="status")
-        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
-        try:
-            await self._api.request("PATCH", path, body=body, content_type=_STRATEGIC)
-        except NotFoundError:
-            return
-        except ClusterError as error:
-            log.warning("pod %s: its condition was not written: %s", pod, error)
-            entry.told = ""
-
-    async def _bind(self, entry: Entry, chosen: Chosen) -> None:
-        result = await self._committer.commit(entry.pod, chosen)
-        if result.outcome is Outcome.REFUSED:
-            self._state.queue.retry(entry)
+            log.error("internal error while a scheduling result was written", exc_info=task.exception())

@@ -1,15 +1,18 @@
-"""The fields of pods and nodes that a decision reads; everything else in them is never decoded."""
+"""The fields of pods and nodes that scheduling depends on; all other fields are not decoded."""
 
+import sys
 from collections.abc import Hashable
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from allocation.names import is_environment_key
+from allocation.limits import excess_of_annotations
+from allocation.names import CONSTRAINT_KEYS, SCHEDULER_KEYS
 from allocation.pod import Container, Resources
 from allocation.quantity import Quantity
 from cluster.metadata import ObjectMeta, Reference
+from scheduler.pod_limits import excess_of_labels, excess_of_spec
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 
@@ -19,16 +22,16 @@ H = TypeVar("H", bound=Hashable)
 
 @lru_cache(maxsize=1024)
 def _shared(value: H) -> H:
-    """Answer the first of all equal values that were seen, so that the others need not be kept."""
+    """Return the first of all equal values, so that the others need not be kept in memory."""
     return value
 
 
 class Present(msgspec.Struct, gc=False):
-    """An object of which nothing matters but that it is there."""
+    """An object of which only the presence matters."""
 
 
 class LabelledMeta(ObjectMeta, rename="camel", gc=False):
-    """Metadata that selectors look at."""
+    """Metadata with labels, which selectors match."""
 
     labels: dict[str, str] = {}
 
@@ -39,11 +42,18 @@ class Meta(LabelledMeta, rename="camel", gc=False):
     annotations: dict[str, str] = {}
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    excess: str = ""
 
     def __post_init__(self) -> None:
-        """Forget the environment, which is long, the pod's whole life, and read by kubelets only."""
-        if any(map(is_environment_key, self.annotations)):
-            self.annotations = {key: text for key, text in self.annotations.items() if not is_environment_key(key)}
+        """Keep only annotations that are read here; `excess` names the one that is too long to be kept."""
+        if not self.annotations.keys() <= SCHEDULER_KEYS:
+            self.annotations = {key: self.annotations[key] for key in self.annotations.keys() & SCHEDULER_KEYS}
+        self.excess = excess_of_annotations(self.annotations)
+        for key in self.annotations.keys() & CONSTRAINT_KEYS:
+            if self.excess:
+                del self.annotations[key]
+            else:
+                self.annotations[key] = _shared(self.annotations[key])
 
 
 class Port(msgspec.Struct, rename="camel", gc=False):
@@ -55,14 +65,16 @@ class Port(msgspec.Struct, rename="camel", gc=False):
 
 
 class PodContainer(Container, rename="camel", gc=False):
-    """A container with its ports."""
+    """A container with its host ports."""
 
     ports: tuple[Port, ...] = ()
 
     def __post_init__(self) -> None:
-        """Keep what is said twice once: requests of cards equal their limits."""
+        """Share requests and limits if they are equal, as those of cards are; drop ports that are not host ports."""
         if self.resources.requests == self.resources.limits:
             self.resources.requests = self.resources.limits
+        if self.ports:
+            self.ports = tuple(port for port in self.ports if port.host_port)
 
 
 class Expression(msgspec.Struct, frozen=True, gc=False):
@@ -72,9 +84,13 @@ class Expression(msgspec.Struct, frozen=True, gc=False):
     operator: str
     values: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Share the operator, because there are only six."""
+        msgspec.structs.force_setattr(self, "operator", sys.intern(self.operator))
+
 
 class LabelSelector(msgspec.Struct, rename="camel", gc=False):
-    """Which labels something must have."""
+    """A label selector; all requirements must hold."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[Expression, ...] = ()
@@ -88,7 +104,7 @@ class Term(msgspec.Struct, rename="camel", gc=False):
 
 
 class NodeSelector(msgspec.Struct, rename="camel", gc=False):
-    """Terms, one of which must hold."""
+    """Node selector terms, one of which must hold."""
 
     node_selector_terms: tuple[Term, ...] = ()
 
@@ -100,9 +116,9 @@ class NodeAffinity(msgspec.Struct, gc=False):
 
 
 class PodAffinityTerm(msgspec.Struct, rename="camel", gc=False):
-    """Pods near which, or far from which, a pod must be.
+    """The pods that a pod must be near to, or apart from.
 
-    The API server has written matchLabelKeys and mismatchLabelKeys into the selector when the pod was created.
+    The API server merged matchLabelKeys and mismatchLabelKeys into the selector when the pod was created.
     """
 
     topology_key: str = ""
@@ -120,7 +136,7 @@ class PodAffinity(msgspec.Struct, gc=False):
 
 
 class Affinity(msgspec.Struct, rename="camel", gc=False):
-    """Where a pod wants to be."""
+    """The affinity of a pod to nodes and to other pods."""
 
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
@@ -128,7 +144,7 @@ class Affinity(msgspec.Struct, rename="camel", gc=False):
 
 
 class Toleration(msgspec.Struct, frozen=True, gc=False):
-    """A taint that the pod bears."""
+    """A toleration of taints."""
 
     key: str = ""
     operator: str = "Equal"
@@ -150,7 +166,7 @@ class SpreadConstraint(msgspec.Struct, rename="camel", gc=False):
 
 
 class Volume(msgspec.Struct, rename="camel", gc=False):
-    """A volume, of which only the sources that every node has are read; all others tie a pod to nodes."""
+    """A volume. Only sources that exist on every node are read; a volume without one of them ties its pod to nodes."""
 
     name: str = ""
     config_map: Present | None = None
@@ -165,7 +181,7 @@ class Volume(msgspec.Struct, rename="camel", gc=False):
 
 
 class PodSpec(msgspec.Struct, rename="camel", gc=False):
-    """What a pod asks of a node."""
+    """The spec of a pod."""
 
     containers: tuple[PodContainer, ...] = ()
     init_containers: tuple[PodContainer, ...] = ()
@@ -175,7 +191,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
-    scheduling_gates: tuple[Any, ...] = ()
+    scheduling_gates: tuple[Present, ...] = ()
     overhead: dict[str, str] = {}
     resources: Resources | None = None
     topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
@@ -183,14 +199,25 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     resource_claims: tuple[Present, ...] = ()
     scheduling_group: Present | None = None
     workload_ref: Present | None = None
+    excess: str = ""
 
     def __post_init__(self) -> None:
-        """Keep once what almost every pod has: the tolerations that admission adds."""
+        """Drop the fields of a spec that exceeds a limit, which `excess` names; share the tolerations.
+
+        Most pods have only the tolerations that admission adds. A pod that has a node keeps its containers, because
+        their requests and host ports count; its requirements of nodes and its anti-affinity are dropped.
+        """
+        self.excess = excess_of_spec(self)
+        if self.excess:
+            self.node_selector, self.tolerations, self.topology_spread_constraints = {}, (), ()
+            self.affinity = None
+            if not self.node_name:
+                self.containers, self.init_containers, self.volumes = (), (), ()
         self.tolerations = _shared(self.tolerations)
 
 
 class ContainerStatus(msgspec.Struct, rename="camel", gc=False):
-    """What a node has granted to a container, which differs from its spec while the pod is being resized."""
+    """The resources that a node has granted to a container; they differ from its spec while the pod is resized."""
 
     name: str = ""
     allocated_resources: dict[str, Quantity] = {}
@@ -198,7 +225,7 @@ class ContainerStatus(msgspec.Struct, rename="camel", gc=False):
 
 
 class PodStatus(msgspec.Struct, rename="camel", gc=False):
-    """How far a pod is, and what its node has granted to it."""
+    """The status of a pod: its phase, and the resources that its node has granted to it."""
 
     phase: str = "Pending"
     container_statuses: tuple[ContainerStatus, ...] = ()
@@ -214,6 +241,16 @@ class Pod(msgspec.Struct, gc=False):
     spec: PodSpec
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
+    def __post_init__(self) -> None:
+        """Drop the labels of a waiting pod that exceed the limit."""
+        if not self.spec.node_name and (excess := excess_of_labels(self.metadata.labels)):
+            self.metadata.excess, self.metadata.labels = excess, {}
+
+    @property
+    def excess(self) -> str:
+        """The message about the part of the pod that exceeds a limit, or an empty string."""
+        return self.spec.excess or self.metadata.excess
+
     @property
     def uid(self) -> str:
         """The pod's UID."""
@@ -226,11 +263,11 @@ class Pod(msgspec.Struct, gc=False):
 
     @property
     def reference(self) -> Reference:
-        """How events name it."""
+        """The reference to it in events."""
         return Reference("Pod", self.metadata.namespace, self.metadata.name, self.metadata.uid)
 
     def __str__(self) -> str:
-        """As people write it: namespace/name."""
+        """Return namespace/name."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
@@ -243,14 +280,14 @@ class Taint(msgspec.Struct, gc=False):
 
 
 class NodeSpec(msgspec.Struct, gc=False):
-    """What a node keeps pods away by."""
+    """The spec of a node: what keeps pods off it."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
 class NodeStatus(msgspec.Struct, gc=False):
-    """What a node has to give."""
+    """The status of a node: its allocatable resources."""
 
     allocatable: dict[str, str] = {}
 

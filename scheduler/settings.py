@@ -1,4 +1,4 @@
-"""What an administrator may decide about the scheduler."""
+"""The settings of the scheduler."""
 
 import ipaddress
 
@@ -8,13 +8,13 @@ from cluster.election import ElectionSettings
 
 
 class KubeSchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """In extender mode: how the kube-schedulers say which of them leads.
+    """In extender mode: the leader election of the kube-schedulers.
 
     Attributes:
-        lease_namespace: of their Lease.
-        lease_name: its name; empty where there is one kube-scheduler only, without leader election.
-        identity: what comes before `_` in the identity of the kube-scheduler beside us; empty means our host's name,
-            which is the same for two containers of one pod.
+        lease_namespace: the namespace of their Lease.
+        lease_name: the name of their Lease; empty if a single kube-scheduler runs without leader election.
+        identity: the part before `_` of the identity of this replica's kube-scheduler. Empty means the host name, which
+            two containers of one pod share.
     """
 
     lease_namespace: str = "kube-system"
@@ -23,17 +23,18 @@ class KubeSchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 
 class ServingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """In extender mode: TLS, and who may call `/filter`, `/prioritize` and `/bind` from elsewhere.
+    """TLS, and the callers that may use the API and, in extender mode, `/filter`, `/prioritize` and `/bind`.
 
     Attributes:
-        certificate_file: the server's certificate, PEM; read again when it changes. Empty serves without TLS.
-        key_file: its key.
-        client_ca_file: who calls with a certificate of these authorities may.
-        client_names: common names of such certificates; empty means any.
-        users: usernames that may call with a bearer token, which the API server reviews.
-        groups: the same by group.
-        webhook: whether admission is served here, too, at `/webhook` and `/mutate`.
-        largest_body_mib: larger requests are refused. 5,000 whole nodes have about 50 MiB.
+        certificate_file: the server's certificate in PEM; it is reloaded when the file changes. Empty serves without
+            TLS.
+        key_file: the key of the certificate.
+        client_ca_file: the authorities, in PEM, whose client certificates are accepted.
+        client_names: the common names of accepted client certificates; empty accepts any name.
+        users: the users that are accepted with a bearer token, which the API server reviews.
+        groups: the groups whose users are accepted with a bearer token.
+        webhook: in extender mode, whether admission is served on this port too, at `/webhook` and `/mutate`.
+        largest_body_mib: the limit for request bodies. 5,000 complete Node objects have about 50 MiB.
     """
 
     certificate_file: str = ""
@@ -46,7 +47,7 @@ class ServingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     largest_body_mib: int = 64
 
     def __post_init__(self) -> None:
-        """Refuse halves."""
+        """Refuse incomplete combinations."""
         if bool(self.certificate_file) != bool(self.key_file):
             raise ValueError("certificate_file and key_file go together: set both, or neither")
         if not self.certificate_file and (self.client_ca_file or self.webhook):
@@ -58,31 +59,56 @@ class ServingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def knows_callers(self) -> bool:
-        """Whether a caller has to prove who he is."""
+        """Whether callers must authenticate."""
         return bool(self.client_ca_file or self.users or self.groups)
+
+
+class NamespaceApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The API for users who have rights in one namespace: served with TLS to callers with a bearer token.
+
+    Attributes:
+        host: the address to listen on; empty means every address.
+        port: the port to listen on; 0 disables this API.
+        certificate_file: the server's certificate in PEM; it is reloaded when the file changes. Empty serves a
+            certificate that the process issues itself, for clients that do not verify it: the API server's proxy.
+        key_file: the key of the certificate.
+    """
+
+    host: str = ""
+    port: int = 0
+    certificate_file: str = ""
+    key_file: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a certificate without its key."""
+        if bool(self.certificate_file) != bool(self.key_file):
+            raise ValueError("certificate_file and key_file go together: set both, or neither")
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The scheduler's section of the configuration file.
 
     Attributes:
-        extender: whether a kube-scheduler asks, by HTTP, instead of our own loop deciding.
-        host: where HTTP (health, metrics, in extender mode the verbs) listens; loopback unless said otherwise.
-        port: its port.
-        probe_host: where health and metrics listen besides, without TLS; empty means every address.
-        probe_port: their port; 0 means there is no such listener.
-        serving: TLS and callers, in extender mode.
-        kube_scheduler: which replica leads, in extender mode.
-        aliases: schedulerNames besides `tranche` whose pods are ours.
-        concurrent_binds: Bindings of the loop under way at once.
+        extender: whether the process is an extender that kube-scheduler calls, instead of running the scheduling loop.
+        host: the address for HTTP: health, metrics, the API and, in extender mode, the verbs.
+        port: the port for HTTP.
+        probe_host: an additional address for health and metrics without TLS; empty means every address.
+        probe_port: the port of that address; 0 disables it.
+        serving: TLS, and the callers that may use the API and the verbs.
+        namespace_api: the API for users who have rights in one namespace.
+        kube_scheduler: the leader election of the kube-schedulers, in extender mode.
+        aliases: further schedulerNames, in addition to `tranche`, whose pods are scheduled.
+        concurrent_binds: how many Bindings the loop writes at the same time.
         request_timeout_seconds: the server-side time limit of a Binding.
-        recount_seconds: how often the ledger is held against a recount; what diverges is logged and counted.
-        relist_seconds: how often the whole state is read again, whatever the watches say.
-        first_backoff_seconds: the pause after a pod's first failed attempt; it doubles.
+        recount_seconds: how often the ledger is compared with a recount; differences are logged and counted.
+        relist_seconds: how often all objects are listed again, in addition to the watches.
+        first_backoff_seconds: the first pause after a failed Binding, which doubles each time; also the pause before
+            the reasons of an unschedulable pod are computed again.
         longest_backoff_seconds: the longest such pause.
-        mig_wish_seconds: how long an agent has to make a MIG instance; nothing is asked of its card for as long again.
-        election: who leads, and for how long without proof.
-        drain_seconds: how long a process that is told to end waits for Bindings and events under way.
+        mig_request_timeout_seconds: how long an agent has to create a MIG instance; after a failure, no instance is
+            requested on the card for the same time.
+        election: the leader election of the scheduler's replicas.
+        drain_seconds: how long the process waits for Bindings and events in progress before it exits.
     """
 
     extender: bool = False
@@ -91,6 +117,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     probe_host: str = ""
     probe_port: int = 0
     serving: ServingSettings = ServingSettings()
+    namespace_api: NamespaceApiSettings = NamespaceApiSettings()
     kube_scheduler: KubeSchedulerSettings = KubeSchedulerSettings()
     aliases: tuple[str, ...] = ()
     concurrent_binds: int = 64
@@ -99,28 +126,28 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     relist_seconds: float = 600.0
     first_backoff_seconds: float = 0.2
     longest_backoff_seconds: float = 5.0
-    mig_wish_seconds: float = 120.0
+    mig_request_timeout_seconds: float = 120.0
     election: ElectionSettings = ElectionSettings()
     drain_seconds: float = 10.0
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody but this host, or who has proven himself over TLS, can ask."""
+        """Whether only processes on this host, or callers authenticated over TLS, can use the API."""
         return _is_loopback(self.host) or bool(self.serving.certificate_file and self.serving.knows_callers)
 
     def __post_init__(self) -> None:
-        """Refuse an open door: who may call `/bind` gives out cards."""
+        """Refuse an extender that is open to other hosts: a caller of `/bind` can allocate cards."""
         serving = self.serving
         if self.extender and not _is_loopback(self.host):
             if not serving.certificate_file:
                 raise ValueError(
-                    f"in extender mode host {self.host!r} is reachable from elsewhere: set serving.certificate_file and"
-                    " serving.key_file, and who may call, or listen on 127.0.0.1"
+                    f"in extender mode other hosts can reach host {self.host!r}: set serving.certificate_file and"
+                    " serving.key_file, and the accepted callers, or set host to 127.0.0.1"
                 )
             if not serving.knows_callers:
                 raise ValueError(
-                    f"in extender mode host {self.host!r} is reachable from elsewhere, and anybody could call: set"
-                    " serving.client_ca_file, or serving.users or serving.groups, or listen on 127.0.0.1"
+                    f"in extender mode other hosts can reach host {self.host!r}, and anybody could call: set"
+                    " serving.client_ca_file, serving.users or serving.groups, or set host to 127.0.0.1"
                 )
 
 

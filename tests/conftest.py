@@ -1,4 +1,4 @@
-"""A real cluster for the tests that need one: started once, beside whatever lab the user has."""
+"""A real cluster for the tests that need one: started once, on ports of its own."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator, Mapping
 
-# Away from the lab's default. The next block of ports is for tests that start and kill a lab of their own.
+# Not the lab's default ports. The next block of ports is for tests that start and kill a lab of their own.
 BASE_PORT = int(os.environ.get("LAB_TEST_BASE_PORT", "22000"))
 
-# How long an example takes says how busy the machine is; a test that hangs is ended by pytest-timeout.
+# The duration of an example depends on the load of the machine; pytest-timeout ends a test that hangs.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run what awaits on the event loop that our processes run on."""
+    """Run asynchronous tests on the same event loop as the product's processes."""
     return {"uvloop": uvloop.new_event_loop}
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build what is missing before the first test: a build takes longer than any test may.
+    """Build missing binaries before the first test, because a build takes longer than a test may.
 
-    What cannot be built fails in the tests that need it, not here.
+    A failed build fails the tests that need the binary, not this hook.
     """
     marks = {mark.name for item in session.items for mark in item.iter_markers()}
     if marks & {"apiserver", "kubelet"} and not session.config.option.collectonly:
@@ -49,7 +49,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    """The names of the suite's lab. Whatever a test starts under them is taken down at the end."""
+    """The layout of the suite's lab. Everything that a test starts in it is stopped at the end."""
     layout = Layout(root=tmp_path_factory.mktemp("lab"), base_port=BASE_PORT)
     yield layout
     cluster.down(layout)
@@ -57,7 +57,7 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
 
 @pytest.fixture
 def own_layout(tmp_path: Path) -> Iterator[Layout]:
-    """A lab for one test, beside the suite's."""
+    """A separate lab for one test."""
     layout = Layout(root=tmp_path, base_port=BASE_PORT + PORT_BLOCK)
     yield layout
     cluster.down(layout)
@@ -65,16 +65,16 @@ def own_layout(tmp_path: Path) -> Iterator[Layout]:
 
 @pytest.fixture(scope="session")
 def control_plane(layout: Layout) -> Layout:
-    """The suite's lab with its control plane up: `kubectl.run(control_plane, …)`, `control_plane.kubeconfig`."""
+    """The suite's lab with a running control plane: `kubectl.run(control_plane, …)`, `control_plane.kubeconfig`."""
     control_plane_module.up(layout)
     return layout
 
 
 @pytest.fixture(scope="session")
 def node_support() -> None:
-    """Skip where this machine cannot run a real node; in CI, where it must, fail."""
-    if lacks := real_node_module.unsupported():
-        reason = f"no real node: {'; '.join(lacks)}"
+    """Skip the test if this machine cannot run a real node; in CI, fail."""
+    if reasons := real_node_module.unsupported():
+        reason = f"no real node: {'; '.join(reasons)}"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
@@ -82,6 +82,6 @@ def node_support() -> None:
 
 @pytest.fixture(scope="session")
 def real_node(node_support: None, control_plane: Layout) -> Layout:
-    """The suite's lab with its real node Ready."""
+    """The suite's lab with a Ready real node."""
     real_node_module.up(control_plane)
     return control_plane

@@ -1,4 +1,4 @@
-"""docs/metrics.md, the registries, the dashboard and the alerts speak of the same metrics."""
+"""docs/operations.md lists exactly the metrics that the processes export."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from agent.metrics import Metrics as AgentMetrics
-from cluster import exposition, process_metrics
+from cluster.api_metrics import TrafficMetrics
+from cluster.event_loop import PauseMonitor
 from cluster.events import Recorder
-from cluster.traffic_metrics import TrafficMetrics
-from scheduler.card_metrics import FAMILIES, LABELS
-from scheduler.metrics import Metrics as SchedulerMetrics
-from scheduler.term_metrics import Standing
-from tests.scheduler.builders import pod, state
+from cluster.http import exposition, process_metrics
+from scheduler.metrics.cards import FAMILIES, LABELS
+from scheduler.metrics.instruments import Metrics as SchedulerMetrics
+from scheduler.state.collector import StateCollector
+from tests.scheduler.support.builders import pod, state
 from webhook.metrics import Metrics as WebhookMetrics
 
-PAGE = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text()
+PAGE = (Path(__file__).parents[1] / "docs" / "operations.md").read_text(encoding="utf-8")
+SECTION = PAGE.partition("\n## Metrics\n")[2].partition("\n## ")[0]
 ROW = re.compile(r"^\| `(\w+)` \| (\w+) \|(.*?)\| (.+?) \|$", re.MULTILINE)
 FORBIDDEN = {"pod", "uid", "pod_uid", "name", "user", "container"}
 
@@ -33,7 +35,7 @@ class Shown(NamedTuple):
 
 
 class Term:
-    """A term under way, without locks."""
+    """A current term without locks."""
 
     def __init__(self) -> None:
         self.state = state("n1")
@@ -43,18 +45,18 @@ class Term:
 
 
 class Cache:
-    """A cache of nothing."""
+    """An empty cache."""
 
     plural = "pods"
     silent_seconds = 1.0
 
     def __len__(self) -> int:
-        """Count nothing."""
+        """Return 0."""
         return 0
 
 
 def families(registry: CollectorRegistry) -> list[Shown]:
-    """Answer what a registry shows."""
+    """Return the metrics of a registry."""
     found = []
     for collector in cast("dict[Any, Any]", registry._collector_to_names):
         for family in collector.collect():
@@ -65,10 +67,14 @@ def families(registry: CollectorRegistry) -> list[Shown]:
 
 
 def shown() -> set[Shown]:
-    """Answer what all processes show but for what every process of any kind does."""
-    scheduler = SchedulerMetrics(ledger=lambda: None)
-    scheduler.registry.register(Standing(term=Term, recorder=Recorder(cast("Any", None), component="", instance="")))
+    """Return the metrics of all processes, without `process_*`."""
+    scheduler = SchedulerMetrics()
+    scheduler.show_cards(lambda: None)
+    scheduler.registry.register(
+        StateCollector(term=Term, recorder=Recorder(cast("Any", None), component="", instance=""))
+    )
     process_metrics.register(scheduler.registry)
+    scheduler.registry.register(PauseMonitor())
     traffic = TrafficMetrics(scheduler.registry)
     with traffic.following(Cache()):
         found = [
@@ -81,25 +87,26 @@ def shown() -> set[Shown]:
 
 
 def documented() -> set[Shown]:
-    """Answer what the page says."""
-    return {Shown(name, kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels, _ in ROW.findall(PAGE)}
+    """Return the metrics in the section of the page."""
+    return {Shown(name, kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels, _ in ROW.findall(SECTION)}
 
 
-def test_the_page_says_what_is_shown() -> None:
-    """Name, type and labels of every metric, and of none that is not there."""
+def test_page_lists_every_metric() -> None:
+    """Names, types and labels on the page are those of the registries."""
     assert documented() == shown()
 
 
-def test_no_label_grows_with_pods_or_people() -> None:
-    """Only cards, nodes and kinds: who asks for many pods makes no series."""
+def test_no_label_grows_with_pods_or_users() -> None:
+    """A user who creates many pods creates no series."""
     assert not [each for each in shown() if FORBIDDEN & set(each.labels)]
 
 
-async def test_cards_are_shown_as_the_ledger_has_them() -> None:
-    """HAMi's names; what a model is called may hold anything."""
+async def test_cards_are_exported_from_the_ledger() -> None:
+    """The series have HAMi's names, and label values are escaped."""
     made = state("n1")
     made.set_pod(pod("a", memory=1))
-    metrics = SchedulerMetrics(ledger=lambda: made.ledger)
+    metrics = SchedulerMetrics()
+    metrics.show_cards(lambda: made.ledger)
     made.ledger.used[0, 0, 1] = 250
     text = (await exposition.text(metrics.registry)).decode()
     labels = 'zone="vGPU",node="n1",device_uuid="GPU-n1-1",device_index="1",device_type=""'
@@ -110,10 +117,10 @@ async def test_cards_are_shown_as_the_ledger_has_them() -> None:
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_a_replica_that_stands_by_says_so(leads: bool) -> None:  # noqa: FBT001
-    """Every replica answers whether it leads; who does not claims to know nothing of the cluster."""
+def test_only_the_leader_exports_cluster_metrics(leads: bool) -> None:  # noqa: FBT001
+    """Every replica exports whether it leads."""
     registry = CollectorRegistry()
     recorder = Recorder(cast("Any", None), component="", instance="")
-    registry.register(Standing(term=Term if leads else lambda: None, recorder=recorder))
+    registry.register(StateCollector(term=Term if leads else lambda: None, recorder=recorder))
     assert registry.get_sample_value("tranche_scheduler_leading") == float(leads)
     assert (registry.get_sample_value("tranche_scheduler_nodes") == 1) is leads

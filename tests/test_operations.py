@@ -1,4 +1,4 @@
-"""Whoever meets a reason or an alert finds what to do."""
+"""Every reason and every alert has a section that says what to do."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
 import yaml
 
-from scheduler.term_metrics import CODES
+from scheduler.state.collector import CODES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -18,8 +17,8 @@ ALERTS = [rule["alert"] for group in RULES["groups"] for rule in group["rules"]]
 
 
 def sections(page: str) -> dict[str, str]:
-    """Answer the text below each heading of the third level."""
-    parts = re.split(r"^### (.+)$", (DOCS / page).read_text(), flags=re.MULTILINE)
+    """Return the text below each heading of the third level."""
+    parts = re.split(r"^### (.+)$", page, flags=re.MULTILINE)
     return {
         name: re.split(r"^## ", text, flags=re.MULTILINE)[0]
         for name, text in zip(parts[1::2], parts[2::2], strict=True)
@@ -27,9 +26,9 @@ def sections(page: str) -> dict[str, str]:
 
 
 def event_reasons() -> set[str]:
-    """Answer every reason of an event or a condition that the scheduler writes, read from its source."""
+    """Return every reason of an event or a condition that the scheduler writes, read from its source."""
     found: set[str] = set()
-    for path in (ROOT / "scheduler").glob("*.py"):
+    for path in (ROOT / "scheduler").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "record":
                 words = [each.value for each in node.keywords if each.arg == "reason"]
@@ -42,27 +41,15 @@ def event_reasons() -> set[str]:
     return found
 
 
-def test_every_reason_has_a_section_and_no_other() -> None:
-    """Codes of cards, nodes and pods, and the reasons of events and conditions."""
+def test_page_has_a_section_per_reason() -> None:
+    """The sections are the codes of cards, nodes and pods, and the reasons of events and conditions."""
     assert {"FilteringFailed", "BindingFailed", "Unschedulable"} <= event_reasons()
-    assert set(sections("troubleshooting.md")) == {*CODES, *event_reasons()}
+    assert set(sections((DOCS / "troubleshooting.md").read_text(encoding="utf-8"))) == {*CODES, *event_reasons()}
 
 
-def test_every_alert_has_a_runbook_and_no_other() -> None:
-    """An alert that nobody can act upon is noise."""
-    runbooks = sections("operations.md")
+def test_page_has_a_runbook_per_alert() -> None:
+    """Each runbook says what the alert means, and what to look at or to do."""
+    page = (DOCS / "operations.md").read_text(encoding="utf-8")
+    runbooks = sections(page.partition("\n## Alerts\n")[2])
     assert set(runbooks) == set(ALERTS)
     assert all("**Means**" in text and ("**Do**" in text or "**Look at**" in text) for text in runbooks.values())
-
-
-@pytest.mark.parametrize("page", ["operations.md", "troubleshooting.md", "metrics.md"])
-def test_links_lead_somewhere(page: str) -> None:
-    """To a file that is there, and to a heading of it."""
-    for file, heading in re.findall(r"\]\(([\w./-]*)(?:#([\w-]+))?\)", (DOCS / page).read_text()):
-        target = DOCS / (file or page)
-        assert target.exists(), file
-        headings = {
-            re.sub(r"[^\w -]", "", line).strip().lower().replace(" ", "-")
-            for line in re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE)
-        }
-        assert not heading or heading in headings, f"{file}#{heading}"

@@ -1,4 +1,4 @@
-"""docs/threat-model.md promises nothing that no test holds."""
+"""Every promise of docs/threat-model.md has a test."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cluster.guests import PATIENCE
+from allocation.variables import TABLE as TABLE_OF_VARIABLES
+from cluster.http.connections import DEFAULT_TIMEOUTS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "threat-model.md").read_text()
@@ -14,28 +15,37 @@ TABLE = PAGE.partition("## Forgery table")[2].partition("\n## ")[0]
 LINES = [
     [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in TABLE.splitlines() if line.startswith("|")
 ][2:]
+
+
+def section(title: str) -> str:
+    """Return the text below a heading of the second level."""
+    return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
 HOSTILE = [
     [cell.strip() for cell in line.split("|")[1:-1]]
-    for line in PAGE.partition("## Hostile bytes")[2].partition("\n## ")[0].splitlines()
+    for line in section("Hostile bytes").splitlines()
     if line.startswith("|")
 ][2:]
 TOPICS = (
     *("envFrom", "valueFrom", "at creation", "later", "status", "hami.io/", "LD_PRELOAD", "CUDA_DISABLE_CONTROL"),
+    *("CUDA_DEVICE_SM_LIMIT_0", "CUDA_MPS_", "SYS_ADMIN", "nvidia.com/gpu: 0", "DaemonSet", "nodeSelectorTerms"),
+    *("nvidia.cdi.k8s.io/*", "cdi.k8s.io/*", "nvidia.com/container.*"),
     *("/var/run/nvidia-container-devices", "pods/binding", "legacy `bindings`", "nodeName", "foreign `schedulerName`"),
     *("labels of namespace or pod", "debug container", "resize", "privileged", "`/dev`", "use-gpuuuid"),
     *("an agent's token", "the webhook's token", "Lease `tranche-scheduler`", "deposed leader"),
 )
 
 
-def test_the_table_is_there() -> None:
-    """Attack, what stops it, test: nothing is left blank."""
+def test_no_cell_of_the_table_is_empty() -> None:
+    """Each row has an attack, what stops it, and a test."""
     assert len(LINES) > 40
     assert all(len(cells) == 3 and all(cells) for cells in LINES)
 
 
 @pytest.mark.parametrize(("attack", "test"), [(attack, test) for attack, _, test in LINES])
-def test_every_line_has_its_test(attack: str, test: str) -> None:
-    """It exists, and it needs a real API server."""
+def test_each_attack_has_a_test_on_a_real_api_server(attack: str, test: str) -> None:
+    """The test exists and is marked `apiserver`."""
     named = re.fullmatch(r"`(\S+)::(test_\w+)`", test)
     assert named is not None, attack
     text = (ROOT / "tests" / named[1]).read_text()
@@ -44,32 +54,38 @@ def test_every_line_has_its_test(attack: str, test: str) -> None:
 
 
 @pytest.mark.parametrize(("sent", "test"), [(sent, test) for sent, _, test in HOSTILE])
-def test_every_kind_of_hostile_bytes_has_its_test(sent: str, test: str) -> None:
-    """It exists; that it needs no API server is the point."""
+def test_each_kind_of_hostile_bytes_has_a_test(sent: str, test: str) -> None:
+    """The test exists; it needs no API server."""
     named = re.fullmatch(r"`(\S+)::(test_\w+)`", test)
     assert named is not None, sent
     text = (ROOT / "tests" / named[1]).read_text()
     assert re.search(rf"^(async )?def {named[2]}\(", text, re.MULTILINE), sent
 
 
-def test_slowness_has_the_limits_that_the_page_says() -> None:
-    """The times of every port."""
+def test_page_shows_the_timeouts_of_every_port() -> None:
+    """The timeouts on the page are those of the listener."""
     said = " ".join(what for _, what, _ in HOSTILE)
-    assert f"{PATIENCE.request:.0f} s after its first byte" in said
-    assert f"cut off after {PATIENCE.handshake:.0f} s" in said
-    assert f"cut off after {PATIENCE.answer:.0f} s" in said
-    assert f"end after {PATIENCE.idle:.0f} s" in said
-    assert f"Of more than {PATIENCE.connections:,} the quietest" in said
+    assert f"{DEFAULT_TIMEOUTS.request:.0f} s after its first byte" in said
+    assert f"cut off after {DEFAULT_TIMEOUTS.handshake:.0f} s" in said
+    assert f"cut off after {DEFAULT_TIMEOUTS.answer:.0f} s" in said
+    assert f"end after {DEFAULT_TIMEOUTS.idle:.0f} s" in said
+    assert f"Of more than {DEFAULT_TIMEOUTS.connections:,} the quietest" in said
 
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_no_known_attack_is_missing(topic: str) -> None:
-    """What the peers of this project were broken by, and what was found here."""
+    """Attacks that succeeded against similar projects, and those found here, are on the page."""
     assert any(topic in attack for attack, _, _ in LINES)
 
 
-def test_every_policy_stops_something() -> None:
-    """A policy that the page does not name has no known purpose; one that only the page names is no protection."""
+def test_page_shows_the_table_of_variables() -> None:
+    """The rows are those of allocation/variables.py, in the same order."""
+    printed = [line for line in section("Variables").splitlines() if line.startswith("| `")]
+    assert printed == [f"| `{row.name}` | {row.ruling.value} | {row.reason} |" for row in TABLE_OF_VARIABLES]
+
+
+def test_page_names_each_policy_that_exists() -> None:
+    """A policy that the page omits has an unknown purpose; a policy that only the page names protects nothing."""
     policies = {
         each["metadata"]["name"]
         for folder in ("base", "hami-nodes")

@@ -1,1 +1,1 @@
-"""Admission: a review in, a JSON Patch out; and the TLS server around it. No API call is made to answer a review."""
+"""The admission webhook: computes a JSON Patch for a review, without any API call, and serves it over TLS."""

@@ -1,4 +1,4 @@
-"""`python -m webhook`: the admission webhook as a process of its own."""
+"""`python -m webhook`: the admission webhook as its own process."""
 
 import asyncio
 import logging
@@ -6,15 +6,16 @@ from functools import partial
 
 from certs.authority_secret import BrokenAuthorityError
 from certs.leaf import UnusableLeafError
-from cluster import configuration, process, process_metrics
+from cluster import configuration, process
 from cluster.api import Api
+from cluster.api_metrics import TrafficMetrics
 from cluster.configuration import Configuration
 from cluster.connection import connect
 from cluster.errors import ClusterError
-from cluster.reflector import Reflector
+from cluster.http import process_metrics
+from cluster.informer import Informer
 from cluster.resource import RESOURCE_QUOTAS
 from cluster.resource_quota import NamespaceQuotas, ResourceQuota
-from cluster.traffic_metrics import TrafficMetrics
 from webhook import certificates
 from webhook.admission import Admission
 from webhook.metrics import Metrics
@@ -26,43 +27,44 @@ log = logging.getLogger("webhook")
 
 
 def main() -> None:
-    """Serve until SIGTERM or SIGINT; exit code 1 says that it could not start, with the reason on standard error."""
-    told = configuration.load(
+    """Serve until SIGTERM or SIGINT; exit with code 1 and the reason on standard error if it cannot start."""
+    loaded = configuration.load(
         None,
         section="webhook",
         settings=WebhookSettings,
         prog="python -m webhook",
-        description="Admission of GPU pods: routing, defaults, environment by reference.",
+        description="Admission webhook for GPU pods: routes them to the scheduler, completes their resources, and sets"
+        " their environment.",
     )
     failures = (BrokenAuthorityError, UnusableLeafError, ClusterError, OSError, ValueError)
-    process.run(partial(_run, told), log=told.log, failures=failures)
+    process.run(partial(_run, loaded), log=loaded.log, failures=failures)
 
 
-async def _run(told: Configuration[WebhookSettings], stop: asyncio.Event) -> None:
-    settings, health, metrics, quotas = told.own, Health(), Metrics(), NamespaceQuotas()
-    admission = Admission(allocation=told.allocation, settings=settings, metrics=metrics, quotas=quotas.hards)
+async def _run(loaded: Configuration[WebhookSettings], stop: asyncio.Event) -> None:
+    settings, health, metrics, quotas = loaded.own, Health(), Metrics(), NamespaceQuotas()
+    admission = Admission(allocation=loaded.allocation, settings=settings, metrics=metrics, quotas=quotas.hards)
     process_metrics.register(metrics.registry)
-    async with connect(kubeconfig=told.cluster.kubeconfig, context=told.cluster.context) as connection:
+    async with connect(kubeconfig=loaded.cluster.kubeconfig, context=loaded.cluster.context) as connection:
         api = Api(connection, traffic=TrafficMetrics(metrics.registry))
-        upkeep = await certificates.begin(api, settings, stop)
-        if upkeep is None:
+        reconciler = await certificates.start(api, settings, stop)
+        if reconciler is None:
             return
-        certificates.measure(metrics, upkeep.source)
+        certificates.export_expiry(metrics, reconciler.source)
         async with serving(
-            admission=admission, health=health, metrics=metrics, source=upkeep.source, settings=settings
+            admission=admission, health=health, metrics=metrics, source=reconciler.source, settings=settings
         ) as ports:
             process.settle()
             log.info("listening on port %d", ports.reviews)
-            watch = certificates.Watch(api, configuration=settings.webhook_configuration)
+            watch = certificates.ConfigurationWatch(api, configuration=settings.webhook_configuration)
             poll_seconds = settings.certificates.poll_seconds
-            keeping = certificates.keep(upkeep, health, watch, poll_seconds=poll_seconds)
-            # Nobody waits for the quotas: a pod that is admitted without them waits for its cards.
-            watching = Reflector(api, RESOURCE_QUOTAS, ResourceQuota, on_set=quotas.set, on_delete=quotas.drop)
-            await process.until(stop, keeping, watch.run(), watching.run())
+            reconciling = certificates.run(reconciler, health, watch, poll_seconds=poll_seconds)
+            # Admission does not wait for the quotas: a pod that exceeds one is admitted, and the scheduler holds it.
+            informer = Informer(api, RESOURCE_QUOTAS, ResourceQuota, on_upsert=quotas.set, on_delete=quotas.drop)
+            await process.until(stop, reconciling, watch.run(), informer.run())
             health.ready = False
             log.info("draining for %g s", settings.drain_seconds)
             await asyncio.sleep(settings.drain_seconds)
-    log.info("ended")
+    log.info("stopped")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One review answered: read, decided, counted, logged. The HTTP around it is in `webhook.routes`."""
+"""Decides on a review, counts it and logs it. The HTTP part is in `webhook.routes`."""
 
 import logging
 import time
@@ -9,22 +9,21 @@ import msgspec
 
 from allocation.errors import AllocationError
 from allocation.settings import AllocationSettings
-from webhook import debugging, review
-from webhook.decisions import UNTOUCHED, Decision, Decisions, decided
+from webhook import ephemeral_containers, mutation_cache, review
 from webhook.metrics import OUTCOMES, Metrics, Outcome
 from webhook.mutation import Quotas
-from webhook.refusal import RefusedError
-from webhook.review import Request, UnreadablePodError, UnreadableReviewError
+from webhook.mutation_cache import UNCHANGED, EncodedMutation, MutationCache
+from webhook.review import ForbiddenPodError, Request, UnreadablePodError, UnreadableReviewError
 from webhook.settings import WebhookSettings
 
 log = logging.getLogger(__name__)
 
-_OURS: Final = frozenset((("", "CREATE"), ("ephemeralcontainers", "UPDATE")))
-"""Subresource and operation of the requests for pods that admission has a say in."""
+_REVIEWED: Final = frozenset((("", "CREATE"), ("ephemeralcontainers", "UPDATE")))
+"""Subresource and operation of the pod requests that admission may change or refuse."""
 
 
-class _Line(msgspec.Struct, omit_defaults=True):
-    """What the log says about one review; `review` is its UID."""
+class _LogEntry(msgspec.Struct, omit_defaults=True):
+    """The structured log fields of one review; `review` is its UID."""
 
     review: str = ""
     pod: str = ""
@@ -37,7 +36,7 @@ class _Line(msgspec.Struct, omit_defaults=True):
 
 
 class Admission:
-    """Answers reviews by the rules that it was given."""
+    """The admission of pods: takes an AdmissionReview, returns its response."""
 
     def __init__(
         self,
@@ -47,58 +46,59 @@ class Admission:
         metrics: Metrics,
         quotas: Callable[[str], Quotas],
     ) -> None:
-        """Answer by these settings; `quotas` answers the `spec.hard` of a namespace's quotas by their names."""
+        """Use these settings; `quotas` maps a namespace to the `spec.hard` of its ResourceQuotas by their names."""
         self._quotas = quotas
-        self._decisions = Decisions(allocation=allocation, settings=settings)
+        self._mutations = MutationCache(allocation=allocation, settings=settings)
         self._count = {outcome: metrics.reviews.labels(outcome).inc for outcome in OUTCOMES}
         self._observe = metrics.seconds.observe
 
     def answer(self, body: bytes) -> bytes:
-        """Answer the AdmissionReview `body` with another.
+        """Return the response to the AdmissionReview in `body`, as an AdmissionReview.
 
         Raises:
-            UnreadableReviewError: it is none; there is nothing to answer under.
+            UnreadableReviewError: `body` is not an AdmissionReview, so it has no uid that a response could carry.
         """
         begin = time.perf_counter()
-        line = _Line()
+        entry = _LogEntry()
         try:
-            return self._answer(body, line)
+            return self._answer(body, entry)
         except UnreadableReviewError as error:
-            line.outcome, line.reason = "malformed", str(error)
+            entry.outcome, entry.reason = "malformed", str(error)
             raise
         finally:
             seconds = time.perf_counter() - begin
-            line.milliseconds = round(seconds * 1000, 3)
-            self._count[line.outcome]()
+            entry.milliseconds = round(seconds * 1000, 3)
+            self._count[entry.outcome]()
             self._observe(seconds)
-            what = line.pod or "an unreadable one"
-            log.info("review of pod %s: %s", what, line.outcome, extra=msgspec.to_builtins(line))
+            pod = entry.pod or "(unreadable)"
+            log.info("review of pod %s: %s", pod, entry.outcome, extra=msgspec.to_builtins(entry))
 
-    def _answer(self, body: bytes, line: _Line) -> bytes:
-        read = review.decode_review(body)
-        request = read.request
-        line.review, line.pod, line.user = request.uid, f"{request.namespace}/", request.user_info.username
+    def _answer(self, body: bytes, entry: _LogEntry) -> bytes:
+        decoded = review.decode_review(body)
+        request = decoded.request
+        entry.review, entry.pod, entry.user = request.uid, f"{request.namespace}/", request.user_info.username
         try:
-            decision = self._decide(request, line)
+            mutation = self._mutate(request, entry)
         except UnreadablePodError as error:
-            line.outcome, line.reason = "malformed", str(error)
-            return review.refuse(read, message=line.reason, code=400)
+            entry.outcome, entry.reason = "malformed", str(error)
+            return review.refuse(decoded, message=entry.reason, code=400)
         except AllocationError as error:
-            line.outcome, line.reason = "refused", str(error)
-            return review.refuse(read, message=line.reason, code=400)
-        except RefusedError as error:
-            line.outcome, line.reason = "refused", str(error)
-            return review.refuse(read, message=line.reason, code=403)
-        line.outcome = "mutated" if decision.operations else "untouched"
-        line.operations, line.warnings = decision.operations, len(decision.warnings)
-        return review.allow(read, change=decision.patch, warnings=decision.warnings)
+            entry.outcome, entry.reason = "refused", str(error)
+            return review.refuse(decoded, message=entry.reason, code=400)
+        except ForbiddenPodError as error:
+            entry.outcome, entry.reason = "refused", str(error)
+            return review.refuse(decoded, message=entry.reason, code=403)
+        entry.outcome = "mutated" if mutation.operations else "untouched"
+        entry.operations, entry.warnings = mutation.operations, len(mutation.warnings)
+        return review.allow(decoded, patch_json=mutation.patch, warnings=mutation.warnings)
 
-    def _decide(self, request: Request, line: _Line) -> Decision:
-        """Answer what becomes of the pod of a request; nothing where it is no affair of ours."""
-        if request.kind.kind != "Pod" or (request.sub_resource, request.operation) not in _OURS:
-            return UNTOUCHED
+    def _mutate(self, request: Request, entry: _LogEntry) -> EncodedMutation:
+        """Return the mutation of the pod in a request; unchanged where admission does not handle the request."""
+        if request.kind.kind != "Pod" or (request.sub_resource, request.operation) not in _REVIEWED:
+            return UNCHANGED
         pod = review.decode_pod(request.object)
-        line.pod += pod.metadata.name or pod.metadata.generate_name
+        entry.pod += pod.metadata.name or pod.metadata.generate_name
         if request.sub_resource:
-            return decided(debugging.mutate(pod, before=review.decode_pod(request.old_object)))
-        return self._decisions.about(pod, username=line.user, quotas=self._quotas(request.namespace))
+            old_pod = review.decode_pod(request.old_object)
+            return mutation_cache.encode(ephemeral_containers.mutate(pod, old_pod=old_pod))
+        return self._mutations.get(pod, username=entry.user, quotas=self._quotas(request.namespace))

@@ -1,10 +1,10 @@
-"""The review that finds out whose certificate the API server has just accepted; who asks is `certs.canary`."""
+"""The route that reports which certificate the API server has just accepted; `certs.canary` is its client."""
 
 import msgspec
 from aiohttp import web
 
 from allocation.names import CANARY
-from certs.canary import proof
+from certs import canary
 from certs.source import LeafSource
 from webhook import patch, review
 
@@ -18,23 +18,23 @@ class _Object(msgspec.Struct):
 
 
 def canary_routes(source: LeafSource) -> list[web.RouteDef]:
-    """Answer the path of that review.
+    """Return the route of the canary review.
 
-    The answer goes by the certificate that this very connection was made with, and closes it: the next one is made with
-    the certificate of then.
+    The response names the authority of the certificate that this very connection was made with, and closes the
+    connection, so that the next one uses the certificate that is current then.
     """
 
     async def answer(request: web.Request) -> web.Response:
         try:
-            read = review.decode_review(await request.read())
-            nonce = msgspec.json.decode(read.request.object, type=_Object).metadata.annotations.get(CANARY, "")
+            decoded = review.decode_review(await request.read())
+            nonce = msgspec.json.decode(decoded.request.object, type=_Object).metadata.annotations.get(CANARY, "")
         except (review.UnreadableReviewError, *review.UNREADABLE) as error:
             return web.Response(status=400, text=str(error))
         connection = request.get_extra_info("ssl_object")
-        told = proof(nonce, source.authority_of(connection.context))
-        operation = patch.replace(patch.pointer("metadata", "annotations", CANARY), told)
+        value = canary.reply(nonce, source.authority_of(connection.context))
+        operation = patch.replace(patch.pointer("metadata", "annotations", CANARY), value)
         response = web.Response(
-            body=review.allow(read, change=patch.encode([operation])), content_type="application/json"
+            body=review.allow(decoded, patch_json=patch.encode([operation])), content_type="application/json"
         )
         response.force_close()
         return response

@@ -1,4 +1,4 @@
-"""The certificates of a webhook process: where they come from, by its settings, and the loop that keeps them."""
+"""The certificates of a webhook process: selects their source by the settings, and runs the reconciler."""
 
 import asyncio
 import logging
@@ -9,17 +9,18 @@ from pathlib import Path
 
 import msgspec
 
+from certs.authority_reconciler import AuthorityReconciler
 from certs.authority_secret import BrokenAuthorityError
-from certs.keeper import Keeper
 from certs.leaf import ServerNames, UnusableLeafError
 from certs.mounted import MountedSource
-from certs.mounted_upkeep import MountedUpkeep
+from certs.mounted_reconciler import MountedReconciler
+from certs.replica_reconciler import IssuedReconciler, ReplicaReconciler
 from certs.source import IssuedSource, LeafSource
-from certs.upkeep import IssuedUpkeep, Upkeep
 from cluster.api import Api
+from cluster.backoff import Backoff
 from cluster.errors import ClusterError
+from cluster.informer import Informer
 from cluster.metadata import ObjectMeta
-from cluster.reflector import Reflector
 from cluster.resource import MUTATING_WEBHOOKS
 from webhook.metrics import Metrics
 from webhook.routes import Health
@@ -27,122 +28,128 @@ from webhook.settings import WebhookSettings
 
 log = logging.getLogger("webhook")
 
-_BACKOFF = (0.05, 10.0)
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 10.0
 
 
 class _Configuration(msgspec.Struct):
     metadata: ObjectMeta
 
 
-async def begin(api: Api, settings: WebhookSettings, stop: asyncio.Event) -> Upkeep | None:
-    """Answer the upkeep of a source that has a certificate to show, None where the process is to end before.
+async def start(api: Api, settings: WebhookSettings, stop: asyncio.Event) -> ReplicaReconciler | None:
+    """Return the reconciler of a source that has a certificate, or None where `stop` is set before.
 
-    What may come right by itself is waited for: an API server that is away, files that are not there yet.
+    Temporary failures are retried: the API server is unreachable, or files are missing or unusable.
 
     Raises:
         BrokenAuthorityError: the Secret cannot be used.
     """
-    pause = _BACKOFF[0]
+    backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
     while not stop.is_set():
+        pause = backoff.next()
         try:
-            return await _upkeep(api, settings)
+            return await _new_reconciler(api, settings)
         except (ClusterError, UnusableLeafError) as error:
-            log.warning("certificates: %s; again in %.1f s", error, pause)
+            log.warning("certificates: %s; retrying in %.1f s", error, pause)
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), pause)
-        pause = min(pause * 2, _BACKOFF[1])
     return None
 
 
-def measure(metrics: Metrics, source: LeafSource) -> None:
-    """Let the metrics ask how long leaf and authority have left."""
+def export_expiry(metrics: Metrics, source: LeafSource) -> None:
+    """Export the seconds until leaf and authority expire; the metrics read `source` at each scrape."""
     expiry = metrics.certificate_expiry
     expiry.labels("leaf").set_function(lambda: _seconds_until(source.leaf.ends_at))
     expiry.labels("authority").set_function(lambda: _seconds_until(source.leaf.authority.not_valid_after_utc))
 
 
-class Watch:
-    """Wakes the upkeep as soon as somebody changes the configuration."""
+class ConfigurationWatch:
+    """Wakes the reconciler as soon as the MutatingWebhookConfiguration changes."""
 
     def __init__(self, api: Api, *, configuration: str) -> None:
         self._changed = asyncio.Event()
-        self._reflector = Reflector(
+        self._informer = Informer(
             api,
             MUTATING_WEBHOOKS,
             _Configuration,
-            on_set=lambda _new, _old: self._changed.set(),
+            on_upsert=lambda _new, _old: self._changed.set(),
             on_delete=lambda _old: self._changed.set(),
             selectors={"fieldSelector": f"metadata.name={configuration}"},
         )
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        await self._reflector.run()
+        await self._informer.run()
 
     async def changed(self, *, seconds: float) -> None:
-        """Wait for a change since the last call, at most so long."""
+        """Wait until the configuration has changed since the last call, or until `seconds` have passed."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), seconds)
         self._changed.clear()
 
 
-async def keep(
-    upkeep: Upkeep,
+async def run(
+    reconciler: ReplicaReconciler,
     health: Health,
-    watch: Watch,
+    watch: ConfigurationWatch,
     *,
     poll_seconds: float,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> None:
-    """Keep certificates as they shall be, and say ready while what is shown is believed, until cancelled.
+    """Reconcile until cancelled, and report ready while API servers trust the certificate in service.
 
-    What fails is tried again: the certificate in service stays good for days. One that is about to end makes the
-    process not ready: callers go to a replica that has a better one.
+    Failures are retried: the certificate in service stays valid for days. A process whose certificate is about to
+    expire reports not ready, so that API servers call a replica with a better one.
     """
-    pause, published = min(_BACKOFF[0], poll_seconds), False
+    backoff, is_published = Backoff(first=_FIRST_PAUSE, longest=poll_seconds), False
     while True:
-        before = upkeep.source.leaf
+        pause = backoff.next()
+        before = reconciler.source.leaf
         try:
-            wrote = await upkeep.once(now=clock())
-            published, calm = True, not wrote
-            for what in wrote:
-                log.info("%s written", what)
+            wrote = await reconciler.reconcile(now=clock())
+            is_published, is_settled = True, not wrote
+            for name in wrote:
+                log.info("%s written", name)
         except (BrokenAuthorityError, UnusableLeafError, ClusterError) as error:
-            log.warning("certificates: %s; again in %.1f s", error, pause)
-            calm = False
-        if upkeep.source.leaf is not before:
-            log.info("new certificate, until %s", upkeep.source.leaf.ends_at.isoformat())
-        _say(health, ready=published and upkeep.source.leaf.lasts(clock()))
-        if calm:
-            pause = min(_BACKOFF[0], poll_seconds)
+            log.warning("certificates: %s; retrying in %.1f s", error, pause)
+            is_settled = False
+        if reconciler.source.leaf is not before:
+            log.info("new certificate, valid until %s", reconciler.source.leaf.ends_at.isoformat())
+        _set_ready(health, ready=is_published and reconciler.source.leaf.is_usable(clock()))
+        if is_settled:
+            backoff.reset()
             await watch.changed(seconds=poll_seconds)
-        else:  # also after a write: two that undo each other's at every change would never end
+        else:  # also after a write: two writers that undo each other's changes must slow down
             await asyncio.sleep(pause)
-            pause = min(pause * 2, poll_seconds)
 
 
-async def _upkeep(api: Api, settings: WebhookSettings) -> Upkeep:
-    told = settings.certificates
+async def _new_reconciler(api: Api, settings: WebhookSettings) -> ReplicaReconciler:
+    certificates = settings.certificates
     names = ServerNames(dns_names=settings.dns_names, ip_addresses=settings.ip_addresses)
     now = datetime.now(UTC)
-    if told.source == "self":
-        keeper = Keeper(api, configuration=settings.webhook_configuration, settle_seconds=told.settle_seconds)
-        current = await keeper.signing(now=now)
-        source = IssuedSource(
-            current.signing, names=names, canary=told.canary_name, generation=current.leaf_generation, now=now
+    if certificates.source == "self":
+        authority_reconciler = AuthorityReconciler(
+            api, configuration=settings.webhook_configuration, settle_seconds=certificates.settle_seconds
         )
-        return IssuedUpkeep(keeper, source)
-    return MountedUpkeep(
+        authorities = await authority_reconciler.ensure_secret(now=now)
+        source = IssuedSource(
+            authorities.signing,
+            names=names,
+            canary=certificates.canary_name,
+            generation=authorities.leaf_generation,
+            now=now,
+        )
+        return IssuedReconciler(authority_reconciler, source)
+    return MountedReconciler(
         api,
-        MountedSource(Path(told.folder), names=names, now=now),
+        MountedSource(Path(certificates.folder), names=names, now=now),
         names=names,
         configuration=settings.webhook_configuration,
-        publishes=told.source == "files",
-        settle_seconds=told.settle_seconds,
+        publishes=certificates.source == "files",
+        settle_seconds=certificates.settle_seconds,
     )
 
 
-def _say(health: Health, *, ready: bool) -> None:
+def _set_ready(health: Health, *, ready: bool) -> None:
     if ready != health.ready:
         log.info("ready" if ready else "not ready")
     health.ready = ready

@@ -1,20 +1,22 @@
-"""A container's environment as admission leaves it: what is ours is there once, and nothing else that is ours to set.
+"""Sets a container's environment: each of our variables occurs once, and no user sets a variable that is ours.
 
-Ours stands in front, because `$(VARIABLE)` in a user's entry expands only what was defined before it.
+Our entries come first, because `$(VARIABLE)` in a user's entry expands only variables that were defined before it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Final
 
-from allocation import environment
+from allocation import variables
+from allocation.wire import environment
 from webhook.patch import Operation, add, pointer, remove, replace
 from webhook.review import EnvironmentEntry, PodContainer
 
 
 def entries(container: str, cards: int, constants: Mapping[str, str]) -> list[EnvironmentEntry]:
-    """Answer the entries of a container with `cards` cards; those of a reference are shared, and nobody's to change.
+    """Return the entries of a container with `cards` cards; do not modify them, because containers share them.
 
-    Each reads an annotation that comes with the Binding, but for `constants`, which are known already.
+    Each reads an annotation that comes with the Binding, except for `constants`, whose values are known already.
     """
     return [*_references(container, cards), *({"name": name, "value": value} for name, value in constants.items())]
 
@@ -30,44 +32,66 @@ def _references(container: str, cards: int) -> tuple[EnvironmentEntry, ...]:
     )
 
 
-def blind_entries() -> list[EnvironmentEntry]:
-    """Answer the entries of a container without GPU in a managed pod: its image may ask for all of them."""
+def hidden_gpu_entries() -> list[EnvironmentEntry]:
+    """Return the entries that hide all GPUs from a container without one, whose image may request them all."""
     return [{"name": environment.NVIDIA_VISIBLE_DEVICES, "value": environment.NO_DEVICES}]
 
 
-def operations(
-    container: PodContainer, *, at: str, wanted: Sequence[EnvironmentEntry], warn: Callable[[str], None]
-) -> Iterator[Operation]:
-    """Answer what makes `wanted` stand once, and nothing else that is ours to set; nothing if it is so already.
+def changes(
+    container: PodContainer, *, at: str, cards: int, wanted: Sequence[EnvironmentEntry]
+) -> tuple[list[Operation], list[str]]:
+    """Return the operations after which each of `wanted` occurs once and no other variable of ours is set.
 
-    A user's entry is replaced where it stands, or removed where none of ours has its name; `warn` is told.
+    A user's entry for one of our variables is replaced in place, or removed where `wanted` does not have its name.
 
     Args:
-        container: as it was sent.
-        at: the pointer to it.
-        wanted: the entries, in order.
-        warn: called with a text of about 100 characters per entry of the user's that goes.
+        container: the container as it was sent.
+        at: the pointer to the container.
+        cards: the number of its cards; 0 for a container without GPU.
+        wanted: our entries, in order.
+
+    Returns:
+        the operations, and a warning of about 100 characters for each replaced or removed entry.
     """
     present = container.env
     if not present:
-        yield add(at + pointer("env"), list(wanted))
-        return
+        return [add(at + pointer("env"), list(wanted))], []
     by_name = {entry["name"]: entry for entry in wanted}
     seen: set[str] = set()
-    surplus: list[int] = []
+    superfluous: list[int] = []
+    operations: list[Operation] = []
+    warnings: list[str] = []
     for position, entry in enumerate(present):
         name = str(entry.get("name"))
-        if not environment.is_owned(name) and name not in by_name:
+        if not variables.is_owned(name) and name not in by_name:
             continue
         if name in seen or name not in by_name:
-            surplus.append(position)
+            superfluous.append(position)
         elif entry != by_name[name]:
-            yield replace(at + pointer("env", position), by_name[name])
+            operations.append(replace(at + pointer("env", position), by_name[name]))
         if entry != by_name.get(name):
-            warn(f"container {container.name}: {name} is set by the scheduler, not by the pod")
+            warnings.append(f"container {container.name}: {_warning(entry, name in by_name, cards)}")
         seen.add(name)
-    for position in reversed(surplus):
-        yield remove(at + pointer("env", position))
-    missing = [entry for entry in wanted if entry["name"] not in seen]
-    for position, entry in enumerate(missing):
-        yield add(at + pointer("env", position), entry)
+    operations += (remove(at + pointer("env", position)) for position in reversed(superfluous))
+    missing = (entry for entry in wanted if entry["name"] not in seen)
+    operations += (add(at + pointer("env", position), entry) for position, entry in enumerate(missing))
+    return operations, warnings
+
+
+def _warning(entry: EnvironmentEntry, is_set: bool, cards: int) -> str:  # noqa: FBT001 -- one of two texts
+    """Return the warning for a user's entry; where the user chose cards, it names those that the container sees."""
+    name, value = str(entry.get("name")), entry.get("value")
+    if name in _CARD_CHOICES:
+        choice = f"{name}={value[:_MAX_VALUE_CHARACTERS]}" if isinstance(value, str) else name
+        if not cards:
+            return f"{choice} was dropped: the container asks for no GPU and sees none"
+        indexes = "0" if cards == 1 else f"0..{cards - 1}"
+        return f"{choice} was dropped: the scheduler chooses the cards, which the container sees as {indexes}"
+    if is_set:
+        return f"{name} is set by the scheduler, not by the pod"
+    return f"{name} was removed: a pod with a GPU may not set it"
+
+
+_CARD_CHOICES: Final = (environment.NVIDIA_VISIBLE_DEVICES, environment.CUDA_VISIBLE_DEVICES)
+_MAX_VALUE_CHARACTERS: Final = 20
+"""Characters of a user's value that a warning shows; clients print about 120 characters of a warning."""

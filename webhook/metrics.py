@@ -1,23 +1,22 @@
-"""What the webhook counts."""
+"""The webhook's metrics."""
 
 from typing import Final, Literal, get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from cluster.exposition import Registry
+from cluster.http.exposition import Registry
 
-_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
-
+_BUCKETS_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 Outcome = Literal["mutated", "untouched", "refused", "malformed", "error"]
 OUTCOMES: Final = get_args(Outcome)
 
 
 class Metrics:
-    """Reviews by outcome, how long an answer takes, and how long certificates last.
+    """Reviews by outcome, response times, and the expiry of certificates.
 
     Attributes:
-        registry: what `/metrics` shows.
+        registry: the metrics of `/metrics`.
     """
 
     def __init__(self) -> None:
@@ -30,13 +29,13 @@ class Metrics:
         )
         self.seconds = Histogram(
             "tranche_webhook_review_seconds",
-            "Time from a review's body to its answer.",
-            buckets=_SECONDS,
+            "Time from receiving a review's body to its response.",
+            buckets=_BUCKETS_SECONDS,
             registry=self.registry,
         )
         self.certificate_expiry = Gauge(
             "tranche_webhook_certificate_expiry_seconds",
-            "Seconds until a certificate expires: leaf (what this replica shows) or authority (who signed it).",
+            "Seconds until a certificate expires: leaf (the certificate of this replica) or authority (its signer).",
             ("certificate",),
             registry=self.registry,
         )

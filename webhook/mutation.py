@@ -1,38 +1,37 @@
-"""What admission makes of a pod: routed to the scheduler, its request explicit, its environment by reference.
+"""Mutates a GPU pod: routes it to the scheduler, completes its resources, and sets its environment by reference.
 
-A pure function of the pod and of who sends it. Doing it twice does it once, so being invoked again after another
-webhook added a container is safe.
+The mutation is a pure, idempotent function of the pod and its creator, so the API server may invoke admission again
+after another webhook has added a container.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from allocation import names
+from allocation import limits, names
 from allocation.allocation import Allocation
 from allocation.constraints import read_constraints
-from allocation.quota import certain_excess
-from allocation.request import read_request
+from allocation.quota import exceeds_quota
+from allocation.request import ignored_percentages, read_request, requests_gpu
 from allocation.settings import AllocationSettings
-from webhook import environment, resources, static_allocation
+from webhook import environment, near_misses, resources, security, static_allocation
 from webhook.patch import Operation, add, pointer
-from webhook.refusal import RefusedError
-from webhook.resources import Needs
-from webhook.review import NO_LABELS, Pod, PodContainer, PodSpec
+from webhook.resources import GpuContainer
+from webhook.review import NO_LABELS, ForbiddenPodError, Pod, PodContainer, PodSpec
 from webhook.settings import WebhookSettings
 
 _DEFAULT_SCHEDULERS = ("", "default-scheduler")
 MIRROR = "kubernetes.io/config.mirror"
-"""An annotation of a pod that a kubelet was told of by a file, not by the API."""
+"""The annotation of a static pod, which a kubelet reads from a file and mirrors to the API."""
 _NODE_USER = "system:node:"
 
 
 class Mutation(msgspec.Struct, frozen=True):
-    """A pod may be created.
+    """The changes to a pod that may be created.
 
     Attributes:
-        operations: how it changes; none where it is no affair of ours, or already as it shall be.
-        warnings: what its creator should know.
+        operations: the patch; empty where the pod is not managed, or is prepared already.
+        warnings: warnings for the pod's creator.
     """
 
     operations: tuple[Operation, ...] = ()
@@ -46,40 +45,43 @@ Quotas = Mapping[str, Mapping[str, str]]
 def mutate(
     pod: Pod, *, username: str, allocation: AllocationSettings, settings: WebhookSettings, quotas: Quotas
 ) -> Mutation:
-    """Answer what admission makes of `pod`, which `username` creates in a namespace with `quotas`.
+    """Return the mutation of `pod`, which `username` creates in a namespace with `quotas`.
 
     Raises:
-        RefusedError: it asks for what it may not have.
-        AllocationError: a field of it holds what it may not hold.
+        ForbiddenPodError: the pod may not be created as it is.
+        AllocationError: a field of the pod holds an invalid value.
     """
     if not pod.spec.containers:
-        raise RefusedError("pod has no containers: add one")
+        raise ForbiddenPodError("pod has no containers: add one")
     annotations = pod.metadata.annotations or {}
     static = static_allocation.read(annotations, username=username, trusted=settings.trusted)
-    stranger = _no_affair_of_ours(pod, username=username, settings=settings)
-    if stranger and static is not None:
-        raise RefusedError(f"the pod has a static allocation, but {stranger}: remove one or the other")
-    if stranger:
+    skip_reason = _skip_reason(pod, username=username, settings=settings)
+    if skip_reason and static is not None:
+        raise ForbiddenPodError(f"the pod has a static allocation, but {skip_reason}: remove one or the other")
+    if skip_reason:
         return Mutation()
+    if static is not None or any(requests_gpu(each, allocation) for each in _containers(pod.spec)):
+        _check_size(pod)
     warnings: list[str] = []
     if static is not None:
-        needs = static_allocation.needs(pod, static, allocation)
+        prepared = static_allocation.gpu_containers(pod, static, allocation)
     else:
-        needs = _requested(pod.spec, annotations, allocation, quotas, warnings)
-    if not needs:
+        prepared = _from_request(pod, settings=allocation, quotas=quotas)
+        warnings += ignored_percentages(pod.spec, allocation)
+    if not prepared:
         return Mutation()
+    _forbid(limits.excess_of_gpu_containers(len(prepared)))
     _check_security(pod.spec)
     _check_node(pod.spec, static)
-    operations = (
-        *_spec_operations(pod.spec, settings),
-        *_annotation_operations(annotations, static),
-        *_container_operations(pod.spec, needs, warnings),
-    )
-    return Mutation(operations=operations, warnings=tuple(warnings))
+    operations = [*_spec_operations(pod.spec, settings), *_annotation_operations(annotations, static)]
+    for changes, notes in _container_changes(pod.spec, prepared):
+        operations += changes
+        warnings += notes
+    return Mutation(tuple(operations), tuple(warnings))
 
 
-def _no_affair_of_ours(pod: Pod, *, username: str, settings: WebhookSettings) -> str:
-    """Answer why a pod is left alone, empty where it is not."""
+def _skip_reason(pod: Pod, *, username: str, settings: WebhookSettings) -> str:
+    """Return the reason why admission leaves a pod unchanged, or an empty string."""
     labels = pod.metadata.labels or NO_LABELS
     if labels.injection == "disabled":
         return f"label {names.INJECTION_LABEL}: disabled opts it out"
@@ -87,39 +89,55 @@ def _no_affair_of_ours(pod: Pod, *, username: str, settings: WebhookSettings) ->
         return f"label {names.HAMI_WEBHOOK_LABEL}: ignore opts it out"
     scheduler = pod.spec.scheduler_name or ""
     if scheduler not in (*_DEFAULT_SCHEDULERS, names.SCHEDULER_NAME, *settings.aliases, *settings.takeover):
-        return f"spec.schedulerName {scheduler!r} gives it to another scheduler"
+        return f"spec.schedulerName {scheduler!r} selects another scheduler"
     if MIRROR in (pod.metadata.annotations or {}) and username.startswith(_NODE_USER):
-        # It runs whatever is answered here. Seen in the API, it at least closes its node for placements.
-        return "it mirrors a static pod of its node"
+        # Its kubelet runs it even if it is refused here. Once in the API, it at least closes its node for placements.
+        return "it is the mirror of a static pod"
     return ""
 
 
-def _requested(
-    spec: PodSpec,
-    annotations: Mapping[str, str],
-    settings: AllocationSettings,
-    quotas: Quotas,
-    warnings: list[str],
-) -> dict[str, Needs]:
-    request = read_request(spec, settings, warn=warnings.append)
+def _from_request(pod: Pod, *, settings: AllocationSettings, quotas: Quotas) -> dict[str, GpuContainer]:
+    """Return the GPU containers of a pod that the scheduler will place, by name."""
+    near_misses.refuse(pod.spec, settings)
+    request = read_request(pod.spec, settings)
     if request:
-        read_constraints(annotations, settings)  # what cannot be read is refused now, not held later
-        excess = certain_excess(request, quotas, settings)
+        read_constraints(
+            pod.metadata.annotations or {}, settings
+        )  # refuse unreadable constraints now, not at placement
+        excess = exceeds_quota(request, quotas, settings)
         if excess:
-            raise RefusedError(f"exceeding resource quota: {excess}; ask for less, or have the quota raised")
+            raise ForbiddenPodError(f"exceeding resource quota: {excess}; request less, or have the quota raised")
     return {
-        container.name: resources.requested(container, asked, settings)
-        for container, asked in zip((*spec.init_containers, *spec.containers), request.containers, strict=True)
-        if asked.count
+        container.name: resources.from_request(container, container_request, settings)
+        for container, container_request in zip(_containers(pod.spec), request.containers, strict=True)
+        if container_request.count
     }
 
 
+def _containers(spec: PodSpec) -> Sequence[PodContainer]:
+    return (*spec.init_containers, *spec.containers)
+
+
+def _check_size(pod: Pod) -> None:
+    """Refuse a pod with more containers or longer annotations than `allocation.limits` allows.
+
+    Admission checks only the parts that it reads; the policy `tranche-creation` checks all of them.
+    """
+    _forbid(limits.excess_of_containers(len(_containers(pod.spec))))
+    _forbid(limits.excess_of_annotations(pod.metadata.annotations or {}))
+
+
+def _forbid(excess: str) -> None:
+    if excess:
+        raise ForbiddenPodError(excess)
+
+
 def _check_security(spec: PodSpec) -> None:
-    for container in (*spec.init_containers, *spec.containers):
-        if container.security_context is not None and container.security_context.privileged:
-            raise RefusedError(
-                f"container {container.name} is privileged and so sees all GPUs of its node, whatever it was given: set"
-                " securityContext.privileged to false, or remove the pod's GPU resources"
+    for container in _containers(spec):
+        if breach := security.breach(container):
+            raise ForbiddenPodError(
+                f"container {container.name} {breach} and so sees all GPUs of its node, whatever it was given: remove"
+                " that from its securityContext, or the pod's GPU resources"
             )
 
 
@@ -127,11 +145,11 @@ def _check_node(spec: PodSpec, static: Allocation | None) -> None:
     if not spec.node_name or (static is not None and spec.node_name == static.node):
         return
     if static is not None:
-        raise RefusedError(
-            f"pod has node assigned: spec.nodeName is {spec.node_name!r}, its static allocation is on {static.node!r};"
-            " remove spec.nodeName"
+        raise ForbiddenPodError(
+            f"pod has node assigned: spec.nodeName is {spec.node_name!r}, but its static allocation is on"
+            f" {static.node!r}; remove spec.nodeName"
         )
-    raise RefusedError(
+    raise ForbiddenPodError(
         f"pod has node assigned: spec.nodeName is {spec.node_name!r}, so no scheduler would give it a GPU; remove"
         " spec.nodeName and choose the node with spec.nodeSelector kubernetes.io/hostname"
     )
@@ -142,6 +160,9 @@ def _spec_operations(spec: PodSpec, settings: WebhookSettings) -> Iterator[Opera
         yield add(pointer("spec", "schedulerName"), names.SCHEDULER_NAME)
     if settings.runtime_class_name and not spec.runtime_class_name:
         yield add(pointer("spec", "runtimeClassName"), settings.runtime_class_name)
+    if spec.termination_grace_period_seconds == 0:
+        # With 0, a deleted pod is removed and its cards are free before the kubelet has killed its containers.
+        yield add(pointer("spec", "terminationGracePeriodSeconds"), 1)
 
 
 def _annotation_operations(annotations: Mapping[str, str], static: Allocation | None) -> Iterator[Operation]:
@@ -150,19 +171,18 @@ def _annotation_operations(annotations: Mapping[str, str], static: Allocation | 
             yield add(pointer("metadata", "annotations", key), value)
 
 
-def _container_operations(spec: PodSpec, needs: Mapping[str, Needs], warnings: list[str]) -> Iterator[Operation]:
+def _container_changes(
+    spec: PodSpec, prepared: Mapping[str, GpuContainer]
+) -> Iterator[tuple[Iterable[Operation], Iterable[str]]]:
+    """Iterate over the operations and the warnings of each part of each container."""
     for kind, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
         for position, container in enumerate(containers):
-            yield from _one_container(container, pointer("spec", kind, position), needs, warnings)
-
-
-def _one_container(
-    container: PodContainer, at: str, needs: Mapping[str, Needs], warnings: list[str]
-) -> Iterator[Operation]:
-    own = needs.get(container.name)
-    if own is None:
-        wanted = environment.blind_entries()
-    else:
-        yield from resources.operations(container, at=at, needs=own)
-        wanted = environment.entries(container.name, own.cards, own.constants)
-    yield from environment.operations(container, at=at, wanted=wanted, warn=warnings.append)
+            at = pointer("spec", kind, position)
+            gpu_container = prepared.get(container.name)
+            if gpu_container is None:
+                cards, wanted = 0, environment.hidden_gpu_entries()
+            else:
+                yield resources.operations(container, at=at, prepared=gpu_container), ()
+                cards = gpu_container.cards
+                wanted = environment.entries(container.name, cards, gpu_container.constants)
+            yield environment.changes(container, at=at, cards=cards, wanted=wanted)

@@ -1,4 +1,4 @@
-"""JSON Patch (RFC 6902): the operations that admission answers with, built by hand where something changes."""
+"""JSON Patch (RFC 6902): the operations of a review's response."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 NONE: Final = msgspec.Raw()
-"""Stands where nothing changes."""
+"""The value of `patch` where nothing changes."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -21,9 +21,9 @@ class Operation(msgspec.Struct, frozen=True):
     value: Any = msgspec.UNSET
 
 
-@lru_cache(maxsize=1024)  # the pods of a cluster have the same few places
+@lru_cache(maxsize=1024)  # the pods of a cluster share a few paths
 def pointer(*parts: str | int) -> str:
-    """Answer the JSON Pointer (RFC 6901) to a place in a pod."""
+    """Return the JSON Pointer (RFC 6901) with these reference tokens."""
     text = "/" + "/".join(map(str, parts))
     if "~" not in text and text.count("/") == len(parts):
         return text
@@ -31,20 +31,20 @@ def pointer(*parts: str | int) -> str:
 
 
 def add(path: str, value: object) -> Operation:
-    """Add a member, or replace the one that is there; or insert into an array before the index that `path` ends in."""
+    """Add or replace a member of an object, or insert into an array before the index at the end of `path`."""
     return Operation("add", path, value)
 
 
 def replace(path: str, value: object) -> Operation:
-    """Replace what is at `path`."""
+    """Replace the value at `path`."""
     return Operation("replace", path, value)
 
 
 def remove(path: str) -> Operation:
-    """Remove what is at `path`; in an array, what follows moves up."""
+    """Remove the value at `path`; in an array, the following elements move up."""
     return Operation("remove", path)
 
 
 def encode(operations: Sequence[Operation]) -> msgspec.Raw:
-    """Answer the JSON of a review's `patch`: a string, in base64."""
+    """Return the JSON of a review's `patch`: a base64 string."""
     return msgspec.Raw(b'"%b"' % b64encode(_encode(operations))) if operations else NONE

@@ -1,7 +1,7 @@
-"""AdmissionReview, v1 and v1beta1: the fields that admission reads, and the answers it gives.
+"""AdmissionReview, v1 and v1beta1: the fields that admission reads, and its responses.
 
-The two versions differ in nothing that is read here. A review is read in two steps, the envelope first, so that a pod
-that cannot be read is still answered under its review's uid.
+The fields that are read here are the same in both versions. A review is decoded in two steps, the envelope first, so
+that the response to an unreadable pod still carries the uid of its review.
 """
 
 from collections.abc import Sequence
@@ -11,32 +11,40 @@ import msgspec
 
 from allocation import names
 from allocation.pod import Container, Resources
+from cluster.http.status import Failure
 from webhook import patch
 
 ApiVersion = Literal["admission.k8s.io/v1", "admission.k8s.io/v1beta1"]
 
 EnvironmentEntry = dict[str, Any]
-"""An entry of a container's `env`, whole: it is compared with ours as it stands."""
+"""A complete entry of a container's `env`, as it was sent: it is compared with ours."""
 
 
 class _NoResources(Resources):
-    """Written down it is not what an empty object is, for what is decided about one does not hold for the other."""
+    """Serialises differently from `{}`: the mutation cache must not confuse missing with empty resources."""
 
     absent: bool = True
 
 
 NO_RESOURCES = _NoResources()
-"""Stands where a container has no `resources` at all: a patch must then add them before it adds to them."""
+"""The value of a missing `resources`: a patch must then create the object before it adds members to it."""
+
+
+class Capabilities(msgspec.Struct):
+    """The Linux capabilities that a container adds to the runtime's default set."""
+
+    add: list[str] | None = None
 
 
 class SecurityContext(msgspec.Struct):
-    """Of a container."""
+    """The securityContext of a container."""
 
     privileged: bool | None = None
+    capabilities: Capabilities | None = None
 
 
 class PodContainer(Container, rename="camel"):
-    """A container with what admission reads beyond its resources."""
+    """A container: the fields that admission reads."""
 
     resources: Resources = msgspec.field(default_factory=lambda: NO_RESOURCES)
     env: list[EnvironmentEntry] | None = None
@@ -44,7 +52,7 @@ class PodContainer(Container, rename="camel"):
 
 
 class PodSpec(msgspec.Struct, rename="camel"):
-    """Of a pod."""
+    """A pod's spec: the fields that admission reads."""
 
     containers: list[PodContainer] = []
     init_containers: list[PodContainer] = []
@@ -52,10 +60,11 @@ class PodSpec(msgspec.Struct, rename="camel"):
     scheduler_name: str | None = None
     node_name: str | None = None
     runtime_class_name: str | None = None
+    termination_grace_period_seconds: int | None = None
 
 
 class PodLabels(msgspec.Struct):
-    """Of a pod: those that decide whether it is ours to prepare."""
+    """The labels that decide whether admission prepares a pod."""
 
     injection: str | None = msgspec.field(default=None, name=names.INJECTION_LABEL)
     hami_webhook: str | None = msgspec.field(default=None, name=names.HAMI_WEBHOOK_LABEL)
@@ -65,7 +74,7 @@ NO_LABELS = PodLabels()
 
 
 class PodMeta(msgspec.Struct, rename="camel"):
-    """Of a pod; the name is empty where the API server has yet to generate it."""
+    """A pod's metadata; the name is empty until the API server has generated it."""
 
     name: str = ""
     generate_name: str = ""
@@ -74,14 +83,14 @@ class PodMeta(msgspec.Struct, rename="camel"):
 
 
 class Pod(msgspec.Struct):
-    """What admission reads of a pod."""
+    """A pod: the fields that admission reads."""
 
     metadata: PodMeta = msgspec.field(default_factory=PodMeta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
 
 
 class GroupVersionKind(msgspec.Struct):
-    """Of the object under review."""
+    """The type of the object under review."""
 
     group: str = ""
     version: str = ""
@@ -89,7 +98,7 @@ class GroupVersionKind(msgspec.Struct):
 
 
 class UserInfo(msgspec.Struct):
-    """Who sent the request."""
+    """The user who sent the request."""
 
     username: str = ""
 
@@ -98,7 +107,7 @@ _NOTHING = msgspec.Raw(b"null")
 
 
 class Request(msgspec.Struct, rename="camel"):
-    """What is to be admitted; `object` and, for an update, `old_object` are read later, by `decode_pod`."""
+    """The request under review; `decode_pod` decodes `object` and, for an update, `old_object` later."""
 
     uid: str
     kind: GroupVersionKind = msgspec.field(default_factory=GroupVersionKind)
@@ -111,25 +120,25 @@ class Request(msgspec.Struct, rename="camel"):
 
 
 class Review(msgspec.Struct, rename="camel"):
-    """The envelope."""
+    """An AdmissionReview whose object is not decoded yet."""
 
     api_version: ApiVersion
     request: Request
 
 
 class UnreadableReviewError(ValueError):
-    """It is no AdmissionReview, so there is no uid to answer under."""
+    """The body is not an AdmissionReview, so it has no uid that a response could carry."""
 
 
 class UnreadablePodError(ValueError):
-    """The review is readable, its pod is not."""
+    """The review can be decoded, but its pod cannot."""
 
 
-class _Status(msgspec.Struct):
-    code: int
-    reason: str
-    message: str
-    status: str = "Failure"
+class ForbiddenPodError(Exception):
+    """The pod asks for something that nobody, or not this user, may have; the message ends with the remedy.
+
+    Fields with invalid values raise `allocation.errors.InvalidFieldError` instead.
+    """
 
 
 class _Response(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -138,10 +147,10 @@ class _Response(msgspec.Struct, rename="camel", omit_defaults=True):
     patch_type: str = ""
     patch: msgspec.Raw = patch.NONE
     warnings: Sequence[str] = ()
-    status: _Status | None = None
+    status: Failure | None = None
 
 
-class _Answer(msgspec.Struct, rename="camel"):
+class _ReviewResponse(msgspec.Struct, rename="camel"):
     api_version: str
     kind: str
     response: _Response
@@ -154,28 +163,28 @@ _pod_decoder = msgspec.json.Decoder(Pod)
 _encoder = msgspec.json.Encoder()
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises of bytes from anywhere: no JSON or another type, no UTF-8, nested too deeply."""
+"""The errors of msgspec for arbitrary bytes: invalid JSON, a wrong type, invalid UTF-8, nested too deeply."""
 
 
 def decode_review(body: bytes) -> Review:
-    """Read the envelope.
+    """Decode a review, except for its object.
 
     Raises:
-        UnreadableReviewError: saying what is wrong, and where.
+        UnreadableReviewError: the message says what is wrong, and where.
     """
     try:
         return _review_decoder.decode(body)
     except UNREADABLE as error:
         raise UnreadableReviewError(
-            f"this is no AdmissionReview of admission.k8s.io/v1 or v1beta1 with a request: {error}"
+            f"not an AdmissionReview (admission.k8s.io/v1 or v1beta1) with a request: {error}"
         ) from None
 
 
 def decode_pod(sent: msgspec.Raw) -> Pod:
-    """Read a pod: the `object` or `old_object` of a request.
+    """Decode a pod: the `object` or `old_object` of a request.
 
     Raises:
-        UnreadablePodError: saying what is wrong, and where.
+        UnreadablePodError: the message says what is wrong, and where.
     """
     try:
         return _pod_decoder.decode(sent)
@@ -183,19 +192,19 @@ def decode_pod(sent: msgspec.Raw) -> Pod:
         raise UnreadablePodError(f"the pod cannot be read: {error}") from None
 
 
-def allow(review: Review, *, change: msgspec.Raw = patch.NONE, warnings: tuple[str, ...] = ()) -> bytes:
-    """Answer that the object may be created, changed by what `webhook.patch.encode` made."""
-    response = _Response(uid=review.request.uid, allowed=True, warnings=warnings, patch=change)
-    if change is not patch.NONE:
+def allow(review: Review, *, patch_json: msgspec.Raw = patch.NONE, warnings: tuple[str, ...] = ()) -> bytes:
+    """Return the response that admits the object with the patch that `webhook.patch.encode` returned."""
+    response = _Response(uid=review.request.uid, allowed=True, warnings=warnings, patch=patch_json)
+    if patch_json is not patch.NONE:
         response.patch_type = "JSONPatch"
-    return _answer(review, response)
+    return _encode(review, response)
 
 
 def refuse(review: Review, *, message: str, code: int) -> bytes:
-    """Answer that the object may not be created, and why; `code` is what the user's client sees (400 or 403)."""
-    status = _Status(code=code, reason=_REASONS[code], message=message)
-    return _answer(review, _Response(uid=review.request.uid, allowed=False, status=status))
+    """Return the response that refuses the object; the user's client receives `code` (400 or 403) and `message`."""
+    status = Failure(code=code, reason=_REASONS[code], message=message)
+    return _encode(review, _Response(uid=review.request.uid, allowed=False, status=status))
 
 
-def _answer(review: Review, response: _Response) -> bytes:
-    return _encoder.encode(_Answer(api_version=review.api_version, kind="AdmissionReview", response=response))
+def _encode(review: Review, response: _Response) -> bytes:
+    return _encoder.encode(_ReviewResponse(api_version=review.api_version, kind="AdmissionReview", response=response))

@@ -1,7 +1,7 @@
-"""The HTTP paths of admission and health, for any process that serves them.
+"""The HTTP routes of admission and health, for any process that serves them.
 
-The application that mounts them must accept bodies of `LARGEST_REVIEW` bytes (`client_max_size`); beyond that it
-answers 413 by itself.
+The application that mounts them must accept bodies of `LARGEST_REVIEW` bytes (`client_max_size`); it answers larger
+ones with 413.
 """
 
 from aiohttp import web
@@ -10,16 +10,16 @@ from webhook.admission import Admission
 from webhook.review import UnreadableReviewError
 
 PATHS = ("/mutate", "/webhook")
-"""Of reviews: ours, and the one that a HAMi configuration calls."""
+"""The paths of reviews: ours, and the one that a HAMi configuration calls."""
 LARGEST_REVIEW = 8 * 1024 * 1024
 """Bytes. The API server accepts objects of up to 3 MiB, and a review may hold two."""
 
 
 class Health:
-    """Whether the process should be called.
+    """Whether the process accepts reviews.
 
     Attributes:
-        ready: False until everything is in place, and again once it is to end.
+        ready: False until the process can serve, and again while it shuts down.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Health:
 
 
 def admission_routes(admission: Admission) -> list[web.RouteDef]:
-    """Answer the paths of reviews."""
+    """Return the routes of reviews."""
 
     async def review(request: web.Request) -> web.Response:
         try:
@@ -39,7 +39,7 @@ def admission_routes(admission: Admission) -> list[web.RouteDef]:
 
 
 def health_routes(health: Health) -> list[web.RouteDef]:
-    """Answer the paths that a kubelet probes: alive, and ready to be called."""
+    """Return the routes of the kubelet's probes: liveness and readiness."""
 
     async def alive(_request: web.Request) -> web.Response:
         return web.Response(text="ok")

@@ -1,4 +1,4 @@
-"""The webhook's two listeners: reviews over TLS, metrics and health without."""
+"""The webhook's two listeners: reviews over TLS, metrics and health over plain HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -10,20 +10,20 @@ from aiohttp.typedefs import Handler, Middleware
 from prometheus_client.aiohttp import make_aiohttp_handler
 
 from certs.source import LeafSource, listener_context
-from cluster.guests import Room
-from cluster.listener import accepting, listening, routing
+from cluster.http.connections import ConnectionTable
+from cluster.http.listener import accepting, listening, routing
 from webhook.admission import Admission
 from webhook.canary import canary_routes
-from webhook.connection import Connection
 from webhook.metrics import Metrics
+from webhook.review_protocol import ReviewConnection
 from webhook.routes import LARGEST_REVIEW, Health, admission_routes, health_routes
 from webhook.settings import WebhookSettings
 
-_Protocols = Callable[[], asyncio.Protocol]
+_ProtocolFactory = Callable[[], asyncio.Protocol]
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """Where the listeners are, which settings with port 0 leave open."""
+    """The ports of the listeners; the system chooses one where a setting is 0."""
 
     reviews: int
     metrics: int
@@ -41,34 +41,38 @@ async def serving(
     """Listen while the block runs.
 
     Raises:
-        OSError: a port is taken, or the address is not ours.
+        OSError: a port is in use, or the address does not belong to this machine.
     """
-    reviews = web.Application(client_max_size=LARGEST_REVIEW, middlewares=[_leaving(health)])
+    reviews = web.Application(client_max_size=LARGEST_REVIEW, middlewares=[_close_while_not_ready(health)])
     reviews.add_routes([*admission_routes(admission), *health_routes(health), *canary_routes(source)])
     plain = web.Application()
     plain.add_routes([web.get("/metrics", make_aiohttp_handler(metrics.registry)), *health_routes(health)])
-    host, room = settings.host or None, Room()
+    host, connections = settings.host or None, ConnectionTable()
     async with (
         listening(plain, host=host, port=settings.metrics_port) as metrics_port,
-        routing(reviews, room) as others,
-        _reviewing(admission, health, others, room) as connection,
-        accepting(connection, room, host=host, port=settings.port, tls=listener_context(source)) as reviews_port,
+        routing(reviews, connections) as fallback,
+        _reviewing(admission, health, fallback, connections) as connection,
+        accepting(connection, connections, host=host, port=settings.port, tls=listener_context(source)) as reviews_port,
     ):
         yield Ports(reviews=reviews_port, metrics=metrics_port)
 
 
 @asynccontextmanager
-async def _reviewing(admission: Admission, health: Health, others: _Protocols, room: Room) -> AsyncIterator[_Protocols]:
+async def _reviewing(
+    admission: Admission, health: Health, fallback: _ProtocolFactory, connections: ConnectionTable
+) -> AsyncIterator[_ProtocolFactory]:
     try:
-        yield lambda: Connection(answer=admission.answer, others=others, health=health, room=room)
+        yield lambda: ReviewConnection(
+            answer=admission.answer, fallback=fallback, health=health, connections=connections
+        )
     finally:
-        for guest in room.guests:
-            if isinstance(guest, Connection):
-                guest.close()
+        for connection in connections.active:
+            if isinstance(connection, ReviewConnection):
+                connection.close()
 
 
-def _leaving(health: Health) -> Middleware:
-    """Close connections after their answer while not ready, so that API servers go elsewhere before we are gone."""
+def _close_while_not_ready(health: Health) -> Middleware:
+    """Close connections after the response while not ready, so that API servers use another replica before we exit."""
 
     @web.middleware
     async def close(request: web.Request, handler: Handler) -> web.StreamResponse:

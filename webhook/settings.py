@@ -1,30 +1,30 @@
-"""What an administrator may decide about admission."""
+"""Settings of admission."""
 
 import msgspec
 
 from allocation.names import SYSTEM_NAMESPACE
 from certs.ca_bundle import CONFIGURATION
-from certs.settings import UpkeepSettings
+from certs.settings import ServerCertificateSettings
 
 _SERVICE = "tranche-webhook"
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of the admission webhook.
+    """Settings of the admission webhook.
 
     Attributes:
-        host: the address to listen on; empty means all of them.
-        port: of the TLS server: reviews, `/healthz`, `/readyz`.
-        metrics_port: of `/metrics` and, for probes, both health paths, without TLS.
-        dns_names: by which the API server may call; in its certificate.
-        ip_addresses: the same, as addresses.
+        host: the address to listen on; empty means all addresses.
+        port: the port of the TLS server, with reviews, `/healthz` and `/readyz`.
+        metrics_port: the port of `/metrics` and, for probes, of both health paths, without TLS.
+        dns_names: the names in the certificate, by which the API server may call.
+        ip_addresses: the addresses in the certificate.
         trusted: usernames that may create pods with a static allocation.
-        aliases: scheduler names that mean ours, such as `hami-scheduler`.
-        takeover: foreign scheduler names whose GPU pods are routed to us all the same.
-        runtime_class_name: of GPU pods that name none; empty leaves them without.
+        aliases: scheduler names that mean our scheduler, such as `hami-scheduler`.
+        takeover: names of other schedulers whose GPU pods are routed to our scheduler.
+        runtime_class_name: the RuntimeClass of GPU pods that do not name one; empty sets none.
         webhook_configuration: the MutatingWebhookConfiguration that carries our caBundle.
-        certificates: how the process keeps them.
-        drain_seconds: how long to serve on after SIGTERM, until every API server has stopped calling.
+        certificates: the source of the certificate and how it is renewed.
+        drain_seconds: how long to continue serving after SIGTERM, until every API server has stopped calling.
     """
 
     host: str = ""
@@ -45,5 +45,5 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     takeover: tuple[str, ...] = ()
     runtime_class_name: str = ""
     webhook_configuration: str = CONFIGURATION
-    certificates: UpkeepSettings = UpkeepSettings()
+    certificates: ServerCertificateSettings = ServerCertificateSettings()
     drain_seconds: float = 10.0

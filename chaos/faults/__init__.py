@@ -1,1 +1,1 @@
-"""The faults, a file for each family."""
+"""The faults, one module per family."""

@@ -1,4 +1,4 @@
-"""Replicas that disagree about what time it is."""
+"""Clock skew between replicas."""
 
 from random import Random
 
@@ -15,10 +15,10 @@ class Skew(Fault):
     hold_seconds = (5.0, 15.0)
 
     async def apply(self, world: World, draw: Random) -> None:
-        """Let one be wrong."""
+        """Shift the wall clock of one process."""
         world.clocks.put(draw.choice(world.replicas).name, 60 * draw.choice(_MINUTES))
 
     async def heal(self, world: World) -> None:
-        """Put all of them right."""
+        """Reset all wall clocks."""
         for replica in world.replicas:
             world.clocks.put(replica.name, 0.0)

@@ -1,4 +1,4 @@
-"""An API server that goes and comes, and an etcd that forgets."""
+"""Faults of the control plane: the API server restarts or dies, etcd compacts its history."""
 
 import asyncio
 import json
@@ -16,25 +16,25 @@ from lab.processes import Daemon
 
 
 class RestartApiServer(Fault):
-    """kube-apiserver ends in order and starts again."""
+    """kube-apiserver is stopped by SIGTERM and started again."""
 
     name = "API server restarted"
     hold_seconds = (0.0, 1.0)
 
     async def apply(self, world: World, draw: Random) -> None:
-        """Stop it and start it."""
+        """Restart kube-apiserver."""
         del draw
         await asyncio.to_thread(control_plane.restart_apiserver, world.layout)
 
 
 class KillApiServer(Fault):
-    """kube-apiserver ends without a word and stays away for a while."""
+    """kube-apiserver is killed and is unavailable for a while."""
 
     name = "SIGKILL API server"
     hold_seconds = (1.0, 8.0)
 
     async def apply(self, world: World, draw: Random) -> None:
-        """Kill it."""
+        """Kill kube-apiserver."""
         del draw
         daemon = Daemon(world.layout, "kube-apiserver")
         if daemon.pid is not None:
@@ -42,26 +42,26 @@ class KillApiServer(Fault):
         await asyncio.to_thread(daemon.stop)
 
     async def heal(self, world: World) -> None:
-        """Start it again."""
+        """Start kube-apiserver again."""
         await asyncio.to_thread(control_plane.start_apiserver, world.layout)
 
 
 class Compact(Fault):
-    """Watches end, etcd forgets all that was before, a new API server remembers nothing: 410 for who comes back.
+    """Watches end, etcd compacts its history, and the API server restarts, so that resumed watches get 410 Gone.
 
-    An API server answers from its own memory what etcd has forgotten, so it is restarted as well.
+    The restart is needed because an API server serves compacted versions from its own watch cache.
     """
 
     name = "etcd compacted"
     hold_seconds = (0.0, 1.0)
 
     async def apply(self, world: World, draw: Random) -> None:
-        """Let watches end, forget, and let them go on from where they were."""
+        """End all watches, compact, and let the watches resume."""
         del draw
         for replica in world.replicas:
             replica.proxy.hold()
         try:
-            # While nobody listens the pods that come and go move etcd's count on.
+            # While no watch is open, the pods that are created and deleted advance etcd's revision.
             await asyncio.sleep(1.0)
             await asyncio.to_thread(compact, world.layout)
             await asyncio.to_thread(control_plane.restart_apiserver, world.layout)
@@ -71,18 +71,18 @@ class Compact(Fault):
 
 
 def compact(layout: Layout) -> None:
-    """Have etcd forget every revision but the present one."""
-    present = _etcd(layout, "range", {"key": "AA=="})["header"]["revision"]
-    _etcd(layout, "compaction", {"revision": present, "physical": True})
+    """Compact etcd to its current revision."""
+    current = _etcd(layout, "range", {"key": "AA=="})["header"]["revision"]
+    _etcd(layout, "compaction", {"revision": current, "physical": True})
 
 
 def _etcd(layout: Layout, verb: str, body: dict[str, object]) -> dict[str, dict[str, str]]:
-    """Ask etcd by the JSON gateway of its API."""
+    """Call etcd's API through its JSON gateway."""
     tls = ssl.create_default_context(cafile=pki.certificate(layout, pki.ETCD_CA))
     client = "kube-apiserver-etcd-client"
     tls.load_cert_chain(pki.certificate(layout, client), pki.key(layout, client))
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
     url = f"https://127.0.0.1:{layout.port(Port.ETCD)}/v3/kv/{verb}"
-    with opener.open(urllib.request.Request(url, data=json.dumps(body).encode()), timeout=20) as answer:
-        content: dict[str, dict[str, str]] = json.loads(answer.read())
+    with opener.open(urllib.request.Request(url, data=json.dumps(body).encode()), timeout=20) as response:
+        content: dict[str, dict[str, str]] = json.loads(response.read())
     return content

@@ -1,4 +1,4 @@
-"""What a fault is."""
+"""The interface of a fault."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -9,11 +9,11 @@ from chaos.world import World
 
 
 class Fault(ABC):
-    """Something that is done to the cluster and lasts until it is healed.
+    """A disturbance of the cluster that lasts until it is healed.
 
     Attributes:
-        name: what it is counted as.
-        hold_seconds: between which it lasts.
+        name: the name in reports.
+        hold_seconds: minimum and maximum duration.
     """
 
     name: ClassVar[str]
@@ -21,8 +21,8 @@ class Fault(ABC):
 
     @abstractmethod
     async def apply(self, world: World, draw: Random) -> None:
-        """Do it."""
+        """Inject the fault."""
 
     async def heal(self, world: World) -> None:
-        """Undo it: what does not run is started, what is held back is let through."""
+        """Undo the fault: start what does not run, let all traffic through."""
         await asyncio.to_thread(world.heal)

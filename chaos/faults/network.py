@@ -1,4 +1,4 @@
-"""What a network does between a process and the API server."""
+"""Faults of the network between a process and the API server."""
 
 from random import Random
 
@@ -10,32 +10,32 @@ SLOW_SECONDS = 2.0
 
 
 class _OnSome(Fault):
-    """A fault of the proxies of one process or of all."""
+    """A fault of the proxy of one process, or of all processes."""
 
     async def apply(self, world: World, draw: Random) -> None:
-        """Do it to one process, or to all."""
+        """Disturb one process, or all of them."""
         replicas = world.replicas
         for replica in replicas if draw.random() < 0.3 else [draw.choice(replicas)]:
-            self.spoil(replica)
+            self.disturb(replica)
 
-    def spoil(self, replica: Replica) -> None:
-        """Do it to one."""
+    def disturb(self, replica: Replica) -> None:
+        """Disturb one process."""
         raise NotImplementedError
 
     async def heal(self, world: World) -> None:
-        """Let everything through."""
+        """Let all traffic through."""
         for replica in world.replicas:
             replica.proxy.interference.heal()
 
 
 class Reset(_OnSome):
-    """Every connection is reset, once."""
+    """Every connection is reset once."""
 
     name = "connections cut"
     hold_seconds = (0.0, 2.0)
 
-    def spoil(self, replica: Replica) -> None:
-        """Cut them."""
+    def disturb(self, replica: Replica) -> None:
+        """Cut all connections."""
         replica.proxy.cut_connections()
 
 
@@ -45,110 +45,110 @@ class Truncate(_OnSome):
     name = "watches truncated"
     hold_seconds = (1.0, 3.0)
 
-    def spoil(self, replica: Replica) -> None:
-        """Truncate them."""
+    def disturb(self, replica: Replica) -> None:
+        """Truncate all watches."""
         replica.proxy.truncate_watches()
 
 
 class Partition(_OnSome):
-    """Nothing gets through, sometimes for longer than a Lease lasts."""
+    """No traffic passes, sometimes for longer than a Lease lasts."""
 
     name = "partition"
     hold_seconds = (2.0, 15.0)
 
-    def spoil(self, replica: Replica) -> None:
-        """Cut it off."""
+    def disturb(self, replica: Replica) -> None:
+        """Cut the process off."""
         replica.proxy.interference.cut = True
         replica.proxy.cut_connections()
 
 
 class LongPartition(Partition):
-    """The same for half a minute."""
+    """One scheduler is cut off for half a minute."""
 
     name = "partition of 30 s"
     hold_seconds = (30.0, 30.0)
 
     async def apply(self, world: World, draw: Random) -> None:
-        """Cut one scheduler off: the other one has to do."""
-        self.spoil(draw.choice(world.schedulers))
+        """Cut one scheduler off; the other one must take over."""
+        self.disturb(draw.choice(world.schedulers))
 
 
 class Slow(_OnSome):
-    """Each answer comes 2 s late."""
+    """Each response is delayed by 2 s."""
 
-    name = "answers of 2 s"
+    name = "responses take 2 s"
     hold_seconds = (5.0, 10.0)
 
-    def spoil(self, replica: Replica) -> None:
-        """Slow it down."""
+    def disturb(self, replica: Replica) -> None:
+        """Delay responses."""
         replica.proxy.interference.delay_seconds = SLOW_SECONDS
 
 
 class LateWatches(_OnSome):
-    """What watches tell is 2 s old, while requests are answered at once."""
+    """Watch events are delayed by 2 s, while responses are not."""
 
     name = "watches 2 s late"
     hold_seconds = (3.0, 8.0)
 
-    def spoil(self, replica: Replica) -> None:
-        """Hold events back."""
+    def disturb(self, replica: Replica) -> None:
+        """Delay watch events."""
         replica.proxy.interference.late_events_seconds = SLOW_SECONDS
 
 
 class Busy(_OnSome):
-    """Most requests are answered 429."""
+    """Most requests get the response 429."""
 
     name = "429 storm"
     hold_seconds = (3.0, 8.0)
 
-    def spoil(self, replica: Replica) -> None:
-        """Refuse."""
+    def disturb(self, replica: Replica) -> None:
+        """Reject most requests."""
         replica.proxy.interference.busy = 0.8
 
 
 class _OnBindings(Fault):
-    """A fault of Bindings, whichever scheduler sends them."""
+    """A fault of the Bindings of both schedulers."""
 
     hold_seconds = (4.0, 8.0)
     rule = ""
 
     async def apply(self, world: World, draw: Random) -> None:
-        """Spoil a share of them."""
+        """Disturb a share of the Bindings."""
         share = draw.uniform(0.2, 0.8)
         for replica in world.schedulers:
             setattr(replica.proxy.interference, self.rule, share)
 
     async def heal(self, world: World) -> None:
-        """Let them through."""
+        """Let all Bindings through."""
         for replica in world.schedulers:
             replica.proxy.interference.heal()
 
 
-class LoseAnswers(_OnBindings):
-    """The API server takes Bindings, and nobody hears of it, by watch either, for a while."""
+class LoseResponses(_OnBindings):
+    """Bindings are applied, but their responses are lost, and watch events are late."""
 
-    name, rule = "answers to Bindings lost", "lost_bindings"
+    name, rule = "responses to Bindings lost", "lost_bindings"
 
     async def apply(self, world: World, draw: Random) -> None:
-        """Lose a share of them."""
+        """Drop a share of the responses."""
         await super().apply(world, draw)
         for replica in world.schedulers:
             replica.proxy.interference.late_events_seconds = SLOW_SECONDS
 
 
-class TruncateAnswers(_OnBindings):
-    """The same, and half of each answer arrives."""
+class TruncateResponses(_OnBindings):
+    """Bindings are applied, but only half of each response arrives."""
 
-    name, rule = "answers to Bindings truncated", "truncated_bindings"
+    name, rule = "responses to Bindings truncated", "truncated_bindings"
 
 
 class CutBindings(_OnBindings):
-    """Bindings are cut before the API server has them."""
+    """Bindings are cut before they reach the API server."""
 
     name, rule = "Bindings cut", "cut_bindings"
 
 
 class LateBindings(_OnBindings):
-    """Bindings reach the API server when their sender has given them up and sent others."""
+    """Bindings reach the API server after their sender has given them up and sent others."""
 
     name, rule = "Bindings late", "late_bindings"

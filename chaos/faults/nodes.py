@@ -1,4 +1,4 @@
-"""A node that vanishes with its pods, and comes back as if nothing had been."""
+"""Faults of nodes: a node is deleted with its pods, and returns under its old name."""
 
 import asyncio
 import os
@@ -13,22 +13,22 @@ from lab.processes import Daemon
 
 
 class Vanish(Fault):
-    """The kubelet dies and the Node is deleted; Kubernetes' garbage collector takes the pods in its own time."""
+    """The kubelet dies and the Node is deleted; Kubernetes' pod garbage collector deletes its pods later."""
 
     name = "node vanished"
     hold_seconds = (2.0, 20.0)
 
     async def apply(self, world: World, draw: Random) -> None:
-        """Take the node away."""
+        """Kill the kubelet and delete the Node."""
         del draw
         kubelet = Daemon(world.layout, world.kubelet(settings.FLEETING_NODE).name)
         if kubelet.pid is not None:
             os.kill(kubelet.pid, signal.SIGKILL)
         await asyncio.to_thread(kubelet.stop)
-        # Where it has just been away, its kubelet may not have brought the Node back yet.
+        # After a recent fault the kubelet may not have registered the Node again yet.
         delete = ("delete", "node", settings.FLEETING_NODE, "--ignore-not-found")
         await asyncio.to_thread(kubectl.run, world.layout, *delete)
 
     async def heal(self, world: World) -> None:
-        """Bring it back under its name."""
+        """Start the kubelet, which registers the Node again."""
         await asyncio.to_thread(components.start, world.layout, world.kubelet(settings.FLEETING_NODE))

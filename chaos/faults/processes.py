@@ -1,4 +1,4 @@
-"""Processes that end without a word, that freeze and wake up too late, that are restarted in order."""
+"""Faults of processes: SIGKILL, SIGSTOP, and rolling restarts."""
 
 import asyncio
 import signal
@@ -10,47 +10,47 @@ from chaos.world import World
 
 
 class Kill(Fault):
-    """SIGKILL of one replica."""
+    """One replica gets SIGKILL."""
 
     role = ""
 
     async def apply(self, world: World, draw: Random) -> None:
-        """Kill one of them."""
+        """Kill one replica."""
         await asyncio.to_thread(_chosen(world, self.role, draw).kill)
 
 
 class KillScheduler(Kill):
-    """Of the scheduler: whichever of the two."""
+    """SIGKILL of one of the two schedulers."""
 
     name, role = "SIGKILL scheduler", "scheduler"
 
 
 class KillWebhook(Kill):
-    """Of the webhook."""
+    """SIGKILL of one of the two webhooks."""
 
     name, role = "SIGKILL webhook", "webhook"
 
 
 class KillAgent(Kill):
-    """Of the agent, sometimes for longer than its heartbeat lasts."""
+    """SIGKILL of the agent, sometimes for longer than its heartbeat lasts."""
 
     name, role = "SIGKILL agent", "agent"
     hold_seconds = (1.0, 15.0)
 
 
 class KillBoth(Fault):
-    """Both schedulers at once: nobody stands by."""
+    """SIGKILL of both schedulers at once, so that no standby remains."""
 
     name = "SIGKILL both schedulers"
 
     async def apply(self, world: World, draw: Random) -> None:
-        """Kill them."""
+        """Kill both schedulers."""
         del draw
         await asyncio.gather(*(asyncio.to_thread(each.kill) for each in world.schedulers))
 
 
 class Freeze(Fault):
-    """SIGSTOP of one replica; it wakes up and knows nothing of what happened meanwhile."""
+    """One replica gets SIGSTOP; when it continues, its state is out of date."""
 
     role = ""
 
@@ -58,39 +58,39 @@ class Freeze(Fault):
         self._frozen: Replica | None = None
 
     async def apply(self, world: World, draw: Random) -> None:
-        """Freeze one of them."""
+        """Freeze one replica."""
         self._frozen = _chosen(world, self.role, draw)
         self._frozen.signal(signal.SIGSTOP)
 
     async def heal(self, world: World) -> None:
-        """Let it go on."""
+        """Let the replica continue."""
         del world
         if self._frozen is not None:
             self._frozen.signal(signal.SIGCONT)
 
 
 class FreezeScheduler(Freeze):
-    """Of the scheduler, sometimes for longer than its Lease lasts."""
+    """SIGSTOP of one scheduler, sometimes for longer than its Lease lasts."""
 
     name, role = "SIGSTOP scheduler", "scheduler"
     hold_seconds = (1.0, 12.0)
 
 
 class FreezeWebhook(Freeze):
-    """Of the webhook."""
+    """SIGSTOP of one of the two webhooks."""
 
     name, role = "SIGSTOP webhook", "webhook"
 
 
 class FreezeAgent(Freeze):
-    """Of the agent, sometimes for longer than its heartbeat lasts."""
+    """SIGSTOP of the agent, sometimes for longer than its heartbeat lasts."""
 
     name, role = "SIGSTOP agent", "agent"
     hold_seconds = (1.0, 15.0)
 
 
 class RollingRestart(Fault):
-    """SIGTERM and a new process, one replica after the other, each waited for."""
+    """Replicas are restarted one after another; each must be ready before the next is stopped."""
 
     name = "rolling restart"
     hold_seconds = (0.0, 1.0)

@@ -1,7 +1,8 @@
-"""The commands: a file here for each, which says what it is for and takes its flags; `cli/<same name>.py` answers.
+"""The commands. Each file declares the flags and the help of one command, and the module that runs it.
 
-A file is found by being here. It has a constant `COMMAND`, and reads nothing but the standard library, because all of
-them are read for every command line. An argument's metavar says how it is completed, see `cli.completions`.
+Every file of this folder is a command. It has a constant `COMMAND`, and imports only the standard library and other
+light modules, because every command line loads all of them. An argument's metavar determines its completion, see
+`cli.completion.complete_cluster`.
 """
 
 import argparse
@@ -17,22 +18,27 @@ class Command(NamedTuple):
     """One command.
 
     Attributes:
-        summary: what it is for, in a line without a full stop.
-        description: the same for its own help.
-        add: takes its arguments; what `args` of every command has stands in `cli.arguments`.
-        outputs: what `-o` may be, the default first; empty where there is no `-o`.
-        asks_cluster: whether `run` wants a session, and kubectl's flags choose the cluster.
+        module: the module with the function `run`.
+        summary: the purpose, in one line without a full stop.
+        description: the text of `--help`.
+        add: adds the command's own arguments; `cli.arguments` adds the common ones.
+        outputs: the values of `-o`, the default first; empty for a command without `-o`.
+        asks_cluster: whether `run` takes a session, so that the command accepts kubectl's flags.
+        reads_configuration: whether a command without a session reads the installed configuration. It accepts kubectl's
+            flags except `--as`, which such a command defines itself.
     """
 
+    module: str
     summary: str
     description: str
     add: Callable[[argparse.ArgumentParser], None]
     outputs: tuple[str, ...] = ()
     asks_cluster: bool = True
+    reads_configuration: bool = False
 
 
 def every() -> Iterable[tuple[str, Command]]:
-    """Answer each command with the word that people type."""
-    for found in sorted(iter_modules(__path__), key=lambda module: module.name):
-        module: Any = import_module(f"{__name__}.{found.name}")
-        yield found.name.replace("_", "-"), module.COMMAND
+    """Return each command with its name on the command line."""
+    for entry in sorted(iter_modules(__path__), key=lambda module: module.name):
+        module: Any = import_module(f"{__name__}.{entry.name}")
+        yield entry.name.replace("_", "-"), module.COMMAND

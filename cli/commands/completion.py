@@ -11,8 +11,9 @@ Prints a script that completes the command line of kubectl-gpu in a shell:
   zsh:   source <(kubectl gpu completion zsh)
   fish:  kubectl gpu completion fish | source
 
-Where kubectl's own completion is loaded, 'kubectl gpu' completes without it: kubectl asks the executable
-kubectl_complete-gpu, which is installed beside kubectl-gpu.
+If kubectl's own completion is loaded, it also completes 'kubectl gpu', without
+this script: kubectl runs the executable kubectl_complete-gpu, which is
+installed together with kubectl-gpu.
 """
 
 
@@ -21,7 +22,8 @@ def _add(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    summary="a script that completes command lines in a shell",
+    module="cli.completion.scripts",
+    summary="print a script that completes command lines in a shell",
     description=_DESCRIPTION,
     add=_add,
     asks_cluster=False,

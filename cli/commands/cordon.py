@@ -4,13 +4,16 @@ from cli.commands import TABLE, Command
 from cli.flags import add_cards_to_cordon
 
 _DESCRIPTION = """\
-Keeps new pods from cards; pods on them stay, and are named. The card's node has it in its annotation
-hami.io/device-cordon, whose other entries are kept. The UUID of a card in MIG mode stands for all of its instances.
+Keeps new pods away from cards. Pods that already use a card keep their shares,
+and the output names them. The list of cordoned cards is the annotation
+hami.io/device-cordon of the card's node; its other entries are preserved. The
+UUID of a card in MIG mode covers all of its instances.
 """
 
 
 COMMAND = Command(
-    summary="keep new pods from cards",
+    module="cli.cordon",
+    summary="keep new pods away from cards",
     description=_DESCRIPTION,
     add=add_cards_to_cordon,
     outputs=(TABLE, "json", "yaml", "name"),

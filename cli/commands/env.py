@@ -4,16 +4,22 @@ import argparse
 
 from cli.commands import TABLE, Command
 
+_DESCRIPTION = """\
+Shows the GPU variables of a pod's containers as the kubelet resolves them.
+Each variable refers to an annotation that the scheduler writes when it binds
+the pod; before that the variable is empty.
+"""
+
 
 def _add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pod", metavar="POD", help="the pod's name")
-    parser.add_argument("-c", "--container", default="", metavar="NAME", help="only this container")
+    parser.add_argument("pod", metavar="POD", help="the name of the pod")
+    parser.add_argument("-c", "--container", default="", metavar="NAME", help="show only this container")
 
 
 COMMAND = Command(
-    summary="the GPU variables of a pod's containers",
-    description="Shows the GPU variables of a pod's containers as the kubelet resolves them: each refers to an "
-    "annotation that is written together with the pod's node, and is empty before that.",
+    module="cli.env",
+    summary="show the GPU variables of a pod's containers",
+    description=_DESCRIPTION,
     add=_add,
     outputs=(TABLE, "wide", "json", "yaml"),
 )

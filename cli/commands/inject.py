@@ -6,37 +6,45 @@ from cli.commands import Command
 from cli.flags import add_filename
 
 _DESCRIPTION = """\
-Prints manifests with every pod, and every pod template, as the admission webhook would leave it. No cluster is asked:
-every namespace counts as opted in, a pod that opts out by its own label is left alone.
+Prints manifests with every pod and pod template as the admission webhook would
+change it. The command reads only the installed configuration from the cluster;
+without --config and without a cluster it assumes the defaults and prints a
+note. Every namespace counts as opted in. A pod whose own label opts out is not
+changed.
 
-Templates are those of Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, Job, CronJob and
-PodTemplate; lists are looked into. What has nothing to change is printed as it was written, comments included, in
-its place; in a document that changes, the order of keys and the way that scalars are written stay, comments do not.
+Pod templates are those of Deployment, StatefulSet, DaemonSet, ReplicaSet,
+ReplicationController, Job, CronJob and PodTemplate, also inside lists.
+Documents without changes are printed as they are, with their comments.
+Documents with changes keep the order of keys and the style of scalars, but
+lose their comments.
 
-If one pod is refused, nothing at all is printed, so that a pipe into 'kubectl apply -f -' never applies half of it;
-each refusal is told on standard error in the webhook's words, and the exit code is 1. Warnings go to standard error
-as well and change nothing else.
+If the webhook would refuse any pod, the command prints no manifest, so that a
+pipe into 'kubectl apply -f -' never applies a part of the file. It prints each
+refusal to standard error and exits with 1. Warnings go to standard error too;
+they do not change the exit code.
 """
 
 
 def _add(parser: argparse.ArgumentParser) -> None:
     add_filename(parser)
     parser.add_argument(
-        "--config", default="", metavar="FILE", help="the webhook's configuration file (default: its defaults)"
+        "--config", default="", metavar="FILE", help="Tranche's configuration file (default: the installed one)"
     )
     parser.add_argument(
         "--as",
         dest="user",
         default="",
         metavar="USER",
-        help="who will create it, which matters to pods that bring an allocation",
+        help="the user who will create the objects; only some users may create pods with an allocation",
     )
 
 
 COMMAND = Command(
-    summary="manifests as the admission webhook would leave them",
+    module="cli.manifests.inject",
+    summary="print manifests as the admission webhook would change them",
     description=_DESCRIPTION,
     add=_add,
     outputs=("yaml", "json"),
     asks_cluster=False,
+    reads_configuration=True,
 )

@@ -4,40 +4,49 @@ import argparse
 
 from cli.commands import Command
 
+_DESCRIPTION = """\
+Replaces every certificate of the admission webhook, and with --ca also the
+authority that signs them, without a failed admission. The command prints each
+step. If it is interrupted, the webhook completes the rotation.
+"""
+
 
 def _add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--ca", action="store_true", help="replace the certificate authority too")
+    parser.add_argument("--ca", action="store_true", help="also replace the certificate authority")
     parser.add_argument(
-        "--dry-run", action="store_true", help="only say what would be done, and whether it would end well"
+        "--dry-run", action="store_true", help="only report the steps, and whether the rotation would succeed"
     )
     parser.add_argument(
         "--probe",
         action="append",
         default=[],
         metavar="HOST:PORT",
-        help="a replica that shall be seen to show a new certificate; may be repeated",
+        help="wait until this replica presents a new certificate; may be repeated",
     )
     parser.add_argument(
         "--drop-old",
         action="store_true",
-        help="stop believing old authorities once every --probe shows a new certificate; name every replica",
+        help="stop trusting old authorities once every --probe presents a new certificate; name every replica",
     )
     parser.add_argument(
         "--settle",
         type=float,
         default=10.0,
         metavar="SECONDS",
-        help="how long API servers have to see a new caBundle (default: 10)",
+        help="how long to wait until all API servers have seen a new caBundle (default: 10)",
     )
     parser.add_argument(
-        "--timeout", type=float, default=120.0, metavar="SECONDS", help="how long all of it may take (default: 120)"
+        "--timeout",
+        type=float,
+        default=120.0,
+        metavar="SECONDS",
+        help="how long the whole rotation may take (default: 120)",
     )
 
 
 COMMAND = Command(
+    module="cli.rotate_certs",
     summary="replace the webhook's certificates, or their authority, without a failed admission",
-    description="Replaces every certificate of the admission webhook, with --ca the authority that signs them too, "
-    "without a failed admission, and says each step. Whatever becomes of this command, the webhook completes what was "
-    "begun.",
+    description=_DESCRIPTION,
     add=_add,
 )

@@ -6,21 +6,33 @@ from cli.commands import TABLE, Command
 from cli.flags import add_explanation, add_filename
 
 _DESCRIPTION = """\
-Says what would become of the pods of a manifest if they were created now: admission first, then the scheduler's own
-decision over what the API server shows. It works where no scheduler runs, and writes nothing. Every pod is asked about
-by itself, a pod template as one pod of it. The exit code is 1 if any of them would not be placed.
+Shows what would happen to the pods of a manifest if they were created now:
+first admission, then the scheduler's own decision over what the API server
+shows. It writes nothing. Parts of the installation that do not work are listed
+first. If you may not read the whole cluster, because your role covers one
+namespace, the command asks the scheduler instead.
 
-Not known are what other admission plugins would add (LimitRanges, priority and runtime classes).
+Each workload is expanded to pods as its controller would do it, with the
+claims of a StatefulSet, the nodes of a DaemonSet and the indexes of a Job.
+Only the first pod of each workload is evaluated. With --all every pod of all
+files is evaluated in order, and each pod that fits reserves its cards. The
+exit code is 1 if any evaluated pod would not be placed, or if no GPU pod can
+start because a part of the installation does not work.
+
+The simulation does not include the changes of other admission plugins
+(LimitRanges, priority and runtime classes).
 """
 
 
 def _add(parser: argparse.ArgumentParser) -> None:
     add_filename(parser)
     add_explanation(parser)
+    parser.add_argument("--all", action="store_true", help="evaluate every replica, and count how many fit")
 
 
 COMMAND = Command(
-    summary="where the pods of a manifest would go, or why they would wait",
+    module="cli.explain.simulate",
+    summary="show where the pods of a manifest would be placed, or why they would wait",
     description=_DESCRIPTION,
     add=_add,
     outputs=(TABLE, "wide", "json", "yaml"),

@@ -3,34 +3,45 @@
 import argparse
 
 from cli.commands import TABLE, Command
+from cli.flags import add_scheduler_url
 
 _DESCRIPTION = """\
-Shows what is reserved of the cards, counted as the scheduler counts: reservations, not measurements. A line is a node;
-with --cards, or where nodes are named, a line is a card with the pods that have shares of it.
+Shows how much of the cards is reserved, as the scheduler counts it; nothing is
+measured. Each row is a node. With --cards, or if nodes are named, each row is
+a card with the pods that have shares of it.
 
-With -n only nodes and cards are shown on which that namespace has shares, and only its pods; the sums stay everybody's.
+With --namespaces each row is a resource of a namespace: the amount that its
+pods have reserved, the limit, and the ResourceQuota that sets the limit.
+'kubectl describe quota' shows 0 for these, because Kubernetes does not count
+them.
+
+With -n only the nodes and cards of which that namespace has shares are shown,
+with only its pods; the sums include all namespaces. If you may not read the
+whole cluster, because your role covers one namespace, the command asks the
+scheduler about that namespace; then the sums include only that namespace.
 """
 
 
 def _add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "nodes", nargs="*", metavar="NODE", help="the cards of these nodes; 'nodes' before them is ignored"
+        "nodes", nargs="*", metavar="NODE", help="show the cards of these nodes; a leading word 'nodes' is ignored"
     )
-    parser.add_argument("--cards", action="store_true", help="a line for each card of every node")
-    parser.add_argument("-A", "--all-namespaces", action="store_true", help="pods of every namespace (the default)")
-    parser.add_argument(
-        "-w", "--watch", action="store_true", help="print again whenever something changes, until Ctrl-C"
-    )
+    parser.add_argument("--cards", action="store_true", help="show a row for each card of every node")
+    parser.add_argument("--namespaces", action="store_true", help="show the usage and the limits of namespaces")
+    parser.add_argument("-A", "--all-namespaces", action="store_true", help="include every namespace (the default)")
+    parser.add_argument("-w", "--watch", action="store_true", help="print again after each change, until Ctrl-C")
     parser.add_argument(
         "--config",
         default="",
         metavar="FILE",
-        help="Tranche's configuration file, where it has other resource names (default: its defaults)",
+        help="Tranche's configuration file, if it renames resources (default: the default configuration)",
     )
+    add_scheduler_url(parser)
 
 
 COMMAND = Command(
-    summary="what is reserved of nodes and cards, and by whom",
+    module="cli.top.top",
+    summary="show the reserved shares of nodes, cards and namespaces",
     description=_DESCRIPTION,
     add=_add,
     outputs=(TABLE, "wide", "json", "yaml", "name"),

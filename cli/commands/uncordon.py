@@ -4,13 +4,14 @@ from cli.commands import TABLE, Command
 from cli.flags import add_cards_to_cordon
 
 _DESCRIPTION = """\
-Takes cards from the annotation hami.io/device-cordon of their node, whose other entries are kept: new pods may have
-them again.
+Lets new pods use cards again: removes the cards from the annotation
+hami.io/device-cordon of their node and preserves its other entries.
 """
 
 
 COMMAND = Command(
-    summary="let new pods have cards again",
+    module="cli.cordon",
+    summary="let new pods use cards again",
     description=_DESCRIPTION,
     add=add_cards_to_cordon,
     outputs=(TABLE, "json", "yaml", "name"),

@@ -1,1 +1,1 @@
-"""The targets. Each module has `try_bytes`, which raises nothing but on a defect."""
+"""The targets. Each module has a function `try_bytes`, which raises only on a bug."""

@@ -1,24 +1,24 @@
-"""A connection of an API server, in pieces: each review is answered, and what is no plain review is handed over."""
+"""The webhook's connection, fed in pieces: it serves each review and hands any other request over."""
 
 import asyncio
 from typing import Any
 
-from cluster.guests import Patience, Room
+from cluster.http.connections import ConnectionTable, Timeouts
 from fuzz.world import ALLOCATION, WEBHOOK
 from webhook.admission import Admission
-from webhook.connection import Connection
 from webhook.metrics import Metrics
+from webhook.review_protocol import ReviewConnection
 from webhook.routes import Health
 
 _ADMISSION = Admission(allocation=ALLOCATION, settings=WEBHOOK, metrics=Metrics(), quotas=lambda _: {})
 _PIECES = (1, 7, 100, 1500)
 _READY = Health()
 _READY.ready = True
-_ROOM = Room(Patience(request=1e6, idle=1e6))
+_CONNECTIONS = ConnectionTable(Timeouts(request=1e6, idle=1e6))
 
 
 class _Wire(asyncio.Transport):
-    """Keeps what is written, and who reads on."""
+    """A transport that records what is written and which protocol reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class _Wire(asyncio.Transport):
 
 
 class _Others(asyncio.Protocol):
-    """Takes what is handed over."""
+    """The protocol that takes over; it records what it receives."""
 
     def __init__(self) -> None:
         self.received = b""
@@ -50,7 +50,7 @@ class _Others(asyncio.Protocol):
 
 
 def try_bytes(data: bytes) -> None:
-    """Send `data` whole, and in pieces of a size that it chooses itself."""
+    """Send `data` at once, and in pieces whose size depends on its length."""
     asyncio.run(_try(data))
 
 
@@ -70,11 +70,11 @@ async def _try(data: bytes) -> None:
         made.connection_lost(None)
 
 
-def _connection(wire: _Wire, others: _Others, answered: list[bytes]) -> Connection:
+def _connection(wire: _Wire, others: _Others, answered: list[bytes]) -> ReviewConnection:
     def answer(body: bytes) -> bytes:
         answered.append(body)
         return _ADMISSION.answer(body)
 
-    made = Connection(answer=answer, others=lambda: others, health=_READY, room=_ROOM)
+    made = ReviewConnection(answer=answer, fallback=lambda: others, health=_READY, connections=_CONNECTIONS)
     made.connection_made(wire)
     return made

@@ -1,22 +1,22 @@
-"""HAMi's strings: register and score annotations in their forms, allocation strings, MIG records.
+"""HAMi's strings: register and score annotations in all their forms, allocation strings, MIG records.
 
-An input is a JSON object that has them by `register`, `scores`, `devices` and `mig`, so that they can hold anything;
-what is read of them is written and read again as it was.
+An input is a JSON object with the fields `register`, `scores`, `devices` and `mig`, so that the strings can hold
+anything. Decoding and encoding must round-trip.
 """
 
 import msgspec
 
-from allocation import hami, mig_record
 from allocation.errors import AllocationError, MalformedRecordError
-from allocation.ledger import Ledger
+from allocation.ledger.ledger import Ledger
 from allocation.pod import Container, Resources
 from allocation.request import PodRequest, read_request
 from allocation.settings import AllocationSettings
-from scheduler import inventories
+from allocation.wire import hami, mig_record
+from scheduler.state import inventories
 
 
 class _Spec:
-    """Three containers, of which two ask for a GPU."""
+    """Three containers, two of which request a GPU."""
 
     init_containers = (Container(name="setup"),)
     containers = tuple(
@@ -32,7 +32,7 @@ class _Strings(msgspec.Struct):
 
 
 def try_bytes(data: bytes) -> None:
-    """Read the strings of `data`."""
+    """Decode the strings in `data`."""
     try:
         strings = msgspec.json.decode(data, type=_Strings)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -47,12 +47,12 @@ def try_bytes(data: bytes) -> None:
 
 def _try_register(text: str, scores: str) -> None:
     try:
-        found = hami.decode_register("n1", text, scores)
+        decoded = hami.decode_register("n1", text, scores)
     except MalformedRecordError as error:
         assert "node n1, annotation" in str(error)
         return
-    again = hami.decode_register("n1", hami.encode_register(found))
-    assert hami.encode_register(again) == hami.encode_register(found)
+    again = hami.decode_register("n1", hami.encode_register(decoded))
+    assert hami.encode_register(again) == hami.encode_register(decoded)
     ledger = Ledger()
     try:
         ledger.set_node(inventories.read("n1", text, scores))
@@ -62,23 +62,23 @@ def _try_register(text: str, scores: str) -> None:
 
 def _try_devices(text: str) -> None:
     try:
-        found = hami.decode_devices(text)
+        decoded = hami.decode_devices(text)
     except MalformedRecordError as error:
         assert "allocation string" in str(error)
         return
-    assert hami.decode_devices(hami.encode_devices(found)) == found
+    assert hami.decode_devices(hami.encode_devices(decoded)) == decoded
     request: PodRequest = read_request(_Spec(), AllocationSettings())
     read = hami.read_allocation(text, request, node="n1")
-    assert sum(map(len, read.containers.values())) == sum(map(len, found)), "a share was lost"
+    assert sum(map(len, read.containers.values())) == sum(map(len, decoded)), "a share was lost"
 
 
 def _try_mig(text: str) -> None:
     try:
-        found = mig_record.decode(text)
+        decoded = mig_record.decode(text)
     except MalformedRecordError as error:
         assert "annotation" in str(error)
         return
-    assert mig_record.decode(mig_record.encode(found)) == found
+    assert mig_record.decode(mig_record.encode(decoded)) == decoded
     request = read_request(_Spec(), AllocationSettings())
-    given = hami.read_allocation("GPU-a,NVIDIA,1,1:;GPU-b,NVIDIA,1,1:;", request, node="n1")
-    mig_record.located(given, request, found)
+    allocation = hami.read_allocation("GPU-a,NVIDIA,1,1:;GPU-b,NVIDIA,1,1:;", request, node="n1")
+    mig_record.with_instances(allocation, request, decoded)

@@ -1,13 +1,13 @@
-"""Files that `kubectl gpu` reads and prints: what nobody changed comes out as it was, what was says the same."""
+"""Manifests that `kubectl gpu` reads and prints: a document that is written again has the same content."""
 
 import msgspec
 
-from cli import manifest
-from cli.manifest import UnreadableManifestError
+from cli.manifests import manifest
+from cluster.manifest import UnreadableManifestError
 
 
 def try_bytes(data: bytes) -> None:
-    """Read `data` as a file, and print it."""
+    """Read `data` as a file and print it."""
     try:
         text = data.decode("utf-8-sig")
         documents = manifest.read(text)

@@ -1,4 +1,4 @@
-"""Amounts as users write them: what is read is exact, what is not is refused in words."""
+"""Quantities as users write them: each is read exactly, or rejected with an error that names the field."""
 
 from allocation import quantity
 from allocation.errors import AllocationError, InvalidFieldError
@@ -9,9 +9,9 @@ _FIELD = 'spec.containers[0].resources.limits["nvidia.com/gpumem"]'
 
 
 def try_bytes(data: bytes) -> None:
-    """Read `data` in every way that an amount is read."""
+    """Read `data` by every function that parses a quantity."""
     text = data.decode(errors="replace")
-    limits([{"limits.nvidia.com/gpu": text, "limits.nvidia.com/gpumem": text}], AllocationSettings())
+    limits({"q": {"limits.nvidia.com/gpu": text, "limits.nvidia.com/gpumem": text}}, AllocationSettings())
     try:
         number = quantity.whole(text, field=_FIELD, unit="MiB")
     except InvalidFieldError as error:

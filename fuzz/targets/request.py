@@ -1,4 +1,4 @@
-"""A pod's containers and annotations: a request of sound numbers, or a refusal that names the field."""
+"""A pod's containers and annotations: reading them yields a valid request, or an error that names the field."""
 
 import msgspec
 
@@ -6,13 +6,13 @@ from allocation.allocation import Allocation, CardShare, charges
 from allocation.constraints import read_constraints
 from allocation.errors import InvalidFieldError
 from allocation.quantity import INT32_MAX
-from allocation.request import MOST_CARDS, WHOLE_CARD, PodRequest, read_request
+from allocation.request import MAX_CARDS, WHOLE_CARD, PodRequest, read_request
 from fuzz.world import ALLOCATION
 from webhook.review import Pod, UnreadablePodError, decode_pod
 
 
 def try_bytes(data: bytes) -> None:
-    """Read `data` as a pod that is created."""
+    """Read `data` as a new pod."""
     try:
         pod = decode_pod(msgspec.Raw(data))
     except UnreadablePodError as error:
@@ -35,7 +35,7 @@ def try_bytes(data: bytes) -> None:
 def _check(request: PodRequest, pod: Pod) -> None:
     assert len(request.containers) == len(pod.spec.init_containers) + len(pod.spec.containers)
     for container in request.gpu_containers:
-        assert 0 < container.count <= MOST_CARDS
+        assert 0 < container.count <= MAX_CARDS
         assert 0 <= container.cores <= WHOLE_CARD
         assert 0 <= container.memory_on(80_000) <= INT32_MAX
     names = [container.name for container in request.containers]

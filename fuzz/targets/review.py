@@ -1,4 +1,4 @@
-"""Admission: any body is answered, any pod is refused in words or left as it shall be, and then left alone."""
+"""Admission: every body gets a response, every rejection has a message, and mutating a mutated pod changes nothing."""
 
 import base64
 import json
@@ -31,7 +31,7 @@ def try_bytes(data: bytes) -> None:
     try:
         sent = json.loads(data.decode())
     except UnicodeDecodeError:
-        return  # in a part that nobody reads
+        return  # in a part that admission does not read
     assert response["uid"] == sent["request"]["uid"]
     assert answer["apiVersion"] == sent["apiVersion"]
     if not response["allowed"]:
@@ -51,14 +51,14 @@ def _try_patch(sent: dict[str, Any], patch: bytes) -> None:
     try:
         body = json.dumps(sent, allow_nan=False).encode()
     except ValueError:
-        return  # a number beyond all others, in a part that nobody reads
+        return  # infinity or NaN, in a part that admission does not read
     again = json.loads(_ADMISSION.answer(body))["response"]
     assert again["allowed"], again
     assert "patch" not in again, base64.b64decode(again["patch"])
 
 
 def _has_own_names(pod: dict[str, Any]) -> bool:
-    """Whether no two containers share a name, which the API server refuses right after admission."""
+    """Return whether container names are unique; the API server rejects other pods right after admission."""
     kinds = ("containers", "initContainers", "ephemeralContainers")
-    found = [container.get("name", "") for kind in kinds for container in pod.get("spec", {}).get(kind, ())]
-    return len(set(found)) == len(found)
+    container_names = [container.get("name", "") for kind in kinds for container in pod.get("spec", {}).get(kind, ())]
+    return len(set(container_names)) == len(container_names)

@@ -1,8 +1,8 @@
-"""Where a pod may run: selectors, affinity, spread and tolerations of any form judge nodes and pods of any labels."""
+"""Selectors, affinity, spread constraints and tolerations of any form, matched against nodes and labels."""
 
 import msgspec
 
-from scheduler import selectors
+from scheduler.filters import selectors
 from scheduler.objects import LabelSelector, Node, PodSpec
 
 _LABELS = {"kubernetes.io/hostname": "n1", "size": "7", "huge": "9" * 63, "empty": "", "minus": "-7"}
@@ -16,7 +16,7 @@ _NODE = msgspec.convert(
 
 
 def try_bytes(data: bytes) -> None:
-    """Read `data` as the spec of a pod, or as a label selector, and hold it against nodes."""
+    """Read `data` as a pod spec and as a label selector, and match both against nodes."""
     try:
         spec = msgspec.json.decode(data, type=PodSpec)
         selector = msgspec.json.decode(data, type=LabelSelector)
@@ -24,6 +24,6 @@ def try_bytes(data: bytes) -> None:
         return
     assert not selectors.accepts(None, _LABELS)
     assert isinstance(selectors.accepts(selectors.label_selector(selector), _LABELS), bool)
-    assert isinstance(selectors.matches_selector(spec, _NODE), bool)
+    assert isinstance(selectors.node_matcher(spec)(_NODE), bool)
     assert selectors.untolerated_taint(spec, _NODE) in (None, *_NODE.spec.taints)
-    selectors.bears_cordon(spec)
+    selectors.tolerates_unschedulable(spec)

@@ -1,20 +1,23 @@
-"""A manifest that somebody asks about: YAML or JSON, answered as data or refused in words, and nothing changes."""
+"""Simulation of a manifest in YAML or JSON: it yields data or an error message, and changes no state."""
 
 import msgspec
 
+from allocation.steps import finish
 from cluster.manifest import NotAdmittedError, UnreadableManifestError
 from fuzz import world
-from scheduler import simulation, submission
-from scheduler.submission import UnknownSchedulerError
+from scheduler.api import manifest_pod, simulation
+from scheduler.api.manifest_pod import UnknownSchedulerError
+from scheduler.cycle.cycle import SchedulingCycle
 
 _STATE = world.state()
+_CYCLE = SchedulingCycle(_STATE)
 _USED = _STATE.ledger.used.copy()
 
 
 def try_bytes(data: bytes) -> None:
-    """Ask about `data`."""
+    """Simulate `data`."""
     try:
-        submitted = submission.submit(_STATE, submission.parse(data), world.ADMIT)
+        submitted = manifest_pod.read_pod(_STATE, manifest_pod.parse(data), world.ADMIT)
     except UnreadableManifestError as error:
         msgspec.json.encode(str(error))
         return
@@ -23,6 +26,6 @@ def try_bytes(data: bytes) -> None:
         return
     except UnknownSchedulerError:
         return
-    msgspec.json.encode(simulation.simulate(_STATE, submitted))
+    msgspec.json.encode(finish(simulation.simulate(_CYCLE, submitted)))
     assert (_STATE.ledger.used == _USED).all()
     assert not len(_STATE.queue)

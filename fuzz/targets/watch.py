@@ -1,7 +1,7 @@
-"""Lines of a watch: each changes what the scheduler knows, or is refused; what waits is decided, and the books agree.
+"""Watch events: each changes the scheduler's state or is rejected; then pods are scheduled, and the ledger is checked.
 
-A line is a watch event of any kind that the scheduler follows; which, its object says. An object that no API server
-lets through is left out (`fuzz.validity`).
+Each line is an event of any kind of object that the scheduler watches. Objects that an API server rejects are skipped
+(`fuzz.validity`).
 """
 
 import json
@@ -12,18 +12,21 @@ from typing import Any, TypeVar
 import msgspec
 
 from allocation import names
-from cluster import reflector, resource
+from allocation.steps import finish
+from cluster import informer, resource
 from cluster.api import Api
 from cluster.gpu_node_status import GpuNodeStatus
-from cluster.reflector import Reflector
+from cluster.informer import Informer
+from cluster.lease import Lease
 from cluster.resource import Resource
 from cluster.resource_quota import ResourceQuota
 from fuzz import world
 from fuzz.validity import is_valid
-from scheduler import cycle, explanation, recount
-from scheduler.cycle import Chosen
-from scheduler.heartbeats import Lease
+from scheduler.api import explanation
+from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.cycle.result import Scheduled
 from scheduler.objects import Namespace, Node, Pod
+from scheduler.state import ledger_comparer
 
 _MOST_LINES = 24
 _NOWHERE = Api.__new__(Api)
@@ -32,16 +35,17 @@ T = TypeVar("T")
 
 
 class _Caches:
-    """The caches of a term, filled by lines instead of a connection."""
+    """The informers of a leader term, fed with lines instead of a connection."""
 
     def __init__(self) -> None:
         self.state = state = world.state()
-        self.pods = Reflector(_NOWHERE, resource.PODS, Pod, on_set=state.set_pod, on_delete=state.drop_pod)
+        self.cycle = SchedulingCycle(self.state)
+        self.pods = Informer(_NOWHERE, resource.PODS, Pod, on_upsert=state.set_pod, on_delete=state.drop_pod)
         self._owners: dict[str, tuple[str, str]] = {}
         self._given: dict[str, tuple[Any, ...]] = {}
 
-        def cache(what: Resource, kind: type[Any], on_set: Any, on_delete: Any) -> Reflector[Any]:
-            return Reflector(_NOWHERE, what, kind, on_set=on_set, on_delete=on_delete)
+        def cache(what: Resource, kind: type[Any], on_upsert: Any, on_delete: Any) -> Informer[Any]:
+            return Informer(_NOWHERE, what, kind, on_upsert=on_upsert, on_delete=on_delete)
 
         self._by_kind = {
             "Pod": self.pods,
@@ -53,16 +57,16 @@ class _Caches:
         }
 
     def take(self, line: bytes) -> None:
-        """Take a line as the watch of its kind would; what is no object is everybody's."""
+        """Feed a line to the informer of its kind; a line without an object goes to the informer of pods."""
         content = _object(line)
         if content is not None and not (is_valid(content) and self._is_itself(content)):
             return
         kind = str(content.get("kind")) if content is not None else ""
-        with suppress(*reflector.SURVIVED):
-            self._by_kind.get(kind, self.pods)._take(line)
+        with suppress(*informer.SURVIVED):
+            self._by_kind.get(kind, self.pods)._apply(line)
 
     def _is_itself(self, content: dict[str, Any]) -> bool:
-        """Whether nothing changed that never does: who has a UID, and, once a pod has a node, what it was given."""
+        """Return whether the immutable parts are unchanged: the owner of a UID, and the allocation of a bound pod."""
         metadata, spec = content["metadata"], content.get("spec")
         uid, owner = metadata["uid"], (str(metadata.get("namespace")), metadata["name"])
         given = _given(metadata, spec) if isinstance(spec, dict) else ()
@@ -74,15 +78,15 @@ class _Caches:
 
 
 def _given(metadata: dict[str, Any], spec: dict[str, Any]) -> tuple[Any, ...]:
-    """Answer what of a pod with a node the API server lets nobody change, HAMi's plugin apart."""
+    """Return the parts of a bound pod that the API server lets only HAMi's device plugin change."""
     annotations = metadata.get("annotations")
-    ours = annotations if isinstance(annotations, dict) else {}
-    kept = {key: value for key, value in ours.items() if names.is_output_key(key) and key != names.HAMI_MIG}
+    present = annotations if isinstance(annotations, dict) else {}
+    kept = {key: value for key, value in present.items() if names.is_output_key(key) and key != names.HAMI_MIG}
     return spec.get("nodeName"), spec.get("containers"), spec.get("initContainers"), kept
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
-    """Answer the object of an event that brings one, None of anything else; of what is no object, an empty one."""
+    """Return the object of an event, an empty one if it is not a JSON object, or None if the line has none."""
     try:
         event = json.loads(line.decode(errors="replace"))
     except (ValueError, RecursionError):
@@ -94,35 +98,35 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 def try_bytes(data: bytes) -> None:
-    """Take `data` as lines, then decide and explain."""
+    """Feed the lines of `data`, then schedule and explain pods."""
     caches = _Caches()
     for line in data.split(b"\n")[:_MOST_LINES]:
         if line:
             caches.take(line)
-    state = caches.state
+    state, cycle = caches.state, caches.cycle
     for entry in state.queue:
         _explain(caches, entry.pod)
-        if state.ledger.holding(entry.pod.uid) is None and isinstance(cycle.decide(state, entry.pod), Chosen):
+        if state.ledger.reservation(entry.pod.uid) is None and isinstance(finish(cycle.schedule(entry.pod)), Scheduled):
             _explain(caches, entry.pod)
     for pod in caches.pods:
         _explain(caches, pod)
-    found = _run(_divergences(caches))
-    assert not found, found
+    differences = _run(_differences(caches))
+    assert not differences, differences
 
 
 def _explain(caches: _Caches, pod: Pod) -> None:
-    msgspec.json.encode(explanation.explain(caches.state, pod))
+    msgspec.json.encode(finish(explanation.explain(caches.cycle, pod)))
 
 
-async def _divergences(caches: _Caches) -> list[str]:
-    return [text async for text in recount.divergences(caches.state, caches.pods)]
+async def _differences(caches: _Caches) -> list[str]:
+    return [text async for text in ledger_comparer.differences(caches.state, caches.pods)]
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end what only ever yields to others."""
+    """Run a coroutine that only ever yields to the event loop, to its end."""
     while True:
         try:
             work.send(None)
         except StopIteration as done:
-            answer: T = done.value
-            return answer
+            result: T = done.value
+            return result

@@ -1,4 +1,4 @@
-"""Hardware by the stub of NVML, a control plane that knows our kinds, and agents as real processes."""
+"""Hardware from the NVML stub, a control plane with the CRDs, and agents as real processes."""
 
 import ctypes
 import os
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agent.visible_devices import VARIABLE
+from agent.nvml.visible_devices import VARIABLE
 from lab import kubectl, wait
 from lab.kubeconfig import service_account_kubeconfig
 from lab.layout import Layout
@@ -25,13 +25,13 @@ DEADLINE_S = 30.0
 
 
 class Clock:
-    """A time that passes when a test says so."""
+    """A clock that tests advance."""
 
     def __init__(self) -> None:
         self.now = 1000.0
 
     def __call__(self) -> float:
-        """Answer the time."""
+        """Return the time."""
         return self.now
 
 
@@ -48,13 +48,13 @@ class AgentProcess:
 
     @property
     def log(self) -> str:
-        """What it has said so far."""
+        """The log so far."""
         return self._log.read_text()
 
     def http(self, path: str) -> tuple[int, str]:
-        """Answer status and body of a page of its HTTP server."""
+        """Return status and body of a page of the agent's HTTP server."""
         port = wait.until(
-            lambda: re.search(r"serving health and metrics port=(\d+)", self.log), what="port", timeout_s=DEADLINE_S
+            lambda: re.search(r"serving health and metrics on port (\d+)", self.log), what="port", timeout_s=DEADLINE_S
         )[1]
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=DEADLINE_S) as answer:
@@ -64,7 +64,7 @@ class AgentProcess:
                 return error.code, error.read().decode()
 
     def end(self) -> int:
-        """Send SIGTERM and answer the exit code."""
+        """Send SIGTERM and return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(DEADLINE_S)
 
@@ -73,7 +73,7 @@ class AgentProcess:
 def cluster(control_plane: Layout) -> Layout:
     """The control plane with the CRD, the namespace and the agent's permissions.
 
-    One agent here speaks for many nodes, so it has the identity of a lab's, which is not held to its node.
+    An agent here serves many nodes, so it has the identity of a lab's agent, which is not restricted to one node.
     """
     base = ROOT / "manifests" / "base"
     kubectl.run(control_plane, "apply", "-f", str(base / "namespace.yaml"))
@@ -87,7 +87,7 @@ def cluster(control_plane: Layout) -> Layout:
 
 @pytest.fixture
 def add_node(cluster: Layout) -> Callable[[str], None]:
-    """Create a Node that no kubelet serves."""
+    """Return a function that creates a Node without a kubelet."""
 
     def add(name: str) -> None:
         node: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
@@ -104,7 +104,7 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def hardware(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hardware:
-    """What NVML says in this process and in those that it starts; no cards at first."""
+    """The stub's hardware for this process and those that it starts; it has no cards at first."""
     hardware = Hardware(tmp_path / "hardware")
     monkeypatch.setenv(STATE, str(hardware.path))
     ctypes.CDLL(str(nvml_library))
@@ -114,7 +114,7 @@ def hardware(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def run_agent(cluster: Layout, tmp_path: Path) -> Iterator[Callable[..., AgentProcess]]:
-    """Start agents with the given arguments and further environment; they end with the test."""
+    """Return a function that starts an agent with the given arguments and environment; all end with the test."""
     started: list[AgentProcess] = []
 
     def run(*arguments: str, **environment: str) -> AgentProcess:
@@ -136,13 +136,13 @@ def run_agent(cluster: Layout, tmp_path: Path) -> Iterator[Callable[..., AgentPr
 
 @pytest.fixture
 def fleet_file(tmp_path: Path) -> Path:
-    """Where the fleet of the test's agent stands."""
+    """The fleet file of the test's agent."""
     return tmp_path / "fleet.yaml"
 
 
 @pytest.fixture
 def start_agent(run_agent: Callable[..., AgentProcess], fleet_file: Path) -> Callable[[str], AgentProcess]:
-    """Start an agent with a fleet file of the given content."""
+    """Return a function that starts an agent with a fleet file of the given content."""
 
     def start(fleet: str) -> AgentProcess:
         fleet_file.write_text(fleet)

@@ -1,4 +1,4 @@
-"""The GpuNodeStatus CRD: the ledger believes these objects, so the API server refuses what cannot be."""
+"""The GpuNodeStatus CRD: the ledger trusts these objects, so the API server rejects invalid ones."""
 
 import json
 from typing import Any
@@ -24,8 +24,8 @@ def _report(cluster: Layout, name: str, *devices: dict[str, Any]) -> None:
     kubectl.run(cluster, "patch", "gns", name, "--subresource=status", "--type=merge", "-p", patch)
 
 
-def test_it_is_called_like_its_node(cluster: Layout) -> None:
-    """Readers take the node from the object's name: one that says two things is refused."""
+def test_object_name_must_equal_node_name(cluster: Layout) -> None:
+    """Readers take the node from the object's name, so `spec.nodeName` may not differ from it."""
     with pytest.raises(LabError, match=r"spec\.nodeName must be the object's own name"):
         _create(cluster, name="crd-1", node="crd-2")
 
@@ -46,23 +46,23 @@ def test_it_is_called_like_its_node(cluster: Layout) -> None:
         ("instancesBy", "nobody"),
     ],
 )
-def test_a_value_out_of_bounds_is_refused(cluster: Layout, field: str, value: object) -> None:
-    """A device that would break the ledger or a container's environment never gets into the API."""
+def test_value_out_of_bounds_is_rejected(cluster: Layout, field: str, value: object) -> None:
+    """A device that would break the ledger or a container's environment never reaches the API."""
     _create(cluster, name="crd-1", node="crd-1")
     _report(cluster, "crd-1", CARD)
     with pytest.raises(LabError, match=rf"status\.devices\[0\]\.{field}"):
         _report(cluster, "crd-1", CARD | {field: value})
 
 
-def test_a_card_stands_once(cluster: Layout) -> None:
+def test_duplicate_card_is_rejected(cluster: Layout) -> None:
     """Devices are a map by UUID."""
     _create(cluster, name="crd-1", node="crd-1")
     with pytest.raises(LabError, match="Duplicate value"):
         _report(cluster, "crd-1", CARD, CARD | {"id": 1})
 
 
-def test_people_see_node_and_devices(cluster: Layout) -> None:
-    """`kubectl get gns` shows how many cards each node has."""
+def test_kubectl_shows_node_and_devices(cluster: Layout) -> None:
+    """`kubectl get gns` shows the number of cards of each node."""
     _create(cluster, name="crd-1", node="crd-1")
     _report(cluster, "crd-1", CARD, CARD | {"id": 1, "uuid": "GPU-b"})
     header, line = kubectl.run(cluster, "get", "gns", "crd-1").splitlines()
@@ -70,8 +70,8 @@ def test_people_see_node_and_devices(cluster: Layout) -> None:
     assert line.split()[:3] == ["crd-1", "crd-1", "2"]
 
 
-def test_people_see_driver_and_isolation_on_request(cluster: Layout) -> None:
-    """`kubectl get gns -o wide` shows what a node has for all of its cards; an unknown backend is refused."""
+def test_kubectl_wide_shows_driver_and_isolation(cluster: Layout) -> None:
+    """`kubectl get gns -o wide` shows them for the whole node; an unknown backend is rejected."""
     _create(cluster, name="crd-1", node="crd-1")
     patch = ("patch", "gns", "crd-1", "--subresource=status", "--type=merge", "-p")
     kubectl.run(cluster, *patch, '{"status": {"driverVersion": "570.86.15", "isolation": ["none", "mps"]}}')
@@ -83,7 +83,7 @@ def test_people_see_driver_and_isolation_on_request(cluster: Layout) -> None:
 
 
 PLACE = {"start": 6, "size": 1}
-WISH: dict[str, Any] = {"id": "uid/0", "card": "GPU-a", "profile": "1g.10gb", "placement": PLACE}
+REQUEST: dict[str, Any] = {"id": "uid/0", "card": "GPU-a", "profile": "1g.10gb", "placement": PLACE}
 
 
 @pytest.mark.parametrize(
@@ -98,19 +98,19 @@ WISH: dict[str, Any] = {"id": "uid/0", "card": "GPU-a", "profile": "1g.10gb", "p
         {"placement": {"start": 0, "size": 0}},
     ],
 )
-def test_a_wish_that_cannot_be_is_refused(cluster: Layout, change: dict[str, Any]) -> None:
-    """In spec, which an agent acts upon."""
+def test_impossible_instance_request_is_refused(cluster: Layout, change: dict[str, Any]) -> None:
+    """Agents act upon `spec.migInstances`."""
     _create(cluster, name="crd-1", node="crd-1")
 
-    def wish(*wishes: dict[str, Any]) -> None:
-        patch = json.dumps({"spec": {"migInstances": wishes}})
+    def request(*requests: dict[str, Any]) -> None:
+        patch = json.dumps({"spec": {"migInstances": requests}})
         kubectl.run(cluster, "patch", "gns", "crd-1", "--type=merge", "-p", patch)
 
-    wish(WISH)
+    request(REQUEST)
     with pytest.raises(LabError, match=r"spec\.migInstances\[0\]"):
-        wish(WISH | change)
+        request(REQUEST | change)
     with pytest.raises(LabError, match="Duplicate value"):
-        wish(WISH, WISH)
+        request(REQUEST, REQUEST)
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_a_wish_that_cannot_be_is_refused(cluster: Layout, change: dict[str, Any
         ("migProfiles", [{"name": "1g.10gb", "memoryMiB": 1, "cores": 1001, "sliceCount": 1}]),
     ],
 )
-def test_a_division_that_cannot_be_is_refused(cluster: Layout, field: str, value: object) -> None:
-    """An instance has a card and a place, a profile its amounts."""
+def test_invalid_mig_status_is_rejected(cluster: Layout, field: str, value: object) -> None:
+    """An instance needs a card and a valid placement, a profile needs its sizes."""
     _create(cluster, name="crd-1", node="crd-1")
     with pytest.raises(LabError, match=rf"status\.devices\[0\]\.{field}"):
         _report(cluster, "crd-1", CARD | {field: value})

@@ -1,7 +1,7 @@
 from agent.health import CriticalEvent, Health, Probe
 
 IGNORED = (13, 31, 43, 45, 68, 109)
-WELL = Probe()
+OK = Probe()
 
 
 def _health() -> Health:
@@ -12,59 +12,59 @@ def _xid(number: int, *, at: float) -> CriticalEvent:
     return CriticalEvent("GPU-a", "xid", at=at, xid=number)
 
 
-def test_a_critical_xid_marks_its_card_until_it_was_quiet() -> None:
-    """The way back: a quiet period after the last trouble, in which every look at the card succeeds."""
+def test_critical_xid_makes_card_unhealthy_until_quiet_period_ends() -> None:
+    """It recovers after a quiet period that begins with its last error, in which every probe succeeds."""
     health = _health()
-    assert health.judge("GPU-a", WELL, now=0) == ""
-    assert health.take(_xid(79, at=10))
-    assert health.judge("GPU-a", WELL, now=10) == "XID 79"
-    assert health.judge("GPU-b", WELL, now=10) == ""
-    assert health.judge("GPU-a", WELL, now=69) == "XID 79"
-    assert health.take(_xid(48, at=69.5))
-    assert health.judge("GPU-a", WELL, now=70) == "XID 48"
-    assert health.judge("GPU-a", WELL, now=129.5) == ""
-    assert health.judge("GPU-a", WELL, now=130) == ""
+    assert health.evaluate("GPU-a", OK, now=0) == ""
+    assert health.add_event(_xid(79, at=10))
+    assert health.evaluate("GPU-a", OK, now=10) == "XID 79"
+    assert health.evaluate("GPU-b", OK, now=10) == ""
+    assert health.evaluate("GPU-a", OK, now=69) == "XID 79"
+    assert health.add_event(_xid(48, at=69.5))
+    assert health.evaluate("GPU-a", OK, now=70) == "XID 48"
+    assert health.evaluate("GPU-a", OK, now=129.5) == ""
+    assert health.evaluate("GPU-a", OK, now=130) == ""
 
 
-def test_an_applications_xid_says_nothing_of_the_card() -> None:
-    """A program that faults must not take a card from everybody else."""
+def test_application_xid_does_not_affect_health() -> None:
+    """A faulting program must not make a card unusable for others."""
     health = _health()
     for number in IGNORED:
-        assert not health.take(_xid(number, at=0))
-    assert health.judge("GPU-a", WELL, now=0) == ""
+        assert not health.add_event(_xid(number, at=0))
+    assert health.evaluate("GPU-a", OK, now=0) == ""
 
 
-def test_an_event_before_the_first_look_counts() -> None:
-    """Events and looks come from different threads; none is lost by their order."""
+def test_event_before_the_first_probe_counts() -> None:
+    """Events and probes come from different threads; none is lost, whatever their order."""
     health = _health()
-    health.take(_xid(79, at=5))
-    assert health.judge("GPU-a", WELL, now=5) == "XID 79"
+    health.add_event(_xid(79, at=5))
+    assert health.evaluate("GPU-a", OK, now=5) == "XID 79"
 
 
-def test_a_double_bit_error_marks() -> None:
-    """A double-bit error is critical whatever XIDs are ignored."""
+def test_double_bit_error_makes_card_unhealthy() -> None:
+    """A double-bit error is critical, whichever XIDs are ignored."""
     health = _health()
-    health.take(CriticalEvent("GPU-a", "double-bit-ecc", at=0))
-    assert health.judge("GPU-a", WELL, now=0) == "double-bit ECC error"
+    health.add_event(CriticalEvent("GPU-a", "double-bit-ecc", at=0))
+    assert health.evaluate("GPU-a", OK, now=0) == "double-bit ECC error"
 
 
-def test_uncorrected_errors_mark_when_they_grow() -> None:
-    """What was counted before the agent came is no news; an increase is; a reset of the count is not."""
+def test_growing_count_of_uncorrected_errors_makes_card_unhealthy() -> None:
+    """Errors from before the agent started do not count, nor does a reset of the counter; an increase does."""
     health = _health()
-    assert health.judge("GPU-a", Probe(uncorrected=7), now=0) == ""
-    assert health.judge("GPU-a", Probe(uncorrected=None), now=1) == ""
-    assert health.judge("GPU-a", Probe(uncorrected=8), now=2) == "8 uncorrected ECC errors, 7 before"
-    assert health.judge("GPU-a", Probe(uncorrected=8), now=62) == ""
-    assert health.judge("GPU-a", Probe(uncorrected=0), now=63) == ""
-    assert health.judge("GPU-a", Probe(uncorrected=1), now=64) == "1 uncorrected ECC errors, 0 before"
+    assert health.evaluate("GPU-a", Probe(uncorrected=7), now=0) == ""
+    assert health.evaluate("GPU-a", Probe(uncorrected=None), now=1) == ""
+    assert health.evaluate("GPU-a", Probe(uncorrected=8), now=2) == "8 uncorrected ECC errors, 7 before"
+    assert health.evaluate("GPU-a", Probe(uncorrected=8), now=62) == ""
+    assert health.evaluate("GPU-a", Probe(uncorrected=0), now=63) == ""
+    assert health.evaluate("GPU-a", Probe(uncorrected=1), now=64) == "1 uncorrected ECC errors, 0 before"
 
 
-def test_a_failing_probe_marks_and_starts_the_quiet_anew() -> None:
-    """A card that answers now and then stays unhealthy: the quiet begins with the first look that succeeds."""
+def test_quiet_period_begins_with_the_first_successful_probe() -> None:
+    """A card that responds only now and then stays unhealthy."""
     health = _health()
-    assert health.judge("GPU-a", Probe("GPU is lost"), now=0) == "GPU is lost"
-    assert health.judge("GPU-a", WELL, now=50) == "GPU is lost"
-    assert health.judge("GPU-a", Probe("no answer"), now=70) == "no answer"
-    assert health.judge("GPU-a", WELL, now=130) == "no answer"
-    assert health.judge("GPU-a", WELL, now=189) == "no answer"
-    assert health.judge("GPU-a", WELL, now=190) == ""
+    assert health.evaluate("GPU-a", Probe("GPU is lost"), now=0) == "GPU is lost"
+    assert health.evaluate("GPU-a", OK, now=50) == "GPU is lost"
+    assert health.evaluate("GPU-a", Probe("no response"), now=70) == "no response"
+    assert health.evaluate("GPU-a", OK, now=130) == "no response"
+    assert health.evaluate("GPU-a", OK, now=189) == "no response"
+    assert health.evaluate("GPU-a", OK, now=190) == ""

@@ -4,8 +4,8 @@ from agent.isolation import backends
 from agent.settings import AgentSettings
 
 
-def test_a_backend_is_offered_where_it_is(tmp_path: Path) -> None:
-    """A pod that asks for HAMi-core or MPS must find its library or its daemon's directory; `none` always works."""
+def test_backend_is_offered_if_its_files_exist(tmp_path: Path) -> None:
+    """A pod with HAMi-core or MPS must find the library or the daemon's directory; `none` always works."""
     library, pipes = tmp_path / "libvgpu.so", tmp_path / "nvidia-mps"
     settings = AgentSettings(hami_core_library=str(library), mps_pipe_directory=str(pipes))
     assert backends(settings) == ("none",)
@@ -15,6 +15,6 @@ def test_a_backend_is_offered_where_it_is(tmp_path: Path) -> None:
     assert backends(settings) == ("none", "hami-core", "mps")
 
 
-def test_an_empty_setting_offers_nothing(tmp_path: Path) -> None:
+def test_empty_setting_withholds_a_backend(tmp_path: Path) -> None:
     """An administrator can withhold a backend that is installed."""
     assert backends(AgentSettings(hami_core_library="", mps_pipe_directory="")) == ("none",)

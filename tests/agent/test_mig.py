@@ -1,4 +1,4 @@
-"""MIG by NVML: what a card is divided into is reported, further instances are made and destroyed on a wish."""
+"""MIG through NVML: instances are reported, and created and destroyed on request."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.inventory import PartitionError
-from agent.nvml_source import NvmlSource
-from agent.partitions import Partitions
+from agent.instance_reconciler import InstanceReconciler
+from agent.inventory import MigInstanceError
+from agent.nvml.source import NvmlSource
+from agent.nvml.visible_devices import VisibleDevices
 from agent.report import DeviceReport, NodeReport
 from agent.settings import AgentSettings
-from agent.visible_devices import VisibleDevices
-from allocation.mig import MigInstance, Slices, Wish
+from allocation.mig import InstanceRequest, MigInstance, Slices
 from cluster.gpu_node_status import Status
 from tests.agent.conftest import Clock
 from tests.nvml.stub import A100_MIG, GPU_IS_LOST, MIB, NOT_SUPPORTED, UNKNOWN, Hardware, MigInstances, StubCard
@@ -24,7 +24,7 @@ MEMORY = 40960 * MIB
 
 @pytest.fixture
 def instances(hardware: Hardware) -> MigInstances:
-    """An A100 in MIG mode, and one that is not."""
+    """An A100 in MIG mode, and one without."""
     hardware.has(
         StubCard("GPU-a", name="NVIDIA A100-SXM4-40GB", memory=MEMORY, numa=1, lines=[*A100_MIG]),
         StubCard("GPU-b", name="NVIDIA A100-SXM4-40GB", memory=MEMORY, lines=["mig 0"]),
@@ -34,23 +34,23 @@ def instances(hardware: Hardware) -> MigInstances:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Iterator[Callable[..., NvmlSource]]:
-    """Open sources with settings of one's own."""
+    """Return a function that opens a source with the given settings."""
     with ExitStack() as stack:
 
         def opened(**settings: str) -> NvmlSource:
-            chosen = AgentSettings(sysfs=str(tmp_path / "sys"), **settings)  # type: ignore[arg-type]
-            return stack.enter_context(NvmlSource(node="n1", settings=chosen, wake=lambda: None, clock=Clock()))
+            own = AgentSettings(sysfs=str(tmp_path / "sys"), **settings)  # type: ignore[arg-type]
+            return stack.enter_context(NvmlSource(node="n1", settings=own, wake=lambda: None, clock=Clock()))
 
         yield opened
 
 
 def devices(source: NvmlSource) -> dict[str, DeviceReport]:
-    """Read once and answer the devices by UUID."""
+    """Read once and return the devices by UUID."""
     return {device.card.uuid: device for device in source.read()["n1"].devices}
 
 
 def test_cards_and_instances_are_reported(instances: MigInstances, source: Callable[..., NvmlSource]) -> None:
-    """The card with its plain profiles and their places, each instance as a unit of its own, the other card as ever."""
+    """The card has its plain profiles with their placements, and each instance is a device."""
     instances.has("GPU-a 7 0 19 6 1 MIG-1", "GPU-a 2 0 14 0 2 MIG-2")
     found = devices(source())
     assert list(found) == ["GPU-a", "MIG-1", "MIG-2", "GPU-b"]
@@ -70,10 +70,10 @@ def test_cards_and_instances_are_reported(instances: MigInstances, source: Calla
     assert (found["GPU-b"].card.mode, found["GPU-b"].card.mig_profiles) == ("hami-core", ())
 
 
-def test_an_old_driver_names_no_profiles(
+def test_profile_names_are_derived_for_old_drivers(
     hardware: Hardware, instances: MigInstances, source: Callable[..., NvmlSource]
 ) -> None:
-    """Their names follow from slices and memory then."""
+    """They follow from slices and memory."""
     hardware.cards[0].lines.append(f"error nvmlDeviceGetGpuInstanceProfileInfoV {FUNCTION_NOT_FOUND}")
     hardware.cards[0].lines = [line for line in hardware.cards[0].lines if "+me" not in line]
     hardware.write()
@@ -83,10 +83,10 @@ def test_an_old_driver_names_no_profiles(
     assert found["MIG-1"].card.instance == MigInstance("GPU-a", "1g.5gb", Slices(6, 1), 7, 0)
 
 
-def test_a_process_without_privileges_sees_instances_but_not_their_places(
+def test_unprivileged_agent_reports_instances_without_placement(
     hardware: Hardware, instances: MigInstances, source: Callable[..., NvmlSource]
 ) -> None:
-    """They can be given to pods all the same."""
+    """Pods can use them all the same."""
     hardware.cards[0].lines.append(f"error nvmlDeviceGetGpuInstanceById {NO_PERMISSION}")
     hardware.write()
     instances.has("GPU-a 7 0 19 6 1 MIG-1")
@@ -95,10 +95,10 @@ def test_a_process_without_privileges_sees_instances_but_not_their_places(
     assert unit.instance == MigInstance("GPU-a", "1g.5gb", None, 7, 0)
 
 
-def test_compute_instances_that_share_memory_are_kept_from_pods(
+def test_compute_instances_that_share_memory_are_unhealthy(
     instances: MigInstances, source: Callable[..., NvmlSource]
 ) -> None:
-    """Each would be promised memory that the other has, too."""
+    """Otherwise pods would be promised the same memory twice."""
     instances.has("GPU-a 3 0 9 4 4 MIG-1", "GPU-a 3 1 9 4 4 MIG-2")
     found = devices(source())
     assert [found[uuid].card.healthy for uuid in ("GPU-a", "MIG-1", "MIG-2")] == [True, False, False]
@@ -108,10 +108,10 @@ def test_compute_instances_that_share_memory_are_kept_from_pods(
 @pytest.mark.parametrize(
     "function", ["nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetGpuInstancePossiblePlacements_v2"]
 )
-def test_a_card_that_cannot_be_asked_is_not_used(
+def test_card_with_unreadable_mig_state_is_unhealthy(
     hardware: Hardware, instances: MigInstances, source: Callable[..., NvmlSource], function: str
 ) -> None:
-    """From the start it is unhealthy, with the reason; what was known before stays."""
+    """This holds if its MIG state was never read; otherwise the last state stays."""
     hardware.cards[0].lines.append(f"error {function} {UNKNOWN}")
     hardware.write()
     found = devices(source())
@@ -128,10 +128,10 @@ def test_a_card_that_cannot_be_asked_is_not_used(
     assert devices(again)["MIG-1"].card.healthy
 
 
-def test_an_ill_card_takes_its_instances_along(
+def test_instances_of_a_lost_card_are_unhealthy(
     hardware: Hardware, instances: MigInstances, source: Callable[..., NvmlSource]
 ) -> None:
-    """A card that is lost is reported with the instances that it had, all of them unhealthy."""
+    """They are still reported, with the message of the card."""
     instances.has("GPU-a 7 0 19 6 1 MIG-1")
     nvml = source()
     assert devices(nvml)["MIG-1"].card.healthy
@@ -142,10 +142,10 @@ def test_an_ill_card_takes_its_instances_along(
     assert found["MIG-1"].message == found["GPU-a"].message
 
 
-def test_the_variable_names_cards_and_means_their_instances(
+def test_variable_selects_cards_with_their_instances(
     instances: MigInstances, source: Callable[..., NvmlSource]
 ) -> None:
-    """`CUDA_VISIBLE_DEVICES` of the agent chooses physical cards."""
+    """`CUDA_VISIBLE_DEVICES` of the agent selects physical cards."""
     instances.has("GPU-a 7 0 19 6 1 MIG-1")
     chosen = VisibleDevices("0", node="n1", settings=AgentSettings(), nvml=source()).read()["n1"]
     assert [device.card.uuid for device in chosen.devices] == ["GPU-a", "MIG-1"]
@@ -153,87 +153,89 @@ def test_the_variable_names_cards_and_means_their_instances(
     assert [device.card.uuid for device in chosen.devices] == ["GPU-b"]
 
 
-# ---- on a wish -----------------------------------------------------------------------------------------------------
+# ---- requests ------------------------------------------------------------------------------------------------------
 
-WISH = Wish("pod/0", "GPU-a", "2g.10gb", Slices(2, 2))
+REQUEST = InstanceRequest("pod/0", "GPU-a", "2g.10gb", Slices(2, 2))
 
 
-def test_an_instance_is_made_and_destroyed(instances: MigInstances, source: Callable[..., NvmlSource]) -> None:
-    """With one compute instance over all of it; doing either twice does it once; others are left alone."""
+def test_instance_is_created_and_destroyed_idempotently(
+    instances: MigInstances, source: Callable[..., NvmlSource]
+) -> None:
+    """It gets one compute instance that spans it; other instances are left alone."""
     instances.has("GPU-a 7 0 19 6 1 MIG-1")
     nvml = source(mig_instances_by="agent")
     nvml.read()
-    nvml.create("n1", WISH)
-    nvml.create("n1", WISH)
+    nvml.create("n1", REQUEST)
+    nvml.create("n1", REQUEST)
     assert instances.lines()[1:] == ["GPU-a 8 0 14 2 2 MIG-GPU-a-8"]
     assert devices(nvml)["MIG-GPU-a-8"].card.instance == MigInstance("GPU-a", "2g.10gb", Slices(2, 2), 8, 0)
-    nvml.destroy("n1", WISH)
-    nvml.destroy("n1", WISH)
+    nvml.destroy("n1", REQUEST)
+    nvml.destroy("n1", REQUEST)
     assert instances.lines() == ["GPU-a 7 0 19 6 1 MIG-1"]
 
 
-def test_what_was_left_half_made_is_finished_or_removed(
+def test_partly_created_instance_is_completed_or_destroyed(
     instances: MigInstances, source: Callable[..., NvmlSource]
 ) -> None:
-    """A process may die between the GPU instance and its compute instance."""
+    """A process may die between creating the GPU instance and its compute instance."""
     nvml = source(mig_instances_by="agent")
     nvml.read()
     instances.has("GPU-a 4 -1 14 2 2 MIG-half")
-    nvml.create("n1", WISH)
+    nvml.create("n1", REQUEST)
     assert instances.lines() == ["GPU-a 4 0 14 2 2 MIG-half"]
     instances.has("GPU-a 4 -1 14 2 2 MIG-half")
-    nvml.destroy("n1", WISH)
+    nvml.destroy("n1", REQUEST)
     assert instances.lines() == []
 
 
-def test_what_nvml_refuses_is_told(
+def test_nvml_refusal_is_raised_with_its_message(
     hardware: Hardware, instances: MigInstances, source: Callable[..., NvmlSource]
 ) -> None:
-    """No room, no right, in use: the message is NVML's."""
+    """This includes occupied slices and instances in use."""
     instances.has("GPU-a 1 0 9 0 4 MIG-1")
     nvml = source(mig_instances_by="agent")
     nvml.read()
-    with pytest.raises(PartitionError, match="nvmlDeviceCreateGpuInstanceWithPlacement"):
-        nvml.create("n1", WISH)
-    with pytest.raises(PartitionError, match="no profile 9g"):
-        nvml.create("n1", Wish("pod/0", "GPU-a", "9g.99gb", Slices(0, 8)))
+    with pytest.raises(MigInstanceError, match="nvmlDeviceCreateGpuInstanceWithPlacement"):
+        nvml.create("n1", REQUEST)
+    with pytest.raises(MigInstanceError, match="no profile 9g"):
+        nvml.create("n1", InstanceRequest("pod/0", "GPU-a", "9g.99gb", Slices(0, 8)))
     hardware.cards[0].lines.append("error nvmlComputeInstanceDestroy 19")
     hardware.write()
-    with pytest.raises(PartitionError, match="nvmlComputeInstanceDestroy"):
-        nvml.destroy("n1", Wish("pod/1", "GPU-a", "3g.20gb", Slices(0, 4)))
+    with pytest.raises(MigInstanceError, match="nvmlComputeInstanceDestroy"):
+        nvml.destroy("n1", InstanceRequest("pod/1", "GPU-a", "3g.20gb", Slices(0, 4)))
     assert instances.lines() == ["GPU-a 1 0 9 0 4 MIG-1"]
 
 
 class Node:
-    """An agent's partitions over the stub, and what the API server knows of them."""
+    """The agent's reconciler with the stub, and what the API server knows of it."""
 
-    def __init__(self, nvml: NvmlSource, known: Status | None = None) -> None:
+    def __init__(self, nvml: NvmlSource, published: Status | None = None) -> None:
         self.nvml = nvml
-        self.partitions = Partitions("n1")
-        self.partitions.recall(known)
+        self.reconciler = InstanceReconciler("n1")
+        self.reconciler.restore(published)
 
     def turn(self, *, publishes: bool = True) -> NodeReport:
-        """Read, do what is due, and publish."""
+        """Read, reconcile, and publish."""
         report = self.nvml.read()["n1"]
-        if self.partitions.step(self.nvml, report):
+        if self.reconciler.reconcile(self.nvml, report):
             report = self.nvml.read()["n1"]
-        report = self.partitions.mark(report)
+        report = self.reconciler.with_requests(report)
         if publishes:
-            self.partitions.announced(report)
+            self.reconciler.set_published(report)
         return report
 
 
 @pytest.fixture
 def node(instances: MigInstances, source: Callable[..., NvmlSource]) -> Node:
-    """A node whose agent makes instances."""
+    """A node whose agent creates instances."""
     return Node(source(mig_instances_by="agent"))
 
 
-def test_a_wish_is_announced_before_it_is_fulfilled(instances: MigInstances, node: Node) -> None:
-    """So that whoever comes after a crash knows whose the instance is."""
-    node.partitions.want((WISH,))
+def test_request_is_published_before_its_instance_is_created(instances: MigInstances, node: Node) -> None:
+    """After a crash the next agent then knows that it owns the instance."""
+    node.reconciler.set_requests((REQUEST,))
     report = node.turn(publishes=False)
-    assert [each.wish for each in report.mig_instances] == [WISH]
+    assert [each.request for each in report.mig_instances] == [REQUEST]
     node.turn(publishes=False)
     assert instances.lines() == []
     node.turn()
@@ -241,77 +243,83 @@ def test_a_wish_is_announced_before_it_is_fulfilled(instances: MigInstances, nod
     assert len(instances.lines()) == 1
     (unit,) = (device.card for device in report.devices if device.card.instance is not None)
     assert unit.instance is not None
-    assert unit.instance.wish == "pod/0"
+    assert unit.instance.request_id == "pod/0"
 
 
-def test_what_is_not_wanted_any_more_is_destroyed(instances: MigInstances, node: Node) -> None:
-    """The list is what is wanted; without a list nothing is destroyed; an administrator's instance never is."""
+def test_instance_without_a_request_is_destroyed(instances: MigInstances, node: Node) -> None:
+    """Without a list of requests nothing is destroyed, and an administrator's instance never is."""
     instances.has("GPU-a 7 0 19 6 1 MIG-1")
-    node.partitions.want((WISH,))
+    node.reconciler.set_requests((REQUEST,))
     for _ in range(3):
         node.turn()
     assert len(instances.lines()) == 2
-    node.partitions.want(None)
+    node.reconciler.set_requests(None)
     node.turn()
     assert len(instances.lines()) == 2
-    node.partitions.want(())
+    node.reconciler.set_requests(())
     assert node.turn().mig_instances == ()
     assert instances.lines() == ["GPU-a 7 0 19 6 1 MIG-1"]
 
 
-@pytest.mark.parametrize("died", ["before it was made", "half made", "made"])
-@pytest.mark.parametrize("wanted", [True, False])
-def test_a_killed_agent_goes_on(
+@pytest.mark.parametrize("died", ["before creation", "during creation", "after creation"])
+@pytest.mark.parametrize("is_requested", [True, False])
+def test_restarted_agent_completes_or_destroys_its_instances(
     instances: MigInstances,
     source: Callable[..., NvmlSource],
     node: Node,
     died: str,
-    wanted: bool,  # noqa: FBT001 -- a parameter of the table
+    is_requested: bool,  # noqa: FBT001 -- a parameter of the table
 ) -> None:
-    """Whenever it died, the next one has what is wanted and nothing else, by what the API server knows."""
-    node.partitions.want((WISH,))
-    known = node.turn().status()
-    made = {"before it was made": [], "half made": ["GPU-a 4 -1 14 2 2 M"], "made": ["GPU-a 4 0 14 2 2 M"]}[died]
-    instances.has(*made)
-    after = Node(source(mig_instances_by="agent"), known)
-    after.partitions.want((WISH,) if wanted else ())
+    """Whenever the agent died, the published status lets the next one create what is requested and nothing else."""
+    node.reconciler.set_requests((REQUEST,))
+    published = node.turn().status()
+    existing = {
+        "before creation": [],
+        "during creation": ["GPU-a 4 -1 14 2 2 M"],
+        "after creation": ["GPU-a 4 0 14 2 2 M"],
+    }[died]
+    instances.has(*existing)
+    after = Node(source(mig_instances_by="agent"), published)
+    after.reconciler.set_requests((REQUEST,) if is_requested else ())
     after.turn()
-    assert [line.split()[2:6] for line in instances.lines()] == ([["0", "14", "2", "2"]] if wanted else [])
+    assert [line.split()[2:6] for line in instances.lines()] == ([["0", "14", "2", "2"]] if is_requested else [])
 
 
 @pytest.mark.parametrize(
-    ("wish", "reason"),
+    ("impossible", "reason"),
     [
-        (Wish("p/0", "GPU-c", "2g.10gb", Slices(2, 2)), "the node has no card GPU-c"),
-        (Wish("p/0", "GPU-b", "2g.10gb", Slices(2, 2)), "not in MIG mode"),
-        (Wish("p/0", "GPU-a", "2g.10gb", Slices(1, 2)), "no place for profile 2g.10gb at 1"),
-        (Wish("p/0", "GPU-a", "1g.5gb", Slices(6, 1)), "not made for a wish"),
+        (InstanceRequest("p/0", "GPU-c", "2g.10gb", Slices(2, 2)), "the node has no card GPU-c"),
+        (InstanceRequest("p/0", "GPU-b", "2g.10gb", Slices(2, 2)), "not in MIG mode"),
+        (InstanceRequest("p/0", "GPU-a", "2g.10gb", Slices(1, 2)), "no placement of profile 2g.10gb at slice 1"),
+        (InstanceRequest("p/0", "GPU-a", "1g.5gb", Slices(6, 1)), "not created on request"),
     ],
 )
-def test_a_wish_that_cannot_be_is_refused(instances: MigInstances, node: Node, wish: Wish, reason: str) -> None:
-    """Nothing is made for it, and nothing destroyed when it goes."""
+def test_impossible_instance_request_is_refused(
+    instances: MigInstances, node: Node, impossible: InstanceRequest, reason: str
+) -> None:
+    """Nothing is created for it, and nothing is destroyed when it ends."""
     instances.has("GPU-a 7 0 19 6 1 MIG-1")
-    node.partitions.want((wish,))
+    node.reconciler.set_requests((impossible,))
     for _ in range(2):
-        (told,) = node.turn().mig_instances
-    assert told.refused
-    assert reason in told.message
-    node.partitions.want(())
+        (status,) = node.turn().mig_instances
+    assert status.refused
+    assert reason in status.message
+    node.reconciler.set_requests(())
     node.turn()
     assert instances.lines() == ["GPU-a 7 0 19 6 1 MIG-1"]
 
 
-def test_a_failure_is_told_and_tried_again(hardware: Hardware, instances: MigInstances, node: Node) -> None:
-    """What NVML would not do now it may do later."""
+def test_failed_creation_is_reported_and_retried(hardware: Hardware, instances: MigInstances, node: Node) -> None:
+    """NVML may succeed later."""
     hardware.cards[0].lines.append(f"error nvmlGpuInstanceCreateComputeInstance {NOT_SUPPORTED}")
     hardware.write()
-    node.partitions.want((WISH,))
+    node.reconciler.set_requests((REQUEST,))
     node.turn()
-    (told,) = node.turn().mig_instances
-    assert "nvmlGpuInstanceCreateComputeInstance" in told.message
-    assert not told.refused
+    (status,) = node.turn().mig_instances
+    assert "nvmlGpuInstanceCreateComputeInstance" in status.message
+    assert not status.refused
     hardware.cards[0].lines.pop()
     hardware.write()
-    (told,) = node.turn().mig_instances
-    assert told.message == ""
+    (status,) = node.turn().mig_instances
+    assert status.message == ""
     assert instances.lines() == ["GPU-a 1 0 14 2 2 MIG-GPU-a-1"]

@@ -1,4 +1,4 @@
-"""The process before it has anything to serve."""
+"""Failures at the start of the process."""
 
 import os
 import shutil
@@ -21,8 +21,8 @@ def _agent(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_without_a_node_it_says_what_to_do() -> None:
-    """An agent that does not know whose cards it reports does not start, and names the flags."""
+def test_missing_node_name_ends_the_start_with_a_remedy() -> None:
+    """An agent without a node name does not start; the message names the flags."""
     done = _agent()
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
@@ -31,14 +31,14 @@ def test_without_a_node_it_says_what_to_do() -> None:
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine has NVML")
-def test_without_the_library_it_warns(tmp_path: Path) -> None:
-    """A node without any NVIDIA driver is served with no cards, and the log says what is missing."""
+def test_missing_nvml_library_is_logged(tmp_path: Path) -> None:
+    """The agent serves a node without an NVIDIA driver with no cards, and logs what is missing."""
     done = _agent("--node-name", "n1", "--kubeconfig", str(tmp_path / "absent"))
-    assert "NVML of node n1: it cannot be used: nvmlInit: NVML Shared Library Not Found" in done.stderr
+    assert "NVML of node n1: not available: nvmlInit: NVML Shared Library Not Found" in done.stderr
 
 
-def test_a_mistake_in_the_fleet_file_ends_the_start(tmp_path: Path) -> None:
-    """A mistake is told at once and on standard error, before the API server is asked anything."""
+def test_invalid_fleet_file_ends_the_start(tmp_path: Path) -> None:
+    """The error goes to standard error before the agent sends a request to the API server."""
     path = tmp_path / "fleet.yaml"
     path.write_text("n1: {count: 8}")
     done = _agent("--fleet-file", str(path), "--kubeconfig", str(tmp_path / "absent"))
@@ -58,8 +58,8 @@ def test_a_mistake_in_the_fleet_file_ends_the_start(tmp_path: Path) -> None:
         ("--default-card-memory-mib", "-1"),
     ],
 )
-def test_a_setting_out_of_bounds_is_a_usage_error(flag: str, value: str) -> None:
-    """A setting that would make the agent useless is refused by its name."""
+def test_setting_out_of_bounds_is_a_usage_error(flag: str, value: str) -> None:
+    """The message names the flag."""
     done = _agent(flag, value)
     assert done.returncode == 2
     assert flag in done.stderr

@@ -1,4 +1,4 @@
-"""What somebody else does to what an agent has published is undone."""
+"""The agent restores what other clients change in its published objects."""
 
 import json
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import pytest
 
 from lab import kubectl, wait
 from lab.layout import Layout
-from tests.agent.cluster_view import (
+from tests.agent.support.cluster_view import (
     DEADLINE_S,
     REGISTER,
     await_devices,
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.apiserver
 
 @pytest.fixture
 def served(cluster: Layout, add_node: Callable[[str], None], run_agent: Callable[..., Any], fleet_file: Any) -> Any:
-    """Have a node served in one-node mode by an agent that has published it, and answer the agent."""
+    """Return a function that starts an agent for one node and waits until it has published the node."""
 
     def serve(node: str) -> Any:
         add_node(node)
@@ -40,22 +40,20 @@ def _await_register(cluster: Layout, node: str, value: str | None) -> None:
 
 
 @pytest.mark.parametrize("value", [None, "[]"])
-def test_a_changed_annotation_is_written_again(
-    cluster: Layout, served: Callable[[str], Any], value: str | None
-) -> None:
-    """HAMi's tools read the annotation: neither its removal nor a wrong value lasts."""
+def test_changed_annotation_is_restored(cluster: Layout, served: Callable[[str], Any], value: str | None) -> None:
+    """HAMi's tools read the annotation, so neither its removal nor a wrong value lasts."""
     agent = served("repair-1")
     before = register(cluster, "repair-1")
     assert before is not None
     body = json.dumps({"metadata": {"annotations": {REGISTER: value}}})
     kubectl.run(cluster, "patch", "node", "repair-1", "--type=merge", "-p", body)
     _await_register(cluster, "repair-1", before)
-    assert "changed by somebody else, writing again node=repair-1 objects=register annotation" in agent.log
+    assert "node repair-1: another client changed the register annotation; writing again" in agent.log
     assert "tranche_agent_repairs_total 1.0" in agent.http("/metrics")[1]
 
 
-def test_a_changed_status_is_written_again(cluster: Layout, served: Callable[[str], Any]) -> None:
-    """A card that somebody declares healthy, or invents, is not believed for long; fields of others stay."""
+def test_changed_status_is_restored(cluster: Layout, served: Callable[[str], Any]) -> None:
+    """Changed and invented cards are replaced soon; fields that other clients own stay."""
     served("repair-2")
     before = published(cluster, "repair-2")["status"]["devices"]
     devices = [
@@ -70,8 +68,8 @@ def test_a_changed_status_is_written_again(cluster: Layout, served: Callable[[st
     assert published(cluster, "repair-2")["status"]["total"] == 2
 
 
-def test_a_deleted_status_is_written_again(cluster: Layout, served: Callable[[str], Any]) -> None:
-    """Without its GpuNodeStatus a node has no cards for the scheduler, so it is created anew."""
+def test_deleted_status_is_created_again(cluster: Layout, served: Callable[[str], Any]) -> None:
+    """Without its GpuNodeStatus a node has no cards for the scheduler."""
     served("repair-3")
     before = published(cluster, "repair-3")
     kubectl.run(cluster, "delete", "gns", "repair-3")
@@ -80,10 +78,10 @@ def test_a_deleted_status_is_written_again(cluster: Layout, served: Callable[[st
     assert after["status"] == before["status"]
 
 
-def test_a_node_that_is_registered_anew_is_annotated_anew(
+def test_recreated_node_is_annotated_again(
     cluster: Layout, served: Callable[[str], Any], add_node: Callable[[str], None]
 ) -> None:
-    """While its Node is gone the agent is not ready and gives no sign of life; a new Node gets everything at once."""
+    """Without its Node the agent is not ready and renews no heartbeat; a new Node gets everything at once."""
     agent = served("repair-4")
     before = register(cluster, "repair-4")
     kubectl.run(cluster, "delete", "node", "repair-4")
@@ -99,8 +97,8 @@ def test_a_node_that_is_registered_anew_is_annotated_anew(
     wait.until(lambda: agent.http("/readyz") == (200, "ok\n"), what="ready", timeout_s=DEADLINE_S)
 
 
-def test_one_node_mode_watches_its_own_node_only(cluster: Layout, served: Callable[[str], Any]) -> None:
-    """An agent of a DaemonSet does not make the API server send it every node of the cluster."""
+def test_agent_of_one_node_watches_only_that_node(cluster: Layout, served: Callable[[str], Any]) -> None:
+    """The API server does not send every node of the cluster to each agent of a DaemonSet."""
     served("repair-5")
     wanted = "fieldSelector=metadata.name%3Drepair-5"
 

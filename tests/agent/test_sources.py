@@ -1,4 +1,4 @@
-"""Which source is asked, and what `CUDA_VISIBLE_DEVICES` means."""
+"""Selection of the inventory source, and the meaning of `CUDA_VISIBLE_DEVICES`."""
 
 from pathlib import Path
 
@@ -6,9 +6,9 @@ import pytest
 
 from agent import sources
 from agent.inventory import InventoryError
+from agent.nvml.visible_devices import entries
 from agent.report import NodeReport
 from agent.settings import AgentSettings, DefaultCard
-from agent.visible_devices import entries
 from tests.nvml.stub import DRIVER_NOT_LOADED, Hardware, cards
 
 
@@ -27,57 +27,57 @@ def _no_driver(hardware: Hardware) -> None:
     hardware.write()
 
 
-def test_configuration_comes_first(hardware: Hardware, tmp_path: Path) -> None:
-    """Three cards in the file, two in the variable and eight in the machine are three."""
+def test_fleet_file_takes_precedence(hardware: Hardware, tmp_path: Path) -> None:
+    """With three cards in the file, two in the variable and eight in the machine, three are reported."""
     hardware.has(*cards(8))
     (tmp_path / "fleet.yaml").write_text("n1: {count: 3, memoryMiB: 100}")
     settings = AgentSettings(fleet_file=str(tmp_path / "fleet.yaml"))
     assert _indexes(_read(settings, visible="0,1")) == [0, 1, 2]
 
 
-def test_the_variable_comes_second(hardware: Hardware) -> None:
-    """Two cards in the variable and eight in the machine are two, and they are the machine's."""
+def test_variable_takes_precedence_over_nvml(hardware: Hardware) -> None:
+    """With two cards in the variable and eight in the machine, two of the machine's are reported."""
     hardware.has(*cards(8))
     report = _read(AgentSettings(), visible="0,1")
     assert [device.card.uuid for device in report.devices] == ["GPU-0", "GPU-1"]
     assert report.driver_version == "570.86.15"
 
 
-def test_nvml_comes_last(hardware: Hardware) -> None:
-    """Where nobody decided anything, all eight cards of the machine are reported."""
+def test_nvml_is_the_default_source(hardware: Hardware) -> None:
+    """Without a fleet file and the variable, all eight cards of the machine are reported."""
     hardware.has(*cards(8))
     assert _indexes(_read(AgentSettings())) == list(range(8))
 
 
-def test_nothing_is_no_cards_and_a_warning(hardware: Hardware, caplog: pytest.LogCaptureFixture) -> None:
-    """A machine without a driver has no cards, and the log says why."""
+def test_missing_driver_means_no_cards_and_a_warning(hardware: Hardware, caplog: pytest.LogCaptureFixture) -> None:
+    """A machine without a driver has no cards, and the log gives the reason."""
     _no_driver(hardware)
     assert _read(AgentSettings()) == NodeReport("n1")
-    assert "NVML of node n1: it cannot be used: nvmlInit: Driver Not Loaded" in caplog.text
+    assert "NVML of node n1: not available: nvmlInit: Driver Not Loaded" in caplog.text
 
 
 @pytest.mark.parametrize("value", ["", "-1", " ", "-1,0"])
-def test_an_empty_variable_hides_every_card(hardware: Hardware, value: str) -> None:
-    """Empty and -1 mean none, as CUDA has it; that is a decision, not a missing one."""
+def test_empty_variable_hides_every_card(hardware: Hardware, value: str) -> None:
+    """As in CUDA, an empty value and -1 mean no card; only an unset variable means all cards."""
     hardware.has(*cards(2))
     assert _read(AgentSettings(), visible=value) == NodeReport("n1")
 
 
-def test_the_variable_is_read_as_cuda_does() -> None:
-    """Entries are separated by commas, -1 ends them, and none counts twice."""
+def test_variable_is_parsed_like_cuda() -> None:
+    """Commas separate entries, -1 ends the list, and duplicates count once."""
     assert entries("1, 0,1,GPU-a,-1,2") == ("1", "0", "GPU-a")
 
 
-def test_entries_may_be_uuids_or_their_beginnings(hardware: Hardware, caplog: pytest.LogCaptureFixture) -> None:
-    """Cards keep NVML's indexes; an entry that names no card, or several, takes none and is told."""
+def test_variable_accepts_uuids_and_their_prefixes(hardware: Hardware, caplog: pytest.LogCaptureFixture) -> None:
+    """Cards keep NVML's indexes; an entry that names no card, or several, is ignored with a warning."""
     hardware.has(*cards(12))
     assert _indexes(_read(AgentSettings(), visible="GPU-11,2,7")) == [2, 7, 11]
     assert _indexes(_read(AgentSettings(), visible="GPU-1,3,99,MIG-x")) == [3]
-    assert "not exactly one card is called GPU-1, 99, MIG-x" in caplog.text
+    assert "ignored entries: GPU-1, 99, MIG-x; each must name exactly one card" in caplog.text
 
 
-def test_without_nvml_the_variable_only_counts(hardware: Hardware) -> None:
-    """What a card is comes from the configuration then; indexes and UUIDs stay those that were named."""
+def test_without_nvml_settings_describe_the_cards_of_the_variable(hardware: Hardware) -> None:
+    """The indexes and UUIDs are those of the variable, everything else comes from the settings."""
     _no_driver(hardware)
     settings = AgentSettings(default_card=DefaultCard(memory_mib=40960, model="NVIDIA A100"), slots=3)
     report = _read(settings, visible="5,2")
@@ -87,19 +87,17 @@ def test_without_nvml_the_variable_only_counts(hardware: Hardware) -> None:
     assert [(device.card.index, device.card.uuid) for device in named.devices] == [(0, "GPU-b"), (1, "GPU-a")]
 
 
-def test_without_nvml_and_configuration_there_are_no_cards(
-    hardware: Hardware, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Nobody knows the memory of a card that is only counted, so none is made up, and the remedy is told."""
+def test_without_nvml_and_settings_there_are_no_cards(hardware: Hardware, caplog: pytest.LogCaptureFixture) -> None:
+    """The memory of the cards is unknown, so the agent reports none and logs the remedy."""
     _no_driver(hardware)
     assert _read(AgentSettings(), visible="0,1") == NodeReport("n1")
     assert "set agent.default_card.memory_mib or write a fleet file" in caplog.text
 
 
-def test_hardware_needs_the_name_of_its_node() -> None:
-    """Cards are never published under a guessed name."""
+def test_hardware_source_needs_a_node_name() -> None:
+    """The agent never publishes cards under a guessed name."""
     with (
         pytest.raises(InventoryError, match=r"set --node-name or \$NODE_NAME, or name a fleet file"),
         sources.opened(AgentSettings(), node="", environment={}, wake=lambda: None),
     ):
-        pytest.fail("opened")
+        pytest.fail("the source was opened")

@@ -1,12 +1,12 @@
-"""Names that two rooms must agree on."""
+"""Names that two packages must agree on."""
 
 import re
 
 from allocation import names
 
 
-def test_every_node_has_a_valid_name_of_its_own() -> None:
-    """A node's name may have 253 characters, as many as a Lease's: long ones end in a hash of the whole."""
+def test_heartbeat_lease_names_are_valid_and_unique() -> None:
+    """A node's name can have 253 characters, as many as a Lease's: long names end in a hash of the whole name."""
     label = "a" * 61 + "."
     nodes = ["n1", "x" * 249, *(label * 4 + last for last in ("abcde", "abcdf", "a.b-c"))]
     found = [names.heartbeat_lease(node) for node in nodes]

@@ -1,4 +1,4 @@
-"""A pod's wish is read as HAMi reads it, and refused where HAMi would misread it silently."""
+"""A pod's request is read as HAMi reads it; values that HAMi silently misreads are errors."""
 
 from types import SimpleNamespace
 
@@ -7,15 +7,15 @@ import pytest
 from allocation.errors import InvalidFieldError
 from allocation.pod import Container, Resources
 from allocation.quantity import Quantity
-from allocation.request import MOST_CARDS, ContainerRequest, Kind, PodRequest, read_request
+from allocation.request import MAX_CARDS, ContainerRequest, Kind, PodRequest, ignored_percentages, read_request
 from allocation.settings import AllocationSettings
 
 SETTINGS = AllocationSettings()
-GPU, MEMORY, PERCENT, CORES = SETTINGS.resources.asking()
+GPU, MEMORY, PERCENT, CORES = SETTINGS.resources.gpu_resources()
 
 
 def container(name: str = "main", *, restart_policy: str | None = None, **limits: Quantity) -> Container:
-    """Answer a container with GPU limits, by short names."""
+    """Return a container with GPU limits, by short names."""
     keys = {"gpu": GPU, "memory": MEMORY, "percent": PERCENT, "cores": CORES}
     values = {keys[key]: value for key, value in limits.items()}
     return Container(name=name, resources=Resources(limits=values or None), restart_policy=restart_policy)
@@ -29,34 +29,34 @@ def read(
 
 
 def only(*containers: Container, settings: AllocationSettings = SETTINGS) -> ContainerRequest:
-    """Read a pod and answer its first container's request."""
+    """Read a pod and return the request of its first container."""
     return read(*containers, settings=settings).containers[0]
 
 
 def test_memory_and_cores_are_per_card() -> None:
-    """The example of the README: 3000 MiB and 30 % of one card."""
+    """The example of the README requests 3000 MiB and 30 % of one card."""
     request = only(container(gpu="1", memory="3k", cores="30"))
     assert (request.count, request.memory_mib, request.cores) == (1, 3000, 300)
 
 
-def test_a_gpu_alone_is_a_whole_card() -> None:
-    """Without memory and cores a container gets the card to itself (hami.md 0.3)."""
+def test_a_count_alone_requests_whole_cards() -> None:
+    """Without memory and cores, a container gets a card exclusively (hami.md 0.3)."""
     request = only(container(gpu="1"))
     assert (request.memory_mib, request.memory_percent, request.cores) == (None, 100, 1000)
     assert request.memory_on(81920) == 81920
 
 
-def test_memory_alone_means_one_card() -> None:
-    """The count defaults to one where memory or cores are named."""
+def test_memory_or_cores_alone_request_one_card() -> None:
+    """The count defaults to one if memory or cores are requested."""
     assert only(container(memory="3000")).count == 1
     assert only(container(cores="30")).count == 1
 
 
-def test_the_number_of_cards_has_an_end() -> None:
-    """Every card is a variable in the pod: who asks for two thousand million is refused before anything is made."""
-    assert only(container(gpu=str(MOST_CARDS))).count == MOST_CARDS
+def test_the_number_of_cards_is_limited() -> None:
+    """Each card adds a variable to the pod, so a request for too many is an error before any is created."""
+    assert only(container(gpu=str(MAX_CARDS))).count == MAX_CARDS
     with pytest.raises(InvalidFieldError, match="from 0 to 1024"):
-        only(container(gpu=str(MOST_CARDS + 1)))
+        only(container(gpu=str(MAX_CARDS + 1)))
 
 
 def test_a_percentage_rounds_down_on_the_card() -> None:
@@ -66,29 +66,28 @@ def test_a_percentage_rounds_down_on_the_card() -> None:
 
 
 def test_memory_wins_over_a_percentage() -> None:
-    """Where both are set, MiB count, and the user is told."""
-    told: list[str] = []
+    """If both are set, memory counts, and the user gets a warning."""
     spec = SimpleNamespace(containers=[container(gpu="1", memory="3000", percent="50")], init_containers=[])
-    request = read_request(spec, SETTINGS, warn=told.append)
+    request, warnings = read_request(spec, SETTINGS), ignored_percentages(spec, SETTINGS)
     assert request.containers[0].memory_mib == 3000
-    assert len(told) == 1
-    assert MEMORY in told[0]
+    assert len(warnings) == 1
+    assert MEMORY in warnings[0]
 
 
 def test_default_memory_replaces_the_whole_card() -> None:
-    """An administrator's default makes a bare request a share."""
+    """With a default in the settings, a request without memory is a share of a card."""
     request = only(container(gpu="1"), settings=AllocationSettings(default_memory_mib=4000, default_cores_percent=5))
     assert (request.memory_mib, request.cores) == (4000, 50)
 
 
-def test_requests_are_read_where_limits_are_absent() -> None:
-    """Limits first, else requests."""
-    asked = Container(name="main", resources=Resources(requests={GPU: "2"}))
-    assert only(asked).count == 2
+def test_requests_are_read_without_limits() -> None:
+    """Requests count for a container without limits."""
+    stated = Container(name="main", resources=Resources(requests={GPU: "2"}))
+    assert only(stated).count == 2
 
 
 def test_containers_keep_their_order_and_lifetimes() -> None:
-    """Init containers first, as in HAMi's allocation string; one that restarts always is a sidecar."""
+    """Init containers come first, as in HAMi's allocation string; one that always restarts is a sidecar."""
     request = read(
         container("main", gpu="1"),
         init=(container("init", gpu="1"), container("side", restart_policy="Always", memory="1")),
@@ -100,11 +99,31 @@ def test_containers_keep_their_order_and_lifetimes() -> None:
     ]
 
 
-def test_a_pod_without_our_resources_asks_for_nothing() -> None:
-    """A container without GPU keeps its place and asks for no card; `gpu: 0` is a way to say so."""
+def test_a_pod_without_gpu_resources_requests_no_gpu() -> None:
+    """A container without a GPU keeps its position; a count of 0 means the same."""
     assert not read(container())
     assert not read(container(gpu="0"))
     assert len(read(container()).containers) == 1
+
+
+def test_zero_of_everything_requests_no_gpu() -> None:
+    """A template with the GPU turned off writes this, even where 0 is outside an amount's valid range."""
+    assert not read(container(gpu="0", memory="0", percent="0", cores="0"))
+    assert read(container(memory="0"))
+
+
+@pytest.mark.parametrize("name", ["memory", "percent", "cores"])
+def test_a_count_of_zero_with_another_amount_is_an_error(name: str) -> None:
+    """Such a request is ambiguous, so a pod that runs with it closes its node."""
+    with pytest.raises(InvalidFieldError, match="needs at least one GPU"):
+        read(container(gpu="0", **{name: "30"}))
+
+
+def test_a_priority_without_a_gpu_is_ignored() -> None:
+    """It applies to no GPU, so an invalid priority does not make the pod unreadable."""
+    stated = container(gpu="0")
+    stated.resources.limits["nvidia.com/priority"] = "7"  # type: ignore[index]
+    assert not read(stated)
 
 
 @pytest.mark.parametrize(
@@ -122,16 +141,16 @@ def test_a_pod_without_our_resources_asks_for_nothing() -> None:
         ({"gpu": str(2**63)}, GPU),
     ],
 )
-def test_a_bad_value_is_refused_by_field(limits: dict[str, str], field: str) -> None:
-    """The message names the path of the field, so that it can be found in the manifest."""
+def test_an_invalid_value_is_an_error_with_its_field(limits: dict[str, str], field: str) -> None:
+    """The error has the path of the field, so that users find it in the manifest."""
     with pytest.raises(InvalidFieldError) as refused:
         only(container(**limits))
     assert refused.value.field == f'spec.containers[0].resources.limits["{field}"]'
 
 
 @pytest.mark.parametrize("init", [False, True])
-def test_containers_of_one_name_are_refused(init: bool) -> None:  # noqa: FBT001
-    """An allocation names its containers, so two of one name would count as one."""
+def test_containers_with_the_same_name_are_an_error(init: bool) -> None:  # noqa: FBT001
+    """An allocation identifies containers by name, so two with the same name would count as one."""
     first, second = container(gpu="1"), container(gpu="1")
     with pytest.raises(InvalidFieldError) as refused:
         read(second, init=(first,)) if init else read(first, second)

@@ -1,4 +1,4 @@
-"""The load driver works against any server, by what a person gives it."""
+"""The load generator, as a command against any server."""
 
 import asyncio
 import subprocess
@@ -28,7 +28,7 @@ async def _driven(url: str, tmp_path: Path, *more: str) -> subprocess.CompletedP
 
 
 async def test_every_body_is_sent_with_path_and_token(tmp_path: Path) -> None:
-    """Over all connections, in turn, as often as was asked."""
+    """The bodies are sent in turn over all connections, as often as requested."""
     seen: list[tuple[str, str, str]] = []
 
     async def note(request: web.Request) -> web.Response:
@@ -47,17 +47,17 @@ async def test_every_body_is_sent_with_path_and_token(tmp_path: Path) -> None:
     )
 
 
-async def test_an_answer_that_is_no_success_ends_the_load(tmp_path: Path) -> None:
-    """What a server refuses quickly is no figure."""
+async def test_error_response_ends_the_load(tmp_path: Path) -> None:
+    """A rate of rejected requests would be meaningless."""
     async with TestServer(web.Application()) as server:
         done = await _driven(str(server.make_url("/filter")), tmp_path)
     assert done.returncode
-    assert "the server answers HTTP/1.1 404 Not Found" in done.stderr
+    assert "the server responded HTTP/1.1 404 Not Found" in done.stderr
 
 
 @pytest.mark.parametrize(
     "head", [b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n", b"A: b\r\ncontent-length:12\r\nC: 1\r\n"]
 )
-def test_a_length_is_found_however_it_is_written(head: bytes) -> None:
-    """Servers differ."""
+def test_content_length_is_found_in_any_case(head: bytes) -> None:
+    """Servers spell the header differently."""
     assert http_load._length(head) == 12

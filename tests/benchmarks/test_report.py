@@ -1,4 +1,4 @@
-"""The page of results is made from the raw numbers."""
+"""The report: docs/performance.md is rendered from the raw numbers."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ WHAT = "decision, 1,000 nodes of 8 cards, repeating"
 
 
 def growth(figure: str) -> Result:
-    """Answer a run of one row."""
+    """Return a result with one row."""
     row = Row("growth", WHAT, figure, "a peer", "p50 ≤ 40 µs", passed=False)
     return Result("growth", machine.describe(), [row], [Sample("growth", WHAT, [0.00003, 0.00005, 0.00007])])
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    """Machine, rows and numbers."""
+def test_results_round_trip(tmp_path: Path) -> None:
+    """Machine, rows and samples are read as they were written."""
     growth("50 µs").write(tmp_path / "growth.jsonl")
     assert Result.read(tmp_path / "growth.jsonl") == growth("50 µs")
 
 
 def test_the_newest_run_of_each_benchmark_counts(tmp_path: Path) -> None:
-    """By the date in its name, not by the order of files."""
+    """The date in its name decides, not the order of files."""
     for stamp, figure in (("2026-11-21T150000Z", "new"), ("2026-11-20T230000Z", "old")):
         growth(figure).write(tmp_path / f"growth-{stamp}.jsonl")
     assert [each.rows[0].figure for each in results.newest(tmp_path)] == ["new"]
 
 
-def test_the_page_gets_table_and_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the marks; what people wrote around them stays, and the same results make the same page."""
+def test_report_writes_table_and_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table replaces the text between the marks only, and the same results yield the same page."""
     growth("50 µs").write(tmp_path / "raw" / "growth-2026-11-21T150000Z.jsonl")
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- results -->\nold\n<!-- end of results -->\nafter\n")
@@ -46,14 +46,14 @@ def test_the_page_gets_table_and_plots(tmp_path: Path, monkeypatch: pytest.Monke
     assert f"| {WHAT} | 50 µs | a peer | p50 ≤ 40 µs | FAIL |" in text
     assert text.endswith("<!-- end of results -->\nafter\n")
     assert "old" not in text
-    first = (tmp_path / "page" / "growth.svg").read_bytes()
+    first = (tmp_path / "growth.svg").read_bytes()
     assert b"<svg" in first
     assert report.main() == 0
-    assert (page.read_text(), (tmp_path / "page" / "growth.svg").read_bytes()) == (text, first)
+    assert (page.read_text(), (tmp_path / "growth.svg").read_bytes()) == (text, first)
 
 
-def test_a_page_without_a_place_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is overwritten."""
+def test_page_without_marks_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page is not overwritten."""
     growth("50 µs").write(tmp_path / "raw" / "growth-2026-11-21T150000Z.jsonl")
     page = tmp_path / "page.md"
     page.write_text("mine\n")
@@ -63,8 +63,8 @@ def test_a_page_without_a_place_is_refused(tmp_path: Path, monkeypatch: pytest.M
     assert page.read_text() == "mine\n"
 
 
-def test_there_is_a_plot_for_bindings_under_way(tmp_path: Path) -> None:
-    """A line for each of those who bind."""
+def test_bindings_in_flight_are_plotted(tmp_path: Path) -> None:
+    """The plot has a line for each client."""
     samples = [
         Sample("in-flight", f"loop, {width} Bindings under way, 10 nodes", [0.0, 0.1, 0.2 / width]) for width in (1, 8)
     ]

@@ -1,4 +1,4 @@
-"""Benchmarks are no tests, but they must work when somebody wants a figure."""
+"""Benchmarks are not tests, but they must run."""
 
 import json
 import subprocess
@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.apiserver
 @pytest.mark.timeout(900)
-def test_a_smoke_run_prints_rows_and_keeps_raw_numbers(tmp_path: Path) -> None:
-    """Every benchmark runs small; its file begins with the machine and has a sample for every row."""
+def test_smoke_run_prints_rows_and_stores_raw_numbers(tmp_path: Path) -> None:
+    """Every benchmark runs at a small size; its file begins with the machine and has a sample for every row."""
     command = [sys.executable, "-m", "benchmarks", "--smoke", "--results", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800, check=True)
     assert "| what | measured |" in done.stdout
@@ -28,9 +28,9 @@ def test_a_smoke_run_prints_rows_and_keeps_raw_numbers(tmp_path: Path) -> None:
         assert all(line["sample"]["seconds"] for line in lines if "sample" in line)
 
 
-def test_an_unknown_benchmark_is_named() -> None:
-    """With those that there are."""
+def test_unknown_benchmark_is_an_error() -> None:
+    """The error lists the benchmarks."""
     command = [sys.executable, "-m", "benchmarks", "no-such"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert "there is no benchmark no-such; there are decision, growth" in done.stderr
+    assert "unknown benchmark no-such; the benchmarks are decision, growth" in done.stderr

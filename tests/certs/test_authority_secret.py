@@ -1,4 +1,4 @@
-"""All replicas share the authorities of one Secret."""
+"""The Secret with the authorities, which all replicas share."""
 
 import base64
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from certs.authorities import Authorities, Retired, first
+from certs.authorities import Authorities, Retired, initial
 from certs.authority_secret import BrokenAuthorityError, create, read, replace
 from certs.x509 import issue, new_authority
 from cluster.errors import ConflictError, NotFoundError
@@ -20,7 +20,7 @@ FULL = Authorities(PAIR, NEXT, (Retired(OLD.certificate, NOW + DAY),))
 
 
 def keys(authorities: Authorities) -> tuple[object, ...]:
-    """Answer what is compared: key pairs have no equality of their own."""
+    """Return comparable values, because key pairs do not compare by value."""
     announced = authorities.announced
     return (
         (authorities.signing.certificate, authorities.signing.key_pem),
@@ -29,9 +29,9 @@ def keys(authorities: Authorities) -> tuple[object, ...]:
     )
 
 
-async def test_the_secret_is_of_the_type_that_every_tool_reads(api: Any) -> None:
-    """Other tools find the signing pair where they expect it."""
-    await create(api, first(believed=(), now=NOW))
+async def test_secret_has_the_standard_tls_type(api: Any) -> None:
+    """Other tools find the signing pair under the standard keys."""
+    await create(api, initial(trusted=(), now=NOW))
     [secret] = api.objects.values()
     assert secret["type"] == "kubernetes.io/tls"
     assert (secret["metadata"]["namespace"], secret["metadata"]["name"]) == ("tranche-system", "tranche-webhook-ca")
@@ -39,8 +39,8 @@ async def test_the_secret_is_of_the_type_that_every_tool_reads(api: Any) -> None
 
 
 @pytest.mark.parametrize("authorities", [Authorities(PAIR), Authorities(PAIR, NEXT), FULL])
-async def test_what_is_written_is_read(api: Any, authorities: Authorities) -> None:
-    """In every state of a rotation, at creation and later."""
+async def test_authorities_survive_a_round_trip(api: Any, authorities: Authorities) -> None:
+    """In every state of a rotation, after a create and after a replace."""
     await create(api, authorities)
     assert keys((await read(api, now=NOW)).authorities) == keys(authorities)
     await replace(api, await read(api, now=NOW), Authorities(NEXT))
@@ -50,8 +50,8 @@ async def test_what_is_written_is_read(api: Any, authorities: Authorities) -> No
     assert keys((await read(api, now=NOW)).authorities) == keys(authorities)
 
 
-async def test_of_two_that_change_it_one_is_refused(api: Any) -> None:
-    """Each names the version that it was made from."""
+async def test_of_two_concurrent_changes_one_is_refused(api: Any) -> None:
+    """Each change names the resourceVersion that it was made from."""
     await create(api, Authorities(PAIR))
     stored = await read(api, now=NOW)
     await replace(api, stored, Authorities(PAIR, NEXT))
@@ -62,15 +62,15 @@ async def test_of_two_that_change_it_one_is_refused(api: Any) -> None:
     assert keys((await read(api, now=NOW)).authorities) == keys(Authorities(PAIR, NEXT))
 
 
-async def test_what_others_keep_there_stays(api: Any) -> None:
-    """Data and labels that are not ours are not touched."""
+async def test_foreign_keys_of_the_secret_are_kept(api: Any) -> None:
+    """Keys of the Secret that this module does not write are left alone."""
     api.put_secret(tls_crt=PAIR.certificate_pem, tls_key=PAIR.key_pem, ca_crt=b"theirs")
     await replace(api, await read(api, now=NOW), FULL)
     assert api.data()["ca.crt"] == b"theirs"
 
 
-async def test_reading_makes_nothing(api: Any) -> None:
-    """`show` of a cluster without authority says so and leaves it so."""
+async def test_read_does_not_create_the_secret(api: Any) -> None:
+    """`show` on a cluster without an authority reports that and creates nothing."""
     with pytest.raises(NotFoundError):
         await read(api, now=NOW)
     assert not api.objects
@@ -82,8 +82,8 @@ EXPIRED = new_authority("old", lifetime=DAY, now=NOW - 2 * DAY)
 EARLY = new_authority("early", lifetime=DAY, now=NOW + 2 * DAY)
 BROKEN: list[tuple[dict[str, bytes], str, str]] = [
     ({}, "tls.crt", "is missing"),
-    ({"tls_crt": b"x", "tls_key": PAIR.key_pem}, "tls.crt", "no PEM certificate"),
-    ({"tls_crt": LEAF.certificate_pem, "tls_key": LEAF.key_pem}, "tls.crt", "of no authority"),
+    ({"tls_crt": b"x", "tls_key": PAIR.key_pem}, "tls.crt", "is not a PEM certificate"),
+    ({"tls_crt": LEAF.certificate_pem, "tls_key": LEAF.key_pem}, "tls.crt", "is not the certificate of an authority"),
     ({"tls_crt": EXPIRED.certificate_pem, "tls_key": EXPIRED.key_pem}, "tls.crt", "to 2029-12-31"),
     ({"tls_crt": EARLY.certificate_pem, "tls_key": EARLY.key_pem}, "tls.crt", "from 2030-01-02"),
     ({"tls_crt": PAIR.certificate_pem}, "tls.key", "is missing"),
@@ -93,10 +93,10 @@ BROKEN: list[tuple[dict[str, bytes], str, str]] = [
 
 
 @pytest.mark.parametrize(("data", "field", "words"), BROKEN)
-async def test_a_broken_secret_is_named_with_field_and_remedy(
+async def test_error_for_a_broken_secret_names_key_and_remedy(
     api: Any, data: dict[str, bytes], field: str, words: str
 ) -> None:
-    """Nothing is signed with it."""
+    """The error names the Secret, the key, the problem and the command that helps."""
     api.put_secret(**data)
     with pytest.raises(BrokenAuthorityError) as caught:
         await read(api, now=NOW)
@@ -108,8 +108,8 @@ async def test_a_broken_secret_is_named_with_field_and_remedy(
 
 
 @pytest.mark.parametrize(("data", "field", "words"), BROKEN)
-async def test_a_broken_announcement_is_none(api: Any, data: dict[str, bytes], field: str, words: str) -> None:
-    """Nobody uses it yet, so it stops nothing: the next rotation writes another."""
+async def test_broken_announced_authority_is_ignored(api: Any, data: dict[str, bytes], field: str, words: str) -> None:
+    """It is not in use yet: the next rotation writes another."""
     announced = {key.replace("tls", "announced"): value for key, value in data.items()}
     api.put_secret(tls_crt=PAIR.certificate_pem, tls_key=PAIR.key_pem, **announced)
     stored = await read(api, now=NOW)
@@ -119,24 +119,24 @@ async def test_a_broken_announcement_is_none(api: Any, data: dict[str, bytes], f
 
 
 @pytest.mark.parametrize("until", [None, b"x", b"{}", b'{"x": 1}'])
-async def test_a_retired_authority_without_a_time_is_believed_to_its_end(api: Any, until: bytes | None) -> None:
-    """Too long is harmless, too short is not."""
+async def test_retired_authority_without_end_is_trusted_until_it_expires(api: Any, until: bytes | None) -> None:
+    """Trusting it too long is harmless, too short is not."""
     more = {} if until is None else {"retired_until": until}
     api.put_secret(tls_crt=PAIR.certificate_pem, tls_key=PAIR.key_pem, retired_crt=OLD.certificate_pem, **more)
     [retired] = (await read(api, now=NOW)).authorities.retired
     assert retired == Retired(OLD.certificate, OLD.certificate.not_valid_after_utc)
 
 
-async def test_what_is_not_base64_is_named(api: Any) -> None:
-    """The API server refuses it, but a proxy or a fake may not."""
+async def test_error_for_invalid_base64_names_it(api: Any) -> None:
+    """An API server refuses such data, but a proxy or a fake may pass it."""
     api.put_secret(tls_crt=PAIR.certificate_pem)
     api.objects[next(iter(api.objects))]["data"]["tls.key"] = "%%%"
     with pytest.raises(BrokenAuthorityError, match="base64"):
         await read(api, now=NOW)
 
 
-async def test_no_message_shows_the_key(api: Any) -> None:
-    """Errors end in logs."""
+async def test_errors_never_contain_the_private_key(api: Any) -> None:
+    """Errors are logged, so they must not contain a private key."""
     api.put_secret(tls_crt=PAIR.certificate_pem, tls_key=OTHER.key_pem)
     with pytest.raises(BrokenAuthorityError) as caught:
         await read(api, now=NOW)

@@ -1,4 +1,4 @@
-"""The caBundle: written where it belongs, and nothing else."""
+"""A write of the caBundle changes nothing else."""
 
 import base64
 import copy
@@ -15,8 +15,8 @@ PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/tran
 ONE, TWO = (new_authority(name, lifetime=timedelta(days=1), now=datetime.now(UTC)) for name in ("one", "two"))
 
 
-async def test_every_entry_gets_it_and_nothing_else_changes(api: Any) -> None:
-    """Entries without and with another bundle alike."""
+async def test_write_sets_the_bundle_of_every_entry_and_nothing_else(api: Any) -> None:
+    """Entries without a caBundle and entries with another one."""
     api.put_configuration(None, b"old")
     sent = copy.deepcopy(api.objects[PATH]["webhooks"])
     await write(api, await read(api), bundle=b"PEM")
@@ -26,18 +26,18 @@ async def test_every_entry_gets_it_and_nothing_else_changes(api: Any) -> None:
     assert (await read(api)).bundles == {"w0.gpu.scheduling": b"PEM", "w1.gpu.scheduling": b"PEM"}
 
 
-async def test_what_changed_meanwhile_is_not_written(api: Any) -> None:
-    """Another replica was faster: nothing of its work is undone unseen."""
+async def test_write_to_a_changed_configuration_is_refused(api: Any) -> None:
+    """The write of a faster replica is not undone."""
     api.put_configuration(None)
-    found = await read(api)
+    outdated = await read(api)
     api.put_configuration(b"theirs")
     with pytest.raises(ConflictError):
-        await write(api, found, bundle=b"PEM")
+        await write(api, outdated, bundle=b"PEM")
     assert api.bundles() == [b"theirs"]
 
 
-async def test_revision_tells_entries_from_everything_else(api: Any) -> None:
-    """A label that somebody adds does not unsettle an authority; another caBundle does."""
+async def test_revision_changes_with_entries_only(api: Any) -> None:
+    """A new label does not restart the settle time; another caBundle does."""
     api.put_configuration(b"PEM")
     before = await read(api)
     api.objects[PATH]["metadata"]["labels"] = {"a": "b"}
@@ -49,22 +49,22 @@ async def test_revision_tells_entries_from_everything_else(api: Any) -> None:
     assert (await read(api)).revision != before.revision
 
 
-async def test_an_authority_counts_where_every_entry_has_it(api: Any) -> None:
-    """One entry without it and the pods of that entry fail."""
+async def test_common_certificates_are_in_every_entry(api: Any) -> None:
+    """With one entry that lacks it, the pods of that entry would fail."""
     api.put_configuration(ONE.certificate_pem + TWO.certificate_pem, TWO.certificate_pem)
-    assert (await read(api)).certificates == {TWO.certificate}
+    assert (await read(api)).common_certificates == {TWO.certificate}
     api.put_configuration(ONE.certificate_pem, None)
-    assert not (await read(api)).certificates
+    assert not (await read(api)).common_certificates
     api.put_configuration()
-    assert not (await read(api)).certificates
+    assert not (await read(api)).common_certificates
 
 
-async def test_a_missing_configuration_is_an_error(api: Any) -> None:
-    """It is the manifests' to create."""
+async def test_missing_configuration_is_an_error(api: Any) -> None:
+    """The manifests create it, not the webhook."""
     with pytest.raises(NotFoundError):
         await read(api)
 
 
-def test_what_cannot_be_read_holds_no_authority() -> None:
-    """Whatever somebody wrote there."""
+def test_unreadable_bundle_has_no_certificates() -> None:
+    """An unreadable caBundle has no authorities."""
     assert certificates(b"PEM") == []

@@ -1,7 +1,7 @@
-"""Any number of replicas and commands at once, in any order, killed anywhere: no API server ever fails to verify one.
+"""Replicas and commands run concurrently in any order and are killed at any point: every API server verifies each one.
 
-Actors are stepped from request to request by hypothesis, which also moves the clock, ends processes and starts them
-again. An API server may lag behind with the configuration by almost the settle time.
+Hypothesis steps each actor from request to request, advances the clock, and kills and restarts processes. An API server
+may lag behind with the configuration by almost the settle time.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from cryptography import x509
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certs import ca_bundle, keeper, leaf
-from certs.keeper import Keeper
-from certs.upkeep import IssuedUpkeep
+from certs import authority_reconciler, ca_bundle, leaf
+from certs.authority_reconciler import AuthorityReconciler
+from certs.replica_reconciler import IssuedReconciler
 from certs.x509 import KeyPair
 
 SETTLE = 10.0
@@ -30,30 +30,30 @@ CALM_TURNS = 100
 
 
 class Source:
-    """A leaf without TLS: who signed it and how long it lasts, by the world's clock."""
+    """A source without TLS: its leaf has an authority and an expiry, by the clock of the world."""
 
     def __init__(self, authority: KeyPair, now: datetime) -> None:
         self.leaf = self._issued(authority, now)
 
     def renew(self, authority: KeyPair, *, generation: str, now: datetime) -> None:
-        """As `certs.source.IssuedSource` does it."""
+        """Renew as `certs.source.IssuedSource` does."""
         assert not generation
         if now >= self.leaf.ends_at - leaf.LIFETIME / 3 or authority.certificate != self.leaf.authority:
             self.leaf = self._issued(authority, now)
 
-    def rehearse(self, authority: KeyPair | None, *, now: datetime) -> None:
-        """Nobody looks: the canary of this API server answers for itself."""
+    def prepare_next(self, authority: KeyPair | None, *, now: datetime) -> None:
+        """Do nothing: this API server answers the canary without calling the webhook."""
 
     def _issued(self, authority: KeyPair, now: datetime) -> Any:
         ends_at = now + leaf.LIFETIME
         return SimpleNamespace(
-            authority=authority.certificate, ends_at=ends_at, lasts=lambda now: now < ends_at - leaf.LAST_CALL
+            authority=authority.certificate, ends_at=ends_at, is_usable=lambda now: now < ends_at - leaf.EXPIRY_MARGIN
         )
 
 
 @dataclass
 class Actor:
-    """A process: a coroutine that stands before its next request or waits for its next turn."""
+    """A process: a coroutine that is suspended before its next request or between two reconciliations."""
 
     world: "World"
     rotates: bool = False
@@ -62,7 +62,7 @@ class Actor:
     running: Coroutine[Any, Any, None] | None = None
 
     def step(self) -> None:
-        """Let it go on to its next request."""
+        """Run until the next request."""
         if self.running is None:
             self.running = self._command() if self.rotates else self._replica()
         try:
@@ -71,30 +71,34 @@ class Actor:
             self.running = None
 
     def kill(self) -> None:
-        """End it where it stands; the next step starts it anew."""
+        """Kill the process where it is; the next step starts it again."""
         if self.running is not None:
             self.running.close()
         self.running, self.source, self.ready = None, None, False
 
-    def _keeper(self) -> Keeper:
-        return Keeper(self.world.api, configuration="tranche", settle_seconds=SETTLE, clock=self.world.clock)
+    def _new_reconciler(self) -> AuthorityReconciler:
+        return AuthorityReconciler(
+            self.world.api, configuration="tranche", settle_seconds=SETTLE, clock=self.world.clock
+        )
 
     async def _replica(self) -> None:
-        keeper = self._keeper()
-        source = Source((await keeper.signing(now=self.world.now)).signing, self.world.now)
+        authority_reconciler = self._new_reconciler()
+        source = Source((await authority_reconciler.ensure_secret(now=self.world.now)).signing, self.world.now)
         self.source = source
-        upkeep = IssuedUpkeep(keeper, source)  # type: ignore[arg-type]
+        reconciler = IssuedReconciler(authority_reconciler, source)  # type: ignore[arg-type]
         while True:
-            await upkeep.once(now=self.world.now)
+            await reconciler.reconcile(now=self.world.now)
             self.ready = True
             await asyncio.sleep(0)
 
     async def _command(self) -> None:
-        keeper = self._keeper()
-        old = (await keeper.signing(now=self.world.now)).signing.certificate
+        authority_reconciler = self._new_reconciler()
+        old = (await authority_reconciler.ensure_secret(now=self.world.now)).signing.certificate
         signing = old
         while signing == old:
-            signing = (await keeper.tick(now=self.world.now, replacing=old)).authorities.signing.certificate
+            signing = (
+                await authority_reconciler.reconcile(now=self.world.now, replacing=old)
+            ).authorities.signing.certificate
             await asyncio.sleep(0)
 
 
@@ -114,7 +118,7 @@ class World:
         for _ in range(FIRST_TURNS):
             for actor in self.actors[:REPLICAS]:
                 actor.step()
-        self._pass(SETTLE)
+        self._advance(SETTLE)
 
         async def wait(_method: str, _path: str) -> None:
             await asyncio.sleep(0)
@@ -122,31 +126,31 @@ class World:
         self.api.before = wait
 
     def clock(self) -> float:
-        """Answer seconds of a monotonic clock."""
+        """Return the monotonic time in seconds."""
         return (self.now - BEGIN).total_seconds()
 
     def step(self, actor: int, seconds: float) -> None:
-        """Let time pass, then let one go on; whoever calls whom at any moment is served."""
-        self._pass(seconds)
+        """Advance the clock, step one actor, and check that every API server verifies every replica."""
+        self._advance(seconds)
         self.actors[actor].step()
         self.check()
 
     def calm(self, *, seconds: float, turns: int = CALM_TURNS) -> None:
-        """Let all replicas run on, and no command."""
+        """Run all replicas, without the command."""
         self.actors[-1].kill()
         for _ in range(turns):
-            self._pass(seconds)
+            self._advance(seconds)
             for actor in self.actors[:REPLICAS]:
                 actor.step()
             self.check()
 
     def check(self) -> None:
-        """Every configuration that an API server may go by verifies every replica that is ready."""
-        shown = {actor.source.leaf.authority for actor in self.actors if actor.ready and actor.source is not None}
-        assert all(shown <= believed for _, believed in self.published)
+        """Check that every configuration that an API server may use verifies every ready replica."""
+        served = {actor.source.leaf.authority for actor in self.actors if actor.ready and actor.source is not None}
+        assert all(served <= trusted for _, trusted in self.published)
         assert all(a.source is None or a.source.leaf.ends_at > self.now for a in self.actors)
 
-    def _pass(self, seconds: float) -> None:
+    def _advance(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
         limit = self.now - timedelta(seconds=LAG)
         while len(self.published) > 1 and self.published[1][0] <= limit:
@@ -158,9 +162,9 @@ class World:
 
 @pytest.fixture(scope="module", autouse=True)
 def no_pauses() -> Iterator[None]:
-    """Who loses a race gives way, without a clock."""
+    """Back off without a pause."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keeper, "_give_way", lambda _turn: asyncio.sleep(0))
+        patch.setattr(authority_reconciler, "_back_off", lambda _turn: asyncio.sleep(0))
         yield
 
 
@@ -176,10 +180,10 @@ steps = st.lists(
 
 
 @given(steps=steps)
-def test_no_order_of_events_makes_an_admission_fail(make_api: Any, steps: list[tuple[int, float, str]]) -> None:
-    """Rotation upon rotation, by several at once: each replica's certificate verifies at every API server, always.
+def test_no_interleaving_fails_an_admission(make_api: Any, steps: list[tuple[int, float, str]]) -> None:
+    """During any number of concurrent rotations, the certificate of each replica verifies at every API server.
 
-    Left alone, the replicas complete what is under way, and at last one authority is left.
+    Without further events, the replicas complete the rotation, and finally one authority is left.
     """
     world = World(make_api())
     for actor, seconds, what in steps:
@@ -197,18 +201,20 @@ def test_no_order_of_events_makes_an_admission_fail(make_api: Any, steps: list[t
 
 
 @given(
-    steps=steps, deleted=st.lists(st.integers(0, 150), max_size=3), stomped=st.lists(st.integers(0, 150), max_size=3)
+    steps=steps,
+    deleted=st.lists(st.integers(0, 150), max_size=3),
+    overwritten=st.lists(st.integers(0, 150), max_size=3),
 )
-def test_whatever_is_deleted_or_overwritten_comes_back(
-    make_api: Any, steps: list[tuple[int, float, str]], deleted: list[int], stomped: list[int]
+def test_deleted_and_overwritten_objects_are_restored(
+    make_api: Any, steps: list[tuple[int, float, str]], deleted: list[int], overwritten: list[int]
 ) -> None:
-    """Somebody deletes the Secret and overwrites the caBundle in the midst of it: left alone, all is well again."""
+    """The Secret is deleted and the caBundle overwritten during rotations: without further events, all is restored."""
     world = World(make_api())
     world.check = lambda: None  # type: ignore[method-assign]
     for number, (actor, seconds, what) in enumerate(steps):
         if number in deleted:
             world.api.objects.pop(world.api.SECRET, None)
-        if number in stomped:
+        if number in overwritten:
             world.api.put_configuration(b"")
         if what == "kill":
             world.actors[actor].kill()
@@ -221,8 +227,8 @@ def test_whatever_is_deleted_or_overwritten_comes_back(
 
 
 @given(order=st.lists(st.tuples(st.integers(0, REPLICAS - 1), st.sampled_from([0.0, 0.5, 3.0])), max_size=100))
-def test_a_deleted_secret_harms_nobody(make_api: Any, order: list[tuple[int, float]]) -> None:
-    """While no rotation is under way, its deletion is healed without one moment in which a replica fails."""
+def test_deleted_secret_fails_no_admission(make_api: Any, order: list[tuple[int, float]]) -> None:
+    """Outside a rotation, the deletion is repaired, and every replica verifies at any moment."""
     world = World(make_api())
     del world.api.objects[world.api.SECRET]
     for actor, seconds in order:

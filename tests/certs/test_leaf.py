@@ -1,4 +1,4 @@
-"""Leaves: short-lived, in memory, proven before they are shown."""
+"""Leaves: short-lived, in memory, tested by a handshake before they are served."""
 
 import ssl
 import tempfile
@@ -18,12 +18,12 @@ NAMES = ServerNames(dns_names=("webhook.svc",), ip_addresses=("127.0.0.1", "::1"
 
 
 def now() -> datetime:
-    """TLS goes by the real clock."""
+    """Return the real time, which TLS uses."""
     return datetime.now(UTC)
 
 
 def test_leaf_lives_a_week_and_is_renewed_after_two_thirds() -> None:
-    """So an API server that is away for two days does no harm."""
+    """So an API server that is unreachable for two days does no harm."""
     at = now()
     made = issue_leaf(new_authority("a", lifetime=30 * DAY, now=at), names=NAMES, now=at)
     assert abs(made.ends_at - (at + 7 * DAY)) < timedelta(seconds=2)
@@ -31,7 +31,7 @@ def test_leaf_lives_a_week_and_is_renewed_after_two_thirds() -> None:
 
 
 def test_leaf_of_an_ending_authority_is_renewed_before_its_end() -> None:
-    """A leaf never outlives its authority, and is due at two thirds of what it has."""
+    """A leaf never outlives its authority, and is due after two thirds of its own life."""
     at = now()
     made = issue_leaf(new_authority("a", lifetime=3 * DAY, now=at), names=NAMES, now=at)
     assert abs(made.ends_at - (at + 3 * DAY)) < timedelta(seconds=2)
@@ -39,7 +39,7 @@ def test_leaf_of_an_ending_authority_is_renewed_before_its_end() -> None:
 
 
 def test_key_leaves_no_trace_on_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The file that OpenSSL reads is ours alone and gone at once."""
+    """Only this user may read the file that OpenSSL reads, and it is deleted at once."""
     seen: list[int] = []
     load = ssl.SSLContext.load_cert_chain
 
@@ -54,23 +54,23 @@ def test_key_leaves_no_trace_on_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert not list(tmp_path.iterdir())
 
 
-def test_leaf_that_a_client_refuses_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Signed by one authority and proven against another: an error here, not in the API server."""
+def test_leaf_that_a_client_rejects_is_never_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leaf of another authority fails here, not in the API server."""
     other = new_authority("other", lifetime=DAY, now=now())
     issue = leaf.issue
-    monkeypatch.setattr(leaf, "issue", lambda _authority, **told: issue(other, **told))
+    monkeypatch.setattr(leaf, "issue", lambda _authority, **options: issue(other, **options))
     with pytest.raises(UnusableLeafError, match=r"webhook\.svc"):
         issue_leaf(new_authority("a", lifetime=DAY, now=now()), names=NAMES, now=now())
 
 
 def test_server_without_names_is_refused() -> None:
-    """Nobody could verify it."""
+    """A certificate without names cannot be verified."""
     with pytest.raises(ValueError, match="at least one"):
         issue_leaf(new_authority("a", lifetime=DAY, now=now()), names=ServerNames(), now=now())
 
 
 def test_source_renews_when_due_and_not_before() -> None:
-    """Same authority, not due: the same leaf. Due: another."""
+    """Before it is due, the leaf stays; afterwards it is replaced."""
     at = now()
     authority = new_authority("a", lifetime=30 * DAY, now=at - 6 * DAY)
     source = IssuedSource(authority, names=NAMES, now=at - 6 * DAY)
@@ -81,8 +81,8 @@ def test_source_renews_when_due_and_not_before() -> None:
     assert source.context(None) is not first.context
 
 
-def test_source_follows_a_new_authority_at_once() -> None:
-    """What the old one signed is not verified by the caBundle of the new one."""
+def test_source_issues_a_new_leaf_for_a_new_authority_at_once() -> None:
+    """A leaf of the old authority would not verify by a caBundle with only the new one."""
     at = now()
     source = IssuedSource(new_authority("a", lifetime=DAY, now=at), names=NAMES, now=at)
     another = new_authority("a", lifetime=DAY, now=at)
@@ -91,7 +91,7 @@ def test_source_follows_a_new_authority_at_once() -> None:
 
 
 def test_failed_renewal_keeps_the_leaf_in_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leaf that could not be proven replaces nothing."""
+    """A leaf that fails its handshake replaces nothing."""
     at = now()
     source = IssuedSource(new_authority("a", lifetime=DAY, now=at), names=NAMES, now=at)
     first = source.leaf
@@ -99,14 +99,14 @@ def test_failed_renewal_keeps_the_leaf_in_service(monkeypatch: pytest.MonkeyPatc
     def refuse(*_arguments: object, **_options: object) -> None:
         raise UnusableLeafError("no")
 
-    monkeypatch.setattr(leaf, "prove", refuse)
+    monkeypatch.setattr(leaf, "check_handshake", refuse)
     with pytest.raises(UnusableLeafError):
         source.renew(new_authority("b", lifetime=DAY, now=at), now=at)
     assert source.leaf is first
 
 
-def test_a_clock_that_jumps_ahead_makes_leaves_that_others_believe() -> None:
-    """A leaf begins with its authority: whoever goes by the right time finds it valid."""
+def test_leaf_issued_by_a_fast_clock_is_valid_for_others() -> None:
+    """A leaf's validity begins with its authority's, so it is valid at the right time."""
     at = now()
     authority = new_authority("a", lifetime=30 * DAY, now=at)
     source = IssuedSource(authority, names=NAMES, now=at)
@@ -115,8 +115,8 @@ def test_a_clock_that_jumps_ahead_makes_leaves_that_others_believe() -> None:
     assert source.leaf.certificate.not_valid_before_utc <= at < source.leaf.ends_at
 
 
-def test_a_clock_that_is_set_back_replaces_no_leaf_by_a_shorter_one() -> None:
-    """Whether it was wrong before or is now, the leaf in service is the better one; not so one of an old authority."""
+def test_clock_set_back_does_not_shorten_the_leaf() -> None:
+    """Whether the clock was wrong before or is now, the longer leaf is better; a leaf of a new authority always is."""
     at = now()
     authority = new_authority("a", lifetime=30 * DAY, now=at)
     source = IssuedSource(authority, names=NAMES, now=at)
@@ -128,21 +128,21 @@ def test_a_clock_that_is_set_back_replaces_no_leaf_by_a_shorter_one() -> None:
     assert source.renew(new_authority("b", lifetime=DAY, now=at), now=at - timedelta(minutes=5))
 
 
-def test_the_leaf_that_comes_next_is_shown_to_the_canary_only() -> None:
-    """And it is that very leaf that goes into service."""
+def test_next_leaf_is_served_to_the_canary_only() -> None:
+    """Later the same leaf goes into service."""
     at = now()
     authority, coming = (new_authority(name, lifetime=30 * DAY, now=at) for name in ("a", "b"))
     source = IssuedSource(authority, names=NAMES, canary="canary.svc", now=at)
     assert source.context("canary.svc") is source.context("webhook.svc")
-    source.rehearse(coming, now=at)
+    source.prepare_next(coming, now=at)
     rehearsed = source.context("canary.svc")
     for name in ("webhook.svc", None):
         assert source.context(name) is source.leaf.context
     assert source.authority_of(rehearsed) == coming.certificate
     assert source.authority_of(source.leaf.context) == authority.certificate
-    source.rehearse(coming, now=at)
+    source.prepare_next(coming, now=at)
     assert source.context("canary.svc") is rehearsed
     assert source.renew(coming, now=at)
     assert source.leaf.context is rehearsed
-    source.rehearse(None, now=at)
+    source.prepare_next(None, now=at)
     assert source.context("canary.svc") is rehearsed

@@ -1,4 +1,4 @@
-"""Two replicas behind one address, a real API server, pods all the time, and rotations without end."""
+"""Many rotations under load: two replicas behind one address and a real API server."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from certs import authority_secret, ca_bundle
-from certs.probe import shown
+from certs.probe import served_certificate
 from certs.rotate import rotate
 from cluster.api import Api
 from cluster.connection import connect
 from lab.balancer import Balancer
 from lab.layout import Port
-from tests.certs import replicas
-from tests.certs.replicas import Replica
+from tests.certs.support import replicas
+from tests.certs.support.replicas import Replica
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -31,20 +31,20 @@ ROTATIONS = 20
 CONNECTIONS = 32
 PODS_A_SECOND = 200.0
 POLL_S = 0.3
-BOUNDARIES = 6  # lines of `rotate --ca`: who signs, announced, published, promoted, shown, shown
+BOUNDARIES = 6  # lines of `rotate --ca`: signer, announced, published, promoted, served, served
 FREE_PORTS = 20
 
 
 @pytest.fixture
 async def api(installed: Layout) -> AsyncIterator[Api]:
-    """The API as an administrator uses it."""
+    """Return an administrator's client of the API server."""
     async with connect(kubeconfig=str(installed.kubeconfig)) as connection:
         yield Api(connection)
 
 
 @pytest.fixture
 async def balancer(installed: Layout, api: Api) -> AsyncIterator[Balancer]:
-    """Two replicas, and what the API server calls in their place; pods are admitted when this returns."""
+    """Run two replicas behind a balancer that the API server calls; pods are admitted when this yields."""
     free = installed.base_port + FREE_PORTS
     running = [Replica(installed, free + 2 * number, free + 2 * number + 1) for number in range(2)]
     balancer = Balancer(tuple(each.address for each in running))
@@ -57,8 +57,8 @@ async def balancer(installed: Layout, api: Api) -> AsyncIterator[Balancer]:
         yield balancer
 
 
-async def test_twenty_rotations_under_load_and_not_one_failed_admission(api: Api, balancer: Balancer) -> None:
-    """Ten of leaves, ten of the authority, each seen at both replicas: no pod fails, no connection is reset."""
+async def test_twenty_rotations_under_load_fail_no_admission(api: Api, balancer: Balancer) -> None:
+    """Ten rotations of leaves and ten of the authority reach both replicas: no pod fails, no connection is reset."""
     before = await replicas.failed_calls(api)
     authorities, leaves = set(), set()
     async with replicas.load(api, workers=CONNECTIONS, rate=PODS_A_SECOND) as load:
@@ -66,10 +66,10 @@ async def test_twenty_rotations_under_load_and_not_one_failed_admission(api: Api
             settings = replicas.rotate_settings(ca=number % 2 == 1, probe=balancer.addresses)
             await rotate(api, settings=settings, report=lambda _line: None)
             authorities.add((await authority_secret.read(api, now=replicas.now())).authorities.signing.certificate)
-            leaves |= {await shown(address) for address in balancer.addresses}
+            leaves |= {await served_certificate(address) for address in balancer.addresses}
     print(  # noqa: T201 -- figures for the record
-        f"{load.admitted} pods admitted in {load.seconds:.1f} s: {load.rate:.0f}/s of {PODS_A_SECOND:.0f}/s wanted over"
-        f" {CONNECTIONS} connections, slowest {load.slowest:.2f} s; {ROTATIONS} rotations,"
+        f"{load.admitted} pods admitted in {load.seconds:.1f} s: {load.rate:.0f}/s of {PODS_A_SECOND:.0f}/s requested"
+        f" over {CONNECTIONS} connections, slowest {load.slowest:.2f} s; {ROTATIONS} rotations,"
         f" {len(load.failures)} failures, {len(balancer.broken)} of {balancer.connections} webhook connections broken"
     )
     assert load.failures == []
@@ -79,10 +79,10 @@ async def test_twenty_rotations_under_load_and_not_one_failed_admission(api: Api
     assert len(leaves) == ROTATIONS * len(balancer.addresses)
 
 
-async def test_a_command_killed_at_every_step_is_finished_by_the_next(
+async def test_next_command_completes_a_rotation_killed_at_any_step(
     installed: Layout, api: Api, balancer: Balancer
 ) -> None:
-    """SIGKILL after each line that it prints, and before the first: another run ends well, no pod fails meanwhile."""
+    """SIGKILL before the first line and after each line: the next run succeeds, and no pod fails meanwhile."""
     command = [
         *(sys.executable, "-m", "certs", "rotate", "--ca", "--kubeconfig", str(installed.kubeconfig)),
         *("--probe", ",".join(balancer.addresses), "--settle-seconds", "1", "--poll-seconds", "0.2"),
@@ -97,9 +97,9 @@ async def test_a_command_killed_at_every_step_is_finished_by_the_next(
             process.kill()
             await process.wait()
             again = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            told, errors = await again.communicate()
+            output, errors = await again.communicate()
             assert (again.returncode, errors) == (0, b""), f"killed after line {boundary}"
-            assert b"verified by an admission" in told.splitlines()[-1]
+            assert b"verified by an admission" in output.splitlines()[-1]
             stored = (await authority_secret.read(api, now=replicas.now())).authorities
             assert (stored.signing.certificate != old, stored.announced) == (True, None)
             assert set((await ca_bundle.read(api)).bundles.values()) == {stored.bundle}

@@ -1,4 +1,4 @@
-"""Certificates that somebody else puts into a folder, shown by a real TLS server."""
+"""Certificates from a folder, served by a real TLS server."""
 
 import asyncio
 import ssl
@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from certs import ca_bundle
 from certs.leaf import ServerNames, UnusableLeafError
 from certs.mounted import MountedSource
-from certs.mounted_upkeep import MountedUpkeep
-from certs.probe import objection, shown
+from certs.mounted_reconciler import MountedReconciler
+from certs.probe import problem, served_certificate
 from certs.source import listener_context
 from certs.x509 import KeyPair, issue, new_authority
 
@@ -27,17 +27,17 @@ SETTLE = 10.0
 
 
 def now() -> datetime:
-    """TLS goes by the real clock."""
+    """Return the real time, which TLS uses."""
     return datetime.now(UTC)
 
 
 def signer(name: str = "somebody else") -> KeyPair:
-    """Make an authority."""
+    """Return a new authority."""
     return new_authority(name, lifetime=30 * DAY, now=now())
 
 
 def leaf(authority: KeyPair, *, lifetime: timedelta = 10 * DAY, names: ServerNames = NAMES) -> KeyPair:
-    """Make a pair that is to be put into the folder."""
+    """Return a new pair for the folder."""
     return issue(
         authority,
         common_name="webhook",
@@ -57,7 +57,7 @@ class Folder:
         self._number = 0
 
     def swap(self, **files: bytes) -> None:
-        """Replace all at once, as a kubelet does."""
+        """Replace all files at once, as a kubelet does."""
         self._number += 1
         directory = self.path / f"..{self._number}"
         directory.mkdir()
@@ -70,30 +70,30 @@ class Folder:
         (self.path / "..tmp").rename(self.path / "..data")
 
     def put(self, authority: KeyPair, pair: KeyPair) -> None:
-        """Swap in a pair and who signed it."""
+        """Swap in a pair and its authority."""
         self.swap(tls_crt=pair.certificate_pem, tls_key=pair.key_pem, ca_crt=authority.certificate_pem)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    """An empty one."""
+    """Return an empty folder."""
     return Folder(tmp_path)
 
 
 class Clock:
-    """Seconds that a test moves."""
+    """A monotonic clock that only the test advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """Answer them."""
+        """Return the time in seconds."""
         return self.now
 
 
 @asynccontextmanager
 async def served(source: MountedSource) -> AsyncIterator[str]:
-    """Serve it; answer where. What a client sends is sent back."""
+    """Serve a source with an echo server; yield HOST:PORT."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
@@ -104,9 +104,11 @@ async def served(source: MountedSource) -> AsyncIterator[str]:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-def upkeep(api: Any, source: MountedSource, *, publishes: bool = True, clock: Clock | None = None) -> MountedUpkeep:
-    """Follow the folder of a source."""
-    return MountedUpkeep(
+def reconciler_for(
+    api: Any, source: MountedSource, *, publishes: bool = True, clock: Clock | None = None
+) -> MountedReconciler:
+    """Return a reconciler of the folder of a source."""
+    return MountedReconciler(
         api,
         source,
         names=NAMES,
@@ -117,31 +119,31 @@ def upkeep(api: Any, source: MountedSource, *, publishes: bool = True, clock: Cl
     )
 
 
-async def test_a_swapped_secret_is_shown_without_a_restart_and_connections_live_on(api: Any, folder: Folder) -> None:
-    """A kubelet swaps the mount: new connections get the new pair, an open one goes on with the old."""
+async def test_swapped_secret_is_served_without_a_restart_and_connections_stay_open(api: Any, folder: Folder) -> None:
+    """A kubelet swaps the mount: new connections get the new pair, an open one continues with the old."""
     authority = signer()
     folder.put(authority, leaf(authority))
     source = MountedSource(folder.path, names=NAMES, now=now())
     api.put_configuration(None)
-    keeping = upkeep(api, source)
-    await keeping.once(now=now())
+    reconciler = reconciler_for(api, source)
+    await reconciler.reconcile(now=now())
     async with served(source) as address:
         trusting = ssl.create_default_context(cadata=authority.certificate_pem.decode())
         host, port = address.split(":")
         reader, writer = await asyncio.open_connection(host, int(port), ssl=trusting)
-        first = await shown(address)
+        first = await served_certificate(address)
         folder.put(authority, leaf(authority))
-        await keeping.once(now=now())
-        second = await shown(address)
+        await reconciler.reconcile(now=now())
+        second = await served_certificate(address)
         assert second not in (first, None)
-        assert not await objection(address, authority=authority.certificate)
+        assert not await problem(address, authority=authority.certificate)
         writer.write(b"still here\n")
         assert await reader.readline() == b"still here\n"
         writer.close()
 
 
 def faulty(folder: Folder, authority: KeyPair, fault: str) -> None:
-    """Put something unusable there."""
+    """Put an unusable pair into the folder."""
     good, other = leaf(authority), leaf(authority)
     ca = {"ca_crt": authority.certificate_pem}
     match fault:
@@ -167,124 +169,124 @@ def faulty(folder: Folder, authority: KeyPair, fault: str) -> None:
 
 
 FAULTS = {
-    "half-written": r"tls\.crt: holds no PEM certificate",
-    "half-written key": r"tls\.key: is not the unencrypted key of tls\.crt",
-    "mismatched": r"tls\.key: is not the unencrypted key of tls\.crt",
-    "no key": r"tls\.key: cannot be read \(No such file",
-    "expired": r"tls\.crt: is valid from .* to .*, not on ",
-    "name missing": r"tls\.crt: a client that calls webhook\.ns\.svc refuses",
-    "another authority": r"tls\.crt: a client that calls webhook\.svc refuses",
+    "half-written": r"tls\.crt is not a PEM certificate",
+    "half-written key": r"tls\.key is not the unencrypted key of tls\.crt",
+    "mismatched": r"tls\.key is not the unencrypted key of tls\.crt",
+    "no key": r"tls\.key cannot be read \(No such file",
+    "expired": r"tls\.crt is valid from .* to .*, not on ",
+    "name missing": r"tls\.crt is unusable: a client that connects to webhook\.ns\.svc rejects",
+    "another authority": r"tls\.crt is unusable: a client that connects to webhook\.svc rejects",
 }
 
 
 @pytest.mark.parametrize(("fault", "words"), FAULTS.items())
-async def test_what_is_unusable_replaces_nothing(api: Any, folder: Folder, fault: str, words: str) -> None:
-    """The reason names the file; the pair in service is served on, and the next good one is taken."""
+async def test_unusable_pair_replaces_nothing(api: Any, folder: Folder, fault: str, words: str) -> None:
+    """The error names the file; the pair in service stays, and the next usable one replaces it."""
     authority = signer()
     folder.put(authority, leaf(authority))
     source = MountedSource(folder.path, names=NAMES, now=now())
     api.put_configuration(None)
-    keeping = upkeep(api, source)
-    await keeping.once(now=now())
+    reconciler = reconciler_for(api, source)
+    await reconciler.reconcile(now=now())
     async with served(source) as address:
-        first = await shown(address)
+        first = await served_certificate(address)
         faulty(folder, authority, fault)
         with pytest.raises(UnusableLeafError, match=words):
-            await keeping.once(now=now())
-        assert await shown(address) == first
-        assert not await objection(address, authority=authority.certificate)
+            await reconciler.reconcile(now=now())
+        assert await served_certificate(address) == first
+        assert not await problem(address, authority=authority.certificate)
         folder.put(authority, leaf(authority))
-        await keeping.once(now=now())
-        assert await shown(address) != first
+        await reconciler.reconcile(now=now())
+        assert await served_certificate(address) != first
 
 
 @pytest.mark.parametrize(("fault", "words"), FAULTS.items())
-def test_nothing_unusable_is_ever_shown_at_start(folder: Folder, fault: str, words: str) -> None:
-    """Expired at boot and all the others: an error with the remedy, and no server."""
+def test_unusable_pair_is_not_served_at_start(folder: Folder, fault: str, words: str) -> None:
+    """Every fault at the start is an error with the remedy, and nothing is served."""
     faulty(folder, signer(), fault)
     with pytest.raises(UnusableLeafError, match=words) as caught:
         MountedSource(folder.path, names=NAMES, now=now())
-    assert "read again without a restart" in str(caught.value)
+    assert "reloaded without a restart" in str(caught.value)
     assert "PRIVATE" not in str(caught.value)
 
 
-async def test_a_new_authority_is_believed_before_its_leaf_is_shown(api: Any, folder: Folder) -> None:
-    """Old and new stand in the caBundle for the settle time, then the new pair is shown; the old one stays."""
+async def test_new_authority_is_trusted_before_its_leaf_is_served(api: Any, folder: Folder) -> None:
+    """The caBundle holds both for the settle time, then the new pair is served; the old authority stays."""
     old, new, clock = signer("old"), signer("new"), Clock()
     folder.put(old, leaf(old))
     source = MountedSource(folder.path, names=NAMES, now=now())
     api.put_configuration(None, None)
-    keeping = upkeep(api, source, clock=clock)
-    assert await keeping.once(now=now()) == ("caBundle of tranche",)
+    reconciler = reconciler_for(api, source, clock=clock)
+    assert await reconciler.reconcile(now=now()) == ("caBundle of tranche",)
     folder.put(new, leaf(new))
-    both = ca_bundle.joined((old.certificate, new.certificate))
+    both = ca_bundle.to_pem((old.certificate, new.certificate))
     for elapsed in (0.0, SETTLE - 1):
         clock.now = elapsed
-        await keeping.once(now=now())
+        await reconciler.reconcile(now=now())
         assert api.bundles() == [both] * 2
         assert source.leaf.authority == old.certificate
     clock.now = SETTLE
-    await keeping.once(now=now())
+    await reconciler.reconcile(now=now())
     assert source.leaf.authority == new.certificate
     assert api.bundles() == [both] * 2
     later = old.certificate.not_valid_after_utc + timedelta(hours=1)
     source.pair = source.read(now=now())
     with pytest.raises(UnusableLeafError, match="not on"):
-        await keeping.once(now=later)
-    assert api.bundles() == [ca_bundle.joined((new.certificate,))] * 2
+        await reconciler.reconcile(now=later)
+    assert api.bundles() == [ca_bundle.to_pem((new.certificate,))] * 2
 
 
-async def test_an_overwritten_bundle_gets_the_authority_of_the_files_back(api: Any, folder: Folder) -> None:
-    """At the next look."""
+async def test_overwritten_bundle_gets_the_authority_of_the_files_back(api: Any, folder: Folder) -> None:
+    """The next reconciliation restores it."""
     authority = signer()
     folder.put(authority, leaf(authority))
     api.put_configuration(None)
-    keeping = upkeep(api, MountedSource(folder.path, names=NAMES, now=now()))
-    await keeping.once(now=now())
+    reconciler = reconciler_for(api, MountedSource(folder.path, names=NAMES, now=now()))
+    await reconciler.reconcile(now=now())
     api.put_configuration(b"")
-    assert await keeping.once(now=now()) == ("caBundle of tranche",)
+    assert await reconciler.reconcile(now=now()) == ("caBundle of tranche",)
     assert api.bundles() == [authority.certificate_pem]
 
 
-async def test_with_cert_manager_the_bundle_is_awaited_and_never_written(api: Any, folder: Folder) -> None:
-    """A new pair is held back until cainjector has published its authority: nobody is shown what he cannot verify."""
+async def test_with_cert_manager_the_bundle_is_read_but_never_written(api: Any, folder: Folder) -> None:
+    """A new pair is held back until cainjector has published its authority, so every client can verify it."""
     old, new, clock = signer("old"), signer("new"), Clock()
     folder.put(old, leaf(old))
     source = MountedSource(folder.path, names=NAMES, now=now())
-    keeping = upkeep(api, source, publishes=False, clock=clock)
+    reconciler = reconciler_for(api, source, publishes=False, clock=clock)
     api.put_configuration(None)
     with pytest.raises(UnusableLeafError, match="MutatingWebhookConfiguration tranche: entry w0.* has no caBundle"):
-        await keeping.once(now=now())
+        await reconciler.reconcile(now=now())
     api.put_configuration(old.certificate_pem)
-    await keeping.once(now=now())
+    await reconciler.reconcile(now=now())
     folder.put(new, leaf(new))
     clock.now += SETTLE
-    await keeping.once(now=now())
+    await reconciler.reconcile(now=now())
     assert source.leaf.authority == old.certificate
     api.put_configuration(old.certificate_pem + new.certificate_pem)  # as CAInjectorMerging leaves it
-    await keeping.once(now=now())
+    await reconciler.reconcile(now=now())
     assert source.leaf.authority == old.certificate
     clock.now += SETTLE
-    await keeping.once(now=now())
+    await reconciler.reconcile(now=now())
     assert source.leaf.authority == new.certificate
     assert api.writes() == []
 
 
-async def test_a_pair_that_is_about_to_end_is_replaced_whatever_is_published(api: Any, folder: Folder) -> None:
-    """What comes next is no worse."""
+async def test_expiring_pair_is_replaced_even_by_an_untrusted_one(api: Any, folder: Folder) -> None:
+    """An untrusted pair is not worse than an expired one."""
     old, new = signer("old"), signer("new")
     folder.put(old, leaf(old, lifetime=timedelta(minutes=30)))
     source = MountedSource(folder.path, names=NAMES, now=now())
     api.put_configuration(old.certificate_pem)
-    assert not source.leaf.lasts(now())
+    assert not source.leaf.is_usable(now())
     folder.put(new, leaf(new))
     with pytest.raises(UnusableLeafError, match="caBundle of entry"):
-        await upkeep(api, source, publishes=False).once(now=now())
+        await reconciler_for(api, source, publishes=False).reconcile(now=now())
     assert source.leaf.authority == new.certificate
 
 
-def test_rsa_and_a_folder_without_authority_are_served(tmp_path: Path) -> None:
-    """cert-manager's default key, and a plain pair that somebody wrote: its last certificate is trusted."""
+def test_rsa_key_and_missing_ca_file_are_accepted(tmp_path: Path) -> None:
+    """RSA is cert-manager's default; without a ca.crt, the last certificate of the chain is trusted."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "self")])
     names = x509.SubjectAlternativeName([x509.DNSName("webhook.svc")])
@@ -301,8 +303,8 @@ def test_rsa_and_a_folder_without_authority_are_served(tmp_path: Path) -> None:
     assert source.pair.trusted == (certificate,)
 
 
-def test_an_encrypted_key_is_refused_and_no_terminal_is_asked(folder: Folder) -> None:
-    """A process that waits for a password serves nobody."""
+def test_encrypted_key_is_refused_without_a_prompt(folder: Folder) -> None:
+    """A process that waits for a password would not serve."""
     authority = signer()
     pair = leaf(authority)
     sealed = pair.key.private_bytes(
@@ -315,8 +317,8 @@ def test_an_encrypted_key_is_refused_and_no_terminal_is_asked(folder: Folder) ->
         MountedSource(folder.path, names=NAMES, now=now())
 
 
-def test_a_swap_in_the_midst_of_reading_mixes_nothing(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kubelet swaps between certificate and key: both are read from where the first one was."""
+def test_swap_during_a_read_does_not_mix_pairs(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kubelet swaps between the reads of certificate and key: both come from the same directory."""
     authority = signer()
     first = leaf(authority)
     folder.put(authority, first)

@@ -1,4 +1,4 @@
-"""Rotation as users notice it, which is not at all: the webhook's process, a real API server, pods all the time."""
+"""Users do not notice a rotation: the webhook's process, a real API server and a load of pods."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from certs import authority_secret, ca_bundle
-from certs.keeper import Keeper
-from certs.probe import objection
+from certs.authority_reconciler import AuthorityReconciler
+from certs.probe import problem
 from certs.rotate import RotationError, rotate
 from certs.settings import RotateSettings
 from certs.x509 import new_authority
@@ -20,7 +20,7 @@ from cluster.api import Api
 from cluster.connection import connect
 from cluster.resource import SECRETS
 from lab.layout import Port
-from tests.certs import replicas
+from tests.certs.support import replicas
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -33,14 +33,14 @@ MORE = 50
 
 @pytest.fixture
 async def api(installed: Layout) -> AsyncIterator[Api]:
-    """The API as an administrator uses it."""
+    """Return an administrator's client of the API server."""
     async with connect(kubeconfig=str(installed.kubeconfig)) as connection:
         yield Api(connection)
 
 
 @pytest.fixture
 async def replica(installed: Layout, api: Api) -> AsyncIterator[replicas.Replica]:
-    """A replica that the API server calls; pods are admitted when this returns."""
+    """Run a replica that the API server calls; pods are admitted when this yields."""
     running = replicas.Replica(installed, installed.port(Port.WEBHOOK), installed.port(Port.WEBHOOK_METRICS))
     try:
         await asyncio.to_thread(running.start)
@@ -52,7 +52,7 @@ async def replica(installed: Layout, api: Api) -> AsyncIterator[replicas.Replica
 
 @pytest.fixture
 async def another(installed: Layout, replica: replicas.Replica) -> AsyncIterator[replicas.Replica]:
-    """A second one."""
+    """Run a second replica."""
     running = replicas.Replica(installed, installed.port(Port.SCHEDULER), installed.port(Port.AGENT_METRICS))
     try:
         await asyncio.to_thread(running.start)
@@ -61,17 +61,17 @@ async def another(installed: Layout, replica: replicas.Replica) -> AsyncIterator
         running.kill()
 
 
-async def _stomp(api: Api) -> bytes:
-    """Overwrite the caBundle with a stranger's."""
+async def _overwrite_bundle(api: Api) -> bytes:
+    """Overwrite the caBundle with another authority."""
     stranger = new_authority("stranger", lifetime=timedelta(days=1), now=replicas.now()).certificate_pem
     await ca_bundle.write(api, await ca_bundle.read(api), bundle=stranger)
     return stranger
 
 
-async def test_old_authorities_can_be_dropped_at_once(
+async def test_drop_old_removes_old_authorities_at_once(
     api: Api, replica: replicas.Replica, another: replicas.Replica
 ) -> None:
-    """Every replica was seen to show a new certificate, so nobody needs them any more."""
+    """Once every replica serves a new certificate, no client needs the old authorities."""
     lines: list[str] = []
     async with replicas.load(api) as load:
         settings = replicas.rotate_settings(probe=(replica.address, another.address), drop_old=True)
@@ -86,24 +86,24 @@ async def test_old_authorities_can_be_dropped_at_once(
     stored = (await authority_secret.read(api, now=replicas.now())).authorities
     assert stored.retired == ()
     assert set((await ca_bundle.read(api)).bundles.values()) == {stored.signing.certificate_pem}
-    assert sum("shows a new certificate of it" in line for line in lines) == 2
+    assert sum("serves a new certificate of it" in line for line in lines) == 2
 
 
-async def test_an_overwritten_bundle_is_restored(api: Api, replica: replicas.Replica) -> None:
-    """Whoever writes another authority there, the right ones come back."""
+async def test_overwritten_bundle_is_restored(api: Api, replica: replicas.Replica) -> None:
+    """After any overwrite, the right authorities are published again."""
     right = (await ca_bundle.read(api)).bundles
 
     async def restored() -> bool:
         return (await ca_bundle.read(api)).bundles == right
 
     for _ in range(3):
-        await _stomp(api)
+        await _overwrite_bundle(api)
         await replicas.eventually(restored)
     await replicas.eventually(lambda: replicas.is_admitted(api))
 
 
-async def test_a_deleted_secret_is_healed_without_a_failure(api: Api, replica: replicas.Replica) -> None:
-    """The replica makes another authority, and shows its certificate only when every API server believes it."""
+async def test_deleted_secret_is_replaced_without_a_failed_admission(api: Api, replica: replicas.Replica) -> None:
+    """The replica creates another authority, and serves its certificate only once every API server trusts it."""
     old = (await authority_secret.read(api, now=replicas.now())).authorities.signing.certificate
     async with replicas.load(api) as load:
         await api.request("DELETE", SECRETS.path(namespace="tranche-system", name=authority_secret.SECRET))
@@ -113,18 +113,18 @@ async def test_a_deleted_secret_is_healed_without_a_failure(api: Api, replica: r
             if not any(each["metadata"]["name"] == authority_secret.SECRET for each in listed):
                 return False
             new = (await authority_secret.read(api, now=replicas.now())).authorities.signing.certificate
-            return new != old and not await objection(replica.address, authority=new)
+            return new != old and not await problem(replica.address, authority=new)
 
         await replicas.eventually(in_use)
     assert not load.failures
 
 
-async def test_a_rotation_outlives_the_process_that_makes_it(api: Api, replica: replicas.Replica) -> None:
-    """Killed between announcement and first signature; the next start completes it."""
+async def test_rotation_outlives_a_killed_replica(api: Api, replica: replicas.Replica) -> None:
+    """The process is killed between announcement and first signature; its next start completes the rotation."""
     old = (await authority_secret.read(api, now=replicas.now())).authorities.signing.certificate
     replica.kill()
-    keeper = Keeper(api, configuration="tranche", settle_seconds=replicas.SETTLE_S)
-    announced = (await keeper.tick(now=replicas.now(), replacing=old)).authorities.announced
+    reconciler = AuthorityReconciler(api, configuration="tranche", settle_seconds=replicas.SETTLE_S)
+    announced = (await reconciler.reconcile(now=replicas.now(), replacing=old)).authorities.announced
     assert announced is not None
     await asyncio.to_thread(replica.start)
     replica.kill()
@@ -132,7 +132,7 @@ async def test_a_rotation_outlives_the_process_that_makes_it(api: Api, replica: 
     await asyncio.to_thread(replica.start)
 
     async def complete() -> bool:
-        return not await objection(replica.address, authority=announced.certificate)
+        return not await problem(replica.address, authority=announced.certificate)
 
     await replicas.eventually(complete)
     stored = (await authority_secret.read(api, now=replicas.now())).authorities
@@ -140,8 +140,8 @@ async def test_a_rotation_outlives_the_process_that_makes_it(api: Api, replica: 
     await replicas.eventually(lambda: replicas.is_admitted(api))
 
 
-async def test_an_authority_of_age_is_renewed_by_the_replica(api: Api, replica: replicas.Replica) -> None:
-    """At two thirds of its life, with nobody asking and no pod failing."""
+async def test_replica_renews_an_old_authority(api: Api, replica: replicas.Replica) -> None:
+    """At two thirds of its life, without a request and without a failed pod."""
     stored = await authority_secret.read(api, now=replicas.now())
     aged = new_authority("aged", lifetime=timedelta(days=10), now=replicas.now() - timedelta(days=8))
     retired = type(stored.authorities)(aged, retired=stored.authorities.retired)
@@ -151,7 +151,7 @@ async def test_an_authority_of_age_is_renewed_by_the_replica(api: Api, replica: 
         async def renewed() -> bool:
             now = (await authority_secret.read(api, now=replicas.now())).authorities
             signing = now.signing.certificate
-            return signing != aged.certificate and not await objection(replica.address, authority=signing)
+            return signing != aged.certificate and not await problem(replica.address, authority=signing)
 
         await replicas.eventually(renewed)
     assert not load.failures
@@ -174,18 +174,18 @@ def _run(layout: Layout, *command: str) -> subprocess.CompletedProcess[str]:
         ("cli", "rotate-certs", "--ca", "--settle", "0.5"),
     ],
 )
-async def test_the_command_says_each_step_and_ends_well(
+async def test_command_reports_each_step_and_succeeds(
     installed: Layout, replica: replicas.Replica, command: tuple[str, ...]
 ) -> None:
-    """One line for each, and exit code 0 once the server shows the new certificate."""
+    """One line for each step, and exit code 0 once the server serves the new certificate."""
     done = await asyncio.to_thread(_run, installed, *command, "--probe", replica.address)
     assert (done.returncode, done.stderr) == (0, "")
     words = (
-        "signs, until",
+        "signs and is valid until",
         "announced in Secret",
         "caBundle of tranche",
-        "is believed until",
-        "shows a new",
+        "stays trusted until",
+        "serves a new",
         "verified by",
     )
     lines = done.stdout.splitlines()
@@ -199,18 +199,18 @@ async def test_the_command_says_each_step_and_ends_well(
     assert "PRIVATE" not in shown
 
 
-async def test_a_command_that_cannot_end_well_says_where_it_stands(api: Api, replica: replicas.Replica) -> None:
-    """Nobody listens at the address that was to be probed; the rotation itself is done."""
+async def test_command_that_times_out_says_what_it_waits_for(api: Api, replica: replicas.Replica) -> None:
+    """Nothing listens at the probed address; the rotation itself is complete."""
     settings = RotateSettings(
         ca=True, settle_seconds=0, poll_seconds=replicas.POLL_S, timeout_seconds=3, probe=("127.0.0.1:1",)
     )
-    with pytest.raises(RotationError, match=r"not done within 3 s: 127\.0\.0\.1:1 cannot be reached"):
+    with pytest.raises(RotationError, match=r"not complete within 3 s: 127\.0\.0\.1:1 cannot be reached"):
         await rotate(api, settings=settings, report=lambda _line: None)
     await replicas.eventually(lambda: replicas.is_admitted(api))
 
 
-async def test_the_metrics_tell_how_long_certificates_last(replica: replicas.Replica) -> None:
-    """Seconds left of the leaf and of its authority, for an alert long before anything fails."""
+async def test_metrics_export_certificate_expiry(replica: replicas.Replica) -> None:
+    """The metrics have the seconds until leaf and authority expire, for an alert long before anything fails."""
     reader, writer = await asyncio.open_connection("127.0.0.1", replica.metrics_port)
     writer.write(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
     text = (await reader.read()).decode()

@@ -1,4 +1,4 @@
-"""Each source of certificates in a webhook process, before a real API server."""
+"""Each source of certificates in a webhook process that a real API server calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from certs import authority_secret, ca_bundle, canary
 from certs.authorities import Authorities
 from certs.leaf import ServerNames
-from certs.probe import shown
+from certs.probe import served_certificate
 from certs.x509 import KeyPair, issue, new_authority
 from cluster.api import Api
 from cluster.connection import connect
@@ -24,8 +24,8 @@ from cluster.errors import ConflictError
 from cluster.resource import PODS, SECRETS
 from lab import kubeconfig, kubectl
 from lab.layout import Port
-from tests.certs import replicas
-from tests.certs.replicas import Replica
+from tests.certs.support import replicas
+from tests.certs.support.replicas import Replica
 from webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:
@@ -37,30 +37,30 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.apiserver
 
 NAMES = ServerNames(("localhost",), ("127.0.0.1",))
-HEALED_S = 2.0
+RESTORED_S = 2.0
 SELDOM_S = 120.0
-# What Pod Security asks for in our own namespace.
+# Pod Security requires these in our own namespace.
 PLAIN = {"securityContext": {"runAsNonRoot": True, "runAsUser": 1, "seccompProfile": {"type": "RuntimeDefault"}}}
 RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 @pytest.fixture
 async def api(installed: Layout) -> AsyncIterator[Api]:
-    """The API as an administrator uses it."""
+    """Return an administrator's client of the API server."""
     async with connect(kubeconfig=str(installed.kubeconfig)) as connection:
         yield Api(connection)
 
 
 @pytest.fixture
 def replica(installed: Layout) -> Iterator[Replica]:
-    """A replica that the API server calls, not started yet."""
+    """Return a replica that the API server calls, not started yet."""
     made = Replica(installed, installed.port(Port.WEBHOOK), installed.port(Port.WEBHOOK_METRICS))
     yield made
     made.kill()
 
 
 def put(folder: Path, signer: KeyPair) -> None:
-    """Put a pair of an authority into a folder, one file after the other."""
+    """Write a pair of an authority into a folder, one file after the other."""
     pair = issue(
         signer,
         common_name="webhook",
@@ -80,7 +80,7 @@ def put(folder: Path, signer: KeyPair) -> None:
 
 async def inject(api: Api, *signers: KeyPair) -> None:
     """Publish authorities as cert-manager's cainjector does."""
-    bundle = ca_bundle.joined(each.certificate for each in signers)
+    bundle = ca_bundle.to_pem(each.certificate for each in signers)
     while True:
         try:
             await ca_bundle.write(api, await ca_bundle.read(api), bundle=bundle)
@@ -89,64 +89,64 @@ async def inject(api: Api, *signers: KeyPair) -> None:
         return
 
 
-async def test_mounted_files_are_published_and_followed_without_a_failure(
+async def test_replaced_files_are_published_and_served_without_a_failed_admission(
     api: Api, replica: Replica, tmp_path: Path
 ) -> None:
-    """Another authority's pair is put there under load: believed first, then shown."""
+    """A pair of another authority is put into the folder under load: it is trusted first, then served."""
     old, new = (new_authority(name, lifetime=timedelta(days=30), now=replicas.now()) for name in ("old", "new"))
     put(tmp_path, old)
     flags = ("--certificates-source", "files", "--certificates-folder", str(tmp_path))
     await asyncio.to_thread(replica.start, *flags)
     await replicas.eventually(lambda: replicas.is_admitted(api))
-    first = await shown(replica.address)
+    first = await served_certificate(replica.address)
     async with replicas.load(api) as load:
         put(tmp_path, new)
 
         async def followed() -> bool:
-            return await shown(replica.address) != first
+            return await served_certificate(replica.address) != first
 
         await replicas.eventually(followed)
-        assert {old.certificate, new.certificate} <= (await ca_bundle.read(api)).certificates
+        assert {old.certificate, new.certificate} <= (await ca_bundle.read(api)).common_certificates
     assert load.failures == []
     assert load.admitted > 0
     await replicas.eventually(lambda: replicas.is_admitted(api))
 
 
-async def test_cert_managers_certificate_is_shown_once_cainjector_has_published(
+async def test_cert_manager_certificate_is_served_once_cainjector_has_published(
     api: Api, replica: Replica, tmp_path: Path
 ) -> None:
-    """The process is not ready before, writes no caBundle itself, and follows a renewed authority without a failure."""
+    """Before, the process is not ready. It never writes the caBundle; a renewed authority fails no admission."""
     old, new = (new_authority(name, lifetime=timedelta(days=30), now=replicas.now()) for name in ("old", "new"))
     put(tmp_path, old)
     flags = ("--certificates-source", "cert-manager", "--certificates-folder", str(tmp_path))
     await inject(api, new)
     starting = asyncio.create_task(asyncio.to_thread(replica.start, *flags))
-    await replicas.eventually(lambda: _shows_something(replica))
+    await replicas.eventually(lambda: _serves_tls(replica))
     assert not starting.done()
-    assert (await ca_bundle.read(api)).certificates == {new.certificate}
-    assert "unknown authority" in await canary.objection(api, authority=old.certificate)
+    assert (await ca_bundle.read(api)).common_certificates == {new.certificate}
+    assert "unknown authority" in await canary.problem(api, authority=old.certificate)
     await inject(api, old)
     await starting
-    assert await canary.objection(api, authority=old.certificate) == ""
+    assert await canary.problem(api, authority=old.certificate) == ""
     await replicas.eventually(lambda: replicas.is_admitted(api))
-    first = await shown(replica.address)
+    first = await served_certificate(replica.address)
     async with replicas.load(api) as load:
         put(tmp_path, new)
         await inject(api, old, new)
 
         async def followed() -> bool:
-            return await shown(replica.address) != first
+            return await served_certificate(replica.address) != first
 
         await replicas.eventually(followed)
     assert load.failures == []
 
 
-async def test_with_a_wrong_bundle_gpu_pods_are_refused_in_our_words(
+async def test_wrong_bundle_refuses_gpu_pods_with_the_policys_message(
     api: Api, replica: Replica, tmp_path: Path
 ) -> None:
-    """The API server passes a webhook by that it cannot verify; the policy then refuses the pod, until it is put right.
+    """The API server skips a webhook that it cannot verify; the policy refuses the pod until the caBundle is right.
 
-    Pods that ask for no GPU are created all the while.
+    Pods without a GPU request are created all the time.
     """
     right, wrong = (new_authority(name, lifetime=timedelta(days=30), now=replicas.now()) for name in ("right", "wrong"))
     put(tmp_path, right)
@@ -169,12 +169,12 @@ async def test_with_a_wrong_bundle_gpu_pods_are_refused_in_our_words(
     await replicas.eventually(lambda: replicas.is_admitted(api))
 
 
-async def _shows_something(replica: Replica) -> bool:
-    return await shown(replica.address) is not None
+async def _serves_tls(replica: Replica) -> bool:
+    return await served_certificate(replica.address) is not None
 
 
-async def test_the_watch_heals_an_overwritten_bundle_at_once(api: Api, replica: Replica) -> None:
-    """By a replica that looks by itself every two minutes only."""
+async def test_watch_restores_an_overwritten_bundle_at_once(api: Api, replica: Replica) -> None:
+    """A replica that polls only every two minutes restores it by its watch."""
     await asyncio.to_thread(replica.start, poll_seconds=SELDOM_S)
     await replicas.eventually(lambda: replicas.is_admitted(api))
     right = (await ca_bundle.read(api)).bundles
@@ -189,12 +189,12 @@ async def test_the_watch_heals_an_overwritten_bundle_at_once(api: Api, replica: 
 
         await replicas.eventually(restored)
         took.append(time.monotonic() - begin)
-    print(f"caBundle healed after {', '.join(f'{each * 1000:.0f}' for each in took)} ms")  # noqa: T201 -- for the record
-    assert max(took) < HEALED_S
+    print(f"caBundle restored after {', '.join(f'{each * 1000:.0f}' for each in took)} ms")  # noqa: T201 -- for the record
+    assert max(took) < RESTORED_S
 
 
-async def test_every_name_of_the_service_is_verified_by_the_published_bundle(api: Api, replica: Replica) -> None:
-    """The four by which a Service is called, and no other: a process with its default names, the caBundle as it is."""
+async def test_every_name_of_the_service_verifies_by_the_published_bundle(api: Api, replica: Replica) -> None:
+    """The four DNS names of a Service, and no other, verify for a process with its default settings."""
     await asyncio.to_thread(replica.start, "--dns-names", ",".join(WebhookSettings().dns_names))
     assert WebhookSettings().dns_names == tuple(
         f"tranche-webhook{rest}"
@@ -212,10 +212,10 @@ async def test_every_name_of_the_service_is_verified_by_the_published_bundle(api
 
 
 @pytest.mark.parametrize("namespace", ["kube-system", "kube-public", "kube-node-lease", "tranche-system"])
-async def test_no_label_brings_the_webhook_into_a_system_namespace(
+async def test_labels_never_enable_the_webhook_in_system_namespaces(
     installed: Layout, api: Api, replica: Replica, namespace: str
 ) -> None:
-    """Neither the namespace's nor the pod's: the pod is not looked at."""
+    """Neither a label of the namespace nor one of the pod: the API server does not send the pod."""
     await asyncio.to_thread(replica.start)
     await replicas.eventually(lambda: replicas.is_admitted(api))
     label = "gpu.scheduling/injection"
@@ -234,8 +234,8 @@ async def test_no_label_brings_the_webhook_into_a_system_namespace(
     assert "env" not in spec["containers"][0]
 
 
-async def test_an_expired_authority_ends_a_starting_webhook_with_the_remedy(installed: Layout, api: Api) -> None:
-    """It replaces nothing, whichever clock is wrong; the remedy that it names is the way on."""
+async def test_webhook_with_an_expired_authority_exits_with_the_remedy(installed: Layout, api: Api) -> None:
+    """It replaces nothing, whichever clock is wrong, and names the remedy."""
     path = SECRETS.path(namespace="tranche-system", name=authority_secret.SECRET)
     expired = new_authority("expired", lifetime=timedelta(days=1), now=replicas.now() - timedelta(days=2))
     await api.request("DELETE", path)
@@ -244,7 +244,7 @@ async def test_an_expired_authority_ends_a_starting_webhook_with_the_remedy(inst
     command = [sys.executable, "-m", "webhook", "--kubeconfig", str(identity), "--port", "0", "--metrics-port", "0"]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert 'data["tls.crt"]: is valid from' in done.stderr
+    assert 'data["tls.crt"] is valid from' in done.stderr
     assert "kubectl -n tranche-system delete secret tranche-webhook-ca" in done.stderr
     assert "Traceback" not in done.stderr
     assert expired.certificate_pem == (await _stored_pem(api))

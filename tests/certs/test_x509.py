@@ -1,3 +1,5 @@
+"""Authorities and leaves follow RFC 5280, and a strict TLS client accepts them."""
+
 from __future__ import annotations
 
 import socket
@@ -23,12 +25,12 @@ DAY = timedelta(days=1)
 
 @pytest.fixture
 def authority() -> x509.KeyPair:
-    """Valid for ten days."""
+    """Return an authority that is valid for ten days."""
     return x509.new_authority("tests", lifetime=10 * DAY, now=NOW)
 
 
 def serving(authority: x509.KeyPair, *, lifetime: timedelta = DAY, now: datetime = NOW) -> x509.KeyPair:
-    """A server's leaf, for a name and an address."""
+    """Return a server's leaf for a name and an address."""
     return x509.issue(
         authority,
         common_name="server",
@@ -63,26 +65,26 @@ def test_leaf_uses_p256(authority: x509.KeyPair) -> None:
     assert isinstance(serving(authority).key.curve, ec.SECP256R1)
 
 
-def test_beginning_lies_an_hour_back(authority: x509.KeyPair) -> None:
-    """A peer whose clock is up to an hour behind accepts a new authority."""
+def test_authority_is_backdated_by_an_hour(authority: x509.KeyPair) -> None:
+    """A peer whose clock is up to an hour slow accepts a new authority."""
     assert authority.certificate.not_valid_before_utc == NOW - timedelta(hours=1)
 
 
 def test_leaf_begins_with_its_authority(authority: x509.KeyPair) -> None:
-    """Whoever believes the authority believes the leaf, though the clock that it was made by ran ahead."""
+    """A client that accepts the authority as valid accepts the leaf, even if the issuer's clock was fast."""
     leaf = serving(authority, now=NOW + 5 * DAY)
     assert leaf.certificate.not_valid_before_utc == authority.certificate.not_valid_before_utc
 
 
 def test_leaf_never_outlives_its_authority(authority: x509.KeyPair) -> None:
-    """A lifetime beyond the authority's end is cut there."""
+    """A longer lifetime is cut at the authority's end."""
     leaf = serving(authority, lifetime=20 * DAY).certificate
     assert leaf.not_valid_after_utc == authority.certificate.not_valid_after_utc
 
 
 def test_expired_authority_issues_nothing(authority: x509.KeyPair) -> None:
-    """An expired authority refuses, and says which one and what to do."""
-    with pytest.raises(ValueError, match=r"CN=tests expired on 2030-01-11 .* make a new one"):
+    """The error names the expired authority and the remedy."""
+    with pytest.raises(ValueError, match=r"CN=tests expired on 2030-01-11 .* create a new one"):
         serving(authority, now=NOW + 11 * DAY)
 
 
@@ -94,7 +96,7 @@ def test_expired_authority_issues_nothing(authority: x509.KeyPair) -> None:
         (True, True, [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
     ],
 )
-def test_leaf_is_for_what_was_asked(
+def test_leaf_has_exactly_the_requested_usages(
     authority: x509.KeyPair, *, server: bool, client: bool, usages: list[cx509.ObjectIdentifier]
 ) -> None:
     """Extended key usage is exactly server, client, or both."""
@@ -102,13 +104,13 @@ def test_leaf_is_for_what_was_asked(
     assert list(leaf.certificate.extensions.get_extension_for_class(cx509.ExtendedKeyUsage).value) == usages
 
 
-def test_leaf_for_nothing_is_refused(authority: x509.KeyPair) -> None:
-    """A leaf that could be used for nothing is a mistake of the caller."""
-    with pytest.raises(ValueError, match="certificate x: say server, client or both"):
+def test_leaf_without_usage_is_refused(authority: x509.KeyPair) -> None:
+    """A leaf without any usage is a mistake of the caller."""
+    with pytest.raises(ValueError, match="certificate x: choose server, client or both"):
         x509.issue(authority, common_name="x", lifetime=DAY, now=NOW)
 
 
-def test_client_carries_user_and_groups(authority: x509.KeyPair) -> None:
+def test_client_certificate_carries_user_and_groups(authority: x509.KeyPair) -> None:
     """Kubernetes reads the user from the common name and the groups from the organizations."""
     leaf = x509.issue(
         authority,
@@ -125,21 +127,21 @@ def test_client_carries_user_and_groups(authority: x509.KeyPair) -> None:
     assert not [extension for extension in leaf.certificate.extensions if extension.oid.dotted_string == "2.5.29.17"]
 
 
-def test_pair_survives_pem(authority: x509.KeyPair) -> None:
-    """What is written as PEM is read back as the same pair."""
+def test_key_pair_survives_a_pem_round_trip(authority: x509.KeyPair) -> None:
+    """A pair that is encoded as PEM decodes to the same pair."""
     again = x509.KeyPair.from_pem(certificate_pem=authority.certificate_pem, key_pem=authority.key_pem)
     assert again.certificate == authority.certificate
     assert again.key_pem == authority.key_pem
 
 
-def test_foreign_key_is_refused(authority: x509.KeyPair) -> None:
-    """A certificate with another one's key is refused before it is served."""
+def test_key_of_another_certificate_is_refused(authority: x509.KeyPair) -> None:
+    """A certificate with the key of another is refused before it is served."""
     with pytest.raises(ValueError, match="does not belong to the certificate CN=tests"):
         x509.KeyPair.from_pem(certificate_pem=authority.certificate_pem, key_pem=serving(authority).key_pem)
 
 
-def test_rsa_key_is_refused_in_words(authority: x509.KeyPair) -> None:
-    """A key of another kind is refused with the kind that is expected."""
+def test_error_for_an_rsa_key_names_the_expected_kind(authority: x509.KeyPair) -> None:
+    """The error names the kind of key that is expected."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     key_pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     with pytest.raises(ValueError, match="use ECDSA P-256"):

@@ -1,4 +1,4 @@
-"""The checker's books: each thing that may never be is seen, and nothing is seen where all is well."""
+"""The checker's books: every broken promise is reported, and nothing else is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chaos.books import Books
 from chaos.share import ALLOCATION, Use
 from chaos.violation import Kind
-from tests.chaos.things import MIB, SLOTS, lease, limits, node, pod, share, status
+from tests.chaos.support.objects import MIB, SLOTS, lease, limits, node, pod, share, status
 
 PATIENCE = 60.0
 
@@ -23,24 +23,24 @@ class Clock:
     now = 0.0
 
     def __call__(self) -> float:
-        """Answer what time it is."""
+        """Return the current time."""
         return self.now
 
 
 @pytest.fixture
 def clock() -> Clock:
-    """Begin at nought."""
+    """A clock that begins at 0."""
     return Clock()
 
 
 @pytest.fixture
 def books(clock: Clock) -> Books:
-    """Books in which a node with two idle cards stands."""
+    """Books with a node of two idle cards."""
     return opened(clock)
 
 
 def opened(clock: Clock) -> Books:
-    """Answer books in which a node with two idle cards stands."""
+    """Return books with a node of two idle cards."""
     books = Books(clock=clock, patience_seconds=PATIENCE)
     books.fleet.set_node(node())
     books.fleet.set_status(status())
@@ -49,18 +49,18 @@ def opened(clock: Clock) -> Books:
 
 
 def kinds(books: Books) -> list[Kind]:
-    """Answer what was broken."""
+    """Return the kinds of the violations."""
     return [each.kind for each in books.violations]
 
 
 def holding(name: str, memory: int = 1000, cores: int = 100, *, card: str = "n1-0") -> dict[str, Any]:
-    """Answer a pod that has just what it asked for."""
+    """Return a bound pod whose allocation matches its request."""
     asks = limits(memory=memory, cores=cores // 10)
     return pod(name, on="n1", shares={"main": [share(card, memory, cores)]}, asks=asks)
 
 
-def test_a_life_in_order_breaks_nothing(books: Books) -> None:
-    """Created, bound, running, being deleted, gone: counted while it lives, and then no more."""
+def test_normal_lifecycle_is_not_a_violation(books: Books) -> None:
+    """A pod is created, bound, runs and is deleted; it counts from its Binding until it is gone."""
     waiting, bound = pod(), holding("p")
     books.set_pod(waiting)
     books.set_pod(bound)
@@ -77,18 +77,18 @@ def test_a_life_in_order_breaks_nothing(books: Books) -> None:
     [holding("b", memory=MIB - 999), holding("b", cores=910)],
     ids=["memory", "cores"],
 )
-def test_one_unit_too_much_is_seen(books: Books, second: dict[str, Any]) -> None:
-    """Of memory and of compute; the report names the card and who has it."""
+def test_one_unit_over_capacity_is_reported(books: Books, second: dict[str, Any]) -> None:
+    """This holds for memory and for compute; the report names the card and its holders."""
     books.set_pod(holding("a"))
     assert kinds(books) == []
     books.set_pod(second)
     (found,) = books.violations
     assert (found.kind, found.subject) == (Kind.OVER_CAPACITY, "n1-0")
-    assert "['ns/a', 'ns/b']" in found.what
+    assert "['ns/a', 'ns/b']" in found.details
 
 
-def test_one_container_too_many_is_seen(books: Books) -> None:
-    """A card has slots for so many containers."""
+def test_one_container_over_the_slots_is_reported(books: Books) -> None:
+    """A card has a fixed number of slots, one per container."""
     for number in range(SLOTS):
         books.set_pod(holding(f"p{number}"))
     assert kinds(books) == []
@@ -96,24 +96,24 @@ def test_one_container_too_many_is_seen(books: Books) -> None:
     assert kinds(books) == [Kind.OVER_CAPACITY]
 
 
-def test_a_moment_is_enough(books: Books) -> None:
-    """Two that held the whole card together for one change are seen, though one of them is gone at once."""
+def test_momentary_overcommit_is_reported(books: Books) -> None:
+    """Two pods that held the whole card together are reported although one is deleted at once."""
     books.set_pod(holding("a", memory=MIB))
     books.set_pod(holding("b", memory=MIB))
     books.drop_pod(holding("a", memory=MIB))
     assert kinds(books) == [Kind.OVER_CAPACITY]
 
 
-def test_what_was_bound_and_gone_between_two_looks_counts(books: Books) -> None:
-    """The last state of a deleted pod may be the first with a node."""
+def test_last_state_of_a_deleted_pod_counts(books: Books) -> None:
+    """It may be the first state with a node."""
     books.set_pod(holding("a", memory=MIB))
     books.set_pod(pod("b"))
     books.drop_pod(holding("b", memory=MIB))
     assert kinds(books) == [Kind.OVER_CAPACITY]
 
 
-def test_a_finished_pod_holds_nothing(books: Books) -> None:
-    """Its card is free for the next."""
+def test_ended_pod_holds_no_card(books: Books) -> None:
+    """Its card is free for the next pod."""
     done = holding("a", memory=MIB)
     books.set_pod(done)
     books.set_pod({**done, "status": {"phase": "Succeeded"}})
@@ -121,8 +121,8 @@ def test_a_finished_pod_holds_nothing(books: Books) -> None:
     assert kinds(books) == []
 
 
-def test_a_pod_of_a_vanished_node_holds_its_card(books: Books) -> None:
-    """Until it is gone itself: the node may come back with it."""
+def test_pod_of_a_deleted_node_holds_its_card(books: Books) -> None:
+    """It holds the card until it is deleted itself, because the node may return with it."""
     books.set_pod(holding("a", memory=MIB))
     books.fleet.drop_node(node())
     books.fleet.drop_status(status())
@@ -132,8 +132,8 @@ def test_a_pod_of_a_vanished_node_holds_its_card(books: Books) -> None:
     assert kinds(books) == [Kind.OVER_CAPACITY]
 
 
-def test_a_card_that_shrinks_under_its_pods_is_nobodys_fault(books: Books) -> None:
-    """But whoever is given a share of it then is one too many."""
+def test_shrinking_card_is_not_a_violation(books: Books) -> None:
+    """A further allocation on it is one."""
     books.set_pod(holding("a", memory=MIB))
     books.fleet.set_status(status(memory=MIB // 2))
     assert kinds(books) == []
@@ -150,23 +150,23 @@ def test_a_card_that_shrinks_under_its_pods_is_nobodys_fault(books: Books) -> No
     ],
     ids=["another node", "another card", "none any more"],
 )
-def test_a_second_binding_is_seen(books: Books, then: dict[str, Any]) -> None:
-    """A node or an allocation that is there once never changes."""
+def test_second_binding_is_reported(books: Books, then: dict[str, Any]) -> None:
+    """The node and the allocation of a bound pod never change."""
     books.set_pod(pod(on="n1", shares={"main": [share()]}))
     books.set_pod(then)
     assert Kind.BOUND_TWICE in kinds(books)
 
 
-def test_another_pod_of_the_name_may_go_elsewhere(books: Books) -> None:
-    """The UID tells them apart."""
+def test_new_pod_of_the_same_name_may_go_elsewhere(books: Books) -> None:
+    """The UID distinguishes the two pods."""
     books.set_pod(pod(uid="one", on="n1", shares={"main": [share()]}))
     books.drop_pod(pod(uid="one", on="n1", shares={"main": [share()]}))
     books.set_pod(pod(uid="two", on="n1", shares={"main": [share("n1-1")]}))
     assert kinds(books) == []
 
 
-def test_a_node_without_an_allocation_is_seen(books: Books) -> None:
-    """And an allocation without a node."""
+def test_node_without_an_allocation_is_reported(books: Books) -> None:
+    """An allocation without a node is reported, too."""
     books.set_pod(pod(on="n1"))
     assert kinds(books) == [Kind.NO_ALLOCATION]
     half = pod("half", on="n1", shares={"main": [share()]})
@@ -175,8 +175,8 @@ def test_a_node_without_an_allocation_is_seen(books: Books) -> None:
     assert kinds(books) == [Kind.NO_ALLOCATION, Kind.NO_NODE]
 
 
-def test_who_asks_for_no_gpu_needs_none(books: Books) -> None:
-    """Other pods have nodes, too."""
+def test_pod_without_gpu_request_needs_no_allocation(books: Books) -> None:
+    """It may be bound without one."""
     books.set_pod(pod(on="n1", asks={}))
     assert kinds(books) == []
 
@@ -193,25 +193,34 @@ def test_who_asks_for_no_gpu_needs_none(books: Books) -> None:
         pod(on="n1", shares={"main": [share("nobody's")]}),
         pod(on="n2", shares={"main": [share("n1-0")]}),
     ],
-    ids=["memory", "cores", "none", "too many", "twice the same", "a stranger's", "unknown card", "another's card"],
+    ids=[
+        "memory",
+        "cores",
+        "none",
+        "too many",
+        "twice the same",
+        "unknown container",
+        "unknown card",
+        "another node's card",
+    ],
 )
-def test_what_nobody_asked_for_is_seen(books: Books, wrong: dict[str, Any]) -> None:
-    """Each container has as many cards as it asked for, with just that much of each, of the node where it is."""
+def test_allocation_that_differs_from_the_request_is_reported(books: Books, wrong: dict[str, Any]) -> None:
+    """Each container has the requested number of cards, the requested share of each, all on the pod's node."""
     books.set_pod(wrong)
     assert set(kinds(books)) == {Kind.WRONG_ALLOCATION}
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"v":2}', '{"v":1,"node":"n1","containers":{"main":[{}]}}'])
-def test_an_allocation_that_cannot_be_read_is_seen(books: Books, text: str) -> None:
-    """It is no reason to count nothing in silence."""
+def test_unreadable_allocation_is_reported(books: Books, text: str) -> None:
+    """It is not silently ignored."""
     broken = pod(on="n1")
     broken["metadata"]["annotations"][ALLOCATION] = text
     books.set_pod(broken)
     assert kinds(books) == [Kind.WRONG_ALLOCATION]
 
 
-def test_an_allocation_for_another_node_is_seen(books: Books) -> None:
-    """The pod's node and the one in its allocation are the same."""
+def test_allocation_for_another_node_is_reported(books: Books) -> None:
+    """The pod's node and the node in its allocation must be the same."""
     wrong = pod(on="n1", shares={"main": [share()]})
     annotations = wrong["metadata"]["annotations"]
     annotations[ALLOCATION] = json.dumps({**json.loads(annotations[ALLOCATION]), "node": "n2"})
@@ -219,8 +228,8 @@ def test_an_allocation_for_another_node_is_seen(books: Books) -> None:
     assert kinds(books) == [Kind.WRONG_ALLOCATION]
 
 
-def test_who_waits_beside_room_is_seen(books: Books, clock: Clock) -> None:
-    """Not before the time is over, and once."""
+def test_schedulable_pod_that_waits_too_long_is_reported(books: Books, clock: Clock) -> None:
+    """It is reported once, and not before the limit."""
     books.set_pod(pod())
     for clock.now in (0.0, PATIENCE):
         books.tick()
@@ -230,48 +239,48 @@ def test_who_waits_beside_room_is_seen(books: Books, clock: Clock) -> None:
     assert kinds(books) == [Kind.WAITS]
 
 
-def no_room(books: Books) -> None:
+def full(books: Books) -> None:
     """Fill both cards."""
     for number in range(2):
         books.set_pod(holding(f"full-{number}", memory=MIB, card=f"n1-{number}"))
 
 
 def cordoned(books: Books) -> None:
-    """Close the node."""
+    """Cordon the node."""
     books.fleet.set_node(node(unschedulable=True))
 
 
 def tainted(books: Books) -> None:
-    """Close the node, as the controller does that hears nothing of its kubelet."""
+    """Taint the node, as the node controller does when the kubelet is silent."""
     books.fleet.set_node(node(taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]))
 
 
-def ill(books: Books) -> None:
-    """Let its cards be ill."""
+def unhealthy(books: Books) -> None:
+    """Report all cards unhealthy."""
     books.fleet.set_status(status(health="Unhealthy"))
 
 
 def silent(books: Books) -> None:
-    """Let its agent fall silent: it said that it lives, for no time."""
+    """Let the heartbeat of its agent expire."""
     books.fleet.set_lease(lease(renewed="then", seconds=0), now=0.0)
 
 
-@pytest.mark.parametrize("why", [no_room, cordoned, tainted, ill, silent])
-def test_who_has_no_room_waits_for_good_reason(books: Books, clock: Clock, why: Any) -> None:
-    """No card free, or its node takes nobody."""
-    why(books)
+@pytest.mark.parametrize("make", [full, cordoned, tainted, unhealthy, silent])
+def test_unschedulable_pod_may_wait(books: Books, clock: Clock, make: Any) -> None:
+    """No card is free, or the node accepts no pods."""
+    make(books)
     books.set_pod(pod())
     for clock.now in (0.0, PATIENCE + 1):
         books.tick()
     assert kinds(books) == []
 
 
-def test_only_uninterrupted_room_counts(books: Books, clock: Clock) -> None:
-    """The time begins anew when there was none in between."""
+def test_wait_is_measured_while_cards_stay_free(books: Books, clock: Clock) -> None:
+    """The time starts again when the cards were full in between."""
     books.set_pod(pod())
     books.tick()
     clock.now = PATIENCE
-    no_room(books)
+    full(books)
     books.tick()
     for number in range(2):
         books.drop_pod(holding(f"full-{number}", memory=MIB, card=f"n1-{number}"))
@@ -290,18 +299,18 @@ def test_only_uninterrupted_room_counts(books: Books, clock: Clock) -> None:
         pod(schedulingGates=[{"name": "quota"}]),
         pod(phase="Failed"),
     ],
-    ids=["another's", "gated", "finished"],
+    ids=["another scheduler's", "gated", "ended"],
 )
-def test_who_is_not_ours_to_place_may_wait(books: Books, clock: Clock, other: dict[str, Any]) -> None:
-    """For ever."""
+def test_pod_that_is_not_to_be_scheduled_may_wait(books: Books, clock: Clock, other: dict[str, Any]) -> None:
+    """It is never reported."""
     books.set_pod(other)
     for clock.now in (0.0, PATIENCE + 1):
         books.tick()
     assert kinds(books) == []
 
 
-def test_a_list_after_a_gap_is_taken_as_one_moment(books: Books) -> None:
-    """Who made room and who took it meanwhile are not held against each other; what changed for one pod is."""
+def test_list_after_a_gap_is_one_moment(books: Books) -> None:
+    """Deleted and new pods in it do not conflict with each other; a change of one pod is still checked."""
     books.set_pod(holding("a", memory=MIB))
     books.replace_pods([holding("b", memory=MIB)])
     assert kinds(books) == []
@@ -312,8 +321,8 @@ def test_a_list_after_a_gap_is_taken_as_one_moment(books: Books) -> None:
     assert Kind.BOUND_TWICE in kinds(books)
 
 
-def test_init_containers_count_beside_sidecars(books: Books) -> None:
-    """The larger of what runs together at the end and of each step before it."""
+def test_init_containers_count_with_sidecars(books: Books) -> None:
+    """A pod holds the maximum of its regular containers and of each init container, sidecars included."""
     containers = {
         "initContainers": [
             {"name": "side", "restartPolicy": "Always", "resources": {"limits": limits(memory=1000)}},
@@ -334,8 +343,8 @@ STEPS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(1, 
 
 
 @given(STEPS)
-def test_over_capacity_is_seen_exactly_when_it_is(steps: list[tuple[int, int, int]]) -> None:
-    """Whatever comes and goes in whatever order: reported if and only if the sum ever exceeds the card."""
+def test_over_capacity_is_reported_exactly_when_it_happens(steps: list[tuple[int, int, int]]) -> None:
+    """For any order of creations and deletions, it is reported if and only if the sum exceeds the card once."""
     books, alive, exceeded = opened(Clock()), dict[str, int](), False
     for number, what, thousands in steps:
         name = f"p{number}"

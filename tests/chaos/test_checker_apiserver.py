@@ -1,4 +1,4 @@
-"""The checker on a real API server, on which somebody does what nobody may."""
+"""The checker on a real API server: each test breaks one promise, and the checker reports it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lab import cluster as lab
 from lab import control_plane, kubectl, manifests, pki
 from lab.files import write_private
 from lab.layout import PORT_BLOCK, Layout
-from tests.chaos.things import lease, limits, share, status
+from tests.chaos.support.objects import lease, limits, share, status
 from tests.conftest import BASE_PORT
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ DEFINITION = manifests.ROOT / "base" / "crds" / "gpunodestatuses.yaml"
 
 
 class Cluster:
-    """A cluster without a line of our policies, so that anybody may do anything, and the checker that watches it."""
+    """A cluster without this project's policies, so that everything is allowed, and the checker that watches it."""
 
     def __init__(self, api: Api, checker: Checker, proxy: Proxy) -> None:
         self.api = api
@@ -44,7 +44,7 @@ class Cluster:
         self.proxy = proxy
 
     async def bind(self, name: str, *shares: dict[str, Any], asks: dict[str, str] | None = None) -> None:
-        """Create a pod and bind it to the node, with an allocation where there are shares."""
+        """Create a pod and bind it to the node, with an allocation if `shares` are given."""
         await self.create(name, asks=asks)
         allocation = json.dumps({"v": 1, "node": "n1", "containers": {"main": shares}})
         metadata = {"name": name, "annotations": {"gpu.scheduling/allocation": allocation} if shares else {}}
@@ -62,20 +62,20 @@ class Cluster:
         await self.api.request("DELETE", PODS.path(namespace="default", name=name), body={"gracePeriodSeconds": 0})
 
     async def seen(self, condition: Callable[[], object]) -> None:
-        """Wait until the checker has seen something."""
+        """Wait until a condition on the checker holds."""
         async with asyncio.timeout(PATIENCE_S):
-            while not condition():  # noqa: ASYNC110 -- the checker tells nobody when it has nothing to report
+            while not condition():  # noqa: ASYNC110 -- the checker signals violations only
                 await asyncio.sleep(0.05)
 
-    async def broken(self, kind: Kind, subject: str) -> None:
-        """Wait until the checker says that this was broken, and nothing else was."""
+    async def reported(self, kind: Kind, subject: str) -> None:
+        """Wait until the checker reports this violation and no other one."""
         await self.seen(lambda: self.checker.books.violations)
         assert [(each.kind, each.subject) for each in self.checker.books.violations] == [(kind, subject)]
 
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    """A control plane that knows what a GpuNodeStatus is, and has no line of our policies."""
+    """A control plane with the GpuNodeStatus CRD and none of this project's policies."""
     layout = Layout(root=tmp_path_factory.mktemp("bare"), base_port=BASE_PORT + PORT_BLOCK)
     try:
         control_plane.up(layout, controller_manager=False, kube_scheduler=False)
@@ -89,10 +89,10 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
 
 @pytest.fixture
 async def cluster(bare: Layout) -> AsyncIterator[Cluster]:
-    """A node of two idle cards; the checker reads through a proxy that can cut it off."""
+    """A cluster with a node of two idle cards; the checker reads through a proxy that can cut it off."""
     trusted = ssl.create_default_context(cafile=str(pki.certificate(bare, pki.CLUSTER_CA)))
     shown = context(certificate=str(pki.certificate(bare, "kube-apiserver")), key=str(pki.key(bare, "kube-apiserver")))
-    proxy = Proxy(server=bare.server, interference=Interference(Random(1)))  # noqa: S311 -- no secret
+    proxy = Proxy(server=bare.server, interference=Interference(Random(1)))  # noqa: S311 -- not a secret
     port = bare.base_port + PROXY_PORT
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(proxy.listening(port, shown=shown, trusted=trusted))
@@ -120,7 +120,7 @@ async def prepare(layout: Layout) -> None:
 
 
 def watcher(layout: Layout, port: int) -> str:
-    """Write a kubeconfig of somebody who may read everything, by way of the proxy: a token passes through it."""
+    """Write the kubeconfig of an account that may do everything, through the proxy, with a token."""
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "watcher", "namespace": "default"}}
     kubectl.apply(layout, account)
     subject = {"kind": "ServiceAccount", "name": "watcher", "namespace": "default"}
@@ -134,15 +134,15 @@ def watcher(layout: Layout, port: int) -> str:
     return str(write_private(layout.root / "watcher", yaml.safe_dump(content)))
 
 
-async def test_a_card_that_is_given_out_twice(cluster: Cluster) -> None:
-    """Reported with the card's name."""
+async def test_card_allocated_twice_is_reported(cluster: Cluster) -> None:
+    """The report names the card."""
     await cluster.bind("a", share(memory=6000), asks=limits(memory=6000))
     await cluster.bind("b", share(memory=6000), asks=limits(memory=6000))
-    await cluster.broken(Kind.OVER_CAPACITY, "n1-0")
+    await cluster.reported(Kind.OVER_CAPACITY, "n1-0")
 
 
-async def test_a_moment_that_nobody_was_connected_for(cluster: Cluster) -> None:
-    """Two pods share a card that has room for one, and are gone, all while the checker is cut off."""
+async def test_moment_without_a_connection_is_checked(cluster: Cluster) -> None:
+    """While the checker is cut off, two pods share a card that fits only one of them, and both are deleted."""
     cluster.proxy.interference.cut = True
     cluster.proxy.cut_connections()
     for name in ("a", "b"):
@@ -151,44 +151,44 @@ async def test_a_moment_that_nobody_was_connected_for(cluster: Cluster) -> None:
         await cluster.delete(name)
     assert cluster.checker.books.violations == []
     cluster.proxy.interference.heal()
-    await cluster.broken(Kind.OVER_CAPACITY, "n1-0")
+    await cluster.reported(Kind.OVER_CAPACITY, "n1-0")
     assert cluster.checker.gaps == 0
     await cluster.seen(lambda: not cluster.checker.books.bound())
 
 
-async def test_a_node_without_an_allocation(cluster: Cluster) -> None:
-    """As a scheduler leaves it that binds first and annotates later."""
+async def test_node_without_an_allocation_is_reported(cluster: Cluster) -> None:
+    """A scheduler that binds first and annotates later leaves this state."""
     await cluster.bind("a")
-    await cluster.broken(Kind.NO_ALLOCATION, "default/a")
+    await cluster.reported(Kind.NO_ALLOCATION, "default/a")
 
 
-async def test_an_allocation_without_a_node(cluster: Cluster) -> None:
-    """As a scheduler leaves it that annotates first and binds later."""
+async def test_allocation_without_a_node_is_reported(cluster: Cluster) -> None:
+    """A scheduler that annotates first and binds later leaves this state."""
     await cluster.create("a")
     allocation = json.dumps({"v": 1, "node": "n1", "containers": {"main": [share()]}})
     body = {"metadata": {"annotations": {"gpu.scheduling/allocation": allocation}}}
     await cluster.api.merge(PODS, body, name="a", namespace="default")
-    await cluster.broken(Kind.NO_NODE, "default/a")
+    await cluster.reported(Kind.NO_NODE, "default/a")
 
 
-async def test_an_allocation_that_is_written_a_second_time(cluster: Cluster) -> None:
-    """The container has started with the first one."""
+async def test_changed_allocation_is_reported(cluster: Cluster) -> None:
+    """The container has already started with the first allocation."""
     await cluster.bind("a", share("n1-0"))
     await cluster.seen(lambda: cluster.checker.books.placed == 1)
     allocation = json.dumps({"v": 1, "node": "n1", "containers": {"main": [share("n1-1")]}})
     body = {"metadata": {"annotations": {"gpu.scheduling/allocation": allocation}}}
     await cluster.api.merge(PODS, body, name="a", namespace="default")
-    await cluster.broken(Kind.BOUND_TWICE, "default/a")
+    await cluster.reported(Kind.BOUND_TWICE, "default/a")
 
 
-async def test_a_pod_that_nobody_places(cluster: Cluster) -> None:
-    """There is room, and no scheduler."""
+async def test_pod_that_is_never_placed_is_reported(cluster: Cluster) -> None:
+    """A card is free, but no scheduler runs."""
     await cluster.create("a")
-    await cluster.broken(Kind.WAITS, "default/a")
+    await cluster.reported(Kind.WAITS, "default/a")
 
 
-async def test_all_is_well(cluster: Cluster) -> None:
-    """Pods that share a card within its means, one after the other and at once."""
+async def test_correct_bindings_are_not_violations(cluster: Cluster) -> None:
+    """Pods share a card within its capacity, at the same time and one after another."""
     for number in range(3):
         await cluster.bind(f"p{number}", share(memory=3000), asks=limits(memory=3000))
     await cluster.delete("p0")

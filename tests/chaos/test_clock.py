@@ -1,4 +1,4 @@
-"""Clock skew: a process's wall clock is wrong, its monotonic clock is not."""
+"""Clock skew: it shifts a process's wall clock and leaves its monotonic clock alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLOCKS = (
 
 
 def shown(process: subprocess.Popen[str]) -> list[float]:
-    """Have a process say what time it is."""
+    """Return the clocks that a process reads."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write("\n")
@@ -26,8 +26,8 @@ def shown(process: subprocess.Popen[str]) -> list[float]:
     return [float(each) for each in process.stdout.readline().split()]
 
 
-def test_only_the_wall_clock_jumps_and_while_the_process_runs(tmp_path: Path) -> None:
-    """Forward and back, in `time` and `datetime`; timeouts and Leases go by the other clock."""
+def test_only_the_wall_clock_of_a_running_process_jumps(tmp_path: Path) -> None:
+    """It jumps forward and back, in `time` and `datetime`; timeouts and Leases use the monotonic clock."""
     clocks = Clocks(tmp_path)
     program = f"import sys\nfor _ in sys.stdin:\n    exec({CLOCKS!r})"
     command, env = [sys.executable, "-c", program], {**os.environ, **clocks.env("one")}
@@ -45,12 +45,12 @@ def test_only_the_wall_clock_jumps_and_while_the_process_runs(tmp_path: Path) ->
         process.stdin.close()
 
 
-def test_others_keep_theirs(tmp_path: Path) -> None:
-    """Each process has a clock of its own."""
+def test_skew_affects_one_process_only(tmp_path: Path) -> None:
+    """Each process has an offset of its own."""
     clocks = Clocks(tmp_path)
     one, two = clocks.env("one"), clocks.env("two")
     clocks.put("one", 600.0)
-    answers = [
+    times = [
         float(
             subprocess.run(
                 [sys.executable, "-c", CLOCKS], env={**os.environ, **env}, capture_output=True, text=True, check=True
@@ -58,4 +58,4 @@ def test_others_keep_theirs(tmp_path: Path) -> None:
         )
         for env in (one, two)
     ]
-    assert 590 < answers[0] - answers[1] < 610
+    assert 590 < times[0] - times[1] < 610

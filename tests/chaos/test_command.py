@@ -1,4 +1,4 @@
-"""What is typed and what is printed."""
+"""The command: flags, output and exit codes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from chaos import __main__ as command
 from chaos.catalogue import FAULTS
-from chaos.settings import CAUTIOUS, HASTY, Settings
+from chaos.settings import FAST_TAKEOVER, NORMAL, Settings
 from chaos.summary import Summary
 from chaos.violation import Kind, Violation
 from lab.errors import LabError
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def summary(*violations: Violation) -> Summary:
-    """Answer what came of a run."""
+    """Return the result of a run."""
     return Summary(
         seed=7,
         seconds=60.0,
@@ -36,16 +36,16 @@ def summary(*violations: Violation) -> Summary:
     )
 
 
-def test_the_table_counts_faults_by_kind_and_violations() -> None:
-    """With the seed that brings them again."""
+def test_table_counts_faults_by_kind_and_violations() -> None:
+    """The table names the seed, which repeats the run."""
     table = summary(Violation(Kind.WAITS, "p", "for long")).table()
     rows = dict(re.findall(r"^\| (.+?) +\| +(\S+) +\|$", table, re.MULTILINE))
     assert "seed 7" in table
-    assert (rows["fault: node vanished"], rows["faults in all"], rows["violations"]) == ("2", "3", "1")
+    assert (rows["fault: node vanished"], rows["faults in total"], rows["violations"]) == ("2", "3", "1")
 
 
-def test_each_run_adds_a_line(tmp_path: Path) -> None:
-    """Which a program can read."""
+def test_each_run_appends_a_line_of_json(tmp_path: Path) -> None:
+    """Earlier runs are kept."""
     for _ in range(2):
         summary().write(tmp_path / "new" / "chaos.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "new" / "chaos.jsonl").read_text().splitlines()]
@@ -53,17 +53,17 @@ def test_each_run_adds_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("violations", "code"), [((), 0), ((Violation(Kind.OVER_CAPACITY, "GPU-a", "full"),), 1)])
-def test_the_exit_code_says_whether_anything_was_broken(
+def test_exit_code_reports_violations(
     violations: tuple[Violation, ...],
     code: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """And each violation stands on a line of its own."""
+    """Each violation is printed on a line of its own."""
 
-    async def run(told: Settings, *, report: object) -> Summary:
-        assert told == Settings(minutes=2, seed=7, kills=5, lost_bindings=3, results=tmp_path)
+    async def run(config: Settings, *, report: object) -> Summary:
+        assert config == Settings(minutes=2, seed=7, kills=5, lost_bindings=3, results=tmp_path)
         return summary(*violations)
 
     monkeypatch.setattr(command, "chaos", run)
@@ -74,12 +74,12 @@ def test_the_exit_code_says_whether_anything_was_broken(
     assert all(f"VIOLATION {each}" in shown for each in violations)
 
 
-def test_a_cluster_that_cannot_be_had_is_no_verdict(
+def test_cluster_that_does_not_start_is_not_a_verdict(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 2, with what to do."""
+    """The exit code is 2, and the error names the remedy."""
 
-    async def run(told: Settings, *, report: object) -> Summary:
+    async def run(config: Settings, *, report: object) -> Summary:
         raise LabError("port 1", why="another process listens there", remedy="stop it")
 
     monkeypatch.setattr(command, "chaos", run)
@@ -87,21 +87,22 @@ def test_a_cluster_that_cannot_be_had_is_no_verdict(
     assert "error: port 1: another process listens there; stop it" in capsys.readouterr().err
 
 
-def test_hundreds_of_takeovers_are_hasty() -> None:
-    """Others keep the caution of a lab."""
-    assert Settings().caution is CAUTIOUS
-    assert Settings(kills=1).caution is HASTY
+def test_hunt_uses_short_leases() -> None:
+    """Other runs use the normal durations."""
+    assert Settings().timing is NORMAL
+    assert Settings(kills=1).timing is FAST_TAKEOVER
 
 
-def test_the_page_tells_of_every_family_of_faults() -> None:
-    """docs/faults.md says what is promised under each; a fault without a promise is not on it."""
-    page = (ROOT / "docs" / "faults.md").read_text()
+def test_docs_cover_every_family_of_faults() -> None:
+    """docs/operations.md states the promise under each family of faults."""
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    promises = page.partition("\n## When a part fails\n")[2].partition("\n## ")[0]
     words = {
         "processes": "dies, freezes",
-        "network": "answers take 2 s; 429",
+        "network": "responses take 2 s; 429",
         "control_plane": "410",
         "clock": "wall clock is wrong",
         "nodes": "a node vanishes",
     }
     assert {fault.__module__.rpartition(".")[2] for fault in FAULTS} == set(words)
-    assert all(word in page for word in words.values())
+    assert all(word in promises for word in words.values())

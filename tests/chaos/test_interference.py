@@ -1,4 +1,4 @@
-"""What a proxy does to requests: as often as it was told, and nothing to others."""
+"""The rules of a proxy: each disturbs its share of requests and leaves all others alone."""
 
 from __future__ import annotations
 
@@ -7,72 +7,72 @@ from random import Random
 
 import pytest
 
-from chaos.interference import Fate, Interference, Stage
+from chaos.interference import Interference, Stage, Treatment
 
 MANY = 2_000
 
 
 @pytest.fixture
 def interference() -> Interference:
-    """Nothing is done yet."""
-    return Interference(Random(1))  # noqa: S311 -- no secret
+    """Rules that are all off."""
+    return Interference(Random(1))  # noqa: S311 -- not a secret
 
 
-def fates(interference: Interference, *, is_binding: bool) -> Counter[Fate]:
-    """Answer what becomes of many requests."""
-    return Counter(interference.fate(is_binding=is_binding) for _ in range(MANY))
+def treatments(interference: Interference, *, is_binding: bool) -> Counter[Treatment]:
+    """Return the treatments of many requests, counted."""
+    return Counter(interference.treatment(is_binding=is_binding) for _ in range(MANY))
 
 
-def test_everything_passes_at_first_and_once_healed(interference: Interference) -> None:
-    """Healing undoes every rule."""
-    assert fates(interference, is_binding=True) == {Fate.PASS: MANY}
+def test_everything_passes_initially_and_after_heal(interference: Interference) -> None:
+    """`heal` switches every rule off."""
+    assert treatments(interference, is_binding=True) == {Treatment.PASS: MANY}
     interference.cut, interference.busy, interference.delay_seconds = True, 1.0, 2.0
     interference.lost_bindings = interference.late_bindings = 1.0
     interference.heal()
-    assert fates(interference, is_binding=True) == {Fate.PASS: MANY}
+    assert treatments(interference, is_binding=True) == {Treatment.PASS: MANY}
     assert interference.delay_seconds == 0.0
 
 
 @pytest.mark.parametrize(
-    ("rule", "fate"),
+    ("rule", "treatment"),
     [
-        ("lost_bindings", Fate.LOSE),
-        ("truncated_bindings", Fate.TRUNCATE),
-        ("cut_bindings", Fate.CUT),
-        ("late_bindings", Fate.LATE),
+        ("lost_bindings", Treatment.LOSE),
+        ("truncated_bindings", Treatment.TRUNCATE),
+        ("cut_bindings", Treatment.CUT),
+        ("late_bindings", Treatment.LATE),
     ],
 )
-def test_rules_of_bindings_leave_other_requests_alone(interference: Interference, rule: str, fate: Fate) -> None:
-    """And meet the share of Bindings that they were told to."""
+def test_binding_rules_leave_other_requests_alone(interference: Interference, rule: str, treatment: Treatment) -> None:
+    """They disturb the configured share of Bindings."""
     setattr(interference, rule, 0.3)
-    assert fates(interference, is_binding=False) == {Fate.PASS: MANY}
-    found = fates(interference, is_binding=True)
-    assert set(found) == {Fate.PASS, fate}
-    assert 0.25 * MANY < found[fate] < 0.35 * MANY
+    assert treatments(interference, is_binding=False) == {Treatment.PASS: MANY}
+    found = treatments(interference, is_binding=True)
+    assert set(found) == {Treatment.PASS, treatment}
+    assert 0.25 * MANY < found[treatment] < 0.35 * MANY
 
 
-def test_a_storm_meets_every_kind_of_request(interference: Interference) -> None:
-    """Bindings and others alike."""
+def test_429_storm_affects_every_kind_of_request(interference: Interference) -> None:
+    """Bindings and other requests are rejected alike."""
     interference.busy = 0.8
     for is_binding in (True, False):
-        assert 0.75 * MANY < fates(interference, is_binding=is_binding)[Fate.BUSY] < 0.85 * MANY
+        assert 0.75 * MANY < treatments(interference, is_binding=is_binding)[Treatment.BUSY] < 0.85 * MANY
 
 
-def test_an_ambush_is_sprung_once_and_where_it_was_laid(interference: Interference) -> None:
-    """The next Binding at another stage, and the one after it, go unharmed."""
+def test_callback_runs_once_and_at_its_stage(interference: Interference) -> None:
+    """A Binding at another stage, and later Bindings, do not trigger it."""
     caught: list[str] = []
-    interference.lie_in_wait(Stage.ANSWERED, lambda: caught.append("now"))
-    interference.passes(Stage.ASKED)
+    interference.call_at(Stage.RESPONSE, lambda: caught.append("now"))
+    interference.reached(Stage.REQUEST)
     assert caught == []
-    interference.passes(Stage.ANSWERED)
-    interference.passes(Stage.ANSWERED)
+    interference.reached(Stage.RESPONSE)
+    interference.reached(Stage.RESPONSE)
     assert caught == ["now"]
 
 
-def test_an_ambush_may_let_some_pass(interference: Interference) -> None:
-    """So that a process is killed in the middle of its work, not at its first step."""
+def test_callback_can_skip_bindings(interference: Interference) -> None:
+    """So a process can be killed in the middle of its work, not only at its first Binding."""
     caught: list[str] = []
-    interference.lie_in_wait(Stage.ASKED, lambda: caught.append("now"), unharmed=2)
+    interference.call_at(Stage.REQUEST, lambda: caught.append("now"), skip=2)
     for expected in ([], [], ["now"], ["now"]):
-        interference.passes(Stage.ASKED)
+        interference.reached(Stage.REQUEST)
         assert caught == expected

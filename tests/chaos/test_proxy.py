@@ -1,4 +1,4 @@
-"""The proxy: a network to both ends, over TLS, that does to requests what it is told."""
+"""The proxy: to both ends it looks like a TLS network, and it disturbs requests by its rules."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ HOUR = timedelta(hours=1)
 
 
 class Server:
-    """An API server of which one sees what reached it."""
+    """An API server that records the requests that reach it."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, bytes]] = []
         self.events: asyncio.Queue[bytes] = asyncio.Queue()
         self.arrived = asyncio.Event()
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Answer a watch event by event, a Binding with 201, the rest with what was sent."""
+    async def respond(self, request: web.Request) -> web.StreamResponse:
+        """Serve a watch event by event, respond 201 to a Binding, and echo any other request."""
         body = await request.read()
         self.seen.append((request.method, request.raw_path, body))
         self.arrived.set()
         if "watch" in request.query:
-            answer = web.StreamResponse()
-            await answer.prepare(request)
+            response = web.StreamResponse()
+            await response.prepare(request)
             while event := await self.events.get():
-                await answer.write(event)
-            return answer
+                await response.write(event)
+            return response
         status = 201 if request.path == BINDING else 200
         return web.Response(status=status, body=body, headers={"X-Who": request.headers.get("Authorization", "")})
 
 
-class Way:
-    """A client's way to the server."""
+class Client:
+    """A client that reaches the server through the proxy."""
 
     def __init__(self, server: Server, through: Proxy, url: str, session: aiohttp.ClientSession) -> None:
         self.server = server
@@ -61,21 +61,21 @@ class Way:
         self.session = session
 
     async def bind(self) -> int:
-        """Post a Binding; answer the status."""
-        async with self.session.post(self.url + BINDING, data=b"{}") as answer:
-            await answer.read()
-            return answer.status
+        """Post a Binding; return the status."""
+        async with self.session.post(self.url + BINDING, data=b"{}") as response:
+            await response.read()
+            return response.status
 
     @asynccontextmanager
     async def watch(self) -> AsyncIterator[aiohttp.StreamReader]:
-        """Watch; answer the events as they arrive."""
-        async with self.session.get(f"{self.url}/api/v1/pods?watch=1") as answer:
-            yield answer.content
+        """Watch, and yield the stream of events."""
+        async with self.session.get(f"{self.url}/api/v1/pods?watch=1") as response:
+            yield response.content
 
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path, Path]:
-    """Files of an authority's certificate, and of a leaf with its key."""
+    """Files with an authority's certificate, a leaf certificate, and its key."""
     now = datetime.now(UTC)
     authority = x509.new_authority("test", lifetime=HOUR, now=now)
     leaf = x509.issue(authority, common_name="proxy", ip_addresses=("127.0.0.1",), lifetime=HOUR, now=now, server=True)
@@ -86,12 +86,12 @@ def certificate(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 
 @pytest.fixture
-async def way(certificate: tuple[Path, Path, Path]) -> AsyncIterator[Way]:
-    """A client, the proxy before a server, and what both know of each other."""
+async def client(certificate: tuple[Path, Path, Path]) -> AsyncIterator[Client]:
+    """A client, and the proxy in front of a server."""
     authority, leaf, key = map(str, certificate)
     server = Server()
     application = web.Application()
-    application.router.add_route("*", "/{path:.*}", server.answer)
+    application.router.add_route("*", "/{path:.*}", server.respond)
     trusted = ssl.create_default_context(cafile=authority)
     shown = context(certificate=leaf, key=key)
     test_server = TestServer(application, host="127.0.0.1")
@@ -100,125 +100,125 @@ async def way(certificate: tuple[Path, Path, Path]) -> AsyncIterator[Way]:
     port = unused_port()
     connector = aiohttp.TCPConnector(ssl=trusted)
     async with through.listening(port, shown=shown, trusted=trusted), aiohttp.ClientSession(connector=connector) as it:
-        yield Way(server, through, f"https://127.0.0.1:{port}", it)
+        yield Client(server, through, f"https://127.0.0.1:{port}", it)
         server.events.put_nowait(b"")
     await test_server.close()
 
 
-async def test_what_is_asked_and_answered_passes_unchanged(way: Way) -> None:
-    """Method, path, query, token and body there; status, headers and body back."""
+async def test_requests_and_responses_pass_unchanged(client: Client) -> None:
+    """Method, path, query, token and body pass to the server; status, headers and body pass back."""
     path = "/api/v1/pods/a%2Fb?fieldSelector=x%3Dy&limit=5"
     headers = {"Authorization": "Bearer secret"}
-    async with way.session.put(way.url + path, data=b"body", headers=headers) as answer:
-        assert (answer.status, await answer.read(), answer.headers["X-Who"]) == (200, b"body", "Bearer secret")
-    assert way.server.seen == [("PUT", path, b"body")]
-    assert await way.bind() == 201
+    async with client.session.put(client.url + path, data=b"body", headers=headers) as response:
+        assert (response.status, await response.read(), response.headers["X-Who"]) == (200, b"body", "Bearer secret")
+    assert client.server.seen == [("PUT", path, b"body")]
+    assert await client.bind() == 201
 
 
-async def test_a_watch_passes_event_by_event(way: Way) -> None:
-    """None waits for the next one."""
-    async with way.watch() as events:
+async def test_watch_passes_event_by_event(client: Client) -> None:
+    """No event waits for the next one."""
+    async with client.watch() as events:
         for _ in range(2):
-            way.server.events.put_nowait(EVENT)
+            client.server.events.put_nowait(EVENT)
             assert await events.readline() == EVENT
 
 
-async def test_the_answer_to_a_taken_binding_is_lost(way: Way) -> None:
-    """The server has it, its sender hears nothing; counted."""
-    way.proxy.interference.lost_bindings = 1.0
+async def test_response_to_an_applied_binding_is_lost(client: Client) -> None:
+    """The server gets the Binding, its sender gets no response, and the loss is counted."""
+    client.proxy.interference.lost_bindings = 1.0
     with pytest.raises(aiohttp.ClientError):
-        await way.bind()
-    assert [path for _, path, _ in way.server.seen] == [BINDING]
-    assert way.proxy.interference.counts["taken, its answer lost"] == 1
+        await client.bind()
+    assert [path for _, path, _ in client.server.seen] == [BINDING]
+    assert client.proxy.interference.counts["applied, response lost"] == 1
 
 
-async def test_half_an_answer_to_a_taken_binding_is_none(way: Way) -> None:
-    """Its sender sees the beginning and knows that it is not all."""
-    way.proxy.interference.truncated_bindings = 1.0
+async def test_truncated_response_to_a_binding_is_an_error(client: Client) -> None:
+    """The sender receives the beginning and notices that the rest is missing."""
+    client.proxy.interference.truncated_bindings = 1.0
     with pytest.raises(aiohttp.ClientError):
-        await way.bind()
-    assert [path for _, path, _ in way.server.seen] == [BINDING]
+        await client.bind()
+    assert [path for _, path, _ in client.server.seen] == [BINDING]
 
 
-async def test_a_binding_that_is_cut_never_arrives(way: Way) -> None:
-    """Its sender cannot tell that from a lost answer."""
-    way.proxy.interference.cut_bindings = 1.0
+async def test_cut_binding_never_arrives(client: Client) -> None:
+    """Its sender cannot distinguish that from a lost response."""
+    client.proxy.interference.cut_bindings = 1.0
     with pytest.raises(aiohttp.ClientError):
-        await way.bind()
-    assert way.server.seen == []
+        await client.bind()
+    assert client.server.seen == []
 
 
-async def test_a_late_binding_arrives_though_its_sender_has_given_up(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    """His connection is closed at once, and so long afterwards the server has it."""
+async def test_late_binding_arrives_after_its_sender_gave_up(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sender's connection is closed at once; the Binding reaches the server `LATE_SECONDS` later."""
     monkeypatch.setattr(proxy, "LATE_SECONDS", 0.05)
-    way.proxy.interference.late_bindings = 1.0
+    client.proxy.interference.late_bindings = 1.0
     with pytest.raises(aiohttp.ClientError):
-        await way.bind()
+        await client.bind()
     async with asyncio.timeout(30):
-        await way.server.arrived.wait()
-    assert [path for _, path, _ in way.server.seen] == [BINDING]
+        await client.server.arrived.wait()
+    assert [path for _, path, _ in client.server.seen] == [BINDING]
 
 
-async def test_a_storm_of_429_names_when_to_come_back(way: Way) -> None:
-    """As an API server does that is busy; it never sees the request."""
-    way.proxy.interference.busy = 1.0
-    async with way.session.get(f"{way.url}/api") as answer:
-        assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
-        assert (await answer.json())["reason"] == "TooManyRequests"
-    assert way.server.seen == []
+async def test_429_has_a_retry_after_header(client: Client) -> None:
+    """A busy API server sends one; the request never reaches the server."""
+    client.proxy.interference.busy = 1.0
+    async with client.session.get(f"{client.url}/api") as response:
+        assert (response.status, response.headers["Retry-After"]) == (429, "1")
+        assert (await response.json())["reason"] == "TooManyRequests"
+    assert client.server.seen == []
 
 
-async def test_a_truncated_watch_ends_in_the_middle_of_an_event(way: Way) -> None:
-    """Half of it arrives, then the connection breaks."""
-    async with way.watch() as events:
-        way.server.events.put_nowait(EVENT)
+async def test_truncated_watch_ends_in_the_middle_of_an_event(client: Client) -> None:
+    """Half of the event arrives, then the connection breaks."""
+    async with client.watch() as events:
+        client.server.events.put_nowait(EVENT)
         assert await events.readline() == EVENT
-        assert way.proxy.truncate_watches() == 1
-        way.server.events.put_nowait(EVENT)
+        assert client.proxy.truncate_watches() == 1
+        client.server.events.put_nowait(EVENT)
         with pytest.raises(aiohttp.ClientError):
             await events.readline()
 
 
-async def test_a_cut_connection_breaks_at_once(way: Way) -> None:
-    """Nobody waits for a time limit."""
-    async with way.watch() as events:
-        way.server.events.put_nowait(EVENT)
+async def test_cut_connection_breaks_at_once(client: Client) -> None:
+    """The client does not wait for a time limit."""
+    async with client.watch() as events:
+        client.server.events.put_nowait(EVENT)
         assert await events.readline() == EVENT
-        assert way.proxy.cut_connections() == 1
+        assert client.proxy.cut_connections() == 1
         with pytest.raises(aiohttp.ClientError):
             await events.readline()
 
 
-async def test_held_watches_end_in_order_and_requests_wait(way: Way) -> None:
-    """Their client sees an ordinary end; what it asks next is answered after the release."""
-    async with way.watch() as events:
-        way.server.events.put_nowait(EVENT)
+async def test_held_watches_end_cleanly_and_requests_wait(client: Client) -> None:
+    """The client observes an ordinary end of the watch; its next request gets its response after `release`."""
+    async with client.watch() as events:
+        client.server.events.put_nowait(EVENT)
         assert await events.readline() == EVENT
-        way.proxy.hold()
+        client.proxy.hold()
         assert await events.read() == b""
-    asking = asyncio.create_task(way.bind())
-    done, _ = await asyncio.wait((asking,), timeout=0.2)
+    binding = asyncio.create_task(client.bind())
+    done, _ = await asyncio.wait((binding,), timeout=0.2)
     assert not done
-    way.proxy.release()
-    assert await asking == 201
+    client.proxy.release()
+    assert await binding == 201
 
 
-async def test_slow_answers_come(way: Way) -> None:
-    """By just so much later."""
-    way.proxy.interference.delay_seconds = 0.2
+async def test_slow_responses_arrive(client: Client) -> None:
+    """They are delayed by the configured time."""
+    client.proxy.interference.delay_seconds = 0.2
     loop = asyncio.get_running_loop()
     begin = loop.time()
-    assert await way.bind() == 201
+    assert await client.bind() == 201
     assert round(loop.time() - begin, 3) >= 0.2  # it counts whole milliseconds
 
 
-async def test_late_events_come_in_order_while_requests_are_answered_at_once(way: Way) -> None:
-    """A watch that lags behind what its client learns by asking."""
-    way.proxy.interference.late_events_seconds = 0.3
+async def test_late_events_arrive_in_order_while_responses_are_not_delayed(client: Client) -> None:
+    """The watch lags behind the responses that its client gets."""
+    client.proxy.interference.late_events_seconds = 0.3
     loop = asyncio.get_running_loop()
-    async with way.watch() as events:
+    async with client.watch() as events:
         begin = loop.time()
-        way.server.events.put_nowait(EVENT)
-        assert await way.bind() == 201
+        client.server.events.put_nowait(EVENT)
+        assert await client.bind() == 201
         assert await events.readline() == EVENT
         assert round(loop.time() - begin, 3) >= 0.3

@@ -1,4 +1,4 @@
-"""The end of a run: what the scheduler believes against what was counted, and the API server's diary."""
+"""The end of a run: the scheduler's ledger against the books, and the API server's audit log."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_ledger_that_is_off_by_one_is_seen() -> None:
-    """As is one that has a card not at all, and one that nobody serves."""
+def test_ledger_that_is_off_by_one_is_reported() -> None:
+    """A ledger without a card is reported, too, and so is a ledger that no scheduler serves."""
     counted = {"a": Use(1000, 100, 1), "b": Use()}
     assert differences(counted, dict(counted)) == []
     (wrong,) = differences(counted, {**counted, "a": Use(1000, 100, 2)})
@@ -25,14 +25,14 @@ def test_a_ledger_that_is_off_by_one_is_seen() -> None:
 
 
 def event(name: str, *, code: int = 201, namespace: str = "chaos", subresource: str = "binding") -> str:
-    """Answer a line of the audit log."""
+    """Return a line of the audit log."""
     reference = {"resource": "pods", "namespace": namespace, "name": name, "subresource": subresource}
     content = {"verb": "create", "objectRef": reference, "responseStatus": {"code": code}}
     return json.dumps(content, separators=(",", ":")) + "\n"
 
 
-def test_two_taken_bindings_of_a_pod_are_seen(tmp_path: Path) -> None:
-    """Also in a log that was turned over meanwhile; refused ones and other namespaces' are not counted."""
+def test_two_accepted_bindings_of_a_pod_are_found(tmp_path: Path) -> None:
+    """Rotated logs are read, too; rejected Bindings and those of other namespaces are not counted."""
     (tmp_path / "audit-2026.log").write_text(event("twice") + event("once"))
     log = tmp_path / "audit.log"
     log.write_text(

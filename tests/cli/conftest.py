@@ -1,4 +1,4 @@
-"""A control plane with one node of two cards, pods in each state, and `kubectl gpu` as a real process."""
+"""A control plane with nodes, cards and pods in each state, and `kubectl gpu` as a process."""
 
 import json
 import subprocess
@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent import heartbeat
-from allocation import environment, hami
+from agent.publishing import heartbeat
 from allocation.allocation import Allocation, CardShare
 from allocation.inventory import Card, NodeInventory
 from allocation.names import HAMI_REGISTER
+from allocation.wire import environment, hami
 from cluster.gpu_node_status import status_of
 from lab import kubectl
 from lab.kubeconfig import service_account_kubeconfig
@@ -36,7 +36,7 @@ Gpu = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def _pod(name: str, *, managed: bool = True, placed: bool = False) -> dict[str, Any]:
-    """Answer a pod as admission leaves it, and where `placed` as a Binding leaves it."""
+    """Return a pod after admission or, if `placed`, after its Binding."""
     container: dict[str, Any] = {"name": "main", "image": "none"}
     pod: dict[str, Any] = {
         "apiVersion": "v1",
@@ -70,7 +70,7 @@ def _heartbeat(name: str, *, age: float, seconds: int) -> dict[str, Any]:
 
 
 def _grant(account: str) -> dict[str, Any]:
-    """Answer the binding that gives an account the role of ours that is named like it, and nothing else."""
+    """Return the binding of an account to the ClusterRole of Tranche with the same name."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
@@ -104,7 +104,7 @@ def team(control_plane: Layout) -> Layout:
         metadata = {"name": account, "namespace": TEAM}
         kubectl.apply(control_plane, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     pods = [_pod("placed", placed=True), _pod("waiting"), _pod("plain", managed=False)]
-    # Where the suite has installed the policies, only who is trusted with allocations may bring one.
+    # If the suite has installed the policies, only trusted users may create pods with an allocation.
     trusted = ("--as", "system:serviceaccount:tranche-system:tranche-static", "--as-group", "system:masters")
     kubectl.run(
         *(control_plane, "create", "-f", "-", *trusted),
@@ -116,7 +116,7 @@ def team(control_plane: Layout) -> Layout:
 
 @pytest.fixture
 def gpu(team: Layout) -> Gpu:
-    """Run `kubectl gpu` as an account of the team, in a context whose namespace is the team's."""
+    """Run `kubectl gpu` as an account of the team, in the team's namespace."""
 
     def run(*arguments: str, account: str = "viewer") -> "subprocess.CompletedProcess[str]":
         kubeconfig = service_account_kubeconfig(team, namespace=TEAM, name=account)

@@ -7,8 +7,8 @@ from cli import arguments, commands
 
 
 @pytest.mark.parametrize("argv", [["--help"], *([name, "--help"] for name, _ in commands.every())])
-def test_help_is_everywhere(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Each level explains itself and exits with 0."""
+def test_every_command_has_help(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """`--help` prints the usage and exits with 0."""
     with pytest.raises(SystemExit) as end:
         arguments.parse(argv)
     assert end.value.code == 0
@@ -16,7 +16,7 @@ def test_help_is_everywhere(argv: list[str], capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         ([], "error: the following arguments are required: COMMAND; see 'kubectl gpu --help'\n"),
         (["env"], "error: the following arguments are required: POD; see 'kubectl gpu env --help'\n"),
@@ -29,26 +29,24 @@ def test_help_is_everywhere(argv: list[str], capsys: pytest.CaptureFixture[str])
         (["top", "--nodes"], "error: unrecognized arguments: --nodes"),
     ],
 )
-def test_a_wrong_command_line_is_one_line_and_code_2(
-    argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A mistake is told apart from a failure by its code, and says where help is."""
+def test_usage_error_is_one_line_and_code_2(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code distinguishes it from a failure, and the line names the help."""
     with pytest.raises(SystemExit) as end:
         arguments.parse(argv)
     assert end.value.code == 2
-    told = capsys.readouterr().err
-    assert told.startswith(said)
-    assert told.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith(message)
+    assert errors.count("\n") == 1
 
 
 @pytest.mark.parametrize("argv", [["-n", "team", "env", "p"], ["env", "p", "-n", "team"], ["env", "-n", "team", "p"]])
-def test_kubectls_flags_stand_anywhere(argv: list[str]) -> None:
-    """As with kubectl, it does not matter whether flags come before or after the command."""
+def test_kubectl_flags_may_follow_the_command(argv: list[str]) -> None:
+    """As with kubectl, flags may precede or follow the command."""
     assert arguments.parse(argv).namespace == "team"
 
 
-def test_help_does_not_load_the_clients() -> None:
-    """A person who mistypes does not wait for libraries that are needed to talk to a cluster."""
+def test_help_does_not_load_api_clients() -> None:
+    """A user who mistypes a command does not wait for libraries."""
     program = "import sys, cli.__main__, cli.arguments; cli.arguments.parse(['top']); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not {"kubernetes", "aiohttp", "numpy", "asyncio"} & set(loaded)

@@ -1,4 +1,4 @@
-"""`kubectl gpu cordon` and `uncordon` against a real API server, run by an account that has tranche-operator alone."""
+"""`kubectl gpu cordon` and `uncordon` against a real API server, with the rights of tranche-operator."""
 
 import json
 import subprocess
@@ -25,8 +25,8 @@ CARD, OTHER = "GPU-cli-1-0", "GPU-cli-1-1"
     uuids=st.lists(UUIDS, min_size=1, unique=True),
     cordoned=st.booleans(),
 )
-def test_what_others_wrote_stays(present: str, uuids: list[str], *, cordoned: bool) -> None:
-    """Whatever the list held, exactly the cards that are asked for change, and doing it twice changes nothing."""
+def test_entries_of_others_are_kept(present: str, uuids: list[str], *, cordoned: bool) -> None:
+    """Exactly the given cards change, and a second edit changes nothing."""
     new = edited(present, uuids, cordoned=cordoned)
     after = present if new is None else new
     others = [word for word in words(present) if word not in uuids]
@@ -36,22 +36,22 @@ def test_what_others_wrote_stays(present: str, uuids: list[str], *, cordoned: bo
 
 
 def annotation(team: Layout, node: str = "cli-1") -> str | None:
-    """Answer what a node's list says, None where there is none."""
-    found: str | None = kubectl.get(team, "node", node)["metadata"].get("annotations", {}).get(CORDON)
-    return found
+    """Return a node's list, or None."""
+    value: str | None = kubectl.get(team, "node", node)["metadata"].get("annotations", {}).get(CORDON)
+    return value
 
 
 @pytest.fixture
 def clean(team: Layout) -> Iterator[Layout]:
-    """No card is cordoned before, and none after."""
+    """A cluster without cordoned cards, before and after the test."""
     kubectl.run(team, "annotate", "node", "cli-1", "cli-3", f"{CORDON}-")
     yield team
     kubectl.run(team, "annotate", "node", "cli-1", "cli-3", f"{CORDON}-")
 
 
 @pytest.mark.apiserver
-def test_a_card_is_cordoned_and_taken_back(clean: Layout, gpu: Gpu) -> None:
-    """The list is the node's annotation, what stays on the card is named, and what is done already is no failure."""
+def test_card_is_cordoned_and_uncordoned(clean: Layout, gpu: Gpu) -> None:
+    """The list is the node's annotation, the output names remaining pods, and a repetition succeeds."""
     kubectl.run(clean, "annotate", "node", "cli-1", f"{CORDON}= someone-elses ,,")
     done = gpu("cordon", CARD, account="operator")
     assert (done.returncode, done.stderr) == (0, "")
@@ -67,8 +67,8 @@ def test_a_card_is_cordoned_and_taken_back(clean: Layout, gpu: Gpu) -> None:
 
 
 @pytest.mark.apiserver
-def test_cards_of_several_nodes_at_once(clean: Layout, gpu: Gpu) -> None:
-    """Each node gets its own list, also one whose cards only HAMi's annotation tells of; an emptied list goes."""
+def test_cards_of_several_nodes_are_cordoned_together(clean: Layout, gpu: Gpu) -> None:
+    """Each node has its own list, even if only HAMi's annotation names its cards; an empty list is removed."""
     done = gpu("cordon", CARD, OTHER, "GPU-cli-3-0", "-o", "json", account="operator")
     assert done.returncode == 0
     assert [(card["uuid"], card["node"], card["cordoned"]) for card in json.loads(done.stdout)["cards"]] == [
@@ -82,25 +82,25 @@ def test_cards_of_several_nodes_at_once(clean: Layout, gpu: Gpu) -> None:
 
 
 @pytest.mark.apiserver
-@pytest.mark.parametrize(("flag", "said"), [("client", "(dry run)"), ("server", "(server dry run)")])
-def test_a_dry_run_writes_nothing(clean: Layout, gpu: Gpu, flag: str, said: str) -> None:
-    """It says what would be done."""
+@pytest.mark.parametrize(("flag", "suffix"), [("client", "(dry run)"), ("server", "(server dry run)")])
+def test_dry_run_writes_nothing(clean: Layout, gpu: Gpu, flag: str, suffix: str) -> None:
+    """The output shows what would change."""
     done = gpu("cordon", CARD, f"--dry-run={flag}", account="operator")
-    assert (done.returncode, f"cordoned {said}" in done.stdout, annotation(clean)) == (0, True, None)
+    assert (done.returncode, f"cordoned {suffix}" in done.stdout, annotation(clean)) == (0, True, None)
 
 
 @pytest.mark.apiserver
-def test_an_unknown_card_is_refused(clean: Layout, gpu: Gpu) -> None:
-    """Nothing is written for the others, and what may have been meant is named."""
+def test_unknown_card_is_refused(clean: Layout, gpu: Gpu) -> None:
+    """No other card changes either, and the error suggests similar UUIDs."""
     done = gpu("cordon", CARD, "gpu-cli-1", "zzz", account="operator")
     assert (done.returncode, annotation(clean)) == (1, None)
     assert "no node has a card gpu-cli-1: did you mean GPU-cli-1-0 of node cli-1" in done.stderr
-    assert "no node has a card zzz; nothing was changed; 'kubectl gpu top --cards -o wide' lists them" in done.stderr
+    assert "no node has a card zzz; nothing was changed; see 'kubectl gpu top --cards -o wide'" in done.stderr
 
 
 @pytest.mark.apiserver
-def test_a_card_that_is_gone_can_be_taken_back(clean: Layout, gpu: Gpu) -> None:
-    """Whoever cleans up after a card was pulled is not told that it does not exist."""
+def test_removed_card_can_be_uncordoned(clean: Layout, gpu: Gpu) -> None:
+    """The UUID of a removed card can be cleaned up, although no node reports it."""
     kubectl.run(clean, "annotate", "node", "cli-1", f"{CORDON}=GPU-pulled")
     assert gpu("cordon", "GPU-pulled", account="operator").returncode == 1
     assert gpu("uncordon", "GPU-pulled", account="operator").returncode == 0
@@ -108,17 +108,17 @@ def test_a_card_that_is_gone_can_be_taken_back(clean: Layout, gpu: Gpu) -> None:
 
 
 @pytest.mark.apiserver
-def test_who_may_only_look_is_told_what_is_missing(clean: Layout, gpu: Gpu) -> None:
-    """The verb, and the role that has it."""
+def test_viewer_may_not_cordon(clean: Layout, gpu: Gpu) -> None:
+    """The error names the role that grants the right."""
     done = gpu("cordon", CARD)
     assert (done.returncode, annotation(clean)) == (1, None)
     assert done.stderr.startswith("error: ")
-    assert "tranche-operator (manifests/base/rbac/operator.yaml), which has it" in done.stderr
+    assert "tranche-operator (manifests/base/rbac/operator.yaml), which grants it" in done.stderr
 
 
 @pytest.mark.apiserver
-def test_who_writes_at_the_same_time_loses_nothing(clean: Layout, gpu: Gpu) -> None:
-    """Two at once: both cards are in the list."""
+def test_concurrent_edits_are_both_kept(clean: Layout, gpu: Gpu) -> None:
+    """Both cards are in the list."""
     with ThreadPoolExecutor() as pool:
         done = list(pool.map(lambda uuid: gpu("cordon", uuid, account="operator"), (CARD, OTHER)))
     assert [each.returncode for each in done] == [0, 0]

@@ -1,11 +1,10 @@
-"""Whatever goes wrong on the way to the API server is one line and code 1, never a traceback."""
+"""Every failed request is a one-line error with exit code 1, never a traceback."""
 
-import http.server
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,10 @@ from cli import process
 from cli.__main__ import main
 from lab.kubeconfig import token_kubeconfig
 from lab.layout import Layout
+from tests.cli.support.http_server import serving
 
 ROOT = Path(__file__).parents[2]
-NO_TOKEN = "ey.old.token"  # noqa: S105 -- nobody believes it
+NO_TOKEN = "ey.old.token"  # noqa: S105 -- not a valid one
 
 Serve = Callable[[int, bytes], str]
 
@@ -34,78 +34,62 @@ def _kubeconfig(path: Path, server: str) -> str:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serve]:
-    """Answer every request with one status and body; the kubeconfig for it is answered."""
-    servers = []
+    """A server that sends the same response to every request; returns its kubeconfig."""
+    with ExitStack() as servers:
 
-    def start(status: int, body: bytes) -> str:
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.send_header("Retry-After", "0")
-                self.end_headers()
-                self.wfile.write(body)
+        def start(status: int, body: bytes) -> str:
+            url = servers.enter_context(serving(lambda _: (status, body)))
+            return _kubeconfig(tmp_path / "config", url)
 
-            def log_message(self, *_: object) -> None:
-                return
-
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        return _kubeconfig(tmp_path / "config", f"http://127.0.0.1:{server.server_port}")
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+        yield start
 
 
-def _said(capfd: pytest.CaptureFixture[str]) -> str:
-    told = capfd.readouterr()
-    assert (told.out, told.err.count("\n")) == ("", 1)
-    assert told.err.startswith("error: ")
-    return told.err
+def _error(capfd: pytest.CaptureFixture[str]) -> str:
+    captured = capfd.readouterr()
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
+    assert captured.err.startswith("error: ")
+    return captured.err
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "said"),
+    ("status", "body", "message"),
     [
-        (200, b"<html>", "what the server answered is no GpuNodeStatus"),
+        (200, b"<html>", "the server's response is not a GpuNodeStatus"),
         (401, b"{}", "does not accept the credentials of context here (401): they may have expired; log in again"),
-        (404, b"{}", "Tranche is not installed here; apply manifests/base"),
+        (404, b"{}", "Tranche is not installed in this cluster"),
         (429, b"{}", "429"),
         (503, b"upstream is gone", "503 Unknown: upstream is gone"),
     ],
 )
-def test_an_answer_that_is_none(
-    serve: Serve, status: int, body: bytes, said: str, capfd: pytest.CaptureFixture[str]
+def test_error_response_is_reported(
+    serve: Serve, status: int, body: bytes, message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """What is no answer of an API server, or refuses, is said with the next step where there is one."""
+    """The error of an API server, or of another server, is reported with the next step."""
     assert main(["top", "--kubeconfig", serve(status, body)]) == 1
-    assert said in _said(capfd)
+    assert message in _error(capfd)
 
 
-def test_nobody_listens(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The address and the context are named."""
+def test_unreachable_server_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The error has the address and the context."""
     assert main(["top", "--kubeconfig", _kubeconfig(tmp_path / "config", "https://127.0.0.1:1")]) == 1
-    said = _said(capfd)
-    assert "the API server https://127.0.0.1:1 cannot be reached: Connection refused" in said
-    assert "check the server of context here" in said
+    error = _error(capfd)
+    assert "the API server https://127.0.0.1:1 cannot be reached: Connection refused" in error
+    assert "check the server of context here" in error
 
 
-def test_a_defect_of_ours_is_one_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    """Even what nobody foresaw is no traceback; the line says where to look."""
+def test_bug_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """An unexpected exception is reported with its place, without a traceback."""
 
     def fail(_: object) -> int:
         raise KeyError("x")
 
     monkeypatch.setattr(process, "_run", fail)
     assert main(["top"]) == 1
-    assert "unexpected KeyError in test_failures.py:" in _said(capfd)
+    assert "unexpected KeyError in test_failures.py:" in _error(capfd)
 
 
-def test_a_reader_that_went_away_is_no_error() -> None:
-    """As with `head`: code 141, and nothing on standard error."""
+def test_closed_output_is_code_141() -> None:
+    """The command ends silently if the reader of its output, such as `head`, has ended."""
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
@@ -121,23 +105,23 @@ def test_a_reader_that_went_away_is_no_error() -> None:
 
 
 @pytest.mark.apiserver
-def test_an_expired_token(team: Layout, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """What a real API server says to a token that it does not believe."""
+def test_invalid_token_is_reported(team: Layout, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A real API server refuses the token with 401."""
     file = token_kubeconfig(team, tmp_path / "config", token=NO_TOKEN, user="me")
     assert main(["top", "--kubeconfig", str(file)]) == 1
-    assert "does not accept the credentials of context tranche-lab (401)" in _said(capfd)
+    assert "does not accept the credentials of context tranche-lab (401)" in _error(capfd)
 
 
 @pytest.mark.apiserver
-def test_a_certificate_of_another_authority(team: Layout, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Nothing is sent to a server that cannot prove itself."""
+def test_untrusted_certificate_is_refused(team: Layout, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """No request is sent to a server that cannot be verified."""
     assert main(["top", "--kubeconfig", _kubeconfig(tmp_path / "config", team.server)]) == 1
-    assert "shows a certificate that does not fit the kubeconfig" in _said(capfd)
+    assert "presents a certificate that the kubeconfig does not trust" in _error(capfd)
 
 
 @pytest.mark.apiserver
-def test_another_name_and_a_client_certificate(team: Layout, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """`tls-server-name` is what the certificate is checked for; the administrator's own certificate is shown."""
+def test_server_name_and_client_certificate(team: Layout, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The server is verified for `tls-server-name`, and the client certificate is presented."""
     content = yaml.safe_load(team.kubeconfig.read_text())
     for name, code in (("kubernetes.default.svc", 0), ("elsewhere.example.com", 1)):
         content["clusters"][0]["cluster"]["tls-server-name"] = name
@@ -148,7 +132,7 @@ def test_another_name_and_a_client_certificate(team: Layout, tmp_path: Path, cap
 
 @pytest.mark.apiserver
 def test_impersonation(team: Layout, capfd: pytest.CaptureFixture[str]) -> None:
-    """`--as` asks with somebody else's rights."""
+    """`--as` sends requests with the rights of another user."""
     line = ["top", "--kubeconfig", str(team.kubeconfig), "--as", "system:serviceaccount:cli-team:stranger"]
     assert main(line) == 1
-    assert 'User "system:serviceaccount:cli-team:stranger" cannot list resource "gpunodestatuses"' in _said(capfd)
+    assert 'User "system:serviceaccount:cli-team:stranger" cannot list resource "gpunodestatuses"' in _error(capfd)

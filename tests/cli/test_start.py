@@ -1,4 +1,4 @@
-"""Light commands load light modules: what makes a command slow is what it imports."""
+"""Commands import only the modules that they need, because imports make them slow."""
 
 import subprocess
 import sys
@@ -32,8 +32,8 @@ def _loaded(program: str, *arguments: str) -> set[str]:
 
 
 @pytest.mark.parametrize("line", [["env", "p"], ["cordon", "u"], ["top"], ["top", "--cards"]])
-def test_a_command_that_asks_once_loads_no_client_of_processes_that_stay(line: list[str], tmp_path: Path) -> None:
-    """From the command line to the first request, which nobody answers here; only who counts cards loads arithmetic."""
+def test_single_requests_do_not_load_the_asynchronous_client(line: list[str], tmp_path: Path) -> None:
+    """Up to the first request only `top`, which sums shares, loads numpy."""
     (tmp_path / "config").write_text(KUBECONFIG)
     run = "from cli.__main__ import main; assert main(sys.argv[1:]) == 1"
     heavy = _loaded(run, *line, "--kubeconfig", str(tmp_path / "config")) & (CLIENTS | ARITHMETIC)
@@ -41,8 +41,8 @@ def test_a_command_that_asks_once_loads_no_client_of_processes_that_stay(line: l
 
 
 @pytest.mark.parametrize("words", [["--help"], ["top", "-o", "xml"], ["completion", "bash"]])
-def test_help_mistakes_and_scripts_load_next_to_nothing(words: list[str]) -> None:
-    """What needs no cluster does not wait for one, not even for msgspec and YAML."""
+def test_help_and_usage_errors_load_almost_nothing(words: list[str]) -> None:
+    """Commands without a cluster load no clients, and help not even YAML."""
     program = (
         "import contextlib\nwith contextlib.suppress(SystemExit):\n from cli.__main__ import main; main(sys.argv[1:])"
     )
@@ -50,7 +50,7 @@ def test_help_mistakes_and_scripts_load_next_to_nothing(words: list[str]) -> Non
     assert not loaded & (CLIENTS | ARITHMETIC | ({"yaml"} if words[0] != "completion" else set()))
 
 
-def test_completion_of_the_command_line_asks_nobody() -> None:
-    """A word of ours is offered without looking at a kubeconfig."""
-    loaded = _loaded("from cli.complete import main; main(['top', '--'])")
+def test_completion_of_flags_sends_no_request() -> None:
+    """Commands and flags are completed without a kubeconfig."""
+    loaded = _loaded("from cli.completion.complete import main; main(['top', '--'])")
     assert not loaded & (CLIENTS | ARITHMETIC | {"yaml", "ssl", "msgspec"})

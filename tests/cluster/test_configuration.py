@@ -1,4 +1,4 @@
-"""How a process learns its configuration."""
+"""The configuration of a process from file and flags."""
 
 from pathlib import Path
 
@@ -16,26 +16,26 @@ class Own(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Other(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A section of another process, whose work this one does, too."""
+    """The section of a process that this one includes."""
 
     port: int = 2
 
 
 def loaded(*argv: str) -> Configuration[Own]:
-    """Load as a process does."""
+    """Load the configuration as a process does."""
     return load(argv, section="scheduler", settings=Own, prog="p", description="", others={"webhook": Other})
 
 
 @pytest.mark.parametrize(
     ("argv", "expected"), [((), False), (("--loud",), True), (("--loud", "--port=3"), True), (("--loud=false",), False)]
 )
-def test_a_switch_needs_no_value(argv: tuple[str, ...], *, expected: bool) -> None:
-    """`--extender` alone switches on, and what the file switched on can be switched off."""
+def test_boolean_flag_needs_no_value(argv: tuple[str, ...], *, expected: bool) -> None:
+    """`--extender` alone means true, and `--extender=false` overrides the file."""
     assert loaded(*argv).own.loud is expected
 
 
-def test_a_section_of_another_process_is_read_as_its_own_process_would(tmp_path: Path) -> None:
-    """From the same file, or by flags with its name; its mistakes are errors here, too."""
+def test_section_of_an_included_process_is_read(tmp_path: Path) -> None:
+    """It comes from the same file or from flags with its name, and its errors count here, too."""
     file = tmp_path / "config.yaml"
     file.write_text("webhook: {port: 5}\nscheduler: {port: 4}\n")
     made = loaded("--config", str(file))

@@ -1,4 +1,4 @@
-"""Events are told, but never in the way of what they tell of."""
+"""Events are recorded without delaying the requests that they report."""
 
 import asyncio
 from contextlib import suppress
@@ -13,24 +13,24 @@ POD = Reference(kind="Pod", name="p", namespace="n", uid="u", api_version="v1")
 
 
 class Server(Api):
-    """An API server that only takes note."""
+    """An API server that only records requests."""
 
     def __init__(self) -> None:
         self.written: asyncio.Queue[str] = asyncio.Queue()
 
     async def request(self, _method: str, _path: str, **how: Any) -> bytes:  # type: ignore[override]
-        """Take an event."""
+        """Record the reason of an event."""
         self.written.put_nowait(how["body"]["reason"])
         return b"{}"
 
 
 def record(recorder: Recorder, reason: str) -> None:
-    """Tell something."""
+    """Record an event."""
     recorder.record(POD, type="Normal", reason=reason, action="Testing", note="so it is")
 
 
-async def test_events_wait_while_somebody_goes_ahead() -> None:
-    """And are written as soon as nobody does."""
+async def test_events_yield_to_urgent_requests() -> None:
+    """They are written as soon as no urgent request is in progress."""
     server = Server()
     recorder = Recorder(server, component="test", instance="test", patience_seconds=60)
     writing = asyncio.create_task(recorder.run())
@@ -41,15 +41,15 @@ async def test_events_wait_while_somebody_goes_ahead() -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(0.05):
                 await server.written.get()
-                raise AssertionError("an event was written while somebody went ahead")
+                raise AssertionError("an event was written during an urgent request")
         record(recorder, "Second")
     async with asyncio.timeout(DEADLINE_S):
         assert {await server.written.get(), await server.written.get()} == {"First", "Second"}
     writing.cancel()
 
 
-async def test_events_do_not_wait_for_ever() -> None:
-    """A cluster in which there is always something to bind has its events all the same."""
+async def test_events_do_not_wait_forever() -> None:
+    """A cluster that always has pods to bind gets its events nevertheless."""
     server = Server()
     recorder = Recorder(server, component="test", instance="test", patience_seconds=0.05)
     writing = asyncio.create_task(recorder.run())

@@ -1,4 +1,4 @@
-"""A line of the log is one line, and what is in it can be read by machines."""
+"""Every record is one line that machines can parse."""
 
 import asyncio
 import io
@@ -19,32 +19,32 @@ _PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[^\s="\\]+)(?: |$)')
 
 
 def record(message: str, **fields: str) -> logging.LogRecord:
-    """Answer a record as `log.info(message, extra=fields)` makes it."""
+    """Return a record as `log.info(message, extra=fields)` makes it."""
     return logging.makeLogRecord({"name": "scheduler.loop", "levelname": "INFO", "msg": message, "args": (), **fields})
 
 
 @given(st.text(), st.text())
-def test_whatever_comes_from_outside_stays_in_its_field(message: str, pod: str) -> None:
-    """No newline, no control character of a terminal, and every field is read back as it was."""
+def test_any_value_stays_within_its_field(message: str, pod: str) -> None:
+    """A line has no newline or control character, and every field can be parsed."""
     line = Logfmt().format(record(message, pod=pod))
     assert line.isprintable()
-    found = {name: json.loads(value) if value[0] == '"' else value for name, value in _PAIR.findall(line)}
+    fields = {name: json.loads(value) if value[0] == '"' else value for name, value in _PAIR.findall(line)}
     if message.isprintable() and pod.isprintable():
-        assert (found["msg"], found["pod"]) == (message, pod)
-    told = json.loads(Json().format(record(message, pod=pod)))
-    assert (told["msg"], told["pod"], told["level"]) == (message, pod, "info")
+        assert (fields["msg"], fields["pod"]) == (message, pod)
+    parsed = json.loads(Json().format(record(message, pod=pod)))
+    assert (parsed["msg"], parsed["pod"], parsed["level"]) == (message, pod, "info")
 
 
-def test_a_sentence_stays_a_sentence() -> None:
-    """People read it: only what needs quotes has them."""
+def test_plain_message_is_not_escaped() -> None:
+    """Only values that need quotes have them."""
     line = Logfmt().format(record("pod a/b waits: 8/8 CardNotHealth", pod="a/b", uid="1-2"))
     assert line.endswith('level=info logger=scheduler.loop msg="pod a/b waits: 8/8 CardNotHealth" pod=a/b uid=1-2')
     assert re.match(r"time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ", line)
 
 
 @pytest.mark.parametrize("formatter", [Logfmt(), Json()])
-def test_a_traceback_is_part_of_its_line(formatter: logging.Formatter) -> None:
-    """It says where the defect is, and splits nothing."""
+def test_traceback_is_part_of_its_line(formatter: logging.Formatter) -> None:
+    """It shows the error without splitting the line."""
     try:
         int("defect")
     except ValueError:
@@ -56,7 +56,7 @@ def test_a_traceback_is_part_of_its_line(formatter: logging.Formatter) -> None:
 
 
 class _Stream(io.StringIO):
-    """Keeps what each call wrote."""
+    """Records the text of each write."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class _Stream(io.StringIO):
 
 @pytest.fixture
 def stream() -> Iterator[_Stream]:
-    """Standard error, with the log set up to be written there."""
+    """Standard error, to which the log is configured to write."""
     root, optimised = logging.getLogger(), (logging.logThreads, logging.logProcesses, logging.logMultiprocessing)
     kept, source = (root.handlers[:], root.level), logging._srcfile  # type: ignore[attr-defined]
     made = _Stream()
@@ -83,8 +83,8 @@ def stream() -> Iterator[_Stream]:
     logging._srcfile = source  # type: ignore[attr-defined]
 
 
-async def test_lines_of_one_turn_are_written_together(stream: _Stream) -> None:
-    """In their order, before anything else that the loop does later; an error is written at once."""
+async def test_lines_of_one_iteration_are_written_together(stream: _Stream) -> None:
+    """They keep their order and precede later callbacks; an error is written at once."""
     log = logging.getLogger("tests")
     log.info("first")
     log.info("second")
@@ -97,8 +97,8 @@ async def test_lines_of_one_turn_are_written_together(stream: _Stream) -> None:
     assert re.findall(r"msg=(\w+)", stream.writes[1]) == ["third", "wrong"]
 
 
-async def test_lines_of_other_threads_are_not_held_back(stream: _Stream) -> None:
-    """No loop would write them."""
+async def test_lines_of_other_threads_are_written_at_once(stream: _Stream) -> None:
+    """No event loop would write them later."""
     log = logging.getLogger("tests")
     log.info("here")
     await asyncio.to_thread(log.info, "there")
@@ -106,8 +106,8 @@ async def test_lines_of_other_threads_are_not_held_back(stream: _Stream) -> None
 
 
 @pytest.mark.parametrize("end", ["sys.exit(3)", "raise ValueError('defect')", "loop.stop()"])
-def test_no_line_is_lost_at_the_end(end: str) -> None:
-    """However the process ends: what was logged in its last turn is written."""
+def test_no_line_is_lost_at_exit(end: str) -> None:
+    """Lines of the last iteration are written, however the process ends."""
     code = f"""
 import asyncio, logging, sys
 from cluster import logs

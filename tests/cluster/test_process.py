@@ -1,4 +1,4 @@
-"""How a process begins and ends, whichever it is."""
+"""The start and the end of a process."""
 
 import asyncio
 import subprocess
@@ -25,36 +25,36 @@ KILLED = "os.kill(os.getpid(), signal.{name})"
 
 
 def run(act: str, *, level: str = "info", format: str = "logfmt") -> subprocess.CompletedProcess[str]:  # noqa: A002
-    """Run a process that does something before it waits for its end."""
+    """Run a process that executes `act` and then waits for its end."""
     program = PROGRAM.format(act=act, level=level, format=format)
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_ends_it_in_order(name: str) -> None:
-    """What it was doing is told, and it exits with 0."""
+def test_signal_ends_the_process_cleanly(name: str) -> None:
+    """The process ends its work, and exits with 0."""
     done = run(KILLED.format(name=name))
     assert done.returncode == 0
     assert [line.split("logger=test ")[1] for line in done.stderr.splitlines()] == ["msg=begins pod=a/b", "msg=ends"]
 
 
-def test_level_and_format_are_settings() -> None:
-    """Less is said at a higher level; JSON has the same fields."""
+def test_level_and_format_are_configurable() -> None:
+    """A higher level writes fewer lines; JSON has the same fields."""
     done = run(KILLED.format(name="SIGTERM"), level="warning", format="json")
     (line,) = done.stderr.splitlines()
     assert '"level": "warning", "logger": "test", "msg": "ends"' in line
 
 
-def test_a_failure_is_told_to_who_started_it() -> None:
-    """One line and exit code 1; a defect, which nobody foresaw, shows its traceback."""
+def test_expected_failure_prints_its_message() -> None:
+    """The exit code is 1; an unexpected exception shows its traceback."""
     failed, broken = run("raise OSError('port taken')"), run("raise KeyError('defect')")
     assert (failed.returncode, failed.stderr.splitlines()[-1]) == (1, "error: port taken")
     assert broken.returncode == 1
     assert "Traceback" in broken.stderr
 
 
-async def test_a_work_that_breaks_ends_the_others() -> None:
-    """A process does not go on with half of its work."""
+async def test_failing_task_ends_the_others() -> None:
+    """A process does not continue with a part of its tasks."""
     ended = asyncio.Event()
 
     async def goes_on() -> None:
@@ -71,8 +71,8 @@ async def test_a_work_that_breaks_ends_the_others() -> None:
     assert ended.is_set()
 
 
-def test_a_settled_process_looks_for_garbage_only_among_what_is_new() -> None:
-    """What stays is not looked at again; what is dropped later is still found."""
+def test_frozen_objects_are_skipped_by_garbage_collection() -> None:
+    """Objects that become garbage later are still collected."""
     program = """
 import gc, weakref
 from cluster import process

@@ -1,4 +1,4 @@
-"""A proxy between us and the API server is used, whoever names it."""
+"""A proxy to the API server is used, whether the kubeconfig or the environment names it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SERVER = "https://kubernetes.invalid:6443"
 
 
 @pytest.fixture(autouse=True)
-def _nobody_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_proxy_in_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-def test_the_environment_names_a_proxy_and_whom_to_ask_directly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As curl reads it: by scheme, in either case, but for hosts in no_proxy."""
+def test_proxy_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with curl, it depends on the scheme, in either case of letters, and not on hosts in no_proxy."""
     assert proxy.of_environment(SERVER) == ""
     monkeypatch.setenv("HTTPS_PROXY", "http://there:3128")
     assert proxy.of_environment(SERVER) == "http://there:3128"
@@ -38,12 +38,12 @@ def test_the_environment_names_a_proxy_and_whom_to_ask_directly(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("named", ["kubeconfig", "environment"])
-async def test_requests_go_through_it(named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proxy is asked for a tunnel to the API server, whose name only it needs to know."""
-    asked: list[bytes] = []
+async def test_requests_use_the_proxy(named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process requests a tunnel, so that only the proxy needs to resolve the name of the API server."""
+    requested: list[bytes] = []
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(await reader.readline())
+        requested.append(await reader.readline())
         writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
         writer.close()
 
@@ -65,4 +65,4 @@ async def test_requests_go_through_it(named: str, tmp_path: Path, monkeypatch: p
     async with server, connect(kubeconfig=str(file)) as connection:
         with pytest.raises(UnreachableError):
             await Api(connection, timeout=10).request("GET", "/version")
-    assert asked == [b"CONNECT kubernetes.invalid:6443 HTTP/1.1\r\n"]
+    assert requested == [b"CONNECT kubernetes.invalid:6443 HTTP/1.1\r\n"]

@@ -1,4 +1,4 @@
-"""Admission as the webhook's own tests send pods through it."""
+"""The admission fixtures of the webhook's tests."""
 
 from tests.webhook.conftest import admit, gpu, pod, reference
 

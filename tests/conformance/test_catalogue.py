@@ -1,4 +1,4 @@
-"""The suite is whole: no rule without a case, no case without a rule."""
+"""The suite is complete: every rule has a test, and every test cites a rule."""
 
 import importlib
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ FOLDER = Path(__file__).parent
 
 
 def cases() -> Iterator[tuple[str, set[str]]]:
-    """Answer every test of this folder with the rules that it cites."""
+    """Return every test of this folder with the rules that it cites."""
     for path in sorted(FOLDER.glob("test_*.py")):
         if path.name == Path(__file__).name:
             continue
@@ -21,14 +21,14 @@ def cases() -> Iterator[tuple[str, set[str]]]:
                 yield f"{path.stem}.{name}", {rule for mark in marks for rule in mark.args}
 
 
-def test_every_case_cites_rules_that_exist() -> None:
-    """A case without a rule, or with one that nobody wrote down, is a mistake."""
+def test_every_test_cites_rules_that_exist() -> None:
+    """A test without a rule, or with an unknown rule, is a mistake."""
     found = dict(cases())
     assert len(found) > 50
     assert {name: rules for name, rules in found.items() if not rules or rules - RULES.keys()} == {}
 
 
-def test_every_rule_has_a_case() -> None:
-    """What HAMi decides is decided here by a test."""
+def test_every_rule_has_a_test() -> None:
+    """No rule of HAMi goes untested."""
     cited = {rule for _, rules in cases() for rule in rules}
     assert sorted(RULES.keys() - cited) == []

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from allocation import hami, mig_record
 from allocation.allocation import Allocation, CardShare
 from allocation.errors import MalformedRecordError
 from allocation.inventory import NodeInventory
 from allocation.mig import MigProfile, Slices, suitable
-from allocation.placement import Placement
+from allocation.placement.placement import Placement
 from allocation.request import PodRequest
-from tests.allocation.builders import container, mixed, pod, put, reasons
-from tests.allocation.mig_cards import A100_PROFILES, divided, instance, shared
+from allocation.wire import hami, mig_record
+from tests.allocation.support.builders import container, mixed, pod, put, reasons
+from tests.allocation.support.mig_cards import A100_PROFILES, instance, mig_card, shared
 
 ENTRY: dict[str, Any] = {
     "containerIndex": 0,
@@ -22,13 +22,13 @@ ENTRY: dict[str, Any] = {
     "profile": "2g.10gb",
     "placement": {"start": 2, "size": 2},
 }
-MADE = {"migUUID": "MIG-a", "gpuInstanceID": 1, "computeInstanceID": 0}
+IDENTITY = {"migUUID": "MIG-a", "gpuInstanceID": 1, "computeInstanceID": 0}
 
 
 @pytest.mark.rule("1.1.12")
-def test_profiles_on_the_wire() -> None:
-    """As HAMi's plugin writes them, and read again."""
-    inventory = NodeInventory("n1", (divided(0, node="n1", by="plugin"),))
+def test_profiles_are_written_and_read_in_hamis_form() -> None:
+    """The register annotation has the profiles of a card in MIG mode."""
+    inventory = NodeInventory("n1", (mig_card(0, node="n1", by="plugin"),))
     (card,) = json.loads(hami.encode_register(inventory))
     assert card["migProfiles"][1] == {
         "name": "2g.10gb",
@@ -42,9 +42,9 @@ def test_profiles_on_the_wire() -> None:
 
 
 @pytest.mark.rule("1.2.9")
-@pytest.mark.parametrize("entry", [ENTRY, {**ENTRY, **MADE}])
-def test_instances_of_a_pod(entry: dict[str, Any]) -> None:
-    """Before and after the plugin has made them."""
+@pytest.mark.parametrize("entry", [ENTRY, {**ENTRY, **IDENTITY}])
+def test_mig_allocations_are_read_and_written(entry: dict[str, Any]) -> None:
+    """The entry is as HAMi's plugin leaves it, before and after it has created the instance."""
     text = json.dumps([entry], separators=(",", ":"))
     assert json.loads(mig_record.encode(mig_record.decode(text))) == [entry]
 
@@ -53,16 +53,16 @@ def test_instances_of_a_pod(entry: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "entries", [[{**ENTRY, "migUUID": "MIG-a"}], [ENTRY, ENTRY], [{**ENTRY, "containerIndex": -1}], {}]
 )
-def test_instances_that_cannot_be(entries: object) -> None:
-    """Half of the last three, a place twice, a place that is none."""
+def test_malformed_mig_allocations_are_errors(entries: object) -> None:
+    """One of the last three fields without the others, a device twice, an invalid index, not a list."""
     with pytest.raises(MalformedRecordError):
         mig_record.decode(json.dumps(entries))
 
 
 @pytest.mark.rule("1.2.9", "2.2.14")
-def test_an_instance_is_charged_whole_and_written_down() -> None:
-    """Whatever was asked of it; HAMi's tools see the card in the string and the instance beside it."""
-    ledger = mixed(divided(0), instance(0, "2g.10gb", 2))
+def test_an_instance_is_charged_whole_and_written_for_hami() -> None:
+    """HAMi's tools see the card in the allocation string and the instance in the MIG annotation."""
+    ledger = mixed(mig_card(0), instance(0, "2g.10gb", 2))
     outcome = put(ledger, pod(container(memory=100)))
     assert isinstance(outcome, Placement)
     share = outcome.allocation.containers["main"][0]
@@ -82,9 +82,9 @@ def test_an_instance_is_charged_whole_and_written_down() -> None:
 
 
 @pytest.mark.rule("2.2.14")
-def test_no_instance_and_no_place_for_one() -> None:
-    """The physical card is never given itself, beside a shared one that is full."""
-    ledger = mixed(divided(0), instance(0, "1g.5gb", 6), shared(1))
+def test_a_card_in_mig_mode_is_never_allocated_itself() -> None:
+    """Not even if no instance is large enough and the shared card of the node is full."""
+    ledger = mixed(mig_card(0), instance(0, "1g.5gb", 6), shared(1))
     put(ledger, pod(container(memory=40000)), use_uuids="GPU-n0-1")
     assert reasons(put(ledger, pod(container(memory=9000)))) == (
         "1/3 CardMigTopologyInfeasible, 2/3 CardInsufficientMemory"
@@ -93,7 +93,7 @@ def test_no_instance_and_no_place_for_one() -> None:
 
 @pytest.mark.rule("2.2.19")
 @pytest.mark.parametrize(
-    ("memory", "taken", "found"),
+    ("memory", "taken", "expected"),
     [
         (4000, [], ("1g.5gb", Slices(6, 1))),
         (4000, [Slices(6, 1)], ("1g.5gb", Slices(5, 1))),
@@ -105,7 +105,9 @@ def test_no_instance_and_no_place_for_one() -> None:
         (40000, [Slices(6, 1)], None),
     ],
 )
-def test_profile_and_place(memory: int, taken: list[Slices], found: tuple[str, Slices] | None) -> None:
-    """Of an A100 with 40 GB."""
-    answer: tuple[MigProfile, Slices] | None = suitable(A100_PROFILES, memory_on=lambda _: memory, cores=0, taken=taken)
-    assert (answer and (answer[0].name, answer[1])) == found
+def test_hamis_rule_selects_profile_and_slices(
+    memory: int, taken: list[Slices], expected: tuple[str, Slices] | None
+) -> None:
+    """The card is an A100 with 40 GB."""
+    choice: tuple[MigProfile, Slices] | None = suitable(A100_PROFILES, memory_on=lambda _: memory, cores=0, taken=taken)
+    assert (choice and (choice[0].name, choice[1])) == expected

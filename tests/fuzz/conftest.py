@@ -1,4 +1,4 @@
-"""The ports of ours that anybody can connect to, as the processes open them."""
+"""The ports to which anybody can connect, opened as the processes open them."""
 
 import ssl
 from collections.abc import AsyncIterator
@@ -16,11 +16,11 @@ from certs.leaf import ServerNames
 from certs.source import IssuedSource
 from certs.x509 import KeyPair, issue, new_authority
 from cluster.configuration import ClusterSettings, Configuration
-from scheduler import composition
+from scheduler import servers
 from scheduler.leader import Leader
 from scheduler.settings import SchedulerSettings, ServingSettings
-from tests.scheduler.builders import state
-from tests.scheduler.extending import extending
+from tests.scheduler.support.builders import state
+from tests.scheduler.support.extending import extending
 from webhook import server
 from webhook.admission import Admission
 from webhook.metrics import Metrics
@@ -32,33 +32,33 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Port:
-    """Where something listens; `tls` is None where it does without."""
+    """A listening port; `tls` is None if it serves plain HTTP."""
 
     number: int
     tls: ssl.SSLContext | None
 
     async def get(self, path: str = "/healthz", body: bytes | None = None) -> int:
-        """Ask as an honest client does, over a connection of its own; answer the status."""
+        """Send a request as an honest client does, over a new connection; return the status."""
         url = f"http{'s' if self.tls else ''}://{HOST}:{self.number}{path}"
         connector = aiohttp.TCPConnector(ssl=self.tls or True, force_close=True)
         method = "GET" if body is None else "POST"
         async with (
             aiohttp.ClientSession(connector=connector) as session,
-            session.request(method, url, data=body) as answer,
+            session.request(method, url, data=body) as response,
         ):
-            await answer.read()
-            return answer.status
+            await response.read()
+            return response.status
 
 
 @pytest.fixture
 def authority() -> KeyPair:
-    """Signs every certificate here."""
+    """The authority that signs every certificate."""
     return new_authority("tests", lifetime=timedelta(days=2), now=datetime.now(UTC))
 
 
 @pytest.fixture
 async def webhook(authority: KeyPair) -> AsyncIterator[tuple[Port, Port]]:
-    """The webhook's ports: reviews, metrics."""
+    """The webhook's ports, for reviews and for metrics."""
     settings, health = WebhookSettings(host=HOST, port=0, metrics_port=0), Health()
     health.ready = True
     metrics = Metrics()
@@ -87,9 +87,9 @@ async def scheduler(authority: KeyPair, tmp_path: Path) -> AsyncIterator[Port]:
     serving = ServingSettings(certificate_file=str(files[0]), key_file=str(files[1]), webhook=True)
     own = SchedulerSettings(extender=True, port=0, serving=serving)
     verbs = extending(state("n1"))
-    leader = cast("Leader", SimpleNamespace(is_ready=True, deciding=SimpleNamespace(extender=verbs, inquiry=None)))
+    leader = cast("Leader", SimpleNamespace(is_ready=True, deciding=SimpleNamespace(extender=verbs, queries=None)))
     configuration = Configuration(ClusterSettings(), AllocationSettings(), own, {"webhook": WebhookSettings()})
-    async with composition.serving(
+    async with servers.serving(
         configuration, api=cast("Any", verbs)._api, leader=leader, metrics=cast("Any", verbs)._metrics
     ) as number:
         yield Port(number, _trusting(authority))

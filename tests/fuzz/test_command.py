@@ -1,4 +1,4 @@
-"""`python -m fuzz` as people and CI call it."""
+"""`python -m fuzz`, as people and CI call it."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Call it."""
+    """Run the command."""
     return subprocess.run(
         [sys.executable, "-m", "fuzz", *arguments],
         cwd=ROOT,
@@ -24,24 +24,24 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_help_names_the_targets() -> None:
-    """And so does the refusal of one that there is not."""
+    """So does the error about an unknown target."""
     assert "openapi" in run("--help").stdout
-    refused = run("nothing")
-    assert refused.returncode == 2
-    assert "there is no target nothing; there are allocation, " in refused.stderr
+    done = run("nothing")
+    assert done.returncode == 2
+    assert "unknown target nothing; the targets are allocation, " in done.stderr
 
 
 @pytest.mark.skipif(find_spec("atheris") is None, reason="atheris has no wheel for this machine")
-def test_a_short_hunt() -> None:
-    """A second of a target, in a process of its own; what it did is told."""
+def test_target_reports_its_inputs() -> None:
+    """A target runs for a second in a process of its own."""
     done = run("quantity", "--seconds", "1")
     assert done.returncode == 0, done.stderr
-    name, told, inputs = done.stdout.split()[:3]
-    assert (name, told) == ("quantity", "ok")
+    name, verdict, inputs = done.stdout.split()[:3]
+    assert (name, verdict) == ("quantity", "ok")
     assert int(inputs) > 100
 
 
-def test_the_http_api_by_its_document() -> None:
-    """The scheduler's own listener, asked by schemathesis for a few seconds."""
+def test_http_api_conforms_to_its_document() -> None:
+    """Schemathesis sends requests to the scheduler's own listener for a few seconds."""
     done = run("openapi", "--seconds", "5")
     assert done.returncode == 0, done.stdout + done.stderr

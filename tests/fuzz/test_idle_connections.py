@@ -1,4 +1,4 @@
-"""Connections on which nothing happens."""
+"""Idle connections."""
 
 import asyncio
 import time
@@ -14,8 +14,8 @@ LONGEST = 2.0  # seconds; an API server waits for 10
 REVIEW = (catalogue.SEEDS / "review" / "slice.json").read_bytes()
 
 
-async def test_a_thousand_idle_connections_keep_nobody_out(webhook: tuple[Port, Port]) -> None:
-    """They are let be, as long as an API server's own may be, and reviews are answered all the while."""
+async def test_a_thousand_idle_connections_do_not_delay_reviews(webhook: tuple[Port, Port]) -> None:
+    """They stay open, because an API server's own idle connections do, and reviews get their responses meanwhile."""
     allow_files()
     port = webhook[0]
     held = []

@@ -1,4 +1,4 @@
-"""Clients that hold connections: on every port of ours they are cut off, and others are answered meanwhile."""
+"""Slow clients: every port cuts them off, and serves other clients meanwhile."""
 
 import asyncio
 import ssl
@@ -6,26 +6,26 @@ from contextlib import suppress
 
 import pytest
 
-from cluster import guests
-from cluster.guests import Patience
+from cluster.http import connections
+from cluster.http.connections import Timeouts
 from tests.fuzz.conftest import HOST, Port
 
-SHORT = Patience(handshake=0.6, request=0.6, answer=0.6, idle=1.2)
+SHORT = Timeouts(handshake=0.6, request=0.6, answer=0.6, idle=1.2)
 GIVE_UP = 15.0
 BETWEEN = 0.02  # seconds from byte to byte: a client of this kind is never idle
 
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ports that are not patient, so that tests need not be."""
-    monkeypatch.setattr(guests, "PATIENCE", SHORT)
+    """Short timeouts, so that the tests are fast."""
+    monkeypatch.setattr(connections, "DEFAULT_TIMEOUTS", SHORT)
 
 
 def _head(path: str, *more: str) -> bytes:
     return "\r\n".join((f"POST {path} HTTP/1.1", "Host: a", *more, "")).encode()
 
 
-WAYS = {
+SLOW_REQUESTS = {
     "headers": (_head("/mutate"), b"X: y\r\n"),
     "one header": (_head("/mutate") + b"X: ", b"y"),
     "the body of a review": (_head("/mutate", "Content-Length: 100000") + b"\r\n", b" "),
@@ -42,7 +42,7 @@ WAYS = {
 
 
 async def _hold(port: Port, first: bytes, then: bytes, *, tls: ssl.SSLContext | None) -> None:
-    """Send `first`, then `then` again and again, until the server ends it."""
+    """Send `first`, then `then` repeatedly, until the server closes the connection."""
     reader, writer = await asyncio.open_connection(HOST, port.number, ssl=tls)
 
     async def drip() -> None:
@@ -74,17 +74,17 @@ async def _hold_everywhere(ports: tuple[Port, ...], first: bytes, then: bytes) -
         assert await port.get() == 200
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_who_sends_slowly_is_cut_off(webhook: tuple[Port, Port], scheduler: Port, way: str) -> None:
-    """Byte after byte, on the ports of reviews, of the verbs and the API, and of metrics."""
-    await _hold_everywhere((*webhook, scheduler), *WAYS[way])
+@pytest.mark.parametrize("kind", SLOW_REQUESTS)
+async def test_slow_sender_is_cut_off(webhook: tuple[Port, Port], scheduler: Port, kind: str) -> None:
+    """This holds on the ports of reviews, of the extender and the API, and of metrics."""
+    await _hold_everywhere((*webhook, scheduler), *SLOW_REQUESTS[kind])
 
 
 @pytest.mark.parametrize(("first", "then"), [(b"", b""), (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\x00")])
-async def test_a_handshake_without_end_is_cut_off(
+async def test_endless_handshake_is_cut_off(
     webhook: tuple[Port, Port], scheduler: Port, first: bytes, then: bytes
 ) -> None:
-    """Connected and silent, or saying hello byte by byte."""
+    """The client is silent, or sends its hello byte by byte."""
     ports = (webhook[0], scheduler)
     await asyncio.gather(*(_hold(port, first, then, tls=None) for port in ports))
     for port in ports:

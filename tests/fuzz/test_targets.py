@@ -1,4 +1,4 @@
-"""Every seed, every input that once broke something, and some neighbours of each, without atheris."""
+"""Every seed with some mutations, and every input that once broke a target, without atheris."""
 
 import json
 import random
@@ -8,18 +8,18 @@ import pytest
 
 from fuzz import catalogue, mutator
 
-_NEIGHBOURS = 20
+_MUTATIONS = 20
 _LARGEST = 64 * 1024
 
 
 @pytest.mark.parametrize("name", catalogue.NAMES)
 def test_every_target_has_seeds(name: str) -> None:
-    """From which it finds the forms that it reads."""
+    """The mutator derives the forms of its inputs from them."""
     assert len(catalogue.inputs(name)) > 1
 
 
 def test_every_folder_of_inputs_has_a_target() -> None:
-    """What is kept is tried."""
+    """Every input that is kept is tried."""
     folders = {path.name for place in (catalogue.SEEDS, catalogue.FOUND) for path in place.iterdir() if path.is_dir()}
     assert folders <= set(catalogue.NAMES)
 
@@ -28,14 +28,14 @@ def test_every_folder_of_inputs_has_a_target() -> None:
     ("name", "path"),
     [pytest.param(name, path, id=f"{name}-{path.name}") for name in catalogue.NAMES for path in catalogue.inputs(name)],
 )
-def test_inputs_are_answered(name: str, path: Path) -> None:
-    """With an answer or a refusal that is documented, as are twenty neighbours of each seed."""
+def test_known_inputs_break_no_target(name: str, path: Path) -> None:
+    """Each input, and each of twenty mutations of a seed, is accepted or rejected as documented."""
     target, content = catalogue.load(name), path.read_bytes()
     target(content)
     if path.is_relative_to(catalogue.FOUND):
         return
-    dice = random.Random(path.name)  # noqa: S311 -- the same neighbours each time
-    for _ in range(_NEIGHBOURS):
+    dice = random.Random(path.name)  # noqa: S311 -- the same mutations each time
+    for _ in range(_MUTATIONS):
         target(mutator.mutate(content, _LARGEST, dice, mutator.plain(dice)))
 
 
@@ -60,19 +60,19 @@ def test_inputs_are_answered(name: str, path: Path) -> None:
     ],
     ids=lambda body: f"{body[:12]!r}-{len(body)}",
 )
-def test_what_no_form_has_is_refused(name: str, hostile: bytes) -> None:
-    """Nothing, no text, endless nesting, numbers and strings, keys twice, halves of characters, aliases of aliases."""
+def test_malformed_input_breaks_no_target(name: str, hostile: bytes) -> None:
+    """Empty, binary, deeply nested, huge numbers and strings, duplicate keys, lone surrogates, aliases of aliases."""
     catalogue.load(name)(hostile)
 
 
-def test_neighbours_are_of_the_same_form() -> None:
-    """Else nothing behind the decoders would be tried: of a hundred changes of a review most are JSON still."""
+def test_mutations_keep_the_form() -> None:
+    """Otherwise no code behind the decoders would be tried: most of a hundred mutations of a review are still JSON."""
     content = (catalogue.SEEDS / "review" / "slice.json").read_bytes()
     dice = random.Random(1)  # noqa: S311
-    made = [mutator.mutate(content, _LARGEST, dice, mutator.plain(dice)) for _ in range(100)]
-    assert len(set(made)) > 90
-    assert sum(_is_json(each) for each in made) > 60
-    assert max(map(len, made)) <= _LARGEST
+    mutations = [mutator.mutate(content, _LARGEST, dice, mutator.plain(dice)) for _ in range(100)]
+    assert len(set(mutations)) > 90
+    assert sum(_is_json(each) for each in mutations) > 60
+    assert max(map(len, mutations)) <= _LARGEST
 
 
 def _is_json(text: bytes) -> bool:

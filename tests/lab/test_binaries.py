@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty KUBEBUILDER_ASSETS and an empty cache."""
+    """Set an empty KUBEBUILDER_ASSETS and an empty cache."""
     folder = tmp_path / "assets"
     folder.mkdir()
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(folder))
@@ -22,7 +22,7 @@ def assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def program(path: Path, prints: str = "") -> Path:
-    """A program that prints one line."""
+    """Create a program that prints one line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\necho {prints}\n")
     path.chmod(0o755)
@@ -30,12 +30,12 @@ def program(path: Path, prints: str = "") -> Path:
 
 
 def unexpected(line: str) -> None:
-    """A report where there is nothing to report."""
-    pytest.fail(f"nothing was to be built: {line}")
+    """Fail on a report where none is expected."""
+    pytest.fail(f"unexpected report: {line}")
 
 
 def test_given_binaries_come_before_the_cache(assets: Path, tmp_path: Path) -> None:
-    """Who sets KUBEBUILDER_ASSETS gets these binaries, and builds nothing that is there or cached."""
+    """Binaries in KUBEBUILDER_ASSETS are used first, then cached ones, and neither is built."""
     given = program(assets / "kube-apiserver", f"Kubernetes {binaries.kubernetes_version()}")
     cached = program(binaries.cached_folder() / "etcd")
     program(binaries.cached_folder() / "kube-apiserver")
@@ -45,7 +45,7 @@ def test_given_binaries_come_before_the_cache(assets: Path, tmp_path: Path) -> N
 
 
 def test_complete_assets_may_have_any_version(assets: Path, tmp_path: Path) -> None:
-    """All six binaries of another version are used as they are: nothing of ours is mixed in."""
+    """All six binaries of another version are used, and none of the lab's version is added."""
     for name in binaries.PACKAGES:
         program(assets / name, "Kubernetes v1.30.0")
     binaries.provide(tmp_path / "bin", report=unexpected)
@@ -60,8 +60,8 @@ def test_incomplete_assets_of_another_version_are_refused(assets: Path, tmp_path
         binaries.provide(tmp_path / "bin", report=unexpected)
 
 
-def test_link_follows_a_change_of_assets(assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Providing again replaces the links of the last time."""
+def test_links_follow_a_change_of_assets(assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second call replaces the links of the first."""
     for folder in (assets, tmp_path / "newer"):
         program(folder / "etcd")
         monkeypatch.setenv("KUBEBUILDER_ASSETS", str(folder))
@@ -69,8 +69,8 @@ def test_link_follows_a_change_of_assets(assets: Path, tmp_path: Path, monkeypat
     assert (tmp_path / "bin" / "etcd").readlink() == tmp_path / "newer" / "etcd"
 
 
-def test_cache_knows_the_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A changed pin is another folder of the cache; the same pin is the same one."""
+def test_the_cache_folder_depends_on_the_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same pins have the same cache folder, and changed pins another one."""
     module = tmp_path / "module"
     for file in ("go.mod", "go.sum", "etcd/main.go"):
         (module / file).parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def test_cache_knows_the_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def fake_go(folder: Path, script: str) -> Path:
-    """A Go that is new enough and builds by `script`, with the output path in $out."""
+    """Create a Go that is new enough and builds with `script`, which has the output path in $out."""
     path = folder / "go"
     path.write_text(
         "#!/bin/sh\n"
@@ -98,19 +98,19 @@ def fake_go(folder: Path, script: str) -> Path:
     return path
 
 
-def test_failed_build_leaves_nothing_and_shows_why(
+def test_a_failed_build_leaves_nothing_and_shows_the_cause(
     assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A build that fails shows the compiler's words and the log, and the cache holds no half binary."""
+    """The error has the compiler's message and the log, and the cache has no incomplete binary."""
     toolchain = fake_go(tmp_path, 'echo half > "$out"; echo undefined: x >&2; exit 2')
     monkeypatch.setattr(go, "installed", lambda: toolchain)
-    with pytest.raises(LabError, match=r"build of etcd: go ended with 2\nundefined: x\nread .*etcd\.build\.log"):
+    with pytest.raises(LabError, match=r"build of etcd: go exited with 2\nundefined: x\nread .*etcd\.build\.log"):
         binaries.provide(tmp_path / "bin", ["etcd"])
     assert "etcd" in binaries.missing()
 
 
-def test_finished_build_is_cached(assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A binary is built once, with one line that says how long it took."""
+def test_a_finished_build_is_cached(assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A binary is built once, and one line reports the duration."""
     toolchain = fake_go(tmp_path, 'echo binary > "$out"')
     monkeypatch.setattr(go, "installed", lambda: toolchain)
     lines: list[str] = []
@@ -120,8 +120,8 @@ def test_finished_build_is_cached(assets: Path, tmp_path: Path, monkeypatch: pyt
     assert (tmp_path / "bin" / "etcd").read_text() == "binary\n"
 
 
-def test_long_build_says_that_it_lives(assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a build takes its time, a person sees that it does."""
+def test_a_long_build_reports_progress(assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user can see that a long build is still running."""
     toolchain = fake_go(tmp_path, 'sleep 0.3; echo binary > "$out"')
     monkeypatch.setattr(go, "installed", lambda: toolchain)
     monkeypatch.setattr(binaries, "HEARTBEAT_S", 0.1)
@@ -130,26 +130,26 @@ def test_long_build_says_that_it_lives(assets: Path, tmp_path: Path, monkeypatch
     assert lines[0].startswith("building etcd: ")
 
 
-def test_machine_without_go_and_pip_is_told_what_to_install(
+def test_without_go_and_pip_the_error_says_what_to_install(
     assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without Go and without pip there is one line with the ways out."""
+    """One line lists the alternatives."""
     monkeypatch.setattr(go, "installed", lambda: None)
     monkeypatch.setattr(go, "has_fallback", lambda: False)
     with pytest.raises(LabError, match=r"Go: .* no pip .*; install Go 1\.24 or newer, or set KUBEBUILDER_ASSETS"):
         binaries.provide(tmp_path / "bin", ["etcd"], report=unexpected)
 
 
-def test_old_go_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Go that cannot build Kubernetes is as good as none."""
+def test_an_old_go_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Go that cannot build Kubernetes counts as missing."""
     program(tmp_path / "go", "go version go1.19.8 linux/amd64")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert go.version(tmp_path / "go") == (1, 19)
     assert go.installed() is None
 
 
-def test_full_disk_is_found_before_the_build(tmp_path: Path) -> None:
-    """A build does not begin where it would fill the disk."""
+def test_a_full_disk_is_detected_before_the_build(tmp_path: Path) -> None:
+    """A build does not start if it would fill the disk."""
     with pytest.raises(
         LabError, match=r"GiB are free, a build needs 1e\+06 GiB; free some space, or set TRANCHE_CACHE"
     ):

@@ -27,25 +27,25 @@ POD = {
 
 
 def create(layout: Layout, manifest: Mapping[str, object]) -> str:
-    """Create an object with a generated name and answer `kind/name`."""
+    """Create an object with a generated name, and return `kind/name`."""
     return kubectl.run(layout, "create", "-o", "name", "-f", "-", stdin=json.dumps(manifest)).strip()
 
 
 @pytest.fixture
 def server(own_layout: Layout) -> Layout:
-    """Etcd and kube-apiserver alone, to be killed."""
+    """Start only etcd and kube-apiserver, for tests that kill them."""
     module.up(own_layout, controller_manager=False, kube_scheduler=False)
     return own_layout
 
 
 def test_pods_can_be_created_as_soon_as_up_returns(control_plane: Layout) -> None:
-    """Namespace `default` has its ServiceAccount, so admission lets a pod in."""
+    """Namespace `default` has its ServiceAccount, so admission accepts a pod."""
     pod = create(control_plane, POD)
     kubectl.run(control_plane, "delete", pod, "--now")
 
 
-def test_up_twice_starts_nothing_twice(control_plane: Layout) -> None:
-    """What runs is left alone."""
+def test_up_is_idempotent(control_plane: Layout) -> None:
+    """A second call does not restart running processes."""
     before = [daemon.pid for daemon in processes.recorded(control_plane)]
     assert len(before) >= 4
     module.up(control_plane)
@@ -59,15 +59,15 @@ def test_up_twice_starts_nothing_twice(control_plane: Layout) -> None:
         ("kube-scheduler", "system:kube-scheduler"),
     ],
 )
-def test_each_component_is_itself(control_plane: Layout, name: str, user: str) -> None:
-    """No component runs as administrator."""
+def test_each_component_has_its_own_identity(control_plane: Layout, name: str, user: str) -> None:
+    """Components do not run as administrator."""
     own = control_plane.component_kubeconfig(name)
     who = json.loads(kubectl.run(control_plane, "auth", "whoami", "-o", "json", kubeconfig=own))
     assert who["status"]["userInfo"]["username"] == user
 
 
-def test_service_account_kubeconfig_is_that_account(control_plane: Layout) -> None:
-    """A process started with it has the account's permissions, and the file is its owner's alone."""
+def test_a_service_account_kubeconfig_has_that_identity(control_plane: Layout) -> None:
+    """It has exactly the account's permissions, and only its owner can read the file."""
     path = kubeconfig.service_account_kubeconfig(control_plane, namespace="default", name="default")
     who = json.loads(kubectl.run(control_plane, "auth", "whoami", "-o", "json", kubeconfig=path))
     assert who["status"]["userInfo"]["username"] == "system:serviceaccount:default:default"
@@ -76,23 +76,23 @@ def test_service_account_kubeconfig_is_that_account(control_plane: Layout) -> No
         kubectl.run(control_plane, "get", "nodes", kubeconfig=path)
 
 
-def test_secrets_are_their_owners_alone(control_plane: Layout) -> None:
-    """Keys and kubeconfigs can be read by nobody else on the machine."""
+def test_only_the_owner_can_read_secrets(control_plane: Layout) -> None:
+    """Keys, kubeconfigs and the audit log have mode 0600."""
     files = [control_plane.kubeconfig, control_plane.audit_log, *control_plane.pki.iterdir()]
     assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
 
 
-def test_etcd_answers_no_stranger(control_plane: Layout) -> None:
-    """Only the API server's certificate opens etcd: the cluster's own authority does not."""
+def test_etcd_accepts_only_the_api_server(control_plane: Layout) -> None:
+    """A client certificate of the cluster's authority is not accepted."""
     clients = ("kube-apiserver-etcd-client", "admin")
-    answers = [
+    results = [
         health.is_ready(control_plane, Port.ETCD, "/readyz", authority=pki.ETCD_CA, client=client) for client in clients
     ]
-    assert answers == [True, False]
+    assert results == [True, False]
 
 
-def test_audit_log_holds_each_request_once(control_plane: Layout) -> None:
-    """Tests can count who asked the API server for what."""
+def test_the_audit_log_has_each_request_once(control_plane: Layout) -> None:
+    """Tests can count the requests of a user."""
     pod = create(control_plane, POD).removeprefix("pod/")
     kubectl.run(control_plane, "delete", "pod", pod, "--now")
     events = [json.loads(line) for line in control_plane.audit_log.read_text().splitlines()]
@@ -106,21 +106,21 @@ def test_audit_log_holds_each_request_once(control_plane: Layout) -> None:
     assert [event["stage"] for event in deletions] == ["ResponseComplete"]
 
 
-def test_server_alone_takes_pods(server: Layout) -> None:
-    """Without a controller manager the lab itself makes the ServiceAccount that a pod needs."""
+def test_pods_can_be_created_without_a_controller_manager(server: Layout) -> None:
+    """The lab itself creates the ServiceAccount that a pod needs."""
     create(server, POD)
 
 
-def test_restarted_server_keeps_its_state(server: Layout) -> None:
-    """A restart of the API server alone is another process on the same port with the same objects."""
+def test_a_restarted_api_server_keeps_its_state(server: Layout) -> None:
+    """After a restart, another process serves the same objects on the same port."""
     before, pod = Daemon(server, "kube-apiserver").pid, create(server, POD)
     module.restart_apiserver(server)
     assert Daemon(server, "kube-apiserver").pid != before
     assert kubectl.run(server, "get", pod, "-o", "name").strip() == pod
 
 
-def test_up_repairs_a_crash_of_everything(server: Layout) -> None:
-    """After SIGKILL of every process, `up` starts what is missing with the state that was there."""
+def test_up_recovers_from_a_crash_of_every_process(server: Layout) -> None:
+    """After SIGKILL of every process, `up` starts the missing ones, and the objects are still there."""
     pod = create(server, POD)
     for pid in processes.strays(server):
         os.kill(pid, signal.SIGKILL)
@@ -129,8 +129,8 @@ def test_up_repairs_a_crash_of_everything(server: Layout) -> None:
     assert kubectl.run(server, "get", pod, "-o", "name").strip() == pod
 
 
-def test_down_leaves_logs_and_nothing_else(server: Layout) -> None:
-    """No process, no port and no file but the logs, also when repeated; and the lab starts anew after it."""
+def test_down_leaves_only_logs(server: Layout) -> None:
+    """No process and no other file remains, `down` is idempotent, and the lab can start again."""
     create(server, POD)
     cluster.down(server)
     cluster.down(server)

@@ -17,19 +17,19 @@ APPLETS = ["bin/busybox", "bin/sh", "usr/bin/env"]
 
 
 def unpack(archive: bytes) -> dict[str, bytes]:
-    """The files of a tar archive."""
+    """Return the files of a tar archive."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         return {name: file.read() for name in tar.getnames() if (file := tar.extractfile(name))}
 
 
 @pytest.fixture
 def files() -> dict[str, bytes]:
-    """The archive of all images."""
+    """Return the files in the archive of all images."""
     return unpack(images.archive(images.ALL, program=PROGRAM, applets=APPLETS))
 
 
-def test_manifest_leads_to_config_and_layer(files: dict[str, bytes]) -> None:
-    """Every image's configuration and layer are in the archive, under names that are their digests."""
+def test_the_manifest_names_config_and_layers(files: dict[str, bytes]) -> None:
+    """The archive has the configuration and the layer of every image, named after their digests."""
     manifest: list[dict[str, Any]] = json.loads(files["manifest.json"])
     assert [tag for entry in manifest for tag in entry["RepoTags"]] == [image.name for image in images.ALL]
     for entry in manifest:
@@ -39,8 +39,8 @@ def test_manifest_leads_to_config_and_layer(files: dict[str, bytes]) -> None:
         assert entry["Config"] == f"{hashlib.sha256(files[entry['Config']]).hexdigest()}.json"
 
 
-def test_only_the_cuda_like_image_asks_for_every_gpu(files: dict[str, bytes]) -> None:
-    """One image carries `NVIDIA_VISIBLE_DEVICES=all` as PyTorch's do, the others no such variable."""
+def test_only_the_cuda_like_image_requests_all_gpus(files: dict[str, bytes]) -> None:
+    """One image sets `NVIDIA_VISIBLE_DEVICES=all`, as PyTorch's images do; the others do not set it."""
     environments = {
         entry["RepoTags"][0]: json.loads(files[entry["Config"]])["config"]["Env"]
         for entry in json.loads(files["manifest.json"])
@@ -49,8 +49,8 @@ def test_only_the_cuda_like_image_asks_for_every_gpu(files: dict[str, bytes]) ->
     assert asking == [images.CUDA_LIKE.name]
 
 
-def test_layer_has_the_program_and_a_link_for_each_applet(files: dict[str, bytes]) -> None:
-    """A container finds `sh` and `env` where it looks for them, and busybox is executable."""
+def test_the_layer_has_the_program_and_a_link_per_applet(files: dict[str, bytes]) -> None:
+    """`sh` and `env` are at their usual paths, and busybox is executable."""
     layer = next(content for name, content in files.items() if name.endswith("layer.tar"))
     with tarfile.open(fileobj=io.BytesIO(layer)) as tar:
         entries = {entry.name: entry for entry in tar}
@@ -59,14 +59,14 @@ def test_layer_has_the_program_and_a_link_for_each_applet(files: dict[str, bytes
     assert entries["tmp"].mode == 0o1777
 
 
-def test_archive_is_the_same_every_time() -> None:
-    """Images have one digest for one busybox: nothing depends on the clock."""
+def test_the_archive_is_reproducible() -> None:
+    """The digests depend only on busybox, not on the clock."""
     first, second = (images.archive(images.ALL, program=PROGRAM, applets=APPLETS) for _ in range(2))
     assert first == second
 
 
-def test_dynamic_busybox_is_refused(tmp_path: Path) -> None:
-    """A busybox that needs libraries would not run alone in an image, so it is refused with the right package."""
+def test_a_dynamically_linked_busybox_is_rejected(tmp_path: Path) -> None:
+    """It would not run in an image without libraries; the error names the right package."""
     busybox = tmp_path / "busybox"
     busybox.write_text("#!/bin/sh\n# /lib64/ld-linux-x86-64.so.2\necho bin/sh\n")
     busybox.chmod(0o755)

@@ -23,27 +23,27 @@ SLEEP = ["sleep", "300"]
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Iterator[Layout]:
-    """A lab of which nothing survives the test."""
+    """A lab whose processes are stopped after the test."""
     layout = Layout(root=tmp_path, base_port=25000)
     yield layout
     processes.stop_all(layout)
 
 
 def exists(pid: int) -> bool:
-    """Whether a process lives."""
+    """Whether a process is alive."""
     return processes.Status.of(pid) is not None
 
 
-def test_started_daemon_runs_in_a_session_of_its_own(layout: Layout) -> None:
-    """A terminal's Ctrl-C does not reach a daemon."""
+def test_a_daemon_has_its_own_session(layout: Layout) -> None:
+    """Ctrl-C in the terminal does not reach a daemon."""
     daemon = Daemon(layout, "sleeper")
     daemon.start(SLEEP)
     assert daemon.pid is not None
     assert os.getsid(daemon.pid) == daemon.pid
 
 
-def test_starting_what_runs_changes_nothing(layout: Layout) -> None:
-    """A second start leaves the first process alone."""
+def test_starting_a_daemon_is_idempotent(layout: Layout) -> None:
+    """A second start keeps the first process."""
     daemon = Daemon(layout, "sleeper")
     daemon.start(SLEEP)
     first = daemon.pid
@@ -51,15 +51,15 @@ def test_starting_what_runs_changes_nothing(layout: Layout) -> None:
     assert daemon.pid == first
 
 
-def test_both_outputs_go_to_the_log(layout: Layout) -> None:
-    """Standard output and standard error are in one file under the daemon's name."""
+def test_standard_output_and_error_go_to_the_log(layout: Layout) -> None:
+    """Both are written to one file with the daemon's name."""
     daemon = Daemon(layout, "speaker")
     daemon.start(["sh", "-c", "echo out; echo err >&2; exec sleep 300"])
     wait.until(lambda: daemon.log.read_text() == "out\nerr\n", what="both lines", timeout_s=10)
 
 
-def test_stopped_daemon_is_gone_with_its_children(layout: Layout) -> None:
-    """A stop returns when the whole process group has ended, and forgets it."""
+def test_stop_ends_a_daemon_and_its_children(layout: Layout) -> None:
+    """A stop returns when the whole process group has exited, and removes the record."""
     daemon = Daemon(layout, "parent")
     daemon.start(["sh", "-c", "sleep 300 & echo $!; wait"])
     child = int(wait.until(lambda: daemon.log.read_text().strip(), what="pid", timeout_s=10))
@@ -72,8 +72,8 @@ def test_stopped_daemon_is_gone_with_its_children(layout: Layout) -> None:
     daemon.stop()
 
 
-def test_deaf_daemon_is_killed(layout: Layout) -> None:
-    """Who ignores SIGTERM gets SIGKILL when the time is over."""
+def test_a_daemon_that_ignores_sigterm_is_killed(layout: Layout) -> None:
+    """After the grace period it receives SIGKILL."""
     daemon = Daemon(layout, "deaf")
     daemon.start(["sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 300; done"])
     wait.until(daemon.log.read_text, what="trap", timeout_s=10)
@@ -84,8 +84,8 @@ def test_deaf_daemon_is_killed(layout: Layout) -> None:
 
 
 @pytest.mark.parametrize("difference", [{"started": -1}, {"boot": "another"}])
-def test_recycled_pid_is_never_killed(layout: Layout, difference: dict[str, object]) -> None:
-    """A process that has the recorded pid, but another start or boot, is somebody else's and lives on."""
+def test_a_recycled_pid_is_never_killed(layout: Layout, difference: dict[str, object]) -> None:
+    """A process with the recorded process ID but another start time or boot is not the daemon."""
     with subprocess.Popen(SLEEP, start_new_session=True) as stranger:
         record = Record.of(stranger.pid)
         assert record is not None
@@ -100,8 +100,8 @@ def test_recycled_pid_is_never_killed(layout: Layout, difference: dict[str, obje
         stranger.kill()
 
 
-def test_another_process_stops_what_this_one_started(layout: Layout) -> None:
-    """`down` works from another process than `up`, also when that one was killed."""
+def test_a_daemon_can_be_stopped_by_another_process(layout: Layout) -> None:
+    """`down` runs in another process than `up`, even if that one was killed."""
     script = (
         "import os, signal, pathlib, lab.layout, lab.processes\n"
         f"layout = lab.layout.Layout(pathlib.Path({str(layout.root)!r}), {layout.base_port})\n"
@@ -115,8 +115,8 @@ def test_another_process_stops_what_this_one_started(layout: Layout) -> None:
     assert not exists(pid)
 
 
-def test_daemon_without_a_record_is_found_by_its_mark(layout: Layout) -> None:
-    """A process whose record was lost is still this lab's, and no other lab's."""
+def test_a_daemon_without_a_record_is_found_by_its_mark(layout: Layout) -> None:
+    """A process without a record still belongs to this lab, and to no other."""
     daemon = Daemon(layout, "lost")
     daemon.start(SLEEP)
     pid = daemon.pid
@@ -128,28 +128,28 @@ def test_daemon_without_a_record_is_found_by_its_mark(layout: Layout) -> None:
     assert not exists(pid)
 
 
-def test_death_ends_a_wait_with_the_last_words(layout: Layout) -> None:
-    """Who waits for a process that dies reads why, and where the rest is."""
+def test_the_exit_of_a_daemon_ends_a_wait_with_its_log(layout: Layout) -> None:
+    """The error has the end of the log and its path."""
     daemon = Daemon(layout, "mortal")
     daemon.start(["sh", "-c", "echo port in use >&2; exit 3"])
-    with pytest.raises(LabError, match=r"mortal: it has ended(?s:.*)port in use(?s:.*)read .*mortal\.log"):
+    with pytest.raises(LabError, match=r"mortal: it has exited(?s:.*)port in use(?s:.*)read .*mortal\.log"):
         wait.until(lambda: False, what="a miracle", timeout_s=10, daemons=[daemon])
 
 
-def test_deadline_names_what_was_waited_for() -> None:
-    """A wait that is given up says for what and for how long."""
-    with pytest.raises(LabError, match=r"a miracle: waited 0\.1 s in vain"):
+def test_a_timeout_names_the_condition() -> None:
+    """The error has the condition and the timeout."""
+    with pytest.raises(LabError, match=r"a miracle: timed out after 0\.1 s"):
         wait.until(lambda: False, what="a miracle", timeout_s=0.1)
 
 
-def test_missing_program_is_said_at_once(layout: Layout) -> None:
-    """A program that cannot be executed is an error of the start."""
+def test_a_missing_program_is_an_error_of_the_start(layout: Layout) -> None:
+    """A program that cannot be executed does not become a failed wait later."""
     with pytest.raises(LabError, match=r"ghost: /nonexistent cannot be executed \(No such file"):
         Daemon(layout, "ghost").start(["/nonexistent"])
 
 
-def test_proxies_do_not_reach_a_daemon(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lab's processes talk to this machine alone, whatever the user's environment says."""
+def test_a_daemon_has_no_proxies(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lab's processes connect to this machine only, so proxies of the user's environment are removed."""
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.invalid")
     daemon = Daemon(layout, "printer")
     daemon.start(["sh", "-c", 'echo "proxy=$HTTPS_PROXY extra=$EXTRA"; exec sleep 300'], env={"EXTRA": "yes"})

@@ -19,7 +19,7 @@ DEVICES = "GPU-00000000-0000-0000-0000-000000000000"
 
 
 def pod(layout: Layout, name: str, *, image: str = images.PLAIN.name, **metadata: Any) -> dict[str, Any]:
-    """A pod on the real node whose environment refers to an annotation, as our webhook writes it."""
+    """Return a pod on the real node whose environment refers to an annotation, as the webhook writes it."""
     reference = {"fieldRef": {"fieldPath": "metadata.annotations['devices.example.com/main']"}}
     return {
         "apiVersion": "v1",
@@ -49,36 +49,36 @@ def run_pod(layout: Layout, name: str, **options: Any) -> None:
 
 
 def environment(layout: Layout, name: str) -> dict[str, str]:
-    """What `env` prints in a pod's container."""
+    """Return the environment of a pod's container."""
     lines = kubectl.run(layout, "exec", name, "--", "env").splitlines()
     return dict(line.split("=", 1) for line in lines)
 
 
-def test_node_is_ready_under_its_own_identity(real_node: Layout) -> None:
-    """The kubelet registered itself, with its address, as the user that NodeRestriction knows."""
+def test_the_node_is_ready_with_its_own_identity(real_node: Layout) -> None:
+    """The kubelet registered its Node and address, as the user that NodeRestriction expects."""
     node = kubectl.get(real_node, "node", real_node.node_name)
     addresses = {address["type"]: address["address"] for address in node["status"]["addresses"]}
     assert addresses == {"InternalIP": real_node.node_address, "Hostname": real_node.node_name}
 
 
-def test_container_sees_what_the_annotation_says(real_node: Layout) -> None:
+def test_the_environment_has_the_value_of_the_annotation(real_node: Layout) -> None:
     """The kubelet resolves the environment from the annotation when it starts the container."""
-    run_pod(real_node, "told", annotations={"devices.example.com/main": DEVICES})
-    assert environment(real_node, "told")["CUDA_VISIBLE_DEVICES"] == DEVICES
-    kubectl.run(real_node, "delete", "pod", "told")
+    run_pod(real_node, "annotated", annotations={"devices.example.com/main": DEVICES})
+    assert environment(real_node, "annotated")["CUDA_VISIBLE_DEVICES"] == DEVICES
+    kubectl.run(real_node, "delete", "pod", "annotated")
 
 
-def test_missing_annotation_hides_every_gpu(real_node: Layout) -> None:
-    """Without the annotation the variable is empty, which CUDA reads as no device: it fails closed."""
-    run_pod(real_node, "untold", image=images.CUDA_LIKE.name)
-    seen = environment(real_node, "untold")
+def test_a_missing_annotation_hides_every_gpu(real_node: Layout) -> None:
+    """Without the annotation the variable is empty, so CUDA sees no device: it fails closed."""
+    run_pod(real_node, "plain", image=images.CUDA_LIKE.name)
+    seen = environment(real_node, "plain")
     assert seen["CUDA_VISIBLE_DEVICES"] == ""
     assert seen["NVIDIA_VISIBLE_DEVICES"] == "all"
-    kubectl.run(real_node, "delete", "pod", "untold")
+    kubectl.run(real_node, "delete", "pod", "plain")
 
 
-def test_runtime_class_nvidia_runs(real_node: Layout) -> None:
-    """A pod with the RuntimeClass that NVIDIA's installations use starts here as well."""
+def test_a_pod_with_a_runtime_class_runs(real_node: Layout) -> None:
+    """The handler of the RuntimeClass that NVIDIA's installations use exists here as well."""
     runtime_class = {
         "apiVersion": "node.k8s.io/v1",
         "kind": "RuntimeClass",
@@ -93,15 +93,15 @@ def test_runtime_class_nvidia_runs(real_node: Layout) -> None:
     kubectl.run(real_node, "delete", "pod/classy", "runtimeclass/lab-nvidia")
 
 
-def test_node_changes_no_setting_of_the_machine(real_node: Layout) -> None:
-    """No mount of the node is visible outside of its namespaces."""
+def test_the_node_does_not_change_the_machine(real_node: Layout) -> None:
+    """Mounts of the node are not visible outside its namespaces."""
     mounts = Path("/proc/self/mountinfo").read_text()
     assert str(real_node.root) not in mounts
     assert not [folder for folder in namespace.FOLDERS if f" {folder} " in mounts]
 
 
 @pytest.mark.parametrize("namespace_dies", [True, False], ids=["everything", "all-but-the-containers"])
-def test_crash_leaves_nothing_after_down(own_layout: Layout, node_support: None, *, namespace_dies: bool) -> None:
+def test_down_removes_everything_after_a_crash(own_layout: Layout, node_support: None, *, namespace_dies: bool) -> None:
     """After SIGKILL of every process, shims included, `down` leaves no process, mount, address, bridge or group."""
     cluster.up(own_layout)
     run_pod(own_layout, "victim")
@@ -112,10 +112,10 @@ def test_crash_leaves_nothing_after_down(own_layout: Layout, node_support: None,
     containers = _containers(own_layout)
     assert containers
     spared = set() if namespace_dies else {anchor, first}
-    # Frozen first: who outlives another for a moment would tidy up after it.
+    # Frozen first, because a process that survives another for a moment would clean up after it.
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for victim in victims - spared:
-            with contextlib.suppress(ProcessLookupError):  # the death of one may be the end of another
+            with contextlib.suppress(ProcessLookupError):  # the exit of one process may end another
                 os.kill(victim, number)
     wait.until(lambda: set(processes.strays(own_layout)) <= spared, what="end of every process", timeout_s=10)
     assert any(map(processes.Status.of, containers)) is not namespace_dies
@@ -130,6 +130,6 @@ def test_crash_leaves_nothing_after_down(own_layout: Layout, node_support: None,
 
 
 def _containers(layout: Layout) -> set[int]:
-    """Every process of the node's pods."""
+    """Return the process IDs of the node's pods."""
     lists = [file for group in cgroups.existing(layout) for file in group.rglob("cgroup.procs")]
     return {int(pid) for file in lists for pid in file.read_text().split()}

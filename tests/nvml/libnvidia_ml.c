@@ -1,33 +1,34 @@
 /*
- * NVML's binary interface, answered from a text file instead of a driver: what the agent calls, and nothing else.
+ * A stub with NVML's binary interface that reads a text file instead of a driver. It has only the functions that the
+ * agent calls.
  *
- * The file is named by $NVML_STUB_STATE and read anew by each call, so a test changes the hardware while an agent runs.
- * It has one directive per line. Before the first card:
+ * $NVML_STUB_STATE names the file. Each call reads it again, so that a test can change the hardware while an agent runs.
+ * The file has one directive per line. Before the first card:
  *
  *     driver VERSION
  *     error FUNCTION CODE             nvmlInitWithFlags, nvmlDeviceGetCount_v2, nvmlEventSetWait_v2 …
  *
- * and then for each card, in the order of their indexes:
+ * and then for each card, in the order of the indexes:
  *
  *     card UUID
  *     name TEXT                       until the end of the line
  *     memory BYTES
  *     pci BUS_ID                      DOMAIN:BUS:DEVICE.FUNCTION, hexadecimal
  *     numa NODE | ecc COUNT | mig 0|1 | recovery ACTION
- *     profile NUMBER ID SLICES MEMORY_MB NAME       a MIG profile: NVML's number of it, and the card's
- *     place ID START SIZE                           where an instance of profile ID may lie
+ *     profile NUMBER ID SLICES MEMORY_MB NAME       a MIG profile, by NVML's number and its ID on the card
+ *     place ID START SIZE                           a possible placement of profile ID
  *     link NUMBER gpu|switch|unknown BUS_ID MBPS    an active NVLink
- *     fields old                      the driver knows a common speed of all links only
- *     event ID xid|dbe DATA           IDs grow; each is delivered once to whoever registered before it was written
+ *     fields old                      the driver reports only one speed for all links
+ *     event ID xid|dbe DATA           IDs grow; each is delivered once per event set that existed before
  *     error FUNCTION CODE             FUNCTION may be *
- *     hang FUNCTION                   the call does not return while this stands
+ *     hang FUNCTION                   the call does not return while this directive exists
  *
- * MIG instances are lines of another file, $NVML_STUB_STATE.instances, which the calls that make and destroy them change:
+ * MIG instances are lines of another file, $NVML_STUB_STATE.instances; calls that create and destroy instances change it:
  *
- *     CARD GPU_INSTANCE COMPUTE_INSTANCE PROFILE_ID START SIZE UUID       COMPUTE_INSTANCE is -1 where there is none
+ *     CARD GPU_INSTANCE COMPUTE_INSTANCE PROFILE_ID START SIZE UUID       COMPUTE_INSTANCE is -1 before its creation
  *
- * As with the real library the set of cards is that of nvmlInit: one that has gone since is lost, and one that has come
- * is not seen before the next nvmlInit.
+ * As in the real library the set of cards is that of nvmlInit: a card that has disappeared since is lost, and one that
+ * has appeared since is not listed before the next nvmlInit.
  */
 
 #include <stdint.h>
@@ -80,7 +81,7 @@ typedef struct {
     } value;
 } nvmlFieldValue_t;
 
-/* A handle is the card's identity, or a MIG device's: it stays its own when others come and go. */
+/* A handle is the UUID of a card or a MIG device, so it does not depend on other devices. */
 typedef struct {
     char uuid[96];
 } *nvmlDevice_t;
@@ -113,7 +114,7 @@ typedef struct {
     unsigned long long memorySizeMB;
 } nvmlDeviceAttributes_t;
 
-/* Of a GPU instance and of a compute instance alike: the card, and the GPU instance on it. */
+/* The handle of a GPU instance and of its compute instance: the card, and the GPU instance on it. */
 typedef struct {
     char card[96];
     unsigned int id;
@@ -155,7 +156,7 @@ typedef struct {
     unsigned int place_count;
 } Profile;
 
-/* A GPU instance; `compute` is the number of its compute instance, -1 where it has none yet. */
+/* A GPU instance; `compute` is the number of its compute instance, -1 before its creation. */
 typedef struct {
     char card[96], uuid[96];
     unsigned int id, profile, start, size;
@@ -305,7 +306,7 @@ static State *load(void) {
     return state;
 }
 
-/* ---- what a call begins with --------------------------------------------------------------------------------------- */
+/* ---- the beginning of each call ------------------------------------------------------------------------------------- */
 
 static nvmlReturn_t faulty(const Fault *faults, int count, const char *function, int *hangs) {
     for (int i = 0; i < count; i++)
@@ -325,7 +326,7 @@ static nvmlReturn_t begin(const char *function, State **state) {
     return faulty((*state)->faults, (*state)->fault_count, function, &hangs);
 }
 
-/* The MIG device with that UUID: a GPU instance with its compute instance. */
+/* Finds the MIG device with that UUID, a GPU instance with its compute instance. */
 static Instance *instance_called(State *state, const char *uuid) {
     for (int i = 0; i < state->instance_count; i++)
         if (!strcmp(state->instances[i].uuid, uuid) && state->instances[i].compute >= 0)
@@ -333,7 +334,7 @@ static Instance *instance_called(State *state, const char *uuid) {
     return NULL;
 }
 
-/* Finds the card as the file has it now; waits for as long as the file says that the call hangs. */
+/* Finds the card in the present file; waits as long as the file has a `hang` directive for the function. */
 static nvmlReturn_t begin_card(const char *function, nvmlDevice_t device, State **state, Card **card) {
     for (;; pause_ms(POLL_MS), free(*state)) {
         int hangs;
@@ -435,7 +436,7 @@ static Profile *profile_with(Card *card, unsigned int id) {
     return NULL;
 }
 
-/* A function that reads one value of one card. */
+/* Defines a function that reads one value of one card. */
 #define READ(NAME, PARAMETERS, BODY)                                                                                   \
     nvmlReturn_t NAME PARAMETERS {                                                                                     \
         State *state;                                                                                                  \
@@ -477,7 +478,7 @@ READ(nvmlDeviceGetMigMode, (nvmlDevice_t device, unsigned int *current, unsigned
 
 READ(nvmlDeviceGetMaxMigDeviceCount, (nvmlDevice_t device, unsigned int *count), { *count = 7; })
 
-/* Handles live as long as the process. */
+/* Handles are never freed. */
 READ(nvmlDeviceGetMigDeviceHandleByIndex, (nvmlDevice_t device, unsigned int index, nvmlDevice_t *mig), {
     result = NOT_FOUND;
     for (int i = 0; i < state->instance_count && result; i++) {
@@ -611,7 +612,7 @@ READ(nvmlDeviceCreateGpuInstanceWithPlacement,
          }
      })
 
-/* Finds the GPU instance behind a handle as the file has it now, and its card. */
+/* Finds the GPU instance of a handle, and its card, in the present file. */
 static nvmlReturn_t begin_instance(const char *function, nvmlGpuInstance_t handle, State **state, Instance **instance,
                                    Card **card) {
     *state = NULL;
@@ -648,7 +649,7 @@ ON_INSTANCE(nvmlGpuInstanceGetInfo, (nvmlGpuInstance_t handle, nvmlGpuInstanceIn
     info->placement.size = instance->size;
 })
 
-/* Compute instances have two profiles here: number 0 has one slice, number 1 all slices of a GPU instance with more. */
+/* Compute instances have two profiles here: number 0 has one slice, number 1 all slices of a larger GPU instance. */
 ON_INSTANCE(nvmlGpuInstanceGetComputeInstanceProfileInfo,
             (nvmlGpuInstance_t handle, unsigned int number, unsigned int engine, nvmlComputeInstanceProfileInfo_t *info),
             {
@@ -664,7 +665,7 @@ ON_INSTANCE(nvmlGpuInstanceGetComputeInstanceProfileInfo,
 ON_INSTANCE(nvmlGpuInstanceCreateComputeInstance,
             (nvmlGpuInstance_t handle, unsigned int profile, nvmlGpuInstance_t *made), {
                 if (instance->compute >= 0 || profile != (profile_with(card, instance->profile)->slices > 1))
-                    result = INSUFFICIENT_RESOURCES; /* a part of it is not what the agent is to make */
+                    result = INSUFFICIENT_RESOURCES; /* the agent never creates a compute instance on a part of it */
                 else {
                     instance->compute = 0;
                     store_instances(state);

@@ -1,7 +1,7 @@
-"""The stub of NVML for tests: compiled once, loaded as the real library is, told what to say by a file.
+"""A stub of NVML for tests: a library with NVML's interface that reads the hardware from a file.
 
-A process finds it by `LD_LIBRARY_PATH`. In the test process it is loaded beforehand: the dynamic linker then answers
-`libnvidia-ml.so.1` with the library that already has this name.
+Child processes find it through `LD_LIBRARY_PATH`. The test process loads it beforehand; the dynamic linker then
+resolves `libnvidia-ml.so.1` to the library that already has this name.
 """
 
 import subprocess
@@ -20,7 +20,7 @@ UNKNOWN = 999
 
 
 def build(folder: Path) -> Path:
-    """Compile the library into `folder` and answer its path."""
+    """Compile the library into `folder` and return its path."""
     library = folder / NAME
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC", f"-Wl,-soname,{NAME}"]
     subprocess.run(["cc", *flags, "-o", str(library), str(SOURCE)], check=True)
@@ -29,7 +29,7 @@ def build(folder: Path) -> Path:
 
 @dataclass
 class StubCard:
-    """A card as the stub shows it; `lines` are further directives, which the C file explains."""
+    """A card of the stub; `lines` are further directives, which the C file describes."""
 
     uuid: str
     name: str = "NVIDIA H100 80GB HBM3"
@@ -39,18 +39,18 @@ class StubCard:
     lines: list[str] = field(default_factory=list)
 
     def text(self) -> str:
-        """Answer its directives."""
+        """Return the directives of the card."""
         own = [f"card {self.uuid}", f"name {self.name}", f"memory {self.memory}", f"pci {self.pci}"]
         return "\n".join([*own, f"numa {self.numa}", *self.lines])
 
 
 def cards(count: int) -> list[StubCard]:
-    """Answer equal cards `GPU-0`, `GPU-1` and so on, each at a PCI address of its own."""
+    """Return identical cards `GPU-0`, `GPU-1` and so on, with different PCI addresses."""
     return [StubCard(f"GPU-{index}", pci=f"00000000:{0x10 + index:02X}:00.0") for index in range(count)]
 
 
 class Hardware:
-    """The state file: the cards and the driver, written whole on each change."""
+    """The state file with the driver and the cards, which is rewritten on each change."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -59,12 +59,12 @@ class Hardware:
         self.lines: list[str] = []
 
     def has(self, *cards: StubCard) -> None:
-        """Have these cards from now on."""
+        """Replace the cards."""
         self.cards = list(cards)
         self.write()
 
     def write(self) -> None:
-        """Show the stub the present state; it never sees half of it."""
+        """Write the state file atomically, so that the stub never reads a part of it."""
         text = "\n".join([f"driver {self.driver}", *self.lines, *(card.text() for card in self.cards), ""])
         draft = self.path.with_suffix(".new")
         draft.write_text(text)
@@ -85,19 +85,19 @@ A100_MIG = (
     "profile 7 20 1 4864 1g.5gb+me",
     "place 20 0 1",
 )
-"""Directives of an A100 with 40 GB in MIG mode; what it has beside the plain profiles is the last one."""
+"""Directives of an A100 with 40 GB in MIG mode; the last profile is one with other engines."""
 
 
 class MigInstances:
-    """The MIG instances that the stub's cards have, whoever made them."""
+    """The MIG instances of the stub's cards."""
 
     def __init__(self, hardware: Hardware) -> None:
         self._path = hardware.path.with_name(hardware.path.name + ".instances")
 
     def has(self, *lines: str) -> None:
-        """Have these from now on: `CARD GPU_INSTANCE COMPUTE_INSTANCE PROFILE_ID START SIZE UUID`."""
+        """Replace the instances; a line is `CARD GPU_INSTANCE COMPUTE_INSTANCE PROFILE_ID START SIZE UUID`."""
         self._path.write_text("".join(f"{line}\n" for line in lines))
 
     def lines(self) -> list[str]:
-        """Answer what there is."""
+        """Return the lines of the present instances."""
         return self._path.read_text().splitlines() if self._path.exists() else []

@@ -1,4 +1,4 @@
-"""Decisions go on whatever a Binding waits for."""
+"""The loop schedules further pods while Bindings wait."""
 
 from __future__ import annotations
 
@@ -6,51 +6,57 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from cluster.events import Recorder
-from scheduler.binder import Outcome, Result
-from scheduler.commitment import Committer
+from scheduler.binding.binder import Result
+from scheduler.binding.binding_cycle import BindingCycle
+from scheduler.binding.failure_handler import FailureHandler
 from scheduler.loop import Loop
-from scheduler.metrics import Metrics
-from tests.scheduler.builders import pod, state
+from scheduler.metrics.instruments import Metrics
+from scheduler.metrics.labels import Outcome
+from tests.scheduler.support.builders import pod, state
+from tests.scheduler.support.scheduling import cycle_of
 
 if TYPE_CHECKING:
     from cluster.api import Api
-    from scheduler.cycle import Chosen
+    from scheduler.binding.plugin_binder import PluginBinder
+    from scheduler.cycle.result import Scheduled
     from scheduler.objects import Pod
-    from scheduler.plugin_binder import PluginBinder
 
 NOTHING = cast("Api", None)
 
 
 class StuckNode:
-    """A binder whose node n1 is locked for ever."""
+    """A binder whose node n1 stays locked."""
 
     def __init__(self) -> None:
         self.bound: asyncio.Queue[str] = asyncio.Queue()
 
-    def queues(self, chosen: Chosen) -> bool:
-        """Whether the decision is for the locked node."""
+    def must_wait_for_node(self, chosen: Scheduled) -> bool:
+        """Whether the pod was scheduled to the locked node."""
         return chosen.node == "n1"
 
-    async def bind(self, pod: Pod, chosen: Chosen) -> Result:
+    async def bind(self, pod: Pod, chosen: Scheduled) -> Result:
         """Bind at once, or never."""
-        if self.queues(chosen):
+        if self.must_wait_for_node(chosen):
             await asyncio.Event().wait()
         self.bound.put_nowait(pod.metadata.name)
         return Result(Outcome.BOUND)
 
 
-async def test_a_locked_node_keeps_no_other_pod_waiting() -> None:
-    """One Binding may be under way at a time; three that queue for their node do not count."""
+async def test_a_locked_node_delays_no_other_pod() -> None:
+    """One Binding may be under way at a time; three pods that wait for the lock of their node do not count."""
     made = state("n1", "n2")
     binder = StuckNode()
     recorder = Recorder(NOTHING, component="test", instance="test")
-    metrics = Metrics(ledger=lambda: None)
-    committer = Committer(state=made, binder=cast("PluginBinder", binder), recorder=recorder, metrics=metrics)
+    metrics = Metrics()
+    cycle = cycle_of(made)
+    failures = FailureHandler(api=NOTHING, queue=made.queue, cycle=cycle, recorder=recorder, metrics=metrics)
     loop = Loop(
-        api=NOTHING,
-        state=made,
-        committer=committer,
-        recorder=recorder,
+        queue=made.queue,
+        cycle=cycle,
+        binding_cycle=BindingCycle(
+            binder=cast("PluginBinder", binder), failures=failures, recorder=recorder, metrics=metrics
+        ),
+        failures=failures,
         metrics=metrics,
         concurrent_binds=1,
         is_trusted=lambda: True,

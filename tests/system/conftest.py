@@ -1,4 +1,4 @@
-"""The whole product on a real control plane: all four processes with their own identities, as `make up` starts them."""
+"""The whole product on a real control plane: every process with its own identity, as `make up` starts them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 PATIENCE_S = 60.0
-LAST = ("test_rbac.py", "test_secrets.py")  # they look back at the whole run
+LAST = ("test_rbac.py", "test_secrets.py")  # they check the audit log of the whole run
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the tests that look back at the whole run be the last ones; the others stay in their order."""
+    """Run the tests that check the whole run last; the others keep their order."""
     items.sort(key=lambda item: item.path.parent == Path(__file__).parent and item.path.name in LAST)
 
 
 @pytest.fixture(scope="session")
 def tranche(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    """A lab as a user has it, with a real node where the machine can run one."""
+    """A lab as a user starts it, with a real node if the machine can run one."""
     layout = Layout(root=tmp_path_factory.mktemp("tranche"), base_port=BASE_PORT + 2 * PORT_BLOCK)
     try:
         cluster.up(layout, with_real_node=not real_node_module.unsupported())
@@ -41,7 +41,7 @@ def tranche(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
 
 @pytest.fixture
 def tranche_node(node_support: None, tranche: Layout) -> Layout:
-    """The same, where the real node is a must."""
+    """The lab with a real node; skip the test without one."""
     return tranche
 
 
@@ -56,7 +56,7 @@ gpu-mig-0:
 
 @pytest.fixture(scope="module")
 def mig_node(tranche: Layout) -> Iterator[str]:
-    """A further simulated node: a card divided by an administrator, one that the agent divides, one that is shared."""
+    """An additional simulated node: a card partitioned by an administrator, one by the agent, and a shared card."""
     component = components.Component(
         "simulated-mig-node", (components.LAB_NAMESPACE, "simulated-nodes"), ("lab.simulated", MIG_NODE)
     )
@@ -76,14 +76,19 @@ def mig_node(tranche: Layout) -> Iterator[str]:
 
 
 def mig_status(layout: Layout) -> dict[str, Any]:
-    """Answer what the agent says of the MIG node, nothing where it has not said."""
-    found = kubectl.run(layout, "get", "gpunodestatus", MIG_NODE, "--ignore-not-found", "-o", "json")
-    status: dict[str, Any] = json.loads(found).get("status", {}) if found else {}
+    """Return the status of the MIG node's GpuNodeStatus, empty if the agent has not written one."""
+    text = kubectl.run(layout, "get", "gpunodestatus", MIG_NODE, "--ignore-not-found", "-o", "json")
+    status: dict[str, Any] = json.loads(text).get("status", {}) if text else {}
     return status
 
 
+def as_node(node: str) -> tuple[str, ...]:
+    """Return arguments by which kubectl impersonates the kubelet of a node."""
+    return (f"--as=system:node:{node}", "--as-group=system:nodes")
+
+
 class Namespace:
-    """A namespace of a test, and what people do in it."""
+    """The namespace of a test, and operations in it."""
 
     def __init__(self, layout: Layout, name: str) -> None:
         self.layout = layout
@@ -94,26 +99,38 @@ class Namespace:
         return kubectl.run(self.layout, "-n", self.name, *arguments, stdin=stdin)
 
     def create(self, *manifests: dict[str, Any]) -> None:
-        """Create objects, all in one request of kubectl's."""
+        """Create objects with one call of kubectl."""
         self.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}))
 
     def pods(self, *selector: str) -> list[dict[str, Any]]:
-        """Answer the pods as the API server has them."""
-        found: list[dict[str, Any]] = kubectl.get(self.layout, "-n", self.name, "pods", *selector)["items"]
-        return found
+        """Return the pods as the API server shows them."""
+        items: list[dict[str, Any]] = kubectl.get(self.layout, "-n", self.name, "pods", *selector)["items"]
+        return items
 
     def pod(self, name: str) -> dict[str, Any]:
-        """Answer one pod."""
-        found: dict[str, Any] = kubectl.get(self.layout, "-n", self.name, "pod", name)
-        return found
+        """Return one pod."""
+        content: dict[str, Any] = kubectl.get(self.layout, "-n", self.name, "pod", name)
+        return content
 
     def empty(self) -> None:
-        """Delete what was made, and wait until it is gone."""
+        """Delete Deployments and pods, and wait until they are gone."""
         self.kubectl("delete", "deployments", "--all", "--cascade=foreground", "--timeout=50s")
         self.kubectl("delete", "pods", "--all", "--timeout=50s")
 
+    def set_phase(self, name: str, phase: str, *identity: str) -> None:
+        """Write a pod's phase. `kubectl patch` would read the subresource first, which kubelets may not."""
+        changed = self.pod(name)
+        changed["status"]["phase"] = phase
+        path = f"/api/v1/namespaces/{self.name}/pods/{name}/status"
+        self.kubectl("replace", "--raw", path, "-f", "-", *identity, stdin=json.dumps(changed))
+
+    def remove(self, name: str) -> None:
+        """Delete a pod immediately, as the kubelet of its node does when its containers have ended."""
+        path = f"/api/v1/namespaces/{self.name}/pods/{name}?gracePeriodSeconds=0"
+        self.kubectl("delete", "--raw", path, *as_node(self.pod(name)["spec"]["nodeName"]))
+
     def placed(self, count: int, *selector: str) -> list[dict[str, Any]]:
-        """Wait until exactly `count` pods have a node and answer them."""
+        """Wait until exactly `count` pods have a node, and return them."""
 
         def enough() -> list[dict[str, Any]] | None:
             placed = [pod for pod in self.pods(*selector) if pod["spec"].get("nodeName")]
@@ -122,7 +139,7 @@ class Namespace:
         return wait.until(enough, what=f"{count} placed pods in {self.name}", timeout_s=PATIENCE_S)
 
     def unplaced(self, name: str) -> str:
-        """Wait until a pod's condition says why it has no node, and answer that."""
+        """Wait until a pod's condition has the reason why it has no node, and return it."""
 
         def message() -> str | None:
             conditions = self.pod(name)["status"].get("conditions", [])
@@ -136,7 +153,7 @@ class Namespace:
 
 @pytest.fixture(scope="session")
 def make_namespace(tranche: Layout) -> Callable[..., Namespace]:
-    """Make namespaces, opted in or not."""
+    """A function that creates namespaces, opted in or not."""
     serial = itertools.count()
 
     def make(*, opted_in: bool = True) -> Namespace:
@@ -155,7 +172,7 @@ def make_namespace(tranche: Layout) -> Callable[..., Namespace]:
 
 @pytest.fixture
 def namespace(make_namespace: Callable[..., Namespace]) -> Iterator[Namespace]:
-    """An opted-in namespace; its pods are gone before the next test begins."""
+    """An opted-in namespace; its pods are deleted before the next test begins."""
     made = make_namespace()
     yield made
     made.empty()
@@ -163,14 +180,14 @@ def namespace(make_namespace: Callable[..., Namespace]) -> Iterator[Namespace]:
 
 @pytest.fixture
 def plain_namespace(make_namespace: Callable[..., Namespace]) -> Iterator[Namespace]:
-    """A namespace that nobody opted in."""
+    """A namespace that is not opted in."""
     made = make_namespace(opted_in=False)
     yield made
     made.empty()
 
 
 def pod(name: str, *, node: str = "", labels: dict[str, str] | None = None, **limits: int | str) -> dict[str, Any]:
-    """Answer the manifest of a pod with one container; limits by short names: gpu, gpumem, gpucores, percentage."""
+    """Return the manifest of a pod with one container; limits by short names: gpu, gpumem, gpucores, percentage."""
     names = {
         "gpu": "nvidia.com/gpu",
         "gpumem": "nvidia.com/gpumem",

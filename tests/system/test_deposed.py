@@ -1,4 +1,4 @@
-"""A leader that sleeps between decision and Binding, and wakes up deposed."""
+"""A leader that is stopped between decision and Binding, and continues when another leader has taken over."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from cluster.connection import connect
 from cluster.election import Term
 from lab import components, fleet, health, kubeconfig, wait
 from lab.processes import Daemon
-from scheduler.binder import Binder, Outcome
-from scheduler.cycle import Chosen
-from scheduler.leadership import Fence
+from scheduler.binding.binder import Binder
+from scheduler.cycle.result import Scheduled
+from scheduler.fence import Fence
+from scheduler.metrics.labels import Outcome
 from scheduler.objects import Pod
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 
@@ -33,7 +34,7 @@ DEPOSED = "does not lead any more"
 
 
 class Sleeper(Api):
-    """The API as a leader sees it that is stopped right before a Binding leaves it."""
+    """An API client that stops right before it sends a Binding."""
 
     def __init__(self, api: Api) -> None:
         super().__init__(api._connection)
@@ -41,7 +42,7 @@ class Sleeper(Api):
         self.awake = asyncio.Event()
 
     async def request(self, method: str, path: str, **how: Any) -> bytes:
-        """Send a request; a Binding only once somebody woke us."""
+        """Send a request; a Binding waits until `awake` is set."""
         if path.endswith("/binding"):
             self.about_to_send.set()
             await self.awake.wait()
@@ -50,7 +51,7 @@ class Sleeper(Api):
 
 @pytest.fixture
 def without_scheduler(tranche: Layout) -> Iterator[Layout]:
-    """The lab without its scheduler, which lives again when the test is over."""
+    """The lab without its scheduler, which is started again after the test."""
     daemon = Daemon(tranche, "scheduler")
     daemon.stop(grace_s=20)
     yield tranche
@@ -59,18 +60,18 @@ def without_scheduler(tranche: Layout) -> Iterator[Layout]:
     wait.until(lambda: health.probe(component.ready), what="scheduler ready", timeout_s=PATIENCE_S, daemons=[daemon])
 
 
-def chosen() -> Chosen:
-    """Answer a decision: a whole card, so that two of them would be one too many."""
+def scheduled() -> Scheduled:
+    """Return a decision for a whole card, so that two such Bindings would exceed it."""
     share = CardShare(fleet.card(NODE, 0), 0, fleet.CARD_MEMORY_MIB, 1000)
-    return Chosen(
+    return Scheduled(
         node=NODE, request=PodRequest(()), allocation=Allocation(node=NODE, containers={"main": (share,)}), note=""
     )
 
 
 async def test_two_hundred_deposed_leaders_bind_nothing(without_scheduler: Layout, namespace: Namespace) -> None:
-    """In every round one leader decides and stops, another takes over and binds, the Binding of the first is refused.
+    """In each round a leader decides and stops, another takes over and binds, and the Binding of the first is rejected.
 
-    Both have the scheduler's own identity. The barrier is right before the request leaves the process.
+    Both have the scheduler's own identity. The first leader stops right before the request leaves the process.
     """
     for name in ("late", "prompt"):
         namespace.create(*(pod(f"{name}-{number}", gpu=1) for number in range(ROUNDS)))
@@ -88,7 +89,7 @@ async def test_two_hundred_deposed_leaders_bind_nothing(without_scheduler: Layou
             await fence.raise_for(first)
             sleeper = Sleeper(api)
             late = asyncio.create_task(
-                Binder(sleeper, token=first.token, timeout_seconds=10).bind(pods[f"late-{number}"], chosen())
+                Binder(sleeper, token=first.token, timeout_seconds=10).bind(pods[f"late-{number}"], scheduled())
             )
             await sleeper.about_to_send.wait()
             await fence.raise_for(second)
@@ -99,13 +100,13 @@ async def test_two_hundred_deposed_leaders_bind_nothing(without_scheduler: Layou
             assert DEPOSED in result.note
     bound = {each["metadata"]["name"] for each in namespace.pods() if each["spec"].get("nodeName")}
     assert bound == {f"prompt-{number}" for number in range(ROUNDS)}
-    # In one request: what was given out here all at once, no scheduler shall ever count.
+    # In one request, because no scheduler may ever count all of these allocations together.
     namespace.kubectl("delete", "--raw", f"/api/v1/namespaces/{namespace.name}/pods")
     wait.until(lambda: not namespace.pods(), what="the pods' end", timeout_s=PATIENCE_S)
 
 
 async def took_over(binder: Binder, first: Pod) -> None:
-    """Have the new leader bind its first pod: the API server goes by the new token within milliseconds."""
+    """Have the new leader bind its first pod; the API server accepts the new token after milliseconds."""
     async with asyncio.timeout(PATIENCE_S):
-        while (result := await binder.bind(first, chosen())).outcome is not Outcome.BOUND:
+        while (result := await binder.bind(first, scheduled())).outcome is not Outcome.BOUND:
             assert DEPOSED in result.note

@@ -1,4 +1,4 @@
-"""A device plugin on the real node: what it may be there for, and how a node gets rid of it (testbed.md, fact 9)."""
+"""A device plugin on the real node: its effect, and how a node leaves plugin mode (testbed.md, fact 9)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from allocation import environment, record
 from allocation.names import ALLOCATION
+from allocation.wire import environment, record
 from lab import kubectl, kubelet, real_node, wait
 from lab import namespace as node_namespace
 from lab.processes import Daemon
-from tests.system import device_plugin
 from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.support import device_plugin
 from tests.system.test_slice import exec_environment
 
 if TYPE_CHECKING:
@@ -29,18 +29,18 @@ REPLICAS = 3
 
 
 def advertised(layout: Layout) -> str | None:
-    """Answer what the node has of GPUs by its kubelet's word, None where it has none to tell of."""
-    found: str | None = kubectl.get(layout, "node", layout.node_name)["status"]["allocatable"].get(GPU)
-    return found
+    """Return the number of GPUs that the kubelet advertises, or None without the resource."""
+    count: str | None = kubectl.get(layout, "node", layout.node_name)["status"]["allocatable"].get(GPU)
+    return count
 
 
 def advertises(layout: Layout, value: str | None) -> None:
-    """Wait until the node has so many GPUs by its kubelet's word."""
+    """Wait until the kubelet advertises `value` GPUs."""
     wait.until(lambda: advertised(layout) == value, what=f"{GPU} of {layout.node_name} {value}", timeout_s=PATIENCE_S)
 
 
 def start_plugin(layout: Layout, devices: int) -> Daemon:
-    """Start a plugin with so many devices in the real node."""
+    """Start a plugin with `devices` devices in the real node."""
     daemon = Daemon(layout, "device-plugin")
     daemon.start(node_namespace.inside(layout, [sys.executable, Path(device_plugin.__file__).resolve(), str(devices)]))
     wait.until(lambda: advertised(layout) == str(devices), what="devices", timeout_s=PATIENCE_S, daemons=[daemon])
@@ -48,7 +48,7 @@ def start_plugin(layout: Layout, devices: int) -> Daemon:
 
 
 def drain(layout: Layout) -> None:
-    """Take a node out of plugin mode, as docs/plugin-nodes.md says: no plugin, no memory of it, no resource."""
+    """Take a node out of plugin mode, as docs/hami.md says: remove plugin, kubelet checkpoint and resource."""
     Daemon(layout, "device-plugin").stop()
     advertises(layout, "0")
     kubelet.stop(layout)
@@ -62,10 +62,10 @@ def drain(layout: Layout) -> None:
 
 
 def forget_resource(layout: Layout) -> None:
-    """Remove the resource from the Node: a 0 there makes the kubelet refuse whoever asks.
+    """Remove the resource from the Node, because with a 0 there the kubelet rejects every pod that requests it.
 
-    No kubelet may run: one that starts computes what is allocatable from the Node's capacity, and would write that
-    over this if it read the Node before.
+    No kubelet may run meanwhile: a starting kubelet computes the allocatable resources from the Node's capacity, and
+    would overwrite the patch if it had read the Node before.
     """
     escaped = GPU.replace("/", "~1")
     patch = [{"op": "remove", "path": f"/status/{part}/{escaped}"} for part in ("capacity", "allocatable")]
@@ -77,7 +77,7 @@ def forget_resource(layout: Layout) -> None:
 
 @pytest.fixture
 def plugin(tranche_node: Layout) -> Iterator[Layout]:
-    """The lab whose real node has a plugin; afterwards it has none and knows of none."""
+    """The lab with a plugin on its real node; the node leaves plugin mode afterwards."""
     start_plugin(tranche_node, REPLICAS)
     yield tranche_node
     if advertised(tranche_node) is not None:
@@ -89,8 +89,8 @@ def running(namespace: Namespace, *names: str) -> None:
     namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", *(f"pod/{name}" for name in names))
 
 
-def test_a_plugin_beside_us_bounds_and_never_chooses(plugin: Layout, namespace: Namespace) -> None:
-    """The pod's own environment wins; as many pods as replicas run, the next waits and none dies of the kubelet."""
+def test_plugin_limits_pods_but_does_not_choose_cards(plugin: Layout, namespace: Namespace) -> None:
+    """The pod's own environment wins. As many pods as replicas run, the next waits, and the kubelet rejects none."""
     names = [f"p{index}" for index in range(REPLICAS)]
     namespace.create(*(pod(name, node=plugin.node_name, gpu=1, gpumem=1000) for name in names))
     running(namespace, *names)
@@ -104,8 +104,8 @@ def test_a_plugin_beside_us_bounds_and_never_chooses(plugin: Layout, namespace: 
     running(namespace, "more")
 
 
-def test_a_node_leaves_plugin_mode(plugin: Layout, namespace: Namespace, plain_namespace: Namespace) -> None:
-    """A kubelet that counts 0 refuses who asks, so we place nothing; drained, pods of ours run without a plugin."""
+def test_drained_node_leaves_plugin_mode(plugin: Layout, namespace: Namespace, plain_namespace: Namespace) -> None:
+    """While the kubelet advertises 0 GPUs nothing is placed there; a drained node runs pods without a plugin."""
     namespace.create(pod("held", node=plugin.node_name, gpu=1, gpumem=1000))
     running(namespace, "held")
     namespace.kubectl("delete", "pod", "held")

@@ -1,4 +1,4 @@
-"""People find out why, on a real control plane: what is foretold comes true, and asking writes nothing."""
+"""Explain and simulate on a real control plane: predictions come true, and queries write nothing."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 from lab import components, kubeconfig, kubectl, wait
 from lab.layout import Port
 from lab.processes import Daemon
-from tests.system import audit
 from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.support import audit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ Gpu = "Callable[..., subprocess.CompletedProcess[str]]"
 
 @pytest.fixture
 def gpu(tranche: Layout, namespace: Namespace) -> Iterator[Gpu]:
-    """Run `kubectl gpu` as somebody who has the viewer's role and nothing else."""
+    """A function that runs `kubectl gpu` as an account with the viewer role only."""
     account = {"kind": "ServiceAccount", "name": "viewer", "namespace": namespace.name}
     binding = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -59,48 +59,48 @@ def gpu(tranche: Layout, namespace: Namespace) -> Iterator[Gpu]:
     kubectl.run(tranche, "delete", "clusterrolebinding", f"viewer-{namespace.name}")
 
 
-def ask(layout: Layout, path: str, body: dict[str, Any] | None = None) -> Any:
-    """Ask the scheduler's API."""
+def query(layout: Layout, path: str, body: dict[str, Any] | None = None) -> Any:
+    """Send a request to the scheduler's API; return the decoded response."""
     data = json.dumps(body).encode() if body is not None else None
     url = f"http://127.0.0.1:{layout.port(Port.SCHEDULER)}{path}"
-    with urllib.request.urlopen(url, data=data, timeout=30) as answer:
-        return json.loads(answer.read())
+    with urllib.request.urlopen(url, data=data, timeout=30) as response:
+        return json.loads(response.read())
 
 
 def cards(made: dict[str, Any]) -> list[tuple[str, int]]:
-    """Answer the cards of a pod by its annotation, with the MiB of each."""
+    """Return the cards in a pod's annotation, with the MiB of each."""
     record = json.loads(made["metadata"]["annotations"]["gpu.scheduling/allocation"])
     return [(share["uuid"], share["memoryMiB"]) for shares in record["containers"].values() for share in shares]
 
 
-def told_cards(explanation: dict[str, Any]) -> list[tuple[str, int]]:
-    """Answer the same of an explanation."""
+def explained_cards(explanation: dict[str, Any]) -> list[tuple[str, int]]:
+    """Return the cards in an explanation, with the MiB of each."""
     return [(share["uuid"], share["memoryMiB"]) for share in explanation["shares"]]
 
 
 def test_what_is_simulated_comes_true(tranche: Layout, namespace: Namespace, gpu: Gpu) -> None:
-    """Over HTTP and on the command line: each pod is asked about, then created, and is where both said."""
+    """Each pod is simulated over HTTP and by the command, then created; it is placed where both predicted."""
     chance = random.Random(8)  # noqa: S311 -- a test
     for number in range(15):
         made = pod(f"p{number}", gpu=chance.choice((1, 1, 2)), gpumem=chance.choice((1000, 30000, 70000)))
         made["metadata"]["namespace"] = namespace.name
         if chance.random() < 0.4:
             made["metadata"]["annotations"] = {"hami.io/node-scheduler-policy": "spread"}
-        over_http = ask(tranche, "/api/simulate-schedule", made)["explanation"]
+        over_http = query(tranche, "/api/simulate-schedule", made)["explanation"]
         done = gpu("simulate", "-f", "-", "-o", "json", stdin=json.dumps(made))
         assert (done.returncode, done.stderr) == (0, "")
-        by_hand = json.loads(done.stdout)["items"][0]["simulation"]["explanation"]
+        by_command = json.loads(done.stdout)["items"][0]["simulation"]["explanation"]
         namespace.create(made)
         placed = next(each for each in namespace.placed(number + 1) if each["metadata"]["name"] == f"p{number}")
-        for told in (over_http, by_hand):
-            assert (told["node"], told_cards(told)) == (placed["spec"]["nodeName"], cards(placed))
+        for explanation in (over_http, by_command):
+            assert (explanation["node"], explained_cards(explanation)) == (placed["spec"]["nodeName"], cards(placed))
 
         def is_seen(name: str = f"{namespace.name}/p{number}") -> bool:
-            worker = ask(tranche, "/api/allocation")["allocation"].get(name)
+            worker = query(tranche, "/api/allocation")["allocation"].get(name)
             return worker is not None and not worker["assumed"]
 
-        wait.until(is_seen, what="the scheduler's sight of it", timeout_s=PATIENCE_S)
-    view = ask(tranche, "/api/allocation")
+        wait.until(is_seen, what="the pod in the scheduler's cache", timeout_s=PATIENCE_S)
+    view = query(tranche, "/api/allocation")
     for placed in namespace.pods():
         name = f"{namespace.name}/{placed['metadata']['name']}"
         known = view["allocation"][name]
@@ -111,50 +111,50 @@ def test_what_is_simulated_comes_true(tranche: Layout, namespace: Namespace, gpu
         }
 
 
-def test_a_pod_that_waits_is_explained_as_its_event_says(tranche: Layout, namespace: Namespace, gpu: Gpu) -> None:
-    """The same words from the scheduler, from its API, and from who only looks."""
+def test_explanation_of_a_pending_pod_matches_its_condition(tranche: Layout, namespace: Namespace, gpu: Gpu) -> None:
+    """The scheduler, its API and the command give the same reasons in the same words."""
     namespace.create(pod("waits", gpu=1, gpumem=999999))
     reason = namespace.unplaced("waits")
-    over_http = ask(tranche, f"/api/explain/{namespace.name}/waits")
-    by_hand = json.loads(gpu("explain", "waits", "-o", "json").stdout)
-    assert over_http["note"] == by_hand["note"] == reason
-    assert over_http["nodes"] == by_hand["nodes"]
-    assert over_http["queue"]["place"] == "waiting"
+    over_http = query(tranche, f"/api/explain/{namespace.name}/waits")
+    by_command = json.loads(gpu("explain", "waits", "-o", "json").stdout)
+    assert over_http["note"] == by_command["note"] == reason
+    assert over_http["nodes"] == by_command["nodes"]
+    assert over_http["queue"]["place"] == "unschedulable"
     assert over_http["queue"]["attempts"] >= 1
     for node in over_http["nodes"]:
         assert sum(node["counts"].values()) == (len(node["cards"]) if node["counts"] else 0)
     lines = gpu("explain", "waits").stdout.splitlines()
     assert lines[0].startswith(f"pod {namespace.name}/waits waits: none of the ")
-    assert "CardInsufficientMemory" in lines[4]
+    assert "CardInsufficientMemory" in lines[5]
     of_node = gpu("explain", "waits", "--node", "gpu-sim-0").stdout.splitlines()
-    assert [line.split()[6] for line in of_node[5:]] == ["CardInsufficientMemory"] * 8
+    assert [line.split()[6] for line in of_node[6:]] == ["CardInsufficientMemory"] * 8
 
 
-def test_without_a_scheduler(tranche: Layout, namespace: Namespace, gpu: Gpu) -> None:
-    """While none runs a pod is told where it would go; that is where it goes when one does."""
+def test_explain_without_a_scheduler_predicts_the_placement(tranche: Layout, namespace: Namespace, gpu: Gpu) -> None:
+    """While no scheduler runs, the command predicts the placement that a scheduler then makes."""
     Daemon(tranche, "scheduler").stop()
     try:
         namespace.create(pod("asks", gpu=2, gpumem=5000))
-        told = json.loads(gpu("explain", "asks", "-o", "json").stdout)
-        assert told["outcome"] == "fits"
+        explanation = json.loads(gpu("explain", "asks", "-o", "json").stdout)
+        assert explanation["outcome"] == "fits"
     finally:
         components.start(tranche, components.component(tranche, "scheduler"))
     (placed,) = namespace.placed(1)
-    assert (told["node"], told_cards(told)) == (placed["spec"]["nodeName"], cards(placed))
+    assert (explanation["node"], explained_cards(explanation)) == (placed["spec"]["nodeName"], cards(placed))
     bound = gpu("explain", "asks").stdout.splitlines()
-    assert bound[0].startswith(f"pod {namespace.name}/asks is bound to {told['node']}, cards ")
+    assert bound[0].startswith(f"pod {namespace.name}/asks is bound to {explanation['node']}, cards ")
 
 
-def test_asking_writes_nothing(tranche: Layout, namespace: Namespace, gpu: Gpu) -> None:
-    """The audit log has no write by who asks, and none by the scheduler that is not its Lease."""
+def test_queries_write_nothing(tranche: Layout, namespace: Namespace, gpu: Gpu) -> None:
+    """The audit log has no write by the account that asks, and none by the scheduler except to its Lease."""
     namespace.create(pod("waits", gpu=1, gpumem=999999))
     namespace.unplaced("waits")
 
-    def told() -> bool:
+    def has_event() -> bool:
         events = namespace.kubectl("get", "events", "-o", "name", "--field-selector=involvedObject.name=waits")
         return bool(events)
 
-    wait.until(told, what="the event", timeout_s=PATIENCE_S)
+    wait.until(has_event, what="the event", timeout_s=PATIENCE_S)
 
     def written() -> list[str]:
         made = audit.attempts(tranche, user=audit.SCHEDULER)
@@ -164,13 +164,13 @@ def test_asking_writes_nothing(tranche: Layout, namespace: Namespace, gpu: Gpu) 
     for memory in (1000, 999999):
         made = pod("asked", gpu=1, gpumem=memory)
         made["metadata"]["namespace"] = namespace.name
-        ask(tranche, "/api/simulate-schedule", made)
+        query(tranche, "/api/simulate-schedule", made)
         gpu("simulate", "-f", "-", stdin=json.dumps(made))
-    ask(tranche, "/api/allocation")
-    ask(tranche, f"/api/explain/{namespace.name}/waits")
+    query(tranche, "/api/allocation")
+    query(tranche, f"/api/explain/{namespace.name}/waits")
     gpu("explain", "waits")
     marker = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "marker", "namespace": namespace.name}}
-    kubectl.apply(tranche, marker)  # what comes before it in the log is complete
+    kubectl.apply(tranche, marker)  # everything before it in the log is complete
     wait.until(
         lambda: any(each["objectRef"].get("name") == "marker" for each in audit.writes(tranche)),
         what="the audit log",
@@ -180,18 +180,18 @@ def test_asking_writes_nothing(tranche: Layout, namespace: Namespace, gpu: Gpu) 
     viewer = f"system:serviceaccount:{namespace.name}:viewer"
     assert audit.attempts(tranche, user=viewer) == []
     with tranche.audit_log.open(encoding="utf-8") as lines:
-        assert any(f'"username":"{viewer}"' in line for line in lines)  # whose reads are in the log
+        assert any(f'"username":"{viewer}"' in line for line in lines)  # the log contains the viewer's reads
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("made", "message"),
     [
         (pod("a", gpu=1, gpumem="10Gi"), 'would be refused at creation: spec.containers[0].resources.limits["nvidia'),
         (pod("a", gpu=99), "waits: none of the "),
     ],
 )
-def test_a_pod_that_would_not_be_placed_is_code_1(gpu: Gpu, made: dict[str, Any], said: str) -> None:
-    """With the reason on standard output, where the answer belongs."""
+def test_simulate_exits_with_1_if_the_pod_would_not_be_placed(gpu: Gpu, made: dict[str, Any], message: str) -> None:
+    """The reason is on standard output."""
     done = gpu("simulate", "-f", "-", stdin=json.dumps(made))
     assert done.returncode == 1
-    assert said in done.stdout
+    assert message in done.stdout

@@ -1,4 +1,4 @@
-"""Behind a stock kube-scheduler: its predicates and our cards, in one Binding; two pairs of which one decides."""
+"""Extender mode behind a stock kube-scheduler: its predicates, the extender's cards, one Binding; failover of pairs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from allocation.card_table import MEMORY
+from allocation.ledger.card_table import MEMORY
 from lab import cluster, health, kubeconfig, kubectl, pki, wait
+from lab.errors import LabError
 from lab.layout import PORT_BLOCK, Layout, Port
 from lab.manifests import ROOT
 from lab.processes import Daemon
 from tests.conftest import BASE_PORT
-from tests.system import audit, pairs, rights, truth
 from tests.system.conftest import PATIENCE_S, Namespace, pod
-from tests.system.pairs import Pair
+from tests.system.support import audit, pairs, rights, truth
+from tests.system.support.pairs import Pair
+from tests.system.test_recovery import paused_etcd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,9 +41,9 @@ LOCK = "hami.io/mutex.lock"
 
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    """100 nodes with 8 cards each: 20 in zone a, 10 tainted; and one pair."""
+    """100 nodes with 8 cards each, 20 of them in zone a and 10 tainted, and one pair."""
     if subprocess.run(["unshare", "--uts", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("a host name of its own for each pair needs root")
+        pytest.skip("a separate host name for each pair needs root")
     layout = Layout(root=tmp_path_factory.mktemp("extended"), base_port=BASE_PORT + 4 * PORT_BLOCK)
     try:
         pairs.up(layout, NODES)
@@ -56,7 +58,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
 
 @pytest.fixture
 def make(extended: Layout) -> Iterator[Callable[[str], Namespace]]:
-    """Make opted-in namespaces; their pods are gone before the next test begins."""
+    """A function that creates opted-in namespaces; their pods are deleted before the next test begins."""
     made: list[Namespace] = []
 
     def make(name: str) -> Namespace:
@@ -77,28 +79,28 @@ def make(extended: Layout) -> Iterator[Callable[[str], Namespace]]:
 
 
 def decisions(pair: Pair) -> Counter[str]:
-    """Answer the extender's decisions by outcome: `waiting` is a /bind that was refused."""
+    """Return the extender's decisions by outcome; `unschedulable` is a rejected /bind."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"{pair.url}/metrics", timeout=5) as answer:
-        lines = answer.read().decode().splitlines()
-    found = (
+    with opener.open(f"{pair.url}/metrics", timeout=5) as response:
+        lines = response.read().decode().splitlines()
+    samples = (
         line.split('outcome="')[1].split('"} ') for line in lines if line.startswith("tranche_scheduler_decisions_t")
     )
-    return Counter({outcome: int(float(value)) for outcome, value in found})
+    return Counter({outcome: int(float(value)) for outcome, value in samples})
 
 
 def all_bound(namespace: Namespace, count: int, *, patience_s: float = 4 * PATIENCE_S) -> list[dict[str, Any]]:
-    """Wait until `count` pods have a node, and answer them."""
+    """Wait until `count` pods have a node, and return them."""
 
     def enough() -> list[dict[str, Any]] | None:
-        found = [each for each in namespace.pods() if each["spec"].get("nodeName")]
-        return found if len(found) == count else None
+        bound = [each for each in namespace.pods() if each["spec"].get("nodeName")]
+        return bound if len(bound) == count else None
 
     return wait.until(enough, what=f"{count} bound pods", timeout_s=patience_s)
 
 
-def test_five_hundred_fractional_pods(extended: Layout, make: Callable[[str], Namespace]) -> None:
-    """All are bound, kube-scheduler's nodeSelector, taints and CPU hold, every allocation comes with its Binding."""
+def test_extender_places_five_hundred_fractional_pods(extended: Layout, make: Callable[[str], Namespace]) -> None:
+    """All are bound; nodeSelector, taints and CPU requests hold; each allocation comes with its Binding."""
     namespace = make("fractional")
     pods = []
     for number in range(500):
@@ -117,11 +119,11 @@ def test_five_hundred_fractional_pods(extended: Layout, make: Callable[[str], Na
     bound = {each["metadata"]["name"]: each for each in all_bound(namespace, 500)}
     log.info("500 pods in %.1f s: %s", time.monotonic() - began, decisions(Pair(extended, 0)))
 
-    homes = [bound[f"p-{number}"]["spec"]["nodeName"] for number in range(500)]
-    assert set(homes[:100]) <= set(ZONE_A)
-    assert set(homes[100:150]) <= set(TAINTED)
-    assert set(homes[150:]).isdisjoint(TAINTED)
-    assert max(Counter(homes[150:200]).values()) == 1
+    nodes = [bound[f"p-{number}"]["spec"]["nodeName"] for number in range(500)]
+    assert set(nodes[:100]) <= set(ZONE_A)
+    assert set(nodes[100:150]) <= set(TAINTED)
+    assert set(nodes[150:]).isdisjoint(TAINTED)
+    assert max(Counter(nodes[150:200]).values()) == 1
     truth.recount(extended)
     for each in bound.values():
         annotations = each["metadata"]["annotations"]
@@ -136,8 +138,8 @@ def test_five_hundred_fractional_pods(extended: Layout, make: Callable[[str], Na
         assert LOCK not in node["metadata"].get("annotations", {})
 
 
-def test_whole_cards_to_the_last(extended: Layout, make: Callable[[str], Namespace]) -> None:
-    """160 cards in zone a for 160 pods: those that met another on their card are refused, try again, and get theirs."""
+def test_extender_allocates_the_last_whole_card(extended: Layout, make: Callable[[str], Namespace]) -> None:
+    """160 pods get the 160 cards in zone a; a pod whose card was taken first is rejected and tries again."""
     namespace = make("whole")
     before = decisions(Pair(extended, 0))
     pods = [pod(f"p-{number}", gpu=1) for number in range(8 * len(ZONE_A))]
@@ -149,7 +151,7 @@ def test_whole_cards_to_the_last(extended: Layout, make: Callable[[str], Namespa
     log.info("160 cards in %.1f s: %s", time.monotonic() - began, decisions(Pair(extended, 0)) - before)
     ledger = truth.recount(extended)
     assert all(int(ledger.used[MEMORY, ledger.row(name)].sum()) == pairs.CARDS * pairs.CARD_MIB for name in ZONE_A)
-    # And one more waits, with every node's reason, and has its card when another pod leaves.
+    # One more pod waits, with every node's reason, and gets its card when another pod is deleted.
     late = pod("late", gpu=1)
     late["spec"]["nodeSelector"] = {"zone": "a"}
     namespace.create(late)
@@ -158,55 +160,91 @@ def test_whole_cards_to_the_last(extended: Layout, make: Callable[[str], Namespa
     wait.until(lambda: namespace.pod("late")["spec"].get("nodeName"), what="late bound", timeout_s=PATIENCE_S)
 
 
-def ask(
+def post(
     url: str, body: dict[str, Any], *, bearer: str = "", certificate: tuple[Path, Path] | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """Post to an extender; answers status and JSON, nothing where it is none."""
+    """Post to an extender; return the status and the decoded body, which is empty for an error status."""
     tls = ssl.create_default_context()
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     if certificate is not None:
         tls.load_cert_chain(*certificate)
     headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
-    request = urllib.request.Request(url, data=json.dumps(body).encode(), headers=headers)  # noqa: S310 -- our own
+    request = urllib.request.Request(url, data=json.dumps(body).encode(), headers=headers)  # noqa: S310 -- a URL of the test
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
     try:
-        with opener.open(request, timeout=10) as answer:
-            return answer.status, json.loads(answer.read())
+        with opener.open(request, timeout=10) as response:
+            return response.status, json.loads(response.read())
     except urllib.error.HTTPError as error:
         return error.code, {}
 
 
-def test_bind_is_no_way_around_anything(extended: Layout, make: Callable[[str], Namespace]) -> None:
-    """Who reaches it can have bound what kube-scheduler could have bound, and nothing else; nothing is held after."""
+def test_bind_verb_bypasses_no_check(extended: Layout, make: Callable[[str], Namespace]) -> None:
+    """A caller of /bind can bind only what kube-scheduler could bind, and no reservation remains."""
     namespace = make("around")
     url = f"{Pair(extended, 0).url}/bind"
     foreign = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "foreign"}}
-    # Of another scheduler: nobody of ours may bind it.
+    # A pod of another scheduler, which the extender must not bind.
     spec = pod("foreign")["spec"]
     namespace.create({**foreign, "spec": {**spec, "schedulerName": "batch"}}, pod("waits", gpu=1, gpumem=999999))
     namespace.unplaced("waits")
 
-    def told(name: str, *, uid: str = "", node: str = NODES[0]) -> str:
+    def bind_error(name: str, *, uid: str = "", node: str = NODES[0]) -> str:
         uid = uid or namespace.pod(name)["metadata"]["uid"]
         body = {"PodName": name, "PodNamespace": namespace.name, "PodUID": uid, "Node": node}
-        status, answer = ask(url, body)
+        status, content = post(url, body)
         assert status == 200
-        return str(answer["error"])
+        return str(content["error"])
 
-    assert "schedulerName is batch" in told("foreign")
-    assert "CardInsufficientMemory" in told("waits")
-    assert "another pod has the name now" in told("waits", uid="00000000-0000-0000-0000-000000000000")
-    assert "no node ghost" in told("waits", node="ghost")
-    assert "there is no pod" in told("nobody", uid="x")
+    assert "schedulerName is batch" in bind_error("foreign")
+    assert "CardInsufficientMemory" in bind_error("waits")
+    assert "another pod has the name now" in bind_error("waits", uid="00000000-0000-0000-0000-000000000000")
+    assert "no node ghost" in bind_error("waits", node="ghost")
+    assert "does not exist" in bind_error("nobody", uid="x")
     namespace.create(pod("bound", gpu=1, gpumem=1000))
     (bound,) = all_bound(namespace, 1)
-    assert f"bound to {bound['spec']['nodeName']}" in told("bound", node=NODES[5])
+    assert f"bound to {bound['spec']['nodeName']}" in bind_error("bound", node=NODES[5])
     assert namespace.pod("bound")["spec"]["nodeName"] == bound["spec"]["nodeName"]
     truth.recount(extended)
 
 
-def test_strangers_do_not_call_an_exposed_extender(extended: Layout) -> None:
-    """Tokens are reviewed by the API server: of the allowed account, of another one, forged, none."""
+def test_share_is_not_freed_while_its_pod_runs(extended: Layout, make: Callable[[str], Namespace]) -> None:
+    """A pod that kube-scheduler placed cannot be deleted immediately, and only its node can declare it ended."""
+    namespace = make("lifetime")
+    namespace.create(pod("holder", gpu=1, gpumem=1000))
+    (bound,) = all_bound(namespace, 1)
+    with pytest.raises(LabError, match="pod holder holds GPUs of node"):
+        namespace.kubectl("delete", "pod", "holder", "--force", "--grace-period=0", "--wait=false")
+    with pytest.raises(LabError, match=f"only its node {bound['spec']['nodeName']} may change it"):
+        namespace.kubectl("patch", "pod", "holder", "--subresource=status", "-p", '{"status": {"phase": "Failed"}}')
+
+
+def test_etcd_outage_changes_nothing(extended: Layout, make: Callable[[str], Namespace]) -> None:
+    """Etcd is stopped during Bindings, longer than any Lease: all pods get a node, no card is allocated twice."""
+    namespace = make("outage")
+    namespace.create(*(pod(f"p-{number}", gpu=1, gpumem=4000) for number in range(200)))
+    pair = Pair(extended, 0)
+    with paused_etcd(extended):
+        time.sleep(35)  # the duration of the outage, not a wait for a condition
+        assert not pair.kube_scheduler.is_running, "it must exit without its Lease"
+    wait.until(lambda: is_writable(extended), what="an API server with its etcd", timeout_s=PATIENCE_S)
+    pair.start_kube_scheduler()
+    all_bound(namespace, 200)
+    truth.recount(extended)
+    accepted = truth.bindings(audit.writes(extended, namespace=namespace.name))
+    assert set(accepted.values()) == {1}
+
+
+def is_writable(layout: Layout) -> bool:
+    """Return whether the API server accepts writes again."""
+    try:
+        kubectl.run(layout, "annotate", "namespace", "default", "outage=over", "--overwrite")
+    except LabError:
+        return False
+    return True
+
+
+def test_exposed_extender_rejects_strangers(extended: Layout) -> None:
+    """The API server reviews the tokens: of the allowed account, of another one, forged, or missing."""
     for name in ("caller", "stranger"):
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"}}
         kubectl.apply(extended, account)
@@ -222,33 +260,35 @@ def test_strangers_do_not_call_an_exposed_extender(extended: Layout) -> None:
         ]
     )
     url = f"https://127.0.0.1:{port}"
-    wait.until(lambda: health.probe(f"{url}/healthz"), what="it listens", timeout_s=PATIENCE_S, daemons=[daemon])
+    wait.until(
+        lambda: health.probe(f"{url}/healthz"), what="a listening extender", timeout_s=PATIENCE_S, daemons=[daemon]
+    )
     body = {"pod": {"metadata": {}, "spec": {}}, "nodenames": NODES[:1]}
     for path in ("/filter", "/prioritize", "/bind"):
-        assert ask(url + path, body)[0] == 401
-        assert ask(url + path, body, bearer="forged")[0] == 403
-        assert ask(url + path, body, bearer=token(extended, "stranger"))[0] == 403
-    status, answer = ask(url + "/filter", body, bearer=token(extended, "caller"))
+        assert post(url + path, body)[0] == 401
+        assert post(url + path, body, bearer="forged")[0] == 403
+        assert post(url + path, body, bearer=token(extended, "stranger"))[0] == 403
+    status, content = post(url + "/filter", body, bearer=token(extended, "caller"))
     assert status == 200
-    assert "does not lead" in answer["error"]
+    assert "does not lead" in content["error"]
     daemon.stop()
 
 
 def token(layout: Layout, account: str) -> str:
-    """Make a token of an account in the default namespace."""
+    """Create a token of an account in the default namespace."""
     return kubectl.run(layout, "-n", "default", "create", "token", account).strip()
 
 
 def filter_error(pair: Pair) -> str:
-    """Ask the extender of a pair about an ordinary pod; answer its error, empty where it decides."""
+    """Call /filter of a pair for an ordinary pod; return the error, empty if the extender decides."""
     body = {"pod": {"metadata": {}, "spec": {}}, "nodenames": NODES[:1]}
-    status, answer = ask(f"{pair.url}/filter", body, certificate=pair.certificate if pair.tls else None)
+    status, content = post(f"{pair.url}/filter", body, certificate=pair.certificate if pair.tls else None)
     assert status == 200
-    return str(answer.get("error", ""))
+    return str(content.get("error", ""))
 
 
-def test_the_pair_whose_kube_scheduler_leads_decides(extended: Layout, make: Callable[[str], Namespace]) -> None:
-    """The other extender refuses; when the leading pair is killed it takes over and binds, here by mutual TLS."""
+def test_pair_with_the_leading_kube_scheduler_decides(extended: Layout, make: Callable[[str], Namespace]) -> None:
+    """The other extender refuses to decide. When the leading pair is killed it takes over, here with mutual TLS."""
     namespace = make("failover")
     first, second = Pair(extended, 0), Pair(extended, 1, tls=True)
     second.start()
@@ -264,13 +304,13 @@ def test_the_pair_whose_kube_scheduler_leads_decides(extended: Layout, make: Cal
     assert filter_error(second) == ""
     leader = kubectl.get(extended, "-n", "tranche-system", "leadership", "tranche-scheduler")["spec"]["identity"]
     assert leader.startswith(second.host)
-    # Back again it stands by: kube-scheduler beside the other leads.
+    # When it is back it is the standby, because the other kube-scheduler leads.
     first.start()
     assert "does not lead" in filter_error(first)
 
 
-def test_every_request_had_its_rule(extended: Layout) -> None:
-    """What our half asked for in this run was granted by our roles, and what they add to the loop's was used."""
+def test_every_extender_request_is_covered_by_a_rule(extended: Layout) -> None:
+    """The roles granted every request of the extender, and every right that extender mode adds was used."""
     objects = [
         each
         for text in (
@@ -285,6 +325,6 @@ def test_every_request_had_its_rule(extended: Layout) -> None:
     added = {right for right in granted if right.role == "tranche-kube-scheduler"}
     assert added
     assert all(any(right.covers(request) for request in made) for right in added)
-    # Nothing of it was refused: an API server that has just started may refuse what it allows a moment later.
-    refused = {request for request in made if request.decision != "allow"}
-    assert not refused
+    # No request was forbidden.
+    forbidden = {request for request in made if request.decision != "allow"}
+    assert not forbidden

@@ -1,4 +1,4 @@
-"""The API server itself refuses whoever does not lead."""
+"""The fence: the API server itself rejects the Bindings of a scheduler that does not lead."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ ALLOCATION = "gpu.scheduling/allocation"
 
 
 def leadership(layout: Layout) -> tuple[int, str]:
-    """Answer epoch and identity of who leads."""
+    """Return epoch and identity of the leader."""
     spec = kubectl.get(layout, "-n", "tranche-system", "leadership", "tranche-scheduler")["spec"]
     return spec["epoch"], spec["identity"]
 
 
 def binding(annotations: dict[str, str], *, fenced: bool = True) -> dict[str, Any]:
-    """Answer a Binding of pod `target`."""
+    """Return a Binding of pod `target`."""
     labels = {"gpu.scheduling/fenced": "true"} if fenced else {}
     return {
         "apiVersion": "v1",
@@ -39,7 +39,7 @@ def binding(annotations: dict[str, str], *, fenced: bool = True) -> dict[str, An
 
 
 def post(namespace: Namespace, body: dict[str, Any], *, identity: Path) -> str:
-    """Post a Binding; answer why it is refused."""
+    """Post a Binding; return the error, empty if it is accepted."""
     path = f"/api/v1/namespaces/{namespace.name}/pods/target/binding"
     try:
         kubectl.run(namespace.layout, "create", "--raw", path, "-f", "-", stdin=json.dumps(body), kubeconfig=identity)
@@ -49,7 +49,7 @@ def post(namespace: Namespace, body: dict[str, Any], *, identity: Path) -> str:
 
 
 def bind(namespace: Namespace, body: dict[str, Any]) -> str:
-    """Post a Binding as the scheduler; answer why it is refused."""
+    """Post a Binding as the scheduler; return the error, empty if it is accepted."""
     account = kubeconfig.service_account_kubeconfig(
         namespace.layout, namespace="tranche-system", name="tranche-scheduler"
     )
@@ -58,37 +58,37 @@ def bind(namespace: Namespace, body: dict[str, Any]) -> str:
 
 @pytest.fixture
 def target(tranche: Layout, namespace: Namespace) -> Namespace:
-    """A namespace with a pod called `target` that waits for a node: none has so much memory."""
+    """A namespace with a pending pod `target`, which requests more memory than any card has."""
     namespace.create(pod("target", gpu=1, gpumem=999999))
     namespace.unplaced("target")
     return namespace
 
 
-def test_an_old_token_is_refused(tranche: Layout, target: Namespace) -> None:
-    """The scheduler's own identity with the token of an earlier term: refused in words that say who leads."""
+def test_token_of_an_earlier_term_is_rejected(tranche: Layout, target: Namespace) -> None:
+    """The scheduler's own identity with the token of an earlier term is rejected, and the error names the leader."""
     epoch, identity = leadership(tranche)
     why = bind(target, binding({TOKEN: f"{epoch - 1}/{identity}", ALLOCATION: "{}"}))
     assert f"the scheduler with token {epoch - 1}/{identity} does not lead any more" in why
     assert f"{epoch}/{identity} does" in why
 
 
-def test_a_binding_without_the_label_is_refused(tranche: Layout, target: Namespace) -> None:
-    """The fence looks at Bindings by their label, so an allocation without it does not pass."""
+def test_binding_without_the_fence_label_is_rejected(tranche: Layout, target: Namespace) -> None:
+    """The fence selects Bindings by their label, so a Binding with an allocation must have it."""
     epoch, identity = leadership(tranche)
     why = bind(target, binding({TOKEN: f"{epoch}/{identity}", ALLOCATION: "{}"}, fenced=False))
     assert "gpu.scheduling/fenced" in why
 
 
-def test_nobody_else_passes_with_the_label(tranche: Layout, target: Namespace) -> None:
-    """Who may bind and knows the token, which anybody may read, still is not the scheduler."""
+def test_only_the_scheduler_may_use_the_fence_label(tranche: Layout, target: Namespace) -> None:
+    """An administrator who may bind, and who knows the token, is still not the scheduler."""
     epoch, identity = leadership(tranche)
     body = binding({TOKEN: f"{epoch}/{identity}", ALLOCATION: "{}"})
     why = post(target, body, identity=tranche.kubeconfig)
     assert "a Binding with the label gpu.scheduling/fenced is the Tranche scheduler's alone" in why
 
 
-def test_nobody_lowers_the_epoch(tranche: Layout, target: Namespace) -> None:
-    """Not even an administrator: the schema lets it only grow."""
+def test_epoch_never_decreases(tranche: Layout, target: Namespace) -> None:
+    """The schema rejects a smaller epoch, even from an administrator."""
     epoch, _ = leadership(tranche)
     patch: dict[str, Any] = {"spec": {"epoch": epoch - 1}}
     with pytest.raises(LabError, match="the epoch only grows"):
@@ -99,18 +99,18 @@ def test_nobody_lowers_the_epoch(tranche: Layout, target: Namespace) -> None:
         )
 
 
-def test_a_deleted_leadership_comes_back(tranche: Layout, namespace: Namespace) -> None:
-    """Without it no Binding of ours passes; the leader puts it back and goes on. Other schedulers never notice."""
+def test_deleted_leadership_is_restored(tranche: Layout, namespace: Namespace) -> None:
+    """Without it no Binding of the scheduler passes, so the leader restores it. Other schedulers are not affected."""
     kubectl.run(tranche, "-n", "tranche-system", "delete", "leadership", "tranche-scheduler")
-    namespace.create(pod("ours", gpu=1, gpumem=100), pod("ordinary"))
+    namespace.create(pod("gpu", gpu=1, gpumem=100), pod("ordinary"))
     namespace.placed(2)
     assert leadership(tranche)[0] >= 1
 
 
-def test_a_deleted_lease_does_not_start_the_count_anew(tranche: Layout, namespace: Namespace) -> None:
-    """The next term's epoch is above every one before it."""
+def test_deleted_lease_does_not_reset_the_epoch(tranche: Layout, namespace: Namespace) -> None:
+    """The epoch of the next term is greater than every earlier one."""
     epoch, _ = leadership(tranche)
     kubectl.run(tranche, "-n", "tranche-system", "delete", "lease", "tranche-scheduler")
     wait.until(lambda: leadership(tranche)[0] > epoch, what="a new term", timeout_s=PATIENCE_S)
-    namespace.create(pod("ours", gpu=1, gpumem=100))
+    namespace.create(pod("gpu", gpu=1, gpumem=100))
     namespace.placed(1)

@@ -1,4 +1,4 @@
-"""Who wants a card that nobody gave him: each attack of docs/threat-model.md on the whole product."""
+"""Attempts to use a card without an allocation: each attack of docs/threat-model.md, against the whole product."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent import heartbeat
-from allocation import environment, record
+from agent.publishing import heartbeat
 from allocation.names import ALLOCATION
+from allocation.settings import ResourceNames
+from allocation.variables import TABLE, Ruling
+from allocation.wire import environment, record
 from lab import components, health, kubeconfig, kubectl, wait
 from lab.errors import LabError
 from lab.processes import Daemon
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
 
-CUDA_LIKE = "tranche.local/cuda-like:lab"  # an image that asks for all devices
+CUDA_LIKE = "tranche.local/cuda-like:lab"  # an image that requests all devices
 GREED = {
     "NVIDIA_VISIBLE_DEVICES": "all",
     "CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7",
@@ -44,19 +46,19 @@ DEBUG_POLICY = "may see none of them"
 
 
 def refusal(namespace: Namespace, *arguments: str, stdin: str | None = None, identity: Path | None = None) -> str:
-    """Run kubectl, which must fail; answer in which words."""
+    """Run kubectl, which must fail; return the error."""
     with pytest.raises(LabError) as caught:
         kubectl.run(namespace.layout, "-n", namespace.name, *arguments, stdin=stdin, kubeconfig=identity)
     return caught.value.why
 
 
 def refused(namespace: Namespace, manifest: dict[str, Any]) -> str:
-    """Create an object, which must be refused; answer in which words."""
+    """Create an object, which must be rejected; return the error."""
     return refusal(namespace, "create", "-f", "-", stdin=json.dumps(manifest))
 
 
 def create_warned(namespace: Namespace, manifest: dict[str, Any]) -> str:
-    """Create an object; answer what kubectl said beside it."""
+    """Create an object; return the warnings that kubectl printed."""
     layout = namespace.layout
     done = subprocess.run(
         [layout.bin / "kubectl", f"--kubeconfig={layout.kubeconfig}", "-n", namespace.name, "create", "-f", "-"],
@@ -73,14 +75,14 @@ def running(namespace: Namespace, name: str) -> None:
     namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", f"pod/{name}")
 
 
-def given(namespace: Namespace, name: str) -> dict[str, str]:
-    """Answer the environment that follows from a placed pod's allocation."""
-    return environment.values(given_shares(namespace, name))
+def allocated_environment(namespace: Namespace, name: str) -> dict[str, str]:
+    """Return the environment that follows from a placed pod's allocation."""
+    return environment.values(allocated_shares(namespace, name))
 
 
 @pytest.fixture
 def dead_webhook(tranche: Layout) -> Iterator[Layout]:
-    """The lab without its webhook, which lives again when the test is over."""
+    """The lab without its webhook, which is started again after the test."""
     daemon = Daemon(tranche, "webhook")
     daemon.stop()
     yield tranche
@@ -93,13 +95,15 @@ def dead_webhook(tranche: Layout) -> Iterator[Layout]:
 
 
 @pytest.mark.kubelet
-@pytest.mark.parametrize("way", ["plain", "envFrom", "valueFrom"])
-def test_own_environment_does_not_reach_the_container(tranche_node: Layout, namespace: Namespace, way: str) -> None:
-    """However a user brings our variables, the running container sees what it was given."""
+@pytest.mark.parametrize("source", ["plain", "envFrom", "valueFrom"])
+def test_user_environment_does_not_override_the_allocation(
+    tranche_node: Layout, namespace: Namespace, source: str
+) -> None:
+    """However a user sets the managed variables, the container gets the values of its allocation."""
     namespace.kubectl("create", "configmap", "greed", *(f"--from-literal={name}={GREED[name]}" for name in GREED))
     sent = pod("greedy", node=tranche_node.node_name, gpu=1, gpumem=3000, gpucores=30)
     container = sent["spec"]["containers"][0]
-    match way:
+    match source:
         case "plain":
             container["env"] = [{"name": name, "value": value} for name, value in GREED.items()]
         case "envFrom":
@@ -109,15 +113,16 @@ def test_own_environment_does_not_reach_the_container(tranche_node: Layout, name
                 {"name": name, "valueFrom": {"configMapKeyRef": {"name": "greed", "key": name}}} for name in GREED
             ]
     warnings = create_warned(namespace, sent)
-    # What a config map holds is read by the kubelet, so nobody can warn of it; it counts for nothing all the same.
-    assert warnings.count("is set by the scheduler, not by the pod") == (0 if way == "envFrom" else len(GREED))
+    # The kubelet reads the ConfigMap, so admission cannot warn about it; the values have no effect all the same.
+    assert warnings.count("Warning: container main: ") == (0 if source == "envFrom" else len(GREED))
+    assert ("CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 was dropped" in warnings) == (source == "plain")
     running(namespace, "greedy")
-    assert exec_environment(namespace, "greedy") == given(namespace, "greedy")
+    assert exec_environment(namespace, "greedy") == allocated_environment(namespace, "greedy")
 
 
 @pytest.mark.kubelet
-def test_own_environment_of_a_container_without_gpu(tranche_node: Layout, namespace: Namespace) -> None:
-    """Beside a GPU container nobody else sees a card, by image, by variable or by config map."""
+def test_container_without_gpu_request_sees_no_card(tranche_node: Layout, namespace: Namespace) -> None:
+    """In a pod with a GPU container, no other container sees a card, by image, variable or ConfigMap."""
     namespace.kubectl("create", "configmap", "greed", *(f"--from-literal={name}={GREED[name]}" for name in GREED))
     sent = pod("pair", node=tranche_node.node_name, gpu=1, gpumem=3000)
     other = {**copy.deepcopy(sent["spec"]["containers"][0]), "name": "other", "image": CUDA_LIKE, "resources": {}}
@@ -129,23 +134,26 @@ def test_own_environment_of_a_container_without_gpu(tranche_node: Layout, namesp
     assert exec_environment(namespace, "pair", "other")["NVIDIA_VISIBLE_DEVICES"] == "void"
 
 
-def test_the_limiters_switch_is_taken_away(tranche: Layout, namespace: Namespace) -> None:
-    """`CUDA_DISABLE_CONTROL` is removed with a warning; `LD_PRELOAD` is the user's own and stays."""
+def test_variables_that_weaken_limits_are_removed(tranche: Layout, namespace: Namespace) -> None:
+    """Each is removed with a warning; `LD_PRELOAD` belongs to the user and stays."""
     sent = pod("switched", gpu=1, gpumem=100)
-    mine = {"name": "LD_PRELOAD", "value": "/usr/lib/libjemalloc.so"}
-    sent["spec"]["containers"][0]["env"] = [{"name": "CUDA_DISABLE_CONTROL", "value": "true"}, mine]
-    assert "CUDA_DISABLE_CONTROL" in create_warned(namespace, sent)
+    switches = [row.name.replace("*", "0") for row in TABLE if row.ruling is Ruling.REMOVED]
+    entries = [{"name": name, "value": "100"} for name in (*switches, "LD_PRELOAD")]
+    sent["spec"]["containers"][0]["env"] = entries
+    warnings = create_warned(namespace, sent)
+    assert [name for name in switches if f"{name} was removed" not in warnings] == []
     names = [entry["name"] for entry in namespace.pod("switched")["spec"]["containers"][0]["env"]]
-    assert "CUDA_DISABLE_CONTROL" not in names
+    assert {"CUDA_DISABLE_CONTROL", "CUDA_DEVICE_SM_LIMIT_0"} < set(switches)
+    assert not set(switches) & set(names)
     assert "LD_PRELOAD" in names
 
 
 @pytest.mark.parametrize("path", ["/var/run/nvidia-container-devices/all", "/var/run//./nvidia-container-devices/0"])
 @pytest.mark.parametrize("limits", [{"gpu": 1, "gpumem": 100}, {}])
-def test_visible_devices_by_volume_mount(
+def test_device_request_by_volume_mount_is_rejected(
     tranche: Layout, namespace: Namespace, path: str, limits: dict[str, int]
 ) -> None:
-    """The other way to ask NVIDIA's runtime for cards is refused, whether the pod asks for a GPU or not."""
+    """This other way to request cards from NVIDIA's runtime is rejected, whether or not the pod requests a GPU."""
     sent = pod("mounted", **limits)
     sent["spec"]["volumes"] = [{"name": "null", "hostPath": {"path": "/dev/null"}}]
     sent["spec"]["containers"][0]["volumeMounts"] = [{"name": "null", "mountPath": path}]
@@ -156,7 +164,7 @@ def test_visible_devices_by_volume_mount(
 
 
 def debug(name: str, *more: str, container: str = "debugger") -> tuple[str, ...]:
-    """Answer the arguments by which kubectl adds a container whose image asks for all devices."""
+    """Return the arguments by which kubectl adds a container whose image requests all devices."""
     return (
         *("debug", name, "--container", container, "--image", CUDA_LIKE, "--image-pull-policy", "Never"),
         *("--profile", "general", *more, "--", "sleep", "3600"),
@@ -164,8 +172,8 @@ def debug(name: str, *more: str, container: str = "debugger") -> tuple[str, ...]
 
 
 @pytest.mark.kubelet
-def test_a_debug_container_sees_no_card(tranche_node: Layout, namespace: Namespace) -> None:
-    """Not by its image and not by its own variables; also after the labels that opted the pod in are gone."""
+def test_debug_container_sees_no_card(tranche_node: Layout, namespace: Namespace) -> None:
+    """Neither its image nor its own variables show it a card, even when the opt-in labels are gone."""
     namespace.create(pod("looked-at", node=tranche_node.node_name, gpu=1, gpumem=3000))
     running(namespace, "looked-at")
     namespace.kubectl("label", "pod", "looked-at", "gpu.scheduling/injection=disabled")
@@ -180,7 +188,7 @@ def test_a_debug_container_sees_no_card(tranche_node: Layout, namespace: Namespa
     assert exec_environment(namespace, "looked-at", "debugger") == BLIND
 
 
-def test_a_privileged_debug_container_is_refused(tranche: Layout, namespace: Namespace) -> None:
+def test_privileged_debug_container_is_rejected(tranche: Layout, namespace: Namespace) -> None:
     """It would see every card of the node."""
     namespace.create(pod("looked-at", node="gpu-sim-0", gpu=1, gpumem=100))
     namespace.placed(1)
@@ -188,10 +196,10 @@ def test_a_privileged_debug_container_is_refused(tranche: Layout, namespace: Nam
     assert "container debugger is privileged" in why
 
 
-def test_a_debug_container_without_the_webhook(
+def test_debug_container_is_guarded_without_the_webhook(
     tranche: Layout, namespace: Namespace, request: pytest.FixtureRequest
 ) -> None:
-    """The API server refuses what nobody made blind, and says how to do that oneself."""
+    """The API server rejects a debug container that could see cards, and the error says how to add a blind one."""
     namespace.create(pod("looked-at", node="gpu-sim-0", gpu=1, gpumem=100), pod("ordinary"))
     namespace.placed(2)
     request.getfixturevalue("dead_webhook")
@@ -200,6 +208,9 @@ def test_a_debug_container_without_the_webhook(
     assert DEBUG_POLICY in why
     assert "kubectl debug --env NVIDIA_VISIBLE_DEVICES=void" in why
     assert DEBUG_POLICY in refusal(namespace, *debug("looked-at", *void, "--env", "CUDA_VISIBLE_DEVICES=0"))
+    assert "weakens their limits" in refusal(
+        namespace, *debug("looked-at", *void, "--env", "CUDA_MPS_PIPE_DIRECTORY=/x")
+    )
     assert "is privileged" in refusal(namespace, *debug("looked-at", *void, "--profile", "sysadmin"))
     namespace.kubectl(*debug("looked-at", *void))
     namespace.kubectl(*debug("looked-at", *void, container="second"))
@@ -213,32 +224,32 @@ def test_a_debug_container_without_the_webhook(
     "subresource", ["", "status", "ephemeralcontainers", pytest.param("resize", marks=pytest.mark.kubelet)]
 )
 @pytest.mark.parametrize("key", ["cuda-visible-devices.gpu.scheduling/main", ALLOCATION, "hami.io/bind-phase"])
-def test_an_allocation_changes_by_no_way(
+def test_allocation_cannot_be_changed(
     tranche: Layout, namespace: Namespace, request: pytest.FixtureRequest, subresource: str, key: str
 ) -> None:
-    """Added, changed or removed, through the pod or through any of its subresources, by an administrator even."""
+    """Not even an administrator can add, change or remove it, through the pod or any of its subresources."""
     node = "gpu-sim-0"
-    if subresource == "resize":  # only a kubelet says that its pods can be resized
+    if subresource == "resize":  # only a kubelet can report that its pods can be resized
         request.getfixturevalue("node_support")
         node = tranche.node_name
     namespace.create(pod("placed", node=node, gpu=1, gpumem=100))
     if subresource == "resize":
         running(namespace, "placed")
     (before,) = namespace.placed(1)
-    how = ("--subresource", subresource) if subresource else ()
+    options = ("--subresource", subresource) if subresource else ()
     for value in ("forged", None):
         patch = json.dumps({"metadata": {"annotations": {key: value}}})
-        # A subresource that takes no annotations ignores them; one that takes them is guarded.
+        # A subresource without annotations ignores them; one with annotations is guarded.
         try:
-            namespace.kubectl("patch", "pod", "placed", *how, "--type", "merge", "-p", patch)
+            namespace.kubectl("patch", "pod", "placed", *options, "--type", "merge", "-p", patch)
         except LabError as error:
-            assert f"annotation {key}" in error.why, error.why  # noqa: PT017 -- both answers are right
+            assert f"annotation {key}" in error.why, error.why  # noqa: PT017 -- both results are correct
     assert namespace.pod("placed")["metadata"]["annotations"] == before["metadata"]["annotations"]
 
 
 @pytest.mark.kubelet
-def test_a_resize_asks_for_no_card(tranche_node: Layout, namespace: Namespace) -> None:
-    """A running pod cannot turn itself into one with a GPU, or get a larger slice."""
+def test_resize_cannot_request_gpus(tranche_node: Layout, namespace: Namespace) -> None:
+    """A running pod cannot become a GPU pod, or get a larger slice."""
     node = tranche_node.node_name
     namespace.create(pod("plain", node=node), pod("slice", node=node, gpu=1, gpumem=100))
     for name in ("plain", "slice"):
@@ -249,8 +260,8 @@ def test_a_resize_asks_for_no_card(tranche_node: Layout, namespace: Namespace) -
         assert "resize" in why or "only cpu and memory resources are mutable" in why
 
 
-def test_flipped_labels_free_nobody(tranche: Layout, namespace: Namespace) -> None:
-    """A pod stays managed when its namespace's label goes or its own is flipped: neither gives it other cards."""
+def test_changed_labels_keep_the_pod_managed(tranche: Layout, namespace: Namespace) -> None:
+    """A pod stays managed, with its cards, when its namespace's label is removed or its own labels are changed."""
     namespace.create(pod("placed", node="gpu-sim-0", gpu=1, gpumem=100))
     (before,) = namespace.placed(1)
     kubectl.run(namespace.layout, "label", "namespace", namespace.name, "gpu.scheduling/injection-")
@@ -263,8 +274,8 @@ def test_flipped_labels_free_nobody(tranche: Layout, namespace: Namespace) -> No
 
 
 @pytest.mark.kubelet
-def test_a_direct_binding_gives_no_card(tranche_node: Layout, namespace: Namespace) -> None:
-    """Who may bind can put a GPU pod on a node, but not give it a card; the node takes no GPU pod until it is gone."""
+def test_direct_binding_gives_no_card(tranche_node: Layout, namespace: Namespace) -> None:
+    """A user who may bind can put a GPU pod on a node, but gets no card; the node takes no GPU pod until it is gone."""
     node = tranche_node.node_name
     manifest = pod("bound", gpu=1, gpumem=999999)
     manifest["spec"]["containers"][0]["image"] = CUDA_LIKE
@@ -277,102 +288,118 @@ def test_a_direct_binding_gives_no_card(tranche_node: Layout, namespace: Namespa
     running(namespace, "bound")
     assert set(exec_environment(namespace, "bound").values()) == {""}
     namespace.create(pod("next", node=node, gpu=1, gpumem=100))
-    assert f"pod {namespace.name}/bound runs here uncounted" in namespace.unplaced("next")
+    assert "UncountedPod: a pod runs here uncounted" in namespace.unplaced("next")
     namespace.kubectl("delete", "pod", "bound", "--wait=true")
     namespace.placed(1)
 
 
-def test_a_node_name_is_refused(tranche: Layout, namespace: Namespace) -> None:
-    """A pod that is born on a node passes no scheduler."""
+def test_preassigned_node_is_rejected(tranche: Layout, namespace: Namespace) -> None:
+    """A pod that is created with a node would bypass the scheduler."""
     sent = pod("born-there", gpu=1, gpumem=100)
     sent["spec"]["nodeName"] = "gpu-sim-0"
     assert "pod has node assigned" in refused(namespace, sent)
 
 
-def test_a_node_name_elsewhere_closes_the_node(
-    tranche: Layout, namespace: Namespace, plain_namespace: Namespace
+@pytest.mark.parametrize("limits", [{"gpu": 1}, {"gpumem": 100}, {"gpu": 0, "gpumem": 100}])
+def test_preassigned_pod_elsewhere_closes_the_node(
+    tranche: Layout, namespace: Namespace, plain_namespace: Namespace, limits: dict[str, int]
 ) -> None:
-    """Where nobody opted in the pod runs, uncounted; so its node takes no GPU pod, and says which one is in the way."""
-    sent = pod("born-there", gpu=1)
+    """In a namespace that is not opted in the pod runs uncounted, so its node takes no GPU pod, and events say why."""
+    sent = pod("born-there", **limits)
     sent["spec"]["nodeName"] = "gpu-sim-0"
     plain_namespace.create(sent)
     namespace.create(pod("next", node="gpu-sim-0", gpu=1, gpumem=100))
-    assert f"pod {plain_namespace.name}/born-there runs here uncounted" in namespace.unplaced("next")
+    # The owner of the next pod may not learn whose pod runs there.
+    assert "UncountedPod: a pod runs here uncounted" in namespace.unplaced("next")
+    for where in (plain_namespace.name, "default"):  # events about the pod, and about its node
+        notes = wait.until(lambda where=where: uncounted_notes(tranche, where), what="event", timeout_s=PATIENCE_S)  # type: ignore[misc]
+        assert f"pod {plain_namespace.name}/born-there runs there uncounted" in notes
+        assert "delete the pod" in notes
     plain_namespace.kubectl("delete", "pod", "born-there")
     namespace.placed(1)
 
 
-def test_a_quota_of_zero_keeps_strangers_out(tranche: Layout, plain_namespace: Namespace) -> None:
-    """What an administrator can do about the line before: Kubernetes' own quota."""
-    plain_namespace.kubectl("create", "quota", "no-gpu", "--hard=requests.nvidia.com/gpu=0")
+def uncounted_notes(layout: Layout, namespace: str) -> str:
+    """Return the messages of the events about uncounted pods in a namespace."""
+    arguments = ("-n", namespace, "events", "--field-selector", "reason=UncountedPod")
+    return "\n".join(each["message"] for each in kubectl.get(layout, *arguments)["items"])
 
-    def is_refused() -> bool:
+
+def test_quota_of_zero_keeps_preassigned_pods_out(tranche: Layout, plain_namespace: Namespace) -> None:
+    """An administrator can close the previous gap with a ResourceQuota of 0 for each GPU resource."""
+    hard = ",".join(f"requests.{name}=0" for name in ResourceNames().gpu_resources())
+    plain_namespace.kubectl("create", "quota", "no-gpu", f"--hard={hard}")
+
+    def is_refused(**limits: int) -> bool:
         try:
-            sent = json.dumps(pod("born-there", gpu=1))
+            sent = json.dumps(pod("born-there", **limits))
             plain_namespace.kubectl("create", "--dry-run=server", "-f", "-", stdin=sent)
         except LabError as error:
             return "exceeded quota" in error.why
         return False
 
-    wait.until(is_refused, what="the quota in force", timeout_s=PATIENCE_S)
+    wait.until(lambda: is_refused(gpu=1), what="the quota in force", timeout_s=PATIENCE_S)
+    for resource in ("gpumem", "percentage", "gpucores"):
+        assert is_refused(**{resource: 10})
+        assert is_refused(**{"gpu": 0, resource: 10})
 
 
-@pytest.mark.parametrize("way", ["schedulerName", "label"])
-def test_going_round_the_scheduler_finds_no_capacity(tranche: Layout, namespace: Namespace, way: str) -> None:
-    """Who opts out gets no card: nodes advertise none, so another scheduler finds no room and binds nothing."""
+@pytest.mark.parametrize("method", ["schedulerName", "label"])
+def test_bypassing_the_scheduler_finds_no_capacity(tranche: Layout, namespace: Namespace, method: str) -> None:
+    """A pod that opts out gets no card: nodes advertise none, so another scheduler finds no capacity."""
     sent = pod("around", gpu=1)
-    if way == "label":
+    if method == "label":
         sent["metadata"]["labels"] = {"gpu.scheduling/injection": "disabled"}
         namespace.create(sent)
         assert "Insufficient nvidia.com/gpu" in namespace.unplaced("around")
     else:
         sent["spec"]["schedulerName"] = "batch"
         namespace.create(sent)
-    found = namespace.pod("around")
-    assert "env" not in found["spec"]["containers"][0]
-    assert "nodeName" not in found["spec"]
+    spec = namespace.pod("around")["spec"]
+    assert "env" not in spec["containers"][0]
+    assert "nodeName" not in spec
     assert all("nvidia.com/gpu" not in each["status"]["allocatable"] for each in nodes(tranche))
 
 
 @pytest.mark.parametrize("obstacle", ["full", "cordoned"])
-def test_wishing_for_a_card_widens_nothing(tranche: Layout, namespace: Namespace, obstacle: str) -> None:
-    """Who names a card may still only have it where it is free and its node takes pods."""
+def test_selecting_a_card_by_uuid_bypasses_no_check(tranche: Layout, namespace: Namespace, obstacle: str) -> None:
+    """A pod that names a card gets it only if the card is free and its node accepts pods."""
     namespace.create(pod("whole", node="gpu-sim-0", gpu=1))
     namespace.placed(1)
-    (share,) = given_shares(namespace, "whole")
-    wishing = pod("wishing", gpu=1, gpumem=100)
-    wishing["metadata"]["annotations"] = {"nvidia.com/use-gpuuuid": share.uuid}
+    (share,) = allocated_shares(namespace, "whole")
+    selecting = pod("selecting", gpu=1, gpumem=100)
+    selecting["metadata"]["annotations"] = {"nvidia.com/use-gpuuuid": share.uuid}
     try:
         if obstacle == "cordoned":
             kubectl.run(namespace.layout, "cordon", "gpu-sim-0")
             namespace.kubectl("delete", "pod", "whole", "--wait=true")
-        namespace.create(wishing)
-        assert namespace.unplaced("wishing")
-        assert "nodeName" not in namespace.pod("wishing")["spec"]
+        namespace.create(selecting)
+        assert namespace.unplaced("selecting")
+        assert "nodeName" not in namespace.pod("selecting")["spec"]
     finally:
         kubectl.run(namespace.layout, "uncordon", "gpu-sim-0")
     if obstacle == "full":
         namespace.kubectl("delete", "pod", "whole", "--wait=true")
     namespace.placed(1)
-    assert [each.uuid for each in given_shares(namespace, "wishing")] == [share.uuid]
+    assert [each.uuid for each in allocated_shares(namespace, "selecting")] == [share.uuid]
 
 
-def given_shares(namespace: Namespace, name: str) -> tuple[CardShare, ...]:
-    """Answer what the one container of a placed pod was given."""
+def allocated_shares(namespace: Namespace, name: str) -> tuple[CardShare, ...]:
+    """Return the shares of the only container of a placed pod."""
     (shares,) = record.decode(namespace.pod(name)["metadata"]["annotations"][ALLOCATION]).containers.values()
     return shares
 
 
 def nodes(layout: Layout) -> list[dict[str, Any]]:
-    """Answer every Node."""
-    found: list[dict[str, Any]] = kubectl.get(layout, "nodes")["items"]
-    return found
+    """Return every Node."""
+    items: list[dict[str, Any]] = kubectl.get(layout, "nodes")["items"]
+    return items
 
 
-def test_handmade_pods_without_the_webhook(
+def test_handmade_gpu_pods_are_guarded_without_the_webhook(
     tranche: Layout, namespace: Namespace, request: pytest.FixtureRequest
 ) -> None:
-    """While the webhook is dead the API server itself sees every way to make a GPU pod by hand."""
+    """While the webhook is down, the API server itself rejects every kind of handmade GPU pod."""
     two = pod("template", gpu=1, gpumem=100)
     two["spec"]["containers"].append({**copy.deepcopy(two["spec"]["containers"][0]), "name": "other", "resources": {}})
     dry = ("create", "--dry-run=server", "-o", "json", "-f", "-")
@@ -390,8 +417,8 @@ def test_handmade_pods_without_the_webhook(
         return ""
 
     def entry(spec: dict[str, Any], container: int, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = next(each for each in spec["containers"][container]["env"] if each["name"] == name)
-        return found
+        variable: dict[str, Any] = next(each for each in spec["containers"][container]["env"] if each["name"] == name)
+        return variable
 
     other = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
     switch = {"name": "CUDA_DISABLE_CONTROL", "value": "true"}
@@ -401,7 +428,6 @@ def test_handmade_pods_without_the_webhook(
         "container main asks for a GPU": [
             lambda spec: spec["containers"][0].pop("env"),
             lambda spec: spec["containers"][0]["env"].append(mine),
-            lambda spec: spec["containers"][0]["env"].append(switch),
             lambda spec: entry(spec, 0, "NVIDIA_VISIBLE_DEVICES")["valueFrom"]["fieldRef"].update(
                 fieldPath="metadata.annotations['mine']"
             ),
@@ -411,8 +437,11 @@ def test_handmade_pods_without_the_webhook(
             lambda spec: spec["containers"][1]["env"].append(other),
             lambda spec: spec["containers"][1]["env"].append(mine),
         ],
+        "container main sets CUDA_DISABLE_CONTROL": [lambda spec: spec["containers"][0]["env"].append(switch)],
+        "container other sets CUDA_DISABLE_CONTROL": [lambda spec: spec["containers"][1]["env"].append(switch)],
         "container other is privileged": [
-            lambda spec: spec["containers"][1].update(securityContext={"privileged": True})
+            lambda spec: spec["containers"][1].update(securityContext={"privileged": True}),
+            lambda spec: spec["containers"][1].update(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}),
         ],
         "pod has node assigned": [lambda spec: spec.update(nodeName="gpu-sim-0")],
     }.items():
@@ -423,15 +452,15 @@ def test_handmade_pods_without_the_webhook(
 # ---- the node --------------------------------------------------------------------------------------------------------
 
 
-def test_a_privileged_gpu_pod_is_refused(tranche: Layout, namespace: Namespace) -> None:
+def test_privileged_gpu_pod_is_rejected(tranche: Layout, namespace: Namespace) -> None:
     """It would see every card of its node."""
     sent = pod("mighty", gpu=1, gpumem=100)
     sent["spec"]["containers"][0]["securityContext"] = {"privileged": True}
     assert "container main is privileged" in refused(namespace, sent)
 
 
-def test_pod_security_keeps_the_node_closed_and_lets_gpu_pods_in(tranche: Layout, namespace: Namespace) -> None:
-    """Who goes round us by the node itself is Pod Security's affair; our pods go by its strictest rule."""
+def test_pod_security_restricted_admits_gpu_pods(tranche: Layout, namespace: Namespace) -> None:
+    """Access through the node itself is left to Pod Security; GPU pods pass its strictest level."""
     kubectl.run(namespace.layout, "label", "namespace", namespace.name, "pod-security.kubernetes.io/enforce=restricted")
     modest = pod("modest", node="gpu-sim-0", gpu=1, gpumem=100)
     modest["spec"] |= UNPRIVILEGED_POD
@@ -447,17 +476,17 @@ def test_pod_security_keeps_the_node_closed_and_lets_gpu_pods_in(tranche: Layout
     namespace.placed(1)
 
 
-# ---- our own identities ----------------------------------------------------------------------------------------------
+# ---- identities of the product ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def system(tranche: Layout) -> Namespace:
-    """The namespace of our own objects."""
+    """The system namespace."""
     return Namespace(tranche, "tranche-system")
 
 
 def act(system: Namespace, identity: Path, *arguments: str, stdin: str | None = None) -> str:
-    """Run kubectl with an identity; answer why it is refused, empty where it is not."""
+    """Run kubectl with an identity; return the error, empty if it succeeds."""
     try:
         kubectl.run(system.layout, "-n", system.name, *arguments, stdin=stdin, kubeconfig=identity)
     except LabError as error:
@@ -465,10 +494,10 @@ def act(system: Namespace, identity: Path, *arguments: str, stdin: str | None = 
     return ""
 
 
-def lie(system: Namespace, identity: Path, what: str, node: str) -> str:
-    """Try what a lying agent would like to write about a node; answer why it is refused, empty where it is not.
+def write_as_agent(system: Namespace, identity: Path, what: str, node: str) -> str:
+    """Try to write false data about a node, as a dry run; return the error, empty if it succeeds.
 
-    As the agent does: an apply asks for no right to read, a patch by kubectl does.
+    Like the agent, this applies objects, which needs no right to read them; a patch by kubectl does.
     """
     if what == "register":
         patch = {"metadata": {"annotations": {"hami.io/node-nvidia-register": "[]"}}}
@@ -483,30 +512,30 @@ def lie(system: Namespace, identity: Path, what: str, node: str) -> str:
 
 
 def applied(system: Namespace, identity: Path, body: dict[str, Any], *more: str) -> str:
-    """Apply an object on the server's side without keeping it; answer why it is refused, empty where it is not."""
-    how = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
-    return act(system, identity, *how, *more, stdin=json.dumps(body))
+    """Apply an object on the server as a dry run; return the error, empty if it succeeds."""
+    apply = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
+    return act(system, identity, *apply, *more, stdin=json.dumps(body))
 
 
 @pytest.mark.parametrize("what", ["status", "spec", "register", "lease"])
-def test_an_agent_speaks_for_its_own_node_only(tranche: Layout, system: Namespace, what: str) -> None:
-    """Its token is bound to its node; what it writes of another one is refused, whatever its role allows."""
+def test_agent_writes_for_its_own_node_only(tranche: Layout, system: Namespace, what: str) -> None:
+    """Its token is bound to its node; writes about another node are rejected, whatever its role allows."""
     own = kubeconfig.service_account_kubeconfig(
         tranche, namespace="tranche-system", name="tranche-agent", node="gpu-sim-1"
     )
-    assert "the token of this agent is bound to node gpu-sim-1" in lie(system, own, what, "gpu-sim-2")
-    assert lie(system, own, what, "gpu-sim-1") == ""
+    assert "the token of this agent is bound to node gpu-sim-1" in write_as_agent(system, own, what, "gpu-sim-2")
+    assert write_as_agent(system, own, what, "gpu-sim-1") == ""
 
 
 @pytest.mark.parametrize("what", ["status", "spec", "register", "lease"])
-def test_an_agents_token_without_a_node_writes_nothing(tranche: Layout, system: Namespace, what: str) -> None:
-    """One that was made by hand, or taken from a Secret."""
+def test_agent_token_without_a_node_writes_nothing(tranche: Layout, system: Namespace, what: str) -> None:
+    """Such a token was created by hand or taken from a Secret."""
     identity = kubeconfig.service_account_kubeconfig(tranche, namespace="tranche-system", name="tranche-agent")
-    assert "is bound to no node" in lie(system, identity, what, "gpu-sim-1")
+    assert "is bound to no node" in write_as_agent(system, identity, what, "gpu-sim-1")
 
 
-def test_an_agent_does_not_touch_who_leads(tranche: Layout, system: Namespace) -> None:
-    """Its role lets it write Leases of the namespace; the scheduler's is not its own."""
+def test_agent_cannot_write_the_leader_lease(tranche: Layout, system: Namespace) -> None:
+    """Its role allows it to write Leases of the namespace, but not the scheduler's."""
     identity = kubeconfig.service_account_kubeconfig(
         tranche, namespace="tranche-system", name="tranche-agent", node="gpu-sim-1"
     )
@@ -527,8 +556,10 @@ def test_an_agent_does_not_touch_who_leads(tranche: Layout, system: Namespace) -
         {"spec": {"taints": [{"key": "mine", "effect": "NoExecute"}]}},
     ],
 )
-def test_an_agent_writes_one_annotation_of_its_node(tranche: Layout, system: Namespace, patch: dict[str, Any]) -> None:
-    """RBAC knows no fields: the right to patch a Node would be the right to attract or expel every pod."""
+def test_agent_writes_only_one_annotation_of_its_node(
+    tranche: Layout, system: Namespace, patch: dict[str, Any]
+) -> None:
+    """RBAC has no field rules, so the right to patch a Node would allow the agent to attract or evict every pod."""
     identity = kubeconfig.service_account_kubeconfig(
         tranche, namespace="tranche-system", name="tranche-agent", node="gpu-sim-1"
     )
@@ -538,25 +569,23 @@ def test_an_agent_writes_one_annotation_of_its_node(tranche: Layout, system: Nam
     assert "nothing of its node gpu-sim-1 but the annotation hami.io/node-nvidia-register" in why
 
 
-def test_a_node_with_a_long_name_has_its_heartbeat(tranche: Layout, system: Namespace, tmp_path: Path) -> None:
-    """Its Lease ends in a hash, because the name leaves no room for the prefix; it is its own all the same."""
+def test_node_with_a_long_name_has_its_own_heartbeat(tranche: Layout, system: Namespace, tmp_path: Path) -> None:
+    """Its Lease name ends in a hash, because the node name is too long for the prefix; the agent may still write it."""
     name = ".".join(["n" * 62] * 4)
     kubectl.apply(tranche, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
     try:
         bound = ("--bound-object-kind", "Node", "--bound-object-name", name)
         token = system.kubectl("create", "token", "tranche-agent", *bound).strip()
         identity = kubeconfig.token_kubeconfig(tranche, tmp_path / "agent", token=token, user="agent")
-        assert lie(system, identity, "lease", name) == ""
-        assert "it may not write leases gpu-gpu-sim-1" in lie(system, identity, "lease", "gpu-sim-1")
+        assert write_as_agent(system, identity, "lease", name) == ""
+        assert "it may not write leases gpu-gpu-sim-1" in write_as_agent(system, identity, "lease", "gpu-sim-1")
     finally:
         kubectl.run(tranche, "delete", "node", name)
 
 
 @pytest.mark.kubelet
-def test_the_token_that_a_pod_gets_is_bound_to_its_node(
-    tranche_node: Layout, system: Namespace, tmp_path: Path
-) -> None:
-    """What the kubelet mounts into an agent's pod is such a token, without anything to be set up for it."""
+def test_mounted_token_is_bound_to_the_node(tranche_node: Layout, system: Namespace, tmp_path: Path) -> None:
+    """The kubelet mounts such a token into an agent's pod without further configuration."""
     sent = pod("agent-token")
     sent["spec"] |= {"nodeName": tranche_node.node_name, "serviceAccountName": "tranche-agent", **UNPRIVILEGED_POD}
     sent["spec"]["containers"][0]["securityContext"] = UNPRIVILEGED
@@ -566,14 +595,14 @@ def test_the_token_that_a_pod_gets_is_bound_to_its_node(
         mounted = "/var/run/secrets/kubernetes.io/serviceaccount/token"
         token = system.kubectl("exec", "agent-token", "--", "cat", mounted).strip()
         identity = kubeconfig.token_kubeconfig(tranche_node, tmp_path / "stolen", token=token, user="agent")
-        assert lie(system, identity, "register", tranche_node.node_name) == ""
-        assert f"is bound to node {tranche_node.node_name}" in lie(system, identity, "register", "gpu-sim-1")
+        assert write_as_agent(system, identity, "register", tranche_node.node_name) == ""
+        assert f"is bound to node {tranche_node.node_name}" in write_as_agent(system, identity, "register", "gpu-sim-1")
     finally:
         system.kubectl("delete", "pod", "agent-token", "--wait=true")
 
 
-def test_the_webhooks_token_makes_no_other_token(tranche: Layout, system: Namespace) -> None:
-    """A role cannot limit a create to a name; a Secret of the right type would hold a token of the scheduler's."""
+def test_webhook_token_cannot_create_other_tokens(tranche: Layout, system: Namespace) -> None:
+    """RBAC cannot limit a create to a name, and a Secret of the right type would hold a token of the scheduler."""
     identity = kubeconfig.service_account_kubeconfig(tranche, namespace="tranche-system", name="tranche-webhook")
     for name, kind in (("mine", "kubernetes.io/tls"), ("tranche-webhook-ca", "kubernetes.io/service-account-token")):
         secret = {
@@ -588,18 +617,18 @@ def test_the_webhooks_token_makes_no_other_token(tranche: Layout, system: Namesp
 
 
 def may(system: Namespace, account: str, verb: str, resource: str) -> bool:
-    """Whether a ServiceAccount may do something in the namespace of our own objects."""
+    """Return whether a ServiceAccount has a right in the system namespace."""
     plain, _, subresource = resource.partition("/")
-    who = ("--as", f"system:serviceaccount:tranche-system:{account}")
+    user = ("--as", f"system:serviceaccount:tranche-system:{account}")
     try:
-        answer = system.kubectl("auth", "can-i", verb, plain, f"--subresource={subresource}", *who)
+        output = system.kubectl("auth", "can-i", verb, plain, f"--subresource={subresource}", *user)
     except LabError:
         return False
-    return answer.strip() == "yes"
+    return output.strip() == "yes"
 
 
-def test_no_identity_of_ours_acts_for_another(tranche: Layout, system: Namespace) -> None:
-    """None may bind but the scheduler, none may impersonate, make tokens, or start pods where our accounts are."""
+def test_no_identity_can_act_as_another(tranche: Layout, system: Namespace) -> None:
+    """Only the scheduler may bind; none may impersonate, create tokens, or start pods in the system namespace."""
     accounts = ("tranche-agent", "tranche-webhook", "tranche-scheduler")
     questions = {
         ("create", "serviceaccounts/token"): (),
@@ -615,6 +644,6 @@ def test_no_identity_of_ours_acts_for_another(tranche: Layout, system: Namespace
             assert may(system, account, verb, resource) == (account in allowed), f"{account} {verb} {resource}"
 
 
-def test_owned_is_what_the_tests_look_at() -> None:
-    """The variables that this page forges are the ones that Tranche owns."""
+def test_forged_variables_are_managed_variables() -> None:
+    """The variables that this file forges are the ones that Tranche manages."""
     assert owned("\n".join(f"{name}={value}" for name, value in GREED.items())) == GREED

@@ -1,4 +1,4 @@
-"""Nodes that HAMi's plugin serves: HAMi's handshake, and no lock that outlives its use (HAMi's pain points 1 to 6)."""
+"""Nodes that HAMi's plugin serves: HAMi's handshake, and no stale lock (HAMi's pain points 1 to 6)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from allocation import hami
+from allocation.wire import hami
 from lab import components, kubeconfig, kubectl, ports, wait
 from lab.errors import LabError
 from lab.layout import Port
 from lab.processes import Daemon
-from tests.system import audit, truth
 from tests.system.conftest import PATIENCE_S, Namespace, pod
-from tests.system.hami_nodes import LOCK, NODES, PLUGIN, component, hami_nodes, locks, start_plugin
-from tests.system.hami_plugin import card
+from tests.system.support import audit, truth
+from tests.system.support.hami_nodes import LOCK, NODES, PLUGIN, component, hami_nodes, locks, start_plugin
+from tests.system.support.hami_plugin import card
 from tests.system.test_recovery import settled, start_scheduler
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ PODS, ROUND_PODS = 57, 3
 
 @pytest.fixture(scope="module")
 def plugin(tranche: Layout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """The nodes, and the process that plays their plugins."""
+    """The process that simulates the plugins of the nodes."""
     with hami_nodes(tranche, tmp_path_factory.mktemp("component")) as daemon:
         yield daemon
 
 
 def on_hami(name: str, *nodes: str, **limits: int) -> dict[str, Any]:
-    """Answer the manifest of a pod for these nodes, else for any that HAMi's plugin serves."""
+    """Return the manifest of a pod for the given nodes, by default for all nodes that HAMi's plugin serves."""
     manifest = pod(name, **limits)
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [*(nodes or NODES)]}]}
     manifest["spec"]["affinity"] = {
@@ -52,7 +52,7 @@ def on_hami(name: str, *nodes: str, **limits: int) -> dict[str, Any]:
 
 
 def served(namespace: Namespace, count: int, *, timeout_s: float = PATIENCE_S) -> list[dict[str, Any]]:
-    """Wait until `count` pods were served by the plugin and no node is locked, and answer them."""
+    """Wait until the plugin has served `count` pods and no node is locked, and return the pods."""
 
     def all_served() -> list[dict[str, Any]] | None:
         pods = namespace.pods()
@@ -62,8 +62,8 @@ def served(namespace: Namespace, count: int, *, timeout_s: float = PATIENCE_S) -
     return wait.until(all_served, what=f"{count} pods served in {namespace.name}", timeout_s=timeout_s)
 
 
-def test_a_pod_is_served_in_hamis_way(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
-    """Every container has its place in the string, those without GPU too; the plugin finds each entry once."""
+def test_plugin_serves_pod_by_hamis_protocol(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
+    """Every container has an entry in the string, even without a GPU, and the plugin serves each GPU entry once."""
     manifest = on_hami("many", NODES[0])
     (plain,) = manifest["spec"]["containers"]
     gpu = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 2000, "nvidia.com/gpucores": 20}
@@ -85,27 +85,37 @@ def test_a_pod_is_served_in_hamis_way(tranche: Layout, plugin: Daemon, namespace
     uid = found["metadata"]["uid"]
     lines = [line.split()[2:] for line in plugin.log.read_text().splitlines() if line.startswith(f"serves {uid}")]
     assert [position for position, _ in lines] == ["2", "3"]
-    # HAMi-core, which that plugin brings, reads integers only.
+    # HAMi-core, which the plugin installs, reads integers only.
     assert annotations["cuda-visible-devices.gpu.scheduling/two"] == "0,1"
     assert annotations["nvidia-visible-devices.gpu.scheduling/two"] == ",".join(card(NODES[0], each) for each in (0, 1))
 
 
-def test_binds_to_one_node_queue_and_all_are_served(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
-    """Twelve pods for one node at once: each its own lock, none waits for five minutes, none is refused."""
+def test_concurrent_bindings_to_one_node_are_serialised(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
+    """Twelve pods for one node each take the lock; none waits for the lock's timeout, and none is rejected."""
     namespace.create(*(on_hami(f"p{index}", NODES[1], gpu=1, gpumem=1000) for index in range(12)))
     served(namespace, 12)
-    taken = truth.bindings(audit.writes(tranche, namespace=namespace.name))
-    assert set(taken.values()) == {1}
-    assert len(taken) == 12
+    accepted = truth.bindings(audit.writes(tranche, namespace=namespace.name))
+    assert set(accepted.values()) == {1}
+    assert len(accepted) == 12
     truth.recount(tranche)
 
 
-def test_our_own_nodes_never_see_a_lock(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
-    """The scheduler writes to no Node but those of HAMi's plugin."""
-    namespace.create(pod("ours", node="gpu-sim-0", gpu=1, gpumem=100))
-    (found,) = namespace.placed(1)
-    assert "hami.io/bind-phase" not in found["metadata"]["annotations"]
-    assert "hami.io/vgpu-devices-to-allocate" not in found["metadata"]["annotations"]
+def test_share_is_not_freed_while_its_pod_runs(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
+    """A pod that HAMi's plugin serves cannot be deleted immediately, and only its node can declare it ended."""
+    namespace.create(on_hami("holder", NODES[0], gpu=1, gpumem=1000))
+    served(namespace, 1)
+    with pytest.raises(LabError, match="pod holder holds GPUs of node"):
+        namespace.kubectl("delete", "pod", "holder", "--force", "--grace-period=0", "--wait=false")
+    with pytest.raises(LabError, match=f"only its node {NODES[0]} may change it"):
+        namespace.kubectl("patch", "pod", "holder", "--subresource=status", "-p", '{"status": {"phase": "Failed"}}')
+
+
+def test_nodes_without_hamis_plugin_are_never_locked(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
+    """The scheduler writes to no Node except those of HAMi's plugin."""
+    namespace.create(pod("simulated", node="gpu-sim-0", gpu=1, gpumem=100))
+    (placed,) = namespace.placed(1)
+    assert "hami.io/bind-phase" not in placed["metadata"]["annotations"]
+    assert "hami.io/vgpu-devices-to-allocate" not in placed["metadata"]["annotations"]
     written = {
         each["objectRef"]["name"]
         for each in audit.attempts(tranche, user=audit.SCHEDULER)
@@ -114,10 +124,10 @@ def test_our_own_nodes_never_see_a_lock(tranche: Layout, plugin: Daemon, namespa
     assert written <= set(NODES)
 
 
-def test_a_lock_of_hamis_scheduler_is_respected(
+def test_lock_of_hamis_scheduler_is_respected(
     tranche: Layout, plugin: Daemon, namespace: Namespace, plain_namespace: Namespace
 ) -> None:
-    """Ours waits while HAMi's scheduler binds its pod there, and goes on when that pod is gone."""
+    """The scheduler waits while HAMi's scheduler binds a pod there, and continues when that pod is gone."""
     foreign = {**pod("theirs"), "metadata": {"name": "theirs"}}
     foreign["spec"]["schedulerName"] = "hami-scheduler"
     plain_namespace.create(foreign)
@@ -131,8 +141,8 @@ def test_a_lock_of_hamis_scheduler_is_respected(
     served(namespace, 2)
 
 
-def test_a_lock_that_nobody_needs_is_freed(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
-    """Left by whoever for a pod that is not there, has been served, or was never bound."""
+def test_stale_lock_is_released(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
+    """A lock is stale if its pod does not exist, was already served, or was never bound."""
     namespace.create(on_hami("done", NODES[0], gpu=1, gpumem=100), on_hami("never", gpu=1, gpumem=999999))
     namespace.unplaced("never")
     wait.until(
@@ -145,8 +155,8 @@ def test_a_lock_that_nobody_needs_is_freed(tranche: Layout, plugin: Daemon, name
     wait.until(lambda: not locks(tranche), what="no lock", timeout_s=PATIENCE_S)
 
 
-def test_a_pod_deleted_while_it_is_served_frees_its_node(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
-    """The plugin is dead, its pod waits for it with the lock; deleted, it lets the next one go on."""
+def test_deleting_a_pod_releases_its_lock(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
+    """The plugin is dead, so its pod keeps the lock; when the pod is deleted the next one gets the lock."""
     plugin.stop()
     try:
         namespace.create(on_hami("first", NODES[0], gpu=1, gpumem=100))
@@ -164,12 +174,14 @@ def test_a_pod_deleted_while_it_is_served_frees_its_node(tranche: Layout, plugin
     served(namespace, 1)
 
 
-def test_who_may_write_the_handshake(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
-    """The plugin its two keys and no other, everybody else none of them; the scheduler the lock and nothing else."""
+def test_only_plugin_and_scheduler_write_the_handshake(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
+    """The plugin may write its two keys, the scheduler only the lock, and other users none of them."""
     namespace.create(on_hami("guarded", NODES[0], gpu=1, gpumem=100))
     served(namespace, 1)
-    theirs = kubeconfig.service_account_kubeconfig(tranche, namespace="kube-system", name=PLUGIN)
-    ours = kubeconfig.service_account_kubeconfig(tranche, namespace="tranche-system", name="tranche-scheduler")
+    plugin_identity = kubeconfig.service_account_kubeconfig(tranche, namespace="kube-system", name=PLUGIN)
+    scheduler_identity = kubeconfig.service_account_kubeconfig(
+        tranche, namespace="tranche-system", name="tranche-scheduler"
+    )
 
     def annotate(what: str, annotation: str, identity: Path | None = None) -> str:
         try:
@@ -179,26 +191,26 @@ def test_who_may_write_the_handshake(tranche: Layout, plugin: Daemon, namespace:
             return error.why
         return ""
 
-    assert annotate("pod/guarded", "hami.io/bind-phase=success", theirs) == ""
-    assert annotate("pod/guarded", "hami.io/vgpu-devices-to-allocate=;", theirs) == ""
+    assert annotate("pod/guarded", "hami.io/bind-phase=success", plugin_identity) == ""
+    assert annotate("pod/guarded", "hami.io/vgpu-devices-to-allocate=;", plugin_identity) == ""
     for key in ("hami.io/vgpu-devices-allocated", "gpu.scheduling/allocation", "hami.io/vgpu-node"):
-        assert f"annotation {key} says which GPUs the pod has" in annotate("pod/guarded", f"{key}=x", theirs)
+        assert f"annotation {key} says which GPUs the pod has" in annotate("pod/guarded", f"{key}=x", plugin_identity)
     assert "says which GPUs the pod has" in annotate("pod/guarded", "hami.io/bind-phase=failed")
     only = "the scheduler may write nothing of a node but the annotation hami.io/mutex.lock"
-    assert only in annotate(f"node/{NODES[0]}", "hami.io/node-nvidia-register=[]", ours)
-    assert only in annotate("node/gpu-sim-0", "hami.io/device-cordon=x", ours)
+    assert only in annotate(f"node/{NODES[0]}", "hami.io/node-nvidia-register=[]", scheduler_identity)
+    assert only in annotate("node/gpu-sim-0", "hami.io/device-cordon=x", scheduler_identity)
 
 
-def test_without_the_right_to_lock_other_nodes_are_used(
+def test_nodes_that_cannot_be_locked_are_avoided(
     tranche: Layout, plugin: Daemon, namespace: Namespace, tmp_path: Path
 ) -> None:
-    """The component is not installed: the reason names it, pods go where no lock is needed, and back once it is."""
+    """Without the component, the reason names it, and pods go to nodes without locks until it is installed."""
     rights = [each for each in component(tranche, tmp_path) if each["kind"] == "ClusterRoleBinding"]
     namespace.create(on_hami("before", NODES[0], gpu=1, gpumem=100))
     served(namespace, 1)
     kubectl.run(tranche, "delete", "clusterrolebinding", *(each["metadata"]["name"] for each in rights))
     try:
-        # The fuller node is preferred, and it is the one that cannot be locked.
+        # The fuller node is preferred, but it cannot be locked.
         namespace.create(on_hami("elsewhere", NODES[0], "gpu-sim-0", gpu=1, gpumem=100))
         namespace.placed(2)
         assert namespace.pod("elsewhere")["spec"]["nodeName"] == "gpu-sim-0"
@@ -209,10 +221,12 @@ def test_without_the_right_to_lock_other_nodes_are_used(
     namespace.placed(3)
 
 
-def test_a_hundred_kills_on_either_side(tranche: Layout, plugin: Daemon, namespace: Namespace) -> None:
-    """SIGKILL of scheduler and plugin at random: every pod is bound once and served, no lock is left, no card is over.
+def test_random_kills_of_scheduler_and_plugin_lose_nothing(
+    tranche: Layout, plugin: Daemon, namespace: Namespace
+) -> None:
+    """After SIGKILL at random every pod is bound once and served, no lock remains, and no card is over its capacity.
 
-    Both are started again at once, as a kubelet does; the scheduler's successor waits out its Lease.
+    Both are started again at once, as a kubelet does; the next scheduler waits until the Lease has expired.
     """
     count = 0
     with ThreadPoolExecutor() as threads:
@@ -235,7 +249,7 @@ def test_a_hundred_kills_on_either_side(tranche: Layout, plugin: Daemon, namespa
 
 
 def _kill_scheduler(layout: Layout) -> None:
-    """Kill it when it decides, some moment after it began to, as often as is planned."""
+    """Kill the scheduler shortly after it has begun to decide, KILLS times."""
     draw = random.Random(1)  # noqa: S311 -- when to kill
     component = components.component(layout, "scheduler")
     for _ in range(KILLS["scheduler"]):
@@ -247,7 +261,7 @@ def _kill_scheduler(layout: Layout) -> None:
 
 
 def _kill_plugin(layout: Layout) -> None:
-    """Kill it at random moments, as often as is planned."""
+    """Kill the plugin at random moments, KILLS times."""
     draw = random.Random(2)  # noqa: S311 -- when to kill
     for _ in range(KILLS[PLUGIN]):
         time.sleep(draw.uniform(0.3, 1.5))

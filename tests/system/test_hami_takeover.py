@@ -1,4 +1,4 @@
-"""A HAMi cluster as HAMi left it: its nodes and pods are counted as they are, and scheduled beside (feature row 97)."""
+"""A cluster that HAMi has used: its nodes and pods are counted as they are, and new pods fit in (feature row 97)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from allocation import record
 from allocation.names import ALLOCATION
+from allocation.wire import record
 from lab import kubeconfig, kubectl, wait
-from tests.system import truth
-from tests.system.conftest import PATIENCE_S, Namespace, pod
-from tests.system.hami_nodes import NODES, hami_nodes
-from tests.system.hami_plugin import CARDS, MEMORY_MIB, card
+from tests.system.conftest import PATIENCE_S, Namespace, as_node, pod
+from tests.system.support import truth
+from tests.system.support.hami_nodes import NODES, hami_nodes
+from tests.system.support.hami_plugin import CARDS, MEMORY_MIB, card
 from tests.system.test_hami_nodes import on_hami, served
 
 if TYPE_CHECKING:
@@ -27,20 +27,20 @@ OURS_MIB = 9000
 
 
 def container(name: str, memory: int = 0, **more: Any) -> dict[str, Any]:
-    """Answer a container, with a card where `memory` is given."""
+    """Return a container, which requests a card if `memory` is given."""
     limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": memory} if memory else {}
     return {"name": name, "image": "tranche.local/busybox:lab", "resources": {"limits": limits}, **more}
 
 
 def entry(node: str, index: int, memory: int) -> str:
-    """Answer one device of HAMi's string."""
+    """Return one device of HAMi's string."""
     return f"{card(node, index)},NVIDIA,{memory},5:"
 
 
-def theirs(
+def hami_pod(
     name: str, node: str, string: str, *containers: dict[str, Any], init: tuple[dict[str, Any], ...] = ()
 ) -> dict[str, Any]:
-    """Answer a pod that HAMi's scheduler gave cards to and bound."""
+    """Return a pod that HAMi's scheduler has bound, with cards."""
     annotations = {
         "hami.io/vgpu-node": node,
         "hami.io/vgpu-time": "1755757239",
@@ -60,34 +60,34 @@ def theirs(
 
 
 BEFORE = (
-    theirs(
+    hami_pod(
         "right",
         JSON,
         entry(JSON, 0, 10000) + ";" + entry(JSON, 1, 8000) + ";",
         container("one", 10000),
         container("two", 8000),
     ),
-    # HAMi loses the places of leading containers without GPU (its issue 2899).
-    theirs("misaligned", JSON, entry(JSON, 0, 12000) + ";", container("web"), container("train", 12000)),
-    theirs("terminating", JSON, entry(JSON, 0, 2000) + ";", container("main", 2000)),
-    theirs("finished", JSON, entry(JSON, 0, 16000) + ";", container("main", 16000)),
-    theirs("init-only", SEVEN, entry(SEVEN, 0, 20000) + ";;", container("main"), init=(container("prepare", 20000),)),
-    theirs(
+    # HAMi loses the entries of leading containers without GPU (its issue 2899).
+    hami_pod("misaligned", JSON, entry(JSON, 0, 12000) + ";", container("web"), container("train", 12000)),
+    hami_pod("terminating", JSON, entry(JSON, 0, 2000) + ";", container("main", 2000)),
+    hami_pod("finished", JSON, entry(JSON, 0, 16000) + ";", container("main", 16000)),
+    hami_pod("init-only", SEVEN, entry(SEVEN, 0, 20000) + ";;", container("main"), init=(container("prepare", 20000),)),
+    hami_pod(
         "sidecar",
         SEVEN,
         entry(SEVEN, 1, 5000) + ";" + entry(SEVEN, 1, 6000) + ";",
         container("main", 6000),
         init=(container("proxy", 5000, restartPolicy="Always"),),
     ),
-    # Its init container has ended; a sandbox that is made anew runs it again.
-    theirs(
+    # Its init container has ended, but runs again if the sandbox is recreated.
+    hami_pod(
         "init-done",
         SEVEN,
         entry(SEVEN, 1, 15000) + ";" + entry(SEVEN, 1, 4000) + ";",
         container("main", 4000),
         init=(container("prepare", 15000),),
     ),
-    theirs(
+    hami_pod(
         "misaligned-after-init",
         SEVEN,
         entry(SEVEN, 1, 3000) + ";",
@@ -95,8 +95,8 @@ BEFORE = (
         container("train", 3000),
         init=(container("prepare"),),
     ),
-    # An old word for no device.
-    theirs("empty-word", NINE, ",,0,0:;" + entry(NINE, 0, 5000) + ";", container("web"), container("train", 5000)),
+    # An old form of "no device".
+    hami_pod("empty-word", NINE, ",,0,0:;" + entry(NINE, 0, 5000) + ";", container("web"), container("train", 5000)),
 )
 USED_MIB = {
     card(JSON, 0): 10000 + 12000 + 2000,
@@ -112,7 +112,7 @@ USED_MIB = {
 def cluster(
     tranche: Layout, plain_namespace: Namespace, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Namespace]:
-    """Nodes registered in each of HAMi's forms, and its pods; nothing of ours is on these nodes."""
+    """Nodes registered in each of HAMi's forms, with HAMi's pods only."""
     trusted = kubeconfig.service_account_kubeconfig(tranche, namespace="tranche-system", name="tranche-static")
     with hami_nodes(tranche, tmp_path_factory.mktemp("component")):
         manifests: list[dict[str, Any]] = json.loads(json.dumps(BEFORE))
@@ -127,27 +127,27 @@ def cluster(
             )
         plain_namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod", "--all")
         plain_namespace.kubectl("delete", "pod", "terminating", "--wait=false")
-        done = json.dumps({"status": {"phase": "Succeeded"}})
-        plain_namespace.kubectl("patch", "pod", "finished", "--subresource", "status", "--type", "merge", "-p", done)
+        node = plain_namespace.pod("finished")["spec"]["nodeName"]
+        plain_namespace.set_phase("finished", "Succeeded", *as_node(node))
         yield plain_namespace
         free = json.dumps({"metadata": {"finalizers": None}})
         plain_namespace.kubectl("patch", "pod", "terminating", "--type", "merge", "-p", free)
         plain_namespace.empty()
 
 
-def test_hamis_nodes_and_pods_are_counted_and_scheduled_beside(
+def test_hamis_pods_are_counted_and_new_pods_fit_beside_them(
     tranche: Layout, cluster: Namespace, namespace: Namespace
 ) -> None:
-    """What HAMi gave is taken, to the MiB; what is left is given out at once, and not one pod more."""
+    """HAMi's allocations are counted to the MiB; new pods get exactly what is left, and one more waits."""
 
     def used() -> dict[str, int]:
         return {uuid: memory for uuid, (memory, _, _) in truth.scheduler_counts(tranche).items() if uuid in USED_MIB}
 
     wait.until(lambda: used() == USED_MIB, what="HAMi's pods counted", timeout_s=PATIENCE_S)
-    room = sum((MEMORY_MIB - memory) // OURS_MIB for memory in USED_MIB.values())
+    count = sum((MEMORY_MIB - memory) // OURS_MIB for memory in USED_MIB.values())
     assert len(USED_MIB) == CARDS * len(NODES)
-    namespace.create(*(on_hami(f"p{index:02}", gpu=1, gpumem=OURS_MIB, gpucores=1) for index in range(room + 1)))
-    placed = namespace.placed(room)
+    namespace.create(*(on_hami(f"p{index:02}", gpu=1, gpumem=OURS_MIB, gpucores=1) for index in range(count + 1)))
+    placed = namespace.placed(count)
     wait.until(
         lambda: sum(each["spec"].get("nodeName") is None for each in namespace.pods()) == 1,
         what="one pod that waits",
@@ -162,30 +162,28 @@ def test_hamis_nodes_and_pods_are_counted_and_scheduled_beside(
         uuid: (MEMORY_MIB - memory) // OURS_MIB * OURS_MIB for uuid, memory in USED_MIB.items()
     }
     namespace.kubectl("delete", "pod", waits)
-    served(namespace, room)
+    served(namespace, count)
 
 
-def test_a_node_that_only_an_annotation_describes_is_scheduled_on_at_once(
-    tranche: Layout, namespace: Namespace
-) -> None:
-    """No device is advertised yet and no agent has reported: within the time of grace it takes pods, without a lock."""
+def test_node_known_only_by_its_annotation_accepts_pods_at_once(tranche: Layout, namespace: Namespace) -> None:
+    """It advertises no device and no agent has reported; within the grace period it accepts pods, without a lock."""
     node = "hami-bare"
     text = json.dumps(
         [{"id": f"GPU-{node}-0", "count": 4, "devmem": 4000, "devcore": 100, "type": "NVIDIA T4", "health": True}]
     )
     labels = {"kubernetes.io/hostname": node}
     metadata = {"name": node, "labels": labels, "annotations": {"hami.io/node-nvidia-register": text}}
-    room = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+    resources = {"cpu": "4", "memory": "8Gi", "pods": "10"}
     kubectl.apply(tranche, {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
     try:
-        status = json.dumps({"status": {"capacity": room, "allocatable": room}})
+        status = json.dumps({"status": {"capacity": resources, "allocatable": resources}})
         kubectl.run(tranche, "patch", "node", node, "--subresource", "status", "--type", "merge", "-p", status)
         manifest = pod("first", node=node, gpu=1, gpumem=4000)
         manifest["spec"]["tolerations"] = [{"operator": "Exists"}]
         namespace.create(manifest)
-        (found,) = namespace.placed(1)
-        assert found["spec"]["nodeName"] == node
-        assert "hami.io/bind-phase" not in found["metadata"]["annotations"]
+        (placed,) = namespace.placed(1)
+        assert placed["spec"]["nodeName"] == node
+        assert "hami.io/bind-phase" not in placed["metadata"]["annotations"]
     finally:
-        namespace.kubectl("delete", "pod", "first", "--force", "--grace-period=0")
+        namespace.remove("first")
         kubectl.run(tranche, "delete", "node", node)

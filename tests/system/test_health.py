@@ -1,4 +1,4 @@
-"""A card that falls ill takes no new pod, and takes pods again when it is well."""
+"""An unhealthy card accepts no new pod, and accepts pods again when it is healthy."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from allocation import record
 from allocation.names import ALLOCATION
+from allocation.wire import record
 from lab import kubectl, wait
 from lab.fleet import CARDS_PER_NODE
 from tests.system.conftest import PATIENCE_S, Namespace, pod
@@ -23,8 +23,8 @@ NODE = "gpu-sim-2"
 
 
 @pytest.fixture
-def make_ill(tranche: Layout) -> Iterator[Callable[..., None]]:
-    """Mark cards of a node as ill, where its agent reads it, and wait until they are reported so; well afterwards."""
+def mark_unhealthy(tranche: Layout) -> Iterator[Callable[..., None]]:
+    """A function that marks cards of a node as unhealthy and waits for the report; all are healthy afterwards."""
     file = tranche.config / "fleet.yaml"
     before = file.read_text()
 
@@ -32,22 +32,24 @@ def make_ill(tranche: Layout) -> Iterator[Callable[..., None]]:
         fleet = yaml.safe_load(before)
         fleet[NODE] = {**fleet[NODE], "unhealthy": list(cards)}
         file.write_text(yaml.safe_dump(fleet))
-        wait.until(lambda: ill(tranche) == set(cards), what=f"cards {cards} reported ill", timeout_s=PATIENCE_S)
+        wait.until(
+            lambda: unhealthy(tranche) == set(cards), what=f"cards {cards} reported unhealthy", timeout_s=PATIENCE_S
+        )
 
     yield mark
     file.write_text(before)
-    wait.until(lambda: not ill(tranche), what="all cards reported well", timeout_s=PATIENCE_S)
+    wait.until(lambda: not unhealthy(tranche), what="all cards reported healthy", timeout_s=PATIENCE_S)
 
 
-def ill(layout: Layout) -> set[int]:
-    """Answer the indexes of the cards that are reported ill."""
+def unhealthy(layout: Layout) -> set[int]:
+    """Return the indexes of the cards that are reported unhealthy."""
     devices = kubectl.get(layout, "gpunodestatus", NODE)["status"]["devices"]
     return {device["id"] for device in devices if device["health"] != "Healthy"}
 
 
-def test_an_ill_card_is_never_given(make_ill: Callable[..., None], namespace: Namespace) -> None:
-    """Seven whole cards of eight are given; who wants the eighth learns that it is ill, and gets it when it is well."""
-    make_ill(7)
+def test_unhealthy_card_is_never_allocated(mark_unhealthy: Callable[..., None], namespace: Namespace) -> None:
+    """Seven of eight whole cards are allocated; the eighth pod learns that its card is unhealthy, and gets it later."""
+    mark_unhealthy(7)
     namespace.create(*(pod(f"p{index}", node=NODE, gpu=1) for index in range(CARDS_PER_NODE)))
     placed = namespace.placed(CARDS_PER_NODE - 1)
     cards = {
@@ -56,14 +58,16 @@ def test_an_ill_card_is_never_given(make_ill: Callable[..., None], namespace: Na
         for share in record.decode(each["metadata"]["annotations"][ALLOCATION]).containers["main"]
     }
     assert cards == set(range(7))
-    (waiting,) = {each["metadata"]["name"] for each in namespace.pods()} - {each["metadata"]["name"] for each in placed}
-    assert "1/8 CardNotHealth" in namespace.unplaced(waiting)
-    make_ill()
+    (pending,) = {each["metadata"]["name"] for each in namespace.pods()} - {each["metadata"]["name"] for each in placed}
+    assert "1/8 CardNotHealth" in namespace.unplaced(pending)
+    mark_unhealthy()
     namespace.placed(CARDS_PER_NODE)
 
 
-def test_a_node_whose_cards_are_all_ill_takes_nobody(make_ill: Callable[..., None], namespace: Namespace) -> None:
-    """The reason says so for each card."""
-    make_ill(*range(CARDS_PER_NODE))
+def test_node_with_only_unhealthy_cards_accepts_no_pod(
+    mark_unhealthy: Callable[..., None], namespace: Namespace
+) -> None:
+    """The reason names each card."""
+    mark_unhealthy(*range(CARDS_PER_NODE))
     namespace.create(pod("waits", node=NODE, gpu=1, gpumem=100))
     assert "8/8 CardNotHealth" in namespace.unplaced("waits")

@@ -1,4 +1,4 @@
-"""The manifests of an installation, as a real API server takes them."""
+"""The manifests of an installation, on a real API server."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ PROCESSES = ("webhook", "scheduler", "agent")
 
 
 def build(layout: Layout, folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """Answer what kustomize makes of a folder, by kind and name."""
-    found = yaml.safe_load_all(kubectl.run(layout, "kustomize", str(folder)))
-    return {(each["kind"], each["metadata"]["name"]): each for each in found}
+    """Return the objects that kustomize builds from a folder, by kind and name."""
+    objects = yaml.safe_load_all(kubectl.run(layout, "kustomize", str(folder)))
+    return {(each["kind"], each["metadata"]["name"]): each for each in objects}
 
 
 @pytest.fixture(scope="module")
 def installation(tranche: Layout) -> dict[tuple[str, str], dict[str, Any]]:
-    """What `kubectl apply -k manifests/install` applies."""
+    """The objects that `kubectl apply -k manifests/install` applies."""
     return build(tranche, ROOT / "install")
 
 
 def overlay(folder: Path, component: str) -> Path:
-    """Write a kustomization of an installation with a component; answer its folder."""
+    """Write a kustomization of an installation with a component; return its folder."""
     above = os.path.relpath(ROOT, folder.resolve())
     content = {"resources": [f"{above}/install"], "components": [f"{above}/{component}"]}
     (folder / "kustomization.yaml").write_text(json.dumps(content))
@@ -45,42 +45,42 @@ def overlay(folder: Path, component: str) -> Path:
 
 
 def template(installation: dict[tuple[str, str], dict[str, Any]], process: str) -> dict[str, Any]:
-    """Answer the pod template of a process."""
+    """Return the pod template of a process."""
     kind = "DaemonSet" if process == "agent" else "Deployment"
-    found: dict[str, Any] = installation[kind, f"tranche-{process}"]["spec"]["template"]
-    return found
+    content: dict[str, Any] = installation[kind, f"tranche-{process}"]["spec"]["template"]
+    return content
 
 
 def create(layout: Layout, of: dict[str, Any]) -> None:
-    """Have the API server admit a pod of a template into the namespace of our own objects, without keeping it."""
+    """Create a pod of a template in the system namespace, as a dry run."""
     sent = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", **of["metadata"]}, "spec": of["spec"]}
     kubectl.run(layout, "-n", SYSTEM_NAMESPACE, "create", "--dry-run=server", "-f", "-", stdin=json.dumps(sent))
 
 
-def test_an_installation_is_accepted(tranche: Layout) -> None:
-    """Every object of it, by an API server that has the definitions."""
-    told = kubectl.run(tranche, "apply", "--dry-run=server", "-k", str(ROOT / "install"))
-    assert "deployment.apps/tranche-webhook" in told
-    assert "daemonset.apps/tranche-agent" in told
+def test_installation_is_accepted(tranche: Layout) -> None:
+    """An API server with the CRDs accepts every object."""
+    output = kubectl.run(tranche, "apply", "--dry-run=server", "-k", str(ROOT / "install"))
+    assert "deployment.apps/tranche-webhook" in output
+    assert "daemonset.apps/tranche-agent" in output
 
 
 @pytest.mark.parametrize("process", PROCESSES)
-def test_every_process_keeps_the_strictest_rule(
+def test_every_process_passes_pod_security_restricted(
     tranche: Layout, installation: dict[tuple[str, str], dict[str, Any]], process: str
 ) -> None:
-    """The namespace enforces it, so a pod that asked for more would not be created."""
+    """The system namespace enforces that level, so a pod that needed more would be rejected."""
     labels = kubectl.get(tranche, "namespace", SYSTEM_NAMESPACE)["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
-    found = template(installation, process)
-    create(tranche, found)
-    for container in found["spec"]["containers"]:
+    pod = template(installation, process)
+    create(tranche, pod)
+    for container in pod["spec"]["containers"]:
         assert container["securityContext"]["readOnlyRootFilesystem"]
-    (tmp,) = (each["emptyDir"] for each in found["spec"]["volumes"] if "emptyDir" in each)
+    (tmp,) = (each["emptyDir"] for each in pod["spec"]["volumes"] if "emptyDir" in each)
     assert tmp["medium"] == "Memory"
 
 
-def test_a_host_path_needs_the_namespace_to_be_opened(tranche: Layout, tmp_path: Path) -> None:
-    """What manifests/isolation adds is refused where it has not loosened the namespace as well."""
+def test_isolation_component_loosens_pod_security(tranche: Layout, tmp_path: Path) -> None:
+    """The hostPath of manifests/isolation is rejected unless the component also loosens the namespace."""
     built = build(tranche, overlay(tmp_path, "isolation"))
     with pytest.raises(LabError, match='restricted volume type "hostPath"'):
         create(tranche, template(built, "agent"))
@@ -89,7 +89,7 @@ def test_a_host_path_needs_the_namespace_to_be_opened(tranche: Layout, tmp_path:
 
 
 def test_with_cert_manager_the_webhook_writes_nothing(tranche: Layout, tmp_path: Path) -> None:
-    """No right to Secrets, none to write its configuration, no canary; its certificate is mounted and injected."""
+    """The webhook has no right to Secrets or its configuration, and no canary; its certificate is mounted."""
     built = build(tranche, overlay(tmp_path, "cert-manager"))
     assert ("Role", "tranche-webhook") not in built
     assert ("RoleBinding", "tranche-webhook") not in built
@@ -106,27 +106,27 @@ def test_with_cert_manager_the_webhook_writes_nothing(tranche: Layout, tmp_path:
     create(tranche, pod)
 
 
-def test_a_pair_keeps_the_strictest_rule(tranche: Layout, tmp_path: Path) -> None:
-    """What manifests/extender adds is accepted, and kube-scheduler reads the file that the tests run with."""
+def test_extender_component_passes_pod_security_restricted(tranche: Layout, tmp_path: Path) -> None:
+    """What manifests/extender adds is accepted, and kube-scheduler reads the same file as in the tests."""
     folder = overlay(tmp_path, "extender")
     kubectl.run(tranche, "apply", "--dry-run=server", "-k", str(folder))
     built = build(tranche, folder)
-    found = template(built, "scheduler")
-    create(tranche, found)
-    ours, theirs = found["spec"]["containers"]
-    assert "--extender" in ours["args"]
-    (volume,) = (each for each in found["spec"]["volumes"] if each["name"] == theirs["volumeMounts"][0]["name"])
+    pod = template(built, "scheduler")
+    create(tranche, pod)
+    extender, kube_scheduler = pod["spec"]["containers"]
+    assert "--extender" in extender["args"]
+    (volume,) = (each for each in pod["spec"]["volumes"] if each["name"] == kube_scheduler["volumeMounts"][0]["name"])
     file = built["ConfigMap", volume["configMap"]["name"]]["data"]["config.yaml"]
     assert file == (ROOT / "extender" / "kube-scheduler.yaml").read_text()
     election = yaml.safe_load(file)["leaderElection"]
-    assert f"--kube-scheduler-lease-name={election['resourceName']}" in ours["args"]
-    assert f"--kube-scheduler-lease-namespace={election['resourceNamespace']}" in ours["args"]
+    assert f"--kube-scheduler-lease-name={election['resourceName']}" in extender["args"]
+    assert f"--kube-scheduler-lease-namespace={election['resourceNamespace']}" in extender["args"]
     role = built["Role", "tranche-kube-scheduler"]["rules"]
     assert [rule["resourceNames"] for rule in role] == [[election["resourceName"]]]
 
 
-def test_replicas_are_apart_and_one_stays(installation: dict[tuple[str, str], dict[str, Any]]) -> None:
-    """A drained node does not take admission or placement away."""
+def test_replicas_are_spread_and_protected_by_a_budget(installation: dict[tuple[str, str], dict[str, Any]]) -> None:
+    """Draining a node does not interrupt admission or placement."""
     for process in ("webhook", "scheduler"):
         deployment = installation["Deployment", f"tranche-{process}"]["spec"]
         assert deployment["replicas"] == 2
@@ -142,8 +142,10 @@ def test_replicas_are_apart_and_one_stays(installation: dict[tuple[str, str], di
 
 
 @pytest.mark.parametrize("process", PROCESSES)
-def test_no_process_is_the_first_to_go(installation: dict[tuple[str, str], dict[str, Any]], process: str) -> None:
-    """It has a system component's priority, asks for what it needs, and is held to a limit of memory."""
+def test_every_process_has_priority_requests_and_probes(
+    installation: dict[tuple[str, str], dict[str, Any]], process: str
+) -> None:
+    """Each has a system priority class, resource requests, a memory limit and probes."""
     spec = template(installation, process)["spec"]
     assert spec["priorityClassName"] in ("system-cluster-critical", "system-node-critical")
     for container in spec["containers"]:
@@ -152,16 +154,22 @@ def test_no_process_is_the_first_to_go(installation: dict[tuple[str, str], dict[
         assert {"readinessProbe", "livenessProbe"} <= set(container)
 
 
-def test_only_what_is_called_can_be_reached(installation: dict[tuple[str, str], dict[str, Any]]) -> None:
-    """Everything is closed to the network but reviews for all, and metrics for the monitoring namespace."""
+def test_network_policies_open_only_needed_ports(installation: dict[tuple[str, str], dict[str, Any]]) -> None:
+    """Only reviews and the namespaced API are open to all; metrics are open to one namespace."""
     policies = {name: each["spec"] for (kind, name), each in installation.items() if kind == "NetworkPolicy"}
     assert policies["tranche-default"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
     (reviews,) = policies["tranche-reviews"]["ingress"]
     assert reviews == {"ports": [{"protocol": "TCP", "port": WebhookSettings().port}]}
+    (api,) = (
+        port for port in template(installation, "scheduler")["spec"]["containers"][0]["ports"] if port["name"] == "api"
+    )
+    (namespaced,) = policies["tranche-scheduler-api"]["ingress"]
+    assert namespaced == {"ports": [{"protocol": "TCP", "port": api["containerPort"]}]}
     for name, each in policies.items():
         for rule in each.get("ingress", ()):
-            assert name == "tranche-reviews" or rule["from"]
+            assert name in ("tranche-reviews", "tranche-scheduler-api") or rule["from"]
     for process in PROCESSES:
         served = {port["containerPort"] for port in template(installation, process)["spec"]["containers"][0]["ports"]}
         (metrics,) = policies["tranche-metrics"]["ingress"]
-        assert served <= {WebhookSettings().port, *(port["port"] for port in metrics["ports"])}
+        known = {WebhookSettings().port, api["containerPort"], *(port["port"] for port in metrics["ports"])}
+        assert served <= known

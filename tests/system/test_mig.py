@@ -1,4 +1,4 @@
-"""MIG on a real API server: an instance that is there, one that must be made first, and what may die in between."""
+"""MIG on a real API server: existing instances, instances created on request, and processes killed in between."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from allocation import environment, mig_record, record
 from allocation.names import ALLOCATION, HAMI_ALLOCATED, HAMI_MIG
+from allocation.wire import environment, mig_record, record
 from cluster.api import MERGE_PATCH, Api
 from cluster.connection import connect
 from cluster.errors import ApiError
 from cluster.resource import GPU_NODE_STATUSES
 from lab import components, kubeconfig, kubectl, wait
+from lab.errors import LabError
 from lab.processes import Daemon
-from tests.system import audit, truth
 from tests.system.conftest import MIG_NODE, PATIENCE_S, Namespace, mig_status, pod
+from tests.system.support import audit, truth
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,37 +29,37 @@ MAKER = "GPU-gpu-mig-0-1"
 
 
 def mig_pod(name: str, *, card: str = MAKER, **limits: int) -> dict[str, Any]:
-    """Answer a pod that wants MIG instances of a card."""
+    """Return a pod that requests MIG instances of a card."""
     manifest = pod(name, node=MIG_NODE, gpu=limits.pop("gpu", 1), **limits)
     manifest["metadata"]["annotations"] = {"nvidia.com/vgpu-mode": "mig", "nvidia.com/use-gpuuuid": card}
     return manifest
 
 
 def uuids(placed: dict[str, Any]) -> list[str]:
-    """Answer the cards of a pod."""
+    """Return the UUIDs in a pod's allocation."""
     return [share.uuid for share in record.decode(placed["metadata"]["annotations"][ALLOCATION]).containers["main"]]
 
 
-def wished(layout: Layout) -> list[dict[str, Any]]:
-    """Answer what the scheduler asks of the node's agent."""
+def requested(layout: Layout) -> list[dict[str, Any]]:
+    """Return the instances that the scheduler requests from the node's agent."""
     spec = kubectl.get(layout, "gpunodestatus", MIG_NODE)["spec"]
-    found: list[dict[str, Any]] = spec.get("migInstances", [])
-    return found
+    instances: list[dict[str, Any]] = spec.get("migInstances", [])
+    return instances
 
 
-def made(layout: Layout) -> list[str]:
-    """Answer the instances that were made for wishes."""
+def created(layout: Layout) -> list[str]:
+    """Return the instances that the agent has created on request."""
     return [each["uuid"] for each in mig_status(layout).get("devices", []) if each.get("instance", {}).get("wish")]
 
 
 def untouched(layout: Layout) -> None:
-    """Wait until nothing is asked for and nothing is left of what was made; the administrator's instance is there."""
+    """Wait until no instance is requested and only the administrator's instance exists."""
 
-    def is_so() -> bool:
+    def is_restored() -> bool:
         left = [each["uuid"] for each in mig_status(layout)["devices"] if "instance" in each]
-        return not wished(layout) and left == [STATIC] and "migInstances" not in mig_status(layout)
+        return not requested(layout) and left == [STATIC] and "migInstances" not in mig_status(layout)
 
-    wait.until(is_so, what="the node as it was", timeout_s=PATIENCE_S)
+    wait.until(is_restored, what="the node as it was", timeout_s=PATIENCE_S)
     wait.until(
         lambda: truth.scheduler_counts(layout) == truth.by_card(truth.recount(layout)),
         what="the scheduler's ledger equal to a recount",
@@ -66,8 +67,8 @@ def untouched(layout: Layout) -> None:
     )
 
 
-def test_an_instance_that_is_there(tranche: Layout, mig_node: str, namespace: Namespace) -> None:
-    """It is taken whole, though a smaller one could be made; our annotations and HAMi's say which it is."""
+def test_existing_instance_is_used(tranche: Layout, mig_node: str, namespace: Namespace) -> None:
+    """It is allocated whole, although a smaller one could be created; both formats of annotations name it."""
     namespace.create(mig_pod("static", card=f"GPU-gpu-mig-0-0,{MAKER}", gpumem=10000))
     (placed,) = namespace.placed(1)
     annotations = placed["metadata"]["annotations"]
@@ -78,33 +79,47 @@ def test_an_instance_that_is_there(tranche: Layout, mig_node: str, namespace: Na
     assert (entry.gpu_uuid, entry.profile, entry.mig_uuid) == ("GPU-gpu-mig-0-0", "3g.40gb", STATIC)
     seen = environment.resolve(environment.references("main", 1), annotations)
     assert seen["NVIDIA_VISIBLE_DEVICES"] == seen["CUDA_VISIBLE_DEVICES"] == STATIC
-    assert wished(tranche) == []
+    assert requested(tranche) == []
 
 
-def test_an_instance_is_made_and_goes_with_its_pod(tranche: Layout, mig_node: str, namespace: Namespace) -> None:
-    """Asked for in spec, made by the agent, bound by one Binding; deleted, it is destroyed, and no other one is."""
+def test_instance_is_not_freed_while_its_pod_runs(tranche: Layout, mig_node: str, namespace: Namespace) -> None:
+    """The pod cannot be deleted immediately, and only its node can declare it ended."""
+    namespace.create(mig_pod("holder", card=f"GPU-gpu-mig-0-0,{MAKER}", gpumem=10000))
+    namespace.placed(1)
+    with pytest.raises(LabError, match="pod holder holds GPUs of node"):
+        namespace.kubectl("delete", "pod", "holder", "--force", "--grace-period=0", "--wait=false")
+    with pytest.raises(LabError, match=f"only its node {MIG_NODE} may change it"):
+        namespace.kubectl("patch", "pod", "holder", "--subresource=status", "-p", '{"status": {"phase": "Failed"}}')
+
+
+def test_instance_is_created_and_destroyed_with_its_pod(tranche: Layout, mig_node: str, namespace: Namespace) -> None:
+    """It is requested in spec, created by the agent, bound by one Binding, and destroyed with its pod only."""
     namespace.create(mig_pod("made", gpumem=10000, gpucores=10), mig_pod("two", gpu=2, gpumem=15000))
     placed = {each["metadata"]["name"]: uuids(each) for each in namespace.placed(2)}
     assert placed["made"] == [f"MIG-{MAKER}-6-1"]
     assert len(set(placed["two"])) == 2
-    assert sorted(made(tranche)) == sorted([*placed["made"], *placed["two"]])
-    assert {each["card"] for each in wished(tranche)} == {MAKER}
+    assert sorted(created(tranche)) == sorted([*placed["made"], *placed["two"]])
+    assert {each["card"] for each in requested(tranche)} == {MAKER}
     bound = truth.bindings(audit.writes(tranche, namespace=namespace.name, user=audit.SCHEDULER))
     assert bound == {"made": 1, "two": 1}
     namespace.kubectl("delete", "pod", "made")
-    wait.until(lambda: sorted(made(tranche)) == sorted(placed["two"]), what="one instance less", timeout_s=PATIENCE_S)
+    wait.until(
+        lambda: sorted(created(tranche)) == sorted(placed["two"]), what="one instance less", timeout_s=PATIENCE_S
+    )
     namespace.kubectl("delete", "pod", "two")
     untouched(tranche)
 
 
-def test_what_no_card_can_make_is_said(tranche: Layout, mig_node: str, namespace: Namespace) -> None:
-    """No profile has so much memory: a reason for each unit, and nothing is asked for."""
+def test_impossible_instance_is_reported_and_not_requested(
+    tranche: Layout, mig_node: str, namespace: Namespace
+) -> None:
+    """No profile has so much memory: the reason says so, and no instance is requested."""
     namespace.create(mig_pod("huge", gpumem=81000, gpu=2))
     assert "CardMigTopologyInfeasible" in namespace.unplaced("huge")
-    assert wished(tranche) == []
+    assert requested(tranche) == []
 
 
-def test_a_shared_card_beside_cards_in_mig_mode(tranche: Layout, mig_node: str, namespace: Namespace) -> None:
+def test_shared_card_on_a_node_with_mig_cards(tranche: Layout, mig_node: str, namespace: Namespace) -> None:
     """A pod that names no mode shares the card that is not in MIG mode."""
     namespace.create(pod("shares", node=MIG_NODE, gpu=1, gpumem=1000))
     (placed,) = namespace.placed(1)
@@ -112,21 +127,21 @@ def test_a_shared_card_beside_cards_in_mig_mode(tranche: Layout, mig_node: str, 
 
 
 @pytest.mark.parametrize("victim", ["scheduler", "agent"])
-@pytest.mark.parametrize("survivor", ["pod", "nobody"])
-def test_killed_between_the_steps(
+@pytest.mark.parametrize("survivor", ["pod", "none"])
+def test_process_killed_between_the_steps(
     tranche: Layout, mig_node: str, namespace: Namespace, victim: str, survivor: str
 ) -> None:
-    """What stands in the API decides: the pod gets its instance, or it is destroyed if the pod is gone."""
+    """The state in the API decides: the pod gets its instance, or the instance is destroyed if the pod is gone."""
     agent, scheduler = Daemon(tranche, "agent"), Daemon(tranche, "scheduler")
     agent.stop()
     try:
         namespace.create(mig_pod("between", gpumem=10000))
-        wait.until(lambda: wished(tranche), what="a wish", timeout_s=PATIENCE_S)
+        wait.until(lambda: requested(tranche), what="an instance request", timeout_s=PATIENCE_S)
         if victim == "scheduler":
             scheduler.stop()
             components.start(tranche, components.component(tranche, "agent"))
-            wait.until(lambda: made(tranche), what="the instance", timeout_s=PATIENCE_S)
-        if survivor == "nobody":
+            wait.until(lambda: created(tranche), what="the instance", timeout_s=PATIENCE_S)
+        if survivor == "none":
             namespace.kubectl("delete", "pod", "between")
     finally:
         components.start(tranche, components.component(tranche, "scheduler"))
@@ -138,18 +153,16 @@ def test_killed_between_the_steps(
     untouched(tranche)
 
 
-def test_an_agent_that_starts_anew_leaves_instances_in_use(
-    tranche: Layout, mig_node: str, namespace: Namespace
-) -> None:
-    """And so it is when its object is deleted: without a word of the scheduler nothing is destroyed."""
+def test_restarted_agent_keeps_instances_in_use(tranche: Layout, mig_node: str, namespace: Namespace) -> None:
+    """It keeps them even when its object was deleted: it destroys an instance only after the scheduler says so."""
     namespace.create(mig_pod("stays", gpumem=10000))
     (placed,) = namespace.placed(1)
     Daemon(tranche, "agent").stop()
     components.start(tranche, components.component(tranche, "agent"))
     kubectl.run(tranche, "delete", "gpunodestatus", MIG_NODE)
     wait.until(
-        lambda: mig_status(tranche) and made(tranche) == uuids(placed) and len(wished(tranche)) == 1,
-        what="the instance and the wish",
+        lambda: mig_status(tranche) and created(tranche) == uuids(placed) and len(requested(tranche)) == 1,
+        what="the instance and its request",
         timeout_s=PATIENCE_S,
     )
     namespace.kubectl("delete", "pod", "stays")
@@ -157,7 +170,7 @@ def test_an_agent_that_starts_anew_leaves_instances_in_use(
 
 
 async def refusal(identity: Path, body: dict[str, Any]) -> str:
-    """Answer why who has `identity` may not change the MIG node's object so, empty where he may; nothing is kept."""
+    """Patch the MIG node's object with an identity, as a dry run; return the error, empty if it is accepted."""
     async with connect(kubeconfig=str(identity)) as connection:
         try:
             await Api(connection).request(
@@ -172,20 +185,20 @@ async def refusal(identity: Path, body: dict[str, Any]) -> str:
     return ""
 
 
-@pytest.mark.parametrize("who", ["administrator", "agent", "scheduler"])
-async def test_nobody_but_the_scheduler_asks_for_instances(tranche: Layout, mig_node: str, who: str) -> None:
-    """Whoever could would have instances made, and destroyed under running pods; the scheduler may say nothing else."""
+@pytest.mark.parametrize("role", ["administrator", "agent", "scheduler"])
+async def test_only_the_scheduler_requests_instances(tranche: Layout, mig_node: str, role: str) -> None:
+    """Such a request creates instances, or destroys them under running pods; the scheduler may write nothing else."""
     identity = tranche.kubeconfig
-    if who != "administrator":
+    if role != "administrator":
         identity = kubeconfig.service_account_kubeconfig(
-            tranche, namespace="tranche-system", name=f"tranche-{who}", node=mig_node if who == "agent" else ""
+            tranche, namespace="tranche-system", name=f"tranche-{role}", node=mig_node if role == "agent" else ""
         )
-    wish = {"id": "u/0", "card": MAKER, "profile": "1g.10gb", "placement": {"start": 6, "size": 1}}
-    asked = await refusal(identity, {"spec": {"migInstances": [wish]}})
+    request = {"id": "u/0", "card": MAKER, "profile": "1g.10gb", "placement": {"start": 6, "size": 1}}
+    requesting = await refusal(identity, {"spec": {"migInstances": [request]}})
     other = await refusal(identity, {"metadata": {"labels": {"mine": "1"}}})
-    if who == "scheduler":
-        assert asked == ""
+    if role == "scheduler":
+        assert requesting == ""
         assert "may write nothing of a GpuNodeStatus but spec.migInstances" in other
     else:
-        assert "spec.migInstances is written by the Tranche scheduler" in asked
+        assert "spec.migInstances is written by the Tranche scheduler" in requesting
         assert other == ""

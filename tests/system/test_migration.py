@@ -1,4 +1,4 @@
-"""A HAMi cluster moves over to us and back: docs/migration.md, walked on a real API server with HAMi's part played."""
+"""A HAMi cluster migrates and returns: the steps of docs/hami.md on a real API server, with a simulated HAMi."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from allocation import hami
 from allocation.names import HAMI_ALLOCATED
-from lab import kubeconfig, kubectl, manifests, wait
+from allocation.wire import hami
+from lab import components, kubeconfig, kubectl, manifests, wait
 from lab.errors import LabError
-from tests.system import audit, truth
 from tests.system.conftest import PATIENCE_S, Namespace, pod
-from tests.system.hami_nodes import LOCK, NODES, component, delete, locks, served_nodes
-from tests.system.hami_plugin import MEMORY_MIB
+from tests.system.support import audit, truth
+from tests.system.support.hami_nodes import LOCK, NODES, component, delete, locks, served_nodes
+from tests.system.support.hami_plugin import MEMORY_MIB
 from tests.system.test_hami_nodes import on_hami
 from tests.system.test_hami_takeover import BEFORE, OURS_MIB, USED_MIB, container, entry
 from tests.system.test_install import build, overlay
@@ -71,47 +71,51 @@ _ACCESS: tuple[dict[str, Any], ...] = (
 
 
 def workload(kind: str, name: str, spec: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Answer a controller that makes no pod yet."""
+    """Return a workload without pods."""
     labels = {"app": name}
     body = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}, **more}
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": body}
 
 
 def preflight(layout: Layout, *arguments: str, account: str = "preflight") -> subprocess.CompletedProcess[str]:
-    """Run `kubectl gpu preflight` as an account that may read, or may nothing."""
+    """Run `kubectl gpu preflight` as an account that may read everything, or nothing."""
     identity = kubeconfig.service_account_kubeconfig(layout, namespace="kube-system", name=account)
     command = [sys.executable, "-m", "cli", "preflight", "--kubeconfig", str(identity), *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
 def report(layout: Layout, *arguments: str) -> dict[str, Any]:
-    """Answer what it prints for programs."""
+    """Return the JSON report of preflight."""
     done = preflight(layout, "-o", "json", *arguments)
-    assert done.stderr == ""
-    found: dict[str, Any] = json.loads(done.stdout)
-    assert done.returncode == bool(found["summary"]["findings"]["blocks"])
-    return found
+    installed = kubectl.run(layout, "-n", "tranche-system", "get", "configmap", "tranche", "--ignore-not-found")
+    has_configuration = installed or "--config" in arguments
+    notes = [] if has_configuration else ["ConfigMap tranche-system/tranche does not exist: the defaults are assumed"]
+    assert len(done.stderr.splitlines()) == len(notes)
+    assert all(note in done.stderr for note in notes)
+    content: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == bool(content["summary"]["findings"]["blocks"])
+    return content
 
 
-def said(found: dict[str, Any], severity: str, word: str) -> list[str]:
-    """Answer the objects of which a finding says something."""
+def objects(content: dict[str, Any], severity: str, words: str) -> list[str]:
+    """Return the objects of the findings that contain `words`."""
     return [
         name
-        for each in found["findings"]
-        if each["severity"] == severity and word in each["what"]
+        for each in content["findings"]
+        if each["severity"] == severity and words in each["what"]
         for name in each["objects"]
     ]
 
 
 @pytest.fixture
 def before(tranche: Layout, plain_namespace: Namespace) -> Iterator[Namespace]:
-    """The lab as a HAMi cluster: nothing of ours, three nodes of HAMi's, its pods, its webhook, what users wrote."""
+    """The lab as a HAMi cluster: not installed, with three nodes, pods and webhook of HAMi, and users' workloads."""
     stop(tranche)
     kubectl.run(tranche, "delete", "-k", str(manifests.ROOT / "base"), "--ignore-not-found", "--wait=true")
     gpu = {"containers": [container("main", 3000)]}
     users = [
         workload("Deployment", "fine", gpu, replicas=0),
-        workload("Deployment", "binary", {"containers": [_asking("10Gi")]}, replicas=0),
+        workload("Deployment", "binary", {"containers": [_requesting("10Gi")]}, replicas=0),
         workload("Deployment", "claims", {**gpu, "volumes": [_claim()]}, replicas=0),
         workload("Deployment", "named", {**gpu, "schedulerName": "hami-scheduler"}, replicas=0),
     ]
@@ -128,10 +132,11 @@ def before(tranche: Layout, plain_namespace: Namespace) -> Iterator[Namespace]:
     finally:
         delete(tranche, _WEBHOOK, *_ACCESS)
         manifests.install(tranche)
+        components.publish(tranche)
         start(tranche)
 
 
-def _asking(memory: str) -> dict[str, Any]:
+def _requesting(memory: str) -> dict[str, Any]:
     limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": memory}
     return {"name": "main", "image": "tranche.local/busybox:lab", "resources": {"limits": limits}}
 
@@ -141,7 +146,7 @@ def _claim() -> dict[str, Any]:
 
 
 def running(namespace: Namespace) -> dict[str, str]:
-    """Answer the UIDs of the pods that HAMi placed and that have not ended."""
+    """Return the UIDs of the pods that HAMi placed and that have not ended."""
     return {
         each["metadata"]["name"]: each["metadata"]["uid"]
         for each in namespace.pods()
@@ -150,9 +155,9 @@ def running(namespace: Namespace) -> dict[str, str]:
 
 
 def hamis_count(layout: Layout) -> tuple[dict[str, int], dict[str, int]]:
-    """Count MiB by card as HAMi's scheduler does, from its own two annotations, place by place; and ours alone.
+    """Count MiB by card as HAMi's scheduler does, from its two annotations: of all pods, and of this scheduler's pods.
 
-    A pod costs the larger of its containers' sum and its largest init container (hami.md 1.6).
+    A pod costs the maximum of its containers' sum and its largest init container (hami.md 1.6).
     """
     used: defaultdict[str, int] = defaultdict(int)
     of_ours: defaultdict[str, int] = defaultdict(int)
@@ -179,11 +184,11 @@ def hamis_count(layout: Layout) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def place_as_hami(namespace: Namespace, name: str, node: str, memory: int) -> None:
-    """Do what HAMi's scheduler does: annotate the pod, lock the node, bind."""
+    """Place a pod as HAMi's scheduler does: annotate the pod, lock the node, bind."""
     string = entry(node, 1, memory) + ";"
-    given = {"hami.io/vgpu-node": node, HAMI_ALLOCATED: string, "hami.io/vgpu-devices-to-allocate": string}
-    given |= {"hami.io/bind-phase": "allocating", "hami.io/bind-time": str(int(time.time()))}
-    namespace.kubectl("annotate", "pod", name, *(f"{key}={value}" for key, value in given.items()))
+    annotations = {"hami.io/vgpu-node": node, HAMI_ALLOCATED: string, "hami.io/vgpu-devices-to-allocate": string}
+    annotations |= {"hami.io/bind-phase": "allocating", "hami.io/bind-time": str(int(time.time()))}
+    namespace.kubectl("annotate", "pod", name, *(f"{key}={value}" for key, value in annotations.items()))
     lock = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ},{namespace.name},{name}"
     kubectl.run(namespace.layout, "annotate", "node", node, f"{LOCK}={lock}")
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
@@ -193,7 +198,7 @@ def place_as_hami(namespace: Namespace, name: str, node: str, memory: int) -> No
 
 
 def is_served(namespace: Namespace, *names: str) -> bool:
-    """Whether HAMi's plugin has served the pods, and no node is locked."""
+    """Return whether HAMi's plugin has served the pods and no node is locked."""
     phases = {
         each["metadata"]["name"]: each["metadata"].get("annotations", {}).get("hami.io/bind-phase")
         for each in namespace.pods()
@@ -201,34 +206,38 @@ def is_served(namespace: Namespace, *names: str) -> bool:
     return all(phases[name] == "success" for name in names) and not locks(namespace.layout)
 
 
-def look(layout: Layout, team: Namespace) -> None:
-    """Before: what would change is told, to who may read; who may not is told what is missing."""
-    found = report(layout, "-n", team.name)
-    assert not found["installed"]
-    assert {each["name"]: each["mode"] for each in found["nodes"] if each["name"] in NODES} == dict.fromkeys(
+def check_before(layout: Layout, team: Namespace) -> None:
+    """Before the migration, preflight reports what would change, or the rights that the account lacks."""
+    content = report(layout, "-n", team.name)
+    assert not content["installed"]
+    assert {each["name"]: each["mode"] for each in content["nodes"] if each["name"] in NODES} == dict.fromkeys(
         NODES, "HAMi's plugin"
     )
-    assert found["summary"]["running"] == {"HAMi's": 6, "HAMi's, misaligned": 2}
-    assert found["summary"]["new"] == {"left alone": 1, "mutated": 2, "refused": 1}
-    assert said(found, "blocks", "limits[\"nvidia.com/gpumem\"] holds '10Gi'") == [f"Deployment {team.name}/binary"]
-    assert said(found, "blocks", "spec.volumes[data]") == [f"Deployment {team.name}/claims"]
-    assert said(found, "blocks", "spec.schedulerName 'hami-scheduler'") == [f"Deployment {team.name}/named"]
-    assert said(found, "blocks", "HAMi's webhook") == ["MutatingWebhookConfiguration hami-webhook"]
-    assert said(found, "changes", "has not opted in") == [f"namespace {team.name}"]
+    assert content["summary"]["running"] == {"HAMi's": 6, "HAMi's, misaligned": 2}
+    assert content["summary"]["new"] == {"left alone": 1, "mutated": 2, "refused": 1}
+    assert objects(content, "blocks", "limits[\"nvidia.com/gpumem\"] holds '10Gi'") == [
+        f"Deployment {team.name}/binary"
+    ]
+    assert objects(content, "blocks", "spec.volumes[data]") == [f"Deployment {team.name}/claims"]
+    assert objects(content, "blocks", "spec.schedulerName 'hami-scheduler'") == [f"Deployment {team.name}/named"]
+    assert objects(content, "blocks", "HAMi's webhook") == ["MutatingWebhookConfiguration hami-webhook"]
+    assert objects(content, "changes", "has not opted in") == [f"namespace {team.name}"]
     everywhere = preflight(layout, "--mode", "extender").stdout
     assert "BLOCKS" in everywhere
     assert f"Deployment {team.name}/binary" in everywhere
     assert "spec.volumes[data]" not in everywhere
     stranger = preflight(layout, account="stranger")
-    assert (stranger.returncode, stranger.stderr) == (1, "")
+    assert stranger.returncode == 1
+    assert all(line.startswith("note: ") and "forbidden" in line for line in stranger.stderr.splitlines())
     assert "forbidden to list nodes of the whole cluster" in stranger.stdout
 
 
-def go_over(layout: Layout, team: Namespace, added: list[dict[str, Any]], configuration: Path) -> None:
-    """Over: HAMi's pods are counted and run on, new ones are ours and fit beside them."""
-    theirs = running(team)
+def migrate(layout: Layout, team: Namespace, added: list[dict[str, Any]], configuration: Path) -> None:
+    """Migrate: HAMi's pods are counted and continue to run, and new pods fit beside them."""
+    hamis_pods = running(team)
     kubectl.run(layout, "label", "namespace", team.name, "gpu.scheduling/injection=enabled")
     manifests.install(layout)
+    components.publish(layout)
     kubectl.apply(layout, *added)
     start(layout)
 
@@ -236,23 +245,25 @@ def go_over(layout: Layout, team: Namespace, added: list[dict[str, Any]], config
         return {uuid: memory for uuid, (memory, _, _) in truth.scheduler_counts(layout).items() if uuid in USED_MIB}
 
     wait.until(lambda: used() == USED_MIB, what="HAMi's pods counted", timeout_s=PATIENCE_S)
-    assert running(team) == theirs
+    assert running(team) == hamis_pods
     with pytest.raises(LabError, match="says which GPUs the pod has"):
         team.kubectl("annotate", "pod", "right", f"{HAMI_ALLOCATED}=;", "--overwrite")
     names = [f"new-{index}" for index in range(NEW)]
     team.create(*(on_hami(name, gpu=1, gpumem=OURS_MIB, gpucores=1) for name in names))
     wait.until(lambda: is_served(team, *names), what="new pods served", timeout_s=PATIENCE_S)
     truth.recount(layout)
-    found = report(layout, "-n", team.name, "--config", str(configuration))
-    assert found["installed"]
-    assert found["summary"]["running"] == {"HAMi's": 6, "HAMi's, misaligned": 2, "ours": NEW}
-    assert found["summary"]["new"] == {"mutated": 3, "refused": 1}
-    assert not said(found, "blocks", "HAMi's webhook") + said(found, "blocks", "component manifests/hami-nodes")
-    assert not said(found, "changes", "has not opted in")
+    content = report(layout, "-n", team.name, "--config", str(configuration))
+    assert content["installed"]
+    assert content["summary"]["running"] == {"HAMi's": 6, "HAMi's, misaligned": 2, "ours": NEW}
+    assert content["summary"]["new"] == {"mutated": 3, "refused": 1}
+    assert not objects(content, "blocks", "HAMi's webhook") + objects(
+        content, "blocks", "component manifests/hami-nodes"
+    )
+    assert not objects(content, "changes", "has not opted in")
 
 
-def go_back(layout: Layout, team: Namespace, added: list[dict[str, Any]]) -> None:
-    """Back: HAMi counts our pods by its own annotations and places beside them; nobody's pod is gone."""
+def return_to_hami(layout: Layout, team: Namespace, added: list[dict[str, Any]]) -> None:
+    """Return: HAMi counts the new pods by its own annotations and places more; no pod is lost."""
     before = {each["metadata"]["uid"] for each in team.pods()}
     stop(layout)
     kubectl.run(layout, "delete", "-k", str(manifests.ROOT / "base"), "--ignore-not-found", "--wait=true")
@@ -268,36 +279,36 @@ def go_back(layout: Layout, team: Namespace, added: list[dict[str, Any]]) -> Non
     assert before < {each["metadata"]["uid"] for each in team.pods()}
 
 
-def test_a_hami_cluster_moves_over_and_back(tranche: Layout, before: Namespace, tmp_path: Path) -> None:
-    """What preflight says comes true, and it only reads; pods run on, whoever placed them, all the way."""
+def test_hami_cluster_migrates_and_returns(tranche: Layout, before: Namespace, tmp_path: Path) -> None:
+    """What preflight predicts comes true, and it only reads; pods of both schedulers run throughout."""
     configuration = tmp_path / "config.yaml"
     configuration.write_text("webhook: {aliases: [hami-scheduler]}\n")
     added = component(tranche, tmp_path)
-    look(tranche, before)
-    go_over(tranche, before, added, configuration)
-    go_back(tranche, before, added)
-    assert {each["verb"] for each in _asked(tranche, READER)} == {"get", "list"}
+    check_before(tranche, before)
+    migrate(tranche, before, added, configuration)
+    return_to_hami(tranche, before, added)
+    assert {each["verb"] for each in _requests(tranche, READER)} == {"get", "list"}
 
 
-def _asked(layout: Layout, user: str) -> list[dict[str, Any]]:
-    """Answer all requests of a user."""
+def _requests(layout: Layout, user: str) -> list[dict[str, Any]]:
+    """Return all requests of a user, which must be reads."""
     with layout.audit_log.open(encoding="utf-8") as lines:
         events = [json.loads(line) for line in lines if user in line and line.endswith("\n")]
     assert not audit.attempts(layout, user=user)
     return [each for each in events if each["user"]["username"] == user]
 
 
-def test_where_hami_has_nodes_our_agent_waits_for_its_label(tranche: Layout, tmp_path: Path) -> None:
-    """HAMi's plugin and our agent are chosen by one label; the component for HAMi's nodes keeps ours off them."""
+def test_agent_avoids_hamis_nodes(tranche: Layout, tmp_path: Path) -> None:
+    """One label selects nodes for HAMi's plugin and for the agent; the component keeps the agent off HAMi's nodes."""
 
-    def values(found: dict[tuple[str, str], dict[str, Any]]) -> list[str]:
-        spec = found["DaemonSet", "tranche-agent"]["spec"]["template"]["spec"]
+    def values(built: dict[tuple[str, str], dict[str, Any]]) -> list[str]:
+        spec = built["DaemonSet", "tranche-agent"]["spec"]["template"]["spec"]
         required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         (term,) = required["nodeSelectorTerms"]
         (expression,) = term["matchExpressions"]
         assert (expression["key"], expression["operator"]) == ("gpu", "In")
-        chosen: list[str] = expression["values"]
-        return chosen
+        labels: list[str] = expression["values"]
+        return labels
 
     assert values(build(tranche, manifests.ROOT / "install")) == ["on", "tranche"]
     assert values(build(tranche, overlay(tmp_path, "hami-nodes"))) == ["tranche"]

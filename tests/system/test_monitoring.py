@@ -1,4 +1,4 @@
-"""What the dashboard and the alerts ask for is there, on a system that runs."""
+"""The dashboard and the alerts select metrics that a running system exports."""
 
 from __future__ import annotations
 
@@ -40,35 +40,35 @@ Series = tuple[str, dict[str, str]]
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """Answer the title and the expression of each panel's queries."""
+    """Yield the title and the expression of each panel's queries."""
     for panel in DASHBOARD["panels"]:
         for target in panel.get("targets", ()):
             yield panel["title"], target["expr"].replace("$__rate_interval", "5m")
 
 
 def alerts() -> Iterator[dict[str, Any]]:
-    """Answer the rules."""
+    """Yield the alert rules."""
     for group in ALERTS["groups"]:
         yield from group["rules"]
 
 
 def selectors(expression: str) -> list[promql_parser.VectorSelector]:
-    """Answer what an expression selects."""
-    found: list[promql_parser.VectorSelector] = []
+    """Return the selectors in an expression."""
+    vectors: list[promql_parser.VectorSelector] = []
 
     def visit(node: promql_parser.Expr) -> bool:
         if isinstance(node, promql_parser.VectorSelector):
-            found.append(node)
+            vectors.append(node)
         elif isinstance(node, promql_parser.MatrixSelector):
-            found.append(node.vector_selector)
+            vectors.append(node.vector_selector)
         return True
 
     promql_parser.walk(promql_parser.parse(expression), visit)
-    return found
+    return vectors
 
 
 def selects(selector: promql_parser.VectorSelector, series: list[Series]) -> bool:
-    """Whether a selector finds any of the series."""
+    """Return whether a selector matches any of the series."""
     wanted = selector.matchers.matchers
     return any(
         name == selector.name and all(MATCHES[str(each.op)](labels.get(each.name, ""), each.value) for each in wanted)
@@ -77,61 +77,61 @@ def selects(selector: promql_parser.VectorSelector, series: list[Series]) -> boo
 
 
 def scrape(layout: Layout) -> list[Series]:
-    """Answer every series of the running processes, with the labels that Prometheus adds."""
+    """Return every series of the running processes, with the labels that Prometheus adds."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    found: list[Series] = []
+    series: list[Series] = []
     for process, port in PROCESSES.items():
-        with opener.open(f"http://127.0.0.1:{layout.port(port)}/metrics", timeout=10) as answer:
-            text = answer.read().decode()
+        with opener.open(f"http://127.0.0.1:{layout.port(port)}/metrics", timeout=10) as response:
+            text = response.read().decode()
         names = re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)
-        assert len(names) == len(set(names)), "Prometheus refuses a family that comes twice"
+        assert len(names) == len(set(names)), "Prometheus rejects a metric family that occurs twice"
         for family in text_string_to_metric_families(text):
-            found += [(each.name, {**each.labels, "job": f"tranche-{process}"}) for each in family.samples]
-    return found
+            series += [(each.name, {**each.labels, "job": f"tranche-{process}"}) for each in family.samples]
+    return series
 
 
 @pytest.fixture(scope="module")
 def series(tranche: Layout, make_namespace: Any) -> list[Series]:
-    """All series after a small workload: a pod that is placed, one that waits, one that is refused."""
+    """All series after a small workload: a pod that is placed, and one that is unschedulable."""
     made: Namespace = make_namespace()
     made.create(pod("fits", gpu=1, gpumem=1000), pod("waits", gpu=1, gpumem=10_000_000))
     made.placed(1)
     made.unplaced("waits")
-    found = scrape(tranche)
+    scraped = scrape(tranche)
     made.empty()
-    return found
+    return scraped
 
 
 @pytest.mark.parametrize(("title", "expression"), list(queries()))
-def test_every_query_of_the_dashboard_finds_something(series: list[Series], title: str, expression: str) -> None:
-    """Each metric, with each of its labels, is there."""
-    found = selectors(expression)
-    assert found
-    for selector in found:
-        assert selects(selector, series), f"{title}: nothing is {selector.prettify()}"
+def test_every_dashboard_query_matches_series(series: list[Series], title: str, expression: str) -> None:
+    """Each metric exists with each of its labels."""
+    vectors = selectors(expression)
+    assert vectors
+    for selector in vectors:
+        assert selects(selector, series), f"{title}: no series matches {selector.prettify()}"
 
 
 @pytest.mark.parametrize("alert", list(alerts()), ids=lambda alert: alert["alert"])
-def test_every_alert_looks_at_something(series: list[Series], alert: dict[str, Any]) -> None:
-    """An alert about what is not there would never fire; the labels that its text names come out of it."""
+def test_every_alert_matches_series(series: list[Series], alert: dict[str, Any]) -> None:
+    """An alert without series would never fire; the labels in its text are labels of its result."""
     expression = alert["expr"]
     for selector in selectors(expression):
-        assert selects(selector, series), f"nothing is {selector.prettify()}"
+        assert selects(selector, series), f"no series matches {selector.prettify()}"
     for label in re.findall(r"\$labels\.(\w+)", alert["annotations"]["summary"]):
         assert re.search(rf"by \([^)]*\b{label}\b", expression), label
 
 
-def test_labels_by_which_is_summed_exist(series: list[Series]) -> None:
-    """A sum by a label that no series has is one sum."""
-    known = {name for _, labels in series for name in labels} | {"instance"}
+def test_labels_in_aggregations_exist(series: list[Series]) -> None:
+    """A sum by a label that no series has would be a single sum."""
+    exported = {name for _, labels in series for name in labels} | {"instance"}
     for expression in (*(each["expr"] for each in alerts()), *(query for _, query in queries())):
         for names in re.findall(r"\bby \(([^)]*)\)", expression):
-            assert {name.strip() for name in names.split(",")} <= known, expression
+            assert {name.strip() for name in names.split(",")} <= exported, expression
 
 
-def test_a_decision_is_one_line_of_each_log(tranche: Layout, namespace: Namespace) -> None:
-    """By the pod's UID one finds what became of it, by its name who admitted it; every line has the same form."""
-    namespace.create(pod("told", gpu=1, gpumem=1000))
+def test_each_log_has_one_line_per_decision(tranche: Layout, namespace: Namespace) -> None:
+    """The pod's UID finds its outcome, its name finds its review, and every line has the same format."""
+    namespace.create(pod("logged", gpu=1, gpumem=1000))
     (placed,) = namespace.placed(1)
     uid = placed["metadata"]["uid"]
 
@@ -143,9 +143,9 @@ def test_a_decision_is_one_line_of_each_log(tranche: Layout, namespace: Namespac
 
     (line,) = wait.until(decided, what="the line of the decision", timeout_s=PATIENCE_S)
     assert "level=info" in line
-    assert f"pod={namespace.name}/told" in line
+    assert f"pod={namespace.name}/logged" in line
     assert "outcome=bound" in line
-    (review,) = [line for line in lines("webhook") if f"pod={namespace.name}/told" in line]
+    (review,) = [line for line in lines("webhook") if f"pod={namespace.name}/logged" in line]
     assert re.search(r" review=[0-9a-f-]{36} .* outcome=mutated", review)
     for process in PROCESSES:
         assert all(re.match(r"time=\S+Z level=\w+ logger=\S+ msg=", each) for each in lines(process)), process

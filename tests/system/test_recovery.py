@@ -1,4 +1,4 @@
-"""Whatever happens to a process of ours, every pod is bound once and no card is given out twice."""
+"""Recovery: whatever happens to a process, every pod is bound once and no card is allocated twice."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,8 +17,8 @@ from lab.errors import LabError
 from lab.fleet import SIMULATED_NODES
 from lab.layout import Port
 from lab.processes import Daemon
-from tests.system import audit, truth
 from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.support import audit, truth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,12 +29,12 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(500)]
 ROUNDS = 10
 PODS = 200
 TAKEOVER_S = 60.0
-READY_AGAIN = "deciding: "
+READY_AGAIN = "scheduling: "
 
 
 @pytest.fixture
 def scheduler(tranche: Layout) -> Iterator[Daemon]:
-    """The scheduler's process; it runs again when the test is over."""
+    """The scheduler's process; it is started again after the test."""
     yield Daemon(tranche, "scheduler")
     start_scheduler(tranche)
     settled(tranche)
@@ -45,7 +46,7 @@ def start_scheduler(layout: Layout) -> None:
 
 
 def ended(layout: Layout, scheduler: Daemon) -> None:
-    """Wait until a killed scheduler is gone and its port free: its threads outlive its main thread by a moment."""
+    """Wait until a killed scheduler is gone and its port free; its threads end shortly after its main thread."""
     wait.until(
         lambda: not scheduler.is_running and not ports.taken(layout, (Port.SCHEDULER,)),
         what="the scheduler's end",
@@ -66,14 +67,14 @@ def settled(layout: Layout) -> None:
 
 
 def says(daemon: Daemon, text: str, *, since: int) -> bool:
-    """Whether a process has logged `text` after byte `since` of its log."""
+    """Return whether a process has logged `text` after byte `since` of its log."""
     with daemon.log.open("rb") as log:
         log.seek(since)
         return text.encode() in log.read()
 
 
 def many(count: int) -> list[dict[str, Any]]:
-    """Answer manifests of pods, ten of which fill a card, on the simulated nodes: these start any number at once."""
+    """Return manifests of pods for the simulated nodes, which can start any number at once; ten pods fill a card."""
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [*SIMULATED_NODES]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     manifests = [pod(f"p{index:03}", gpu=1, gpumem=8000, gpucores=10) for index in range(count)]
@@ -83,19 +84,21 @@ def many(count: int) -> list[dict[str, Any]]:
 
 
 def bound_once(layout: Layout, namespace: Namespace, count: int) -> None:
-    """Check in the audit log that each of `count` pods was bound, and by one write.
+    """Check in the audit log that each of `count` pods was bound by exactly one write.
 
-    A Binding whose sender was killed meanwhile may have taken effect though its answer counts as an error.
+    A Binding whose sender was killed may have been applied although the log has an error status for it.
     """
     attempts = audit.attempts(layout, namespace=namespace.name)
-    taken = truth.bindings([each for each in attempts if audit.code(each) < 300])
+    accepted = truth.bindings([each for each in attempts if audit.code(each) < 300])
     interrupted = truth.bindings([each for each in attempts if audit.code(each) >= 499])
-    assert set(taken.values()) <= {1}
-    assert len(taken.keys() | interrupted.keys()) == count
+    assert set(accepted.values()) <= {1}
+    assert len(accepted.keys() | interrupted.keys()) == count
 
 
-def test_killed_at_random_ten_times(tranche: Layout, scheduler: Daemon, namespace: Namespace) -> None:
-    """SIGKILL at random while 200 pods are created: each bound once, nothing over capacity, the ledger is a recount."""
+def test_ten_random_kills_of_the_scheduler_lose_nothing(
+    tranche: Layout, scheduler: Daemon, namespace: Namespace
+) -> None:
+    """While 200 pods are created: each is bound once, no card is over capacity, and the ledger is correct."""
     draw = random.Random(20261121)  # noqa: S311 -- when to kill
     manifests = many(PODS)
     share = PODS // (ROUNDS + 1)
@@ -122,8 +125,8 @@ def test_killed_at_random_ten_times(tranche: Layout, scheduler: Daemon, namespac
     settled(tranche)
 
 
-def test_a_stopped_leader_comes_back_too_late(tranche: Layout, scheduler: Daemon, namespace: Namespace) -> None:
-    """Stopped past its Lease while another takes over, then continued: it leads no more, each pod is bound once."""
+def test_paused_leader_loses_its_term(tranche: Layout, scheduler: Daemon, namespace: Namespace) -> None:
+    """A leader is paused for longer than its Lease while another takes over; when it continues, it no longer leads."""
     pid = scheduler.pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
@@ -133,6 +136,8 @@ def test_a_stopped_leader_comes_back_too_late(tranche: Layout, scheduler: Daemon
         components.component(tranche, "scheduler"),
         "--port",
         str(tranche.port(Port.SCHEDULER) + 50),
+        "--namespace-api-port",
+        str(tranche.port(Port.SCHEDULER_API) + 50),
         name="scheduler-second",
     )
     try:
@@ -143,8 +148,8 @@ def test_a_stopped_leader_comes_back_too_late(tranche: Layout, scheduler: Daemon
         namespace.placed(20)
         os.kill(pid, signal.SIGCONT)
         wait.until(
-            lambda: says(scheduler, "leading no more", since=began),
-            what="the first one's insight",
+            lambda: says(scheduler, "stopped leading", since=began),
+            what="the end of the first one's term",
             timeout_s=PATIENCE_S,
             daemons=[scheduler],
         )
@@ -161,15 +166,15 @@ def test_a_stopped_leader_comes_back_too_late(tranche: Layout, scheduler: Daemon
     settled(tranche)
 
 
-def test_an_orderly_end_hands_over_at_once(tranche: Layout, scheduler: Daemon, namespace: Namespace) -> None:
-    """SIGTERM lets the writes under way end and frees the Lease: the next one waits for nobody."""
+def test_sigterm_hands_leadership_over_at_once(tranche: Layout, scheduler: Daemon, namespace: Namespace) -> None:
+    """On SIGTERM the scheduler finishes its writes and releases the Lease, so the next leader does not wait."""
     namespace.create(*many(20))
     scheduler.stop(grace_s=20)
     began = scheduler.log.stat().st_size
     start_scheduler(tranche)
     wait.until(
-        lambda: says(scheduler, "the last term handed over in order", since=began),
-        what="a term that waits for nobody",
+        lambda: says(scheduler, "the previous term handed over", since=began),
+        what="a term that does not wait",
         timeout_s=TAKEOVER_S,
         daemons=[scheduler],
     )
@@ -177,31 +182,65 @@ def test_an_orderly_end_hands_over_at_once(tranche: Layout, scheduler: Daemon, n
     bound_once(tranche, namespace, 20)
 
 
-def test_an_api_server_that_is_away_changes_nothing(tranche: Layout, namespace: Namespace) -> None:
-    """Away for 30 s, longer than any Lease: no process of ours ends, nothing is placed twice, work goes on."""
+def test_api_server_outage_changes_nothing(tranche: Layout, namespace: Namespace) -> None:
+    """After 30 s, longer than any Lease, no process has exited, no pod is placed twice, and work continues."""
     names = ("scheduler", "webhook", "agent")
     pids = {name: Daemon(tranche, name).pid for name in names}
     namespace.create(*many(5))
     Daemon(tranche, "kube-apiserver").stop()
-    time.sleep(30)  # the outage itself, not a wait for something
+    time.sleep(30)  # the duration of the outage, not a wait for a condition
     control_plane.start_apiserver(tranche)
 
-    def created() -> bool:
-        try:
-            namespace.create(pod("afterwards", gpu=1, gpumem=100))
-        except LabError:
-            return False  # the first requests may still meet the restart
-        return True
-
-    wait.until(created, what="a pod created after the restart", timeout_s=PATIENCE_S)
+    wait.until(lambda: writable(namespace), what="a pod created after the restart", timeout_s=PATIENCE_S)
     namespace.placed(6)
     assert {name: Daemon(tranche, name).pid for name in names} == pids
     bound_once(tranche, namespace, 6)
     settled(tranche)
 
 
-def test_a_pod_that_takes_a_name_again_starts_anew(tranche: Layout, scheduler: Daemon, namespace: Namespace) -> None:
-    """Deleted while no scheduler runs and created again under its name: the old one's share is nobody's."""
+def test_etcd_outage_changes_nothing(tranche: Layout, namespace: Namespace) -> None:
+    """Etcd is stopped longer than any Lease: no card is allocated twice, and the scheduler recovers."""
+    names = ("scheduler", "webhook", "agent")
+    pids = {name: Daemon(tranche, name).pid for name in names}
+    log = Daemon(tranche, "scheduler").log
+    namespace.create(*many(PODS))
+    with paused_etcd(tranche):
+        time.sleep(35)  # the duration of the outage, not a wait for a condition
+    began = log.stat().st_size
+    namespace.placed(PODS)
+    wait.until(lambda: writable(namespace), what="a pod created after the outage", timeout_s=PATIENCE_S)
+    namespace.placed(PODS + 1)
+    assert {name: Daemon(tranche, name).pid for name in names} == pids
+    assert not says(Daemon(tranche, "scheduler"), "the ledger differs from a recount", since=began)
+    bound_once(tranche, namespace, PODS + 1)
+    settled(tranche)
+
+
+@contextmanager
+def paused_etcd(layout: Layout) -> Iterator[None]:
+    """Stop etcd during the block."""
+    pid = Daemon(layout, "etcd").pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def writable(namespace: Namespace) -> bool:
+    """Return whether a pod could be created; the first requests may still fail."""
+    try:
+        namespace.create(pod("afterwards", gpu=1, gpumem=100))
+    except LabError as error:
+        return "already exists" in error.why
+    return True
+
+
+def test_new_pod_of_the_same_name_gets_a_new_allocation(
+    tranche: Layout, scheduler: Daemon, namespace: Namespace
+) -> None:
+    """It is deleted and recreated while no scheduler runs; the old pod's share is free."""
     scheduler.stop()
     namespace.create(pod("same", gpu=1, gpumem=100))
     first = namespace.pod("same")["metadata"]["uid"]

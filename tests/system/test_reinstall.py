@@ -1,4 +1,4 @@
-"""Ordinary pods never depend on us: not while we are dead, not while we are taken away, not while we come back."""
+"""Ordinary pods never depend on Tranche: not while it is down, and not while it is uninstalled or reinstalled."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
-OURS = ("scheduler", "webhook", "agent")
+PROCESSES = ("scheduler", "webhook", "agent")
 ROUNDS = 20
 
 
 def stop(layout: Layout) -> None:
-    """End every process of ours."""
-    for name in OURS:
+    """Stop every process of the product."""
+    for name in PROCESSES:
         Daemon(layout, name).stop()
 
 
 def start(layout: Layout) -> None:
-    """Start them again and wait until each is ready and every node has its cards."""
-    found = [components.component(layout, name) for name in OURS]
-    for each in found:
+    """Start every process of the product, and wait until each is ready and every node has its cards."""
+    started = [components.component(layout, name) for name in PROCESSES]
+    for each in started:
         components.start(layout, each)
-    for each in found:
+    for each in started:
         wait.until(
             lambda url=each.ready: health.probe(url),  # type: ignore[misc]
             what=f"{each.name} ready",
@@ -47,14 +47,14 @@ def start(layout: Layout) -> None:
 
 @pytest.fixture
 def dead(tranche: Layout) -> Iterator[Layout]:
-    """The lab while none of our processes lives."""
+    """The lab while no process of the product runs."""
     stop(tranche)
     yield tranche
     start(tranche)
 
 
-def flows(namespace: Namespace, name: str) -> None:
-    """Have an ordinary pod made and bound by the stock scheduler, and another bound by hand, both ways."""
+def ordinary_pods_work(namespace: Namespace, name: str) -> None:
+    """Check that the stock scheduler binds an ordinary pod, and that both APIs for Bindings bind one by hand."""
     by_hand = []
     for kind in ("pods", "legacy"):
         sent = pod(f"{name}-{kind}")
@@ -78,24 +78,26 @@ def flows(namespace: Namespace, name: str) -> None:
     wait.until(is_bound, what=f"a node for {name}", timeout_s=PATIENCE_S)
 
 
-def test_ordinary_pods_flow_while_we_are_dead(dead: Layout, namespace: Namespace) -> None:
-    """Created, bound, changed and debugged as ever; a GPU pod is refused, and the message says what to do."""
-    flows(namespace, "ordinary")
+def test_ordinary_pods_work_while_all_processes_are_down(dead: Layout, namespace: Namespace) -> None:
+    """They are created, bound, changed and debugged as usual; a GPU pod is rejected, and the error says what to do."""
+    ordinary_pods_work(namespace, "ordinary")
     namespace.kubectl("annotate", "pod", "ordinary", "mine=1")
     namespace.kubectl("debug", "ordinary", "--image", "tranche.local/busybox:lab", "--profile", "general")
     with pytest.raises(LabError, match="tranche-webhook did not prepare this pod"):
         namespace.create(pod("slice", gpu=1))
 
 
-def test_ordinary_pods_flow_without_a_leadership(dead: Layout, namespace: Namespace) -> None:
-    """The parameter of the fence is gone and nobody puts it back: only Bindings with its label look for it."""
+def test_ordinary_pods_work_without_a_leadership(dead: Layout, namespace: Namespace) -> None:
+    """The parameter of the fence is missing and is not restored: only Bindings with the fence label need it."""
     for kind in ("leadership", "lease"):
         kubectl.run(dead, "-n", "tranche-system", "delete", kind, "tranche-scheduler")
-    flows(namespace, "ordinary")
+    ordinary_pods_work(namespace, "ordinary")
 
 
-def test_a_dead_webhook_costs_no_time(dead: Layout, namespace: Namespace, plain_namespace: Namespace) -> None:
-    """An ordinary pod is made as fast where people opted in as where nobody did: it never waits for the webhook."""
+def test_dead_webhook_does_not_delay_ordinary_pods(
+    dead: Layout, namespace: Namespace, plain_namespace: Namespace
+) -> None:
+    """An ordinary pod is created equally fast with and without opt-in, because it never waits for the webhook."""
 
     def seconds(where: Namespace, name: Callable[[int], str]) -> float:
         began = time.monotonic()
@@ -104,41 +106,42 @@ def test_a_dead_webhook_costs_no_time(dead: Layout, namespace: Namespace, plain_
 
     seconds(plain_namespace, lambda number: f"warm-{number}")
     elsewhere, here = [], []
-    for turn in range(5):  # in turns, because the noise of a machine comes in stretches
+    for turn in range(5):  # in turns, because a machine is noisy for stretches of time
         elsewhere.append(seconds(plain_namespace, lambda number, turn=turn: f"p-{turn}-{number}"))  # type: ignore[misc]
         here.append(seconds(namespace, lambda number, turn=turn: f"p-{turn}-{number}"))  # type: ignore[misc]
-    # A webhook that is asked and not there costs at least a refused connection for each pod, one that hangs five
-    # seconds; the noise of this machine is far below either.
+    # Calling a dead webhook costs at least a refused connection per pod, a hanging one five seconds; the noise of this
+    # machine is far below either.
     assert min(here) < min(elsewhere) * 1.5 + 0.2
 
 
 def uninstall(layout: Layout) -> None:
-    """Delete all that manifests/base and manifests/lab have made, as an administrator would."""
+    """Delete all objects of manifests/base and manifests/lab, as an administrator would."""
     for folder in ("lab", "base"):
         kubectl.run(layout, "delete", "-k", str(manifests.ROOT / folder), "--ignore-not-found", "--wait=true")
 
 
 @pytest.mark.timeout(500)
-def test_uninstalled_and_installed_again(tranche: Layout, namespace: Namespace) -> None:
-    """Without us and with us again ordinary pods flow; then GPU pods are placed and a deposed leader is refused.
+def test_uninstall_and_reinstall_keep_ordinary_pods_working(tranche: Layout, namespace: Namespace) -> None:
+    """Ordinary pods work throughout; after the reinstallation GPU pods are placed and a deposed leader is rejected.
 
-    Everything goes, the definition of the fence's parameter too: an API server that held on to the old one would refuse
-    every Binding of ours, or take any.
+    Everything is deleted, including the CRD of the fence's parameter: an API server that kept using the old one would
+    reject every Binding of the scheduler, or accept any.
     """
     stop(tranche)
     simulated = Daemon(tranche, "simulated-nodes")
     simulated.stop()
     try:
         uninstall(tranche)
-        flows(namespace, "without")
+        ordinary_pods_work(namespace, "without")
         namespace.create(pod("no-capacity", gpu=1))
         assert "Insufficient nvidia.com/gpu" in namespace.unplaced("no-capacity")
         namespace.kubectl("delete", "pod", "no-capacity")
     finally:
         manifests.install(tranche)
+        components.publish(tranche)
         components.start(tranche, components.component(tranche, "simulated-nodes"))
         start(tranche)
-    flows(namespace, "again")
+    ordinary_pods_work(namespace, "again")
     namespace.create(pod("slice", node="gpu-sim-0", gpu=1, gpumem=100), pod("target", gpu=1, gpumem=999999))
     wait.until(lambda: namespace.pod("slice")["spec"].get("nodeName"), what="a slice", timeout_s=PATIENCE_S)
     namespace.unplaced("target")

@@ -1,4 +1,4 @@
-"""An upgrade under load: replica after replica is replaced, and nobody who creates pods notices."""
+"""A rolling restart under load: replicas are replaced one by one, and users who create pods do not notice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chaos.settling import settle
 from cluster.api import Api
 from cluster.connection import connect
 from lab import kubectl
-from tests.certs import replicas
+from tests.certs.support import replicas
 
 if TYPE_CHECKING:
     from lab.layout import Layout
@@ -28,13 +28,13 @@ PODS_A_SECOND = 8.0
 PODS = 100
 
 
-async def test_a_rolling_restart_loses_no_admission_and_no_pod(own_layout: Layout) -> None:
-    """SIGTERM to each webhook and each scheduler in turn, the next one when its successor is ready.
+async def test_rolling_restart_loses_no_admission_and_no_pod(own_layout: Layout) -> None:
+    """SIGTERM to each webhook and each scheduler in turn, the next when the successor is ready.
 
-    Meanwhile reviews and pods without end: each is admitted at its first try, by a webhook, and each pod has its node.
+    Meanwhile reviews and pods arrive: the webhook admits each at the first attempt, and each pod gets a node.
     """
     async with (
-        world.running(own_layout, Settings()) as place,
+        world.running(own_layout, Settings()) as cluster,
         connect(kubeconfig=str(own_layout.kubeconfig)) as connection,
     ):
         api = Api(connection)
@@ -47,7 +47,7 @@ async def test_a_rolling_restart_loses_no_admission_and_no_pod(own_layout: Layou
             api,
             namespace=world.NAMESPACE,
             books=checker.books,
-            draw=Random(1),  # noqa: S311 -- no secret
+            draw=Random(1),  # noqa: S311 -- not a secret
             rate=PODS_A_SECOND,
             population=PODS,
         )
@@ -56,12 +56,12 @@ async def test_a_rolling_restart_loses_no_admission_and_no_pod(own_layout: Layou
             pods.coming_and_going(),
             replicas.load(api, workers=8, rate=REVIEWS_A_SECOND) as reviews,
         ):
-            for replica in (*place.webhooks, *place.schedulers) * ROUNDS:
+            for replica in (*cluster.webhooks, *cluster.schedulers) * ROUNDS:
                 await asyncio.to_thread(replica.stop)
                 replica.start()
                 await asyncio.to_thread(replica.until_ready)
             pods.stop()
-            assert await settle(place, checker.books) == []
+            assert await settle(cluster, checker.books) == []
         assert checker.books.violations == []
         assert reviews.failures == []
         assert pods.refused == 0

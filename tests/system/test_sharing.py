@@ -1,4 +1,4 @@
-"""What fits is what arithmetic says, through the API server (systems.md 5.5 of the reference; HAMi's lab)."""
+"""Sharing of cards: exactly as many pods are placed as fit (systems.md 5.5 of the reference; HAMi's lab)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from allocation import record
 from allocation.names import ALLOCATION
+from allocation.wire import record
 from lab import wait
-from tests.system import audit
 from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.support import audit
 
 if TYPE_CHECKING:
     from lab.layout import Layout
@@ -21,7 +21,7 @@ NODE = "gpu-sim-2"
 
 
 def test_twelve_pods_share_eight_cards(tranche: Layout, namespace: Namespace) -> None:
-    """12 pods of 3000 MiB on one node of 8 cards: cards are shared."""
+    """12 pods of 3000 MiB on a node with 8 cards use all of them, so some share a card."""
     namespace.create(*(pod(f"p{index}", node=NODE, gpu=1, gpumem=3000) for index in range(12)))
     cards = [
         share.uuid
@@ -31,8 +31,8 @@ def test_twelve_pods_share_eight_cards(tranche: Layout, namespace: Namespace) ->
     assert len(set(cards)) == 8
 
 
-def test_the_seventeenth_pod_waits_for_one_of_sixteen(tranche: Layout, namespace: Namespace) -> None:
-    """17 pods of 30000 MiB on 8 cards: 16 are bound, the last says why not, and follows within a second of room."""
+def test_seventeenth_pod_follows_within_a_second_of_a_deletion(tranche: Layout, namespace: Namespace) -> None:
+    """17 pods of 30000 MiB on 8 cards: 16 are bound, and the last one waits until one of them is deleted."""
     namespace.create(*(pod(f"p{index:02}", node=NODE, gpu=1, gpumem=30000) for index in range(17)))
     placed = {each["metadata"]["name"] for each in namespace.placed(16)}
     (waiting,) = {each["metadata"]["name"] for each in namespace.pods()} - placed
@@ -51,16 +51,16 @@ def test_the_seventeenth_pod_waits_for_one_of_sixteen(tranche: Layout, namespace
     assert namespace.pod(waiting)["spec"]["nodeName"] == NODE
 
 
-def test_cores_are_not_shared_beyond_a_card(tranche: Layout, namespace: Namespace) -> None:
-    """9 pods of 60 % cores on 8 cards: the ninth does not fit."""
+def test_cores_are_not_overcommitted(tranche: Layout, namespace: Namespace) -> None:
+    """Of 9 pods with 60 % of a card's compute each, 8 fit on 8 cards."""
     namespace.create(*(pod(f"p{index}", node=NODE, gpu=1, gpumem=100, gpucores=60) for index in range(9)))
     placed = {each["metadata"]["name"] for each in namespace.placed(8)}
     (waiting,) = {each["metadata"]["name"] for each in namespace.pods()} - placed
     assert "8/8 CardInsufficientCore" in namespace.unplaced(waiting)
 
 
-def test_half_of_a_card_is_40960_mib(tranche: Layout, namespace: Namespace) -> None:
-    """A percentage is resolved on the card."""
+def test_percentage_of_memory_is_resolved_on_the_card(tranche: Layout, namespace: Namespace) -> None:
+    """50 % of a card of 81920 MiB is 40960 MiB."""
     namespace.create(pod("half", node=NODE, gpu=1, percentage=50))
     (each,) = namespace.placed(1)
     (share,) = record.decode(each["metadata"]["annotations"][ALLOCATION]).containers["main"]

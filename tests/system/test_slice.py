@@ -1,4 +1,4 @@
-"""From a label on a namespace to the environment of a container: the main job, on a real API server and kubelet."""
+"""From the label of a namespace to the environment of a container, on a real API server and kubelet."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from allocation import environment, record
+from allocation import variables
 from allocation.names import ALLOCATION
+from allocation.wire import environment, record
 from lab import kubectl, kubelet, manifests, wait
 from lab.errors import LabError
 from tests.system.conftest import PATIENCE_S, Namespace, pod
@@ -25,7 +26,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
 
 
 def deployment(*, node: str = "") -> dict[str, Any]:
-    """Answer a Deployment of three replicas, each with a slice of one card."""
+    """Return a Deployment of three replicas, each with a slice of one card."""
     template = pod("unused", node=node, gpu=1, gpumem=3000, gpucores=30)
     return {
         "apiVersion": "apps/v1",
@@ -40,20 +41,20 @@ def deployment(*, node: str = "") -> dict[str, Any]:
 
 
 def exec_environment(namespace: Namespace, name: str, container: str = "main") -> dict[str, str]:
-    """Answer the variables that Tranche owns, as a process in the container sees them."""
+    """Return the variables that Tranche manages, as a process in the container sees them."""
     output = namespace.kubectl("exec", name, "-c", container, "--", "env")
     return owned(output)
 
 
 def owned(output: str) -> dict[str, str]:
-    """Pick the variables that Tranche owns out of the output of `env`."""
+    """Return the variables that Tranche manages from the output of `env`."""
     pairs = (line.partition("=") for line in output.splitlines())
-    return {name: value for name, _, value in pairs if environment.is_owned(name)}
+    return {name: value for name, _, value in pairs if variables.is_owned(name)}
 
 
 @pytest.mark.kubelet
-def test_a_deployment_in_a_labelled_namespace_gets_cards(tranche_node: Layout, namespace: Namespace) -> None:
-    """Three pods on cards; `env` inside each running container equals its allocation annotation."""
+def test_deployment_in_an_opted_in_namespace_gets_cards(tranche_node: Layout, namespace: Namespace) -> None:
+    """Three pods get cards; `env` inside each running container equals the pod's allocation annotation."""
     namespace.create(deployment(node=tranche_node.node_name))
     namespace.kubectl("wait", "--for=condition=Available", "--timeout=60s", "deployment/three")
     pods = namespace.placed(3)
@@ -66,8 +67,8 @@ def test_a_deployment_in_a_labelled_namespace_gets_cards(tranche_node: Layout, n
         assert exec_environment(namespace, each["metadata"]["name"]) == environment.values((share,))
 
 
-def test_the_same_manifest_in_an_unlabelled_namespace_waits(plain_namespace: Namespace) -> None:
-    """Nobody touched it, and no node advertises the resource: it finds no capacity instead of an unlimited card."""
+def test_deployment_in_another_namespace_waits(plain_namespace: Namespace) -> None:
+    """Admission ignores it and no node advertises the resource, so it finds no capacity."""
     plain_namespace.create(deployment())
     wait.until(lambda: len(plain_namespace.pods()) == 3, what="3 pods", timeout_s=PATIENCE_S)
     for each in plain_namespace.pods():
@@ -77,8 +78,8 @@ def test_the_same_manifest_in_an_unlabelled_namespace_waits(plain_namespace: Nam
         assert not any("gpu.scheduling" in key for key in each["metadata"].get("annotations", {}))
 
 
-def test_a_binary_suffix_is_refused_with_the_remedy(tranche: Layout, namespace: Namespace) -> None:
-    """`gpumem: 10Gi` is bytes where MiB are meant: the answer names field, value and what to write."""
+def test_binary_suffix_is_rejected_with_the_remedy(tranche: Layout, namespace: Namespace) -> None:
+    """`gpumem: 10Gi` means bytes where MiB are expected: the error names the field, the value and the correct value."""
     with pytest.raises(LabError) as refused:
         namespace.create(pod("wrong", gpu=1, gpumem="10Gi"))
     assert 'spec.containers[0].resources.limits["nvidia.com/gpumem"]' in refused.value.why
@@ -88,9 +89,9 @@ def test_a_binary_suffix_is_refused_with_the_remedy(tranche: Layout, namespace: 
 
 @pytest.mark.kubelet
 def test_every_kind_of_container_sees_its_own_cards(tranche_node: Layout, namespace: Namespace) -> None:
-    """Init container, sidecar, two GPU containers: each sees its allocation; the one without GPU sees none.
+    """Init container, sidecar and two GPU containers each see their allocation; the one without GPU sees no card.
 
-    The last runs an image that asks for all devices, as PyTorch's do.
+    The last one runs an image that requests all devices, as PyTorch's images do.
     """
     manifest = manifests.demo("environment")
     manifest["spec"]["nodeSelector"] = {"kubernetes.io/hostname": tranche_node.node_name}
@@ -111,10 +112,10 @@ def test_every_kind_of_container_sees_its_own_cards(tranche_node: Layout, namesp
 
 
 @pytest.mark.kubelet
-def test_a_restarted_container_sees_the_same_cards(tranche_node: Layout, namespace: Namespace) -> None:
-    """The kubelet resolves the references anew, from the same annotations."""
+def test_restarted_container_sees_the_same_cards(tranche_node: Layout, namespace: Namespace) -> None:
+    """The kubelet resolves the references again, from the same annotations."""
     manifest = pod("restarted", node=tranche_node.node_name, gpu=1, gpumem=3000)
-    # Ends as soon as the file is there, so that its end is the test's decision.
+    # It ends as soon as the file exists, so the test decides when.
     manifest["spec"]["containers"][0]["command"] = ["sh", "-c", "while [ ! -e /end ]; do sleep 0.1; done"]
     namespace.create(manifest)
     namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/restarted")
@@ -132,16 +133,16 @@ def test_a_restarted_container_sees_the_same_cards(tranche_node: Layout, namespa
 
 @pytest.fixture
 def without_kubelet(tranche_node: Layout) -> Iterator[Callable[[], None]]:
-    """Stop the real node's kubelet when asked; it runs again when the test is over."""
+    """A function that stops the real node's kubelet, which is started again after the test."""
     yield lambda: kubelet.stop(tranche_node)
     kubelet.start(tranche_node)
 
 
 @pytest.mark.kubelet
-def test_a_restarted_kubelet_changes_nobodys_cards(
+def test_restarted_kubelet_changes_no_cards(
     tranche_node: Layout, without_kubelet: Callable[[], None], namespace: Namespace
 ) -> None:
-    """Who runs goes on with his cards; who was bound while it was away starts with his own."""
+    """Running pods keep their cards; a pod that was bound while the kubelet was down starts with its own cards."""
 
     def container() -> str:
         (status,) = namespace.pod("before")["status"]["containerStatuses"]
@@ -156,13 +157,13 @@ def test_a_restarted_kubelet_changes_nobodys_cards(
     kubelet.start(tranche_node)
     namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/before", "pod/meanwhile")
     assert (exec_environment(namespace, "before"), container()) == (shown, runs)
-    given = record.decode(namespace.pod("meanwhile")["metadata"]["annotations"][ALLOCATION])
-    assert exec_environment(namespace, "meanwhile") == environment.values(given.containers["main"])
+    allocation = record.decode(namespace.pod("meanwhile")["metadata"]["annotations"][ALLOCATION])
+    assert exec_environment(namespace, "meanwhile") == environment.values(allocation.containers["main"])
 
 
 @pytest.mark.kubelet
 def test_kubectl_gpu_env_shows_what_the_container_sees(tranche_node: Layout, namespace: Namespace) -> None:
-    """The command resolves as the kubelet does."""
+    """The command resolves references as the kubelet does."""
     namespace.create(pod("shown", node=tranche_node.node_name, gpu=2, gpumem=3000, gpucores=20))
     namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/shown")
     done = subprocess.run(
@@ -175,8 +176,8 @@ def test_kubectl_gpu_env_shows_what_the_container_sees(tranche_node: Layout, nam
     assert json.dumps(exec_environment(namespace, "shown")["CUDA_VISIBLE_DEVICES"]) in done.stdout
 
 
-def test_an_ordinary_pod_is_left_alone(tranche: Layout, namespace: Namespace) -> None:
-    """A pod without a request of ours in a labelled namespace is the stock scheduler's, unchanged."""
+def test_ordinary_pod_is_unchanged(tranche: Layout, namespace: Namespace) -> None:
+    """In an opted-in namespace, a pod without a GPU request goes to the stock scheduler unchanged."""
     namespace.create(pod("ordinary"))
     (each,) = namespace.placed(1)
     assert each["spec"]["schedulerName"] == "default-scheduler"

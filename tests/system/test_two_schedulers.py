@@ -1,4 +1,4 @@
-"""Two schedulers, two namespaces, one card: again and again exactly one pod gets it."""
+"""Two schedulers, two namespaces and one card: each time exactly one pod gets it."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ CARD = fleet.card(STEADY_NODES[0], 0)
 
 
 def pod(number: int) -> dict[str, Any]:
-    """Answer a pod that wants the card, all of it."""
+    """Return a pod that requests the whole card."""
     container = {"name": "main", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     metadata = {"name": f"p{number}", "annotations": {"nvidia.com/use-gpuuuid": CARD}}
     return {"metadata": metadata, "spec": {"containers": [container]}}
 
 
 async def test_exactly_one_of_two_namespaces_gets_the_card(own_layout: Layout) -> None:
-    """Two hundred times, while the schedulers take over from one another by kill, freeze and both at once."""
+    """In 200 rounds, while the schedulers take over from each other after a kill, a freeze, or a kill of both."""
     async with (
-        world.running(own_layout, Settings(kills=1)) as place,
+        world.running(own_layout, Settings(kills=1)) as cluster,
         connect(kubeconfig=str(own_layout.kubeconfig)) as connection,
     ):
         label = {"gpu.scheduling/injection": "enabled"}
@@ -53,7 +53,7 @@ async def test_exactly_one_of_two_namespaces_gets_the_card(own_layout: Layout) -
         async with checker.watching():
             for number in range(ROUNDS):
                 if number % EACH == 0:
-                    await takeover(place, number // EACH)
+                    await takeover(cluster, number // EACH)
                 await asyncio.gather(*(api.create(PODS, pod(number), namespace=team) for team in TEAMS))
                 (winner,) = await bound(checker.books)
                 loser = next(f"{team}/p{number}" for team in TEAMS if f"{team}/p{number}" != winner)
@@ -61,41 +61,41 @@ async def test_exactly_one_of_two_namespaces_gets_the_card(own_layout: Layout) -
                 assert await bound(checker.books, but=winner) == [loser]
                 await delete(api, loser)
                 await gone(checker.books)
-            assert await settle(place, checker.books) == []
+            assert await settle(cluster, checker.books) == []
         assert checker.books.violations == []
         assert checker.books.placed == ROUNDS * len(TEAMS)
 
 
-async def takeover(place: World, which: int) -> None:
-    """Kill one, freeze one until it has lost its Lease and let it wake up, or kill both."""
-    victim = place.schedulers[which % 2]
+async def takeover(cluster: World, which: int) -> None:
+    """Kill one scheduler, freeze one until it has lost its Lease, or kill both."""
+    victim = cluster.schedulers[which % 2]
     if which % 3 == 0:
         await asyncio.to_thread(victim.kill)
     elif which % 3 == 1:
         victim.signal(signal.SIGSTOP)
-        await asyncio.sleep(2 * Settings(kills=1).caution.election.lease_seconds)  # the fault itself
+        await asyncio.sleep(2 * Settings(kills=1).timing.election.lease_seconds)  # the duration of the fault
         victim.signal(signal.SIGCONT)
     else:
-        await asyncio.gather(*(asyncio.to_thread(each.kill) for each in place.schedulers))
-    await asyncio.to_thread(place.heal)
+        await asyncio.gather(*(asyncio.to_thread(each.kill) for each in cluster.schedulers))
+    await asyncio.to_thread(cluster.heal)
 
 
 async def bound(books: Books, *, but: str = "") -> list[str]:
-    """Wait until somebody has the card, other than `but`; answer who has it."""
+    """Wait until a pod other than `but` has the card; return the pods that have it."""
     async with asyncio.timeout(PATIENCE_S):
-        while not (found := [name for name in books.bound() if name != but]):  # noqa: ASYNC110 -- the books tell nobody
+        while not (names := [name for name in books.bound() if name != but]):  # noqa: ASYNC110 -- the books have no events
             await asyncio.sleep(0.02)
-    return found
+    return names
 
 
 async def gone(books: Books) -> None:
-    """Wait until nobody has it."""
+    """Wait until no pod has the card."""
     async with asyncio.timeout(PATIENCE_S):
-        while books.bound():  # noqa: ASYNC110 -- the books tell nobody
+        while books.bound():  # noqa: ASYNC110 -- the books have no events
             await asyncio.sleep(0.02)
 
 
 async def delete(api: Api, name: str) -> None:
-    """Delete a pod at once."""
+    """Delete a pod with the shortest grace period that a pod with a card may have."""
     namespace, _, pod_name = name.partition("/")
-    await api.request("DELETE", PODS.path(namespace=namespace, name=pod_name), body={"gracePeriodSeconds": 0})
+    await api.request("DELETE", PODS.path(namespace=namespace, name=pod_name), body={"gracePeriodSeconds": 1})

@@ -1,4 +1,4 @@
-"""What a placement costs the API server."""
+"""API writes per placed pod."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lab import wait
-from tests.system import audit
 from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.support import audit
 
 if TYPE_CHECKING:
     from lab.layout import Layout
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
 
 
-def test_a_placed_pod_costs_one_write(tranche: Layout, namespace: Namespace) -> None:
-    """The Binding, and nothing else but events: no patch of the pod, no lock, no label."""
+def test_placed_pod_costs_one_write(tranche: Layout, namespace: Namespace) -> None:
+    """The only writes are the Binding and events: no patch of the pod, no lock, no label."""
     names = [f"p{index}" for index in range(10)]
     namespace.create(*(pod(name, node="gpu-sim-1", gpu=1, gpumem=1000) for name in names))
     namespace.placed(10)
 
-    def all_told() -> bool:
+    def all_have_events() -> bool:
         written = audit.writes(tranche, namespace=namespace.name, user=audit.SCHEDULER)
         return sum(audit.what(each) == "events" for each in written) >= 10
 
-    wait.until(all_told, what="an event for each pod", timeout_s=PATIENCE_S)
+    wait.until(all_have_events, what="an event for each pod", timeout_s=PATIENCE_S)
     written = audit.writes(tranche, namespace=namespace.name, user=audit.SCHEDULER)
     counts = Counter((audit.what(each), each["objectRef"].get("name")) for each in written)
     bindings = {name: count for (target, name), count in counts.items() if target == "pods/binding"}

@@ -1,4 +1,4 @@
-"""One review, sent and read back as the API server would."""
+"""Send a review and apply its response as the API server does."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ TRUSTED = "system:serviceaccount:tranche-system:tranche-static"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a review answered, and the pod as it then is."""
+    """The response to a review, and the pod after its patch."""
 
     allowed: bool
     pod: dict[str, Any]
@@ -82,12 +82,12 @@ def _admit(
 
 @pytest.fixture(scope="session")
 def admit() -> Callable[..., Verdict]:
-    """Send a pod through admission."""
+    """Return the function that sends a pod through admission."""
     return _admit
 
 
 def _pod(*containers: dict[str, Any], init: tuple[dict[str, Any], ...] = (), **spec: Any) -> dict[str, Any]:
-    """A pod as the API server sends it, defaults included."""
+    """Return a pod as the API server sends it, with defaults."""
     spec = {"schedulerName": "default-scheduler", "containers": list(containers), **spec}
     if init:
         spec["initContainers"] = list(init)
@@ -96,25 +96,25 @@ def _pod(*containers: dict[str, Any], init: tuple[dict[str, Any], ...] = (), **s
 
 @pytest.fixture(scope="session")
 def pod() -> Callable[..., dict[str, Any]]:
-    """Make a pod of containers."""
+    """Return the function that builds a pod from containers."""
     return _pod
 
 
 def _gpu(name: str = "main", **extra: Any) -> dict[str, Any]:
-    """A container that asks for a slice of a card; canonical quantities, requests defaulted from limits."""
+    """Return a container that requests a slice of a card, with canonical quantities and requests equal to limits."""
     limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3k", "nvidia.com/gpucores": "30"}
     return {"name": name, "resources": {"limits": limits, "requests": dict(limits)}, **extra}
 
 
 @pytest.fixture(scope="session")
 def gpu() -> Callable[..., dict[str, Any]]:
-    """Make a container that asks for a slice of a card."""
+    """Return the function that builds a container that requests a slice of a card."""
     return _gpu
 
 
 @pytest.fixture(scope="session")
 def reference() -> Callable[[str, str], dict[str, Any]]:
-    """Make the environment entry that reads what the scheduler decides."""
+    """Return the function that builds an environment entry that reads an annotation of the scheduler."""
 
     def make(variable: str, container: str) -> dict[str, Any]:
         key = f"{variable.lower().replace('_', '-')}.gpu.scheduling/{container}"

@@ -1,4 +1,4 @@
-"""Admission as users meet it: the manifests, the webhook's process with its own identity, a real API server."""
+"""Admission end to end: the manifests, the webhook's process with its own ServiceAccount, a real API server."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ ALLOCATION = json.dumps(
 
 
 def pod(name: str, *, limits: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
-    """A pod of one container, `main`."""
+    """Return a pod with one container, `main`."""
     container: dict[str, Any] = {"name": "main", "image": "registry.k8s.io/pause:3.10"}
     if limits:
         container["resources"] = {"limits": limits}
-    # Nothing here is to run, so no scheduler of the suite's cluster is to see it.
+    # The gate keeps the schedulers of the suite's cluster from placing it.
     gates = [{"name": "tests/admission"}]
     return {
         "apiVersion": "v1",
@@ -57,7 +57,7 @@ def pod(name: str, *, limits: dict[str, Any] | None = None, **metadata: Any) -> 
 
 @dataclass
 class Cluster:
-    """The suite's cluster, as its users and administrators act on it."""
+    """The suite's cluster, with the requests of its users and administrators."""
 
     layout: Layout
 
@@ -66,26 +66,26 @@ class Cluster:
         return kubectl.run(self.layout, *arguments, stdin=stdin)
 
     def create(self, manifest: dict[str, Any], *, namespace: str, user: str = "") -> dict[str, Any]:
-        """Create an object, as `user` with every right where one is named; answer it as it was admitted."""
+        """Create an object, as `user` with every right where one is named; return it as admitted."""
         who = ("--as", user, "--as-group", "system:masters") if user else ()
         text = self.kubectl("create", "-n", namespace, "-o", "json", "-f", "-", *who, stdin=json.dumps(manifest))
         created: dict[str, Any] = json.loads(text)
         return created
 
     def refusal(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl, which must fail; answer in which words."""
+        """Run kubectl, which must fail; return its error."""
         with pytest.raises(LabError) as caught:
             self.kubectl(*arguments, stdin=stdin)
         return caught.value.why
 
     def scheduler(self, manifest: dict[str, Any], *, namespace: str) -> str:
-        """Answer the schedulerName that a pod would be created with; nothing is."""
+        """Create a pod as a dry run and return its schedulerName."""
         dry = ("create", "--dry-run=server", "-n", namespace, "-o", "jsonpath={.spec.schedulerName}", "-f", "-")
         return self.kubectl(*dry, stdin=json.dumps(manifest))
 
     @contextmanager
     def system_namespace_opted_in(self) -> Iterator[str]:
-        """Label a namespace of Kubernetes' own for the time of a block; answer its name."""
+        """Opt a namespace of Kubernetes itself in while the block runs; yield its name."""
         self.kubectl("label", "namespace", "kube-public", "gpu.scheduling/injection=enabled")
         try:
             yield "kube-public"
@@ -93,11 +93,11 @@ class Cluster:
             self.kubectl("label", "namespace", "kube-public", "gpu.scheduling/injection-")
 
     def refuses(self, manifest: dict[str, Any], *, namespace: str) -> str:
-        """Create an object, which must be refused; answer in which words."""
+        """Create an object, which must be refused; return the error."""
         return self.refusal("create", "-n", namespace, "-f", "-", stdin=json.dumps(manifest))
 
     def bind(self, namespace: str, name: str, annotations: dict[str, str], *, user: str, fenced: bool = False) -> str:
-        """Post a Binding as `user` with every right, with the label by which the fence looks at it or without."""
+        """Post a Binding as `user` with every right, with or without the label that the fence selects."""
         labels = {"gpu.scheduling/fenced": "true"} if fenced else {}
         binding = {
             "apiVersion": "v1",
@@ -112,14 +112,14 @@ class Cluster:
         )
 
     def get(self, namespace: str, name: str) -> dict[str, Any]:
-        """Read a pod."""
-        found: dict[str, Any] = kubectl.get(self.layout, "-n", namespace, "pod", name)
-        return found
+        """Return a pod."""
+        current: dict[str, Any] = kubectl.get(self.layout, "-n", namespace, "pod", name)
+        return current
 
 
 @dataclass
 class Webhook:
-    """The webhook as a process."""
+    """A webhook process."""
 
     layout: Layout
     identity: str
@@ -127,7 +127,7 @@ class Webhook:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it and wait until it says ready."""
+        """Start the process and wait until it is ready."""
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "webhook", "--kubeconfig", self.identity),
@@ -135,29 +135,29 @@ class Webhook:
                 *("--metrics-port", str(self.layout.port(Port.WEBHOOK_METRICS))),
                 *("--dns-names", "localhost", "--ip-addresses", "127.0.0.1"),
                 *("--drain-seconds", str(self.drain_seconds)),
-                # What a test does to the caBundle stays done.
+                # Otherwise the webhook would restore the caBundle during a test.
                 *("--certificates-poll-seconds", "600"),
             ]
         )
         wait.until(self.is_ready, what="webhook ready", timeout_s=READY_S)
 
     def stop(self) -> int:
-        """End it as a kubelet does; answer its exit code."""
+        """Stop the process with SIGTERM, as a kubelet does; return its exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(READY_S)
 
     def is_ready(self) -> bool:
-        """Whether it wants to be called."""
+        """Whether the process is ready."""
         return health.is_alive(self.layout, Port.WEBHOOK_METRICS, "/readyz")
 
     def is_alive(self) -> bool:
-        """Whether it serves at all."""
+        """Whether the process serves."""
         return health.is_alive(self.layout, Port.WEBHOOK_METRICS, "/healthz")
 
     def reviews(self) -> float:
-        """Count the reviews that it has answered."""
-        # A proxy that the environment names is not for this machine's own addresses.
+        """Return the number of reviews that the process has answered."""
+        # Do not use a proxy of the environment for local addresses.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(f"http://127.0.0.1:{self.layout.port(Port.WEBHOOK_METRICS)}/metrics") as answer:
             lines = answer.read().decode().splitlines()
@@ -166,27 +166,27 @@ class Webhook:
 
 @pytest.fixture(scope="module")
 def cluster(control_plane: Layout) -> Iterator[Cluster]:
-    """The suite's cluster with our manifests applied and two namespaces, one of which opted in."""
-    found = Cluster(control_plane)
+    """Yield the suite's cluster with our manifests and two namespaces, one of which opted in."""
+    prepared = Cluster(control_plane)
     manifests.install(control_plane)
     for namespace in (IN, OUT):
-        found.kubectl("create", "namespace", namespace)
-    found.kubectl("label", "namespace", IN, "gpu.scheduling/injection=enabled")
+        prepared.kubectl("create", "namespace", namespace)
+    prepared.kubectl("label", "namespace", IN, "gpu.scheduling/injection=enabled")
     for namespace in (IN, OUT):
         wait.until(
-            lambda name=namespace: found.kubectl(  # type: ignore[misc]
+            lambda name=namespace: prepared.kubectl(  # type: ignore[misc]
                 "-n", name, "get", "serviceaccount", "default", "--ignore-not-found", "-o", "name"
             ),
             what=f"ServiceAccount default in {namespace}",
             timeout_s=READY_S,
         )
-    yield found
-    found.kubectl("delete", "namespace", IN, OUT, "--wait=false")
+    yield prepared
+    prepared.kubectl("delete", "namespace", IN, OUT, "--wait=false")
 
 
 @pytest.fixture(scope="module")
 def webhook(cluster: Cluster) -> Iterator[Webhook]:
-    """The webhook, running as its ServiceAccount; the policies are in force when this returns."""
+    """Run the webhook as its ServiceAccount; policies and caBundle are in force when this yields."""
     identity = kubeconfig.service_account_kubeconfig(cluster.layout, namespace="tranche-system", name="tranche-webhook")
     running = Webhook(cluster.layout, str(identity))
     running.start()
@@ -217,18 +217,18 @@ def _is_injected(cluster: Cluster) -> bool:
 
 
 def test_policies_have_no_type_warnings(cluster: Cluster) -> None:
-    """The API server's own type check of every expression finds nothing."""
+    """The API server's type check of every expression reports nothing."""
     names = [
         each["metadata"]["name"]
         for file in (manifests.ROOT / "base").glob("*.yaml")
         for each in yaml.safe_load_all(file.read_text())
         if each["kind"] == "ValidatingAdmissionPolicy"
     ]
-    assert len(names) == 9
+    assert len(names) == 12
 
     def checked() -> list[Any] | None:
-        found = [kubectl.get(cluster.layout, "validatingadmissionpolicy", name) for name in names]
-        return found if all("observedGeneration" in each.get("status", {}) for each in found) else None
+        objects = [kubectl.get(cluster.layout, "validatingadmissionpolicy", name) for name in names]
+        return objects if all("observedGeneration" in each.get("status", {}) for each in objects) else None
 
     policies = wait.until(checked, what="policies type-checked", timeout_s=READY_S)
     assert not any(each["status"].get("typeChecking", {}).get("expressionWarnings") for each in policies)
@@ -251,7 +251,7 @@ def test_webhook_may_do_its_work_and_nothing_else(
     allowed: bool,  # noqa: FBT001
     arguments: tuple[str, ...],
 ) -> None:
-    """One Secret, one configuration, no pods."""
+    """Its ServiceAccount has rights to one Secret and one configuration, and none to pods."""
     question = ("auth", "can-i", *arguments, "--as", f"{ACCOUNT}tranche-webhook")
     if allowed:
         assert cluster.kubectl(*question).strip() == "yes"
@@ -263,7 +263,7 @@ def test_webhook_may_do_its_work_and_nothing_else(
 
 
 def test_pod_of_an_opted_in_namespace_is_injected(cluster: Cluster, webhook: Webhook) -> None:
-    """Routed, explicit, its environment by reference: regular, init and sidecar containers."""
+    """It is routed, its resources are complete and its environment is set, for every kind of container."""
     sent = pod("slice", limits={"nvidia.com/gpumem": 3000})
     container = sent["spec"]["containers"][0]
     container["env"] = [{"name": "MINE", "value": "$(CUDA_VISIBLE_DEVICES)"}]
@@ -286,8 +286,8 @@ def test_pod_of_an_opted_in_namespace_is_injected(cluster: Cluster, webhook: Web
     assert spec["initContainers"][2]["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
 
 
-def test_pod_of_another_namespace_is_not_touched(cluster: Cluster, webhook: Webhook) -> None:
-    """Without the label the pod stays as it was sent, and the webhook is not even asked."""
+def test_pod_of_another_namespace_is_unchanged(cluster: Cluster, webhook: Webhook) -> None:
+    """Without the label the pod stays as it was sent, and the webhook is not called."""
     before = webhook.reviews()
     spec = cluster.create(pod("untouched", limits=GPU), namespace=OUT)["spec"]
     assert spec["schedulerName"] == "default-scheduler"
@@ -295,21 +295,21 @@ def test_pod_of_another_namespace_is_not_touched(cluster: Cluster, webhook: Webh
     assert webhook.reviews() == before
 
 
-def test_ordinary_pod_never_leaves_the_api_server(cluster: Cluster, webhook: Webhook) -> None:
-    """Also in an opted-in namespace: the match conditions decide that inside."""
+def test_pod_without_gpu_is_not_sent_to_the_webhook(cluster: Cluster, webhook: Webhook) -> None:
+    """Even in an opted-in namespace, the match conditions keep the pod from the webhook."""
     before = webhook.reviews()
     cluster.create(pod("ordinary", limits={"cpu": 1}), namespace=IN)
     assert webhook.reviews() == before
 
 
 def test_pod_label_opts_in(cluster: Cluster, webhook: Webhook) -> None:
-    """In a namespace without the label, one pod by its own."""
+    """A pod opts in with its own label in a namespace without the label."""
     created = cluster.create(pod("by-label", limits=GPU, labels={"gpu.scheduling/injection": "enabled"}), namespace=OUT)
     assert created["spec"]["schedulerName"] == "tranche"
 
 
 def test_pod_with_both_labels_is_reviewed_once(cluster: Cluster, webhook: Webhook) -> None:
-    """The two entries never serve the same pod."""
+    """The two entries never match the same pod."""
     before = webhook.reviews()
     cluster.create(pod("both", limits=GPU, labels={"gpu.scheduling/injection": "enabled"}), namespace=IN)
     assert webhook.reviews() == before + 1
@@ -317,27 +317,27 @@ def test_pod_with_both_labels_is_reviewed_once(cluster: Cluster, webhook: Webhoo
 
 @pytest.mark.parametrize("label", ["gpu.scheduling/injection=disabled", "hami.io/webhook=ignore"])
 def test_pod_label_opts_out(cluster: Cluster, webhook: Webhook, label: str) -> None:
-    """The pod's word wins, for the webhook and for the policy."""
+    """The pod's label takes precedence, for the webhook and for the policy."""
     key, _, value = label.partition("=")
     created = cluster.create(pod(f"out-{value}", limits=GPU, labels={key: value}), namespace=IN)
     assert created["spec"]["schedulerName"] == "default-scheduler"
 
 
 def test_foreign_scheduler_keeps_its_pod(cluster: Cluster, webhook: Webhook) -> None:
-    """Neither injected nor refused."""
+    """A pod of another scheduler is neither injected nor refused."""
     sent = pod("foreign", limits=GPU)
     sent["spec"]["schedulerName"] = "batch"
     assert cluster.create(sent, namespace=IN)["spec"]["schedulerName"] == "batch"
 
 
-def test_a_count_of_zero_asks_for_nothing(cluster: Cluster, webhook: Webhook) -> None:
-    """The policy reads it as the webhook does."""
+def test_count_of_zero_is_not_a_gpu_request(cluster: Cluster, webhook: Webhook) -> None:
+    """Policy and webhook both treat it as no GPU request."""
     created = cluster.create(pod("zero", limits={"nvidia.com/gpu": 0}), namespace=IN)
     assert created["spec"]["schedulerName"] == "default-scheduler"
 
 
 def test_system_namespaces_are_left_alone(cluster: Cluster, webhook: Webhook) -> None:
-    """Even labelled: the webhook never stands in its own way."""
+    """Even with the label, so the webhook cannot block its own pods."""
     sent = pod("system", limits=GPU)
     sent["spec"]["serviceAccountName"] = "default"
     with cluster.system_namespace_opted_in() as namespace:
@@ -349,29 +349,53 @@ def test_system_namespaces_are_left_alone(cluster: Cluster, webhook: Webhook) ->
             cluster.kubectl("delete", "pod", "system", "-n", namespace, "--force")
 
 
-def test_a_pod_of_hundreds_of_containers_is_admitted(cluster: Cluster, webhook: Webhook) -> None:
-    """Half of them with GPU: what the policy costs grows with the containers, not with their square, and is limited."""
+def crowd(containers: int, *, with_gpu: int) -> dict[str, Any]:
+    """Return a pod with many containers, some with a GPU."""
     sent = pod("crowd", limits=GPU)
     (container,) = sent["spec"]["containers"]
     sent["spec"]["containers"] = [
-        {**container, "name": f"c{number}", "resources": container["resources"] if number % 2 else {}}
-        for number in range(600)
+        {**container, "name": f"c{number}", "resources": container["resources"] if number < with_gpu else {}}
+        for number in range(containers)
     ]
-    assert cluster.scheduler(sent, namespace=IN) == "tranche"
+    return sent
+
+
+def test_pod_at_the_container_limit_is_admitted(cluster: Cluster, webhook: Webhook) -> None:
+    """A pod at the limits is admitted: the policy's cost grows linearly with the containers, not quadratically."""
+    assert cluster.scheduler(crowd(64, with_gpu=32), namespace=IN) == "tranche"
+
+
+@pytest.mark.parametrize(("containers", "with_gpu"), [(600, 300), (600, 1), (33, 33)])
+def test_error_for_too_many_containers_names_the_limit(
+    cluster: Cluster, webhook: Webhook, containers: int, with_gpu: int
+) -> None:
+    """The message names the limit, not the policy's cost; the limit does not apply to pods without a GPU request."""
+    words = cluster.refuses(crowd(containers, with_gpu=with_gpu), namespace=IN)
+    assert "is the limit for a pod that Tranche schedules" in words
+    assert f"spec.containers and spec.initContainers have {containers} entries" in words
+    assert cluster.scheduler(crowd(containers, with_gpu=0), namespace=IN) == "default-scheduler"
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
 def test_binary_suffix_is_refused_with_the_remedy(cluster: Cluster, webhook: Webhook) -> None:
-    """The user reads field, value and what to write instead."""
+    """The message has the field, its value and the right value."""
     words = cluster.refuses(pod("big", limits={"nvidia.com/gpu": 1, "nvidia.com/gpumem": "10Gi"}), namespace=IN)
     assert 'spec.containers[0].resources.limits["nvidia.com/gpumem"]' in words
     assert 'write "10240" for 10Gi' in words
 
 
-def test_own_devices_are_replaced_with_a_warning(cluster: Cluster, webhook: Webhook) -> None:
-    """The user is told which container and which variable."""
+@pytest.mark.parametrize(("written", "meant"), [("gpumemory", "gpumem"), ("gpucore", "gpucores")])
+def test_misspelt_resource_is_refused(cluster: Cluster, webhook: Webhook, written: str, meant: str) -> None:
+    """It is refused even without any GPU resource in the pod; other devices are left alone."""
+    words = cluster.refuses(pod("typo", limits={f"nvidia.com/{written}": 3000}), namespace=IN)
+    assert f"did you mean nvidia.com/{meant}?" in words
+    assert cluster.scheduler(pod("mig", limits={"nvidia.com/mig-1g.5gb": 1}), namespace=IN) == "default-scheduler"
+
+
+def test_users_devices_are_replaced_with_a_warning(cluster: Cluster, webhook: Webhook) -> None:
+    """The warning names the container and the variable."""
     sent = pod("greedy", limits=GPU)
     sent["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
     done = subprocess.run(
@@ -411,14 +435,14 @@ def test_own_devices_are_replaced_with_a_warning(cluster: Cluster, webhook: Webh
     ],
 )
 def test_forged_annotation_is_refused_at_creation(cluster: Cluster, webhook: Webhook, namespace: str, key: str) -> None:
-    """In every namespace, GPU or not; the message names the key and who tried."""
+    """In every namespace, with or without a GPU; the message names the key and the user."""
     words = cluster.refuses(pod("forged", annotations={key: ALLOCATION}), namespace=namespace)
     assert key in words
     assert "kubernetes-admin" in words
 
 
 def test_placed_pod_keeps_its_allocation(cluster: Cluster, webhook: Webhook) -> None:
-    """The scheduler's Binding passes; from then on its annotations are neither changed, removed nor added to."""
+    """The scheduler's Binding passes; afterwards its annotations can be neither changed, removed nor extended."""
     sent = pod("placed", limits=GPU)
     del sent["spec"]["schedulingGates"]
     cluster.create(sent, namespace=IN)
@@ -450,11 +474,12 @@ def test_placed_pod_keeps_its_allocation(cluster: Cluster, webhook: Webhook) -> 
     assert key in words
     cluster.kubectl("-n", IN, "annotate", "pod", "placed", "mine=1")
     cluster.kubectl("-n", IN, "label", "pod", "placed", "gpu.scheduling/injection=disabled")
-    cluster.kubectl("-n", IN, "delete", "pod", "placed", "--force")
+    path = f"/api/v1/namespaces/{IN}/pods/placed?gracePeriodSeconds=0"
+    cluster.kubectl("delete", "--raw", path, "--as=system:node:n1", "--as-group=system:nodes")
 
 
 def test_foreign_binding_with_an_allocation_is_refused(cluster: Cluster, webhook: Webhook) -> None:
-    """A Binding's annotations become the pod's, so only the scheduler's may carry ours; others bind without."""
+    """A Binding's annotations become the pod's, so only the scheduler's Binding may carry ours."""
     sent = pod("target", limits=GPU)
     del sent["spec"]["schedulingGates"]
     cluster.create(sent, namespace=IN)
@@ -475,10 +500,10 @@ def test_foreign_binding_with_an_allocation_is_refused(cluster: Cluster, webhook
 
 @pytest.mark.parametrize("labels", [{}, {"gpu.scheduling/injection": "disabled"}, {"hami.io/webhook": "ignore"}])
 @pytest.mark.parametrize("namespace", [IN, OUT, "kube-public"])
-def test_our_scheduler_by_name_needs_our_admission(
+def test_pod_for_our_scheduler_requires_admission(
     cluster: Cluster, webhook: Webhook, namespace: str, labels: dict[str, str]
 ) -> None:
-    """It would be given a card, and see every one of the node's, because nobody wrote its environment."""
+    """Otherwise it would get a card but see all cards of the node, because its environment is not set."""
     sent = pod("by-name", limits=GPU, labels=labels)
     sent["spec"]["schedulerName"] = "tranche"
     if namespace == IN and not labels:
@@ -490,8 +515,8 @@ def test_our_scheduler_by_name_needs_our_admission(
 
 
 @pytest.mark.parametrize("namespace", [IN, OUT, "kube-public"])
-def test_a_resize_cannot_ask_for_a_gpu(cluster: Cluster, webhook: Webhook, namespace: str) -> None:
-    """Kubernetes lets a container without any limits get any by a resize; admission at creation never saw them."""
+def test_resize_cannot_request_a_gpu(cluster: Cluster, webhook: Webhook, namespace: str) -> None:
+    """Kubernetes allows a resize to add limits to a container without any, which admission has never checked."""
     name = f"resized-{namespace}"
     sent = pod(name)
     sent["spec"] |= {"schedulerName": "tranche", "serviceAccountName": "default"}
@@ -506,7 +531,7 @@ def test_a_resize_cannot_ask_for_a_gpu(cluster: Cluster, webhook: Webhook, names
 
 
 def test_trusted_identity_may_allocate_statically(cluster: Cluster, webhook: Webhook) -> None:
-    """Limits, references and the annotations that they read, on the node that the allocation names."""
+    """The pod gets limits, references and the annotations that they read."""
     sent = pod("static", annotations={"gpu.scheduling/allocation": ALLOCATION})
     created = cluster.create(sent, namespace=IN, user=f"{ACCOUNT}tranche-static")
     container = created["spec"]["containers"][0]
@@ -523,7 +548,7 @@ def test_trusted_identity_may_allocate_statically(cluster: Cluster, webhook: Web
 
 
 def test_wrong_authority_refuses_gpu_pods_only(cluster: Cluster, webhook: Webhook) -> None:
-    """With nobody to heal it a wrong caBundle stays, without harm to others; `python -m certs ensure` puts it right."""
+    """Without a webhook a wrong caBundle stays, without harm to other pods; `python -m certs ensure` repairs it."""
     webhook.stop()
     stranger = kubectl.get(cluster.layout, "configmap", "kube-root-ca.crt", "-n", IN)["data"]["ca.crt"]
     bundle = base64.b64encode(stranger.encode()).decode()
@@ -533,18 +558,18 @@ def test_wrong_authority_refuses_gpu_pods_only(cluster: Cluster, webhook: Webhoo
     cluster.kubectl("patch", "mutatingwebhookconfiguration", "tranche", "--type=json", "-p", json.dumps(patch))
     assert not _is_injected(cluster)
     cluster.create(pod("meanwhile"), namespace=IN)
-    assert "was already right" not in _certs(cluster, "ensure")
+    assert "already up to date" not in _certs(cluster, "ensure")
     webhook.start()
     wait.until(lambda: _is_injected(cluster), what="the right caBundle in force", timeout_s=READY_S)
     shown = _certs(cluster, "show")
     assert "Secret tranche-system/tranche-webhook-ca" in shown
     assert "caBundle of namespace.gpu.scheduling" in shown
     assert "PRIVATE" not in shown
-    assert "was already right" in _certs(cluster, "ensure")
+    assert "already up to date" in _certs(cluster, "ensure")
 
 
 def test_dead_webhook_blocks_gpu_pods_only(cluster: Cluster, webhook: Webhook) -> None:
-    """SIGTERM ends it with exit code 0; a GPU pod is then refused in our words, every other pod is created."""
+    """SIGTERM ends it with exit code 0; then the policy refuses GPU pods, and every other pod is created."""
     assert webhook.stop() == 0
     try:
         words = cluster.refuses(pod("unseen", limits=GPU), namespace=IN)
@@ -562,37 +587,37 @@ def test_dead_webhook_blocks_gpu_pods_only(cluster: Cluster, webhook: Webhook) -
         webhook.start()
 
 
-def test_the_policy_covers_whom_the_webhook_serves(cluster: Cluster, webhook: Webhook) -> None:
-    """It says in CEL what the webhook's selectors say: who was served is refused when nobody serves him."""
+def test_policy_and_webhook_select_the_same_pods(cluster: Cluster, webhook: Webhook) -> None:
+    """Without a webhook, the policy refuses exactly the pods that the webhook's selectors match."""
     injections = ({}, *({"gpu.scheduling/injection": word} for word in ("enabled", "disabled", "true")))
-    asking = [
+    requests = [
         (namespace, {**injection, **ignored})
         for namespace in (IN, OUT, "kube-public")
         for injection in injections
         for ignored in ({}, {"hami.io/webhook": "ignore"}, {"hami.io/webhook": "enabled"})
     ]
 
-    def answer(namespace: str, labels: dict[str, str]) -> str:
+    def create(namespace: str, labels: dict[str, str]) -> str:
         try:
             return cluster.scheduler(pod("one-of-many", limits=GPU, labels=labels), namespace=namespace)
         except LabError as error:
             return error.why
 
     with cluster.system_namespace_opted_in():
-        alive = [answer(*each) for each in asking]
+        with_webhook = [create(*each) for each in requests]
         assert webhook.stop() == 0
         try:
-            dead = [answer(*each) for each in asking]
+            without_webhook = [create(*each) for each in requests]
         finally:
             webhook.start()
-    assert {*alive} == {"tranche", "default-scheduler"}
-    for before, now in zip(alive, dead, strict=True):
+    assert {*with_webhook} == {"tranche", "default-scheduler"}
+    for before, now in zip(with_webhook, without_webhook, strict=True):
         assert "tranche-creation" in now if before == "tranche" else now == before
 
 
 @pytest.mark.parametrize("variable", ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_MEMORY_LIMIT_0"])
-def test_hand_made_references_must_be_all_right(cluster: Cluster, webhook: Webhook, variable: str) -> None:
-    """Who writes our references himself while the webhook is dead cannot leave one out or point it elsewhere."""
+def test_hand_written_references_must_be_complete(cluster: Cluster, webhook: Webhook, variable: str) -> None:
+    """A user who writes our references while no webhook runs cannot change or omit one."""
     injected = cluster.create(pod(f"template-{len(variable)}", limits=GPU), namespace=IN)["spec"]["containers"][0][
         "env"
     ]
@@ -614,8 +639,8 @@ def test_hand_made_references_must_be_all_right(cluster: Cluster, webhook: Webho
         webhook.start()
 
 
-def test_leaving_webhook_serves_on_while_it_drains(cluster: Cluster, webhook: Webhook) -> None:
-    """After SIGTERM it is not ready any more and still answers, until every API server calls another replica."""
+def test_draining_webhook_still_answers(cluster: Cluster, webhook: Webhook) -> None:
+    """After SIGTERM it is not ready but still answers, until every API server calls another replica."""
     assert webhook.stop() == 0
     webhook.drain_seconds = 4.0
     webhook.start()

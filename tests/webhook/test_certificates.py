@@ -1,4 +1,4 @@
-"""The loop that keeps a webhook's certificates, by a clock that the test moves."""
+"""The loop that reconciles a webhook's certificates, with a clock that the test controls."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -6,21 +6,21 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
-from certs.leaf import LAST_CALL, LIFETIME, ServerNames, UnusableLeafError
+from certs.leaf import EXPIRY_MARGIN, LIFETIME, ServerNames, UnusableLeafError
 from certs.source import IssuedSource
 from certs.x509 import new_authority
 from cluster.errors import ClusterError, UnreachableError
-from webhook.certificates import Watch, keep
+from webhook.certificates import ConfigurationWatch, run
 from webhook.routes import Health
 
-# Not the real time, by which TLS goes, but near it: leaves are proven by handshakes.
+# Close to the real time, because handshakes test each leaf by the real time.
 BEGIN = datetime.now(UTC)
 AUTHORITY = new_authority("tests", lifetime=timedelta(days=365), now=BEGIN)
 POLL_S = 0.001
 
 
 class World:
-    """An upkeep whose API server may be away, a watch without events, and the time."""
+    """A reconciler whose API server may be unreachable, a watch without events, and the time."""
 
     def __init__(self) -> None:
         self.now = BEGIN
@@ -29,8 +29,8 @@ class World:
         self.health = Health()
         self._turns = asyncio.Semaphore(0)
 
-    async def once(self, *, now: datetime) -> tuple[str, ...]:
-        """Renew as `certs.upkeep.IssuedUpkeep` does, where the API server answers."""
+    async def reconcile(self, *, now: datetime) -> tuple[str, ...]:
+        """Renew as `certs.replica_reconciler.IssuedReconciler` does, if the API server answers."""
         self._turns.release()
         if self.fault is not None:
             raise self.fault
@@ -38,22 +38,24 @@ class World:
         return ()
 
     async def changed(self, *, seconds: float) -> None:
-        """Wait as long as a watch without events does."""
+        """Wait like a watch without events."""
         await asyncio.sleep(seconds)
 
     async def turn(self) -> None:
-        """Wait until the loop has looked at everything as it is now."""
+        """Wait until the loop has reconciled the current state."""
         while not self._turns.locked():
             await self._turns.acquire()
         async with asyncio.timeout(10):
-            for _ in range(2):  # when the second has begun, the first is over and its end was looked at
+            for _ in range(2):  # when the second has begun, the first is complete
                 await self._turns.acquire()
 
     @asynccontextmanager
-    async def kept(self) -> AsyncIterator[None]:
-        """Let the loop run."""
+    async def running(self) -> AsyncIterator[None]:
+        """Run the loop."""
         clock: Callable[[], datetime] = lambda: self.now  # noqa: E731 -- the clock is read, not called once
-        task = asyncio.create_task(keep(self, self.health, cast("Watch", self), poll_seconds=POLL_S, clock=clock))
+        task = asyncio.create_task(
+            run(self, self.health, cast("ConfigurationWatch", self), poll_seconds=POLL_S, clock=clock)
+        )
         try:
             yield
         finally:
@@ -62,11 +64,11 @@ class World:
                 await task
 
 
-async def test_ready_once_what_is_shown_is_published() -> None:
-    """Not before the first turn has ended well."""
+async def test_ready_after_the_first_reconciliation() -> None:
+    """Not before the first successful reconciliation."""
     world = World()
     world.fault = UnreachableError("away")
-    async with world.kept():
+    async with world.running():
         await world.turn()
         assert not world.health.ready
         world.fault = None
@@ -74,10 +76,10 @@ async def test_ready_once_what_is_shown_is_published() -> None:
         assert world.health.ready
 
 
-async def test_an_api_server_that_is_away_at_renewal_does_no_harm() -> None:
-    """The leaf in service serves on for two days; when the API server is back, a new one is made."""
+async def test_unreachable_api_server_at_renewal_does_no_harm() -> None:
+    """The leaf stays in service for two days; once the API server answers, a new one is issued."""
     world = World()
-    async with world.kept():
+    async with world.running():
         await world.turn()
         first = world.source.leaf
         world.fault = UnreachableError("away")
@@ -91,13 +93,13 @@ async def test_an_api_server_that_is_away_at_renewal_does_no_harm() -> None:
         assert world.health.ready
 
 
-async def test_not_ready_before_the_end_does_harm() -> None:
-    """An hour before the leaf ends callers are sent elsewhere, and back once it was renewed."""
+async def test_not_ready_before_the_certificate_expires() -> None:
+    """An hour before the leaf ends the process is not ready, and ready again once the leaf is renewed."""
     world = World()
-    async with world.kept():
+    async with world.running():
         await world.turn()
         world.fault = UnusableLeafError("no")
-        world.now = world.source.leaf.ends_at - LAST_CALL - timedelta(seconds=1)
+        world.now = world.source.leaf.ends_at - EXPIRY_MARGIN - timedelta(seconds=1)
         await world.turn()
         assert world.health.ready
         world.now += timedelta(seconds=1)
@@ -108,10 +110,10 @@ async def test_not_ready_before_the_end_does_harm() -> None:
         assert world.health.ready
 
 
-async def test_renewal_goes_by_the_wall_clock() -> None:
-    """A machine that was suspended past two thirds of the leaf's life renews at its next look, not days later."""
+async def test_renewal_uses_the_wall_clock() -> None:
+    """A machine that was suspended past two thirds of the leaf's life renews at the next poll, not days later."""
     world = World()
-    async with world.kept():
+    async with world.running():
         await world.turn()
         first = world.source.leaf
         world.now = first.renew_at - timedelta(seconds=1)

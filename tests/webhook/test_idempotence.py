@@ -1,4 +1,4 @@
-"""Mutating twice is mutating once, whatever the pod."""
+"""The mutation is idempotent and changes only our fields, for arbitrary pods."""
 
 import copy
 from collections.abc import Callable
@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocation import environment
+from allocation import variables
+from allocation.wire import environment
 from webhook.settings import WebhookSettings
 
 Make = Callable[..., Any]
@@ -60,7 +61,7 @@ containers = st.fixed_dictionaries(
 
 @st.composite
 def pods(draw: st.DrawFn) -> dict[str, Any]:
-    """Pods with up to three containers and two init containers, in every shape that admission reads."""
+    """Generate pods with up to three containers and two init containers, with all fields that admission reads."""
     spec = {"containers": [{"name": f"c{n}", **draw(containers)} for n in range(draw(st.integers(1, 3)))]}
     if count := draw(st.integers(0, 2)):
         spec["initContainers"] = [{"name": f"i{n}", **draw(containers)} for n in range(count)]
@@ -70,6 +71,7 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
             optional={
                 "schedulerName": st.sampled_from(["", "default-scheduler", "tranche", "batch", "other"]),
                 "runtimeClassName": st.sampled_from(["nvidia", "kata"]),
+                "terminationGracePeriodSeconds": st.sampled_from([0, 1, 30]),
             },
         )
     )
@@ -77,8 +79,8 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(pod=pods())
-def test_the_second_time_nothing_is_left_to_do(admit: Make, pod: Make) -> None:
-    """The patch of a patched pod is empty, so a webhook that is invoked again after another one adds nothing."""
+def test_second_mutation_is_empty(admit: Make, pod: Make) -> None:
+    """The patch of a patched pod is empty, so a reinvocation of the webhook changes nothing."""
     once = admit(pod, settings=SETTINGS)
     if once.allowed:
         again = admit(once.pod, settings=SETTINGS)
@@ -87,20 +89,20 @@ def test_the_second_time_nothing_is_left_to_do(admit: Make, pod: Make) -> None:
 
 
 @given(pod=pods())
-def test_only_what_is_ours_changes(admit: Make, pod: Make) -> None:
-    """Taking our fields away from the pod before and after leaves two equal pods, order of entries included."""
+def test_mutation_changes_only_our_fields(admit: Make, pod: Make) -> None:
+    """Without our fields, the pods before and after are equal, including the order of entries."""
     verdict = admit(pod, settings=SETTINGS)
     assert _without_ours(verdict.pod) == _without_ours(pod)
 
 
 @given(pod=pods())
 def test_every_managed_container_has_its_environment(admit: Make, pod: Make) -> None:
-    """In a managed pod each owned variable stands at most once, and none of a user's is left."""
+    """In a managed pod each owned variable occurs at most once, and always with our value."""
     verdict = admit(pod, settings=SETTINGS)
     if not verdict.operations:
         return
     for container in (*verdict.pod["spec"]["containers"], *verdict.pod["spec"].get("initContainers", ())):
-        owned = [entry for entry in container["env"] if environment.is_owned(entry["name"])]
+        owned = [entry for entry in container["env"] if variables.is_owned(entry["name"])]
         count = int((container.get("resources", {}).get("limits") or {}).get("nvidia.com/gpu", "0"))
         if count:
             keys = environment.references(container["name"], count)
@@ -115,8 +117,9 @@ def _without_ours(pod: dict[str, Any]) -> dict[str, Any]:
     rest = copy.deepcopy(pod)
     rest["spec"].pop("schedulerName", None)
     rest["spec"].pop("runtimeClassName", None)
+    rest["spec"].pop("terminationGracePeriodSeconds", None)
     for container in (*rest["spec"]["containers"], *rest["spec"].get("initContainers", ())):
-        container["env"] = [e for e in container.get("env") or () if not environment.is_owned(e["name"])]
+        container["env"] = [e for e in container.get("env") or () if not variables.is_owned(e["name"])]
         held = container.setdefault("resources", {})
         for kind in ("limits", "requests"):
             held[kind] = {name: amount for name, amount in (held.get(kind) or {}).items() if name not in OURS}

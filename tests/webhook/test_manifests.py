@@ -1,14 +1,17 @@
-"""The manifests say the same as the code: what is written twice must not drift apart."""
+"""The manifests agree with the code where both state the same facts."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from allocation import environment, names
+from allocation import names
 from allocation.names import SYSTEM_NAMESPACE
 from allocation.settings import ResourceNames
+from allocation.variables import TABLE, Ruling
+from allocation.wire import environment
 from certs import canary
 from certs.authority_secret import SECRET
 from certs.ca_bundle import CONFIGURATION
@@ -18,12 +21,12 @@ BASE = Path(__file__).parents[2] / "manifests" / "base"
 
 
 def objects(file: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """Read a manifest; answer its objects by kind and name."""
-    found = yaml.safe_load_all((BASE / file).read_text())
-    return {(each["kind"], each["metadata"]["name"]): each for each in found}
+    """Return the objects of a manifest by kind and name."""
+    documents = yaml.safe_load_all((BASE / file).read_text())
+    return {(each["kind"], each["metadata"]["name"]): each for each in documents}
 
 
-POLICIES = objects("policies.yaml")
+POLICIES = objects("policies.yaml") | objects("policies-lifetime.yaml")
 *WEBHOOKS, DEBUG, CANARY = objects("webhook.yaml")["MutatingWebhookConfiguration", CONFIGURATION]["webhooks"]
 OUTPUT_KEYS = (
     *(names.ALLOCATION, names.ALLOCATED, names.LEADER),
@@ -33,9 +36,9 @@ OUTPUT_KEYS = (
 
 
 def expressions(policy: str) -> dict[str, str]:
-    """Answer the named expressions of a policy."""
+    """Return the named expressions of a policy."""
     spec = POLICIES["ValidatingAdmissionPolicy", policy]["spec"]
-    return {each["name"]: each["expression"] for each in (*spec.get("matchConditions", ()), *spec["variables"])}
+    return {each["name"]: each["expression"] for each in (*spec.get("matchConditions", ()), *spec.get("variables", ()))}
 
 
 @pytest.mark.parametrize(
@@ -49,7 +52,7 @@ def expressions(policy: str) -> dict[str, str]:
     ],
 )
 def test_every_output_key_is_guarded(expression: str) -> None:
-    """A key that the ledger believes and a policy does not know could be forged."""
+    """A key that the ledger trusts but a policy does not guard could be forged."""
     assert [key for key in OUTPUT_KEYS if key not in expression] == []
 
 
@@ -63,13 +66,13 @@ def test_every_output_key_is_guarded(expression: str) -> None:
     ],
 )
 def test_every_resource_counts_as_a_request(expression: str) -> None:
-    """A resource that the scheduler reads and the API server does not would pass by."""
-    assert [name for name in ResourceNames().asking() if f"'{name}'" not in expression] == []
+    """Each resource that the scheduler reads must be in the expressions, or its pods would bypass them."""
+    assert [name for name in ResourceNames().gpu_resources() if f"'{name}'" not in expression] == []
 
 
 @pytest.mark.parametrize("policy", ["tranche-creation", "tranche-debug"])
 def test_policy_requires_the_variables_of_every_container(policy: str) -> None:
-    """Whatever its number of cards."""
+    """The policy requires the variables that every container has, whatever its number of cards."""
     required = expressions(policy)["required"]
     assert [name for name in environment.references("main", 0) if f"'{name}'" not in required] == []
 
@@ -82,22 +85,55 @@ def test_policy_requires_the_variables_of_every_container(policy: str) -> None:
         expressions("tranche-debug")["seeing"],
     ],
 )
-def test_policy_knows_every_owned_variable(expression: str) -> None:
-    """What the webhook takes away the policy refuses, when nobody takes it away."""
+def test_policy_has_every_variable_that_we_set(expression: str) -> None:
+    """The policy refuses the variables that the webhook would have replaced."""
     assert "variables.required" in expression
-    assert "'CUDA_DEVICE_MEMORY_LIMIT_'" in expression
-    others = environment.OWNED - environment.references("main", 0).keys()
-    assert [name for name in others if f"'{name}'" not in expression] == []
+    others = [
+        row.name for row in TABLE if row.ruling is Ruling.SET and row.name not in environment.references("main", 0)
+    ]
+    assert [name for name in others if f"'{name.rstrip('*')}'" not in expression] == []
 
 
-def test_policy_and_webhook_trust_the_same() -> None:
-    """Who may allocate statically by default."""
+@pytest.mark.parametrize("policy", ["tranche-creation", "tranche-debug"])
+def test_policy_has_every_variable_that_is_removed(policy: str) -> None:
+    """The policy has exactly the variables of the table, each by its name or its prefix."""
+    meddling = expressions(policy)["meddling"]
+    removed = [row.name for row in TABLE if row.ruling is Ruling.REMOVED]
+    assert set(re.findall(r"startsWith\('(\w+)'\)", meddling)) == {n.rstrip("*") for n in removed if n.endswith("*")}
+    rest = re.sub(r"startsWith\('\w+'\)", "", meddling)
+    assert set(re.findall(r"'(\w+)'", rest)) == {name for name in removed if not name.endswith("*")}
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        expressions("tranche-creation")["concerns-gpus"],
+        expressions("tranche-creation")["delivered"],
+        expressions("tranche-allocation-update")["changed"],
+        expressions("tranche-allocation-binding")["carried"],
+    ],
+)
+def test_every_key_of_a_runtimes_plugin_is_guarded(expression: str) -> None:
+    """The keys are guarded at creation, in updates and in Bindings."""
+    assert [key for key in (names.DELIVERY_KEY, *names.DELIVERY_PREFIXES) if f"'{key}'" not in expression] == []
+
+
+@pytest.mark.parametrize("policy", ["tranche-creation", "tranche-debug"])
+def test_policy_and_webhook_refuse_the_same_capabilities(policy: str) -> None:
+    """The capabilities that are equivalent to privileged."""
+    privileged = expressions(policy)["privileged"]
+    assert set(re.findall(r"'([A-Z_]+)'", privileged)) == {"SYS_ADMIN", "CAP_SYS_ADMIN", "ALL"}
+    assert "upperAscii" in privileged
+
+
+def test_policy_and_webhook_trust_the_same_users() -> None:
+    """Both have the same default users for static allocations."""
     trusted = expressions("tranche-creation")["isTrusted"]
     assert [name for name in WebhookSettings().trusted if f"'{name}'" not in trusted] == []
 
 
 def test_webhook_and_policy_cover_the_same_debug_containers() -> None:
-    """Read from the spec alone: a label may flip, and a policy that went by it with it."""
+    """Both select pods by the spec alone, because labels can change."""
     policy = POLICIES["ValidatingAdmissionPolicy", "tranche-debug"]["spec"]
     binding = POLICIES["ValidatingAdmissionPolicyBinding", "tranche-debug"]["spec"]
     assert DEBUG["matchConditions"] == policy["matchConditions"]
@@ -107,8 +143,8 @@ def test_webhook_and_policy_cover_the_same_debug_containers() -> None:
 
 
 @pytest.mark.parametrize("name", [SYSTEM_NAMESPACE, "kube-system", "kube-public", "kube-node-lease"])
-def test_nothing_that_opts_in_concerns_a_system_namespace(name: str) -> None:
-    """Whatever its labels: neither webhook nor policy stands in the way of the cluster's own pods, or of ours."""
+def test_system_namespaces_are_excluded(name: str) -> None:
+    """Whatever its labels, neither webhook nor policies affect the cluster's own pods or ours."""
     bindings = [
         each["spec"]["matchResources"]
         for (kind, _), each in POLICIES.items()
@@ -124,14 +160,16 @@ def test_nothing_that_opts_in_concerns_a_system_namespace(name: str) -> None:
     assert f"'{name}'" in expressions("tranche-creation")["isOptedIn"]
 
 
-@pytest.mark.parametrize("guard", ["creation", "allocation-update", "allocation-binding", "resize"])
-def test_what_the_scheduler_believes_is_guarded_in_every_namespace(guard: str) -> None:
-    """It looks at pods wherever they are, so the guard selects nothing."""
+@pytest.mark.parametrize(
+    "guard", ["creation", "allocation-update", "allocation-binding", "resize", "deletion", "phase"]
+)
+def test_trusted_annotations_are_guarded_in_every_namespace(guard: str) -> None:
+    """The scheduler reads pods of all namespaces, so the guard does not select any."""
     assert "matchResources" not in POLICIES["ValidatingAdmissionPolicyBinding", f"tranche-{guard}"]["spec"]
 
 
-def test_every_way_to_write_a_pod_is_guarded() -> None:
-    """The subresources by which metadata of a pod could come along."""
+def test_every_subresource_that_writes_metadata_is_guarded() -> None:
+    """The rules have every subresource that can change a pod's metadata."""
     rules = POLICIES["ValidatingAdmissionPolicy", "tranche-allocation-update"]["spec"]["matchConstraints"]
     assert set(rules["resourceRules"][0]["resources"]) == {
         "pods",
@@ -143,19 +181,30 @@ def test_every_way_to_write_a_pod_is_guarded() -> None:
     assert set(rules["resourceRules"][0]["resources"]) == {"pods/binding", "bindings"}
 
 
-def test_entries_differ_only_in_whom_they_serve() -> None:
-    """One webhook, two ways to opt in."""
-    told = [
+@pytest.mark.parametrize(("policy", "condition"), [("tranche-deletion", "holds-cards"), ("tranche-phase", "has-cards")])
+def test_every_allocation_that_counts_is_guarded(policy: str, condition: str) -> None:
+    """A restarted scheduler recognises a pod with cards by these annotations, ours and HAMi's."""
+    expression = expressions(policy)[condition]
+    assert [key for key in (names.ALLOCATION, names.HAMI_ALLOCATED) if f"'{key}'" not in expression] == []
+
+
+def test_entries_differ_only_in_their_selectors() -> None:
+    """The webhook has two entries, for opted-in namespaces and for opted-in pods."""
+    entries = [
         {key: value for key, value in each.items() if key not in ("name", "namespaceSelector", "objectSelector")}
         for each in WEBHOOKS
     ]
-    assert told[0] == told[1]
-    assert {**DEBUG, **told[0]} == {**DEBUG, "rules": told[0]["rules"], "matchConditions": told[0]["matchConditions"]}
-    assert (told[0]["failurePolicy"], told[0]["reinvocationPolicy"]) == ("Ignore", "IfNeeded")
+    assert entries[0] == entries[1]
+    assert {**DEBUG, **entries[0]} == {
+        **DEBUG,
+        "rules": entries[0]["rules"],
+        "matchConditions": entries[0]["matchConditions"],
+    }
+    assert (entries[0]["failurePolicy"], entries[0]["reinvocationPolicy"]) == ("Ignore", "IfNeeded")
 
 
-def test_an_agents_leases_are_looked_at_where_its_role_reaches() -> None:
-    """The policy that holds an agent to its node leaves the Leases of other namespaces alone."""
+def test_lease_policy_covers_the_namespace_of_the_agents_role() -> None:
+    """The policy that restricts an agent to its node does not affect Leases of other namespaces."""
     binding = objects("identities.yaml")["ValidatingAdmissionPolicyBinding", "tranche-agent"]["spec"]
     assert binding["matchResources"] == {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": SYSTEM_NAMESPACE}}
@@ -165,21 +214,21 @@ def test_an_agents_leases_are_looked_at_where_its_role_reaches() -> None:
     assert not any("leases" in rule["resources"] for rule in rights["ClusterRole", "tranche-agent"]["rules"])
 
 
-def test_rights_name_what_the_code_uses() -> None:
-    """One Secret, one configuration."""
+def test_roles_name_the_objects_that_the_code_uses() -> None:
+    """The webhook's roles name one Secret and one configuration."""
     rbac = objects("rbac/webhook.yaml")
     assert rbac["Role", "tranche-webhook"]["rules"][0]["resourceNames"] == [SECRET]
     assert rbac["ClusterRole", "tranche-webhook"]["rules"][0]["resourceNames"] == [CONFIGURATION]
 
 
 def test_service_is_among_the_certificates_names() -> None:
-    """The API server calls `<service>.<namespace>.svc`."""
+    """The API server verifies the name `<service>.<namespace>.svc`."""
     service = WEBHOOKS[0]["clientConfig"]["service"]
     assert f"{service['name']}.{service['namespace']}.svc" in WebhookSettings().dns_names
 
 
-def test_the_canary_is_what_the_code_calls() -> None:
-    """One object, dry runs only; its Service is the name that the webhook knows, and stands before the same pods."""
+def test_manifests_have_the_canary_that_the_code_calls() -> None:
+    """The manifests select one object in dry runs, and a Service with the canary name and the webhook's pods."""
     assert ("ConfigMap", canary.CONFIG_MAP) in objects("webhook.yaml")
     assert objects("rbac/webhook.yaml")["Role", "tranche-webhook"]["rules"][1] == {
         "apiGroups": [""],
@@ -196,8 +245,8 @@ def test_the_canary_is_what_the_code_calls() -> None:
     assert deployed["Service", service["name"]]["spec"] == deployed["Service", "tranche-webhook"]["spec"]
 
 
-def test_cert_manager_makes_a_certificate_for_every_name() -> None:
-    """It is injected from the Certificate that the annotation names, and mounted where the webhook looks."""
+def test_cert_manager_certificate_has_every_name() -> None:
+    """The annotation names the Certificate, whose Secret is mounted in the webhook's folder."""
     made = objects("../cert-manager/certificate.yaml")["Certificate", "tranche-webhook"]["spec"]
     assert tuple(made["dnsNames"]) == WebhookSettings().dns_names
     component = (BASE.parent / "cert-manager" / "kustomization.yaml").read_text()

@@ -1,4 +1,4 @@
-"""JSON Pointers to places whose names hold what a pointer separates and escapes by."""
+"""JSON Pointers to keys that contain the characters `/` and `~`."""
 
 import jsonpatch
 import pytest

@@ -1,4 +1,4 @@
-"""Reviews of both versions, readable or not."""
+"""Responses to reviews of both versions, whether readable or not."""
 
 import json
 from collections.abc import Callable
@@ -28,20 +28,20 @@ VERSIONS = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
         {"spec": {"containers": [{"name": "a"}]}},
         {"spec": {"containers": 5}},
         {"metadata": {"annotations": {"a": 1}}, "spec": {}},
-        "no pod",
+        "not a pod",
         None,
     ],
 )
-def test_every_answer_has_the_reviews_uid_and_version(admit: Make, version: str, sent: Any) -> None:
-    """Mutated, refused, untouched or malformed: the API server finds its own uid and version."""
+def test_every_response_has_the_uid_and_version_of_its_review(admit: Make, version: str, sent: Any) -> None:
+    """Mutated, refused, untouched or malformed: the response has the review's uid and version."""
     verdict = admit(sent, api_version=version)
     assert verdict.uid == UID
     assert verdict.api_version == version
 
 
 @pytest.mark.parametrize("sent", [{"spec": {"containers": 5}}, {"spec": {"containers": [{"env": "x"}]}}, None, []])
-def test_pod_that_cannot_be_read_is_refused(admit: Make, sent: Any) -> None:
-    """With the place that could not be read, and code 400."""
+def test_unreadable_pod_is_refused(admit: Make, sent: Any) -> None:
+    """The message names the unreadable field, and the code is 400."""
     verdict = admit(sent)
     assert not verdict.allowed
     assert verdict.code == 400
@@ -52,8 +52,8 @@ def test_pod_that_cannot_be_read_is_refused(admit: Make, sent: Any) -> None:
     "body",
     [b"", b"{}", b"[]", b"\xff\xfe", b'{"apiVersion": "admission.k8s.io/v2", "request": {"uid": "a"}}', b'{"request'],
 )
-def test_what_is_no_review_has_no_answer(body: bytes) -> None:
-    """There is no uid to answer under, so it is an error of its own."""
+def test_body_that_is_not_a_review_is_an_error(body: bytes) -> None:
+    """The API server would not accept a response without a uid."""
     admission = Admission(
         allocation=AllocationSettings(), settings=WebhookSettings(), metrics=Metrics(), quotas=lambda _: {}
     )
@@ -61,8 +61,8 @@ def test_what_is_no_review_has_no_answer(body: bytes) -> None:
         admission.answer(body)
 
 
-def test_outcomes_are_counted_and_logged_under_their_uid(caplog: pytest.LogCaptureFixture) -> None:
-    """One line per review, which names from outside cannot break."""
+def test_outcomes_are_counted_and_logged_with_their_uid(caplog: pytest.LogCaptureFixture) -> None:
+    """One line for each review, which a name with a line break does not split."""
     metrics = Metrics()
     admission = Admission(
         allocation=AllocationSettings(), settings=WebhookSettings(), metrics=metrics, quotas=lambda _: {}
@@ -78,7 +78,7 @@ def test_outcomes_are_counted_and_logged_under_their_uid(caplog: pytest.LogCaptu
         admission.answer(json.dumps({"apiVersion": VERSIONS[0], "request": request}).encode())
     [record] = caplog.records
     assert "\n" not in Logfmt().format(record)
-    told = json.loads(Json().format(record))
-    assert (told["review"], told["pod"], told["outcome"]) == (UID, "a\nb/", "mutated")
+    fields = json.loads(Json().format(record))
+    assert (fields["review"], fields["pod"], fields["outcome"]) == (UID, "a\nb/", "mutated")
     assert metrics.registry.get_sample_value("tranche_webhook_reviews_total", {"outcome": "mutated"}) == 1
     assert metrics.registry.get_sample_value("tranche_webhook_review_seconds_count") == 1

@@ -1,4 +1,4 @@
-"""Which pods become ours."""
+"""Which pods admission routes to our scheduler."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,34 +12,34 @@ Make = Callable[..., Any]
 
 @pytest.mark.parametrize("name", ["", "default-scheduler", "tranche"])
 def test_gpu_pod_goes_to_our_scheduler(admit: Make, pod: Make, gpu: Make, name: str) -> None:
-    """A GPU pod that names no scheduler, the default one or ours is ours afterwards."""
+    """A GPU pod with an empty schedulerName, the default one or ours gets ours."""
     assert admit(pod(gpu(), schedulerName=name)).pod["spec"]["schedulerName"] == "tranche"
 
 
 def test_absent_scheduler_name_is_set(admit: Make, pod: Make, gpu: Make) -> None:
-    """Also where the field is missing altogether."""
+    """A pod without the field gets our schedulerName."""
     sent = pod(gpu())
     del sent["spec"]["schedulerName"]
     assert admit(sent).pod["spec"]["schedulerName"] == "tranche"
 
 
-def test_configured_names_are_routed(admit: Make, pod: Make, gpu: Make) -> None:
-    """Aliases of ours and schedulers on the takeover list lose their GPU pods to us."""
+def test_aliases_and_takeovers_are_routed(admit: Make, pod: Make, gpu: Make) -> None:
+    """GPU pods of aliases and of schedulers in `takeover` get our schedulerName."""
     settings = WebhookSettings(aliases=("hami-scheduler",), takeover=("batch",))
     for name in ("hami-scheduler", "batch"):
         assert admit(pod(gpu(), schedulerName=name), settings=settings).pod["spec"]["schedulerName"] == "tranche"
 
 
 def test_foreign_scheduler_keeps_its_pod(admit: Make, pod: Make, gpu: Make) -> None:
-    """Another scheduler's GPU pod is not touched at all."""
+    """A GPU pod of another scheduler is not changed."""
     verdict = admit(pod(gpu(), schedulerName="batch"))
     assert verdict.allowed
     assert not verdict.operations
 
 
 @pytest.mark.parametrize("resources", [{}, {"limits": {"cpu": "1"}}, {"limits": {"nvidia.com/gpu": "0"}}])
-def test_pod_without_request_is_not_touched(admit: Make, pod: Make, resources: dict[str, Any]) -> None:
-    """A pod that asks for no GPU passes as it is, also one that asks for none in so many words."""
+def test_pod_without_gpu_request_is_unchanged(admit: Make, pod: Make, resources: dict[str, Any]) -> None:
+    """A pod without a GPU request is not changed, nor is one that requests 0 GPUs."""
     verdict = admit(pod({"name": "main", "resources": resources, "env": [{"name": "CUDA_VISIBLE_DEVICES"}]}))
     assert verdict.allowed
     assert not verdict.operations
@@ -47,8 +47,8 @@ def test_pod_without_request_is_not_touched(admit: Make, pod: Make, resources: d
 
 
 @pytest.mark.parametrize("label", [("gpu.scheduling/injection", "disabled"), ("hami.io/webhook", "ignore")])
-def test_opted_out_pod_is_not_touched(admit: Make, pod: Make, gpu: Make, label: tuple[str, str]) -> None:
-    """Either label opts a pod out, even if its request could not be read."""
+def test_opted_out_pod_is_unchanged(admit: Make, pod: Make, gpu: Make, label: tuple[str, str]) -> None:
+    """Either label opts a pod out, even if its request is invalid."""
     sent = pod(gpu())
     sent["metadata"]["labels"] = dict([label])
     sent["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpumem"] = "10Gi"
@@ -57,8 +57,8 @@ def test_opted_out_pod_is_not_touched(admit: Make, pod: Make, gpu: Make, label: 
     assert not verdict.operations
 
 
-def test_mirror_of_a_static_pod_is_not_touched(admit: Make, pod: Make, gpu: Make) -> None:
-    """It runs on its node whatever is answered, so it is let in to be seen; from a node only."""
+def test_mirror_of_a_static_pod_is_unchanged(admit: Make, pod: Make, gpu: Make) -> None:
+    """The kubelet runs it anyway, so it is admitted and thereby visible, but only from a node."""
     sent = pod(gpu(), nodeName="n1")
     sent["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
     assert admit(sent, username="system:node:n1").allowed
@@ -66,16 +66,30 @@ def test_mirror_of_a_static_pod_is_not_touched(admit: Make, pod: Make, gpu: Make
 
 
 @pytest.mark.parametrize(("operation", "kind"), [("UPDATE", "Pod"), ("CREATE", "Node")])
-def test_other_reviews_are_allowed(admit: Make, pod: Make, gpu: Make, operation: str, kind: str) -> None:
-    """A configuration that sends more than new pods does no harm."""
+def test_reviews_of_other_requests_are_allowed(admit: Make, pod: Make, gpu: Make, operation: str, kind: str) -> None:
+    """A webhook configuration that sends other requests does no harm."""
     verdict = admit(pod(gpu()), operation=operation, kind=kind)
     assert verdict.allowed
     assert not verdict.operations
 
 
 def test_runtime_class_is_set_where_configured(admit: Make, pod: Make, gpu: Make) -> None:
-    """A GPU pod that names no RuntimeClass gets the configured one; one that does keeps its own."""
+    """A GPU pod without a RuntimeClass gets the configured one; any other keeps its own."""
     settings = WebhookSettings(runtime_class_name="nvidia")
     assert admit(pod(gpu()), settings=settings).pod["spec"]["runtimeClassName"] == "nvidia"
     assert admit(pod(gpu(), runtimeClassName="kata"), settings=settings).pod["spec"]["runtimeClassName"] == "kata"
     assert "runtimeClassName" not in admit(pod(gpu())).pod["spec"]
+
+
+@pytest.mark.parametrize(("asked", "given"), [(0, 1), (1, 1), (30, 30)])
+def test_gpu_pod_has_a_grace_period_of_at_least_one_second(
+    admit: Make, pod: Make, gpu: Make, asked: int, given: int
+) -> None:
+    """With 0, a deleted pod's cards would be free before its containers have ended."""
+    admitted = admit(pod(gpu(), terminationGracePeriodSeconds=asked)).pod
+    assert admitted["spec"]["terminationGracePeriodSeconds"] == given
+
+
+def test_pod_without_gpu_keeps_its_grace_period(admit: Make, pod: Make) -> None:
+    """It has no cards that could be freed too early."""
+    assert not admit(pod({"name": "main"}, terminationGracePeriodSeconds=0)).operations

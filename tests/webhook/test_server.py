@@ -28,17 +28,17 @@ SETTINGS = WebhookSettings(host="127.0.0.1", port=0, metrics_port=0)
 
 
 def authority() -> KeyPair:
-    """Make one that is valid now: clients here go by the real clock."""
+    """Return an authority that is valid now, because clients here use the real clock."""
     return new_authority("tests", lifetime=timedelta(days=30), now=datetime.now(UTC))
 
 
 def trusting(*authorities: KeyPair) -> ssl.SSLContext:
-    """Make a client's context."""
+    """Return a client's context that trusts these authorities."""
     return ssl.create_default_context(cadata="".join(each.certificate_pem.decode() for each in authorities))
 
 
 def review(version: str = "v1", padding: int = 0) -> bytes:
-    """A review of a GPU pod, enlarged by so many bytes."""
+    """Return a review of a GPU pod, enlarged by `padding` bytes."""
     container = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     return json.dumps(
         {
@@ -55,7 +55,7 @@ def review(version: str = "v1", padding: int = 0) -> bytes:
 
 @dataclass
 class Running:
-    """A server and a client of it."""
+    """A server and a client."""
 
     ports: Ports
     health: Health
@@ -64,11 +64,11 @@ class Running:
     client: aiohttp.ClientSession
 
     def url(self, path: str = "/mutate") -> str:
-        """Answer a URL of the TLS listener."""
+        """Return a URL of the TLS listener."""
         return f"https://127.0.0.1:{self.ports.reviews}{path}"
 
     async def send(self, body: bytes, *, path: str = "/mutate", **options: Any) -> tuple[int, Any]:
-        """Post a body; answer status and decoded JSON, or the text where it is none."""
+        """Post a body; return the status and the decoded JSON, or the text of any other content type."""
         options.setdefault("ssl", trusting(self.authority))
         async with self.client.post(self.url(path), data=io.BytesIO(body), **options) as answer:
             text = await answer.text()
@@ -77,7 +77,7 @@ class Running:
 
 @pytest.fixture
 async def running() -> AsyncIterator[Running]:
-    """A ready server."""
+    """Run a ready server."""
     signer, health, metrics = authority(), Health(), Metrics()
     health.ready = True
     admission = Admission(allocation=AllocationSettings(), settings=SETTINGS, metrics=metrics, quotas=lambda _: {})
@@ -92,7 +92,7 @@ async def running() -> AsyncIterator[Running]:
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 @pytest.mark.parametrize("path", ["/mutate", "/webhook"])
 async def test_reviews_are_answered_over_tls(running: Running, version: str, path: str) -> None:
-    """Both versions on both paths: ours, and the one that a HAMi configuration calls."""
+    """Both versions on both paths: ours, and that of a HAMi configuration."""
     status, answer = await running.send(review(version), path=path)
     assert status == 200
     assert answer["apiVersion"] == f"admission.k8s.io/{version}"
@@ -101,15 +101,15 @@ async def test_reviews_are_answered_over_tls(running: Running, version: str, pat
     assert answer["response"]["patchType"] == "JSONPatch"
 
 
-async def test_another_authority_is_not_believed(running: Running) -> None:
-    """An API server with a wrong caBundle does not talk to us."""
+async def test_client_with_another_authority_rejects_the_server(running: Running) -> None:
+    """A client that trusts another authority closes the connection."""
     with pytest.raises(aiohttp.ClientConnectorCertificateError):
         await running.send(review(), ssl=trusting(authority()))
 
 
 @pytest.mark.parametrize("name", ["tranche-webhook.tranche-system.svc", "localhost", None])
 async def test_certificate_has_every_configured_name(running: Running, name: str | None) -> None:
-    """By service name, host name and address."""
+    """Service name, host name and address are in the certificate."""
     status, _ = await running.send(review(), server_hostname=name)
     assert status == 200
 
@@ -130,7 +130,7 @@ async def test_old_tls_is_refused(running: Running) -> None:
         await running.send(review(), ssl=old)
 
 
-async def test_large_reviews_are_read_and_larger_ones_are_not(running: Running) -> None:
+async def test_reviews_up_to_the_size_limit_are_answered(running: Running) -> None:
     """8 MiB to the byte; one more is refused with 413."""
     largest = review(padding=LARGEST_REVIEW - len(review()))
     assert len(largest) == LARGEST_REVIEW
@@ -140,15 +140,15 @@ async def test_large_reviews_are_read_and_larger_ones_are_not(running: Running) 
     assert status == 413
 
 
-async def test_what_is_no_review_is_a_bad_request(running: Running) -> None:
-    """HTTP 400, in clear words."""
+async def test_body_that_is_not_a_review_is_a_bad_request(running: Running) -> None:
+    """The response is HTTP 400 and says that an AdmissionReview is expected."""
     status, text = await running.send(b'{"kind": "Pod"}')
     assert status == 400
     assert "AdmissionReview" in text
 
 
-async def test_renewal_needs_no_restart_and_drops_nobody(running: Running) -> None:
-    """A new authority's leaf is shown to new connections at once; an open connection goes on."""
+async def test_renewal_needs_no_restart_and_keeps_connections_open(running: Running) -> None:
+    """New connections get the leaf of a new authority at once; an open connection continues."""
     old = trusting(running.authority)
     async with running.client.get(running.url("/healthz"), ssl=old) as answer:
         assert await answer.text() == "ok"
@@ -163,8 +163,8 @@ async def test_renewal_needs_no_restart_and_drops_nobody(running: Running) -> No
             await another.get(running.url("/healthz"), ssl=old)
 
 
-async def test_the_canary_tells_by_which_certificate_it_was_called(running: Running) -> None:
-    """By the connection's own: of who signs now on any name, of who signs next on the canary's. It then closes it."""
+async def test_canary_reports_the_certificate_of_its_connection(running: Running) -> None:
+    """It names the authority of the connection's certificate: the current one, or the next one for the canary name."""
     coming = authority()
     body = json.dumps(
         {
@@ -173,26 +173,26 @@ async def test_the_canary_tells_by_which_certificate_it_was_called(running: Runn
         }
     ).encode()
 
-    async def told(trusted: KeyPair, name: str | None) -> str:
+    async def reply(trusted: KeyPair, name: str | None) -> str:
         status, answer = await running.send(body, path="/canary", ssl=trusting(trusted), server_hostname=name)
         assert status == 200
         (operation,) = json.loads(base64.b64decode(answer["response"]["patch"]))
         assert operation["path"] == "/metadata/annotations/gpu.scheduling~1canary"
         return str(operation["value"])
 
-    running.source.rehearse(coming, now=datetime.now(UTC))
-    assert await told(running.authority, None) == canary.proof("word", running.authority.certificate)
-    assert await told(coming, "canary.svc") == canary.proof("word", coming.certificate)
+    running.source.prepare_next(coming, now=datetime.now(UTC))
+    assert await reply(running.authority, None) == canary.reply("word", running.authority.certificate)
+    assert await reply(coming, "canary.svc") == canary.reply("word", coming.certificate)
     with pytest.raises(aiohttp.ClientConnectorCertificateError):
-        await told(running.authority, "canary.svc")
+        await reply(running.authority, "canary.svc")
     running.source.renew(coming, now=datetime.now(UTC))
-    assert await told(coming, None) == canary.proof("word", coming.certificate)
+    assert await reply(coming, None) == canary.reply("word", coming.certificate)
     assert (await running.send(b"{}", path="/canary", ssl=trusting(coming)))[0] == 400
 
 
 @pytest.mark.parametrize(("ready", "status"), [(True, 200), (False, 503)])
-async def test_readiness_is_told_apart_from_life(running: Running, ready: bool, status: int) -> None:  # noqa: FBT001
-    """Both on the TLS port and, for probes, beside the metrics."""
+async def test_readiness_and_liveness_are_separate(running: Running, ready: bool, status: int) -> None:  # noqa: FBT001
+    """Both are on the TLS port and, for probes, on the metrics port."""
     running.health.ready = ready
     plain = f"http://127.0.0.1:{running.ports.metrics}"
     for base in (running.url(""), plain):
@@ -202,8 +202,8 @@ async def test_readiness_is_told_apart_from_life(running: Running, ready: bool, 
             assert answer.status == 200
 
 
-async def test_a_leaving_server_answers_and_sends_callers_away(running: Running) -> None:
-    """Not ready any more, it still answers, and asks the API server to connect elsewhere next time."""
+async def test_draining_server_answers_and_closes_connections(running: Running) -> None:
+    """While it drains, it answers with `Connection: close`, so the API server connects to another replica."""
     running.health.ready = False
     async with running.client.post(running.url(), data=review(), ssl=trusting(running.authority)) as answer:
         assert answer.status == 200
@@ -211,7 +211,7 @@ async def test_a_leaving_server_answers_and_sends_callers_away(running: Running)
 
 
 async def test_metrics_count_reviews(running: Running) -> None:
-    """By outcome, with a histogram in milliseconds and below."""
+    """They are counted by outcome, with a histogram that resolves a millisecond."""
     await running.send(review())
     await running.send(b"")
     async with running.client.get(f"http://127.0.0.1:{running.ports.metrics}/metrics") as answer:

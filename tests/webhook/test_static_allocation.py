@@ -1,4 +1,4 @@
-"""Static allocations: a trusted identity names the cards."""
+"""Static allocations: a trusted user names the cards."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ OTHER = {"uuid": "GPU-b", "index": 4, "memoryMiB": 3000, "cores": 300}
 
 @pytest.fixture
 def static(pod: Make) -> Make:
-    """Make a pod with a static allocation."""
+    """Return the function that builds a pod with a static allocation."""
 
     def make(containers: Any, *sent: dict[str, Any], annotations: Any = (), **spec: Any) -> dict[str, Any]:
         made = pod(*(sent or ({"name": "main", "resources": {}},)), **spec)
@@ -28,7 +28,7 @@ def static(pod: Make) -> Make:
 
 
 def test_pod_gets_exactly_its_cards(admit: Make, static: Make, reference: Make) -> None:
-    """Limits, environment and the annotations that the environment reads: nothing is left for the scheduler."""
+    """Limits, environment and the annotations that the environment reads are complete at admission."""
     verdict = admit(static({"main": [SHARE, OTHER]}), username=TRUSTED)
     container = verdict.pod["spec"]["containers"][0]
     assert container["resources"]["limits"] == {
@@ -46,23 +46,23 @@ def test_pod_gets_exactly_its_cards(admit: Make, static: Make, reference: Make) 
     assert verdict.pod["spec"]["schedulerName"] == "tranche"
 
 
-def test_reviewing_it_again_changes_nothing(admit: Make, static: Make) -> None:
-    """What was added follows from the allocation, so it is no forgery the second time."""
+def test_mutation_of_a_static_allocation_is_idempotent(admit: Make, static: Make) -> None:
+    """The added annotations are derived from the allocation, so the second review does not refuse them."""
     once = admit(static({"main": [SHARE]}, {"name": "main"}, {"name": "log"}), username=TRUSTED)
     again = admit(once.pod, username=TRUSTED)
     assert again.allowed
     assert not again.operations
 
 
-def test_equal_limits_agree(admit: Make, static: Make) -> None:
-    """A pod may say the same in its limits."""
+def test_limits_equal_to_the_allocation_are_accepted(admit: Make, static: Make) -> None:
+    """A pod may repeat the allocation in its limits."""
     sent = static({"main": [SHARE]}, {"name": "main", "resources": {"limits": {"nvidia.com/gpumem": "3k"}}})
     limits = admit(sent, username=TRUSTED).pod["spec"]["containers"][0]["resources"]["limits"]
     assert limits == {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3k", "nvidia.com/gpucores": "30"}
 
 
-def test_only_the_allocations_node_may_be_named(admit: Make, static: Make) -> None:
-    """`spec.nodeName` is allowed where it says the same."""
+def test_node_name_must_be_the_allocations_node(admit: Make, static: Make) -> None:
+    """`spec.nodeName` must be empty or equal to the allocation's node."""
     assert admit(static({"main": [SHARE]}, nodeName="n1"), username=TRUSTED).allowed
     verdict = admit(static({"main": [SHARE]}, nodeName="n2"), username=TRUSTED)
     assert not verdict.allowed
@@ -70,8 +70,8 @@ def test_only_the_allocations_node_may_be_named(admit: Make, static: Make) -> No
     assert "'n1'" in verdict.message
 
 
-def test_nobody_else_may(admit: Make, static: Make) -> None:
-    """The ledger believes it, so it takes trust."""
+def test_static_allocation_of_an_untrusted_user_is_refused(admit: Make, static: Make) -> None:
+    """The ledger trusts an allocation, so only trusted users may write one."""
     verdict = admit(static({"main": [SHARE]}), username="mallory")
     assert not verdict.allowed
     assert KEY in verdict.message
@@ -92,8 +92,8 @@ def test_nobody_else_may(admit: Make, static: Make) -> None:
         ({"main": "x"}, "containers"),
     ],
 )
-def test_allocations_that_cannot_be_had_are_refused(admit: Make, static: Make, containers: Any, words: str) -> None:
-    """Field and remedy are named."""
+def test_impossible_allocations_are_refused(admit: Make, static: Make, containers: Any, words: str) -> None:
+    """The message names the field and the remedy."""
     verdict = admit(static(containers), username=TRUSTED)
     assert not verdict.allowed
     assert verdict.code == 400
@@ -110,8 +110,10 @@ def test_allocations_that_cannot_be_had_are_refused(admit: Make, static: Make, c
         ({"nvidia.com/gpumem-percentage": "10"}, "remove it"),
     ],
 )
-def test_limits_that_say_otherwise_are_refused(admit: Make, static: Make, limits: dict[str, str], words: str) -> None:
-    """Neither the limits nor the allocation wins silently."""
+def test_limits_that_contradict_the_allocation_are_refused(
+    admit: Make, static: Make, limits: dict[str, str], words: str
+) -> None:
+    """Neither the limits nor the allocation silently takes precedence."""
     verdict = admit(static({"main": [SHARE]}, {"name": "main", "resources": {"limits": limits}}), username=TRUSTED)
     assert not verdict.allowed
     assert next(iter(limits)) in verdict.message
@@ -119,7 +121,7 @@ def test_limits_that_say_otherwise_are_refused(admit: Make, static: Make, limits
 
 
 def test_gpu_container_without_shares_is_refused(admit: Make, static: Make, gpu: Make) -> None:
-    """It would be left without cards: the scheduler does not decide about this pod any more."""
+    """The container would have no cards, because the scheduler does not place this pod."""
     verdict = admit(static({"main": [SHARE]}, {"name": "main"}, gpu("other")), username=TRUSTED)
     assert not verdict.allowed
     assert "spec.containers[1]" in verdict.message
@@ -134,15 +136,17 @@ def test_gpu_container_without_shares_is_refused(admit: Make, static: Make, gpu:
         ("gpu.scheduling/leader", "1/x"),
     ],
 )
-def test_annotations_that_do_not_follow_are_refused(admit: Make, static: Make, annotation: tuple[str, str]) -> None:
-    """Trust covers the allocation, not a contradiction to it."""
+def test_annotations_that_contradict_the_allocation_are_refused(
+    admit: Make, static: Make, annotation: tuple[str, str]
+) -> None:
+    """A trusted user may not contradict the allocation either."""
     verdict = admit(static({"main": [SHARE]}, annotations=[annotation]), username=TRUSTED)
     assert not verdict.allowed
     assert annotation[0] in verdict.message
 
 
 def test_annotations_without_an_allocation_are_refused(admit: Make, pod: Make, gpu: Make) -> None:
-    """Also from a trusted identity."""
+    """A trusted user must bring the allocation that they are derived from."""
     sent = pod(gpu())
     sent["metadata"]["annotations"] = {"gpu.scheduling/allocated": "0"}
     assert not admit(sent, username=TRUSTED).allowed
@@ -151,8 +155,10 @@ def test_annotations_without_an_allocation_are_refused(admit: Make, pod: Make, g
 @pytest.mark.parametrize(
     ("labels", "scheduler"), [({"gpu.scheduling/injection": "disabled"}, "tranche"), ({}, "other")]
 )
-def test_contradicting_opt_out_is_refused(admit: Make, static: Make, labels: dict[str, str], scheduler: str) -> None:
-    """A pod is not left alone and given cards at the same time."""
+def test_opt_out_with_a_static_allocation_is_refused(
+    admit: Make, static: Make, labels: dict[str, str], scheduler: str
+) -> None:
+    """A pod cannot opt out of admission and have cards."""
     sent = static({"main": [SHARE]}, schedulerName=scheduler)
     sent["metadata"]["labels"] = labels
     verdict = admit(sent, username=TRUSTED)

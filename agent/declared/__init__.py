@@ -1,0 +1,1 @@
+"""Cards that a file declares, for nodes without NVML."""

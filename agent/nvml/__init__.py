@@ -1,0 +1,1 @@
+"""Cards as NVML reports them."""

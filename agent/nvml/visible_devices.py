@@ -1,0 +1,101 @@
+"""Inventory from `CUDA_VISIBLE_DEVICES` in the agent's own environment, which limits the cards that are reported.
+
+As in CUDA, an empty value or `-1` means no card; otherwise each entry before a `-1` names one card by its index in
+NVML's order, by its UUID, or by a prefix of its UUID. If NVML is available, the entries select among its cards.
+Otherwise the configuration (`default_card`) describes the cards; if it does not, no card is reported.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from agent.inventory import UUID
+from agent.log_once import LogOnce
+from agent.nvml.source import NvmlSource
+from agent.report import DeviceReport, NodeReport
+from agent.settings import AgentSettings
+from allocation.inventory import Card
+from allocation.mig import InstanceRequest
+
+VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
+_INDEX: Final = re.compile(r"[0-9]{1,4}")
+
+
+def entries(text: str) -> tuple[str, ...]:
+    """Return the distinct entries of the variable in order, without those that cannot be an index or a UUID."""
+    distinct: dict[str, None] = {}
+    for entry in (part.strip() for part in text.split(",")):
+        if entry == "-1":
+            break
+        if UUID.fullmatch(entry):
+            distinct[entry] = None
+    return tuple(distinct)
+
+
+class VisibleDevices:
+    """The cards that the variable names."""
+
+    def __init__(self, text: str, *, node: str, settings: AgentSettings, nvml: NvmlSource) -> None:
+        """Parse `text`, the value of the variable; `nvml` reads the hardware."""
+        self._entries = entries(text)
+        self._node = node
+        self._settings = settings
+        self._nvml = nvml
+        self._log_once = LogOnce()
+
+    def read(self) -> Mapping[str, NodeReport]:
+        """Return the named cards in the order of their indexes."""
+        if not self._entries:
+            self._log_once.report(VARIABLE, "it names no card, so the agent reports none")
+            return {self._node: NodeReport(self._node)}
+        report = self._nvml.read()[self._node]
+        if self._nvml.was_available:
+            return {self._node: self._selected(report)}
+        return {self._node: NodeReport(self._node, self._assumed())}
+
+    def create(self, node: str, request: InstanceRequest) -> None:
+        """Create the requested instance (see `InventorySource`)."""
+        self._nvml.create(node, request)
+
+    def destroy(self, node: str, request: InstanceRequest) -> None:
+        """Destroy the requested instance (see `InventorySource`)."""
+        self._nvml.destroy(node, request)
+
+    def _selected(self, report: NodeReport) -> NodeReport:
+        whole = [device.card for device in report.devices if device.card.instance is None]
+        unclear = [entry for entry in self._entries if sum(_names(entry, card) for card in whole) != 1]
+        clear = [entry for entry in self._entries if entry not in unclear]
+        selected = {card.uuid for card in whole if any(_names(entry, card) for entry in clear)}
+        problem = f"ignored entries: {', '.join(unclear)}; each must name exactly one card" if unclear else ""
+        self._log_once.report(VARIABLE, problem)
+        devices = tuple(device for device in report.devices if (device.card.parent or device.card.uuid) in selected)
+        return NodeReport(report.node, devices, report.driver_version)
+
+    def _assumed(self) -> tuple[DeviceReport, ...]:
+        default = self._settings.default_card
+        if not default.memory_mib:
+            self._log_once.report(
+                VARIABLE,
+                f"it names {len(self._entries)} cards, but without NVML their memory is unknown, so the agent reports "
+                "none; set agent.default_card.memory_mib or write a fleet file",
+            )
+            return ()
+        indexes = [int(entry) if _INDEX.fullmatch(entry) else -1 for entry in self._entries]
+        if -1 in indexes or len(set(indexes)) < len(indexes):
+            indexes = list(range(len(self._entries)))
+        self._log_once.report(VARIABLE, "")
+        cards = [
+            Card(
+                uuid=f"GPU-{self._node}-{index}" if _INDEX.fullmatch(entry) else entry,
+                index=index,
+                memory_mib=default.memory_mib,
+                slots=self._settings.slots,
+                model=default.model,
+            )
+            for index, entry in sorted(zip(indexes, self._entries, strict=True))
+        ]
+        return tuple(DeviceReport(card) for card in cards)
+
+
+def _names(entry: str, card: Card) -> bool:
+    return int(entry) == card.index if _INDEX.fullmatch(entry) else card.uuid.startswith(entry)

@@ -1,0 +1,1 @@
+"""Writes reports and heartbeats to the API server."""

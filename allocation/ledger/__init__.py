@@ -1,0 +1,1 @@
+"""The ledger: which pod holds what of each card."""

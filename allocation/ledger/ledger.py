@@ -1,0 +1,247 @@
+"""The ledger: the capacity and use of every card, as columns.
+
+The source of truth is the inventories plus the allocations of live pods. The ledger is their sum, updated
+incrementally and equal to a recount at any time. Check and reservation are one synchronous step: `assume` refuses what
+does not fit, so no order of calls can put a card over its capacity by an assumption.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from allocation.allocation import Charge
+from allocation.errors import AllocationError, OverCapacityError
+from allocation.inventory import NodeInventory
+from allocation.ledger.card_table import CORES, MEMORY, MIG_ENABLED, PLUGIN_MANAGED, SLOTS, CardTable
+
+
+class Reservation(msgspec.Struct, frozen=True, gc=False):
+    """What one pod holds.
+
+    Attributes:
+        uid: the pod's UID.
+        node: the pod's node.
+        charges: per card.
+        assumed: whether a decision reserved it whose Binding the API server has not shown yet.
+    """
+
+    uid: str
+    node: str
+    charges: tuple[Charge, ...]
+    assumed: bool
+
+
+class Ledger(CardTable):
+    """The cards of all nodes and what pods hold of them."""
+
+    def __init__(self, *, rows: int = 16, cards: int = 8) -> None:
+        super().__init__(rows=rows, cards=cards)
+        self._inventories: dict[str, NodeInventory] = {}
+        self._positions: dict[str, tuple[int, int]] = {}
+        self._reservations: dict[str, Reservation] = {}
+        self._by_node: dict[str, dict[str, Reservation]] = {}
+        self._cordons: dict[str, frozenset[str]] = {}
+        self._mig_nodes: set[str] = set()
+
+    # ---- nodes -----------------------------------------------------------------------------------------------------
+
+    def inventory(self, node: str) -> NodeInventory | None:
+        """Return the last report of `node`'s agent."""
+        return self._inventories.get(node)
+
+    @property
+    def mig_nodes(self) -> frozenset[str]:
+        """The nodes that have cards in MIG mode or MIG instances."""
+        return frozenset(self._mig_nodes)
+
+    def set_node(self, inventory: NodeInventory) -> None:
+        """Replace the cards of a node by its report, and recount what pods hold there.
+
+        Raises:
+            AllocationError: another node has reported one of the cards, or the report has a card twice.
+        """
+        if inventory == self._inventories.get(inventory.node):
+            return
+        seen: set[str] = set()
+        for card in inventory.cards:
+            elsewhere = self._positions.get(card.uuid)
+            if card.uuid in seen or (elsewhere is not None and self.node(elsewhere[0]) != inventory.node):
+                owner = inventory.node if elsewhere is None else self.node(elsewhere[0])
+                raise AllocationError(
+                    f"node {inventory.node} reports card {card.uuid}, which node {owner} has already reported"
+                )
+            seen.add(card.uuid)
+        row = self._rows.get(inventory.node)
+        if row is None:
+            row = self._acquire_row(inventory.node)
+        self._remove_cards(inventory.node)
+        self._widen(len(inventory.cards))
+        self._inventories[inventory.node] = inventory
+        if any(card.is_mig_enabled or card.instance is not None for card in inventory.cards):
+            self._mig_nodes.add(inventory.node)
+        for position, card in enumerate(inventory.cards):
+            self._positions[card.uuid] = (row, position)
+        self._fill(row, inventory.cards)
+        self._cordon(row, inventory)
+        self._recount(inventory.node)
+
+    def drop_node(self, node: str) -> None:
+        """Remove a node's cards. Reservations there are kept, and count again when the node returns."""
+        row = self._rows.get(node)
+        if row is None:
+            return
+        self._remove_cards(node)
+        del self._inventories[node]
+        self._release_row(node)
+
+    def set_cordon(self, node: str, uuids: frozenset[str]) -> None:
+        """Keep new pods from exactly these cards of a node. Pods that run there stay.
+
+        The UUID of a card in MIG mode includes its instances.
+        """
+        if uuids == self._cordons.get(node, frozenset()):
+            return
+        self._cordons[node] = uuids
+        row, inventory = self._rows.get(node), self._inventories.get(node)
+        if row is not None and inventory is not None:
+            self._cordon(row, inventory)
+            self.changes.add(row)
+
+    def cordon(self, node: str) -> frozenset[str]:
+        """Return the cards of `node` that are kept from new pods."""
+        return self._cordons.get(node, frozenset())
+
+    def note_change(self, node: str, taken: bool) -> None:  # noqa: FBT001 -- a callback
+        """Log a change outside the ledger (labels, taints, used CPU), so that cached rankings evaluate the node again.
+
+        `taken` says that the change only takes capacity: a node that was infeasible stays infeasible.
+        """
+        row = self._rows.get(node)
+        if row is None:
+            self.changes.add_other()
+        else:
+            self.changes.add(row, taken=taken)
+
+    def position(self, uuid: str) -> tuple[int, int] | None:
+        """Return the row and position of a card, or None if no node has it."""
+        return self._positions.get(uuid)
+
+    def instances(self, uuid: str) -> list[tuple[int, int]]:
+        """Return the row and position of each MIG instance of a physical card."""
+        position = self._positions.get(uuid)
+        if position is None or self.mig_roles[position] not in (MIG_ENABLED, PLUGIN_MANAGED):
+            return []
+        row = position[0]
+        cards = self._inventories[self.node(row)].cards
+        return [(row, index) for index, card in enumerate(cards) if card.parent == uuid]
+
+    # ---- pods ------------------------------------------------------------------------------------------------------
+
+    def reservation(self, uid: str) -> Reservation | None:
+        """Return what the pod with `uid` holds."""
+        return self._reservations.get(uid)
+
+    def reservations(self, node: str | None = None) -> Iterator[Reservation]:
+        """Iterate over what pods hold, on `node` or on all nodes."""
+        yield from (self._reservations if node is None else self._by_node.get(node, {})).values()
+
+    def assume(self, uid: str, node: str, charges: Iterable[Charge]) -> None:
+        """Reserve `charges` for a pod whose Binding is about to be written.
+
+        Raises:
+            AllocationError: the pod has a reservation already, or the node does not have a card.
+            OverCapacityError: a card has too little free capacity; nothing was reserved.
+        """
+        if uid in self._reservations:
+            raise AllocationError(f"pod {uid} already holds a share on node {self._reservations[uid].node}")
+        reservation = Reservation(uid, node, tuple(charges), assumed=True)
+        self.check(node, reservation.charges)
+        self._add(reservation)
+
+    def check(self, node: str, charges: Iterable[Charge]) -> None:
+        """Check whether `charges` could be reserved now.
+
+        Raises:
+            AllocationError: the node does not have a card.
+            OverCapacityError: a card has too little free capacity.
+        """
+        for charge in charges:
+            position = self._positions.get(charge.uuid)
+            if position is None or self.node(position[0]) != node:
+                raise AllocationError(f"node {node} has no card {charge.uuid}")
+            free = self.free(*position)
+            if free[MEMORY] < charge.memory_mib or free[CORES] < charge.cores or free[SLOTS] < charge.slots:
+                raise OverCapacityError(f"card {charge.uuid} on node {node} has {[*free]} free, not {charge}")
+
+    def record(self, uid: str, node: str, charges: Iterable[Charge]) -> None:
+        """Record that, according to the API, a bound pod holds `charges`. That is true even beyond the capacity."""
+        reservation = Reservation(uid, node, tuple(charges), assumed=False)
+        old = self._reservations.get(uid)
+        if old is not None and (old.node, old.charges) == (reservation.node, reservation.charges):
+            self._reservations[uid] = self._by_node[node][uid] = reservation
+            return
+        if old is not None:
+            self._remove(old)
+        self._add(reservation)
+
+    def forget(self, uid: str) -> None:
+        """Undo an assumption whose Binding was not written. A confirmed reservation stays."""
+        reservation = self._reservations.get(uid)
+        if reservation is not None and reservation.assumed:
+            self._remove(reservation)
+
+    def release(self, uid: str) -> None:
+        """Release what a finished or deleted pod held."""
+        reservation = self._reservations.get(uid)
+        if reservation is not None:
+            self._remove(reservation)
+
+    def _cordon(self, row: int, inventory: NodeInventory) -> None:
+        uuids = self.cordon(inventory.node)
+        self._set_cordoned(row, [card.uuid in uuids or card.parent in uuids for card in inventory.cards])
+
+    def _recount(self, node: str) -> None:
+        row = self._rows[node]
+        self._clear_use(row)
+        self._update_fullness(row)
+        for reservation in self.reservations(node):
+            self._charge(reservation, 1)
+
+    def _add(self, reservation: Reservation) -> None:
+        self._reservations[reservation.uid] = reservation
+        self._by_node.setdefault(reservation.node, {})[reservation.uid] = reservation
+        self._charge(reservation, 1)
+
+    def _remove(self, reservation: Reservation) -> None:
+        del self._reservations[reservation.uid]
+        del self._by_node[reservation.node][reservation.uid]
+        if not self._by_node[reservation.node]:
+            del self._by_node[reservation.node]
+        self._charge(reservation, -1)
+
+    def _remove_cards(self, node: str) -> None:
+        old = self._inventories.get(node)
+        for card in old.cards if old else ():
+            del self._positions[card.uuid]
+        self._mig_nodes.discard(node)
+        self._clear(self._rows[node])
+
+    def _charge(self, reservation: Reservation, sign: int) -> None:
+        row = self._rows.get(reservation.node)
+        if row is None:
+            return
+        for charge in reservation.charges:
+            for uuid in (charge.uuid, charge.parent) if charge.parent else (charge.uuid,):
+                position = self._positions.get(uuid)
+                if position is not None and position[0] == row:
+                    amounts = (sign * charge.memory_mib, sign * charge.cores, sign * charge.slots)
+                    self._add_use(row, position[1], amounts)
+            if reservation.node in self._mig_nodes and not charge.parent:
+                self._charge_instances(row, charge.uuid, sign)
+        self._update_fullness(row, taken=sign > 0)
+
+    def _charge_instances(self, row: int, uuid: str, sign: int) -> None:
+        """Charge all instances of a card that was put into MIG mode under a pod, which may see any of them."""
+        for instance_row, card in self.instances(uuid):
+            if instance_row == row:
+                self._add_use(row, card, (sign * self.total[:, row, card]).tolist())

@@ -1,0 +1,170 @@
+"""Which MIG instances must be created so that a pod fits that fits no node now.
+
+Candidate instances are tried in a ledger of one node, by the same placement that will place the pod once they exist.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from allocation.constraints import Constraints
+from allocation.inventory import Card, NodeInventory
+from allocation.ledger.ledger import Ledger
+from allocation.mig import MODE, MigInstance, MigProfile, Slices, suitable
+from allocation.placement.fit import ConstraintMasks, verdicts
+from allocation.placement.node_filter import rank_rows
+from allocation.placement.placement import Placement, place
+from allocation.placement.query import PlacementQuery
+from allocation.quota import UNLIMITED, Headroom
+from allocation.reasons import CardReason
+from allocation.request import ContainerRequest, PodRequest
+from allocation.steps import finish
+
+
+class NewInstance(msgspec.Struct, frozen=True):
+    """An instance to create: the card, the profile and the slices."""
+
+    card: str
+    profile: str
+    slices: Slices
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The node on which the pod will fit, and the instances to create there first."""
+
+    node: str
+    instances: tuple[NewInstance, ...]
+
+
+def plan(
+    ledger: Ledger,
+    request: PodRequest,
+    nodes: Sequence[str],
+    *,
+    constraints: Constraints,
+    requested: Mapping[str, Sequence[Slices]],
+    cooling_down: Collection[str] = (),
+    headroom: Headroom = UNLIMITED,
+) -> Plan | None:
+    """Return what to create for a pod, on the best of `nodes` where that is possible; None if it is on none.
+
+    `requested` are, by card, the slices of instances requested for other pods. Cards in `cooling_down` get no instances
+    now.
+    """
+    query = PlacementQuery(request, constraints, headroom)
+    mig_nodes = ledger.mig_nodes
+    rows = ledger.rows([name for name in nodes if name in mig_nodes])
+    best, _ = rank_rows(ledger, query, rows)
+    for name in ledger.names(best):
+        possible = _plan_on(ledger, query, name, requested=requested, cooling_down=cooling_down)
+        if possible is not None:
+            return possible
+    return None
+
+
+def _plan_on(
+    ledger: Ledger,
+    query: PlacementQuery,
+    node: str,
+    *,
+    requested: Mapping[str, Sequence[Slices]],
+    cooling_down: Collection[str],
+) -> Plan | None:
+    """Add an instance for the container that does not fit, until the pod fits or no free slices are left."""
+    inventory, request = ledger.inventory(node), query.request
+    if inventory is None:
+        return None
+    cards = (card for card in inventory.cards if card.instances_by == "agent")
+    parents = {card.uuid: card for card in cards if card.uuid not in cooling_down}
+    added: list[Card] = []
+    taken = _taken(inventory, added, parents=parents, requested=requested)
+    if not any(_suitable(card, container, taken) for card in parents.values() for container in request.gpu_containers):
+        return None  # rules out most nodes of a full fleet without a trial
+    for _ in range(sum(container.count for container in request.containers) + 1):
+        trial = _trial(ledger, inventory, added)
+        outcome = finish(place(trial, query, [node]))
+        if isinstance(outcome, Placement):
+            used = {charge.uuid for charge in outcome.charges}
+            return Plan(node, tuple(_new(card.instance) for card in added if card.instance and card.uuid in used))
+        container = request.container(outcome.rejections[node].container)
+        if container is None:
+            return None
+        taken = _taken(inventory, added, parents=parents, requested=requested)
+        card = _next_instance(trial, query, node, container=container, parents=parents, taken=taken)
+        if card is None:
+            return None
+        added.append(card)
+    return None
+
+
+def _trial(ledger: Ledger, inventory: NodeInventory, added: Sequence[Card]) -> Ledger:
+    """Return a ledger of one node with additional instances."""
+    trial = Ledger(rows=1, cards=len(inventory.cards) + len(added))
+    trial.set_node(msgspec.structs.replace(inventory, cards=(*inventory.cards, *added)))
+    trial.set_cordon(inventory.node, ledger.cordon(inventory.node))
+    for reservation in ledger.reservations(inventory.node):
+        trial.record(reservation.uid, reservation.node, reservation.charges)
+    return trial
+
+
+def _next_instance(
+    trial: Ledger,
+    query: PlacementQuery,
+    node: str,
+    *,
+    container: ContainerRequest,
+    parents: Mapping[str, Card],
+    taken: Mapping[str, Sequence[Slices]],
+) -> Card | None:
+    """Return the smallest instance that would suit a container, on a card that lacks nothing but an instance."""
+    row, inventory = trial.row(node), trial.inventory(node)
+    if row is None or inventory is None:
+        return None
+    judged = verdicts(ConstraintMasks(trial, query.constraints).cards(row), query.for_container(container))
+    candidates = []
+    for position in np.flatnonzero(judged == CardReason.CardMigTopologyInfeasible).tolist():
+        card = inventory.cards[position]
+        choice = _suitable(card, container, taken) if card.uuid in parents else None
+        if choice is not None:
+            profile, slices = choice
+            candidates.append(((profile.memory_mib, profile.slice_count, card.index), card, profile, slices))
+    if not candidates:
+        return None
+    _, card, profile, slices = min(candidates, key=lambda each: each[0])
+    return Card(
+        uuid=f"{card.uuid}/{slices.start}",
+        index=card.index,
+        memory_mib=profile.memory_mib,
+        cores=profile.cores,
+        slots=1,
+        model=f"{card.model} MIG {profile.name}",
+        numa=card.numa,
+        mode=MODE,
+        instance=MigInstance(card.uuid, profile.name, slices),
+    )
+
+
+def _suitable(
+    card: Card, container: ContainerRequest, taken: Mapping[str, Sequence[Slices]]
+) -> tuple[MigProfile, Slices] | None:
+    return suitable(card.mig_profiles, memory_on=container.memory_on, cores=container.cores, taken=taken[card.uuid])
+
+
+def _taken(
+    inventory: NodeInventory,
+    added: Sequence[Card],
+    *,
+    parents: Mapping[str, Card],
+    requested: Mapping[str, Sequence[Slices]],
+) -> dict[str, list[Slices]]:
+    """Return the slices of each card that are not free: those of instances, and the requested ones."""
+    taken = {uuid: [*requested.get(uuid, ())] for uuid in parents}
+    for card in (*inventory.cards, *added):
+        if card.instance is not None and card.instance.slices is not None and card.parent in taken:
+            taken[card.parent].append(card.instance.slices)
+    return taken
+
+
+def _new(instance: MigInstance) -> NewInstance:
+    return NewInstance(instance.parent, instance.profile, instance.slices or Slices(0, 0))

@@ -1,0 +1,39 @@
+"""What is to be placed: a pod with what constrains it, and one container of it."""
+
+import msgspec
+
+from allocation.constraints import Constraints
+from allocation.quota import UNLIMITED, Headroom
+from allocation.request import ContainerRequest, PodRequest
+
+
+class ContainerQuery(msgspec.Struct, frozen=True):
+    """What decides whether a card fits one container, as far as the pod's constraints do not (`ConstraintMasks`).
+
+    Attributes:
+        request: the container's request.
+        idle_only: whether only cards without any container fit.
+        headroom: what the namespace's quotas leave to this container.
+    """
+
+    request: ContainerRequest
+    idle_only: bool = False
+    headroom: Headroom = UNLIMITED
+
+
+class PlacementQuery(msgspec.Struct, frozen=True):
+    """What decides where a pod fits.
+
+    Attributes:
+        request: the pod's request.
+        constraints: which cards and nodes it accepts, and in which order.
+        headroom: what its namespace's quotas leave.
+    """
+
+    request: PodRequest
+    constraints: Constraints
+    headroom: Headroom = UNLIMITED
+
+    def for_container(self, container: ContainerRequest, headroom: Headroom | None = None) -> ContainerQuery:
+        """Return the query for one container; `headroom` is what earlier containers of the pod leave of the pod's."""
+        return ContainerQuery(container, self.constraints.idle_only, self.headroom if headroom is None else headroom)

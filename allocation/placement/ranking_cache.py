@@ -1,0 +1,45 @@
+"""Incremental placement: the decision of `allocation.placement.placement`, for requests that repeat.
+
+`place` evaluates every node each time and reports why each does not fit. The cache keeps the rankings of the requests
+that it has seen; a test compares both decisions over random histories.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+
+from allocation.constraints import Constraints
+from allocation.ledger.ledger import Ledger
+from allocation.placement.node_ranking import Eligible, NodeRanking
+from allocation.request import PodRequest
+
+_MAX_RANKINGS = 256
+
+
+class RankingCache:
+    """The node rankings over one ledger that were used last."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._rankings: OrderedDict[Hashable, NodeRanking] = OrderedDict()
+
+    def ranking(
+        self, request: PodRequest, constraints: Constraints, *, eligible: Eligible | None = None, key: Hashable = None
+    ) -> NodeRanking:
+        """Return the ranking of nodes for a request; `key` identifies `eligible`."""
+        name = (_signature(request), constraints, key)
+        ranking = self._rankings.get(name)
+        if ranking is None:
+            ranking = self._rankings[name] = NodeRanking(self._ledger, request, constraints, eligible)
+            if len(self._rankings) > _MAX_RANKINGS:
+                self._rankings.popitem(last=False)
+        else:
+            self._rankings.move_to_end(name)
+        return ranking
+
+
+def _signature(request: PodRequest) -> Hashable:
+    """Return the part of a request that decides where it fits: everything but the names of its containers."""
+    return tuple(
+        (container.kind, container.count, container.memory_mib, container.memory_percent, container.cores)
+        for container in request.gpu_containers
+    )

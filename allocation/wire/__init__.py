@@ -1,0 +1,1 @@
+"""Wire formats: the annotations and environment variables that carry an allocation."""

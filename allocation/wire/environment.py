@@ -1,0 +1,106 @@
+"""The environment that passes a container's cards to NVIDIA's stack and to HAMi-core.
+
+A pod's environment is immutable and written before its cards are known. Admission therefore writes references: each
+variable reads an annotation that the scheduler writes together with the Binding. `references` returns the former,
+`annotations` the latter, both from the same names. A missing annotation results in an empty `CUDA_VISIBLE_DEVICES`,
+which hides every GPU: the environment fails closed.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from allocation import names
+from allocation.allocation import Allocation, CardShare
+from allocation.request import MILLI_PER_PERCENT, PodRequest
+from allocation.settings import CorePolicy
+from allocation.wire import hami, mig_record, record
+from allocation.wire.mig_record import MigAllocation
+
+NVIDIA_VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+NO_DEVICES = "void"
+"""A value of `NVIDIA_VISIBLE_DEVICES`: the NVIDIA runtime leaves the container alone, even if its image says `all`."""
+
+_MEMORY_LIMIT = "CUDA_DEVICE_MEMORY_LIMIT"
+_CORE_POLICY = "GPU_CORE_UTILIZATION_POLICY"
+_PRIORITY = "CUDA_TASK_PRIORITY"
+
+
+def references(container: str, cards: int) -> dict[str, str]:
+    """Return the annotation key that each variable of a container with `cards` cards refers to."""
+    variables = (
+        NVIDIA_VISIBLE_DEVICES,
+        CUDA_VISIBLE_DEVICES,
+        _MEMORY_LIMIT,
+        *(f"{_MEMORY_LIMIT}_{position}" for position in range(cards)),
+        "CUDA_DEVICE_SM_LIMIT",
+    )
+    return {name: names.environment_key(_key_word(name), container) for name in variables}
+
+
+def constants(*, priority: int | None, core_policy: CorePolicy) -> dict[str, str]:
+    """Return the variables of a GPU container that are known at admission: how HAMi-core limits its kernels.
+
+    Without a requested priority the user may set the variable, as in HAMi.
+    """
+    variables = {}
+    if priority is not None:
+        variables[_PRIORITY] = str(priority)
+    if core_policy != "default":
+        variables[_CORE_POLICY] = core_policy
+    return variables
+
+
+def values(shares: Sequence[CardShare]) -> dict[str, str]:
+    """Return the variables of a container with `shares`, in the order in which it sees the cards.
+
+    Memory limits have the form that HAMi-core reads: a decimal number of MiB with suffix `m`, no leading zeros. The
+    limit without an index is the fallback for an unexpected card, so it is the smallest. To HAMi-core, 0 means no
+    limit, of memory and of cores alike.
+    """
+    uuids = ",".join(share.uuid for share in shares)
+    return {
+        NVIDIA_VISIBLE_DEVICES: uuids,
+        CUDA_VISIBLE_DEVICES: uuids,
+        _MEMORY_LIMIT: f"{min(share.memory_mib for share in shares)}m",
+        **{f"{_MEMORY_LIMIT}_{position}": f"{share.memory_mib}m" for position, share in enumerate(shares)},
+        "CUDA_DEVICE_SM_LIMIT": str(-(-min(share.cores for share in shares) // MILLI_PER_PERCENT)),
+    }
+
+
+def annotations(allocation: Allocation) -> dict[str, str]:
+    """Return the annotation that carries `allocation`, and all that the pod's environment refers to."""
+    annotations = {
+        names.ALLOCATION: record.encode(allocation),
+        names.ALLOCATED: ",".join(str(index) for index in _indexes(allocation)),
+    }
+    for container, shares in allocation.containers.items():
+        for name, value in values(shares).items():
+            annotations[names.environment_key(_key_word(name), container)] = value
+    return annotations
+
+
+def hami_annotations(
+    allocation: Allocation, request: PodRequest, *, unix_seconds: int, instances: Sequence[MigAllocation] = ()
+) -> dict[str, str]:
+    """Return the annotations that HAMi's own tools read of a pod; `instances` are its MIG instances."""
+    mig = {names.HAMI_MIG: mig_record.encode(instances)} if instances else {}
+    return {
+        **mig,
+        names.HAMI_NODE: allocation.node,
+        names.HAMI_TIME: str(unix_seconds),
+        names.HAMI_ALLOCATED: hami.allocation_string(allocation, request),
+    }
+
+
+def resolve(references: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment as the kubelet resolves it: a missing annotation becomes an empty string."""
+    return {name: annotations.get(key, "") for name, key in references.items()}
+
+
+def _key_word(variable: str) -> str:
+    return variable.lower().replace("_", "-")
+
+
+def _indexes(allocation: Allocation) -> list[int]:
+    """Return the device indexes of the whole pod, each once, in the order of its containers."""
+    return list(dict.fromkeys(share.index for shares in allocation.containers.values() for share in shares))

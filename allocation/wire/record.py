@@ -1,0 +1,80 @@
+"""The allocation annotation: an allocation as text.
+
+`{"v":1,"node":"n1","containers":{"main":[{"uuid":"GPU-…","index":0,"memoryMiB":3000,"cores":300}]}}`, cores in
+millicards; a MIG instance has the UUID of its card as `parent`. A static allocation has the same key, so a person may
+have written what is read here.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+
+from allocation.allocation import Allocation, CardShare
+from allocation.errors import MalformedRecordError
+from allocation.inventory import WHOLE_CORES
+from allocation.names import ALLOCATION
+from allocation.quantity import INT32_MAX
+
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+
+
+class _Share(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, rename={"memory_mib": "memoryMiB"}):
+    uuid: _Name
+    index: Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
+    memory_mib: Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
+    cores: Annotated[int, msgspec.Meta(ge=0, le=WHOLE_CORES)]
+    parent: Annotated[str, msgspec.Meta(max_length=253)] = ""
+
+
+class _Record(msgspec.Struct, forbid_unknown_fields=True):
+    v: Literal[1]
+    node: _Name
+    containers: dict[_Name, list[_Share]]
+
+
+_decoder = msgspec.json.Decoder(_Record)
+_encoder = msgspec.json.Encoder()
+
+
+def encode(allocation: Allocation) -> str:
+    """Return the annotation's value."""
+    containers = {
+        name: [_Share(share.uuid, share.index, share.memory_mib, share.cores, share.parent) for share in shares]
+        for name, shares in allocation.containers.items()
+    }
+    return _encoder.encode(_Record(1, allocation.node, containers)).decode()
+
+
+def decode(text: str) -> Allocation:
+    """Read the annotation's value.
+
+    Raises:
+        MalformedRecordError: the value is invalid; the message says what is wrong, and where.
+    """
+    try:
+        record = _decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise MalformedRecordError(
+            f"annotation {ALLOCATION}: {error}; expected "
+            '{"v":1,"node":NODE,"containers":{CONTAINER:[{"uuid":…,"index":…,"memoryMiB":…,"cores":…}]}}'
+        ) from None
+    containers: dict[str, tuple[CardShare, ...]] = {}
+    for name, shares in record.containers.items():
+        uuids = [share.uuid for share in shares]
+        if len(set(uuids)) != len(uuids):
+            raise MalformedRecordError(f"annotation {ALLOCATION}: container {name} has a card twice")
+        containers[name] = tuple(
+            CardShare(share.uuid, share.index, share.memory_mib, share.cores, share.parent) for share in shares
+        )
+    return Allocation(record.node, containers)
+
+
+def of_annotations(annotations: Mapping[str, str]) -> Allocation | None:
+    """Return the allocation in a pod's annotations, or None.
+
+    Raises:
+        MalformedRecordError: the annotation cannot be read.
+    """
+    text = annotations.get(ALLOCATION)
+    return None if text is None else decode(text)

@@ -1,0 +1,231 @@
+"""The most expensive pods that one namespace can create: their memory, and the delay that they cause for others."""
+
+import asyncio
+import gc
+import multiprocessing
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+
+from allocation import limits
+from allocation.settings import AllocationSettings
+from benchmarks import fleets
+from benchmarks.results import Row, Sample
+from cluster.api import Api
+from cluster.event_loop import PauseMonitor
+from cluster.events import Recorder
+from scheduler.binding.binder import Result
+from scheduler.binding.binding_cycle import BindingCycle
+from scheduler.binding.failure_handler import FailureHandler
+from scheduler.binding.plugin_binder import PluginBinder
+from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.cycle.result import Scheduled
+from scheduler.loop import Loop
+from scheduler.metrics.instruments import Metrics
+from scheduler.metrics.labels import Outcome
+from scheduler.objects import Node, Pod
+from scheduler.queue.queueing_hints import ANY_EVENT
+from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.state.cluster_state import ClusterState
+
+NAME = "hostile"
+_ARRIVALS: Final = 50
+_BETWEEN_S: Final = 0.1
+_MOST_KIB: Final = 100.0
+_MOST_PAUSE_S: Final = 0.05
+_MOST_WAIT_S: Final = 2.0
+_PATIENCE_S: Final = 60.0
+
+
+class _Measured(msgspec.Struct):
+    """The measurements of one process.
+
+    Attributes:
+        kib: memory per pending pod, before and after the first decisions on all of them.
+        waits: seconds from the arrival of a pod of another namespace until it has a node.
+        pause: the longest pause of the event loop, in seconds.
+    """
+
+    kib: list[float]
+    waits: list[float]
+    pause: float
+
+
+def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
+    """Measure; a smoke run takes seconds and its figures mean nothing."""
+    pods, nodes = (50, 20) if smoke else (10_000, 1_000)
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=1) as processes:
+        ordinary = processes.submit(_measure, pods, nodes, hostile=False).result()
+        hostile = processes.submit(_measure, pods, nodes, hostile=True).result()
+    subject = f"{pods:,} waiting pods of one namespace at every limit, {nodes:,} nodes"
+    what = f"{subject}: memory for each"
+    reference = f"ordinary ones {max(ordinary.kib):.1f} KiB"
+    kib = max(hostile.kib)
+    yield (
+        Row(NAME, what, f"{kib:.1f} KiB", reference, f"≤ {_MOST_KIB:.0f} KiB", kib <= _MOST_KIB),
+        Sample(NAME, what, hostile.kib),
+    )
+    what = f"{subject}: longest pause of the event loop"
+    yield (
+        Row(
+            NAME,
+            what,
+            f"{hostile.pause * 1e3:.1f} ms",
+            f"ordinary ones {ordinary.pause * 1e3:.1f} ms",
+            f"≤ {_MOST_PAUSE_S * 1e3:.0f} ms",
+            hostile.pause <= _MOST_PAUSE_S,
+        ),
+        Sample(NAME, what, [hostile.pause]),
+    )
+    what = f"{subject}: another namespace's pod waits"
+    worst = max(hostile.waits)
+    yield (
+        Row(
+            NAME,
+            what,
+            f"at most {worst * 1e3:.1f} ms",
+            f"behind ordinary ones {max(ordinary.waits) * 1e3:.1f} ms",
+            f"≤ {_MOST_WAIT_S:g} s",
+            worst <= _MOST_WAIT_S,
+        ),
+        Sample(NAME, what, hostile.waits),
+    )
+
+
+class _Silent:
+    """An API that accepts every write at once."""
+
+    async def request(self, *_: object, **__: object) -> bytes:
+        """Return an empty object."""
+        return b"{}"
+
+
+class _Binder:
+    """A binder that succeeds at once."""
+
+    def must_wait_for_node(self, _: Scheduled) -> bool:
+        """Return False: no node is locked."""
+        return False
+
+    async def bind(self, _: Pod, __: Scheduled) -> Result:
+        """Return success."""
+        return Result(Outcome.BOUND)
+
+
+def _measure(pods: int, nodes: int, *, hostile: bool) -> _Measured:
+    return asyncio.run(_run(pods, nodes, hostile=hostile))
+
+
+async def _run(pods: int, nodes: int, *, hostile: bool) -> _Measured:
+    queue = SchedulingQueue(clock=time.monotonic, first_backoff=0.2, longest_backoff=5.0)
+    state = ClusterState(settings=AllocationSettings(), queue=queue, clock=time.monotonic)
+    for number in range(nodes):
+        state.set_node(msgspec.convert(_node(fleets.node(number)), Node))
+        state.ledger.set_node(fleets.inventory(number))
+    decoder = msgspec.json.Decoder(Pod)
+    before = _resident_kib()
+    for number in range(pods):
+        state.set_pod(decoder.decode(_pod(f"waits-{number}", "tenant", number, hostile=hostile)))
+        await asyncio.sleep(0)
+    kib = [(_resident_kib() - before) / pods]
+    recorder = Recorder(cast("Api", _Silent()), component="benchmark", instance="benchmark")
+    metrics = Metrics()
+    binder = cast("PluginBinder", _Binder())
+    cycle = SchedulingCycle(state)
+    failures = FailureHandler(api=cast("Api", _Silent()), queue=queue, cycle=cycle, recorder=recorder, metrics=metrics)
+    loop = Loop(
+        queue=queue,
+        cycle=cycle,
+        binding_cycle=BindingCycle(binder=binder, failures=failures, recorder=recorder, metrics=metrics),
+        failures=failures,
+        metrics=metrics,
+        concurrent_binds=64,
+        is_trusted=lambda: True,
+    )
+    gc.collect()
+    gc.freeze()
+    pauses = PauseMonitor()
+    chores = [asyncio.create_task(each) for each in (pauses.run(), recorder.run(), loop.run())]
+    waits = []
+    for number in range(_ARRIVALS):
+        await asyncio.sleep(_BETWEEN_S)
+        queue.notify(ANY_EVENT)
+        arrival = decoder.decode(_pod(f"arrives-{number}", "stranger", 0, hostile=False, fits=True))
+        begin = time.monotonic()
+        state.set_pod(arrival)
+        while state.ledger.reservation(arrival.uid) is None:
+            await asyncio.sleep(0.001)
+            if time.monotonic() - begin > _PATIENCE_S:
+                raise SystemExit(f"hostile: pod arrives-{number} has no reservation after {_PATIENCE_S:g} s")
+        waits.append(time.monotonic() - begin)
+        state.drop_pod(arrival)
+    for chore in chores:
+        chore.cancel()
+    await asyncio.gather(*chores, return_exceptions=True)
+    kib.append((_resident_kib() - before) / pods)
+    return _Measured(kib, waits, pauses.longest)
+
+
+def _node(name: str) -> dict[str, Any]:
+    labels = {"kubernetes.io/hostname": name, **{f"example.com/label-{number}": "value" for number in range(20)}}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "status": {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110"}},
+    }
+
+
+def _pod(name: str, namespace: str, number: int, *, hostile: bool, fits: bool = False) -> bytes:
+    """Return a pod whose selector matches no node unless it `fits`; a hostile pod is as large as admission allows."""
+    amounts = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1"}
+    spec: dict[str, Any] = {
+        "schedulerName": "tranche",
+        "containers": [{"name": "main", "resources": {"limits": amounts, "requests": amounts}}],
+    }
+    if not fits:
+        spec["nodeSelector"] = {"nowhere": "true"}
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}"}
+    if hostile:
+        spec |= _expensive(number)
+        metadata["labels"] = {f"label-{each}": f"{number}-{each}" for each in range(limits.POD_LABELS)}
+        card = f"GPU-{number:08}-"
+        listed = ",".join(f"{card}{each:023}" for each in range(limits.LIST_CHARACTERS // 37))
+        metadata["annotations"] = {"nvidia.com/nouse-gpuuuid": listed}
+    return msgspec.json.encode({"metadata": metadata, "spec": spec})
+
+
+def _expensive(number: int) -> dict[str, Any]:
+    """Return a spec at every limit; in each selector term, only the last expression matches no node."""
+    per_term = limits.NODE_EXPRESSIONS // limits.NODE_SELECTOR_TERMS
+    passing = [{"key": f"example.com/label-{each}", "operator": "Exists"} for each in range(per_term - 1)]
+    failing = {"key": f"missing-{number}", "operator": "In", "values": [str(number), "other"][: 1 + number % 2]}
+    terms = [{"matchExpressions": [*passing, failing]}] * limits.NODE_SELECTOR_TERMS
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    values = [f"{number}-{each}" for each in range(limits.SELECTOR_VALUES - limits.NODE_EXPRESSIONS - 110)]
+    selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": values}]}
+    apart = {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "example.com/zone", "labelSelector": selector}
+        ]
+    }
+    quiet = {"cpu": "1m", "memory": f"{number}"}
+    gpu = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1"}
+    return {
+        "nodeSelector": {},
+        "affinity": {"nodeAffinity": required, "podAntiAffinity": apart},
+        "tolerations": [{"key": f"key-{number}-{each}", "operator": "Exists"} for each in range(limits.TOLERATIONS)],
+        "containers": [
+            {"name": "main", "resources": {"limits": gpu, "requests": gpu}},
+            *({"name": f"side-{each}", "resources": {"requests": quiet}} for each in range(limits.CONTAINERS - 1)),
+        ],
+    }
+
+
+def _resident_kib() -> int:
+    gc.collect()
+    match = re.search(r"VmRSS:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"))
+    return int(match[1]) if match else 0

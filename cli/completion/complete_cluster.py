@@ -1,0 +1,58 @@
+"""Completion candidates from the kubeconfig and the cluster, by the metavar of the argument."""
+
+import argparse
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from cli.kube import kubeconfig
+from cli.kube.objects import NodeMetadata
+from cli.kube.reports import gpu_node_statuses
+from cli.kube.session import Session, open_session, overrides
+from cluster.resource import GPU_NODE_STATUSES, NAMESPACES, NODES, PODS, Resource
+
+_SECONDS: Final = 2.0
+"""A user who presses Tab does not wait longer."""
+
+Candidates = Iterator[tuple[str, str]]
+
+
+def _names(session: Session, resource: Resource, *, namespace: str = "") -> Candidates:
+    for named in session.client.list(resource, NodeMetadata, namespace=namespace, metadata_only=True):
+        yield named.metadata.name, ""
+
+
+def _pods(arguments: argparse.Namespace) -> Candidates:
+    session = open_session(arguments, timeout=_SECONDS)
+    return _names(session, PODS, namespace=session.namespace)
+
+
+def _nodes(arguments: argparse.Namespace) -> Candidates:
+    """Return the nodes whose cards an agent reports, or all nodes without such reports."""
+    session = open_session(arguments, timeout=_SECONDS)
+    reported = list(_names(session, GPU_NODE_STATUSES))
+    return iter(reported) if reported else _names(session, NODES)
+
+
+def _namespaces(arguments: argparse.Namespace) -> Candidates:
+    return _names(open_session(arguments, timeout=_SECONDS), NAMESPACES)
+
+
+def _uuids(arguments: argparse.Namespace) -> Candidates:
+    session = open_session(arguments, timeout=_SECONDS)
+    for report in gpu_node_statuses(session.client):
+        for device in report.status.devices if report.status is not None else ():
+            yield device.uuid, f"card {device.id} of node {report.metadata.name}, {device.health}"
+
+
+def _contexts(arguments: argparse.Namespace) -> Candidates:
+    for name in kubeconfig.contexts(overrides(arguments)):
+        yield name, ""
+
+
+BY_METAVAR: Final[dict[str, Callable[[argparse.Namespace], Candidates]]] = {
+    "POD": _pods,
+    "NODE": _nodes,
+    "NAMESPACE": _namespaces,
+    "UUID": _uuids,
+    "CONTEXT": _contexts,
+}

@@ -1,0 +1,1 @@
+"""Where a pod is or would be placed, or why it waits."""

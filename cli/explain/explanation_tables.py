@@ -1,0 +1,131 @@
+"""The sentence and the tables that show an explanation to people."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from allocation.reasons import NodeReason
+from allocation.request import MILLI_PER_PERCENT
+from cli.explain.reason_words import WORDS, meaning
+from cli.tables import NOTHING, Table
+from scheduler.api.explanation_types import (
+    Amount,
+    CardExplanation,
+    CardVerdict,
+    Explanation,
+    NodeExplanation,
+    RequestedCards,
+)
+
+_NAMED: Final = 5
+_NOT_CHECKED: Final = "the node was excluded before its cards were checked"
+
+
+def sentence(explanation: Explanation) -> str:
+    """Return the first line: where the pod is or would go, or why it waits."""
+    pod = f"pod {explanation.namespace}/{explanation.pod}"
+    if explanation.outcome != "waits" or not explanation.nodes:
+        return f"{pod} {explanation.answer}"
+    if explanation.note.startswith("no available node"):
+        count = len(explanation.nodes)
+        refused = f"none of the {count} nodes can take it now" if count > 1 else "the only node cannot take it now"
+        return f"{pod} waits: {refused}; {_remedy(explanation)}"
+    return f"{pod} {explanation.answer}"
+
+
+def _remedy(explanation: Explanation) -> str:
+    if explanation.resolvable:
+        return "it may fit when other pods finish or are evicted"
+    silent = sum(node.code == NodeReason.AgentSilent for node in explanation.nodes)
+    if silent == len(explanation.nodes):
+        return "their agents are silent: it waits until an agent reports again"
+    agents = f"restart the silent agents of {silent} of them, " if silent else ""
+    return f"no pod that finishes makes it fit: {agents}change its requests, or the nodes that it accepts"
+
+
+def requests(explanation: Explanation) -> str:
+    """Return what the pod requests, such as `main 2 cards with 40000 MiB and 30% each`; empty without cards."""
+    return "; ".join(f"{ask.container} {_cards(ask)}" for ask in explanation.asks)
+
+
+def _cards(ask: RequestedCards) -> str:
+    memory = f"{ask.memory_mib} MiB" if ask.memory_mib is not None else f"{ask.memory_percent}% of the memory"
+    cores = f" and {_percent(ask.cores)}% of the compute" if ask.cores else ""
+    return f"1 card with {memory}{cores}" if ask.cards == 1 else f"{ask.cards} cards with {memory}{cores} each"
+
+
+def of_shares(explanation: Explanation) -> Table:
+    """Return a row for each card that a container has or would have."""
+    rows = [
+        (each.container or NOTHING, str(each.index), each.uuid, str(each.memory_mib), _percent(each.cores))
+        for each in explanation.shares
+    ]
+    return Table(("CONTAINER", "CARD", "UUID", "MEMORY(MiB)", "CORES(%)"), rows)
+
+
+def of_nodes(explanation: Explanation, *, wide: bool = False) -> Table:
+    """Return a row for each reason, with its nodes; the nodes that can take the pod come first."""
+    rows = [*_fitting(explanation.nodes, wide=wide)]
+    codes = {node.name: tuple(node.counts) or (node.code,) for node in explanation.nodes}
+    for group in explanation.reasons:
+        resolvable = "yes" if group.resolvable else "no"
+        meanings = meaning(codes[group.nodes[0]])
+        rows.append((str(len(group.nodes)), group.reason, resolvable, meanings, _some(group.nodes, wide=wide)))
+    return Table(("NODES", "REASON", "RESOLVABLE", "MEANING", "NAMES"), rows)
+
+
+def _fitting(nodes: tuple[NodeExplanation, ...], *, wide: bool) -> Iterator[tuple[str, ...]]:
+    chosen = [node for node in nodes if node.chosen]
+    others = tuple(node.name for node in nodes if node.fits and not node.chosen)
+    for node in chosen:
+        yield "1", "chosen", "", "would go here" if node.score is None else f"score {node.score:.2f}", node.name
+    if others:
+        yield str(len(others)), "fits", "", "can take the pod too", _some(others, wide=wide)
+
+
+def of_cards(node: NodeExplanation) -> Table:
+    """Return a row for each card and each container that was tried on it; free amounts only where they are known."""
+    if any(card.memory_mib.free is None for card in node.cards):
+        hidden = ("CARD", "UUID", "MODEL", "MEMORY(MiB)", "CONTAINER", "VERDICT", "MEANING")
+        return Table(hidden, [row for card in node.cards for row in _hidden_card(card, node)])
+    headers = (
+        *("CARD", "UUID", "FREE MEMORY(MiB)", "FREE CORES(%)", "FREE SLOTS"),
+        *("CONTAINER", "VERDICT", "SCORE", "MEANING"),
+    )
+    return Table(headers, [row for card in node.cards for row in _card(card, node)])
+
+
+def _card(card: CardExplanation, node: NodeExplanation) -> Iterator[tuple[str, ...]]:
+    cores = f"{_percent(card.cores.free or 0)}/{_percent(card.cores.total)}"
+    head = (str(card.index), card.uuid, _amount(card.memory_mib), cores, _amount(card.slots))
+    if not card.verdicts:
+        yield (*head, NOTHING, NOTHING, "", _NOT_CHECKED)
+    for verdict in card.verdicts:
+        score = "" if verdict.score is None else f"{verdict.score:.2f}"
+        yield (*head, verdict.container, _verdict(verdict, node), score, WORDS[verdict.verdict])
+
+
+def _hidden_card(card: CardExplanation, node: NodeExplanation) -> Iterator[tuple[str, ...]]:
+    head = (str(card.index), card.uuid, card.model or NOTHING, str(card.memory_mib.total))
+    if not card.verdicts:
+        yield (*head, NOTHING, NOTHING, _NOT_CHECKED)
+    for verdict in card.verdicts:
+        yield (*head, verdict.container, _verdict(verdict, node), WORDS[verdict.verdict])
+
+
+def _verdict(verdict: CardVerdict, node: NodeExplanation) -> str:
+    if not verdict.chosen:
+        return verdict.verdict
+    return f"{verdict.verdict},{'chosen' if node.chosen else 'best here'}"
+
+
+def _amount(amount: Amount) -> str:
+    return f"{amount.free}/{amount.total}"
+
+
+def _percent(cores: int) -> str:
+    return f"{cores / MILLI_PER_PERCENT:g}"
+
+
+def _some(names: tuple[str, ...], *, wide: bool) -> str:
+    shown = names if wide else names[:_NAMED]
+    return ",".join(shown) + (",…" if len(shown) < len(names) else "")

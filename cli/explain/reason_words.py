@@ -1,0 +1,54 @@
+"""The meaning of each reason code, for readers who see it for the first time."""
+
+from collections.abc import Collection
+from typing import Final
+
+from allocation.reasons import CardReason, NodeReason, PodReason
+
+WORDS: Final = {
+    CardReason.FITS.name: "fits",
+    CardReason.CardNotHealth.name: "its agent reports it as unhealthy",
+    CardReason.CardCordoned.name: "an administrator cordoned it (kubectl gpu uncordon)",
+    CardReason.CardTypeMismatch.name: "the pod's annotations exclude its model or mode",
+    CardReason.NumaNotFit.name: "too few cards of one NUMA node fit",
+    CardReason.CardUuidMismatch.name: "the pod's annotations exclude its UUID",
+    CardReason.CardTimeSlicingExhausted.name: "all of its slots are in use",
+    CardReason.ExclusiveDeviceAllocateConflict.name: "it is in use, and the pod requests it exclusively",
+    CardReason.ResourceQuotaNotFit.name: "the pod would exceed the namespace's ResourceQuota",
+    CardReason.CardInsufficientMemory.name: "it has less free memory than requested",
+    CardReason.CardInsufficientCore.name: "it has less free compute than requested",
+    CardReason.CardComputeUnitsExhausted.name: "all of its compute is reserved",
+    CardReason.CardMigTopologyInfeasible.name: "it has no free place for a large enough MIG instance",
+    CardReason.AllocatedCardsInsufficientRequest.name: "it fits, but too few other cards of the node do",
+    CardReason.ModeNotFit.name: "it is in MIG mode, and HAMi's device plugin creates its instances",
+    NodeReason.NodeInsufficientDevice: "it has fewer cards than one container requests",
+    NodeReason.NodeUnregistered: "no agent reports its cards",
+    NodeReason.NodeNameMismatch: "the pod names another node",
+    NodeReason.NodeUnschedulable: "an administrator cordoned it (kubectl uncordon)",
+    NodeReason.NodeTainted: "the pod does not tolerate one of its taints",
+    NodeReason.NodeSelectorMismatch: "its labels do not match the pod's node selector or affinity",
+    NodeReason.NodeInsufficientResource: "too little CPU, memory, or whatever the reason names, is free",
+    NodeReason.NodeTooManyPods: "it runs as many pods as it may",
+    NodeReason.NodePortTaken: "a host port of the pod is in use",
+    NodeReason.PodAffinityMismatch: "no pod that the pod's affinity requires runs there",
+    NodeReason.PodAntiAffinityMismatch: "anti-affinity keeps the pod away from a pod that runs there",
+    NodeReason.TopologySpreadMismatch: "the pod's replicas would be spread too unevenly",
+    NodeReason.AgentSilent: "its agent has stopped renewing its Lease",
+    NodeReason.DevicePluginGone: "its device plugin has stopped reporting",
+    NodeReason.DevicePluginFull: "its device plugin advertises too few devices",
+    NodeReason.NodeNotLockable: "HAMi's device plugin serves it, and the scheduler may not lock it",
+    NodeReason.UncountedPod: "a pod uses cards there, and its allocation is unknown",
+    NodeReason.InventoryRefused: "its report of cards is invalid",
+    NodeReason.StaticAllocationMismatch: "the pod brought an allocation for another node, or one that does not fit",
+    PodReason.PodHeld: "the pod must be changed",
+    PodReason.MigInstanceAsked: "an agent is creating a MIG instance for it",
+    PodReason.NoNode: "the cluster has no nodes",
+}
+"""The meaning by code. The same codes are in events, in metrics and in docs/troubleshooting.md."""
+_UNKNOWN: Final = "see the reason itself"
+"""The meaning of a code that only a newer scheduler knows."""
+
+
+def meaning(codes: Collection[str]) -> str:
+    """Return the meaning of the codes of a node's reason."""
+    return "; ".join(words for code, words in WORDS.items() if code in codes) or _UNKNOWN

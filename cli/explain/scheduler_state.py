@@ -1,0 +1,61 @@
+"""The state of the scheduler, rebuilt from one read of the API server."""
+
+import time
+
+from allocation.names import SYSTEM_NAMESPACE
+from cli.installation.rules import Rules
+from cli.kube.objects import LIVE
+from cli.kube.reports import gpu_node_statuses
+from cli.kube.session import Session
+from cluster.lease import Lease
+from cluster.resource import LEASES, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS
+from cluster.resource_quota import ResourceQuota
+from scheduler.objects import Namespace, Node, Pod
+from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.state.agent_leases import GRACE_SECONDS
+from scheduler.state.cluster_state import ClusterState
+
+
+class _Clock:
+    """A clock that is set to the moments at which a running scheduler would have seen each object."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def read(session: Session, rules: Rules) -> ClusterState:
+    """Read the cluster and return the state that a long-running scheduler has.
+
+    Raises:
+        CommandError: an object may not be read, or Tranche is not installed.
+    """
+    client, clock = session.client, _Clock()
+    statuses = gpu_node_statuses(client)
+    state = ClusterState(
+        settings=rules.allocation,
+        queue=SchedulingQueue(clock=clock, first_backoff=1.0, longest_backoff=1.0),
+        clock=clock,
+        names=rules.names,
+        has_queue=not rules.extender,
+    )
+    now = time.time() + client.clock_ahead
+    # A single read has to compare clocks: the agents', which wrote the times of renewal, with the API server's.
+    for lease in client.list(LEASES, Lease, namespace=SYSTEM_NAMESPACE):
+        clock.now = min(lease.spec.renewed_at, now)
+        state.set_lease(lease)
+    clock.now = now - GRACE_SECONDS - 1  # the grace period for missing Leases is over
+    for namespace in client.list(NAMESPACES, Namespace):
+        state.set_namespace(namespace)
+    for quota in client.list(RESOURCE_QUOTAS, ResourceQuota):
+        state.set_quota(quota)
+    for node in client.list(NODES, Node):
+        state.set_node(node)
+    for status in statuses:
+        state.set_status(status)
+    clock.now = now
+    for pod in client.list(PODS, Pod, field_selector=LIVE):
+        state.set_pod(pod)
+    return state

@@ -1,0 +1,1 @@
+"""The configuration of Tranche that is installed in the cluster."""

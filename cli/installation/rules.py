@@ -1,0 +1,103 @@
+"""The configuration of the processes, for commands that must decide as they do.
+
+It comes from the file of `--config`, else from the installation in the cluster, else from the defaults.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from allocation.names import SCHEDULER_NAME
+from allocation.settings import AllocationSettings
+from cli.errors import ConfigurationFileError, read_text
+from cli.installation import installed
+from cli.kube.client import Client
+from cli.tables import note
+from cluster import configuration
+from cluster.configuration import Configuration, ConfigurationError
+from scheduler.settings import KubeSchedulerSettings, SchedulerSettings
+from webhook.settings import WebhookSettings
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """The settings of all processes.
+
+    Attributes:
+        allocation: how requests are read.
+        webhook: the settings of admission.
+        names: the schedulerNames of the pods that Tranche places.
+        extender: whether kube-scheduler decides, and calls Tranche as its extender.
+        kube_scheduler: the Lease of kube-scheduler's leader, in extender mode.
+        gaps: the parts of the installed configuration that cannot be read, and for which the defaults are assumed.
+    """
+
+    allocation: AllocationSettings = AllocationSettings()
+    webhook: WebhookSettings = WebhookSettings()
+    names: tuple[str, ...] = (SCHEDULER_NAME,)
+    extender: bool = False
+    kube_scheduler: KubeSchedulerSettings = KubeSchedulerSettings()
+    gaps: tuple[str, ...] = ()
+
+    def note_gaps(self) -> None:
+        """Print a note for each gap."""
+        for gap in self.gaps:
+            note(f"{gap}: {installed.DEFAULTS}")
+
+
+def read(path: str, client: Client) -> Rules:
+    """Return the settings of the file at `path`, or the installed settings if `path` is empty.
+
+    Raises:
+        ConfigurationFileError: see `of_file` and `of_cluster`.
+    """
+    return of_file(path) if path else of_cluster(client)
+
+
+def of_file(path: str) -> Rules:
+    """Read the configuration file at `path`.
+
+    Raises:
+        ConfigurationFileError: the file cannot be read, or one of its keys is wrong.
+    """
+    return _rules(read_text(path), source=path)
+
+
+def of_cluster(client: Client) -> Rules:
+    """Read the installed settings; assume the defaults for parts that cannot be read.
+
+    Raises:
+        ConfigurationFileError: a key is wrong; the processes would not start either.
+    """
+    present = installed.read(client)
+    chosen = _rules(
+        present.text,
+        source=present.source,
+        scheduler_flags=present.scheduler_flags,
+        webhook_flags=present.webhook_flags,
+    )
+    return msgspec.structs.replace(chosen, gaps=present.gaps)
+
+
+def _rules(text: str, *, source: str, scheduler_flags: Sequence[str] = (), webhook_flags: Sequence[str] = ()) -> Rules:
+    try:
+        scheduler: Configuration[SchedulerSettings] = configuration.parse(
+            text,
+            source=source,
+            flags=scheduler_flags,
+            section="scheduler",
+            settings=SchedulerSettings,
+            others={"webhook": WebhookSettings},
+        )
+        webhook: Configuration[WebhookSettings] = configuration.parse(
+            text, source=source, flags=webhook_flags, section="webhook", settings=WebhookSettings
+        )
+    except ConfigurationError as error:
+        raise ConfigurationFileError(str(error)) from None
+    own = scheduler.own
+    return Rules(
+        allocation=scheduler.allocation,
+        webhook=webhook.own,
+        names=(SCHEDULER_NAME, *own.aliases),
+        extender=own.extender,
+        kube_scheduler=own.kube_scheduler,
+    )

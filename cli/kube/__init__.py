@@ -1,0 +1,1 @@
+"""Access to the cluster, with kubectl's configuration and flags."""

@@ -1,0 +1,80 @@
+"""The fields of pods and nodes that the commands read."""
+
+from typing import Final
+
+import msgspec
+
+from allocation.pod import Container
+from cluster.metadata import ObjectMeta
+
+LIVE: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""Selects the pods that have a node and have not finished: their shares count."""
+
+
+class Meta(ObjectMeta, rename="camel"):
+    """Metadata with annotations."""
+
+    annotations: dict[str, str] = {}
+
+
+class FieldReference(msgspec.Struct, rename="camel"):
+    """A downward-API reference."""
+
+    field_path: str = ""
+
+
+class VariableSource(msgspec.Struct, rename="camel"):
+    """The source of a variable's value; only references to fields are read."""
+
+    field_ref: FieldReference | None = None
+
+
+class Variable(msgspec.Struct, rename="camel"):
+    """An entry of a container's environment."""
+
+    name: str
+    value: str = ""
+    value_from: VariableSource | None = None
+
+
+class PodContainer(Container, rename="camel"):
+    """A container with its environment."""
+
+    env: list[Variable] = []
+
+
+class PodSpec(msgspec.Struct, rename="camel"):
+    """The containers of a pod and its node."""
+
+    containers: list[PodContainer] = []
+    init_containers: list[PodContainer] = []
+    node_name: str = ""
+
+
+class PodStatus(msgspec.Struct):
+    """The phase of a pod."""
+
+    phase: str = ""
+
+
+class Pod(msgspec.Struct):
+    """A pod."""
+
+    metadata: Meta
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+    @property
+    def finished(self) -> bool:
+        """Whether its containers will never run again."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    def __str__(self) -> str:
+        """Return namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+class NodeMetadata(msgspec.Struct):
+    """The metadata of a node."""
+
+    metadata: Meta

@@ -1,0 +1,122 @@
+"""A client of the scheduler's API for users with rights in one namespace: by the API server's proxy, or directly."""
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from cli.errors import CommandError, MissingRightError
+from cli.kube.access import Access, direct
+from cli.kube.client import Client
+from cli.tables import note
+from cluster.errors import UnreachableError
+from scheduler.api.explanation_types import Explanation
+from scheduler.api.namespaced.paths import POD_EXPLANATION, PROXY, SHARES, SIMULATION, TOKEN_HEADER
+from scheduler.api.namespaced.shares import NamespaceShares
+from scheduler.api.simulation_types import Simulation
+
+T = TypeVar("T")
+
+_RETRY_SECONDS: Final = 10.0
+"""The proxy picks a random replica, and only the leader answers. The election of a new leader takes some seconds."""
+_RETRIED: Final = frozenset({429, 502, 503, 504})
+_PAUSES: Final = (0.05, 0.5)
+
+
+class _Failure(msgspec.Struct):
+    """The error of the scheduler (`error`), or of the API server in front of it (`message`)."""
+
+    error: str = ""
+    message: str = ""
+
+
+class SchedulerApi:
+    """A client for one namespace at a time. Its methods raise only CommandError."""
+
+    def __init__(self, access: Access, *, url: str = "", instead: MissingRightError | None = None) -> None:
+        """Send requests to `url`, or through the API server. `instead` is the error of a direct request."""
+        self._instead = instead
+        self._access = access
+        self._client = Client(direct(url) if url else access)
+        self._prefix = "" if url else PROXY
+        self._label = f"the scheduler at {url}" if url else "the scheduler"
+
+    def explain(self, namespace: str, pod: str, *, node: str = "") -> Explanation:
+        """Return the explanation of a pod, with the cards of `node`."""
+        return self._request("GET", POD_EXPLANATION, Explanation, node=node, namespace=namespace, pod=pod)
+
+    def simulate(self, namespace: str, manifest: Mapping[str, Any], *, node: str = "") -> Simulation:
+        """Return the simulation of a pod, with the cards of `node`."""
+        body = msgspec.json.encode(manifest)
+        return self._request("POST", SIMULATION, Simulation, node=node, body=body, namespace=namespace)
+
+    def shares(self, namespace: str) -> NamespaceShares:
+        """Return the shares of a namespace's pods."""
+        return self._request("GET", SHARES, NamespaceShares, namespace=namespace)
+
+    def _request(
+        self, method: str, path: str, kind: type[T], *, node: str = "", body: bytes | None = None, **names: str
+    ) -> T:
+        try:
+            result = self._send(method, path, kind, node=node, body=body, **names)
+        except CommandError as error:
+            if self._instead is None:
+                raise
+            raise CommandError(f"{self._instead}; the scheduler was asked instead: {error}") from None
+        if self._instead is not None:
+            note(
+                f"{self._instead.right} is forbidden, so the scheduler was asked instead;"
+                " the usage of other namespaces is not shown"
+            )
+            self._instead = None
+        return result
+
+    def _send(self, method: str, path: str, kind: type[T], *, node: str, body: bytes | None, **names: str) -> T:
+        target = self._prefix + path.format(**{name: quote(value, safe="") for name, value in names.items()})
+        if node:
+            target += f"?{urlencode({'node': node})}"
+        headers = {TOKEN_HEADER: self._token(names["namespace"])}
+        deadline, pause = time.monotonic() + _RETRY_SECONDS, _PAUSES[0]
+        while True:
+            try:
+                status, payload = self._client.send(method, target, body=body, headers=headers)
+            except UnreachableError as error:
+                raise CommandError(f"{self._label} cannot be reached: {error}") from None
+            if status not in _RETRIED or time.monotonic() + pause > deadline:
+                break
+            time.sleep(pause)
+            pause = min(2 * pause, _PAUSES[1])
+        if status >= 400:
+            raise CommandError(f"{self._label} refused the request ({status}): {_failure(payload)}")
+        try:
+            return msgspec.json.decode(payload, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise CommandError(
+                f"{self._label} sent a response that this kubectl-gpu cannot read: {error}; use the kubectl-gpu of the"
+                " installed version"
+            ) from None
+
+    def _token(self, namespace: str) -> str:
+        """Return the bearer token. The scheduler has the API server review it, so other credentials do not work."""
+        if self._access.impersonates:
+            raise CommandError(
+                f"{self._label} identifies users by their own token, so --as is not supported: omit it, or use --token"
+            )
+        token = self._access.token
+        if not token:
+            raise CommandError(
+                f"{self._label} requires a bearer token, and the credentials in use have none (a client certificate"
+                f" cannot be passed on): pass one, for example"
+                f' --token "$(kubectl create token SERVICEACCOUNT -n {namespace})"'
+            )
+        return token
+
+
+def _failure(payload: bytes) -> str:
+    try:
+        failure = msgspec.json.decode(payload, type=_Failure)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return payload[:256].decode(errors="replace")
+    return failure.error or failure.message or "no reason given"

@@ -1,0 +1,116 @@
+"""Check all parts of an installation. Reads only."""
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from allocation.names import HAMI_REGISTER, SYSTEM_NAMESPACE
+from cli.errors import MissingRightError
+from cli.installation.rules import Rules
+from cli.kube.client import Client
+from cli.kube.objects import NodeMetadata
+from cli.liveness import lease, pods, webhook
+from cli.liveness.agents import Agents
+from cli.liveness.part import Liveness, Part, PartName
+from cluster.errors import NotFoundError
+from cluster.lease import Lease
+from cluster.resource import GPU_NODE_STATUSES, LEASES, NODES, RUNTIME_CLASSES
+from scheduler.fence import NAME as SCHEDULER_LEASE
+
+INSTALL: Final = "install it with 'kubectl apply -k manifests/install' (docs/operations.md)"
+_NAMED: Final = 5
+
+
+def check_installation(client: Client, rules: Rules) -> Liveness:
+    """Return the state of the parts of an installation with the settings `rules`.
+
+    A part that the caller has no right to read is `unknown`. The check takes some seconds if the Lease of a
+    scheduler seems to have expired.
+    """
+    admission = webhook.check(client, configuration=rules.webhook.webhook_configuration)
+    agents = _agents(client)
+    if agents is None and admission.state in ("missing", "unknown"):
+        message = "has no part of Tranche installed: it admits and places no GPU pods"
+        return Liveness(False, (Part("installation", "missing", "cluster", message, INSTALL, stops=True),))  # noqa: FBT003 -- `installed`
+    if agents is None:
+        message = "is not defined: agents cannot report cards"
+        subject = f"CustomResourceDefinition {GPU_NODE_STATUSES.plural}.{GPU_NODE_STATUSES.group}"
+        agents = Part("agents", "missing", subject, message, "apply manifests/install again", stops=True)
+    parts = [admission, *_runtime_class(client, rules.webhook.runtime_class_name), _scheduler(client)]
+    configured = rules.kube_scheduler
+    if rules.extender and configured.lease_name:
+        parts.append(_kube_scheduler(client, namespace=configured.lease_namespace, name=configured.lease_name))
+    return Liveness(installed=True, parts=(*parts, agents))
+
+
+def _runtime_class(client: Client, name: str) -> Sequence[Part]:
+    """Return the state of the RuntimeClass that admission writes into GPU pods, or nothing if it writes none."""
+    if not name:
+        return ()
+    subject = f"RuntimeClass {name}"
+    try:
+        client.get(RUNTIME_CLASSES, NodeMetadata, name=name, metadata_only=True)
+    except NotFoundError:
+        message = "does not exist: admission writes it into GPU pods, which the API server then rejects"
+        next_step = (
+            "create it, as NVIDIA's GPU operator does, or set webhook.runtime_class_name in ConfigMap"
+            f" {SYSTEM_NAMESPACE}/tranche"
+        )
+        return (Part("RuntimeClass", "missing", subject, message, next_step, stops=True),)
+    except MissingRightError as error:
+        return (Part("RuntimeClass", "unknown", subject, str(error)),)
+    return (Part("RuntimeClass", "working", subject),)
+
+
+def _scheduler(client: Client) -> Part:
+    return _leader_of(client, "scheduler", namespace=SYSTEM_NAMESPACE, name=SCHEDULER_LEASE)
+
+
+def _kube_scheduler(client: Client, *, namespace: str, name: str) -> Part:
+    return _leader_of(client, "kube-scheduler", namespace=namespace, name=name)
+
+
+def _leader_of(client: Client, part: PartName, *, namespace: str, name: str) -> Part:
+    """Return the state of a process that leads through a Lease."""
+    subject = f"Lease {namespace}/{name}"
+    try:
+        problem = lease.problem(client, namespace=namespace, name=name)
+    except MissingRightError as error:
+        return Part(part, "unknown", subject, str(error))
+    if not problem:
+        return Part(part, "working", subject)
+    if namespace != SYSTEM_NAMESPACE:
+        next_step = f"see 'kubectl -n {namespace} get pods'"
+        return Part(part, "broken", subject, f"{problem}: no GPU pod is placed", next_step, stops=True)
+    why, next_step = pods.diagnose(pods.of_component(client, "scheduler"), "scheduler")
+    return Part(part, "broken", subject, f"{problem} ({why}): no GPU pod is placed", next_step, stops=True)
+
+
+def _agents(client: Client) -> Part | None:
+    """Return the state of the agents, or None if GpuNodeStatus is not defined."""
+    subject = f"Leases of agents in {SYSTEM_NAMESPACE}"
+    try:
+        reports = client.list(GPU_NODE_STATUSES, NodeMetadata, metadata_only=True)
+        nodes = client.list(NODES, NodeMetadata, metadata_only=True)
+        leases = client.list(LEASES, Lease, namespace=SYSTEM_NAMESPACE)
+    except NotFoundError:
+        return None
+    except MissingRightError as error:
+        return Part("agents", "unknown", subject, str(error))
+    existing = {node.metadata.name for node in nodes}
+    reported = sorted(report.metadata.name for report in reports if report.metadata.name in existing)
+    if not reported and any(HAMI_REGISTER in node.metadata.annotations for node in nodes):
+        return Part("agents", "working", subject)  # HAMi's plugin reports the cards of its nodes
+    agents = Agents(leases, now=time.time() + client.clock_ahead)
+    silent = [name for name in reported if agents.of(name).state == "Silent"]
+    if reported and not silent:
+        return Part("agents", "working", subject)
+    why, next_step = pods.diagnose(pods.of_component(client, "agent"), "agent")
+    if not reported:
+        message = f"({why}): no node has reported cards, so no GPU pod is placed"
+        return Part("agents", "broken", "DaemonSet tranche-system/tranche-agent", message, next_step, stops=True)
+    named = ",".join(silent[:_NAMED]) + (",…" if len(silent) > _NAMED else "")
+    message = (
+        f"are not renewed on {len(silent)} of {len(reported)} nodes ({named}; {why}): these nodes take no new GPU pods"
+    )
+    return Part("agents", "broken", subject, message, next_step, stops=len(silent) == len(reported))

@@ -1,0 +1,1 @@
+"""Manifest files: reading, printing, and finding the pods in them."""

@@ -1,0 +1,1 @@
+"""`kubectl gpu preflight`: what to do before a cluster switches to Tranche."""

@@ -1,0 +1,118 @@
+"""The objects that preflight reads from a cluster, and what it could not read."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from cli.liveness.part import Liveness
+from cluster.gpu_node_status import GpuNodeStatus
+from cluster.lease import Lease
+from cluster.metadata import ObjectMeta
+from cluster.resource_quota import ResourceQuota
+from scheduler.objects import Namespace, Node
+
+
+class Version(msgspec.Struct):
+    """The version of the API server, as `/version` returns it; the minor may end in `+`."""
+
+    major: str = ""
+    minor: str = ""
+
+
+class Rule(msgspec.Struct, rename="camel"):
+    """A rule of a webhook: the requests for which the API server calls it."""
+
+    resources: list[str] = []
+    operations: list[str] = []
+
+
+class Webhook(msgspec.Struct, rename="camel"):
+    """One webhook of a configuration."""
+
+    name: str = ""
+    rules: list[Rule] = []
+
+
+class WebhookConfiguration(msgspec.Struct):
+    """A MutatingWebhookConfiguration."""
+
+    metadata: ObjectMeta
+    webhooks: list[Webhook] = []
+
+
+class Variable(msgspec.Struct):
+    """A variable of a ValidatingAdmissionPolicy."""
+
+    name: str = ""
+    expression: str = ""
+
+
+class AdmissionPolicySpec(msgspec.Struct):
+    """The part of a ValidatingAdmissionPolicy that an administrator may have changed."""
+
+    variables: list[Variable] = []
+
+
+class AdmissionPolicy(msgspec.Struct):
+    """A ValidatingAdmissionPolicy."""
+
+    metadata: ObjectMeta
+    spec: AdmissionPolicySpec = msgspec.field(default_factory=AdmissionPolicySpec)
+
+
+class NamedObject(msgspec.Struct):
+    """An object of which only the name is read."""
+
+    metadata: ObjectMeta
+
+
+class Unread(msgspec.Struct, frozen=True):
+    """A kind of object that could not be read, by its plural, and the reason."""
+
+    what: str
+    why: str
+
+
+class ClusterSnapshot(msgspec.Struct, rename="camel"):
+    """The objects of a cluster at one moment.
+
+    Attributes:
+        namespace: the only namespace whose pods and workloads were read, or empty for all namespaces.
+        version: the version of the API server, or None if it could not be read.
+        now: the time of the API server in Unix seconds, for the age of Leases.
+        pods: pods that mention GPU resources, an allocation or a device plugin, as the API server sent them.
+        workloads: manifests, with `apiVersion` and `kind`, whose pods mention GPU resources, and DaemonSets and
+            Deployments that belong to HAMi.
+        definitions: names of CustomResourceDefinitions.
+        unread: the kinds of objects that are missing because they could not be read.
+        liveness: which parts of an installation work, or None if they were not checked.
+    """
+
+    namespace: str = ""
+    version: Version | None = None
+    now: float = 0.0
+    nodes: list[Node] = []
+    statuses: list[GpuNodeStatus] = []
+    leases: list[Lease] = []
+    pods: list[msgspec.Raw] = []
+    workloads: list[dict[str, Any]] = []
+    namespaces: list[Namespace] = []
+    quotas: list[ResourceQuota] = []
+    webhooks: list[WebhookConfiguration] = []
+    policies: list[AdmissionPolicy] = []
+    definitions: list[NamedObject] = []
+    unread: list[Unread] = []
+    liveness: Liveness | None = None
+
+    def could_read(self, what: str) -> bool:
+        """Whether the objects of the kind with this plural were read."""
+        return all(gap.what != what for gap in self.unread)
+
+
+def hards(quotas: list[ResourceQuota]) -> dict[str, dict[str, Mapping[str, str]]]:
+    """Return the `spec.hard` of every quota, by namespace and name."""
+    by_namespace: dict[str, dict[str, Mapping[str, str]]] = {}
+    for quota in quotas:
+        by_namespace.setdefault(quota.metadata.namespace, {})[quota.metadata.name] = quota.spec.hard
+    return by_namespace

@@ -1,0 +1,31 @@
+"""Recognize the objects of HAMi and of NVIDIA's device plugin by the names that their charts give."""
+
+from typing import Final, Literal
+
+from cli.preflight.cluster_snapshot import WebhookConfiguration
+
+SCHEDULER_NAME: Final = "hami-scheduler"
+SCHEDULER: Final = "hami-scheduler"
+PLUGIN: Final = "hami-device-plugin"
+NVIDIA_PLUGIN: Final = "nvidia-device-plugin"
+COMPONENT: Final = "app.kubernetes.io/component"
+WEBHOOK_SUFFIX: Final = "hami.io"
+WORDS: Final = (SCHEDULER, PLUGIN, NVIDIA_PLUGIN, "hami.io/")
+"""Every object of HAMi or NVIDIA's plugin that preflight reads contains one of these."""
+
+Plugin = Literal["HAMi's", "NVIDIA's"]
+
+
+def is_hamis(configuration: WebhookConfiguration) -> bool:
+    """Whether a webhook configuration is HAMi's, whose only webhook is called vgpu.hami.io."""
+    return any(webhook.name.endswith(WEBHOOK_SUFFIX) for webhook in configuration.webhooks)
+
+
+def plugin_of(name: str, labels: dict[str, str]) -> Plugin | None:
+    """Return the vendor of a pod or DaemonSet that is a device plugin, otherwise None."""
+    values = (name, *labels.values())
+    if any(PLUGIN in value for value in values):
+        return "HAMi's"
+    if any(NVIDIA_PLUGIN in value for value in values):
+        return "NVIDIA's"
+    return None

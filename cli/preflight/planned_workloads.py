@@ -1,0 +1,234 @@
+"""What admission does to pods that will be created: from templates, or again in place of pods that wait."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from allocation import names
+from allocation.errors import AllocationError
+from allocation.request import requests_gpu
+from cli.installation.rules import Rules
+from cli.preflight.findings import Finding
+from cli.workloads import expand
+from scheduler.filters import unsupported_fields
+from scheduler.objects import PodSpec
+from webhook import review
+from webhook.dry_run import EXEMPT_NAMESPACES
+from webhook.mutation import Mutation, Quotas, mutate
+from webhook.patch import Operation
+from webhook.review import ForbiddenPodError, Pod, UnreadablePodError
+
+Outcome = Literal["mutated", "unchanged", "refused", "left alone"]
+
+_KNOWN_CONTROLLERS: Final = frozenset(
+    {"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController"}
+)
+_FINISHED: Final = ("Complete", "Failed")
+
+
+class PlannedPod(msgspec.Struct, frozen=True):
+    """A pod that will be created.
+
+    Attributes:
+        source: kind and name of the object from which it will be created.
+        namespace: the namespace of the pod.
+        pod: `metadata` and `spec`.
+        user: the controller that will create it, or empty for a person.
+        waits: whether the pod exists already and has no node.
+        owned: whether the template of its controller is evaluated as well, so that only its waiting is reported.
+    """
+
+    source: str
+    namespace: str
+    pod: dict[str, Any]
+    user: str = ""
+    waits: bool = False
+    owned: bool = False
+
+
+class PlannedSummary(msgspec.Struct, frozen=True):
+    """The outcomes of admission for all planned GPU pods, and the number of these pods by namespace."""
+
+    outcomes: Counter[Outcome]
+    held: int
+    namespaces: Counter[str]
+    findings: tuple[Finding, ...]
+
+
+class _Scheduling(msgspec.Struct):
+    """The part of a planned pod that the scheduler reads."""
+
+    spec: PodSpec
+
+
+def of_workloads(workloads: Iterable[dict[str, Any]]) -> Iterator[PlannedPod]:
+    """Return a planned pod per template of the controllers that still create pods and have no known owner."""
+    for document in workloads:
+        metadata = document.get("metadata") or {}
+        if _owner(metadata) in _KNOWN_CONTROLLERS or _is_finished_job(document):
+            continue
+        namespace, kind = str(metadata.get("namespace", "")), str(document["kind"])
+        for workload in expand.of(document):
+            source = f"{kind} {namespace}/{metadata.get('name', '')}"
+            yield PlannedPod(source, namespace, workload.make(0), workload.user)
+
+
+def of_pods(pods: Iterable[msgspec.Raw], *, hami: frozenset[str]) -> Iterator[PlannedPod]:
+    """Return the pods that wait for a node, as they would be sent if they were created again.
+
+    HAMi's webhook has written one of the scheduler names `hami` into them, and HAMi's scheduler its annotations: both
+    are removed.
+    """
+    for raw in pods:
+        pod = json.loads(bytes(raw))
+        metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
+        if spec.get("nodeName") or status.get("phase", "Pending") != "Pending" or metadata.get("deletionTimestamp"):
+            continue
+        if spec.get("schedulerName") == names.SCHEDULER_NAME:
+            continue  # it was already admitted
+        if spec.get("schedulerName") in hami:
+            spec = {**spec, "schedulerName": ""}
+        annotations = metadata.get("annotations") or {}
+        kept = {key: value for key, value in annotations.items() if not names.is_output_key(key)}
+        namespace = metadata["namespace"]
+        yield PlannedPod(
+            f"pod {namespace}/{metadata['name']}",
+            namespace,
+            {"metadata": {**metadata, "annotations": kept}, "spec": spec},
+            waits=True,
+            owned=_owner(metadata) in _KNOWN_CONTROLLERS,
+        )
+
+
+def evaluate(
+    pods_to_create: Iterable[PlannedPod], rules: Rules, *, quotas: Mapping[str, Quotas], hami: frozenset[str]
+) -> PlannedSummary:
+    """Evaluate each pod as admission in an opted-in namespace does, and as the scheduler's loop does."""
+    outcomes: Counter[Outcome] = Counter()
+    namespaces: Counter[str] = Counter()
+    findings: list[Finding] = []
+    held = 0
+    for planned in pods_to_create:
+        try:
+            pod = review.decode_pod(msgspec.Raw(json.dumps(planned.pod).encode()))
+            if not _requests_gpu(pod, rules):
+                continue
+            outcome, pod_findings = _admission(planned, pod, rules, quotas.get(planned.namespace, {}), hami)
+        except (UnreadablePodError, AllocationError, ForbiddenPodError) as error:
+            outcome = "refused"
+            pod_findings = [
+                Finding("blocks", (planned.source,), f"would be refused: {error}", "change it before the switch")
+            ]
+        namespaces[planned.namespace] += 1
+        if planned.waits and outcome != "left alone":
+            findings.append(_waiting(planned))
+        if planned.owned:
+            continue
+        outcomes[outcome] += 1
+        findings += pod_findings
+        field = "" if rules.extender or outcome not in ("mutated", "unchanged") else _unsupported(planned)
+        if field:
+            held += 1
+            what = f"would be held: {unsupported_fields.remedy(field)}"
+            findings.append(Finding("blocks", (planned.source,), what, "see docs/extender.md"))
+    return PlannedSummary(outcomes, held, namespaces, tuple(findings))
+
+
+def _waiting(planned: PlannedPod) -> Finding:
+    return Finding(
+        "changes",
+        (planned.source,),
+        "waits for a node and was created before the switch: a pod is not admitted twice",
+        "delete it after the switch so that it is created again",
+    )
+
+
+def _admission(
+    planned: PlannedPod, pod: Pod, rules: Rules, quotas: Quotas, hami: frozenset[str]
+) -> tuple[Outcome, list[Finding]]:
+    """Return the outcome of admission and the findings about it.
+
+    Raises:
+        ForbiddenPodError, AllocationError: admission rejects the pod.
+    """
+    subjects = (planned.source,)
+    if planned.namespace in EXEMPT_NAMESPACES:
+        what = f"admission is never called for namespace {planned.namespace}: it gets no card from Tranche"
+        return "left alone", [Finding("changes", subjects, what, "move it to another namespace")]
+    mutation = mutate(pod, username=planned.user, allocation=rules.allocation, settings=rules.webhook, quotas=quotas)
+    scheduler = pod.spec.scheduler_name or ""
+    if not mutation.operations and scheduler != names.SCHEDULER_NAME:
+        return "left alone", [_left_alone(subjects, scheduler, rules, hami)]
+    warned = [Finding("changes", subjects, f"admission would warn: {text}") for text in mutation.warnings]
+    if not mutation.operations:
+        return "unchanged", warned
+    return "mutated", [Finding("changes", subjects, f"admission would change its pods: {_change(mutation)}"), *warned]
+
+
+def _left_alone(subjects: tuple[str, ...], scheduler: str, rules: Rules, hami: frozenset[str]) -> Finding:
+    if scheduler in hami:
+        return Finding(
+            "blocks",
+            subjects,
+            f"spec.schedulerName {scheduler!r} assigns it to HAMi's scheduler, which places no GPU pods after the"
+            " switch",
+            f"set webhook.aliases: [{scheduler}] in Tranche's configuration (pass it to preflight with --config), or"
+            " remove it",
+        )
+    if scheduler not in ("", "default-scheduler", *rules.webhook.aliases, *rules.webhook.takeover):
+        return Finding(
+            "changes",
+            subjects,
+            f"spec.schedulerName {scheduler!r} assigns it to another scheduler: a node on which it runs is closed",
+            f"keep it on nodes without Tranche's agent, or set webhook.takeover: [{scheduler}]",
+        )
+    return Finding(
+        "changes", subjects, "its own label opts it out: a node on which it runs is closed", "keep it on other nodes"
+    )
+
+
+def _change(mutation: Mutation) -> str:
+    """Return the changes as text, the same text for pods with the same kind of changes."""
+    return ", ".join(dict.fromkeys(map(_part, mutation.operations)))
+
+
+def _part(operation: Operation) -> str:
+    path = [step.replace("~1", "/").replace("~0", "~") for step in operation.path.split("/")[1:]]
+    if path[:2] == ["spec", "schedulerName"]:
+        return f"schedulerName {names.SCHEDULER_NAME}"
+    if path[:2] == ["spec", "runtimeClassName"]:
+        return "runtimeClassName"
+    if "env" in path:
+        return "its GPU variables refer to annotations"
+    if "resources" in path:
+        return f"limits {path[-1]}" if path[-1] not in ("resources", "limits", "requests") else "limits"
+    return "annotations"
+
+
+def _requests_gpu(pod: Pod, rules: Rules) -> bool:
+    return any(
+        requests_gpu(container, rules.allocation) for container in (*pod.spec.init_containers, *pod.spec.containers)
+    )
+
+
+def _unsupported(planned: PlannedPod) -> str:
+    try:
+        return unsupported_fields.unsupported(msgspec.convert(planned.pod, _Scheduling).spec)
+    except msgspec.ValidationError as error:
+        return f"spec ({error})"
+
+
+def _owner(metadata: Mapping[str, Any]) -> str:
+    owners = metadata.get("ownerReferences") or ()
+    return next((str(owner.get("kind")) for owner in owners if owner.get("controller")), "")
+
+
+def _is_finished_job(document: Mapping[str, Any]) -> bool:
+    """Whether the object is a finished Job, which creates no more pods."""
+    conditions = (document.get("status") or {}).get("conditions") or ()
+    return document["kind"] == "Job" and any(
+        each.get("type") in _FINISHED and each.get("status") == "True" for each in conditions
+    )

@@ -1,0 +1,73 @@
+"""How the scheduler would count each running pod, and the nodes that uncounted pods close."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from allocation.errors import AllocationError
+from allocation.names import ALLOCATION, HAMI_ALLOCATED
+from allocation.settings import AllocationSettings
+from allocation.wire import hami
+from cli.preflight.findings import Finding
+from scheduler.objects import Pod
+from scheduler.state.running_allocation import running_allocation
+
+Counted = Literal["ours", "HAMi's", "HAMi's, misaligned", "uncounted"]
+
+
+class RunningSummary(msgspec.Struct, frozen=True):
+    """The running GPU pods, by how they are counted, by node and by namespace."""
+
+    counted: Counter[Counted]
+    nodes: Counter[str]
+    namespaces: Counter[str]
+    findings: tuple[Finding, ...]
+
+
+def evaluate(pods: Iterable[Pod], settings: AllocationSettings) -> RunningSummary:
+    """Count every pod as the scheduler does."""
+    counted: Counter[Counted] = Counter()
+    nodes: Counter[str] = Counter()
+    namespaces: Counter[str] = Counter()
+    findings: list[Finding] = []
+    for pod in pods:
+        node = pod.spec.node_name
+        try:
+            held = running_allocation(pod, settings)
+        except AllocationError as error:
+            counted["uncounted"] += 1
+            nodes[node] += 1
+            namespaces[pod.metadata.namespace] += 1
+            findings.append(
+                Finding(
+                    "blocks",
+                    (f"pod {pod}",),
+                    f"its node {node} is closed to new GPU pods, because the pod runs there uncounted: {error}",
+                    "let it finish, or delete it so that it is created again after the switch",
+                )
+            )
+            continue
+        if held is None:
+            continue
+        nodes[node] += 1
+        namespaces[pod.metadata.namespace] += 1
+        how = _how(pod)
+        counted[how] += 1
+        if how == "HAMi's, misaligned":
+            findings.append(
+                Finding(
+                    "notes",
+                    (f"pod {pod}",),
+                    "HAMi's allocation string lacks entries (HAMi issue 2899); it is read from its end",
+                )
+            )
+    return RunningSummary(counted, nodes, namespaces, tuple(findings))
+
+
+def _how(pod: Pod) -> Counted:
+    if ALLOCATION in pod.metadata.annotations:
+        return "ours"
+    entries = len(hami.decode_devices(pod.metadata.annotations[HAMI_ALLOCATED]))
+    return "HAMi's" if entries == len(pod.spec.init_containers) + len(pod.spec.containers) else "HAMi's, misaligned"

@@ -1,0 +1,1 @@
+"""`kubectl gpu top`: the usage of nodes and cards by pods."""

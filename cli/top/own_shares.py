@@ -1,0 +1,51 @@
+"""`kubectl gpu top` for users with rights in one namespace only: the shares of its pods, from the scheduler's API."""
+
+from collections.abc import Iterator
+
+from cli.top.usage import CORDONED, Amount, CardUsage, Condition, FleetUsage, NodeUsage, Share
+from cluster.gpu_node_status import UNHEALTHY
+from scheduler.api.namespaced.shares import NamespaceShares, SharedCard, SharedNode
+
+
+def fleet(own: NamespaceShares) -> FleetUsage:
+    """Return the nodes and cards on which the namespace has shares; the amounts used count this namespace only."""
+    return FleetUsage(
+        tuple(
+            NodeUsage(
+                name=node.name,
+                agent="Unknown",
+                silent_since="",
+                conditions=tuple(_conditions(node)),
+                cards=tuple(_card(card, own.namespace) for card in node.cards),
+            )
+            for node in own.nodes
+        )
+    )
+
+
+def _conditions(node: SharedNode) -> Iterator[Condition]:
+    if node.closed:
+        yield Condition(node.closed, f"node {node.name} takes no GPU pods: {node.reason}")
+    for condition, uuids in (
+        (UNHEALTHY, [card.uuid for card in node.cards if not card.healthy]),
+        (CORDONED, [card.uuid for card in node.cards if card.cordoned]),
+    ):
+        if uuids:
+            yield Condition(condition, ", ".join(f"card {uuid}" for uuid in uuids), len(uuids))
+
+
+def _card(card: SharedCard, namespace: str) -> CardUsage:
+    shares = tuple(Share(namespace, each.pod, each.container, each.memory_mib, each.cores) for each in card.shares)
+    return CardUsage(
+        index=card.index,
+        uuid=card.uuid,
+        model=card.model,
+        mode=card.mode,
+        healthy=card.healthy,
+        message="",
+        cordoned=card.cordoned,
+        memory_mib=Amount(sum(each.memory_mib for each in shares), card.memory_mib),
+        cores=Amount(sum(each.cores for each in shares), card.cores),
+        slots=Amount(len(shares), card.slots),
+        shares=shares,
+    )

@@ -1,0 +1,171 @@
+"""`kubectl gpu top`: how much of each node and card is reserved, and which pods have shares."""
+
+import argparse
+import time
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from allocation.names import SYSTEM_NAMESPACE
+from allocation.settings import AllocationSettings
+from cli import settings
+from cli.errors import CommandError, MissingRightError, UsageError
+from cli.kube.objects import LIVE, NodeMetadata, Pod
+from cli.kube.reports import gpu_node_statuses
+from cli.kube.session import Session
+from cli.tables import note, render
+from cli.top import tables, usage_counter
+from cli.top.usage import CONDITIONS_OF_CARDS, FleetUsage
+from cli.top.usage_counter import FleetObjects
+from cluster.lease import Lease
+from cluster.resource import GPU_NODE_STATUSES, LEASES, NODES, PODS, RESOURCE_QUOTAS, Resource
+from cluster.resource_quota import ResourceQuota
+
+T = TypeVar("T")
+
+_NOTES: Final = 5
+_KIND: Final = ("nodes", "node")
+
+
+def run(session: Session, arguments: argparse.Namespace) -> int:
+    """Print the fleet, or the named nodes, once or at each change."""
+    allocation_settings = settings.allocation(arguments.config)
+    if arguments.namespaces:
+        if arguments.cards or arguments.watch or arguments.nodes:
+            raise UsageError("--namespaces cannot be combined with --cards, --watch or nodes; leave them out")
+        return _namespaces(session, arguments, allocation_settings)
+    if arguments.scheduler_url:
+        return _show_own(session, arguments, instead=None)
+    try:
+        objects = _read(session)
+    except MissingRightError as error:
+        return _show_own(session, arguments, instead=error)
+    fleet = _selected(usage_counter.count(objects, allocation_settings), arguments)
+    _require_named(fleet, arguments)
+    _notes(fleet, arguments, any_reported=any(True for _ in objects.statuses))
+    text = _text(fleet, arguments)
+    print(text, end="", flush=True)
+    if not arguments.watch:
+        return 0
+    from cli.top import watch  # noqa: PLC0415 -- watching takes the client of processes that stay, which loads slowly
+
+    return watch.run(
+        session,
+        first=objects,
+        shown=text,
+        show=lambda later: _text(_selected(usage_counter.count(later, allocation_settings), arguments), arguments),
+    )
+
+
+def _namespaces(session: Session, arguments: argparse.Namespace, allocation_settings: AllocationSettings) -> int:
+    """Print the usage of namespaces and their limits."""
+    from cli.top import namespace_usage  # noqa: PLC0415 -- a command for nodes does not load it
+
+    namespace = "" if arguments.all_namespaces else arguments.namespace
+    found = namespace_usage.count(
+        session.client.list(PODS, Pod, namespace=namespace, field_selector=LIVE),
+        session.client.list(RESOURCE_QUOTAS, ResourceQuota, namespace=namespace),
+        allocation_settings,
+    )
+    if not found.namespaces:
+        note("no namespace has GPU pods with a node, or a ResourceQuota that limits GPU resources")
+    for each in found.namespaces:
+        if each.uncounted:
+            note(f"namespace {each.name}: {each.uncounted} running pods cannot be counted; see 'kubectl gpu top'")
+    if arguments.output == "name":
+        print("".join(f"namespace/{each.name}\n" for each in found.namespaces), end="")
+    else:
+        print(render(found, found.table(), output=arguments.output, headers=not arguments.no_headers), end="")
+    return 0
+
+
+def _show_own(session: Session, arguments: argparse.Namespace, *, instead: MissingRightError | None) -> int:
+    """Print the shares of the namespace, from the scheduler's API."""
+    from cli.kube.scheduler_api import SchedulerApi  # noqa: PLC0415 -- loads slowly, and few users need it
+    from cli.top import own_shares  # noqa: PLC0415 -- as above
+
+    if arguments.watch:
+        raise CommandError("--watch reads from the API server, which requires ClusterRole tranche-viewer; leave it out")
+    namespace = session.namespace
+    api = SchedulerApi(session.access, url=arguments.scheduler_url, instead=instead)
+    fleet = own_shares.fleet(api.shares(namespace))
+    if names := _names(arguments):
+        fleet = FleetUsage(tuple(node for node in fleet.nodes if node.name in names))
+    _notes(fleet, arguments, any_reported=True)
+    print(_text(fleet, arguments), end="", flush=True)
+    return 0
+
+
+def _require_named(fleet: FleetUsage, arguments: argparse.Namespace) -> None:
+    names = {node.name for node in fleet.nodes}
+    for name in _names(arguments):
+        if name not in names:
+            raise CommandError(f"node {name} has no cards reported by an agent or an annotation; see 'kubectl gpu top'")
+
+
+def _read(session: Session) -> FleetObjects:
+    """Read the objects that `top` shows; without the right to read nodes or Leases, read the rest."""
+    client = session.client
+    return FleetObjects(
+        statuses=gpu_node_statuses(client),
+        pods=client.list(PODS, Pod, field_selector=LIVE),
+        nodes=_if_allowed(session, NODES, NodeMetadata, "cordoned cards and nodes with HAMi's plugin are not shown"),
+        leases=_if_allowed(session, LEASES, Lease, "the state of agents is not shown", namespace=SYSTEM_NAMESPACE),
+        now=time.time() + client.clock_ahead,
+    )
+
+
+def _if_allowed(
+    session: Session, resource: Resource, kind: type[T], otherwise: str, *, namespace: str = ""
+) -> list[T] | None:
+    try:
+        return session.client.list(resource, kind, namespace=namespace, metadata_only=resource is NODES)
+    except MissingRightError as error:
+        note(f"{otherwise}: {error}")
+        return None
+
+
+def _names(arguments: argparse.Namespace) -> Sequence[str]:
+    """Return the named nodes, without a leading `node` or `nodes`."""
+    named: list[str] = arguments.nodes
+    return named[1:] if named and named[0] in _KIND else named
+
+
+def _selected(fleet: FleetUsage, arguments: argparse.Namespace) -> FleetUsage:
+    names = _names(arguments)
+    if names:
+        fleet = FleetUsage(tuple(node for node in fleet.nodes if node.name in names))
+    if arguments.namespace and not arguments.all_namespaces:
+        fleet = fleet.of_namespace(arguments.namespace)
+    return fleet
+
+
+def _text(fleet: FleetUsage, arguments: argparse.Namespace) -> str:
+    if arguments.output == "name":
+        return "".join(f"gpunodestatus.{GPU_NODE_STATUSES.group}/{node.name}\n" for node in fleet.nodes)
+    table = tables.of_cards if arguments.cards or _names(arguments) else tables.of_nodes
+    return render(
+        fleet,
+        table(fleet, wide=arguments.output == "wide"),
+        output=arguments.output,
+        headers=not arguments.no_headers,
+    )
+
+
+def _notes(fleet: FleetUsage, arguments: argparse.Namespace, *, any_reported: bool) -> None:
+    """Print the reasons why nodes take no pods, which the tables omit; structured formats include them."""
+    if not fleet.nodes:
+        where = f" with shares of namespace {arguments.namespace}" if arguments.namespace else ""
+        hint = "see 'kubectl get gns'" if any_reported else "no node of this cluster reports any"
+        note(f"no cards{where}; {hint}")
+    if arguments.output not in ("table", "wide"):
+        return
+    messages = [
+        condition.message
+        for node in fleet.nodes
+        for condition in node.conditions
+        if condition.type not in CONDITIONS_OF_CARDS
+    ]
+    for message in messages[:_NOTES]:
+        note(message)
+    if len(messages) > _NOTES:
+        note(f"and {len(messages) - _NOTES} more; -o json has all of them")

@@ -1,0 +1,113 @@
+"""The output of `kubectl gpu top`: nodes, their cards, and the shares of each card."""
+
+from typing import Final
+
+import msgspec
+
+from cli.liveness.agents import AgentState
+from cluster.gpu_node_status import HEALTHY, UNHEALTHY
+
+CORDONED: Final = "Cordoned"
+CONDITIONS_OF_CARDS: Final = (UNHEALTHY, CORDONED)
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """The reserved amount and the total."""
+
+    used: int
+    total: int
+
+    def __str__(self) -> str:
+        return f"{self.used}/{self.total}"
+
+
+class Share(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB"}):
+    """The share of a card that one container has, in MiB and millicards."""
+
+    namespace: str
+    pod: str
+    container: str
+    memory_mib: int
+    cores: int
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.pod}/{self.container}"
+
+
+class CardUsage(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB"}):
+    """One card: memory in MiB, cores in millicards (1000 is the whole card), slots in containers.
+
+    Attributes:
+        message: why the card is not healthy, if the agent reports it.
+        cordoned: whether an administrator has closed the card to new pods.
+    """
+
+    index: int
+    uuid: str
+    model: str
+    mode: str
+    healthy: bool
+    message: str
+    cordoned: bool
+    memory_mib: Amount
+    cores: Amount
+    slots: Amount
+    shares: tuple[Share, ...]
+
+    @property
+    def state(self) -> str:
+        """Health and cordon, formatted as `kubectl get nodes` does."""
+        health = HEALTHY if self.healthy else UNHEALTHY
+        return f"{health},{CORDONED}" if self.cordoned else health
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """A reason why a node, or `cards` of its cards, takes no new pods: a type and a message."""
+
+    type: str
+    message: str
+    cards: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.type}({self.cards})" if self.cards else self.type
+
+
+class NodeUsage(msgspec.Struct, frozen=True, rename="camel"):
+    """One node.
+
+    Attributes:
+        agent: the state of its agent.
+        silent_since: the last heartbeat of a silent agent, in RFC 3339, or empty without one.
+        conditions: the reasons why the node or some cards take no new pods, the most severe first.
+        cards: by index.
+    """
+
+    name: str
+    agent: AgentState
+    silent_since: str
+    conditions: tuple[Condition, ...]
+    cards: tuple[CardUsage, ...]
+
+    @property
+    def pods(self) -> int:
+        """The number of pods with shares of its cards."""
+        return len({(share.namespace, share.pod) for card in self.cards for share in card.shares})
+
+
+class FleetUsage(msgspec.Struct, frozen=True):
+    """The output of `kubectl gpu top -o json`: nodes sorted by name."""
+
+    nodes: tuple[NodeUsage, ...]
+
+    def of_namespace(self, namespace: str) -> "FleetUsage":
+        """Return the cards with shares of a namespace, and these shares only; the amounts still count all pods."""
+        nodes = []
+        for node in self.nodes:
+            cards = tuple(
+                msgspec.structs.replace(card, shares=shares)
+                for card in node.cards
+                if (shares := tuple(share for share in card.shares if share.namespace == namespace))
+            )
+            if cards:
+                nodes.append(msgspec.structs.replace(node, cards=cards))
+        return FleetUsage(tuple(nodes))

@@ -1,0 +1,136 @@
+"""The usage of each card, counted as the scheduler counts: inventory plus the allocations of running pods."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from allocation.allocation import Allocation
+from allocation.constraints import words
+from allocation.errors import AllocationError
+from allocation.ledger.card_table import CORES, MEMORY, SLOTS
+from allocation.ledger.ledger import Ledger
+from allocation.names import CORDON, HAMI_REGISTER, HAMI_SCORES
+from allocation.reasons import NodeRejection
+from allocation.settings import AllocationSettings
+from cli.kube.objects import NodeMetadata, Pod
+from cli.liveness.agents import AgentCheck, Agents
+from cli.top.usage import CORDONED, Amount, CardUsage, Condition, FleetUsage, NodeUsage, Share
+from cluster.gpu_node_status import UNHEALTHY, GpuNodeStatus
+from cluster.lease import Lease
+from scheduler.state.inventories import Inventories
+from scheduler.state.running_allocation import running_allocation, uncounted_message
+
+
+class FleetObjects(msgspec.Struct, frozen=True):
+    """The objects that `top` reads from the API server.
+
+    Attributes:
+        nodes: None if reading them is forbidden.
+        leases: None if reading them is forbidden.
+        now: Unix time by the API server's clock.
+    """
+
+    statuses: Iterable[GpuNodeStatus]
+    pods: Iterable[Pod]
+    nodes: Iterable[NodeMetadata] | None
+    leases: Iterable[Lease] | None
+    now: float
+
+
+class _Counted(msgspec.Struct):
+    """The shares by node and card, and by node the message about a pod that cannot be counted."""
+
+    shares: defaultdict[tuple[str, str], list[Share]]
+    uncounted: dict[str, str]
+
+
+def count(objects: FleetObjects, settings: AllocationSettings) -> FleetUsage:
+    """Return the usage of every card that an agent or a register annotation reports."""
+    ledger = Ledger()
+    inventories = Inventories(ledger)
+    reported, messages = set(), {}
+    for status in sorted(objects.statuses, key=lambda status: status.metadata.name):
+        reported.add(status.metadata.name)
+        if status.status is not None:
+            messages.update({device.uuid: device.message for device in status.status.devices})
+        inventories.report(status.metadata.name, status.inventory() if status.status is not None else None)
+    for node in sorted(objects.nodes or (), key=lambda node: node.metadata.name):
+        annotations = node.metadata.annotations
+        ledger.set_cordon(node.metadata.name, frozenset(words(annotations.get(CORDON, ""))))
+        inventories.register(node.metadata.name, annotations.get(HAMI_REGISTER), annotations.get(HAMI_SCORES, ""))
+    agents = Agents(objects.leases, now=objects.now)
+    counted = _record(ledger, objects.pods, settings)
+    rejections = inventories.rejections
+    usages = []
+    for name in sorted({*ledger.nodes, *reported, *rejections}):
+        agent = agents.of(name) if name in reported else AgentCheck("None")
+        cards = tuple(_cards(ledger, name, counted, messages)) if name in ledger.nodes else ()
+        conditions = tuple(_conditions(rejections.get(name), agent, counted.uncounted.get(name, ""), cards))
+        usages.append(NodeUsage(name, agent.state, agent.since, conditions, cards))
+    return FleetUsage(tuple(usages))
+
+
+def _record(ledger: Ledger, pods: Iterable[Pod], settings: AllocationSettings) -> _Counted:
+    """Record the allocation of each running pod; a pod that cannot be counted closes its node."""
+    counted = _Counted(defaultdict(list), {})
+    for pod in sorted(pods, key=str):
+        node = pod.spec.node_name
+        try:
+            held = running_allocation(pod, settings)
+        except AllocationError as error:
+            counted.uncounted.setdefault(node, f"node {node} takes no GPU pods: {uncounted_message(pod, error)}")
+            continue
+        if held is not None:
+            allocation, charges = held
+            ledger.record(pod.metadata.uid, node, charges)
+            for uuid, share in _shares(pod, allocation):
+                counted.shares[node, uuid].append(share)
+    return counted
+
+
+def _shares(pod: Pod, allocation: Allocation) -> Iterator[tuple[str, Share]]:
+    for container, shares in allocation.containers.items():
+        for share in shares:
+            yield (
+                share.uuid,
+                Share(pod.metadata.namespace, pod.metadata.name, container, share.memory_mib, share.cores),
+            )
+
+
+def _conditions(
+    rejection: NodeRejection | None, agent: AgentCheck, uncounted: str, cards: tuple[CardUsage, ...]
+) -> Iterator[Condition]:
+    if rejection is not None:
+        yield Condition(rejection.code.value, rejection.text)
+    if agent.state == "Silent":
+        yield Condition("AgentSilent", agent.message)
+    if uncounted:
+        yield Condition("UncountedPod", uncounted)
+    for condition, affected in (
+        (UNHEALTHY, [card for card in cards if not card.healthy]),
+        (CORDONED, [card for card in cards if card.cordoned]),
+    ):
+        if affected:
+            named = ", ".join(f"card {card.uuid}{f' ({card.message})' if card.message else ''}" for card in affected)
+            yield Condition(condition, named, len(affected))
+
+
+def _cards(ledger: Ledger, node: str, counted: _Counted, messages: dict[str, str]) -> Iterator[CardUsage]:
+    inventory, row = ledger.inventory(node), ledger.row(node)
+    for position, card in enumerate(inventory.cards if inventory else ()):
+        used, total = ledger.used[:, row, position], ledger.total[:, row, position]
+        memory, cores, slots = (Amount(int(used[kind]), int(total[kind])) for kind in (MEMORY, CORES, SLOTS))
+        yield CardUsage(
+            index=card.index,
+            uuid=card.uuid,
+            model=card.model,
+            mode=card.mode,
+            healthy=card.healthy,
+            message="" if card.healthy else messages.get(card.uuid, ""),
+            cordoned=bool(ledger.cordoned[row, position]),
+            memory_mib=memory,
+            cores=cores,
+            slots=slots,
+            shares=tuple(counted.shares[node, card.uuid]),
+        )

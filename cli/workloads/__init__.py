@@ -1,0 +1,1 @@
+"""Expands a workload to its pods, as the controllers of Kubernetes do."""

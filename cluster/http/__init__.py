@@ -1,0 +1,1 @@
+"""HTTP and HTTPS listeners, and metrics for Prometheus."""

@@ -1,0 +1,37 @@
+"""Renders the metrics of a process for Prometheus without blocking the event loop for long.
+
+`prometheus_client` takes about 10 µs per line, which is too long if every card of a large fleet has several. Such large
+families render themselves in parts, and yield to the event loop between them.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+
+
+class Registry(CollectorRegistry):
+    """A registry that supports families with many lines.
+
+    Attributes:
+        large: functions that yield the text of such families in parts.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.large: list[Callable[[], AsyncIterator[str]]] = []
+
+
+async def text(registry: Registry) -> bytes:
+    """Return the text of all registered metrics."""
+    parts = [generate_latest(registry)]
+    for render in registry.large:
+        parts += [part.encode() async for part in render()]
+    return b"".join(parts)
+
+
+def labels(pairs: Mapping[str, str]) -> str:
+    """Return the label part of a line, with escaped values."""
+    return "{" + ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in pairs.items()) + "}"

@@ -1,0 +1,190 @@
+"""Explains why a pod runs on its node or is pending, with the evaluation of every node and card.
+
+This module decides nothing: it presents the results of the scheduling cycle.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+
+from allocation.allocation import Allocation
+from allocation.constraints import Constraints
+from allocation.errors import AllocationError
+from allocation.steps import Steps
+from scheduler.api import node_explanation
+from scheduler.api.explanation_types import Explanation, Policy, ReasonGroup, RequestedCards, Share
+from scheduler.cycle import messages, remedies
+from scheduler.cycle.cycle import Attempt, SchedulingCycle
+from scheduler.cycle.result import Scheduled
+from scheduler.gpu_requirements import GpuRequirements
+from scheduler.objects import Pod
+from scheduler.state.cluster_state import ClusterState
+from scheduler.state.running_allocation import running_allocation
+
+MANY: Final = 500
+"""The explanation of a cluster with more nodes has only the cards of the chosen node by default."""
+
+_NODES_A_STEP: Final = 64
+_NODE_POLICIES: Final = {
+    "binpack": "binpack: the highest score first; ties are broken by name",
+    "spread": "spread: the lowest score first; ties are broken by name",
+}
+_CARD_POLICIES: Final = {
+    "binpack": "the highest score first",
+    "spread": "the lowest score first",
+    "numa": "by NUMA node",
+    "mutex": "idle cards only",
+    "topology-aware": "the cards with the best links to each other",
+}
+_TIES: Final = "ties go to the lowest score, then the most free memory, then the lowest index"
+
+
+def explain(cycle: SchedulingCycle, pod: Pod, *, cards_of: Collection[str] | None = None) -> Steps[Explanation]:
+    """Return why a pod runs on its node or is pending, with the cards of the nodes `cards_of`.
+
+    If `cards_of` is None, the explanation has the cards of all nodes, or in a cluster with more than `MANY` nodes only
+    those of the chosen node: 1,000 nodes of eight cards take 0.15 s.
+    """
+    explanation = _without_decision(cycle.state, pod)
+    if explanation is not None:
+        return explanation
+    attempt = yield from cycle.dry_run(pod)
+    return (yield from of_dry_run(cycle.state, pod, attempt, cards_of=cards_of))
+
+
+def of_dry_run(
+    state: ClusterState, pod: Pod, attempt: Attempt, *, cards_of: Collection[str] | None = None
+) -> Steps[Explanation]:
+    """Return the explanation of a dry run; for `cards_of` see `explain`."""
+    decision, evaluation = attempt.result, attempt.evaluation
+    if cards_of is None and len(state.node_cache) > MANY:
+        cards_of = (decision.node,) if isinstance(decision, Scheduled) else ()
+    explanation = Explanation(
+        namespace=pod.metadata.namespace,
+        pod=pod.metadata.name,
+        outcome="held",
+        answer=decision.note,
+        note=decision.note,
+        queue=state.queue.position(pod.uid),
+    )
+    if evaluation is None:
+        return explanation
+    requirements = evaluation.requirements
+    nodes = []
+    for node in node_explanation.nodes(state, pod, decision, evaluation, cards_of=cards_of):
+        nodes.append(node)
+        if len(nodes) % _NODES_A_STEP == 0:
+            yield
+    resolvable = {node.name for node in nodes if node.resolvable}
+    reasons = tuple(
+        ReasonGroup(group.reason, not resolvable.isdisjoint(group.nodes), tuple(group.nodes), group.code)
+        for group in messages.by_reason(evaluation.rejections, evaluation.nodes.rejections)
+    )
+    asks = tuple(
+        RequestedCards(each.name, each.count, each.memory_mib, each.memory_percent, each.cores)
+        for each in requirements.request.gpu_containers
+    )
+    explanation = msgspec.structs.replace(
+        explanation,
+        asks=asks,
+        quota=messages.quota_of(evaluation.rejections),
+        policy=_policy(requirements),
+        resolvable=bool(resolvable),
+        nodes=tuple(nodes),
+        reasons=reasons,
+    )
+    if isinstance(decision, Scheduled):
+        shares = _shares(decision.allocation) if decision.allocation is not None else ()
+        answer = f"would go to {decision.node}{_cards(shares)}"
+        return msgspec.structs.replace(explanation, outcome="fits", answer=answer, node=decision.node, shares=shares)
+    hints = remedies.of(requirements.request, requirements.constraints, ledger=state.ledger, reasons=decision.reasons)
+    return msgspec.structs.replace(explanation, outcome="waits", answer=f"waits: {decision.note}", hints=hints)
+
+
+def _without_decision(state: ClusterState, pod: Pod) -> Explanation | None:
+    """Return the explanation of a pod that the scheduler would not schedule now, or None for one that it would."""
+    blank = Explanation(namespace=pod.metadata.namespace, pod=pod.metadata.name, outcome="foreign", answer="")
+    if pod.finished:
+        answer = f"is finished ({pod.status.phase}) and uses no cards"
+        return msgspec.structs.replace(blank, outcome="finished", answer=answer, node=pod.spec.node_name)
+    if pod.spec.node_name:
+        return _bound(state, pod, blank)
+    node = state.node_cache.node_of(pod.uid)
+    if node:
+        reservation = state.ledger.reservation(pod.uid)
+        shares = tuple(
+            Share("", charge.uuid, _index(state, node, charge.uuid), charge.memory_mib, charge.cores)
+            for charge in (reservation.charges if reservation is not None else ())
+        )
+        answer = f"is being bound to {node}{_cards(shares)}"
+        return msgspec.structs.replace(blank, outcome="binding", answer=answer, node=node, shares=shares)
+    if pod.metadata.deletion_timestamp:
+        return msgspec.structs.replace(blank, outcome="finished", answer="is being deleted and will not be scheduled")
+    if not state.is_ours(pod):
+        names = " or ".join(sorted(state.names))
+        answer = (
+            f"is left to another scheduler: its schedulerName is {pod.spec.scheduler_name or 'default-scheduler'}, not"
+            f" {names}; in a namespace labelled gpu.scheduling/injection=enabled, admission sets it when a pod that"
+            " asks for a GPU is created"
+        )
+        return msgspec.structs.replace(blank, answer=answer)
+    if pod.spec.scheduling_gates:
+        answer = "waits for its scheduling gates: the user or controller that set spec.schedulingGates must remove them"
+        return msgspec.structs.replace(blank, outcome="gated", answer=answer)
+    return None
+
+
+def _bound(state: ClusterState, pod: Pod, blank: Explanation) -> Explanation:
+    node = pod.spec.node_name
+    explanation = msgspec.structs.replace(blank, outcome="bound", node=node)
+    try:
+        allocated = running_allocation(pod, state.settings)
+    except AllocationError as error:
+        answer = f"runs uncounted on {node}: Tranche gives it no GPU, and the node takes no new GPU pods: {error}"
+        return msgspec.structs.replace(explanation, answer=answer)
+    if allocated is None:
+        return msgspec.structs.replace(explanation, answer=f"is bound to {node}; it asks for no GPU")
+    shares = _shares(allocated[0])
+    answer = (
+        f"is bound to {node}{_cards(shares)}; its environment reads the annotations that were written with the Binding"
+    )
+    return msgspec.structs.replace(explanation, answer=answer, shares=shares)
+
+
+def _index(state: ClusterState, node: str, uuid: str) -> int:
+    inventory = state.ledger.inventory(node)
+    cards = inventory.cards if inventory is not None else ()
+    return next((card.index for card in cards if card.uuid == uuid), -1)
+
+
+def _shares(allocation: Allocation) -> tuple[Share, ...]:
+    return tuple(
+        Share(name, share.uuid, share.index, share.memory_mib, share.cores)
+        for name, shares in allocation.containers.items()
+        for share in shares
+    )
+
+
+def _cards(shares: tuple[Share, ...]) -> str:
+    """Return `, cards 0,1` with each card once, or an empty string without shares."""
+    indexes = list(dict.fromkeys(share.index for share in shares))
+    if not indexes:
+        return ""
+    return f", card{'s' if len(indexes) > 1 else ''} {','.join(map(str, indexes))}"
+
+
+def _policy(requirements: GpuRequirements) -> Policy | None:
+    if requirements.fixed is not None:
+        return Policy(f"its static allocation names {requirements.fixed.node}", "its static allocation names them")
+    if not requirements.request:
+        return Policy("it asks for no GPU: the node with the fewest pods; ties are broken by name", "")
+    constraints = requirements.constraints
+    return Policy(_NODE_POLICIES[constraints.node_policy], _card_policy(constraints))
+
+
+def _card_policy(constraints: Constraints) -> str:
+    rules = [f"{policy}: {_CARD_POLICIES[policy]}" for policy in constraints.card_policies]
+    if constraints.numa_bind:
+        rules.append("all on one NUMA node")
+    return "; ".join((*rules, _TIES))

@@ -1,0 +1,179 @@
+"""The explanation of a pod, as the HTTP API returns it and the command line shows it."""
+
+from typing import Literal
+
+import msgspec
+
+from scheduler.queue.scheduling_queue import QueuePosition
+
+_MIB = "MiB"
+
+
+def json_name(name: str) -> str:
+    """Return the name of a field in JSON: `freeMiB` for `free_mib`."""
+    head, *rest = name.split("_")
+    return head + "".join(_MIB if part == "mib" else part.capitalize() for part in rest)
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """The free part and the total of a resource of a card: MiB, millicards (1000 is a whole card), or containers.
+
+    `free` is None for users who have rights in one namespace only.
+    """
+
+    free: int | None
+    total: int
+
+
+class CardVerdict(msgspec.Struct, frozen=True, rename=json_name):
+    """Whether a card takes one container of the pod.
+
+    Attributes:
+        container: the name of the container.
+        verdict: `FITS`, or the first test that the card fails.
+        score: how full the card would be with the container, 0 to 30; None for users who have rights in one namespace
+            only.
+        chosen: whether the container would get this card if the pod went to this node.
+    """
+
+    container: str
+    verdict: str
+    score: float | None
+    chosen: bool
+
+
+class CardExplanation(msgspec.Struct, frozen=True, rename=json_name):
+    """One card. It has no verdicts if its node as a whole does not take the pod, or if the pod asks for no card."""
+
+    index: int
+    uuid: str
+    model: str
+    healthy: bool
+    cordoned: bool
+    memory_mib: Amount
+    cores: Amount
+    slots: Amount
+    verdicts: tuple[CardVerdict, ...]
+
+
+class NodeExplanation(msgspec.Struct, frozen=True, rename=json_name):
+    """One node.
+
+    Attributes:
+        name: the name of the node.
+        fits: whether the node takes the pod.
+        chosen: whether the pod would go to this node.
+        reason: why the pod does not fit, as in events; empty if it fits.
+        code: the code of the reason if the node as a whole does not take the pod; empty if its cards are the reason,
+            see `counts`.
+        resolvable: whether pods that finish or are evicted could make the pod fit.
+        container: the container that does not fit; empty if the node as a whole does not take the pod.
+        counts: the number of cards for each reason; they sum to the cards of the node. Empty if the node as a whole
+            does not take the pod.
+        score: the score of the node; None if the pod does not fit, and for users who have rights in one namespace only.
+        cards: the cards in order of position; empty if the fleet is large and `?node=` does not name the node.
+    """
+
+    name: str
+    fits: bool
+    chosen: bool
+    reason: str
+    code: str
+    resolvable: bool
+    container: str
+    counts: dict[str, int]
+    score: float | None
+    cards: tuple[CardExplanation, ...]
+
+
+class ReasonGroup(msgspec.Struct, frozen=True, rename=json_name):
+    """The nodes that do not take the pod for the same reason.
+
+    Attributes:
+        reason: the reason, as in events.
+        resolvable: whether pods that finish or are evicted could make the pod fit on any of the nodes.
+        nodes: the names of the nodes.
+        code: the code of the reason if the nodes as a whole do not take the pod; empty if their cards are the reason.
+    """
+
+    reason: str
+    resolvable: bool
+    nodes: tuple[str, ...]
+    code: str = ""
+
+
+class Share(msgspec.Struct, frozen=True, rename=json_name):
+    """The share of one card that a container has, or would have: MiB and millicards."""
+
+    container: str
+    uuid: str
+    index: int
+    memory_mib: int
+    cores: int
+
+
+class RequestedCards(msgspec.Struct, frozen=True, rename=json_name):
+    """The cards that a container asks for, with the memory and compute of each.
+
+    Attributes:
+        container: the name of the container.
+        cards: the number of different cards.
+        memory_mib: MiB of each card; None if the request is a percentage.
+        memory_percent: percent of the memory of each card; 0 if the request is in MiB.
+        cores: millicards of each card.
+    """
+
+    container: str
+    cards: int
+    memory_mib: int | None
+    memory_percent: int
+    cores: int
+
+
+class Policy(msgspec.Struct, frozen=True, rename=json_name):
+    """The rules by which a node and its cards are chosen, as texts."""
+
+    nodes: str
+    cards: str
+
+
+class Explanation(msgspec.Struct, frozen=True, rename=json_name):
+    """Why a pod runs on its node, or is pending.
+
+    Attributes:
+        namespace: the namespace of the pod.
+        pod: the name of the pod.
+        outcome: `fits`, the pod would be scheduled now; `waits`, no node takes it now; `held`, only a change of its
+            spec helps; `bound`; `binding`, its Binding is in progress; `finished`; `gated`; `foreign`, another
+            scheduler places it.
+        answer: the outcome as a sentence.
+        note: the message of the event for this decision; empty if the decision has no event.
+        node: the node where the pod is or would go.
+        shares: the shares of cards that the pod has or would have there.
+        asks: the cards that each container asks for; empty if the pod asks for no card, or was scheduled before.
+        quota: the limits of its namespace that the pod would exceed, with used and requested amounts; empty if no node
+            rejects it for a quota.
+        policy: the rules by which node and cards are chosen; None if the pod cannot be read, or was scheduled before.
+        resolvable: whether pods that finish or are evicted could make a waiting pod fit.
+        nodes: all nodes, by name.
+        reasons: the nodes that do not take the pod, by reason, the most frequent reason first.
+        hints: remedies for requests that no card meets: an annotation with the models in the cluster, or the largest
+            card.
+        queue: the position in the scheduling queue; None if the pod is not queued, or only the scheduler knows.
+    """
+
+    namespace: str
+    pod: str
+    outcome: Literal["fits", "waits", "held", "bound", "binding", "finished", "gated", "foreign"]
+    answer: str
+    note: str = ""
+    node: str = ""
+    shares: tuple[Share, ...] = ()
+    asks: tuple[RequestedCards, ...] = ()
+    quota: str = ""
+    policy: Policy | None = None
+    resolvable: bool = False
+    nodes: tuple[NodeExplanation, ...] = ()
+    reasons: tuple[ReasonGroup, ...] = ()
+    hints: tuple[str, ...] = ()
+    queue: QueuePosition | None = None

@@ -1,0 +1,39 @@
+"""The routes for health and metrics, and the application that serves the scheduler's routes."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from cluster.http import exposition
+from cluster.http.exposition import Registry
+
+_MIB = 2**20
+
+
+def health_routes(*, registries: Sequence[Registry], ready: Callable[[], bool]) -> list[web.RouteDef]:
+    """Return `/healthz` (the process is alive), `/readyz` (it has read the cluster, or is a standby) and `/metrics`."""
+
+    async def healthz(_request: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def readyz(_request: web.Request) -> web.Response:
+        if not ready():
+            return web.Response(status=503, text="the scheduler has not read the cluster yet")
+        return web.Response(text="ok")
+
+    async def show_metrics(_request: web.Request) -> web.Response:
+        body = b"".join([await exposition.text(registry) for registry in registries])
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    return [web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", show_metrics)]
+
+
+def application(
+    routes: Iterable[web.RouteDef], *, largest_body_mib: int = 1, middlewares: Sequence[Middleware] = ()
+) -> web.Application:
+    """Return an application that rejects bodies larger than `largest_body_mib` with 413."""
+    app = web.Application(client_max_size=largest_body_mib * _MIB, middlewares=middlewares)
+    app.add_routes(routes)
+    return app

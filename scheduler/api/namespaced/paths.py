@@ -1,0 +1,19 @@
+"""The paths of the API for users with rights in one namespace, and of the API server's proxy to it.
+
+The API server forwards requests to Services (`services/proxy`). It removes the `Authorization` header, which it has
+used itself, so callers send the bearer token once more in the header `X-Tranche-Token`.
+"""
+
+from typing import Final
+
+from allocation.names import SYSTEM_NAMESPACE
+
+TOKEN_HEADER: Final = "X-Tranche-Token"  # noqa: S105 -- a header's name
+SERVICE: Final = "tranche-scheduler"
+PORT_NAME: Final = "api"
+PROXY: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/services/https:{SERVICE}:{PORT_NAME}/proxy"
+"""The path of the API server's proxy to the Service; one of the paths below follows it."""
+
+POD_EXPLANATION: Final = "/api/namespaces/{namespace}/pods/{pod}/explanation"
+SIMULATION: Final = "/api/namespaces/{namespace}/simulation"
+SHARES: Final = "/api/namespaces/{namespace}/shares"

@@ -1,0 +1,66 @@
+"""Removes from responses what users with rights in only one namespace must not see.
+
+They see which cards their pod could get and the reasons of the others, but neither names nor amounts of other users'
+pods. The names, models and sizes of nodes and cards are not secret.
+"""
+
+import msgspec
+
+from allocation.reasons import public_coded_text
+from scheduler.api.explanation_types import Amount, CardExplanation, Explanation, NodeExplanation
+from scheduler.api.simulation_types import GpuSchedulerState, NodeToStatus, Simulation
+
+
+def of_explanation(explanation: Explanation) -> Explanation:
+    """Remove how full cards and nodes are (free amounts, scores), and the names of other pods."""
+    return msgspec.structs.replace(
+        explanation,
+        note="" if explanation.outcome == "fits" else explanation.note,  # the note of a pod that fits has scores
+        nodes=tuple(_node(node) for node in explanation.nodes),
+        reasons=tuple(
+            msgspec.structs.replace(group, reason=public_coded_text(group.code, group.reason))
+            for group in explanation.reasons
+        ),
+    )
+
+
+def of_simulation(simulation: Simulation) -> Simulation:
+    """Remove the same from a simulation."""
+    error = simulation.error
+    if error is not None and error.diagnosis is not msgspec.UNSET:
+        # A node that does not take the pod as a whole has one reason; messages about cards name no pods.
+        nodes = {
+            name: msgspec.structs.replace(status, message=public_coded_text(status.reasons[0], status.message))
+            for name, status in error.diagnosis.node_to_status.nodes.items()
+        }
+        diagnosis = msgspec.structs.replace(error.diagnosis, node_to_status=NodeToStatus(nodes))
+        error = msgspec.structs.replace(error, diagnosis=diagnosis)
+    return msgspec.structs.replace(
+        simulation,
+        error=error,
+        gpu_scheduler_state=GpuSchedulerState(final_gpus=simulation.gpu_scheduler_state.final_gpus),
+        explanation=of_explanation(simulation.explanation) if simulation.explanation is not None else None,
+    )
+
+
+def _node(node: NodeExplanation) -> NodeExplanation:
+    return msgspec.structs.replace(
+        node,
+        reason=public_coded_text(node.code, node.reason),
+        score=None,
+        cards=tuple(_card(card) for card in node.cards),
+    )
+
+
+def _card(card: CardExplanation) -> CardExplanation:
+    return msgspec.structs.replace(
+        card,
+        memory_mib=_size(card.memory_mib),
+        cores=_size(card.cores),
+        slots=_size(card.slots),
+        verdicts=tuple(msgspec.structs.replace(verdict, score=None) for verdict in card.verdicts),
+    )
+
+
+def _size(amount: Amount) -> Amount:
+    return Amount(None, amount.total)

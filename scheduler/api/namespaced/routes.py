@@ -1,0 +1,115 @@
+"""The HTTP routes for users with rights in one namespace; `scheduler.api.openapi` describes them.
+
+The explanation of a pod requires `get pods` in the namespace, a simulation `create pods`, and the shares `list pods`.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from cluster.manifest import UnreadableManifestError
+from scheduler.api import manifest_pod
+from scheduler.api.access_reviews import Verb
+from scheduler.api.manifest_pod import LARGEST_MANIFEST, Admit, UnknownSchedulerError
+from scheduler.api.namespaced import redaction
+from scheduler.api.namespaced.gate import NamespaceGate
+from scheduler.api.namespaced.paths import POD_EXPLANATION, SHARES, SIMULATION
+from scheduler.api.namespaced.turns import FairTurns
+from scheduler.api.queries import Queries
+from scheduler.api.responses import NOT_DECIDING, HttpError, json_handler, read_body
+
+
+class _Routes:
+    """The handlers. Computations take turns, so that callers cannot block scheduling on the event loop."""
+
+    def __init__(
+        self, queries: Callable[[], Queries | None], admit: Admit, gate: NamespaceGate, turns: FairTurns
+    ) -> None:
+        self._queries = queries
+        self._admit = admit
+        self._gate = gate
+        self._turns = turns
+
+    async def explain(self, request: web.Request, namespace: str) -> msgspec.Struct:
+        name, nodes = request.match_info["pod"], _nodes(request)
+        found = await self._turns.take(lambda: self._current().explain(namespace, name, cards_of=nodes))
+        if found is None:
+            raise HttpError(404, f"pod {namespace}/{name} does not exist")
+        return redaction.of_explanation(found)
+
+    async def simulate(self, request: web.Request, namespace: str) -> msgspec.Struct:
+        manifest, nodes = _manifest(await read_body(request, most=LARGEST_MANIFEST), namespace), _nodes(request)
+        try:
+            found = await self._turns.take(lambda: self._current().simulate(manifest, self._admit, cards_of=nodes))
+        except UnreadableManifestError as error:
+            raise HttpError(400, str(error)) from None
+        except UnknownSchedulerError as error:
+            raise HttpError(422, manifest_pod.other_scheduler_message(str(error), namespace)) from None
+        return redaction.of_simulation(found)
+
+    async def shares(self, _request: web.Request, namespace: str) -> msgspec.Struct:
+        return await self._turns.take(lambda: self._current().shares(namespace))
+
+    def guarded(
+        self, ask: Callable[[web.Request, str], Awaitable[msgspec.Struct]], *, verb: Verb
+    ) -> Callable[[web.Request], Awaitable[msgspec.Struct]]:
+        """Return `ask` behind the gate; a replica that does not schedule reviews no callers."""
+
+        async def guarded(request: web.Request) -> msgspec.Struct:
+            self._current()
+            namespace = request.match_info["namespace"]
+            async with self._gate.admitted(request, verb=verb, namespace=namespace):
+                return await ask(request, namespace)
+
+        return guarded
+
+    def _current(self) -> Queries:
+        """Return the queries of the current term; raise 503 outside a term."""
+        queries = self._queries()
+        if queries is None:
+            raise HttpError(503, NOT_DECIDING)
+        return queries
+
+
+def namespace_routes(
+    queries: Callable[[], Queries | None], *, admit: Admit, gate: NamespaceGate, turns: FairTurns
+) -> list[web.RouteDef]:
+    """Return the routes; `queries` returns those of the current term, or None outside a term."""
+    routes = _Routes(queries, admit, gate, turns)
+    return [
+        web.get(POD_EXPLANATION, json_handler(routes.guarded(routes.explain, verb="get"))),
+        web.post(SIMULATION, json_handler(routes.guarded(routes.simulate, verb="create"))),
+        web.get(SHARES, json_handler(routes.guarded(routes.shares, verb="list"))),
+    ]
+
+
+def _nodes(request: web.Request) -> tuple[str, ...]:
+    """Return the requested node, at most one."""
+    named = request.query.getall("node", [])
+    if len(named) > 1:
+        raise HttpError(400, "node is given more than once; the cards of one node are shown at a time")
+    return tuple(named)
+
+
+def _manifest(body: bytes, namespace: str) -> dict[str, Any]:
+    """Read one Pod of `namespace`, in JSON only: parsing YAML takes too long on the event loop."""
+    try:
+        manifest = manifest_pod.pod_of(msgspec.json.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise HttpError(400, f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise HttpError(400, "the body is nested too deeply") from None
+    except UnreadableManifestError as error:
+        raise HttpError(400, str(error)) from None
+    metadata = manifest.setdefault("metadata", {})
+    if not isinstance(metadata, dict):
+        raise HttpError(400, "metadata must be an object")
+    if metadata.setdefault("namespace", namespace) != namespace:
+        raise HttpError(
+            400,
+            f"metadata.namespace is {metadata['namespace']!r}, but the path has {namespace!r};"
+            " use the pod's own namespace",
+        )
+    return manifest

@@ -1,0 +1,108 @@
+"""The shares of cards that the pods of one namespace use, without those of other namespaces."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from allocation.errors import AllocationError
+from allocation.ledger.ledger import Ledger
+from allocation.reasons import NodeRejection
+from allocation.steps import Steps
+from scheduler.api.explanation_types import json_name
+from scheduler.objects import Pod
+from scheduler.state.cluster_state import ClusterState
+from scheduler.state.running_allocation import running_allocation
+
+
+class PodShare(msgspec.Struct, frozen=True, rename=json_name):
+    """The share of a card that one container of the namespace uses: MiB and millicards."""
+
+    pod: str
+    container: str
+    memory_mib: int
+    cores: int
+
+
+class SharedCard(msgspec.Struct, frozen=True, rename=json_name):
+    """A card with shares of the namespace: its size in MiB, millicards and containers, and the shares."""
+
+    index: int
+    uuid: str
+    model: str
+    mode: str
+    healthy: bool
+    cordoned: bool
+    memory_mib: int
+    cores: int
+    slots: int
+    shares: tuple[PodShare, ...]
+
+
+class SharedNode(msgspec.Struct, frozen=True, rename=json_name):
+    """A node with such cards; `closed` is the code of why it takes no new GPU pods, and `reason` the text."""
+
+    name: str
+    closed: str
+    reason: str
+    cards: tuple[SharedCard, ...]
+
+
+class NamespaceShares(msgspec.Struct, frozen=True, rename=json_name):
+    """The nodes and cards with shares of a namespace, by name and position."""
+
+    namespace: str
+    nodes: tuple[SharedNode, ...]
+
+
+def view(state: ClusterState, pods: Iterable[Pod], namespace: str) -> Steps[NamespaceShares]:
+    """Return the shares of those `pods` that are in `namespace`."""
+    shares: defaultdict[str, defaultdict[str, list[PodShare]]] = defaultdict(lambda: defaultdict(list))
+    for pod in sorted((each for each in pods if each.metadata.namespace == namespace), key=str):
+        for node, uuid, share in _shares(state, pod):
+            shares[node][uuid].append(share)
+        yield
+    closed = state.closed_nodes() if shares else {}
+    return NamespaceShares(
+        namespace,
+        tuple(
+            _node(state.ledger, name, shares=by_card, rejection=closed.get(name))
+            for name, by_card in sorted(shares.items())
+        ),
+    )
+
+
+def _shares(state: ClusterState, pod: Pod) -> Iterator[tuple[str, str, PodShare]]:
+    node = pod.spec.node_name
+    try:
+        allocation = running_allocation(pod, state.settings)
+    except AllocationError:
+        return
+    for container, shares in allocation[0].containers.items() if allocation is not None else ():
+        for share in shares:
+            yield node, share.uuid, PodShare(pod.metadata.name, container, share.memory_mib, share.cores)
+
+
+def _node(
+    ledger: Ledger, name: str, *, shares: dict[str, list[PodShare]], rejection: NodeRejection | None
+) -> SharedNode:
+    inventory, row = ledger.inventory(name), ledger.row(name)
+    cards = tuple(
+        SharedCard(
+            index=card.index,
+            uuid=card.uuid,
+            model=card.model,
+            mode=card.mode,
+            healthy=card.healthy,
+            cordoned=bool(ledger.cordoned[row, position]),
+            memory_mib=card.memory_mib,
+            cores=card.cores,
+            slots=card.slots,
+            shares=tuple(shares[card.uuid]),
+        )
+        for position, card in enumerate(inventory.cards if inventory is not None else ())
+        if card.uuid in shares
+    )
+    if rejection is None:
+        return SharedNode(name, "", "", cards)
+    return SharedNode(name, rejection.code.value, rejection.public_text, cards)

@@ -1,0 +1,32 @@
+"""Limits the share of the event loop that queries get, so that scheduling always has the rest."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from allocation.steps import Steps
+from scheduler.pacing import Pacer
+
+T = TypeVar("T")
+
+_REST: Final = 9.0
+"""Length of the rest after a computation, as a multiple of its length: queries take at most a tenth of the time."""
+
+
+class FairTurns:
+    """Computes responses one at a time, in slices, with a rest after each."""
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._free_at = clock()
+        self._lock = asyncio.Lock()
+
+    async def take(self, begin: Callable[[], Steps[T]]) -> T:
+        """Wait for a turn, then run the steps that `begin` returns, and return their result."""
+        async with self._lock:
+            await asyncio.sleep(max(0.0, self._free_at - self._clock()))
+            pacer = Pacer()
+            try:
+                return await pacer.run(begin())
+            finally:
+                self._free_at = self._clock() + _REST * pacer.spent

@@ -1,0 +1,97 @@
+"""The evaluation of a pod by each node and each of its cards."""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from allocation.ledger.card_table import CORES, MEMORY, SLOTS
+from allocation.placement import card_verdicts
+from allocation.placement.card_verdicts import Trial
+from allocation.placement.query import PlacementQuery
+from allocation.placement.rejection import Rejection
+from scheduler.api.explanation_types import Amount, CardExplanation, CardVerdict, NodeExplanation
+from scheduler.cycle.evaluation import Evaluation
+from scheduler.cycle.result import Scheduled, ScheduleResult
+from scheduler.objects import Pod
+from scheduler.state.cluster_state import ClusterState
+
+
+def nodes(
+    state: ClusterState,
+    pod: Pod,
+    result: ScheduleResult,
+    evaluation: Evaluation,
+    *,
+    cards_of: Collection[str] | None,
+) -> Iterator[NodeExplanation]:
+    """Iterate over all nodes by name, with the cards of the nodes `cards_of`, or of all nodes if that is None."""
+    scores, filtered = evaluation.scores, evaluation.nodes.rejections
+    chosen = result.node if isinstance(result, Scheduled) else ""
+    for name in sorted({*scores, *evaluation.rejections, *filtered}):
+        rejection = evaluation.rejections.get(name)
+        refusal = rejection.node if rejection is not None else filtered.get(name)
+        wants_cards = cards_of is None or name in cards_of
+        yield NodeExplanation(
+            name=name,
+            fits=name in scores,
+            chosen=name == chosen,
+            reason=refusal.coded_text if refusal is not None else str(rejection or ""),
+            code=refusal.code.value if refusal is not None else "",
+            resolvable=rejection.resolvable if rejection is not None else refusal is not None and refusal.resolvable,
+            container=rejection.container if rejection is not None else "",
+            counts={reason.name: count for reason, count in rejection.counts.items()} if rejection is not None else {},
+            score=scores.get(name),
+            cards=_cards(state, name, _trials(state, pod, evaluation, name, rejection)) if wants_cards else (),
+        )
+
+
+def _trials(
+    state: ClusterState, pod: Pod, evaluation: Evaluation, node: str, rejection: Rejection | None
+) -> Sequence[Trial]:
+    requirements = evaluation.requirements
+    if not requirements.request or requirements.fixed is not None or node in evaluation.nodes.rejections:
+        return ()
+    if state.ledger.row(node) is None:
+        return ()  # the node was removed after its evaluation
+    if rejection is not None:
+        return card_verdicts.rejected(
+            state.ledger, requirements.request, node, rejection, constraints=requirements.constraints
+        )
+    headroom = state.quotas.headroom(pod.metadata.namespace)
+    return card_verdicts.fitting(
+        state.ledger, PlacementQuery(requirements.request, requirements.constraints, headroom), node
+    )
+
+
+def _cards(state: ClusterState, node: str, trials: Sequence[Trial]) -> tuple[CardExplanation, ...]:
+    ledger = state.ledger
+    row, inventory = ledger.row(node), ledger.inventory(node)
+    if row is None or inventory is None:
+        return ()
+    count = len(inventory.cards)
+    trials = [each for each in trials if len(each.verdicts) == count]  # the cards may have changed after the evaluation
+    total = ledger.total[:, row, :count]
+    free = (total - ledger.used[:, row, :count]).tolist()
+    totals = total.tolist()
+    healthy, cordoned = ledger.healthy[row, :count].tolist(), ledger.cordoned[row, :count].tolist()
+    return tuple(
+        CardExplanation(
+            index=card.index,
+            uuid=card.uuid,
+            model=card.model,
+            healthy=healthy[position],
+            cordoned=cordoned[position],
+            memory_mib=Amount(free[MEMORY][position], totals[MEMORY][position]),
+            cores=Amount(free[CORES][position], totals[CORES][position]),
+            slots=Amount(free[SLOTS][position], totals[SLOTS][position]),
+            verdicts=tuple(_verdict(each, position) for each in trials),
+        )
+        for position, card in enumerate(inventory.cards)
+    )
+
+
+def _verdict(trial: Trial, position: int) -> CardVerdict:
+    return CardVerdict(
+        container=trial.container,
+        verdict=trial.verdicts[position].name,
+        score=round(trial.scores[position], 4),
+        chosen=position in trial.chosen,
+    )

@@ -1,0 +1,182 @@
+"""The OpenAPI document of `scheduler.api.routes`, generated from the types of the responses.
+
+`python -m scheduler.api.openapi > docs/openapi.yaml` writes the copy for readers; a test compares the two.
+"""
+
+import sys
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from scheduler.api.allocation_view import AllocationView
+from scheduler.api.explanation_types import Explanation
+from scheduler.api.namespaced.paths import POD_EXPLANATION, SHARES, SIMULATION, TOKEN_HEADER
+from scheduler.api.namespaced.shares import NamespaceShares
+from scheduler.api.responses import Failure
+from scheduler.api.simulation_types import Simulation
+
+OPENAPI: Final = "/openapi.json"
+ALLOCATION: Final = "/api/allocation"
+EXPLAIN: Final = "/api/explain/{namespace}/{pod}"
+SIMULATE: Final = "/api/simulate-schedule"
+
+_JSON: Final = "application/json"
+_ABOUT: Final = f"""\
+Shows what the scheduler decides, and why. Requests change nothing: they reserve no cards and write nothing to the API
+server. The scheduler serves the API on its own port, 127.0.0.1:8444 by default. Beyond loopback it requires TLS and a
+caller that the scheduler's settings allow, by client certificate or bearer token.
+
+The paths below /api/namespaces are for users who have rights in one namespace. They are served on a separate port
+(scheduler.namespace_api) with TLS, which the API server's proxy reaches through the Service tranche-scheduler. Callers
+send a bearer token of the cluster in the header {TOKEN_HEADER}, or in Authorization if no proxy removes it. The
+responses name no pods of other namespaces, and show whether a card takes the pod, but not how full the card is.
+"""
+
+
+def document() -> dict[str, Any]:
+    """Return the document, OpenAPI 3.1."""
+    types = (Simulation, AllocationView, Explanation, NamespaceShares, Failure)
+    references, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    simulation, allocation, explanation, shares, failure = references
+    common = {
+        "401": _text("The request has neither a client certificate nor a bearer token."),
+        "403": {
+            "description": "The settings do not allow this caller, or they allow callers on loopback only.",
+            "content": {"text/plain": {"schema": {"type": "string"}}, _JSON: {"schema": failure}},
+        },
+        "503": {
+            "description": "This replica does not lead or is not ready, or the API server did not respond.",
+            "content": {"text/plain": {"schema": {"type": "string"}}, _JSON: {"schema": failure}},
+        },
+    }
+    manifest = {"schema": {"type": "object", "description": "The manifest of a Pod (v1), as a user would create it."}}
+    node = _parameter(
+        "node",
+        "query",
+        "Show the cards of this node; may be repeated. Default: all nodes; with over 500 nodes, the chosen one.",
+        many=True,
+    )
+    namespaced = {
+        "401": _json("The request has no bearer token, or the API server does not accept the token.", failure),
+        "403": _json("The user lacks the required right in this namespace.", failure),
+        "429": _json("Too many requests are in progress, in total or from this user.", failure),
+        "503": _json("This replica does not lead or is not ready, or the API server did not respond.", failure),
+    }
+    namespace = _parameter("namespace", "path", "The namespace.")
+    one_node = _parameter("node", "query", "Show the cards of this node. Default: no cards.")
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Tranche's scheduler", "version": "v1", "description": _ABOUT},
+        "paths": {
+            SIMULATE: {
+                "post": {
+                    "operationId": "simulateSchedule",
+                    "summary": "Simulate the creation of a pod now.",
+                    "parameters": [node],
+                    "requestBody": {"required": True, "content": {_JSON: manifest, "application/yaml": manifest}},
+                    "responses": {
+                        "200": _json("The decision, also if the pod would not be scheduled.", simulation),
+                        "400": _json("The body is not a Pod.", failure),
+                        "413": _json("The body is larger than 256 KiB.", failure),
+                        "500": _json("Another scheduler would place the pod.", failure),
+                        **common,
+                    },
+                }
+            },
+            ALLOCATION: {
+                "get": {
+                    "operationId": "readAllocation",
+                    "summary": "List all cards, and the pods that use them.",
+                    "responses": {"200": _json("The allocation as four maps.", allocation), **common},
+                }
+            },
+            EXPLAIN: {
+                "get": {
+                    "operationId": "explainPod",
+                    "summary": "Explain why a pod runs on its node, or is pending.",
+                    "parameters": [
+                        _parameter("namespace", "path", "The pod's namespace."),
+                        _parameter("pod", "path", "The pod's name."),
+                        node,
+                    ],
+                    "responses": {
+                        "200": _json("The node of the pod, and the evaluation of every node.", explanation),
+                        "404": _json("The pod does not exist.", failure),
+                        **common,
+                    },
+                }
+            },
+            POD_EXPLANATION: {
+                "get": {
+                    "operationId": "explainOwnPod",
+                    "summary": "Explain a pod to users who may get pods in its namespace.",
+                    "parameters": [namespace, _parameter("pod", "path", "The pod's name."), one_node],
+                    "responses": {
+                        "200": _json("The node of the pod, and why other nodes do not take it.", explanation),
+                        "400": _json("The parameter node is repeated.", failure),
+                        "404": _json("The pod does not exist.", failure),
+                        **namespaced,
+                    },
+                }
+            },
+            SIMULATION: {
+                "post": {
+                    "operationId": "simulateOwnPod",
+                    "summary": "Simulate the creation of a pod for users who may create pods in its namespace.",
+                    "parameters": [namespace, one_node],
+                    "requestBody": {"required": True, "content": {_JSON: manifest}},
+                    "responses": {
+                        "200": _json("The decision, also if the pod would not be scheduled.", simulation),
+                        "400": _json("The body is not a Pod of this namespace, or node is repeated.", failure),
+                        "413": _json("The body is larger than 256 KiB.", failure),
+                        "422": _json("Another scheduler would place the pod.", failure),
+                        **namespaced,
+                    },
+                }
+            },
+            SHARES: {
+                "get": {
+                    "operationId": "readOwnShares",
+                    "summary": "List the cards of a namespace's pods for users who may list pods in it.",
+                    "parameters": [namespace],
+                    "responses": {
+                        "200": _json("The nodes and cards with pods of the namespace.", shares),
+                        **namespaced,
+                    },
+                }
+            },
+            OPENAPI: {
+                "get": {
+                    "operationId": "describe",
+                    "summary": "This document.",
+                    "responses": {"200": _json("OpenAPI 3.1.", {"type": "object"})},
+                }
+            },
+        },
+        "components": {"schemas": schemas},
+    }
+
+
+def text() -> str:
+    """Return the document in YAML."""
+    return str(yaml.safe_dump(document(), sort_keys=False, allow_unicode=True, width=120))
+
+
+def _json(description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": description, "content": {_JSON: {"schema": schema}}}
+
+
+def _text(description: str) -> dict[str, Any]:
+    return {"description": description, "content": {"text/plain": {"schema": {"type": "string"}}}}
+
+
+def _parameter(name: str, place: str, description: str, *, many: bool = False) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    if many:
+        schema = {"type": "array", "items": schema}
+    return {"name": name, "in": place, "required": place == "path", "description": description, "schema": schema}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(text())

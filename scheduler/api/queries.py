@@ -1,0 +1,58 @@
+"""The queries that a leading scheduler supports. They read its state and change nothing."""
+
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+
+from allocation.steps import Steps
+from cluster.informer import Informer
+from cluster.manifest import NotAdmittedError
+from scheduler.api import allocation_view, explanation, manifest_pod, simulation
+from scheduler.api.allocation_view import AllocationView
+from scheduler.api.explanation_types import Explanation
+from scheduler.api.manifest_pod import Admit
+from scheduler.api.namespaced import shares
+from scheduler.api.namespaced.shares import NamespaceShares
+from scheduler.api.simulation_types import Simulation
+from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.objects import Pod
+
+
+class Queries(msgspec.Struct, frozen=True):
+    """The queries of one term, from its state and the informer with all pods."""
+
+    cycle: SchedulingCycle
+    pods: Informer[Pod]
+
+    def explain(
+        self, namespace: str, name: str, *, cards_of: Collection[str] | None = None
+    ) -> Steps[Explanation | None]:
+        """Return why a pod runs on its node or is pending, or None if the pod does not exist."""
+        pod = self.pods.get(name, namespace)
+        if pod is None:
+            return None
+        return (yield from explanation.explain(self.cycle, pod, cards_of=cards_of))
+
+    def simulate(
+        self, manifest: dict[str, Any], admit: Admit, *, cards_of: Collection[str] | None = None
+    ) -> Steps[Simulation]:
+        """Return what would happen to a pod that was created now.
+
+        Raises:
+            UnreadableManifestError: the manifest is not a Pod.
+            UnknownSchedulerError: another scheduler would place the pod.
+        """
+        try:
+            submitted = manifest_pod.read_pod(self.cycle.state, manifest, admit)
+        except NotAdmittedError as error:
+            return simulation.not_admitted(str(error))
+        return (yield from simulation.simulate(self.cycle, submitted, cards_of=cards_of))
+
+    def allocation(self) -> AllocationView:
+        """Return all cards, and the pods that use them."""
+        return allocation_view.view(self.cycle.state.ledger, self.pods)
+
+    def shares(self, namespace: str) -> Steps[NamespaceShares]:
+        """Return the cards that the pods of a namespace use."""
+        return shares.view(self.cycle.state, self.pods, namespace)

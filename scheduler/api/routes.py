@@ -1,0 +1,91 @@
+"""The HTTP routes for administrators and tools; `scheduler.api.openapi` describes them."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from cluster.manifest import UnreadableManifestError
+from scheduler.api import manifest_pod, openapi
+from scheduler.api.manifest_pod import LARGEST_MANIFEST, Admit, UnknownSchedulerError
+from scheduler.api.openapi import ALLOCATION, EXPLAIN, OPENAPI, SIMULATE
+from scheduler.api.queries import Queries
+from scheduler.api.responses import NOT_DECIDING, HttpError, json_handler, read_body
+from scheduler.pacing import Pacer
+
+API_PATHS: Final = frozenset({EXPLAIN, SIMULATE, ALLOCATION})
+"""The paths that require an authenticated caller. The OpenAPI document is public."""
+
+_CLOSED: Final = (
+    "the API is served on loopback only, unless the scheduler's settings have a certificate (serving.certificate_file)"
+    " and allowed callers (serving.client_ca_file, serving.users or serving.groups)"
+)
+
+
+class _Routes:
+    """The handlers."""
+
+    def __init__(self, queries: Callable[[], Queries | None], admit: Admit, *, is_open: bool) -> None:
+        self._queries = queries
+        self._admit = admit
+        self._is_open = is_open
+        self._parsing = asyncio.Lock()
+        self._description = msgspec.json.encode(openapi.document())
+
+    async def describe(self, _request: web.Request) -> web.Response:
+        return web.Response(body=self._description, content_type="application/json")
+
+    async def allocation(self, _request: web.Request) -> msgspec.Struct:
+        return self._current().allocation()
+
+    async def explain(self, request: web.Request) -> msgspec.Struct:
+        namespace, name = request.match_info["namespace"], request.match_info["pod"]
+        explanation = await Pacer().run(self._current().explain(namespace, name, cards_of=_nodes(request)))
+        if explanation is None:
+            raise HttpError(404, f"pod {namespace}/{name} does not exist")
+        return explanation
+
+    async def simulate(self, request: web.Request) -> msgspec.Struct:
+        self._current()  # a replica that cannot respond does not read the body
+        body = await read_body(request, most=LARGEST_MANIFEST)
+        try:
+            # Large YAML takes seconds to parse, so one manifest at a time is parsed next to the scheduling loop. The
+            # simulation sees the pods that were scheduled in the meantime.
+            async with self._parsing:
+                manifest = await asyncio.to_thread(manifest_pod.parse, body)
+            return await Pacer().run(self._current().simulate(manifest, self._admit, cards_of=_nodes(request)))
+        except UnreadableManifestError as error:
+            raise HttpError(400, str(error)) from None
+        except UnknownSchedulerError:
+            raise HttpError(500, "scheduler framework not found") from None  # TensorFusion's text
+
+    def _current(self) -> Queries:
+        """Return the queries of the current term; raise 403 where the API is closed, 503 outside a term."""
+        if not self._is_open:
+            raise HttpError(403, _CLOSED)
+        queries = self._queries()
+        if queries is None:
+            raise HttpError(503, NOT_DECIDING)
+        return queries
+
+
+def api_routes(queries: Callable[[], Queries | None], *, admit: Admit, is_open: bool) -> list[web.RouteDef]:
+    """Return the routes.
+
+    `queries` returns those of the current term, or None outside a term. If `is_open` is False, callers cannot be
+    authenticated, and every request but that for the OpenAPI document is refused.
+    """
+    routes = _Routes(queries, admit, is_open=is_open)
+    return [
+        web.get(OPENAPI, routes.describe),
+        web.get(ALLOCATION, json_handler(routes.allocation)),
+        web.get(EXPLAIN, json_handler(routes.explain)),
+        web.post(SIMULATE, json_handler(routes.simulate)),
+    ]
+
+
+def _nodes(request: web.Request) -> Collection[str] | None:
+    """Return the nodes whose cards the caller requests, or None for the default."""
+    return request.query.getall("node", None)

@@ -1,0 +1,1 @@
+"""Binding: scheduling results written to the API server."""

@@ -1,0 +1,159 @@
+"""One write binds and allocates: a Binding whose annotations are the allocation and the environment.
+
+The API server merges those annotations into the pod in the same update that sets its node, with the pod's UID as
+precondition (testbed.md, fact 1). So a pod never has a node without its allocation, and a lost response does no harm:
+the binder repeats the same Binding until its outcome is known. Until then the cards stay reserved, because the first
+request may still be in progress.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from allocation import names
+from allocation.wire import environment, record
+from cluster.api import Api
+from cluster.backoff import Backoff
+from cluster.errors import ApiError, ConflictError, NotFoundError, UnreachableError
+from cluster.resource import PODS
+from scheduler.cycle.result import Scheduled
+from scheduler.metrics.labels import BindError, Outcome
+from scheduler.objects import Pod
+
+log = logging.getLogger(__name__)
+
+_FENCE: Final = "'tranche-fence'"
+"""The policy that refuses Bindings of former leaders, as the API server names it (manifests/base/fence.yaml)."""
+_FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.2, 5.0, (0.8, 1.2)
+
+
+class Result(msgspec.Struct, frozen=True):
+    """An outcome and, unless it is `BOUND`, the message of the API server."""
+
+    outcome: Outcome
+    note: str = ""
+
+
+class Binder:
+    """Writes Bindings."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        token: str,
+        timeout_seconds: float,
+        on_error: Callable[[BindError], object] = lambda _: None,
+    ) -> None:
+        """Bind with the leader's `token`; the API server abandons a request after `timeout_seconds`.
+
+        `on_error` is called for each attempt that the API server does not acknowledge.
+        """
+        self._api = api
+        self._on_error = on_error
+        self._token = token
+        self._timeout = timeout_seconds
+
+    async def bind(self, pod: Pod, chosen: Scheduled, *, more: Mapping[str, str] = MappingProxyType({})) -> Result:
+        """Write the Binding of a scheduled pod, with `more` annotations; return once its outcome is known."""
+        annotations = {
+            names.LEADER: self._token,
+            **allocation_annotations(chosen, unix_seconds=int(time.time())),
+            **more,
+        }
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": pod.metadata.name,
+                "namespace": pod.metadata.namespace,
+                "uid": pod.uid,
+                "annotations": annotations,
+                "labels": {names.FENCED_LABEL: "true"},
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": chosen.node},
+        }
+        path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="binding")
+        params = {"timeout": f"{self._timeout:g}s"}
+        backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, jitter=_JITTER)
+        doubtful_until = -math.inf
+        while True:
+            try:
+                # This timeout is longer than the server's, so that its response is not missed by a moment.
+                await self._api.request("POST", path, params=params, body=body, timeout=self._timeout + 2)
+            except ApiError as error:
+                if error.status >= 500:
+                    doubtful_until = time.monotonic() + self._timeout
+                self._on_error(_kind(error))
+                outcome, note = await self._outcome_after(error, pod, chosen, doubtful_until=doubtful_until), str(error)
+            except UnreachableError as error:
+                doubtful_until = time.monotonic() + self._timeout
+                self._on_error("unknown")
+                outcome, note = None, str(error)
+            else:
+                return Result(Outcome.BOUND)
+            if outcome is not None:
+                return Result(outcome, note)
+            log.warning("pod %s: the outcome of its Binding is unknown, trying again: %s", pod, note)
+            await asyncio.sleep(backoff.next())
+
+    async def _outcome_after(
+        self, error: ApiError, pod: Pod, chosen: Scheduled, *, doubtful_until: float
+    ) -> Outcome | None:
+        """Return the outcome of a Binding for which the API server returned `error`, or None while it is unknown.
+
+        Until `doubtful_until` an earlier attempt may still be in progress. Afterwards it may have succeeded although
+        this one was refused: an API server that has just started refuses requests until it has read the roles.
+        """
+        if isinstance(error, NotFoundError):
+            return Outcome.GONE
+        if isinstance(error, ConflictError):
+            return await self._read_outcome(pod, chosen)
+        if error.status < 500 and doubtful_until == -math.inf:
+            return Outcome.REFUSED
+        return None if time.monotonic() < doubtful_until else await self._read_outcome(pod, chosen)
+
+    async def _read_outcome(self, pod: Pod, chosen: Scheduled) -> Outcome | None:
+        """Return the outcome by reading the pod, which an earlier attempt may have bound; None if that fails."""
+        try:
+            now = await self._api.get(PODS, Pod, name=pod.metadata.name, namespace=pod.metadata.namespace)
+        except NotFoundError:
+            return Outcome.GONE
+        except (ApiError, UnreachableError) as error:
+            log.warning("pod %s could not be read after a refusal: %s", pod, error)
+            return None
+        if now.uid != pod.uid:
+            return Outcome.GONE
+        if not now.spec.node_name:
+            return Outcome.REFUSED
+        ours = record.encode(chosen.allocation) if chosen.allocation else None
+        same = now.spec.node_name == chosen.node and now.metadata.annotations.get(names.ALLOCATION) == ours
+        return Outcome.BOUND if same else Outcome.TAKEN
+
+
+def _kind(error: ApiError) -> BindError:
+    if isinstance(error, ConflictError):
+        return "conflict"
+    if isinstance(error, NotFoundError):
+        return "gone"
+    if error.status >= 500:
+        return "unknown"
+    return "fenced" if _FENCE in error.message else "refused"
+
+
+def allocation_annotations(chosen: Scheduled, *, unix_seconds: int) -> dict[str, str]:
+    """Return the annotations of the pod's allocation; empty for a pod without GPU."""
+    if chosen.allocation is None:
+        return {}
+    return {
+        **environment.annotations(chosen.allocation),
+        **environment.hami_annotations(
+            chosen.allocation, chosen.request, unix_seconds=unix_seconds, instances=chosen.instances
+        ),
+    }

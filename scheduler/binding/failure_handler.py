@@ -1,0 +1,81 @@
+"""What becomes of a pod that was not scheduled or not bound: the one place that gives back, records and requeues."""
+
+import logging
+from datetime import UTC, datetime
+
+from cluster.api import Api
+from cluster.errors import ClusterError, NotFoundError
+from cluster.events import Recorder
+from cluster.resource import PODS
+from scheduler.binding.binder import Result
+from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.cycle.result import Scheduled, Unschedulable
+from scheduler.metrics.instruments import Metrics
+from scheduler.metrics.labels import Outcome
+from scheduler.objects import Pod
+from scheduler.queue.queueing_hints import ClusterEvent
+from scheduler.queue.scheduling_queue import Entry, SchedulingQueue
+
+log = logging.getLogger(__name__)
+
+_STRATEGIC = "application/strategic-merge-patch+json"
+
+
+class FailureHandler:
+    """Handles failures of the loop and of the extender's `/bind` alike."""
+
+    def __init__(
+        self, *, api: Api, queue: SchedulingQueue, cycle: SchedulingCycle, recorder: Recorder, metrics: Metrics
+    ) -> None:
+        self._api = api
+        self._queue = queue
+        self._cycle = cycle
+        self._recorder = recorder
+        self._metrics = metrics
+
+    def not_bound(self, pod: Pod, scheduled: Scheduled, result: Result) -> None:
+        """Release what was reserved for a pod whose Binding failed, and queue it again unless it is gone or taken."""
+        fields = {"pod": str(pod), "uid": pod.uid, "outcome": result.outcome.value, "node": scheduled.node}
+        log.warning(
+            "pod %s was not bound to %s: %s: %s", pod, scheduled.node, result.outcome.value, result.note, extra=fields
+        )
+        self._cycle.forget(pod)
+        self._queue.notify(ClusterEvent.POD_REMOVED)
+        if result.outcome is Outcome.REFUSED:
+            self._recorder.record(
+                pod.reference, type="Warning", reason="BindingFailed", action="Binding", note=result.note
+            )
+            self._queue.requeue(pod.uid)
+
+    def unschedulable(self, entry: Entry, result: Unschedulable) -> bool:
+        """Put a pod back into the queue that no node takes; return whether its reasons have to be published."""
+        self._queue.add_unschedulable(
+            entry, note=result.note, reasons=result.reasons, is_held=result.is_held, kind=result.kind
+        )
+        self._metrics.decisions.labels("unschedulable").inc()
+        return result.note not in ("", entry.published)
+
+    async def publish(self, entry: Entry, result: Unschedulable) -> None:
+        """Write the reasons why a pod is unschedulable into an event and into its condition PodScheduled."""
+        pod, note = entry.pod, result.note
+        entry.published, entry.reasons = note, result.reasons
+        reasons = ",".join(sorted(result.reasons))
+        fields = {"pod": str(pod), "uid": pod.uid, "outcome": "unschedulable", "reasons": reasons}
+        log.info("pod %s is unschedulable: %s", pod, note, extra=fields)
+        self._recorder.record(pod.reference, type="Warning", reason="FilteringFailed", action="Scheduling", note=note)
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": note,
+            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="status")
+        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        try:
+            await self._api.request("PATCH", path, body=body, content_type=_STRATEGIC)
+        except NotFoundError:
+            return
+        except ClusterError as error:
+            log.warning("pod %s: its condition was not written: %s", pod, error)
+            entry.published = ""

@@ -1,0 +1,1 @@
+"""One scheduling decision: from the head of the queue to a reserved node."""

@@ -1,0 +1,264 @@
+"""One scheduling cycle: from a pod to a node that is reserved for it, or to the reasons why no node takes it.
+
+A cycle runs in steps, between which other tasks run. Therefore the chosen node is checked again before anything is
+reserved; the check and the reservation are one step.
+"""
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from allocation.errors import AllocationError
+from allocation.placement.mig_plan import plan
+from allocation.placement.rejection import UNREGISTERED
+from allocation.quota import Headroom
+from allocation.reasons import PodReason
+from allocation.steps import Steps, finish
+from scheduler import gpu_requirements
+from scheduler.cycle import evaluation, messages, remedies
+from scheduler.cycle.evaluation import Evaluation
+from scheduler.cycle.fast_path import FastPath, PossiblyUnschedulable
+from scheduler.cycle.result import Scheduled, ScheduleResult, Unschedulable
+from scheduler.filters import unsupported_fields
+from scheduler.gpu_requirements import GpuRequirements
+from scheduler.metrics.labels import Path
+from scheduler.objects import Pod
+from scheduler.state.cluster_state import ClusterState
+
+T = TypeVar("T")
+
+_INSTANCE_ASKED: Final = frozenset({PodReason.MigInstanceAsked.value})
+_ATTEMPTS: Final = 3
+"""How often a cycle starts again because its result was outdated by a change."""
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """The result of a cycle, before anything is reserved.
+
+    Attributes:
+        result: the node, or the reasons.
+        evaluation: the evaluation of every node; None if the fast path had the result, or the pod is held.
+    """
+
+    result: ScheduleResult
+    evaluation: Evaluation | None = None
+
+
+class SchedulingCycle:
+    """Schedules one pod at a time.
+
+    Attributes:
+        state: the cluster as the term knows it; reservations are made there.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self._fast_path = FastPath(ledger=state.ledger, node_cache=state.node_cache, closed_nodes=state.closed_nodes)
+
+    def schedule(self, pod: Pod, *, explain: bool = True) -> Steps[ScheduleResult | None]:
+        """Choose a node and cards for `pod` and reserve them.
+
+        Return None if the pod changed meanwhile, or the cluster changed too often. Without `explain` the result may
+        lack the reasons why no node takes the pod, which take longer to compute.
+        """
+        return self._with_own_instances(pod, self._schedule(pod, explain=explain))
+
+    def dry_run(self, pod: Pod) -> Steps[Attempt]:
+        """Return what `schedule` would return now, with the evaluation of every node unless the pod is held.
+
+        Nothing is reserved, and no MIG instance is requested.
+        """
+        return self._with_own_instances(pod, self._dry_run(pod))
+
+    def reserve_on(self, pod: Pod, node: str) -> ScheduleResult:
+        """Choose cards for `pod` on the `node` that kube-scheduler chose, and reserve them.
+
+        kube-scheduler has evaluated the node in every other respect.
+        """
+        requirements = self._read(pod)
+        if isinstance(requirements, Unschedulable):
+            return requirements
+        result = self._choose(self._cards(requirements, node, self._headroom(pod)), path="single_node")
+        self._assume(pod, result)
+        return result
+
+    def forget(self, pod: Pod) -> None:
+        """Release what was reserved for a pod that will not be bound."""
+        self.state.ledger.forget(pod.uid)
+        self.state.instance_requests.refresh(pod.uid)
+        self.state.node_cache.forget(pod.uid)
+
+    # ---- the steps of a cycle --------------------------------------------------------------------------------------
+
+    def _with_own_instances(self, pod: Pod, steps: Steps[T]) -> Steps[T]:
+        """Run `steps` with the MIG instances exposed that were created for `pod`.
+
+        They are free for this pod only, so no other task may run meanwhile.
+        """
+        with self.state.instance_requests.exposed(pod.uid) as is_exposed:
+            return finish(steps) if is_exposed else (yield from steps)
+
+    def _schedule(self, pod: Pod, *, explain: bool) -> Steps[ScheduleResult | None]:
+        requirements = self._requirements(pod)
+        if isinstance(requirements, Unschedulable):
+            return requirements
+        queue, changes = self.state.queue, self.state.ledger.changes
+        queued = queue.pod(pod.uid)
+        for _ in range(_ATTEMPTS):
+            before, headroom = changes.state, self._headroom(pod)
+            result = (yield from self._find(pod, requirements, headroom, explain=explain)).result
+            if queue.pod(pod.uid) is not queued:
+                return None
+            if isinstance(result, Scheduled) and not self._still_holds(pod, result, before, headroom):
+                confirmed = self._confirm(pod, requirements, result)
+                if confirmed is None:
+                    continue
+                result = confirmed
+            self._assume(pod, result)
+            return result
+        return None
+
+    def _find(self, pod: Pod, requirements: GpuRequirements, headroom: Headroom, *, explain: bool) -> Steps[Attempt]:
+        """Return the result of the fast path if it has one, else evaluate every node."""
+        cached = yield from self._fast_path.find(pod, requirements, headroom)
+        if isinstance(cached, Scheduled):
+            return Attempt(cached)
+        ledger = self.state.ledger
+        known = cached if not ledger.mig_nodes else None
+        if known is not None and (known.note or not (explain or isinstance(known, PossiblyUnschedulable))):
+            return Attempt(Unschedulable(known.note, known.reasons, path="cached", kind=known.kind))
+        before = ledger.changes.state
+        evaluated = yield from evaluation.evaluate(self.state, pod, requirements, headroom)
+        result = self._conclude(pod, evaluated, headroom)
+        if isinstance(result, Unschedulable) and known is not None:
+            if ledger.changes.state == before:
+                self._fast_path.remember(known, result.note, result.reasons)
+            result = msgspec.structs.replace(result, kind=known.kind)
+        return Attempt(result, evaluated)
+
+    def _dry_run(self, pod: Pod) -> Steps[Attempt]:
+        requirements, headroom = self._requirements(pod), self._headroom(pod)
+        if isinstance(requirements, Unschedulable):
+            return Attempt(requirements)
+        attempt = yield from self._find(pod, requirements, headroom, explain=True)
+        evaluated = attempt.evaluation
+        if evaluated is None:
+            evaluated = yield from evaluation.evaluate(self.state, pod, requirements, headroom)
+        rejections = evaluated.rejections | dict.fromkeys(evaluated.unregistered, UNREGISTERED)
+        return Attempt(attempt.result, msgspec.structs.replace(evaluated, rejections=rejections, unregistered=()))
+
+    def _requirements(self, pod: Pod) -> GpuRequirements | Unschedulable:
+        """Return the GPU requirements of a pod, or the reason why it is held."""
+        field = unsupported_fields.unsupported(pod.spec) if self.state.has_queue and not pod.excess else ""
+        if field:
+            return _held(unsupported_fields.remedy(field))
+        return self._read(pod)
+
+    def _read(self, pod: Pod) -> GpuRequirements | Unschedulable:
+        if pod.excess:
+            return _held(pod.excess)
+        try:
+            return gpu_requirements.read(pod.spec, pod.metadata.annotations, self.state.settings)
+        except AllocationError as error:
+            return _held(str(error))
+
+    def _headroom(self, pod: Pod) -> Headroom:
+        return self.state.quotas.headroom(pod.metadata.namespace)
+
+    # ---- the result ------------------------------------------------------------------------------------------------
+
+    def _conclude(self, pod: Pod, evaluated: Evaluation, headroom: Headroom) -> ScheduleResult:
+        """Return the best node, or the MIG instances that the pod waits for, or the reasons why no node takes it."""
+        result = self._choose(evaluated)
+        if isinstance(result, Scheduled):
+            return result
+        return self._wait_for_instances(pod, evaluated, headroom) or result
+
+    def _choose(self, evaluated: Evaluation, *, path: Path = "full") -> ScheduleResult:
+        state, request, rejected_nodes = self.state, evaluated.requirements.request, evaluated.nodes.rejections
+        if not evaluated.scores:
+            reasons = evaluated.reasons()
+            advice = remedies.of(request, evaluated.requirements.constraints, ledger=state.ledger, reasons=reasons)
+            note = messages.no_fit(evaluated.rejections, rejected_nodes, bare=evaluated.unregistered, hints=advice)
+            return Unschedulable(note, reasons or frozenset({PodReason.NoNode.value}), path=path)
+        fitting = len(evaluated.scores)
+        rejected = len(evaluated.rejections) + len(rejected_nodes) + len(evaluated.unregistered)
+        if evaluated.allocation is not None:
+            note = messages.find_fit(evaluated.scores, fitting=fitting, rejected=rejected)
+            return Scheduled.on_cards(
+                state.ledger, request, evaluated.allocation, evaluated.charges, note=note, path=path
+            )
+        # A pod that requests no GPU goes to the node with the fewest pods.
+        node = min(evaluated.scores, key=lambda name: (state.node_cache.pods_on(name), name))
+        note = f"find fit node({node}), {rejected} nodes not fit, {fitting} nodes fit"
+        return Scheduled(node, request, None, note, path=path)
+
+    def _still_holds(self, pod: Pod, result: Scheduled, before: tuple[int, int], headroom: Headroom) -> bool:
+        """Whether nothing has changed since the cycle began, or only what the fast path has taken into account."""
+        if self.state.ledger.changes.state == before:
+            return True
+        is_current = result.path == "cached" and result.node not in self.state.closed_nodes()
+        return is_current and self._headroom(pod) == headroom
+
+    def _confirm(self, pod: Pod, requirements: GpuRequirements, result: Scheduled) -> Scheduled | None:
+        """Evaluate the chosen node again; return None if it does not take the pod any more."""
+        nodes = finish(self.state.node_cache.filter(pod, (result.node,)))
+        if not nodes.fitting:
+            return None
+        confirmed = self._choose(self._cards(requirements, result.node, self._headroom(pod)))
+        return msgspec.structs.replace(confirmed, note=result.note) if isinstance(confirmed, Scheduled) else None
+
+    def _cards(self, requirements: GpuRequirements, node: str, headroom: Headroom) -> Evaluation:
+        """Evaluate the cards of one node."""
+        return finish(
+            evaluation.evaluate_cards(
+                requirements,
+                [node],
+                ledger=self.state.ledger,
+                rejected_nodes=self.state.rejected_nodes(requirements.request),
+                headroom=headroom,
+            )
+        )
+
+    def _assume(self, pod: Pod, result: ScheduleResult) -> None:
+        """Reserve what was chosen, or request the MIG instances that the pod waits for."""
+        state = self.state
+        if isinstance(result, Unschedulable):
+            if result.requested_instances is not None:
+                state.instance_requests.add(pod.uid, result.requested_instances)
+            return
+        if result.allocation is not None:
+            state.ledger.assume(pod.uid, result.node, result.charges)
+            state.quotas.add_pod(pod.uid, pod.metadata.namespace)
+        state.node_cache.add_pod(pod, result.node, assumed=True)
+
+    def _wait_for_instances(self, pod: Pod, evaluated: Evaluation, headroom: Headroom) -> Unschedulable | None:
+        """Return the result that the pod waits for MIG instances, requested before or now; None if none would help.
+
+        Requested instances are reserved for this pod; it is bound when the agent reports them. In extender mode, where
+        kube-scheduler has the queue, no instances are requested.
+        """
+        state, requirements = self.state, evaluated.requirements
+        if not state.has_queue or not state.ledger.mig_nodes or not requirements.request or requirements.fixed:
+            return None
+        requests = state.instance_requests.of_pod(pod.uid)
+        if requests:
+            return Unschedulable(messages.asked(requests), _INSTANCE_ASKED)
+        rejected = state.rejected_nodes(requirements.request)
+        planned = plan(
+            state.ledger,
+            requirements.request,
+            [name for name in evaluated.nodes.fitting if name not in rejected],
+            constraints=requirements.constraints,
+            requested=state.instance_requests.requested_slices(),
+            cooling_down=state.instance_requests.cooling_down(),
+            headroom=headroom,
+        )
+        if planned is None:
+            return None
+        note = messages.asked([(planned.node, new) for new in planned.instances])
+        return Unschedulable(note, _INSTANCE_ASKED, requested_instances=planned)
+
+
+def _held(why: str) -> Unschedulable:
+    return Unschedulable(messages.held(why), frozenset({PodReason.PodHeld.value}), is_held=True, path="cached")

@@ -1,0 +1,157 @@
+"""Evaluates which nodes take a pod, and which cards it would get on the best one. Nothing is reserved here.
+
+Both the loop and the extender use this module, so both modes give the same nodes, reasons and cards.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from allocation.allocation import Allocation, Charge, charges
+from allocation.errors import AllocationError, OverCapacityError
+from allocation.ledger.ledger import Ledger
+from allocation.placement import placement, rejection
+from allocation.placement.block_max import INFEASIBLE
+from allocation.placement.placement import Placement
+from allocation.placement.query import PlacementQuery
+from allocation.placement.rejection import Rejection, naming_quota
+from allocation.quota import Headroom
+from allocation.reasons import NodeReason, NodeRejection
+from allocation.steps import Steps
+from scheduler.cycle import static_allocation
+from scheduler.filters.node_cache import FilteredNodes
+from scheduler.gpu_requirements import GpuRequirements
+from scheduler.objects import Pod
+from scheduler.state.cluster_state import ClusterState
+
+
+class Evaluation(msgspec.Struct, frozen=True):
+    """The nodes that take a pod and the rejections by all others.
+
+    Attributes:
+        requirements: the GPU requirements of the pod.
+        scores: the nodes that take the pod, with their scores, best first.
+        rejections: the rejections by nodes whose cards do not take the pod.
+        allocation: the cards on the best node; None if no node takes the pod, or it requests no GPU.
+        charges: what the allocation costs each card.
+        nodes: the nodes that passed the filters, and the rejections by those that did not, whatever their cards.
+        unregistered: the nodes that were not evaluated because they have no cards.
+    """
+
+    requirements: GpuRequirements
+    scores: dict[str, float]
+    rejections: dict[str, Rejection]
+    allocation: Allocation | None = None
+    charges: tuple[Charge, ...] = ()
+    nodes: FilteredNodes = FilteredNodes([], {})
+    unregistered: Sequence[str] = ()
+
+    def reasons(self) -> frozenset[str]:
+        """Return the codes of all rejections."""
+        codes = rejection.codes(self.rejections.values(), self.nodes.rejections.values())
+        return codes | {NodeReason.NodeUnregistered.value} if self.unregistered else codes
+
+
+def evaluate(state: ClusterState, pod: Pod, requirements: GpuRequirements, headroom: Headroom) -> Steps[Evaluation]:
+    """Evaluate every node that may take the pod: first by the filters, then by its cards."""
+    candidates = state.candidates(requirements)
+    nodes = yield from state.node_cache.filter(pod, candidates)
+    cards = yield from evaluate_cards(
+        requirements,
+        nodes.fitting,
+        ledger=state.ledger,
+        rejected_nodes=state.rejected_nodes(requirements.request),
+        headroom=headroom,
+    )
+    unregistered = () if candidates is None else sorted(state.node_cache.names - set(candidates))
+    return msgspec.structs.replace(cards, nodes=nodes, unregistered=unregistered)
+
+
+def evaluate_cards(
+    requirements: GpuRequirements,
+    nodes: Sequence[str],
+    *,
+    ledger: Ledger,
+    rejected_nodes: Mapping[str, Rejection],
+    headroom: Headroom,
+) -> Steps[Evaluation]:
+    """Evaluate the cards of `nodes` other than `rejected_nodes`, within the `headroom` of the namespace's quotas."""
+    if not requirements:
+        return Evaluation(requirements, dict.fromkeys(nodes, 0.0), {})
+    rejected_nodes = {name: rejected_nodes[name] for name in nodes if name in rejected_nodes} if rejected_nodes else {}
+    open_ = [name for name in nodes if name not in rejected_nodes] if rejected_nodes else nodes
+    if requirements.fixed is not None:
+        return _evaluate_fixed(requirements, requirements.fixed, open_, rejected_nodes, ledger=ledger)
+    outcome = yield from placement.place(
+        ledger, PlacementQuery(requirements.request, requirements.constraints, headroom), open_
+    )
+    rejections = {**naming_quota(outcome.rejections, requirements.request, headroom), **rejected_nodes}
+    if not isinstance(outcome, Placement):
+        return Evaluation(requirements, {}, rejections)
+    return Evaluation(requirements, outcome.scores, rejections, outcome.allocation, outcome.charges)
+
+
+def scores_of(
+    requirements: GpuRequirements,
+    nodes: Sequence[str],
+    *,
+    ledger: Ledger,
+    rejected_nodes: Mapping[str, Rejection],
+    headroom: Headroom,
+) -> Steps[tuple[NDArray[np.float64], dict[str, Rejection]]]:
+    """Return the score of each of `nodes`, as `evaluate` computes it, and the rejections.
+
+    A higher score is better, whatever the policy; a node that does not take the pod has `INFEASIBLE`.
+    """
+    if not requirements.request or requirements.fixed is not None:
+        evaluated = yield from evaluate_cards(
+            requirements, nodes, ledger=ledger, rejected_nodes=rejected_nodes, headroom=headroom
+        )
+        return np.array([evaluated.scores.get(name, INFEASIBLE) for name in nodes]), evaluated.rejections
+    scores, rejections = yield from placement.scores_of(
+        ledger, PlacementQuery(requirements.request, requirements.constraints, headroom), nodes
+    )
+    rejections = naming_quota(rejections, requirements.request, headroom)
+    if rejected_nodes:
+        scores[[name in rejected_nodes for name in nodes]] = INFEASIBLE
+        rejections |= {name: rejected_nodes[name] for name in nodes if name in rejected_nodes}
+    return scores, rejections
+
+
+def _evaluate_fixed(
+    requirements: GpuRequirements,
+    fixed: Allocation,
+    nodes: Sequence[str],
+    rejected_nodes: Mapping[str, Rejection],
+    *,
+    ledger: Ledger,
+) -> Evaluation:
+    elsewhere = rejection.of_node(_mismatch(f"static allocation is for node {fixed.node}"))
+    rejections = {**{name: elsewhere for name in nodes if name != fixed.node}, **rejected_nodes}
+    if fixed.node not in nodes:
+        return Evaluation(requirements, {}, rejections)
+    cost = charges(fixed, requirements.request)
+    own_rejection = _rejection(fixed, cost, ledger)
+    if own_rejection is not None:
+        return Evaluation(requirements, {}, {**rejections, fixed.node: own_rejection})
+    return Evaluation(requirements, {fixed.node: 0.0}, rejections, fixed, cost)
+
+
+def _rejection(fixed: Allocation, cost: Sequence[Charge], ledger: Ledger) -> Rejection | None:
+    """Return the rejection by the node of a static allocation, or None if the node can satisfy the allocation."""
+    inventory = ledger.inventory(fixed.node)
+    wrong = NodeReason.NodeUnregistered if inventory is None else static_allocation.mismatch(fixed, inventory)
+    if wrong:
+        return rejection.of_node(_mismatch(f"static allocation on node {fixed.node}: {wrong}"))
+    try:
+        ledger.check(fixed.node, cost)
+    except AllocationError as error:
+        message = f"static allocation on node {fixed.node}: {error}"
+        return rejection.of_node(_mismatch(message, resolvable=isinstance(error, OverCapacityError)))
+    return None
+
+
+def _mismatch(message: str, *, resolvable: bool = False) -> NodeRejection:
+    return NodeRejection(NodeReason.StaticAllocationMismatch, message, resolvable)

@@ -1,0 +1,128 @@
+"""Fast path: reuses cached node rankings for pods with the same shape and node requirements.
+
+Its result equals that of the full path (`scheduler.cycle.evaluation` of every node). It has no result for static
+allocations. For pods that rules about other pods restrict, it only recognizes that no node fits. The reasons come from
+the full path.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from typing import Final
+
+import msgspec
+
+from allocation.ledger.ledger import Ledger
+from allocation.placement.ranking_cache import RankingCache
+from allocation.quota import Headroom, minimum_request
+from allocation.reasons import NodeRejection
+from allocation.steps import Steps
+from scheduler.cycle import messages
+from scheduler.cycle.eligible_nodes import EligibleNodes
+from scheduler.cycle.result import Scheduled
+from scheduler.filters.digest import digest
+from scheduler.filters.node_cache import NodeCache
+from scheduler.gpu_requirements import GpuRequirements
+from scheduler.objects import Pod
+
+_CLASSES: Final = 256
+_RUNNERS_UP: Final = 2
+_NO_NOTE: Final = ("", frozenset[str]())
+
+
+class KnownUnschedulable(msgspec.Struct, frozen=True):
+    """No node takes the pod.
+
+    Attributes:
+        kind: the same for all pods that are rejected for the same reasons.
+        note: the reasons for the last pod of this kind if nothing has changed since, else empty.
+        reasons: the codes of these reasons.
+    """
+
+    kind: bytes
+    note: str = ""
+    reasons: frozenset[str] = frozenset()
+
+
+class PossiblyUnschedulable(KnownUnschedulable, frozen=True):
+    """Rules about other pods restrict the nodes of the pod; only the full path evaluates these rules."""
+
+
+class FastPath:
+    """Caches the ranking of nodes for each request and each equivalence class of pods."""
+
+    def __init__(
+        self, *, ledger: Ledger, node_cache: NodeCache, closed_nodes: Callable[[], Mapping[str, NodeRejection]]
+    ) -> None:
+        """Rank the nodes of `ledger` and `node_cache`; `closed_nodes` returns those that take no GPU pod now."""
+        self._ledger = ledger
+        self._node_cache = node_cache
+        self._closed_nodes = closed_nodes
+        self._closed: dict[str, NodeRejection] = {}
+        self._rankings = RankingCache(ledger)
+        self._classes: OrderedDict[Hashable, EligibleNodes] = OrderedDict()
+        self._notes: dict[bytes, tuple[str, frozenset[str]]] = {}
+        self._notes_state = (-1, -1)
+
+    def find(
+        self, pod: Pod, requirements: GpuRequirements, headroom: Headroom
+    ) -> Steps[Scheduled | KnownUnschedulable | None]:
+        """Return the result for a pod, or None if only the full path has one."""
+        if requirements.fixed is not None or not requirements.request:
+            return None
+        pods = self._node_cache.equivalence_class(pod)
+        depends_on_other_pods = self._node_cache.depends_on_other_pods(pod)
+        self._refresh_closed()
+        key = (pods.key, minimum_request(requirements.request).cards)
+        eligible = self._classes.get(key)
+        if eligible is None:
+            eligible = self._classes[key] = EligibleNodes(
+                ledger=self._ledger, node_cache=self._node_cache, closed_nodes=self._closed, pods=pods, count=key[1]
+            )
+            if len(self._classes) > _CLASSES:
+                self._classes.popitem(last=False)
+        else:
+            self._classes.move_to_end(key)
+        ranking = self._rankings.ranking(requirements.request, requirements.constraints, eligible=eligible, key=key)
+        best = yield from ranking.place(requirements.request, headroom=headroom, runners_up=_RUNNERS_UP)
+        if best is None or depends_on_other_pods:
+            rules = None
+            if depends_on_other_pods:
+                spreads = pod.spec.topology_spread_constraints
+                rules = (pod.metadata.namespace, pod.metadata.labels, pod.spec.affinity, spreads)
+            kind = digest((key, requirements.request, requirements.constraints, headroom, rules))
+            is_current = self._ledger.changes.state == self._notes_state
+            known = self._notes.get(kind, _NO_NOTE) if is_current else _NO_NOTE
+            return (KnownUnschedulable if best is None else PossiblyUnschedulable)(kind, *known)
+        fitting = ranking.count()
+        note = messages.find_fit(
+            best.scores,
+            fitting=fitting,
+            rejected=len(self._node_cache) - fitting,
+            is_exact=self._is_exact(requirements, headroom),
+        )
+        return Scheduled.on_cards(
+            self._ledger, requirements.request, best.allocation, best.charges, note=note, path="cached"
+        )
+
+    def _is_exact(self, requirements: GpuRequirements, headroom: Headroom) -> bool:
+        """Whether the ranking counts exactly the nodes that fit; it evaluates containers one by one, without quotas."""
+        if len(requirements.request.gpu_containers) > 1 or requirements.constraints.numa_bind:
+            return False
+        is_uniform = requirements.request.gpu_containers[0].memory_mib is not None and not self._ledger.mig_nodes
+        return is_uniform or not headroom.is_limited
+
+    def remember(self, known: KnownUnschedulable, note: str, reasons: frozenset[str]) -> None:
+        """Cache the reasons from the full path for pods of the same kind, until anything changes."""
+        if self._ledger.changes.state != self._notes_state or len(self._notes) >= _CLASSES:
+            self._notes.clear()
+            self._notes_state = self._ledger.changes.state
+        self._notes[known.kind] = (note, reasons)
+
+    def _refresh_closed(self) -> None:
+        closed = self._closed_nodes()
+        if closed != self._closed:
+            for node in closed.keys() ^ self._closed.keys():
+                self._ledger.note_change(node, taken=False)
+            self._ledger.changes.add_other()  # cached notes contain the reasons, which may have changed, too
+            self._closed.clear()
+            self._closed.update(closed)

@@ -1,0 +1,75 @@
+"""The result of scheduling a pod: the node and cards that are reserved for it, or the reasons why no node takes it."""
+
+from collections.abc import Hashable
+from typing import Self
+
+import msgspec
+
+from allocation.allocation import Allocation, Charge
+from allocation.ledger.ledger import Ledger
+from allocation.placement.mig_plan import Plan
+from allocation.request import PodRequest
+from allocation.wire import mig_record
+from allocation.wire.mig_record import MigAllocation
+from scheduler.metrics.labels import Path
+
+
+class Scheduled(msgspec.Struct, frozen=True):
+    """The pod has a node.
+
+    Attributes:
+        node: its name.
+        request: the GPU request of the pod.
+        allocation: the cards of each container; None for a pod that requests no GPU.
+        note: the node and the runners-up with their scores, for the event.
+        instances: the MIG instances among the cards.
+        charges: what the allocation costs each card.
+        path: how the node was found.
+    """
+
+    node: str
+    request: PodRequest
+    allocation: Allocation | None
+    note: str
+    instances: tuple[MigAllocation, ...] = ()
+    charges: tuple[Charge, ...] = ()
+    path: Path = "full"
+
+    @classmethod
+    def on_cards(
+        cls,
+        ledger: Ledger,
+        request: PodRequest,
+        allocation: Allocation,
+        charges: tuple[Charge, ...],
+        *,
+        note: str,
+        path: Path,
+    ) -> Self:
+        """Return the result for an allocation of cards, with the MIG instances among them."""
+        inventory = ledger.inventory(allocation.node) if allocation.node in ledger.mig_nodes else None
+        instances = mig_record.entries(allocation, request, inventory) if inventory is not None else ()
+        return cls(allocation.node, request, allocation, note, instances, charges, path)
+
+
+class Unschedulable(msgspec.Struct, frozen=True):
+    """No node takes the pod now.
+
+    Attributes:
+        note: the reasons in words; empty if they were not computed.
+        reasons: their codes, of cards, of nodes or of the pod itself; empty if they were not computed.
+        is_held: whether only a change of the pod itself can help.
+        path: how the result was found.
+        requested_instances: the MIG instances that an agent is asked to create for the pod.
+        kind: pods of one kind are rejected for the same reasons; None is a kind of its own.
+    """
+
+    note: str
+    reasons: frozenset[str]
+    is_held: bool = False
+    path: Path = "full"
+    requested_instances: Plan | None = None
+    kind: Hashable = None
+
+
+ScheduleResult = Scheduled | Unschedulable

@@ -1,0 +1,1 @@
+"""The scheduler extender: the verbs that kube-scheduler calls."""

@@ -1,0 +1,158 @@
+"""`/filter` and `/prioritize`: evaluates the nodes of kube-scheduler, or of an autoscaler, and changes no state."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
+from types import MappingProxyType
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from allocation.errors import AllocationError
+from allocation.inventory import NodeInventory
+from allocation.ledger.ledger import Ledger
+from allocation.names import HAMI_REGISTER
+from allocation.placement import rejection
+from allocation.placement.block_max import INFEASIBLE
+from allocation.placement.rejection import Rejection
+from allocation.steps import Steps
+from scheduler import gpu_requirements
+from scheduler.cycle import evaluation, messages
+from scheduler.extender.wire import Args, FilterResult, HostPriority, NodeMeta, nodes_result
+from scheduler.gpu_requirements import GpuRequirements
+from scheduler.state import inventories
+from scheduler.state.cluster_state import ClusterState
+
+BEST = 10
+"""MaxExtenderPriority."""
+
+
+def filter_(state: ClusterState, args: Args, *, held: str = "") -> Steps[FilterResult]:
+    """Return the nodes that take the pod, in the given order, and the reasons of the others.
+
+    No node takes a pod that is `held`, which gives the reason.
+    """
+    requirements = None if held else _read(state, args)
+    if not isinstance(requirements, GpuRequirements):
+        message = messages.held(held or str(requirements))
+        return _result(args, [], unresolvable=dict.fromkeys(_names(args), message))
+    nodes, scores, rejections = yield from _evaluate(state, args, requirements)
+    failed: dict[str, str] = {}
+    unresolvable: dict[str, str] = {}
+    # Most nodes share a few rejection objects: each object is put into words once.
+    words: dict[int, str] = {}
+    for name, each in rejections.items():
+        text = words.get(id(each)) or words.setdefault(id(each), each.public_text)
+        (failed if each.resolvable else unresolvable)[name] = text
+    fitting = list(compress(nodes, (scores != INFEASIBLE).tolist()))
+    return _result(args, fitting, failed=failed, unresolvable=unresolvable)
+
+
+def prioritize(state: ClusterState, args: Args) -> Steps[list[HostPriority]]:
+    """Return a score for each node: 10 for those that the loop prefers to all others, and less for worse ones."""
+    requirements = _read(state, args)
+    if not isinstance(requirements, GpuRequirements):
+        return [HostPriority(name, 0) for name in _names(args)]
+    nodes, scores, _ = yield from _evaluate(state, args, requirements)
+    return list(map(HostPriority, nodes, _points(scores)))
+
+
+def _points(scores: NDArray[np.float64]) -> list[int]:
+    """Map scores to 0 to 10; only the best node, and its equals, have 10."""
+    points = np.zeros(len(scores), np.int64)
+    fits = scores != INFEASIBLE
+    if fits.any():
+        feasible = scores[fits]
+        best, worst = feasible.max(), feasible.min()
+        points[fits] = np.minimum(BEST - 1, BEST * (feasible - worst) / ((best - worst) or 1.0))
+        points[scores == best] = BEST
+    numbers: list[int] = points.tolist()
+    return numbers
+
+
+def _result(
+    args: Args,
+    fitting: list[str],
+    *,
+    failed: Mapping[str, str] = MappingProxyType({}),
+    unresolvable: Mapping[str, str] = MappingProxyType({}),
+) -> FilterResult:
+    """Return the nodes as they were given, by name or whole."""
+    result = FilterResult(failed_nodes={**failed}, failed_and_unresolvable_nodes={**unresolvable})
+    if args.names is not None:
+        result.nodenames = fitting
+    else:
+        names = frozenset(fitting)
+        result.nodes = nodes_result([node for node in args.nodes if node.metadata.name in names])
+    return result
+
+
+def _names(args: Args) -> Sequence[str]:
+    return args.names if args.names is not None else [node.metadata.name for node in args.nodes]
+
+
+def _read(state: ClusterState, args: Args) -> GpuRequirements | AllocationError:
+    """Return what the pod requires, or why that cannot be read."""
+    try:
+        return gpu_requirements.read(args.pod.spec, args.pod.metadata.annotations or {}, state.settings)
+    except AllocationError as error:
+        return error
+
+
+def _evaluate(
+    state: ClusterState, args: Args, requirements: GpuRequirements
+) -> Steps[tuple[Sequence[str], NDArray[np.float64], dict[str, Rejection]]]:
+    """Return all nodes, the score of each, and the rejections by those that do not take the pod."""
+    headroom = state.quotas.headroom(args.pod.metadata.namespace)
+    parts = [*_parts(state, args, requirements)]
+    evaluated = []
+    for part in parts:
+        found = yield from evaluation.scores_of(
+            requirements, part.nodes, ledger=part.ledger, rejected_nodes=part.rejected_nodes, headroom=headroom
+        )
+        evaluated.append(found)
+    if len(parts) == 1:
+        return parts[0].nodes, *evaluated[0]
+    nodes = [name for part in parts for name in part.nodes]
+    rejections = {name: each for _, by_name in evaluated for name, each in by_name.items()}
+    return nodes, np.concatenate([scores for scores, _ in evaluated]), rejections
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """Nodes with their ledger; those in `rejected_nodes` do not take the pod."""
+
+    nodes: Sequence[str]
+    ledger: Ledger
+    rejected_nodes: Mapping[str, Rejection]
+
+
+def _parts(state: ClusterState, args: Args, requirements: GpuRequirements) -> Iterator[_Part]:
+    """Iterate over the existing nodes, and then, if there are any, the node templates of an autoscaler."""
+    names = _names(args)
+    templates = {node.metadata.name: node.metadata for node in args.nodes if node.metadata.name not in state.node_cache}
+    existing = [name for name in names if name not in templates] if templates else names
+    yield _Part(existing, state.ledger, state.rejected_nodes(requirements.request))
+    if templates:
+        ledger, unreadable = _empty_nodes(templates.values())
+        yield _Part(list(templates), ledger, unreadable)
+
+
+def _empty_nodes(nodes: Iterable[NodeMeta]) -> tuple[Ledger, dict[str, Rejection]]:
+    """Return a ledger of nodes that do not exist yet, from their register annotations, and the unreadable ones.
+
+    An autoscaler copies such a node from an existing one with the UUIDs of its cards, but new cards have new UUIDs.
+    """
+    ledger, unreadable = Ledger(), dict[str, Rejection]()
+    for node in nodes:
+        text = (node.annotations or {}).get(HAMI_REGISTER)
+        if text is None:
+            continue
+        try:
+            inventory = inventories.read(node.name, text)
+        except AllocationError as error:
+            unreadable[node.name] = rejection.of_node(inventories.refused(error))
+            continue
+        cards = enumerate(inventory.cards)
+        renamed = tuple(msgspec.structs.replace(card, uuid=f"new/{node.name}/{place}") for place, card in cards)
+        ledger.set_node(NodeInventory(node.name, renamed))
+    return ledger, unreadable

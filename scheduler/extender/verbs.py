@@ -1,0 +1,197 @@
+"""The extender of a stock kube-scheduler, which asks it for fitting nodes, for their scores, and for the Binding.
+
+Nothing is reserved between `/filter` and `/bind`, so nothing has to expire, and a pod that kube-scheduler gives up
+leaves nothing behind: `/bind` checks and reserves in one step, and fails if another pod was faster; kube-scheduler then
+tries again.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+
+from cluster.api import Api
+from cluster.errors import ClusterError, NotFoundError
+from cluster.informer import Informer
+from cluster.resource import PODS
+from scheduler.binding.binding_cycle import BindingCycle
+from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.cycle.result import Unschedulable
+from scheduler.extender import filtering
+from scheduler.extender.wire import Args, BindingArgs, FilterResult, HostPriority
+from scheduler.metrics.instruments import Metrics
+from scheduler.metrics.labels import Outcome
+from scheduler.objects import Pod
+from scheduler.pacing import Pacer
+from scheduler.state.cluster_state import ClusterState
+
+log = logging.getLogger(__name__)
+
+_WAIT_SECONDS = 0.02
+_BETWEEN_SECONDS = 0.2
+
+
+class RefusedError(Exception):
+    """A pod is not bound; the message says why."""
+
+
+class Extender:
+    """The verbs during one term."""
+
+    def __init__(
+        self,
+        *,
+        api: Api,
+        state: ClusterState,
+        pods: Informer[Pod],
+        cycle: SchedulingCycle,
+        binding_cycle: BindingCycle,
+        metrics: Metrics,
+        names: frozenset[str],
+        is_trusted: Callable[[], bool],
+    ) -> None:
+        """Bind pods whose schedulerName is one of `names`."""
+        self._api = api
+        self._state = state
+        self._pods = pods
+        self._cycle = cycle
+        self._binding_cycle = binding_cycle
+        self._metrics = metrics
+        self._names = names
+        self._is_trusted = is_trusted
+        self._is_open = False
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._waited_at = -math.inf
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether its results are still valid."""
+        return self._is_open and self._is_trusted()
+
+    async def run(self) -> None:
+        """Accept calls until cancelled; no Binding begins after that."""
+        self._is_open = True
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._is_open = False
+
+    async def drain(self, seconds: float) -> bool:
+        """Wait for the Bindings in progress, at most `seconds`; return whether all are finished."""
+        if self._under_way:
+            await asyncio.wait(self._under_way.values(), timeout=seconds)
+        return not self._under_way
+
+    def abandon(self) -> None:
+        """Cancel the Bindings in progress."""
+        for task in self._under_way.values():
+            task.cancel()
+
+    async def filter(self, args: Args) -> FilterResult:
+        """Return the nodes that take the pod."""
+        with self._metrics.extender_seconds.labels("filter").time():
+            pod = self._pods.get(args.pod.metadata.name, args.pod.metadata.namespace)
+            held = pod.excess if pod is not None else ""
+            return await Pacer().run(filtering.filter_(self._state, args, held=held))
+
+    async def filter_by_news(self, args: Args) -> FilterResult:
+        """Return the nodes that take the pod, after a short wait for pod deletions if none does.
+
+        kube-scheduler retries an unschedulable pod as soon as it sees that another pod was deleted, and this process
+        may see that a moment later. Rejected then, the pod would wait for the next event of the cluster. One wait now
+        and then is enough: later calls use what it has brought.
+        """
+        result, now = await self.filter(args), asyncio.get_running_loop().time()
+        if not result.awaits_a_pod or now < self._waited_at + _BETWEEN_SECONDS:
+            return result
+        self._waited_at = now
+        before = self._state.ledger.changes.state
+        await asyncio.sleep(_WAIT_SECONDS)
+        return result if self._state.ledger.changes.state == before else await self.filter(args)
+
+    async def prioritize(self, args: Args) -> list[HostPriority]:
+        """Return the scores of the nodes."""
+        with self._metrics.extender_seconds.labels("prioritize").time():
+            return await Pacer().run(filtering.prioritize(self._state, args))
+
+    async def bind(self, args: BindingArgs) -> None:
+        """Reserve cards for the pod on the node that kube-scheduler chose, and bind it.
+
+        A Binding that has begun is finished even if the caller disconnects.
+
+        Raises:
+            RefusedError: the pod is not bound, and nothing is reserved for it.
+        """
+        with self._metrics.extender_seconds.labels("bind").time():
+            await self._bind(args)
+
+    async def _bind(self, args: BindingArgs) -> None:
+        if args.node not in self._state.node_cache:
+            raise RefusedError(f"the cluster has no node {args.node}")
+        pod = await self._pod(args)
+        node = self._state.node_cache.node_of(pod.uid)
+        if node:
+            raise RefusedError(f"pod {pod}: it is bound, or being bound, to {node}")
+        with self._metrics.scheduling_seconds.labels("single_node").time():
+            decision = self._cycle.reserve_on(pod, args.node)
+        if isinstance(decision, Unschedulable):
+            self._metrics.decisions.labels("unschedulable").inc()
+            fields = {"pod": str(pod), "uid": pod.uid, "outcome": "unschedulable", "node": args.node}
+            log.info("pod %s is not bound to %s: %s", pod, args.node, decision.note, extra=fields)
+            raise RefusedError(f"pod {pod}: {decision.note}")
+
+        async def bind() -> None:
+            result = await self._binding_cycle.run(pod, decision)
+            if result.outcome is not Outcome.BOUND:
+                raise RefusedError(f"pod {pod} was not bound to {args.node}: {result.outcome.value}: {result.note}")
+
+        task = self._under_way[pod.uid] = asyncio.create_task(bind())
+        task.add_done_callback(lambda done: self._finished(pod, done))
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.cancelled():
+                raise
+            raise RefusedError(f"pod {pod}: the term ended while its Binding was in progress") from None
+
+    def _finished(self, pod: Pod, task: asyncio.Task[None]) -> None:
+        del self._under_way[pod.uid]
+        error = None if task.cancelled() else task.exception()
+        # A RefusedError is for the caller, and its cause was logged in case that the caller has disconnected.
+        if error is not None and not isinstance(error, RefusedError):
+            log.error("a decision was not carried out", exc_info=error)
+
+    async def _pod(self, args: BindingArgs) -> Pod:
+        """Return the pod from the cache, or read it from the API server if the cache does not have it yet."""
+        pod = self._pods.get(args.podname, args.podnamespace)
+        if pod is None or pod.uid != args.poduid:
+            pod = await self._read(args)
+            # The cache notices its deletion even if no watch event shows the pod.
+            self._pods.add_if_new(pod)
+        reason = _refusal(pod, args, self._names)
+        if reason:
+            raise RefusedError(f"pod {pod}: {reason}")
+        return pod
+
+    async def _read(self, args: BindingArgs) -> Pod:
+        try:
+            return await self._api.get(PODS, Pod, name=args.podname, namespace=args.podnamespace)
+        except NotFoundError:
+            raise RefusedError(f"pod {args.podnamespace}/{args.podname} does not exist") from None
+        except ClusterError as error:
+            raise RefusedError(f"pod {args.podnamespace}/{args.podname} cannot be read: {error}") from None
+
+
+def _refusal(pod: Pod, args: BindingArgs, names: frozenset[str]) -> str:
+    """Return the reason why this pod must not be bound, or an empty string."""
+    if pod.uid != args.poduid:
+        return f"its UID is {pod.uid}, not {args.poduid}: another pod has the name now"
+    if pod.spec.node_name:
+        return f"it is bound to {pod.spec.node_name} already"
+    if pod.finished or pod.metadata.deletion_timestamp:
+        return "it is finished or being deleted"
+    if pod.spec.scheduler_name not in names:
+        return f"its schedulerName is {pod.spec.scheduler_name}; ours are {', '.join(sorted(names))}"
+    if pod.spec.scheduling_gates:
+        return "it has scheduling gates"
+    return ""

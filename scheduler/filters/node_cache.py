@@ -1,0 +1,342 @@
+"""The nodes as kube-scheduler sees them: which pods they admit, and their free CPU, memory, pod slots and ports."""
+
+import functools
+from collections.abc import Callable, Iterable, KeysView, Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from allocation.reasons import NodeReason, NodeRejection
+from allocation.steps import Steps
+from scheduler.filters import affinity_terms, inter_pod_affinity, resources, selectors, topology_spread
+from scheduler.filters.affinity_terms import Namespaces
+from scheduler.filters.digest import digest
+from scheduler.filters.pod_index import IndexedPod, PodIndex
+from scheduler.filters.resources import Amounts
+from scheduler.filters.selectors import Matcher
+from scheduler.objects import Node, Pod, PodSpec
+
+HostPort = tuple[str, str, int]
+"""Address, protocol, port."""
+
+_STEP = 32
+"""Nodes that are filtered between two interruptions: some milliseconds for the largest pods that are evaluated."""
+_ANY_ADDRESS = "0.0.0.0"  # noqa: S104 -- compared with, not bound to
+
+_OTHER_NAME: Final = NodeRejection(
+    NodeReason.NodeNameMismatch, "node didn't match the requested node name", resolvable=False
+)
+_UNSCHEDULABLE: Final = NodeRejection(NodeReason.NodeUnschedulable, "node was unschedulable", resolvable=False)
+_NOT_SELECTED: Final = NodeRejection(
+    NodeReason.NodeSelectorMismatch, "node didn't match Pod's node affinity/selector", resolvable=False
+)
+_PORT_TAKEN: Final = NodeRejection(NodeReason.NodePortTaken, "node didn't have free ports for the requested pod ports")
+
+
+class _PodInfo(msgspec.Struct, frozen=True):
+    """A pod on a node; `assumed` until the API server shows it there."""
+
+    node: str
+    amounts: Amounts
+    ports: frozenset[HostPort]
+    indexed: IndexedPod
+    assumed: bool
+
+
+class _Rule(Protocol):
+    """What a pod's relation to other pods requires of a node, prepared once for all nodes."""
+
+    def rejection(self, labels: Mapping[str, str]) -> NodeRejection | None:
+        """Return why a node with these labels does not take the pod, or None where it does."""
+
+
+class FilteredNodes(msgspec.Struct, frozen=True):
+    """The nodes that take a pod, and the rejections by the others.
+
+    A rejection is resolvable where the node would take the pod if no other pod ran anywhere. Rules about other pods are
+    taken as resolvable without a closer look: which pods would have to leave, or to come, is not evaluated.
+    """
+
+    fitting: list[str]
+    rejections: dict[str, NodeRejection]
+
+
+class _Requirements(msgspec.Struct, frozen=True):
+    """What a pod requires of each node, whatever other pods run, compiled once for many nodes.
+
+    Attributes:
+        spec: the spec of the pod.
+        amounts: the resources that it uses.
+        ports: its host ports.
+        matches: its nodeSelector and required node affinity.
+        tolerates_unschedulable: whether it may run on a node that is marked unschedulable.
+    """
+
+    spec: PodSpec
+    amounts: Amounts
+    ports: frozenset[HostPort]
+    matches: Matcher
+    tolerates_unschedulable: bool
+
+
+class EquivalenceClass(msgspec.Struct, frozen=True):
+    """Pods with equal requirements of nodes, apart from cards and other pods.
+
+    Attributes:
+        spec: the spec of any pod of the class.
+        amounts: the resources that each pod uses.
+        ports: the host ports of each pod.
+        key: equal for pods of the class, and different for all others.
+    """
+
+    spec: PodSpec
+    amounts: Amounts
+    ports: frozenset[HostPort]
+    key: bytes
+
+
+class NodeCache:
+    """All nodes, with the sums of the resources that their pods use."""
+
+    def __init__(
+        self, *, ours: Iterable[str], counted: str = "", on_change: Callable[[str, bool], None] = lambda *_: None
+    ) -> None:
+        """Count all resources except those named in `ours`, which the ledger counts.
+
+        Nodes with an agent do not advertise the resource `counted`; see `shortages` for those that do. `on_change` is
+        called with each node that changes, and whether the only change is that a pod came to it.
+        """
+        self._on_change = on_change
+        self._ours = tuple(ours)
+        self._counted = counted
+        self._advertising: set[str] = set()
+        self._nodes: dict[str, Node] = {}
+        self._allocatable: dict[str, Amounts] = {}
+        self._used: dict[str, Amounts] = {}
+        self._pods: dict[str, _PodInfo] = {}
+        self._on_node: dict[str, dict[str, _PodInfo]] = {}
+        self._pod_index = PodIndex()
+        self._namespaces: dict[str, Mapping[str, str]] = {}
+        self._last_needs: tuple[Pod, Amounts, frozenset[HostPort]] | None = None
+
+    def __contains__(self, node: str) -> bool:
+        """Whether a node of this name exists."""
+        return node in self._nodes
+
+    @property
+    def namespaces(self) -> Namespaces:
+        """The labels of each namespace."""
+        return self._namespaces
+
+    def set_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        """Set the labels of a namespace."""
+        self._namespaces[name] = labels
+
+    def drop_namespace(self, name: str) -> None:
+        """Forget a namespace."""
+        self._namespaces.pop(name, None)
+
+    def set_node(self, node: Node) -> None:
+        """Set the state of a node."""
+        self._nodes[node.metadata.name] = node
+        self._allocatable[node.metadata.name] = resources.allocatable(node.status.allocatable)
+        if self._counted in node.status.allocatable:
+            self._advertising.add(node.metadata.name)
+        else:
+            self._advertising.discard(node.metadata.name)
+        self._on_change(node.metadata.name, False)  # noqa: FBT003 -- the signature of the callback
+
+    def drop_node(self, name: str) -> None:
+        """Forget a node."""
+        self._nodes.pop(name, None)
+        self._allocatable.pop(name, None)
+        self._advertising.discard(name)
+        self._on_change(name, False)  # noqa: FBT003
+
+    def shortages(self, count: int) -> dict[str, NodeRejection]:
+        """Return the rejections by the nodes whose device plugin advertises too few devices for `count` more.
+
+        The kubelet of such a node rejects pods beyond that number (testbed.md, fact 9).
+        """
+        return {
+            name: NodeRejection(
+                NodeReason.DevicePluginFull,
+                f"Insufficient {self._counted}: the node's device plugin advertises"
+                f" {self._allocatable[name][self._counted]}",
+            )
+            for name in self._advertising
+            if self.is_short(name, count)
+        }
+
+    def is_short(self, name: str, count: int) -> bool:
+        """Whether a node has a device plugin that advertises too few devices for `count` more."""
+        if name not in self._advertising:
+            return False
+        return count > self._allocatable[name][self._counted] - self._used.get(name, {}).get(self._counted, 0)
+
+    def add_pod(self, pod: Pod, node: str, *, assumed: bool = False) -> None:
+        """Count a pod that runs on `node`, or, if `assumed`, is being bound to it."""
+        self.remove_pod(pod.uid)
+        amounts, ports = self._needs(pod)
+        info = _PodInfo(node, amounts, ports, self._pod_index.add(pod, node), assumed)
+        self._pods[pod.uid] = info
+        self._on_node.setdefault(node, {})[pod.uid] = info
+        used = self._used.setdefault(node, {})
+        for name, amount in amounts.items():
+            used[name] = used.get(name, 0) + amount
+        self._on_change(node, True)  # noqa: FBT003
+
+    def forget(self, uid: str) -> None:
+        """Stop counting an assumed pod. A pod that is known to run stays."""
+        info = self._pods.get(uid)
+        if info is not None and info.assumed:
+            self.remove_pod(uid)
+
+    def remove_pod(self, uid: str) -> None:
+        """Stop counting a pod."""
+        info = self._pods.pop(uid, None)
+        if info is None:
+            return
+        self._pod_index.remove(info.indexed)
+        del self._on_node[info.node][uid]
+        used = self._used[info.node]
+        for name, amount in info.amounts.items():
+            used[name] -= amount
+        self._on_change(info.node, False)  # noqa: FBT003
+
+    def node_of(self, uid: str) -> str:
+        """Return the node on which a pod is counted, or an empty string."""
+        info = self._pods.get(uid)
+        return info.node if info is not None else ""
+
+    def pods_on(self, node: str) -> int:
+        """Return the number of pods on a node."""
+        return len(self._on_node.get(node, ()))
+
+    def __len__(self) -> int:
+        """Return the number of nodes."""
+        return len(self._nodes)
+
+    @property
+    def names(self) -> KeysView[str]:
+        """The names of all nodes."""
+        return self._nodes.keys()
+
+    def equivalence_class(self, pod: Pod) -> EquivalenceClass:
+        """Return the equivalence class of a pod."""
+        spec, (amounts, ports) = pod.spec, self._needs(pod)
+        affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+        key = (spec.node_name, spec.node_selector, affinity, spec.tolerations, amounts, sorted(ports))
+        return EquivalenceClass(spec, amounts, ports, digest(key))
+
+    def depends_on_other_pods(self, pod: Pod) -> bool:
+        """Whether rules about other pods, its own or theirs, restrict the nodes of a pod."""
+        if topology_spread.strict(pod) or affinity_terms.affinity(pod) or affinity_terms.anti_affinity(pod):
+            return True
+        return any(True for _ in self._pod_index.repelling(pod, self._namespaces))
+
+    def admission(self, pods: EquivalenceClass) -> Callable[[str], bool]:
+        """Return the test whether a node, given by name, takes pods of this class now."""
+        requirements = _requirements(pods.spec, pods.amounts, pods.ports)
+
+        def admits(name: str) -> bool:
+            node = self._nodes.get(name)
+            return node is not None and self._rejection(requirements, node) is None
+
+        return admits
+
+    def filter(self, pod: Pod, names: Iterable[str] | None = None) -> Steps[FilteredNodes]:
+        """Filter the nodes `names`, or all nodes, for `pod`; rejections are in kube-scheduler's words."""
+        requirements = _requirements(pod.spec, *self._needs(pod))
+        rules = self._rules(pod)
+        fitting: list[str] = []
+        rejections: dict[str, NodeRejection] = {}
+        for position, name in enumerate(tuple(self._nodes if names is None else names)):
+            if position % _STEP == _STEP - 1:
+                yield
+            node = self._nodes.get(name)
+            if node is None:
+                continue
+            rejection = self._rejection(requirements, node)
+            for rule in rules:
+                if rejection is None:
+                    rejection = rule.rejection(node.metadata.labels)
+            if rejection is None:
+                fitting.append(name)
+            else:
+                rejections[name] = rejection
+        return FilteredNodes(fitting, rejections)
+
+    def _needs(self, pod: Pod) -> tuple[Amounts, frozenset[HostPort]]:
+        """Return the resources and host ports of a pod, kept because one decision needs them several times."""
+        if self._last_needs is None or self._last_needs[0] is not pod:
+            self._last_needs = (pod, resources.requests(pod, ours=self._ours), _host_ports(pod.spec))
+        return self._last_needs[1:]
+
+    def _rules(self, pod: Pod) -> list[_Rule]:
+        rules: tuple[_Rule | None, ...] = (
+            topology_spread.rule(pod, pod_index=self._pod_index, nodes=self._nodes),
+            inter_pod_affinity.rule(pod, pod_index=self._pod_index, nodes=self._nodes, namespaces=self._namespaces),
+        )
+        return [rule for rule in rules if rule is not None]
+
+    def _rejection(self, requirements: _Requirements, node: Node) -> NodeRejection | None:
+        """Return why a node does not take a pod, whatever pods run on other nodes, or None where it does."""
+        name, spec = node.metadata.name, requirements.spec
+        if spec.node_name not in ("", name):
+            return _OTHER_NAME
+        if node.spec.unschedulable and not requirements.tolerates_unschedulable:
+            return _UNSCHEDULABLE
+        taint = selectors.untolerated_taint(spec, node)
+        if taint is not None:
+            return _tainted(taint.key, taint.value)
+        if not requirements.matches(node):
+            return _NOT_SELECTED
+        allocatable, used = self._allocatable[name], self._used.get(name, {})
+        for resource, amount in requirements.amounts.items():
+            if resource != self._counted and amount > allocatable.get(resource, 0) - used.get(resource, 0):
+                return _insufficient(resource, self._is_large_enough(name, requirements.amounts))
+        if requirements.ports and any(
+            _collide(mine, other) for mine in requirements.ports for other in self._ports(name)
+        ):
+            return _PORT_TAKEN
+        return None
+
+    def _is_large_enough(self, node: str, amounts: Amounts) -> bool:
+        """Whether a node has these amounts if no pod runs there."""
+        allocatable = self._allocatable[node]
+        for resource, amount in amounts.items():  # a loop, not all(): it runs for every node that is short of CPU
+            if resource != self._counted and amount > allocatable.get(resource, 0):
+                return False
+        return True
+
+    def _ports(self, node: str) -> set[HostPort]:
+        return {port for info in self._on_node.get(node, {}).values() for port in info.ports}
+
+
+@functools.lru_cache(1024)
+def _tainted(key: str, value: str) -> NodeRejection:
+    return NodeRejection(NodeReason.NodeTainted, f"node had untolerated taint {{{key}: {value}}}", resolvable=False)
+
+
+@functools.lru_cache(1024)
+def _insufficient(resource: str, is_large_enough: bool) -> NodeRejection:  # noqa: FBT001 -- a key of the cache
+    if resource == resources.PODS:
+        return NodeRejection(NodeReason.NodeTooManyPods, "Too many pods", resolvable=is_large_enough)
+    return NodeRejection(NodeReason.NodeInsufficientResource, f"Insufficient {resource}", resolvable=is_large_enough)
+
+
+def _requirements(spec: PodSpec, amounts: Amounts, ports: frozenset[HostPort]) -> _Requirements:
+    return _Requirements(spec, amounts, ports, selectors.node_matcher(spec), selectors.tolerates_unschedulable(spec))
+
+
+def _host_ports(spec: PodSpec) -> frozenset[HostPort]:
+    return frozenset(
+        (port.host_ip or _ANY_ADDRESS, port.protocol, port.host_port)
+        for container in (*spec.containers, *(each for each in spec.init_containers if each.restart_policy == "Always"))
+        for port in container.ports
+    )
+
+
+def _collide(left: HostPort, right: HostPort) -> bool:
+    return left[1:] == right[1:] and (left[0] == right[0] or _ANY_ADDRESS in (left[0], right[0]))

@@ -1,0 +1,70 @@
+"""The fields of a pod that the loop does not evaluate. A pod that uses one is held instead of being misplaced.
+
+Preferences (preferred affinity, ScheduleAnyway, PreferNoSchedule) never make a node infeasible, so the loop accepts and
+ignores them. Admission has already translated `os` and `runtimeClassName` into nodeSelector, tolerations and overhead;
+the API server has set the host ports of a pod with hostNetwork.
+"""
+
+from typing import Final
+
+from scheduler.objects import PodSpec, Volume
+
+SUPPORTED: Final = frozenset(
+    {
+        "affinity",
+        "containers",
+        "initContainers",
+        "nodeName",
+        "nodeSelector",
+        "overhead",
+        "priority",
+        "resources",
+        "schedulerName",
+        "schedulingGates",
+        "tolerations",
+        "topologySpreadConstraints",
+        "volumes",
+    }
+)
+"""The fields of a pod's spec that determine which scheduler places it, when and where.
+
+A test compares this list and UNSUPPORTED with the fields of the API: a new field must be added to one of them.
+"""
+
+UNSUPPORTED: Final = frozenset({"resourceClaims", "schedulingGroup", "workloadRef"})
+"""Fields that affect placement but are not implemented; pods that use them are held."""
+
+
+def unsupported(spec: PodSpec) -> str:
+    """Return a field of the pod that the loop does not evaluate, or an empty string."""
+    if spec.resource_claims:
+        return "spec.resourceClaims"
+    if spec.scheduling_group is not None:
+        return "spec.schedulingGroup"
+    if spec.workload_ref is not None:
+        return "spec.workloadRef"
+    for volume in spec.volumes:
+        if not _is_available_everywhere(volume):
+            return f"spec.volumes[{volume.name}]"
+    return ""
+
+
+def remedy(field: str) -> str:
+    """Return the message for the owner of a pod that uses `field`."""
+    return f"{field} is not evaluated in loop mode; remove it, or run the scheduler as an extender of kube-scheduler"
+
+
+def _is_available_everywhere(volume: Volume) -> bool:
+    """Whether every node can mount the volume, without a limit on their number."""
+    sources = (
+        volume.config_map,
+        volume.downward_api,
+        volume.empty_dir,
+        volume.git_repo,
+        volume.host_path,
+        volume.image,
+        volume.nfs,
+        volume.projected,
+        volume.secret,
+    )
+    return any(source is not None for source in sources)

@@ -1,0 +1,1 @@
+"""Prometheus instruments of the scheduler."""

@@ -1,0 +1,89 @@
+"""Metrics of the scheduler: the phases of scheduling and binding, and their outcomes."""
+
+from collections.abc import Callable
+from typing import Final, get_args
+
+from prometheus_client import Counter, Histogram
+
+from allocation.ledger.ledger import Ledger
+from cluster.http.exposition import Registry
+from scheduler.metrics.cards import Cards, CardStates
+from scheduler.metrics.labels import BindError, Outcome, Path
+
+_DECIDE_BUCKETS: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
+_BIND_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_WAIT_BUCKETS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0, 43200.0)
+
+
+class Metrics:
+    """The scheduler's metrics, in a registry of their own."""
+
+    def __init__(self) -> None:
+        """Create the instruments. Metrics of cards follow with `show_cards`."""
+        self.registry = Registry()
+        self.decisions = self._counter("decisions", "Scheduling decisions by outcome.", "outcome")
+        self.queue_seconds = self._histogram(
+            "queue_seconds", "From when a pod was first seen until a node was reserved for it.", _WAIT_BUCKETS
+        )
+        self.active_queue_seconds = self._histogram(
+            "active_queue_seconds", "From when a pod was due to be scheduled until that began.", _WAIT_BUCKETS
+        )
+        self.scheduling_seconds = self._histogram(
+            "scheduling_seconds",
+            "One scheduling cycle, by path: cached (rankings remembered for equal pods), full (every node),"
+            " single_node (the node that kube-scheduler chose).",
+            _DECIDE_BUCKETS,
+            "path",
+        )
+        self.bind_seconds = self._histogram(
+            "bind_seconds",
+            "From the end of the scheduling cycle to the outcome of the Binding, with lock waits and all attempts.",
+            _BIND_BUCKETS,
+        )
+        self.created_to_bound_seconds = self._histogram(
+            "created_to_bound_seconds",
+            "From a pod's creationTimestamp, which has whole seconds of the API server's clock, to its Binding.",
+            _WAIT_BUCKETS,
+        )
+        self.extender_seconds = self._histogram(
+            "extender_seconds", "Calls of kube-scheduler: filter, prioritize, bind.", _BIND_BUCKETS, "verb"
+        )
+        self.bind_errors = self._counter(
+            "bind_errors",
+            "Bindings that were not acknowledged: conflict (409), gone (404), unknown (no response or 5xx; it is sent"
+            " again), fenced (another replica leads), refused (for any other reason).",
+            "kind",
+        )
+        self.lock_wait_seconds = self._histogram(
+            "lock_wait_seconds",
+            "How long a pod waited for a node's lock of HAMi's device plugin.",
+            _WAIT_BUCKETS,
+        )
+        self.terms = self._counter("terms", "Terms that this replica has led.")
+        self.ledger_comparisons = self._counter(
+            "ledger_comparisons", "Comparisons of the ledger with a recount from the pods."
+        )
+        self.ledger_differences = self._counter(
+            "ledger_differences", "Pods and cards for which the ledger and a recount differ."
+        )
+
+        # Label values are shown as 0 before they occur, so that the first occurrence counts as an increase.
+        for outcome in ("unschedulable", *(each.value for each in Outcome)):
+            self.decisions.labels(outcome)
+        for kind in get_args(BindError):
+            self.bind_errors.labels(kind)
+        for path in get_args(Path):
+            self.scheduling_seconds.labels(path)
+        for verb in ("filter", "prioritize", "bind"):
+            self.extender_seconds.labels(verb)
+
+    def show_cards(self, ledger: Callable[[], Ledger | None]) -> None:
+        """Add metrics of the cards; `ledger` returns the ledger of the current term, or None outside a term."""
+        self.registry.large.append(Cards(ledger).text)
+        self.registry.register(CardStates(ledger))
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"tranche_scheduler_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"tranche_scheduler_{name}", text, labels, buckets=buckets, registry=self.registry)

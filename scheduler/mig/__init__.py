@@ -1,0 +1,1 @@
+"""Requests for MIG instances, which agents create for waiting pods."""

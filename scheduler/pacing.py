@@ -1,0 +1,44 @@
+"""Runs long computations in short slices, between which other tasks run, above all the renewal of the Lease."""
+
+import asyncio
+import time
+from typing import Final, TypeVar, cast
+
+from allocation.steps import Steps
+
+T = TypeVar("T")
+
+SLICE_SECONDS: Final = 0.01
+"""The length of a slice. A single step takes some milliseconds at most."""
+
+
+class Pacer:
+    """Interrupts computations whose slice is used up.
+
+    Attributes:
+        spent: the seconds that the last computation took, without interruptions.
+    """
+
+    def __init__(self, *, slice_seconds: float = SLICE_SECONDS) -> None:
+        self._slice = slice_seconds
+        self._begin = time.monotonic()
+        self.spent = 0.0
+
+    async def rest(self) -> None:
+        """Let other tasks run if the slice is used up."""
+        if time.monotonic() - self._begin >= self._slice:
+            await asyncio.sleep(0)
+            self._begin = time.monotonic()
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Run `steps`, interrupted whenever a slice is used up, and return the result."""
+        self.spent = 0.0
+        while True:
+            begin = time.monotonic()
+            try:
+                next(steps)
+            except StopIteration as end:
+                return cast("T", end.value)
+            finally:
+                self.spent += time.monotonic() - begin
+            await self.rest()

@@ -1,0 +1,88 @@
+"""Checks a pod against the limits of `allocation.limits`: how much of a pod the scheduler reads.
+
+A pod beyond a limit is held with the message of this module; none of its oversized parts is kept in memory.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from allocation import limits
+
+if TYPE_CHECKING:
+    from scheduler.objects import Expression, LabelSelector, PodSpec
+
+_CONTAINERS = "spec.containers and spec.initContainers have"
+_AFFINITY = "spec.affinity"
+_SPREAD = "spec.topologySpreadConstraints has"
+_SELECTORS = "spec.nodeSelector, spec.affinity and spec.topologySpreadConstraints have"
+
+
+def excess_of_labels(labels: Mapping[str, str]) -> str:
+    """Return the message for a pod with too many labels, or an empty string."""
+    return limits.excess("metadata.labels has", len(labels), "entries", limits.POD_LABELS)
+
+
+def excess_of_spec(spec: "PodSpec") -> str:
+    """Return the message for a pod's spec of which a part is too large, or an empty string."""
+    containers = (*spec.containers, *spec.init_containers)
+    resources = sum(
+        len(each.limits or ()) + (len(each.requests or ()) if each.requests is not each.limits else 0)
+        for each in (container.resources for container in containers)
+    )
+    ports = sum(len(container.ports) for container in containers)
+    sizes = (
+        (_CONTAINERS, resources, "entries in resources", limits.RESOURCES),
+        (_CONTAINERS, ports, "host ports", limits.HOST_PORTS),
+        ("spec.volumes has", len(spec.volumes), "entries", limits.VOLUMES),
+        ("spec.nodeSelector has", len(spec.node_selector), "labels", limits.NODE_SELECTOR_LABELS),
+        ("spec.tolerations has", len(spec.tolerations), "entries", limits.TOLERATIONS),
+        (_SPREAD, len(spec.topology_spread_constraints), "entries", limits.SPREAD_CONSTRAINTS),
+    )
+    return limits.excess_of_containers(len(containers)) or _first(sizes) or _excess_of_selectors(spec)
+
+
+def _excess_of_selectors(spec: "PodSpec") -> str:
+    values = [*spec.node_selector, *spec.node_selector.values()]
+    affinity = spec.affinity
+    if affinity is None and not spec.topology_spread_constraints:
+        return ""
+    sizes: list[tuple[str, int, str, int]] = []
+    if affinity is not None and affinity.node_affinity is not None and affinity.node_affinity.required is not None:
+        terms = affinity.node_affinity.required.node_selector_terms
+        expressions = [each for term in terms for each in (*term.match_expressions, *term.match_fields)]
+        where = f"{_AFFINITY}.nodeAffinity has"
+        sizes.append((where, len(terms), "required terms", limits.NODE_SELECTOR_TERMS))
+        sizes.append((where, len(expressions), "expressions in all terms", limits.NODE_EXPRESSIONS))
+        values.extend(_words(expressions))
+    if affinity is not None:
+        parts = (affinity.pod_affinity, affinity.pod_anti_affinity)
+        pod_terms = [term for part in parts if part is not None for term in part.required]
+        where = f"{_AFFINITY}.podAffinity and podAntiAffinity have"
+        sizes.append((where, len(pod_terms), "required terms", limits.POD_AFFINITY_TERMS))
+        for term in pod_terms:
+            values.extend((term.topology_key, *term.namespaces))
+            values.extend(_words_of(term.label_selector))
+            values.extend(_words_of(term.namespace_selector))
+    for constraint in spec.topology_spread_constraints:
+        values.extend((constraint.topology_key, *constraint.match_label_keys))
+        values.extend(_words_of(constraint.label_selector))
+    sizes.append((_SELECTORS, len(values), "keys and values in all selectors", limits.SELECTOR_VALUES))
+    sizes.append((_SELECTORS, sum(map(len, values)), "characters in all keys and values", limits.SELECTOR_CHARACTERS))
+    return _first(sizes)
+
+
+def _words(expressions: "Iterable[Expression]") -> Iterable[str]:
+    for each in expressions:
+        yield each.key
+        yield from each.values
+
+
+def _words_of(selector: "LabelSelector | None") -> Iterable[str]:
+    if selector is not None:
+        yield from selector.match_labels
+        yield from selector.match_labels.values()
+        yield from _words(selector.match_expressions)
+
+
+def _first(sizes: Iterable[tuple[str, int, str, int]]) -> str:
+    return next((text for size in sizes if (text := limits.excess(*size))), "")

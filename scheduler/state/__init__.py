@@ -1,0 +1,1 @@
+"""The state of the cluster as the API server shows it: nodes, cards, pods and quotas."""

@@ -1,0 +1,287 @@
+"""The state of the cluster as the scheduler knows it: nodes, their cards, and the pods that use them.
+
+The truth is in the API server: the inventories of the nodes, and the allocations of the pods that have a node and are
+not finished. A restarted scheduler reads the same truth. The queue is notified of every change that may make an
+unschedulable pod schedulable.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from allocation.constraints import words
+from allocation.errors import AllocationError
+from allocation.ledger.ledger import Ledger
+from allocation.names import CORDON, HAMI_HANDSHAKE, HAMI_REGISTER, HAMI_SCORES, SCHEDULER_NAME
+from allocation.placement import rejection
+from allocation.placement.rejection import Rejection
+from allocation.quota import minimum_request
+from allocation.reasons import NodeReason, NodeRejection
+from allocation.request import PodRequest
+from allocation.settings import AllocationSettings
+from cluster.gpu_node_status import GpuNodeStatus
+from cluster.lease import Lease
+from cluster.resource_quota import ResourceQuota
+from scheduler.filters.node_cache import NodeCache
+from scheduler.gpu_requirements import GpuRequirements
+from scheduler.mig.requests import InstanceRequests
+from scheduler.objects import Namespace, Node, Pod
+from scheduler.queue.affinity_hints import AffinityHints
+from scheduler.queue.queueing_hints import ClusterEvent
+from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.state.agent_leases import AgentLeases
+from scheduler.state.inventories import Inventories
+from scheduler.state.plugin_nodes import PluginNodes
+from scheduler.state.quotas import Quotas
+from scheduler.state.running_allocation import running_allocation, uncounted_message
+
+log = logging.getLogger(__name__)
+
+_NODE_KEYS = (HAMI_REGISTER, HAMI_SCORES, HAMI_HANDSHAKE, CORDON)
+
+
+class ClusterState:
+    """The ledger, the node cache and the queue, updated together when pods, nodes or inventories change."""
+
+    def __init__(
+        self,
+        *,
+        settings: AllocationSettings,
+        queue: SchedulingQueue,
+        clock: Callable[[], float],
+        names: Iterable[str] = (SCHEDULER_NAME,),
+        has_queue: bool = True,
+        mig_request_timeout_seconds: float = 120.0,
+        on_uncounted: Callable[[Pod, str], None] = lambda _pod, _why: None,
+    ) -> None:
+        """Begin with an empty state; `clock`, in seconds, must be monotonic.
+
+        Pods whose scheduler name is in `names` are ours. They wait in the queue if `has_queue`; otherwise
+        kube-scheduler has the queue. An agent has `mig_request_timeout_seconds` to create a MIG instance.
+        `on_uncounted` is called once for each pod that closes its node, with the reason why it cannot be counted.
+        """
+        self.settings = settings
+        self.ledger = Ledger()
+        counted = settings.resources.count
+        self.node_cache = NodeCache(
+            ours=set(settings.resources.managed()) - {counted}, counted=counted, on_change=self.ledger.note_change
+        )
+        self.queue = queue
+        self.names = frozenset(names)
+        self.has_queue = has_queue
+        self.quotas = Quotas(ledger=self.ledger, settings=settings)
+        self.instance_requests = InstanceRequests(
+            ledger=self.ledger,
+            is_waiting=lambda uid: queue.get(uid) is not None,
+            clock=clock,
+            seconds=mig_request_timeout_seconds,
+        )
+        self._inventories = Inventories(self.ledger)
+        self._agent_leases = AgentLeases(clock=clock)
+        self.plugin_nodes = PluginNodes(clock=clock, resource=counted)
+        self._affinity_hints = AffinityHints()
+        self._uncounted: defaultdict[str, dict[str, NodeRejection]] = defaultdict(dict)
+        self._on_uncounted = on_uncounted
+
+    def is_ours(self, pod: Pod) -> bool:
+        """Whether the pod is for this scheduler, by its scheduler name."""
+        return pod.spec.scheduler_name in self.names
+
+    def closed_nodes(self) -> dict[str, NodeRejection]:
+        """Return the rejections by the nodes that take no new GPU pods now.
+
+        The agent of such a node is silent; or it has no agent and its device plugin is gone; or it cannot be locked for
+        the plugin; or its cards cannot be counted; or a pod that runs there uses cards without a readable allocation.
+        """
+        uncounted = {node: next(iter(pods.values())) for node, pods in self._uncounted.items()}
+        return self.plugin_nodes.rejections() | self._agent_leases.expired() | self._inventories.rejections | uncounted
+
+    def rejected_nodes(self, request: PodRequest) -> dict[str, Rejection]:
+        """Return the rejections of `request` by nodes as a whole, whatever their cards.
+
+        These nodes are closed, or their device plugin has too few devices left.
+        """
+        short = self.node_cache.shortages(minimum_request(request).cards)
+        return {node: rejection.of_node(each) for node, each in (short | self.closed_nodes()).items()}
+
+    def candidates(self, requirements: GpuRequirements) -> tuple[str, ...] | None:
+        """Return the nodes to evaluate for a pod, or None for all; for a GPU pod, nodes without cards are left out."""
+        if not requirements.request or requirements.fixed is not None:
+            return None
+        return (*self.ledger.nodes, *(name for name in self.closed_nodes() if self.ledger.row(name) is None))
+
+    # ---- pods ------------------------------------------------------------------------------------------------------
+
+    def set_pod(self, pod: Pod, old: Pod | None = None) -> None:
+        """Set the state of a pod; `old` is its previous state."""
+        if old is not None and _counts_alike(pod, old):
+            return
+        if pod.finished:
+            self.drop_pod(pod)
+        elif pod.spec.node_name:
+            self._dequeue(pod)
+            self._count(pod)
+            if old is not None and old.spec.node_name:
+                # It may use less than before, or its labels may match other selectors.
+                self.queue.notify(ClusterEvent.POD_REMOVED | ClusterEvent.POD_ADDED)
+            elif self._affinity_hints.may_unblock(pod, self.node_cache.namespaces):
+                self.queue.notify(ClusterEvent.POD_ADDED)
+        elif self.has_queue and self.is_ours(pod):
+            if pod.spec.scheduling_gates or pod.metadata.deletion_timestamp:
+                self._dequeue(pod)
+                self.instance_requests.refresh(pod.uid)
+            else:
+                self.queue.add(pod)
+                self._affinity_hints.add(pod)
+                if old is not None and old.metadata.labels != pod.metadata.labels:
+                    self.queue.notify(ClusterEvent.POD_ADDED)
+
+    def drop_pod(self, pod: Pod) -> None:
+        """Release what a finished or deleted pod held."""
+        self._dequeue(pod)
+        held = self.ledger.reservation(pod.uid)
+        self.ledger.release(pod.uid)
+        self.quotas.remove_pod(pod.uid, pod.metadata.namespace)
+        self.node_cache.remove_pod(pod.uid)
+        self.instance_requests.refresh(pod.uid)
+        self._note_counted(pod)
+        if held or pod.spec.node_name:
+            self.queue.notify(ClusterEvent.POD_REMOVED)
+
+    def _dequeue(self, pod: Pod) -> None:
+        self.queue.remove(pod.uid)
+        self._affinity_hints.remove(pod.uid)
+
+    def _count(self, pod: Pod) -> None:
+        """Count a pod that has a node, or close its node if that is impossible."""
+        node = pod.spec.node_name
+        self.node_cache.add_pod(pod, node)
+        try:
+            held = running_allocation(pod, self.settings)
+        except AllocationError as error:
+            uncounted, message = self._uncounted[node], uncounted_message(pod, error)
+            closing = NodeRejection(NodeReason.UncountedPod, message, resolvable=False)
+            if uncounted.get(pod.uid) != closing:
+                uncounted[pod.uid] = closing
+                log.warning("node %s takes no GPU pods: pod %s: %s", node, pod, error)
+                self._on_uncounted(pod, str(error))
+            return
+        self._note_counted(pod)
+        if held is not None:
+            _, charges = held
+            self.ledger.record(pod.uid, node, charges)
+            self.instance_requests.refresh(pod.uid)
+            self.quotas.add_pod(pod.uid, pod.metadata.namespace)
+
+    def _note_counted(self, pod: Pod) -> None:
+        """Note that a pod does not close its node any more, because it is counted or deleted."""
+        pods = self._uncounted.get(pod.spec.node_name, {})
+        if pods.pop(pod.uid, None) is None:
+            return
+        if not pods:
+            del self._uncounted[pod.spec.node_name]
+        self.queue.notify(ClusterEvent.NODE_OPENED)
+
+    # ---- nodes and cards -------------------------------------------------------------------------------------------
+
+    def set_node(self, node: Node, old: Node | None = None) -> None:
+        """Set the state of a node; its register annotation counts unless an agent reports the node's cards."""
+        if old is not None and _is_alike(node, old):
+            return
+        self.node_cache.set_node(node)
+        self.plugin_nodes.set_node(node)
+        name, annotations = node.metadata.name, node.metadata.annotations
+        events = ClusterEvent.NODE_CHANGED
+        cordon = frozenset(words(annotations.get(CORDON, "")))
+        if old is None or cordon != self.ledger.cordon(name):
+            events |= ClusterEvent.CARDS_CHANGED
+        self.ledger.set_cordon(name, cordon)
+        if self._inventories.register(name, annotations.get(HAMI_REGISTER), annotations.get(HAMI_SCORES, "")):
+            events |= ClusterEvent.CARDS_CHANGED
+        self.queue.notify(events)
+
+    def drop_node(self, node: Node) -> None:
+        """Forget a node. The reservations of its pods are kept and count again if the node is created again."""
+        self.node_cache.drop_node(node.metadata.name)
+        self.plugin_nodes.drop_node(node.metadata.name)
+        events = ClusterEvent.NODE_CHANGED
+        if self._inventories.register(node.metadata.name, None):
+            events |= ClusterEvent.CARDS_CHANGED
+        self.queue.notify(events)
+
+    def set_status(self, status: GpuNodeStatus, old: GpuNodeStatus | None = None) -> None:
+        """Set the report of an agent, which has no status yet just after it was created."""
+        self._agent_leases.track(status.metadata.name)
+        self.plugin_nodes.set_agent(status.metadata.name)
+        inventory = status.inventory() if status.status is not None else None
+        has_changed = self._inventories.report(status.metadata.name, inventory)
+        self.instance_requests.set_status(status)
+        if has_changed:
+            self.queue.notify(ClusterEvent.CARDS_CHANGED)
+        if old is None:
+            self.queue.notify(ClusterEvent.NODE_OPENED)  # the node may have been closed because its plugin was gone
+
+    def drop_status(self, status: GpuNodeStatus) -> None:
+        """Forget the report of an agent."""
+        self._agent_leases.untrack(status.metadata.name)
+        self.plugin_nodes.drop_agent(status.metadata.name)
+        if self._inventories.report(status.metadata.name, None):
+            self.queue.notify(ClusterEvent.CARDS_CHANGED)
+        self.instance_requests.drop_status(status.metadata.name)
+        self.queue.notify(ClusterEvent.NODE_OPENED)  # the node needs no renewed Lease any more
+
+    def set_lease(self, lease: Lease, _old: Lease | None = None) -> None:
+        """Set the Lease of an agent."""
+        if self._agent_leases.set_lease(lease):
+            self.queue.notify(ClusterEvent.NODE_OPENED)
+
+    def drop_lease(self, lease: Lease) -> None:
+        """Forget the Lease of an agent."""
+        self._agent_leases.drop_lease(lease)
+
+    def set_namespace(self, namespace: Namespace, old: Namespace | None = None) -> None:
+        """Set the labels of a namespace, which affinity terms may select."""
+        if old is not None and old.metadata.labels == namespace.metadata.labels:
+            return
+        self.node_cache.set_namespace(namespace.metadata.name, namespace.metadata.labels)
+        self.queue.notify(ClusterEvent.NAMESPACE_CHANGED)
+
+    def drop_namespace(self, namespace: Namespace) -> None:
+        """Forget a namespace."""
+        self.node_cache.drop_namespace(namespace.metadata.name)
+
+    def set_quota(self, quota: ResourceQuota, _old: ResourceQuota | None = None) -> None:
+        """Set the state of a quota."""
+        self.quotas.set_quota(quota)
+        self.ledger.changes.add_other()
+        self.queue.notify(ClusterEvent.QUOTA_CHANGED)
+
+    def drop_quota(self, quota: ResourceQuota) -> None:
+        """Forget a quota."""
+        self.quotas.drop_quota(quota)
+        self.ledger.changes.add_other()
+        self.queue.notify(ClusterEvent.QUOTA_CHANGED)
+
+
+def _counts_alike(pod: Pod, old: Pod) -> bool:
+    """Whether nothing changed that scheduling depends on; most updates of a pod concern its containers' state."""
+    return (
+        pod.finished == old.finished
+        and pod.metadata.deletion_timestamp == old.metadata.deletion_timestamp
+        and pod.metadata.annotations == old.metadata.annotations
+        and pod.metadata.labels == old.metadata.labels
+        and pod.spec == old.spec
+        and msgspec.structs.replace(pod.status, phase=old.status.phase) == old.status
+    )
+
+
+def _is_alike(node: Node, old: Node) -> bool:
+    """Whether nothing changed that scheduling depends on; most updates of a node are heartbeats of its kubelet."""
+    return (
+        node.metadata.labels == old.metadata.labels
+        and all(node.metadata.annotations.get(key) == old.metadata.annotations.get(key) for key in _NODE_KEYS)
+        and node.spec == old.spec
+        and node.status == old.status
+    )

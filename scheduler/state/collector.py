@@ -1,0 +1,114 @@
+"""Metrics of the current term: pods by queue and by reason, closed nodes, node locks and MIG instance requests."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from allocation.reasons import CLOSING, CardReason, NodeReason, PodReason
+from cluster.events import Recorder
+from scheduler.state.cluster_state import ClusterState
+
+CODES: Final = (
+    *(reason.name for reason in CardReason if reason is not CardReason.FITS),
+    *(reason.value for reason in NodeReason),
+    *(reason.value for reason in PodReason),
+)
+"""All codes of reasons why a pod is not placed."""
+
+
+class Locks(Protocol):
+    """The locks of nodes that HAMi's device plugin serves."""
+
+    queued: int
+
+    @property
+    def ages(self) -> list[float]:
+        """The age of each lock in seconds."""
+
+
+class Term(Protocol):
+    """A term of leading."""
+
+    @property
+    def state(self) -> ClusterState:
+        """The state of the cluster."""
+
+    @property
+    def locks(self) -> Locks:
+        """The locks of its nodes."""
+
+
+class StateCollector(Collector):
+    """Reads the metrics of the current term at each scrape. A standby replica shows only that it does not lead."""
+
+    def __init__(self, *, term: Callable[[], Term | None], recorder: Recorder) -> None:
+        """Read the term that `term` returns, None while this replica does not schedule."""
+        self._term = term
+        self._recorder = recorder
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the current values."""
+        term = self._term()
+        leading = GaugeMetricFamily("tranche_scheduler_leading", "1 while this replica decides, else 0.")
+        leading.add_metric((), float(term is not None))
+        dropped = CounterMetricFamily(
+            "tranche_scheduler_events_dropped", "Events that were not written because too many were queued."
+        )
+        dropped.add_metric((), self._recorder.dropped)
+        yield from (leading, dropped)
+        if term is not None:
+            yield from _queue(term.state)
+            yield from _nodes(term.state)
+            yield from _locks(term.locks)
+
+
+def _queue(state: ClusterState) -> Iterator[Metric]:
+    pods = GaugeMetricFamily(
+        "tranche_scheduler_pods",
+        "Pods without a node: active (due), backoff (its Binding failed), unschedulable (until an event), binding.",
+        labels=("state",),
+    )
+    for where, count in state.queue.depths().items():
+        pods.add_metric((where,), count)
+    reasons = GaugeMetricFamily(
+        "tranche_scheduler_waiting_pods",
+        "Unschedulable pods, by each reason of their last scheduling decision: one pod may have several.",
+        labels=("reason",),
+    )
+    counts = Counter(code for entry in state.queue for code in entry.reasons)
+    for reason in CODES:
+        reasons.add_metric((reason,), counts[reason])
+    yield from (pods, reasons)
+
+
+def _nodes(state: ClusterState) -> Iterator[Metric]:
+    nodes = GaugeMetricFamily("tranche_scheduler_nodes", "Nodes with cards.")
+    nodes.add_metric((), len(state.ledger.nodes))
+    closed_nodes = GaugeMetricFamily(
+        "tranche_scheduler_closed_nodes", "Nodes that take no GPU pods, by the code of the reason.", labels=("reason",)
+    )
+    counts = Counter(each.code for each in state.closed_nodes().values())
+    for reason in sorted({*CLOSING, *counts}):
+        closed_nodes.add_metric((reason,), counts[reason])
+    requests = GaugeMetricFamily(
+        "tranche_scheduler_mig_requests", "MIG instances requested from agents, or kept for a pod."
+    )
+    requests.add_metric((), len(state.instance_requests))
+    yield from (nodes, closed_nodes, requests)
+
+
+def _locks(locks: Locks) -> Iterator[Metric]:
+    ages = locks.ages
+    held = GaugeMetricFamily("tranche_scheduler_node_locks", "Locked nodes that HAMi's device plugin serves.")
+    held.add_metric((), len(ages))
+    oldest = GaugeMetricFamily(
+        "tranche_scheduler_node_lock_age_seconds",
+        "Age of the oldest lock since it was first seen; 0 without locks.",
+    )
+    oldest.add_metric((), max(ages, default=0.0))
+    queued = GaugeMetricFamily("tranche_scheduler_node_lock_queue", "Pods that wait for the lock of their node.")
+    queued.add_metric((), locks.queued)
+    yield from (held, oldest, queued)

@@ -1,0 +1,106 @@
+"""The cards of each node: as its agent reports them, else as its register annotation says, else a rejection."""
+
+import logging
+import re
+
+from allocation.errors import AllocationError
+from allocation.inventory import NodeInventory
+from allocation.ledger.ledger import Ledger
+from allocation.names import HAMI_REGISTER
+from allocation.quantity import INT32_MAX
+from allocation.reasons import NodeReason, NodeRejection
+from allocation.wire import hami
+
+log = logging.getLogger(__name__)
+
+_UUID = re.compile(r"[^,:;\s]{1,253}")
+
+
+class Inventories:
+    """The inventories of all nodes; the ledger gets those that are valid."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._reported: dict[str, NodeInventory] = {}
+        self._registered: dict[str, NodeInventory] = {}
+        self._unreadable: dict[str, NodeRejection] = {}
+        self._refused: dict[str, NodeRejection] = {}
+
+    @property
+    def rejections(self) -> dict[str, NodeRejection]:
+        """Return the rejections by the nodes whose cards cannot be counted."""
+        unreadable = {node: each for node, each in self._unreadable.items() if node not in self._reported}
+        return unreadable | self._refused
+
+    def report(self, node: str, inventory: NodeInventory | None) -> bool:
+        """Set the report of an agent, or None for no report; return whether there are new cards to use."""
+        if inventory is None:
+            self._reported.pop(node, None)
+        else:
+            self._reported[node] = inventory
+        return self._update(node)
+
+    def register(self, node: str, text: str | None, scores: str = "") -> bool:
+        """Set the register annotation of a node, or None for no annotation, with the scores of its links.
+
+        Returns whether there are new cards to use.
+        """
+        self._registered.pop(node, None)
+        before = self._unreadable.pop(node, None)
+        if text is not None:
+            try:
+                self._registered[node] = read(node, text, scores)
+            except AllocationError as error:
+                self._unreadable[node] = refused(error)
+                if self._unreadable[node] != before:
+                    log.warning("%s", error)
+        return self._update(node)
+
+    def _update(self, node: str) -> bool:
+        """Offer the ledger the cards of `node`, and of the nodes that were refused because of a card of `node`."""
+        others = [other for other in self._refused if other != node]
+        is_taken = self._offer(node)
+        for other in others:
+            is_taken |= self._offer(other)
+        return is_taken
+
+    def _offer(self, node: str) -> bool:
+        inventory = self._reported.get(node) or self._registered.get(node)
+        if inventory is not None and inventory == self._ledger.inventory(node):
+            return False
+        if inventory is None:
+            self._refused.pop(node, None)
+            self._ledger.drop_node(node)
+            return False
+        try:
+            self._ledger.set_node(inventory)
+        except AllocationError as error:
+            self._ledger.drop_node(node)
+            if self._refused.get(node) != refused(error):
+                log.error("%s", error)  # noqa: TRY400 -- the message says it all
+            self._refused[node] = refused(error)
+            return False
+        self._refused.pop(node, None)
+        return True
+
+
+def refused(error: AllocationError) -> NodeRejection:
+    """Return the rejection by a node whose cards cannot be counted because of `error`."""
+    return NodeRejection(NodeReason.InventoryRefused, str(error), resolvable=False)
+
+
+def read(node: str, text: str, scores: str = "") -> NodeInventory:
+    """Read a register annotation, which the API server does not validate.
+
+    Raises:
+        AllocationError: it is malformed, or describes an impossible card.
+    """
+    inventory = hami.decode_register(node, text, scores)
+    for card in inventory.cards:
+        amounts = (card.index, card.memory_mib, card.cores, card.slots, card.numa + 1)  # -1 means no NUMA node
+        if not _UUID.fullmatch(card.uuid) or not all(0 <= amount <= INT32_MAX for amount in amounts):
+            raise AllocationError(
+                f"node {node}, annotation {HAMI_REGISTER}: no card is {card.uuid!r} with index {card.index}, "
+                f"{card.memory_mib} MiB, {card.cores} millicards, {card.slots} slots and NUMA node {card.numa}"
+            )
+    return inventory

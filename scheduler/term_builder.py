@@ -1,0 +1,124 @@
+"""Builds a term from its parts, in the order of their dependencies."""
+
+import time
+from collections.abc import Callable
+
+from allocation.names import SCHEDULER_NAME
+from allocation.settings import AllocationSettings
+from cluster.api import Api
+from cluster.events import Recorder
+from scheduler.binding.binder import Binder
+from scheduler.binding.binding_cycle import BindingCycle
+from scheduler.binding.failure_handler import FailureHandler
+from scheduler.binding.node_locks import NodeLocks
+from scheduler.binding.plugin_binder import PluginBinder
+from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.extender.verbs import Extender
+from scheduler.informers import informers
+from scheduler.loop import Loop
+from scheduler.metrics.instruments import Metrics
+from scheduler.mig.writer import RequestWriter
+from scheduler.queue.queueing_hints import ClusterEvent
+from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.settings import SchedulerSettings
+from scheduler.state import uncounted_pods
+from scheduler.state.cluster_state import ClusterState
+from scheduler.state.ledger_comparer import LedgerComparer
+from scheduler.term import LeaderTerm, Scheduling
+
+
+def build_term(
+    *,
+    api: Api,
+    token: str,
+    settings: SchedulerSettings,
+    allocation: AllocationSettings,
+    recorder: Recorder,
+    metrics: Metrics,
+    is_trusted: Callable[[], bool],
+) -> LeaderTerm:
+    """Return a term that has read nothing yet; it binds with the leader's `token` as long as `is_trusted`."""
+    metrics.terms.inc()
+    clock, names = time.monotonic, frozenset((SCHEDULER_NAME, *settings.aliases))
+    watched = informers(api, relist_seconds=settings.relist_seconds)
+
+    # The state.
+    queue = SchedulingQueue(
+        clock=clock,
+        first_backoff=settings.first_backoff_seconds,
+        longest_backoff=settings.longest_backoff_seconds,
+    )
+    state = ClusterState(
+        settings=allocation,
+        queue=queue,
+        clock=clock,
+        names=names,
+        has_queue=not settings.extender,
+        mig_request_timeout_seconds=settings.mig_request_timeout_seconds,
+        on_uncounted=uncounted_pods.reporter(recorder),
+    )
+    watched.feed_state(state)
+    locks = NodeLocks(
+        api,
+        clock=clock,
+        is_served=state.plugin_nodes.is_hami,
+        is_ours=lambda pod: pod.spec.scheduler_name in names,
+        find_pod=lambda namespace, name: watched.pods.get(name, namespace),
+    )
+    watched.feed_locks(locks)
+
+    # Scheduling and binding.
+    cycle = SchedulingCycle(state)
+    failures = FailureHandler(api=api, queue=queue, cycle=cycle, recorder=recorder, metrics=metrics)
+    binder = Binder(
+        api,
+        token=token,
+        timeout_seconds=settings.request_timeout_seconds,
+        on_error=lambda kind: metrics.bind_errors.labels(kind).inc(),
+    )
+    plugin_binder = PluginBinder(
+        binder,
+        locks=locks,
+        nodes=state.plugin_nodes,
+        metrics=metrics,
+        on_reopened=lambda: queue.notify(ClusterEvent.NODE_OPENED),
+    )
+    binding_cycle = BindingCycle(binder=plugin_binder, failures=failures, recorder=recorder, metrics=metrics)
+    scheduling: Scheduling
+    if settings.extender:
+        scheduling = Extender(
+            api=api,
+            state=state,
+            pods=watched.pods,
+            cycle=cycle,
+            binding_cycle=binding_cycle,
+            metrics=metrics,
+            names=names,
+            is_trusted=is_trusted,
+        )
+    else:
+        scheduling = Loop(
+            queue=queue,
+            cycle=cycle,
+            binding_cycle=binding_cycle,
+            failures=failures,
+            metrics=metrics,
+            concurrent_binds=settings.concurrent_binds,
+            is_trusted=is_trusted,
+        )
+
+    # Background tasks.
+    writer = RequestWriter(
+        api,
+        requests=state.instance_requests,
+        on_cooled_down=lambda: queue.notify(ClusterEvent.CARDS_CHANGED),
+        is_trusted=is_trusted,
+    )
+    comparer = LedgerComparer(state=state, pods=watched.pods, metrics=metrics, seconds=settings.recount_seconds)
+    return LeaderTerm(
+        informers=watched,
+        cycle=cycle,
+        locks=locks,
+        scheduling=scheduling,
+        chores=(locks.run, writer.run, comparer.run),
+    )

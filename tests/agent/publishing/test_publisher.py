@@ -1,0 +1,168 @@
+"""An agent against a real API server, with only the permissions of its manifest."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.declared.fleet import parse
+from allocation.wire.hami import decode_register
+from lab import kubectl, wait
+from lab.layout import Layout
+from tests.agent.support.cluster_view import DEADLINE_S, REGISTER, await_heartbeat, heartbeat, published
+
+pytestmark = pytest.mark.apiserver
+
+
+def test_every_node_of_a_fleet_is_published(
+    cluster: Layout, add_node: Callable[[str], None], start_agent: Callable[[str], Any]
+) -> None:
+    """Every node of the file gets a register annotation, a GpuNodeStatus and a heartbeat, and they agree."""
+    one, other = "{count: 2, memoryMiB: 81920, model: NVIDIA H100}", "[{index: 3, memoryMiB: 7, model: NVIDIA L4}]"
+    fleet = f"{{pub-1: {one}, pub-2: {other}}}"
+    reports = parse(fleet.encode(), file="fleet.yaml")
+    for node in reports:
+        add_node(node)
+    start_agent(fleet)
+    for node, report in reports.items():
+        inventory = report.inventory
+        found = published(cluster, node)
+        assert found["spec"] == {"nodeName": node}
+        assert found["status"]["total"] == len(inventory.cards)
+        assert [device["uuid"] for device in found["status"]["devices"]] == [card.uuid for card in inventory.cards]
+        annotations = kubectl.get(cluster, "node", node)["metadata"]["annotations"]
+        assert decode_register(node, annotations[REGISTER]) == inventory
+        beat = await_heartbeat(cluster, node)
+        assert beat["holderIdentity"] == "agent-under-test"
+        assert beat["leaseDurationSeconds"] == 1
+    managers = {
+        entry["manager"]: entry.get("subresource", "")
+        for entry in kubectl.get(cluster, "gpunodestatus", "pub-1", "--show-managed-fields")["metadata"][
+            "managedFields"
+        ]
+    }
+    assert managers == {"tranche-agent": "", "tranche-agent-status": "status"}
+
+
+def test_unchanged_inventory_is_not_written_again(
+    cluster: Layout, add_node: Callable[[str], None], start_agent: Callable[[str], Any]
+) -> None:
+    """While the inventory does not change, the agent only renews the heartbeat, which spares the API server."""
+    add_node("quiet-1")
+    start_agent("quiet-1: {count: 8, memoryMiB: 81920}")
+    before = published(cluster, "quiet-1")
+    seen = await_heartbeat(cluster, "quiet-1")
+    for _ in range(3):
+        seen = await_heartbeat(cluster, "quiet-1", other_than=seen)
+    assert kubectl.get(cluster, "gpunodestatus", "quiet-1") == before
+    written = [
+        event["objectRef"]
+        for line in cluster.audit_log.read_text().splitlines()
+        if (event := json.loads(line))["verb"] == "patch" and event["objectRef"].get("name") == "quiet-1"
+        if event["user"]["username"] == "system:serviceaccount:tranche-lab:fleet-agent"
+    ]
+    assert sorted((item["resource"], item.get("subresource", "")) for item in written) == [
+        ("gpunodestatuses", ""),
+        ("gpunodestatuses", "status"),
+        ("nodes", ""),
+    ]
+
+
+def test_card_marked_unhealthy_in_the_file_is_published(
+    cluster: Layout, add_node: Callable[[str], None], start_agent: Callable[[str], Any], fleet_file: Path
+) -> None:
+    """The change reaches the GpuNodeStatus and the annotation while the agent runs."""
+    add_node("unhealthy-1")
+    start_agent("unhealthy-1: {count: 2, memoryMiB: 100}")
+    published(cluster, "unhealthy-1")
+    fleet_file.write_text("unhealthy-1: {count: 2, memoryMiB: 100, unhealthy: [1]}")
+    wait.until(
+        lambda: (
+            [device["health"] for device in published(cluster, "unhealthy-1")["status"]["devices"]]
+            == ["Healthy", "Unhealthy"]
+        ),
+        what="card 1 unhealthy",
+        timeout_s=DEADLINE_S,
+    )
+    annotation = kubectl.get(cluster, "node", "unhealthy-1")["metadata"]["annotations"][REGISTER]
+    assert [card.healthy for card in decode_register("unhealthy-1", annotation).cards] == [True, False]
+
+
+def test_invalid_file_keeps_the_last_inventory_published(
+    cluster: Layout, add_node: Callable[[str], None], start_agent: Callable[[str], Any], fleet_file: Path
+) -> None:
+    """An error made while the agent runs is logged once; the last reading stays published, with its heartbeat."""
+    add_node("broken-1")
+    agent = start_agent("broken-1: {count: 1, memoryMiB: 100}")
+    before = published(cluster, "broken-1")
+    fleet_file.write_text("broken-1: {count: nine}")
+    failures = r"tranche_agent_inventory_errors_total "
+    wait.until(
+        lambda: any(
+            float(line.removeprefix(failures)) > 2
+            for line in agent.http("/metrics")[1].splitlines()
+            if line.startswith(failures)
+        ),
+        what="several failed readings",
+        timeout_s=DEADLINE_S,
+    )
+    assert agent.log.count("inventory not read") == 1
+    assert kubectl.get(cluster, "gpunodestatus", "broken-1") == before
+    await_heartbeat(cluster, "broken-1", other_than=heartbeat(cluster, "broken-1"))
+
+
+def test_missing_node_does_not_block_the_others(
+    cluster: Layout, add_node: Callable[[str], None], start_agent: Callable[[str], Any]
+) -> None:
+    """A node that is not registered yet is logged once and keeps the agent unready until it is published."""
+    add_node("there-1")
+    agent = start_agent("{there-1: {count: 1, memoryMiB: 1}, late-1: {count: 1, memoryMiB: 1}}")
+    published(cluster, "there-1")
+    wait.until(
+        lambda: agent.http("/readyz") == (503, "1 nodes are not published: late-1\n"),
+        what="late-1 the only one not published",
+        timeout_s=DEADLINE_S,
+    )
+    wait.until(
+        lambda: 'tranche_agent_publish_errors_total{reason="NotFound"} 3.0' in agent.http("/metrics")[1],
+        what="three attempts",
+        timeout_s=DEADLINE_S,
+    )
+    assert agent.log.count("node late-1 is not published") == 1
+    assert heartbeat(cluster, "late-1") is None
+    add_node("late-1")
+    published(cluster, "late-1")
+    wait.until(lambda: agent.http("/readyz") == (200, "ok\n"), what="ready", timeout_s=DEADLINE_S)
+    assert agent.http("/healthz") == (200, "ok\n")
+    assert 'tranche_agent_cards{health="healthy",node="late-1"} 1.0' in agent.http("/metrics")[1]
+
+
+def test_node_removed_from_the_file_loses_its_heartbeat(
+    cluster: Layout, add_node: Callable[[str], None], start_agent: Callable[[str], Any], fleet_file: Path
+) -> None:
+    """Without a heartbeat the node gets no new pods; its published objects are not deleted."""
+    for node in ("stay-1", "leave-1"):
+        add_node(node)
+    agent = start_agent("{stay-1: {count: 1, memoryMiB: 1}, leave-1: {count: 1, memoryMiB: 1}}")
+    published(cluster, "leave-1")
+    fleet_file.write_text("{stay-1: {count: 1, memoryMiB: 1}}")
+    wait.until(lambda: "node leave-1 is no longer served" in agent.log, what="leave-1 dropped", timeout_s=DEADLINE_S)
+    last = heartbeat(cluster, "leave-1")
+    alive = heartbeat(cluster, "stay-1")
+    for _ in range(2):
+        alive = await_heartbeat(cluster, "stay-1", other_than=alive)
+    assert heartbeat(cluster, "leave-1") == last
+    assert published(cluster, "leave-1")
+
+
+def test_sigterm_ends_the_agent_cleanly(
+    cluster: Layout, add_node: Callable[[str], None], start_agent: Callable[[str], Any]
+) -> None:
+    """The exit code is 0, and the log has no traceback."""
+    add_node("end-1")
+    agent = start_agent("end-1: {count: 1, memoryMiB: 1}")
+    published(cluster, "end-1")
+    assert agent.end() == 0
+    assert "Traceback" not in agent.log

@@ -1,0 +1,49 @@
+"""Reads what a node's agent has published."""
+
+from collections.abc import Callable
+from typing import Any
+
+from lab import kubectl, wait
+from lab.layout import Layout
+
+DEADLINE_S = 30.0
+REGISTER = "hami.io/node-nvidia-register"
+
+
+def published(cluster: Layout, node: str) -> Any:
+    """Wait until the node's GpuNodeStatus has a status, and return the object."""
+
+    def found() -> Any:
+        objects = kubectl.get(cluster, "gpunodestatuses")["items"]
+        return next((item for item in objects if item["metadata"]["name"] == node and "status" in item), None)
+
+    return wait.until(found, what=f"GpuNodeStatus {node}", timeout_s=DEADLINE_S)
+
+
+def register(cluster: Layout, node: str) -> str | None:
+    """Return the node's present register annotation."""
+    annotation: str | None = kubectl.get(cluster, "node", node)["metadata"].get("annotations", {}).get(REGISTER)
+    return annotation
+
+
+def await_devices(cluster: Layout, node: str, condition: Callable[[list[Any]], bool], *, what: str) -> list[Any]:
+    """Wait until the devices of the node's GpuNodeStatus meet the condition, and return them."""
+
+    def found() -> list[Any] | None:
+        devices: list[Any] = published(cluster, node)["status"]["devices"]
+        return devices if condition(devices) else None
+
+    return wait.until(found, what=what, timeout_s=DEADLINE_S)
+
+
+def heartbeat(cluster: Layout, node: str) -> Any:
+    """Return the spec of the node's heartbeat, or None if it does not exist."""
+    leases = kubectl.get(cluster, "leases", "-n", "tranche-system")["items"]
+    return next((item["spec"] for item in leases if item["metadata"]["name"] == f"gpu-{node}"), None)
+
+
+def await_heartbeat(cluster: Layout, node: str, *, other_than: Any = None) -> Any:
+    """Wait for a heartbeat that differs from `other_than`, and return its spec."""
+    return wait.until(
+        lambda: (now := heartbeat(cluster, node)) != other_than and now, what="heartbeat", timeout_s=DEADLINE_S
+    )

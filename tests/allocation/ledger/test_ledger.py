@@ -1,0 +1,203 @@
+"""Pods never hold more of a card than it has, and the ledger always equals a recount."""
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+
+from allocation.allocation import Charge
+from allocation.constraints import read_constraints
+from allocation.errors import AllocationError, OverCapacityError
+from allocation.inventory import Card, NodeInventory
+from allocation.ledger.ledger import Ledger
+from allocation.placement.placement import Placement, place
+from allocation.placement.query import PlacementQuery
+from allocation.request import ContainerRequest, Kind, PodRequest
+from allocation.settings import AllocationSettings
+from allocation.steps import finish
+
+CONSTRAINTS = read_constraints({}, AllocationSettings())
+
+
+def inventory(node: str, cards: int = 2, *, memory: int = 1000, healthy: bool = True) -> NodeInventory:
+    """Return the inventory of a node with equal cards."""
+    return NodeInventory(
+        node, tuple(Card(f"GPU-{node}-{index}", index, memory, slots=4, healthy=healthy) for index in range(cards))
+    )
+
+
+def recount(ledger: Ledger) -> Ledger:
+    """Return a new ledger built from the inventories and reservations in `ledger`, as after a restart."""
+    fresh = Ledger()
+    for node in ledger.nodes:
+        reported = ledger.inventory(node)
+        assert reported is not None
+        fresh.set_node(reported)
+    for reservation in ledger.reservations():
+        fresh.record(reservation.uid, reservation.node, reservation.charges)
+    return fresh
+
+
+def test_a_reservation_beyond_capacity_changes_nothing() -> None:
+    """If the second of two cards is too full, the first is not charged either."""
+    ledger = Ledger()
+    ledger.set_node(inventory("n1"))
+    ledger.assume("a", "n1", [Charge("GPU-n1-1", 600, 0, 1)])
+    before = ledger.used.copy()
+    with pytest.raises(OverCapacityError):
+        ledger.assume("b", "n1", [Charge("GPU-n1-0", 600, 0, 1), Charge("GPU-n1-1", 600, 0, 1)])
+    assert np.array_equal(ledger.used, before)
+    assert ledger.reservation("b") is None
+
+
+def test_a_card_is_accepted_from_one_node_only() -> None:
+    """A card that two nodes report could be allocated twice."""
+    ledger = Ledger()
+    ledger.set_node(inventory("n1"))
+    with pytest.raises(AllocationError, match="GPU-n1-0"):
+        ledger.set_node(NodeInventory("n2", inventory("n1").cards))
+    assert ledger.nodes == ("n1",)
+
+
+def test_pods_recorded_before_their_cards_are_charged() -> None:
+    """At startup, pods and inventories arrive in any order."""
+    ledger = Ledger()
+    ledger.record("a", "n1", [Charge("GPU-n1-0", 600, 100, 1)])
+    ledger.set_node(inventory("n1"))
+    assert ledger.used[0].sum() == 600
+
+
+def test_reservations_survive_the_loss_of_their_node() -> None:
+    """A node that returns has the same amounts in use."""
+    ledger = Ledger()
+    ledger.set_node(inventory("n1"))
+    ledger.record("a", "n1", [Charge("GPU-n1-0", 600, 100, 1)])
+    ledger.drop_node("n1")
+    assert ledger.used.sum() == 0
+    ledger.set_node(inventory("n1"))
+    assert ledger.used[0].sum() == 600
+
+
+def test_forget_keeps_a_confirmed_reservation() -> None:
+    """Only assumptions are undone: a late failure report cannot free the cards of a running pod."""
+    ledger = Ledger()
+    ledger.set_node(inventory("n1"))
+    charges = (Charge("GPU-n1-0", 600, 100, 1),)
+    ledger.assume("a", "n1", charges)
+    ledger.record("a", "n1", charges)
+    ledger.forget("a")
+    assert ledger.reservation("a") is not None
+    assert ledger.used[0].sum() == 600
+
+
+def test_columns_grow_with_nodes_and_cards() -> None:
+    """A node can have more cards than any before it, and the fleet more nodes than there are rows."""
+    ledger = Ledger(rows=1, cards=1)
+    for node in ("n1", "n2", "n3"):
+        ledger.set_node(inventory(node, cards=5))
+    ledger.set_node(inventory("n2", cards=16))
+    assert ledger.present.sum() == 26
+
+
+class Life(RuleBasedStateMachine):
+    """Random histories of a ledger: nodes come and go, pods are placed, confirmed, forgotten and released."""
+
+    pods: Bundle[str] = Bundle("pods")
+    nodes = st.sampled_from(["n1", "n2", "n3"])
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = Ledger(rows=1, cards=1)
+        self.serial = 0
+
+    @rule(node=nodes, cards=st.integers(1, 4), memory=st.sampled_from([1000, 2000]), healthy=st.booleans())
+    def report(self, node: str, cards: int, memory: int, *, healthy: bool) -> None:
+        """Report a node, possibly with other cards than before."""
+        if not any(True for _ in self.ledger.reservations(node)):
+            self.ledger.set_node(inventory(node, cards, memory=memory, healthy=healthy))
+
+    @rule(node=nodes)
+    def lose(self, node: str) -> None:
+        """Remove a node; its pods are deleted with it."""
+        for reservation in tuple(self.ledger.reservations(node)):
+            self.ledger.release(reservation.uid)
+        self.ledger.drop_node(node)
+
+    @rule(
+        target=pods,
+        count=st.integers(1, 2),
+        memory=st.one_of(st.none(), st.integers(0, 1200)),
+        cores=st.sampled_from([0, 300, 600, 1000]),
+        init=st.booleans(),
+    )
+    def put(self, count: int, memory: int | None, cores: int, *, init: bool) -> object:
+        """Place a pod and assume it."""
+        containers = [_container("main", Kind.REGULAR, count, memory, cores)]
+        if init:
+            containers.insert(0, _container("init", Kind.INIT, 1, 500, 0))
+        request = PodRequest(tuple(containers))
+        before = self.ledger.used.copy()
+        outcome = finish(place(self.ledger, PlacementQuery(request, CONSTRAINTS), ["n1", "n2", "n3"]))
+        assert np.array_equal(self.ledger.used, before), "placement only reads the ledger"
+        if not isinstance(outcome, Placement):
+            for node, rejection in outcome.rejections.items():
+                reported = self.ledger.inventory(node)
+                if rejection.counts:
+                    assert reported is not None
+                    assert sum(rejection.counts.values()) == len(reported.cards), "one reason per card"
+            return multiple()
+        self.serial += 1
+        uid = f"pod-{self.serial}"
+        self.ledger.assume(uid, outcome.allocation.node, outcome.charges)
+        return uid
+
+    @rule(uid=pods)
+    def confirm(self, uid: str) -> None:
+        """Record an assumed pod as bound."""
+        reservation = self.ledger.reservation(uid)
+        if reservation is not None:
+            self.ledger.record(uid, reservation.node, reservation.charges)
+            assert not next(each for each in self.ledger.reservations() if each.uid == uid).assumed
+
+    @rule(uid=consumes(pods))
+    def undo(self, uid: str) -> None:
+        """Forget an assumed pod; assuming and forgetting it again changes nothing."""
+        reservation = self.ledger.reservation(uid)
+        if reservation is None or not reservation.assumed:
+            return
+        self.ledger.forget(uid)
+        free = self.ledger.used.copy()
+        self.ledger.assume(uid, reservation.node, reservation.charges)
+        self.ledger.forget(uid)
+        assert np.array_equal(self.ledger.used, free)
+
+    @rule(uid=consumes(pods))
+    def end(self, uid: str) -> None:
+        """Release a pod; a second release changes nothing."""
+        self.ledger.release(uid)
+        self.ledger.release(uid)
+
+    @invariant()
+    def no_card_is_over_capacity(self) -> None:
+        """Invariant I1."""
+        assert (self.ledger.used <= self.ledger.total).all()
+        assert (self.ledger.used >= 0).all()
+
+    @invariant()
+    def a_recount_gives_the_same(self) -> None:
+        """Invariant I6: a recount from inventories and pods equals the incremental state."""
+        fresh = recount(self.ledger)
+        for node in self.ledger.nodes:
+            mine, other = self.ledger.row(node), fresh.row(node)
+            width = len((self.ledger.inventory(node) or inventory(node)).cards)
+            assert np.array_equal(self.ledger.used[:, mine, :width], fresh.used[:, other, :width])
+            assert np.array_equal(self.ledger.total[:, mine, :width], fresh.total[:, other, :width])
+
+
+def _container(name: str, kind: Kind, count: int, memory: int | None, cores: int) -> ContainerRequest:
+    return ContainerRequest(name, kind, name, count, memory, 0 if memory is not None else 40, cores)
+
+
+TestLife = Life.TestCase
+TestLife.settings = settings(max_examples=60, stateful_step_count=40)

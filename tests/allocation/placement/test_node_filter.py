@@ -1,0 +1,72 @@
+"""Nodes that are filtered together get the results that each gets alone."""
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocation.constraints import read_constraints
+from allocation.ledger.ledger import Ledger
+from allocation.placement.block_max import INFEASIBLE
+from allocation.placement.node_filter import rank_nodes
+from allocation.placement.placement import Placement, place, scores_of
+from allocation.placement.query import PlacementQuery
+from allocation.reasons import NodeReason
+from allocation.settings import AllocationSettings
+from allocation.steps import finish
+from tests.allocation.placement.test_ranking_cache import ANNOTATIONS, HEADROOMS, REQUESTS, World
+from tests.allocation.support.builders import container, pod
+
+DEFAULTS = AllocationSettings()
+
+
+def drawn(seed: int) -> tuple[random.Random, Ledger, PlacementQuery]:
+    """Return a ledger with a random history and a random query, with the generator that drew them."""
+    world = World(seed)
+    for _ in range(30):
+        world.step()
+    chance = random.Random(seed)  # noqa: S311 -- a test
+    request, headroom = chance.choice(REQUESTS), chance.choice(HEADROOMS)
+    constraints = read_constraints(chance.choice(ANNOTATIONS), DEFAULTS)
+    return chance, world.ledger, PlacementQuery(request, constraints, headroom)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32))
+def test_ranking_together_equals_ranking_alone(seed: int) -> None:
+    """Scores are equal to the last bit, and rejections are equal, whichever nodes are ranked together."""
+    chance, ledger, query = drawn(seed)
+    nodes = [*ledger.nodes, "elsewhere"]
+    alone = [rank_nodes(ledger, query, [node]) for node in nodes]
+    requested = chance.sample(nodes, chance.randint(0, len(nodes)))
+    for some in (nodes, requested):
+        together = rank_nodes(ledger, query, some)
+        expected = [alone[nodes.index(node)] for node in some]
+        assert together.scores == {name: score for each in expected for name, score in each.scores.items()}
+        assert together.rejections == {name: why for each in expected for name, why in each.rejections.items()}
+        sign = -1 if query.constraints.node_policy == "binpack" else 1
+        assert list(together.scores.items()) == sorted(together.scores.items(), key=lambda s: (sign * s[1], s[0]))
+
+
+@given(st.integers(0, 2**32))
+def test_scores_agree_with_placement(seed: int) -> None:
+    """`scores_of` has the scores and rejections of `place`, although it selects no cards if it need not."""
+    chance, ledger, query = drawn(seed)
+    nodes = [*ledger.nodes, "elsewhere"]
+    requested = chance.sample(nodes, chance.randint(0, len(nodes)))
+    chosen = finish(place(ledger, query, requested))
+    values, rejections = finish(scores_of(ledger, query, requested))
+    fits = [name for name, value in zip(requested, values.tolist(), strict=True) if value != INFEASIBLE]
+    assert fits == [name for name in requested if isinstance(chosen, Placement) and name in chosen.scores]
+    assert rejections == chosen.rejections
+    sign = 1 if query.constraints.node_policy == "binpack" else -1
+    scores = {name: sign * score for name, score in chosen.scores.items()} if isinstance(chosen, Placement) else {}
+    assert values.tolist() == [scores.get(name, INFEASIBLE) for name in requested]
+
+
+def test_an_unknown_node_is_unregistered() -> None:
+    """That is true in an empty ledger as well."""
+    constraints = read_constraints({}, DEFAULTS)
+    ranked = rank_nodes(Ledger(), PlacementQuery(pod(container(memory=1)), constraints), ["ghost"])
+    assert ranked.scores == {}
+    assert str(ranked.rejections["ghost"]) == NodeReason.NodeUnregistered

@@ -1,0 +1,249 @@
+"""Every format is read as it was written, and HAMi's formats are read in all their versions."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocation.allocation import Allocation, CardShare
+from allocation.errors import MalformedRecordError
+from allocation.inventory import Card, NodeInventory
+from allocation.names import environment_key, is_output_key
+from allocation.request import ContainerRequest, Kind, PodRequest
+from allocation.wire import environment, hami, record
+
+uuids = st.uuids().map(lambda value: f"GPU-{value}")
+int32 = st.integers(min_value=0, max_value=2**31 - 1)
+names = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
+shares = st.builds(CardShare, uuid=uuids, index=st.integers(0, 15), memory_mib=int32, cores=st.integers(0, 1000))
+allocations = st.builds(
+    Allocation,
+    node=names,
+    containers=st.dictionaries(
+        names, st.lists(shares, min_size=1, max_size=4, unique_by=lambda share: share.uuid).map(tuple), max_size=4
+    ),
+)
+
+
+@given(allocations)
+def test_an_allocation_survives_its_annotation(allocation: Allocation) -> None:
+    """decode(encode(x)) equals x."""
+    assert record.decode(record.encode(allocation)) == allocation
+
+
+def test_the_annotation_is_as_documented() -> None:
+    """docs/interfaces.md has exactly this text."""
+    allocation = Allocation("n1", {"main": (CardShare("GPU-a", 0, 3000, 300),)})
+    assert record.encode(allocation) == (
+        '{"v":1,"node":"n1","containers":{"main":[{"uuid":"GPU-a","index":0,"memoryMiB":3000,"cores":300}]}}'
+    )
+
+
+SHARE = '{"uuid":"u","index":0,"memoryMiB":1,"cores":0}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[]",
+        '{"v":2,"node":"n","containers":{}}',
+        '{"v":1,"node":"","containers":{}}',
+        '{"v":1,"node":"n","containers":{"c":[{"uuid":"u","index":0,"memoryMiB":-1,"cores":0}]}}',
+        '{"v":1,"node":"n","containers":{"c":[{"uuid":"u","index":0,"memoryMiB":1,"cores":1001}]}}',
+        '{"v":1,"node":"n","containers":{"c":[{"uuid":"u","index":0,"memoryMiB":2147483648,"cores":0}]}}',
+        '{"v":1,"node":"n","containers":{"c":[SHARE,SHARE]}}'.replace("SHARE", SHARE),
+        '{"v":1,"node":"n","containers":{},"more":1}',
+    ],
+)
+def test_a_malformed_annotation_is_an_error(text: str) -> None:
+    """A value that a person may have written is accepted only if it is complete and in range."""
+    with pytest.raises(MalformedRecordError, match="annotation gpu.scheduling/allocation"):
+        record.decode(text)
+
+
+devices = st.tuples(uuids, int32, st.integers(0, 100))
+
+
+@given(st.lists(st.lists(devices, max_size=3), max_size=5))
+def test_devices_survive_the_allocation_string(containers: list[list[hami.Device]]) -> None:
+    """decode(encode(x)) equals x, even for containers without a card."""
+    assert hami.decode_devices(hami.encode_devices(containers)) == containers
+
+
+@pytest.mark.parametrize(
+    ("text", "containers"),
+    [
+        ("GPU-0,NVIDIA,3000,0:;GPU-0,NVIDIA,5000,0:;", [[("GPU-0", 3000, 0)], [("GPU-0", 5000, 0)]]),
+        (";GPU-a,NVIDIA,4096,50:GPU-b,NVIDIA,4096,50:;", [[], [("GPU-a", 4096, 50), ("GPU-b", 4096, 50)]]),
+        (";;", [[], []]),
+        (",,0,0:;", [[]]),
+        ("GPU-a,NVIDIA,3000,30,more:;", [[("GPU-a", 3000, 30)]]),
+    ],
+)
+def test_documented_allocation_strings_are_read(text: str, containers: list[list[hami.Device]]) -> None:
+    """These are the examples of hami.md 1.2."""
+    assert hami.decode_devices(text) == containers
+
+
+def test_a_container_without_gpu_has_an_entry() -> None:
+    """HAMi omits leading entries (its issue 2899); tranche writes one for each container."""
+    request = PodRequest(
+        (
+            ContainerRequest("init", Kind.INIT, "spec.initContainers[0]"),
+            ContainerRequest("sidecar", Kind.REGULAR, "spec.containers[0]"),
+            ContainerRequest("main", Kind.REGULAR, "spec.containers[1]", count=1, memory_mib=3000, cores=300),
+        )
+    )
+    allocation = Allocation("n1", {"main": (CardShare("GPU-a", 0, 3000, 300),)})
+    assert hami.allocation_string(allocation, request) == ";;GPU-a,NVIDIA,3000,30:;"
+
+
+cards = st.builds(
+    Card,
+    uuid=uuids,
+    index=st.integers(0, 2**16),
+    memory_mib=int32,
+    cores=st.integers(0, 20).map(lambda tens: tens * 100),
+    slots=st.integers(0, 128),
+    model=st.sampled_from(["NVIDIA", "NVIDIA H100 80GB HBM3", "NVIDIA-Tesla V100-PCIE-32GB"]),
+    numa=st.integers(0, 7),
+    mode=st.sampled_from(["hami-core", "mig"]),
+    healthy=st.booleans(),
+)
+
+
+@given(st.lists(cards, max_size=8, unique_by=lambda card: card.index))
+def test_an_inventory_survives_the_register_annotation(cards: list[Card]) -> None:
+    """decode(encode(x)) equals x up to order, and equal inventories result in equal text."""
+    inventory = NodeInventory("n1", tuple(sorted(cards, key=lambda card: card.index)))
+    shuffled = NodeInventory("n1", tuple(reversed(inventory.cards)))
+    assert hami.decode_register("n1", hami.encode_register(inventory)) == inventory
+    assert hami.encode_register(shuffled) == hami.encode_register(inventory)
+
+
+def test_the_documented_register_annotation_is_read_and_written() -> None:
+    """This is the example of hami.md 1.1, which omits zero values."""
+    text = (
+        '[{"id":"GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76","count":10,"devmem":40960,"devcore":100,'
+        '"type":"NVIDIA A100-SXM4-40GB","mode":"hami-core","health":true},'
+        '{"id":"GPU-ebe7c3f7-303d-558d-435e-99a160631fe4","index":1,"count":10,"devmem":40960,"devcore":100,'
+        '"type":"NVIDIA A100-SXM4-40GB","numa":1,"mode":"hami-core","health":true}]'
+    )
+    inventory = hami.decode_register("n1", text)
+    assert [card.index for card in inventory.cards] == [0, 1]
+    assert inventory.cards[1].numa == 1
+    assert inventory.cards[0].cores == 1000
+    assert hami.encode_register(inventory) == text
+
+
+@given(allocations)
+def test_references_and_annotations_agree(allocation: Allocation) -> None:
+    """Every variable that admission refers to resolves to the container's allocation."""
+    annotations = environment.annotations(allocation)
+    for name, given_shares in allocation.containers.items():
+        resolved = environment.resolve(environment.references(name, len(given_shares)), annotations)
+        assert resolved == environment.values(given_shares)
+        assert all(is_output_key(key) for key in environment.references(name, len(given_shares)).values())
+
+
+def test_the_environment_of_two_cards() -> None:
+    """UUIDs in the container's order, one limit per card, the smallest as the net."""
+    assert environment.values((CardShare("GPU-a", 3, 3000, 300), CardShare("GPU-b", 1, 4000, 300))) == {
+        "NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b",
+        "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b",
+        "CUDA_DEVICE_MEMORY_LIMIT": "3000m",
+        "CUDA_DEVICE_MEMORY_LIMIT_0": "3000m",
+        "CUDA_DEVICE_MEMORY_LIMIT_1": "4000m",
+        "CUDA_DEVICE_SM_LIMIT": "30",
+    }
+
+
+def test_before_the_decision_no_device_is_visible() -> None:
+    """A missing annotation is an empty string: `CUDA_VISIBLE_DEVICES` hides every GPU."""
+    assert environment.resolve(environment.references("main", 1), {})["CUDA_VISIBLE_DEVICES"] == ""
+
+
+@given(names)
+def test_every_container_name_gives_a_valid_key(container: str) -> None:
+    """Prefix at most 253 characters, name part at most 63 (Kubernetes' rule for annotation keys)."""
+    prefix, _, name = environment_key("cuda-device-memory-limit-127", container).partition("/")
+    assert len(prefix) <= 253
+    assert len(name) <= 63
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "GPU-00552014-5c87-89ac-b1a6-7b53aa24b0ec,10,32768,100,NVIDIA-Tesla V100-PCIE-32GB,0,true,0,hami-core:",
+            Card("GPU-00552014-5c87-89ac-b1a6-7b53aa24b0ec", 0, 32768, 1000, 10, "NVIDIA-Tesla V100-PCIE-32GB"),
+        ),
+        ("GPU-a,5,16384,50,Tesla T4,1,false:", Card("GPU-a", 0, 16384, 500, 5, "Tesla T4", numa=1, healthy=False)),
+        ("GPU-a,5,16384,50,Tesla T4,1,1,3,mig:", Card("GPU-a", 3, 16384, 500, 5, "Tesla T4", numa=1, mode="mig")),
+    ],
+)
+def test_older_register_annotations_are_read(text: str, expected: Card) -> None:
+    """Old plugins still write the forms before JSON (hami.md 1.1)."""
+    assert hami.decode_register("n1", text).cards == (expected,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GPU-a,5,16384:",
+        "GPU-a,x,16384,50,Tesla T4,1,true:",
+        "GPU-a,5,16384,50,Tesla T4,1,maybe:",
+        "[{]",
+        "{}",
+        '[{"id":1}]',
+    ],
+)
+def test_a_malformed_register_annotation_is_an_error_with_its_node(text: str) -> None:
+    """The message names the node and the annotation."""
+    with pytest.raises(MalformedRecordError, match="node n1, annotation hami.io/node-nvidia-register"):
+        hami.decode_register("n1", text)
+
+
+def test_unknown_fields_of_a_register_annotation_are_ignored() -> None:
+    """v2.5 to v2.9 wrote more fields. A missing field is zero, and a missing health means unhealthy."""
+    (only,) = hami.decode_register("n1", '[{"id":"GPU-a","devicepairscore":{},"customInfo":{"x":1}}]').cards
+    assert only == Card("GPU-a", 0, 0, 0, 0, healthy=False)
+
+
+def test_pair_scores_are_read() -> None:
+    """They are in HAMi's score annotation (hami.md 1.1)."""
+    scores = '[{"uuid":"GPU-a","score":{"GPU-b":1800}},{"uuid":"GPU-b","score":{"GPU-a":1800}}]'
+    register = '[{"id":"GPU-a","health":true},{"id":"GPU-b","index":1,"health":true}]'
+    assert hami.decode_register("n1", register, scores).pair_score(0, 1) == 1800
+
+
+def _pod(*kinds: tuple[str, Kind, int]) -> PodRequest:
+    return PodRequest(tuple(ContainerRequest(name, kind, name, count=count) for name, kind, count in kinds))
+
+
+ENTRY = "GPU-a,NVIDIA,4096,50:;"
+
+
+@pytest.mark.parametrize(
+    ("text", "request_", "containers"),
+    [
+        (";" + ENTRY, _pod(("init", Kind.INIT, 0), ("main", Kind.REGULAR, 1)), {"main": 1}),
+        # HAMi issue 2899: the entry of the container before is missing.
+        (ENTRY, _pod(("init", Kind.INIT, 0), ("main", Kind.REGULAR, 1)), {"main": 1}),
+        (ENTRY + ";", _pod(("web", Kind.REGULAR, 0), ("main", Kind.REGULAR, 1), ("log", Kind.REGULAR, 0)), {"main": 1}),
+        (ENTRY * 2, _pod(("i", Kind.INIT, 1), ("w", Kind.REGULAR, 0), ("m", Kind.REGULAR, 1)), {"i": 1, "m": 1}),
+        # More entries than GPU containers: those left over are counted all the same.
+        (ENTRY * 2, _pod(("main", Kind.REGULAR, 1)), {"?0": 1, "main": 1}),
+        ("", _pod(("main", Kind.REGULAR, 1)), {}),
+    ],
+)
+def test_incomplete_strings_are_aligned_with_the_gpu_containers(
+    text: str, request_: PodRequest, containers: dict[str, int]
+) -> None:
+    """Entries are aligned from the end, and none is lost."""
+    allocation = hami.read_allocation(text, request_, node="n1")
+    assert {name: len(shares) for name, shares in allocation.containers.items()} == containers
+    assert all(
+        share.memory_mib == 4096 and share.cores == 500 for shares in allocation.containers.values() for share in shares
+    )

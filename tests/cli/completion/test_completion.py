@@ -1,0 +1,136 @@
+"""Completion in a real bash and by a real kubectl, with candidates from a real cluster."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli import commands
+from cli.completion import complete
+from cli.completion.scripts import run
+from lab.kubeconfig import service_account_kubeconfig
+from lab.layout import Layout
+
+ROOT = Path(__file__).parents[3]
+TEAM = "cli-team"
+
+
+def _words(*typed: str) -> list[str]:
+    offered, directive = complete.candidates(typed)
+    assert directive == 4
+    return [word for word, _ in offered]
+
+
+def test_commands_flags_and_formats_are_completed() -> None:
+    """The declarations of the commands are completed, without a separate list."""
+    assert _words("") == [name for name, _ in commands.every()]
+    assert _words("un") == ["uncordon"]
+    assert _words("top", "--ca") == ["--cards"]
+    assert _words("top", "-o", "") == ["table", "wide", "json", "yaml", "name"]
+    assert _words("-n", "team", "top", "--output", "j") == ["json"]
+    assert _words("cordon", "--dry-run=c") == ["--dry-run=client"]
+    assert "--namespace" not in _words("top", "-n", "team", "--")
+
+
+def test_files_are_left_to_the_shell() -> None:
+    """The shell completes file names."""
+    assert complete.candidates(["inject", "-f", "ma"]) == ([], 0)
+
+
+def test_error_gives_no_candidates(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A user who presses Tab sees no error message."""
+    assert complete.main(["env", "--kubeconfig", str(tmp_path / "absent"), ""]) == 0
+    assert capfd.readouterr() == (":4\n", "")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """A PATH with the plugin and its completer, as after an installation."""
+    for name, module in (("kubectl-gpu", "cli"), ("kubectl_complete-gpu", "cli.completion.complete")):
+        script = tmp_path / name
+        script.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m {module} "$@"\n')
+        script.chmod(0o755)
+    return f"{tmp_path}:{os.environ['PATH']}"
+
+
+def _bash(path: str, line: str, *, script: str, kubeconfig: str = "") -> list[str]:
+    """Return bash's candidates at the end of `line`."""
+    program = f"""{script}
+COMP_LINE={line!r}; COMP_POINT=${{#COMP_LINE}}
+_kubectl_gpu; printf '%s\\n' "${{COMPREPLY[@]}}" """
+    done = subprocess.run(
+        ["bash", "--norc", "-c", program],
+        env={**os.environ, "PATH": path, "KUBECONFIG": kubeconfig},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.fixture
+def script(path: str) -> str:
+    """The output of `kubectl gpu completion bash`."""
+    if shutil.which("bash") is None:
+        pytest.skip("no bash on this machine")
+    return subprocess.run(
+        ["kubectl-gpu", "completion", "bash"], env={"PATH": path}, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_bash_completes_commands_and_flags(path: str, script: str, tmp_path: Path) -> None:
+    """A value after an equals sign is completed too, although bash treats it as a separate word."""
+    assert _bash(path, "kubectl-gpu unc", script=script) == ["uncordon"]
+    assert _bash(path, "kubectl-gpu top --no", script=script) == ["--no-headers"]
+    assert _bash(path, "kubectl-gpu cordon --dry-run=s", script=script) == ["server"]
+    (tmp_path / "pod.yaml").touch()
+    assert _bash(path, f"kubectl-gpu inject -f {tmp_path}/pod", script=script) == [f"{tmp_path}/pod.yaml"]
+
+
+def test_bash_script_registers_itself(path: str, script: str) -> None:
+    """Sourcing the script is enough."""
+    done = subprocess.run(
+        ["bash", "--norc", "-c", f"{script}\ncomplete -p kubectl-gpu"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "complete -F _kubectl_gpu kubectl-gpu\n"
+
+
+@pytest.mark.apiserver
+def test_bash_completes_names_from_the_cluster(path: str, script: str, team: Layout) -> None:
+    """Pods of the context's namespace or of -n, nodes with cards, UUIDs that are not on the line yet, namespaces."""
+    kubeconfig = str(team.kubeconfig)
+    assert _bash(path, f"kubectl-gpu -n {TEAM} env pl", script=script, kubeconfig=kubeconfig) == ["placed", "plain"]
+    assert _bash(path, "kubectl-gpu top cli-", script=script, kubeconfig=kubeconfig) == ["cli-1", "cli-2"]
+    assert _bash(path, "kubectl-gpu top -n cli-", script=script, kubeconfig=kubeconfig) == [TEAM]
+    line = "kubectl-gpu cordon GPU-cli-1-0 GPU-cli"
+    assert _bash(path, line, script=script, kubeconfig=kubeconfig) == ["GPU-cli-1-1"]
+
+
+@pytest.mark.apiserver
+def test_kubectl_runs_the_completer(path: str, team: Layout) -> None:
+    """Kubectl's own completion finds the completer and passes on its candidates."""
+    kubeconfig = service_account_kubeconfig(team, namespace=TEAM, name="viewer")
+    done = subprocess.run(
+        [str(team.bin / "kubectl"), "__complete", "gpu", "env", "pl"],
+        env={"PATH": path, "KUBECONFIG": str(kubeconfig), "HOME": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["placed", "plain", ":4"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_accept_their_script(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The shell parses the script; skipped if the shell is not installed."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} on this machine")
+    run(type("Arguments", (), {"shell": shell})())
+    (tmp_path / "script").write_text(capsys.readouterr().out)
+    subprocess.run([shell, "-n", str(tmp_path / "script")], check=True)

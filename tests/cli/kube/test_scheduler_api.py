@@ -1,0 +1,140 @@
+"""Requests to the scheduler for users with rights in one namespace, and the errors that they see."""
+
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from cli.__main__ import main
+from scheduler.api.explanation_types import Explanation
+from scheduler.api.namespaced.paths import PROXY, TOKEN_HEADER
+from scheduler.api.namespaced.shares import NamespaceShares
+from tests.cli.support.http_server import serving
+
+TOKEN = "ey.my.token"  # noqa: S105 -- not a real one
+FORBIDDEN = {"kind": "Status", "reason": "Forbidden", "message": "not for you"}
+POD = {"metadata": {"name": "web", "namespace": "team", "uid": "1"}, "spec": {"containers": []}}
+WAITS = Explanation("team", "web", "waits", "waits: no node")
+
+Responses = dict[str, list[tuple[int, Any]]]
+
+
+class ApiServer:
+    """A server that sends the responses of a path in order, then repeats the last; other paths are forbidden."""
+
+    def __init__(self, folder: Path) -> None:
+        self.responses: Responses = {}
+        self.requests: list[tuple[str, dict[str, str]]] = []
+        self.url = ""
+        self.kubeconfig = folder / "config"
+        self.user: dict[str, Any] = {"token": TOKEN}
+
+    def respond(self, request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
+        """Record a request and return its response."""
+        self.requests.append((request.path, dict(request.headers)))
+        left = self.responses.get(request.path.partition("?")[0], [(403, FORBIDDEN)])
+        status, body = left.pop(0) if len(left) > 1 else left[0]
+        return status, msgspec.json.encode(body)
+
+    def write(self) -> None:
+        """Write the kubeconfig."""
+        content = {
+            "current-context": "here",
+            "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
+            "clusters": [{"name": "c", "cluster": {"server": self.url}}],
+            "users": [{"name": "u", "user": self.user}],
+        }
+        self.kubeconfig.write_text(yaml.safe_dump(content))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ApiServer]:
+    """A server for one test."""
+    made = ApiServer(tmp_path)
+    with serving(made.respond) as made.url:
+        made.write()
+        yield made
+
+
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def run(server: ApiServer) -> Run:
+    """Run `kubectl gpu` in this process."""
+    return lambda *arguments: main([*arguments, "--kubeconfig", str(server.kubeconfig)])
+
+
+EXPLANATION = f"{PROXY}/api/namespaces/team/pods/web/explanation"
+SHARES = f"{PROXY}/api/namespaces/team/shares"
+
+
+def test_standby_replicas_are_retried(server: ApiServer, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """The proxy picks a random replica: 503 and 429 are retried; the token is in the scheduler's own header."""
+    standby = (503, {"error": "this replica does not decide"})
+    server.responses = {
+        "/api/v1/namespaces/team/pods/web": [(200, POD)],
+        EXPLANATION: [standby, (429, {"error": "busy"}), standby, (200, WAITS)],
+    }
+    assert run("explain", "web", "--node", "n1") == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("pod team/web waits: no node")
+    assert (
+        "note: list gpunodestatuses of the whole cluster is forbidden, so the scheduler was asked instead;" in shown.err
+    )
+    path, headers = server.requests[-1]
+    assert path == f"{EXPLANATION}?node=n1"
+    assert headers[TOKEN_HEADER] == TOKEN
+    assert len([1 for path, _ in server.requests if path.startswith(EXPLANATION)]) == 4
+
+
+def test_token_header_is_sent_only_to_the_scheduler(server: ApiServer, run: Run) -> None:
+    """The API server reads the token from Authorization."""
+    server.responses = {SHARES: [(200, NamespaceShares("team", ()))]}
+    assert run("top") == 0
+    for path, headers in server.requests:
+        assert (TOKEN_HEADER in headers) == (path == SHARES)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ((("top",), {"token": TOKEN}), "the scheduler refused the request (403): not for you"),
+        ((("top",), {}), '--token "$(kubectl create token SERVICEACCOUNT -n team)"'),
+        ((("top", "--as", "somebody"), {"token": TOKEN}), "so --as is not supported: omit it, or use --token"),
+        ((("top", "--watch"), {"token": TOKEN}), "--watch reads from the API server"),
+        ((("top", "--scheduler-url", "http://tranche.example"), {"token": TOKEN}), "is not an https:// URL"),
+    ],
+)
+def test_failed_request_names_the_next_step(
+    server: ApiServer,
+    run: Run,
+    capsys: pytest.CaptureFixture[str],
+    call: tuple[tuple[str, ...], dict[str, Any]],
+    message: str,
+) -> None:
+    """The error is one line; it includes the missing right if that is why the scheduler was asked."""
+    arguments, server.user = call
+    server.write()
+    assert run(*arguments) == 1
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n"), message in shown.err) == ("", 1, True), shown.err
+
+
+def test_token_flag_overrides_the_kubeconfig(server: ApiServer, run: Run) -> None:
+    """The flag works as in kubectl."""
+    server.responses = {SHARES: [(200, NamespaceShares("team", ()))]}
+    assert run("top", "--token", "another") == 0
+    path, headers = server.requests[-1]
+    assert (path, headers[TOKEN_HEADER], headers["Authorization"]) == (SHARES, "another", "Bearer another")
+    assert {headers["Authorization"] for _, headers in server.requests} == {"Bearer another"}
+
+
+def test_unknown_kind_is_refused(server: ApiServer, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """The error lists the kinds with pods."""
+    assert run("explain", "svc/web") == 1
+    assert "svc is not a kind with pods; the kinds are pod, deploy" in capsys.readouterr().err

@@ -1,0 +1,327 @@
+"""`kubectl gpu inject` without a cluster: files in, manifests out."""
+
+import copy
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cli.__main__ import main
+
+Inject = Callable[..., tuple[int, str, str]]
+
+GPU = {"name": "main", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}}}
+SPEC: dict[str, Any] = {"containers": [GPU, {"name": "side", "image": "i"}]}
+TEMPLATE: dict[str, Any] = {"metadata": {"labels": {"app": "x"}}, "spec": SPEC}
+OPTED_OUT = {"hami.io/webhook": "ignore"}
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}}
+
+
+def make(version: str, kind: str, content: dict[str, Any]) -> dict[str, Any]:
+    """Return an object with the name x."""
+    return copy.deepcopy({"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, **content})
+
+
+POD = make("v1", "Pod", {"spec": SPEC})
+WORKLOADS = [
+    (POD, ()),
+    (make("v1", "PodTemplate", {"template": TEMPLATE}), ("template",)),
+    *(
+        (make(version, kind, {"spec": {"template": TEMPLATE}}), ("spec", "template"))
+        for version, kind in (
+            ("v1", "ReplicationController"),
+            ("apps/v1", "Deployment"),
+            ("apps/v1", "StatefulSet"),
+            ("apps/v1", "DaemonSet"),
+            ("apps/v1", "ReplicaSet"),
+            ("batch/v1", "Job"),
+        )
+    ),
+    (
+        make("batch/v1", "CronJob", {"spec": {"jobTemplate": {"spec": {"template": TEMPLATE}}}}),
+        ("spec", "jobTemplate", "spec", "template"),
+    ),
+]
+
+
+@pytest.fixture
+def inject(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inject:
+    """Run the command with a text, or objects, on standard input; return exit code, output and errors."""
+
+    def run(*given: Any, options: tuple[str, ...] = ("-f", "-")) -> tuple[int, str, str]:
+        text = given[0] if given and isinstance(given[0], str) else yaml.safe_dump_all(given, sort_keys=False)
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        given_file = () if "--config" in options else ("--config", os.devnull)  # an empty file: the defaults
+        code = main(["inject", *options, *given_file])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def injected(pod: dict[str, Any]) -> bool:
+    """Return whether the webhook's changes are in a pod."""
+    main_, side = pod["spec"]["containers"]
+    variables = {entry["name"] for entry in main_["env"]}
+    return (
+        pod["spec"]["schedulerName"] == "tranche"
+        and {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_MEMORY_LIMIT_0"} <= variables
+        and side["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+    )
+
+
+@pytest.mark.parametrize(("workload", "path"), WORKLOADS, ids=[workload["kind"] for workload, _ in WORKLOADS])
+def test_pods_and_templates_are_injected(inject: Inject, workload: dict[str, Any], path: tuple[str, ...]) -> None:
+    """Every kind that makes pods is supported, and the rest of the object does not change."""
+    code, out, err = inject(workload)
+    assert (code, err) == (0, "")
+    printed = yaml.safe_load(out)
+    pod = printed
+    for step in path:
+        pod = pod[step]
+    assert injected(pod)
+    assert printed["metadata"] == {"name": "x"}
+
+
+@pytest.mark.parametrize("output", ["yaml", "json"])
+def test_inject_is_idempotent(inject: Inject, output: str) -> None:
+    """A second run prints the same bytes."""
+    options = ("-f", "-", "-o", output)
+    code, once, _ = inject(*(workload for workload, _ in WORKLOADS), CONFIG_MAP, options=options)
+    assert code == 0
+    assert inject(once, options=options) == (0, once, "")
+
+
+def test_order_and_unchanged_documents_are_kept(inject: Inject) -> None:
+    """Documents without changes keep comments and layout."""
+    text = f"# one\nkind: A\n---\n{json.dumps(POD)}\n---\nkind:   B # two\n"
+    code, out, _ = inject(text)
+    first, second, third = out.split("---\n")
+    assert (code, first, third) == (0, "# one\nkind: A\n", "kind:   B # two\n")
+    assert injected(yaml.safe_load(second))
+
+
+def test_lists_are_searched(inject: Inject) -> None:
+    """List and lists of a kind may contain one another."""
+    pods = {"apiVersion": "v1", "kind": "PodList", "items": [POD]}
+    code, out, err = inject({"apiVersion": "v1", "kind": "List", "items": [CONFIG_MAP, POD, pods]})
+    assert (code, err) == (0, "")
+    config, pod, inner = yaml.safe_load(out)["items"]
+    assert config == CONFIG_MAP
+    assert injected(pod)
+    assert injected(inner["items"][0])
+
+
+def test_json_output(inject: Inject) -> None:
+    """The objects follow one another, as kubectl reads them."""
+    code, out, _ = inject(CONFIG_MAP, POD, options=("-f", "-", "-o", "json"))
+    decoder = json.JSONDecoder()
+    config, end = decoder.raw_decode(out)
+    assert (code, config) == (0, CONFIG_MAP)
+    assert injected(json.loads(out[end:]))
+
+
+def test_files_follow_one_another(inject: Inject, tmp_path: Path) -> None:
+    """The order is that of the command line, as with kubectl's -f; standard input may be among the files."""
+    for name, kind in (("a", "A"), ("b", "B")):
+        (tmp_path / name).write_text(f"kind: {kind}\n", encoding="utf-8-sig")
+    options = ("-f", str(tmp_path / "b"), "-f", "-", "-f", str(tmp_path / "a"))
+    code, out, err = inject("kind: C", options=options)
+    assert (code, out) == (0, "kind: B\n---\nkind: C\n---\nkind: A\n")
+    assert err == "note: the input has no pod and no pod template, so nothing was changed\n"
+
+
+def test_fields_with_defaults_may_be_missing(inject: Inject) -> None:
+    """Names, requests and metadata may be absent or null, because no API server has set defaults yet."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": None,
+        "spec": {
+            "schedulerName": None,
+            "initContainers": None,
+            "containers": [
+                {
+                    "name": "main",
+                    "env": None,
+                    "resources": {"limits": {"nvidia.com/gpu": 1, "cpu": 0.5}, "requests": None},
+                },
+                {"name": "side", "resources": None, "securityContext": None},
+            ],
+        },
+    }
+    code, out, err = inject(pod)
+    assert (code, err) == (0, "")
+    assert injected(yaml.safe_load(out))
+    assert inject(out) == (0, out, "")
+
+
+def test_quantities_keep_their_spelling(inject: Inject) -> None:
+    """Derived amounts are added to existing requests, which the API server requires to match the limits."""
+    text = """\
+apiVersion: v1
+kind: Pod
+spec:
+  containers:
+  - name: main
+    resources:
+      requests:
+        cpu: 0.50
+      limits:
+        nvidia.com/gpumem: 3_000
+        memory: 1e9
+        cpu: "1"
+"""
+    resources = text[text.index("    resources") :]
+    expected = resources.replace(
+        "cpu: 0.50\n", "cpu: 0.50\n        nvidia.com/gpu: '1'\n        nvidia.com/gpumem: 3000\n"
+    )
+    expected = expected.replace('cpu: "1"\n', "cpu: \"1\"\n        nvidia.com/gpu: '1'\n")
+    assert expected in inject(text)[1]
+
+
+def test_order_of_keys_is_kept(inject: Inject) -> None:
+    """New fields follow the existing ones."""
+    text = f"spec: {json.dumps({**SPEC, 'restartPolicy': 'Never'})}\nkind: Pod\napiVersion: v1\n"
+    printed = yaml.safe_load(inject(text)[1])
+    assert list(printed) == ["spec", "kind", "apiVersion"]
+    assert list(printed["spec"]) == ["containers", "restartPolicy", "schedulerName"]
+
+
+def test_aliases_change_independently(inject: Inject) -> None:
+    """Two containers with the same anchor each get their own references."""
+    text = f"""\
+apiVersion: v1
+kind: Pod
+spec:
+  containers:
+  - {{name: one, env: &env [{{name: A, value: a}}], resources: &own {json.dumps(GPU["resources"])}}}
+  - {{name: two, env: *env, resources: *own}}
+"""
+    one, two = yaml.safe_load(inject(text)[1])["spec"]["containers"]
+    for container in (one, two):
+        assert len({entry["name"] for entry in container["env"]}) == len(container["env"])
+        paths = [entry["valueFrom"]["fieldRef"]["fieldPath"] for entry in container["env"] if "valueFrom" in entry]
+        assert all(path.endswith(f"/{container['name']}']") for path in paths)
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        make("v1", "Pod", {"spec": {"containers": [{"name": "main"}]}}),
+        make("v1", "Pod", {"spec": {**SPEC, "schedulerName": "another"}}),
+        make("apps/v1", "Deployment", {"spec": {"template": {**TEMPLATE, "metadata": {"labels": OPTED_OUT}}}}),
+        make("apps/v1", "Deployment", {"spec": {}}),
+        make("example.com/v1", "Deployment", {"spec": {"template": TEMPLATE}}),
+        make("v1", "PodTemplate", {}),
+    ],
+)
+def test_other_objects_are_not_changed(inject: Inject, pod: dict[str, Any]) -> None:
+    """No GPU, another scheduler, opted out, without a template, or a kind of another API."""
+    code, out, _ = inject(pod)
+    assert (code, yaml.safe_load(out)) == (0, pod)
+
+
+REFUSED = make("apps/v1", "Deployment", {"spec": {"template": copy.deepcopy(TEMPLATE)}})
+REFUSED["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpumem"] = "3Gi"
+
+
+def test_refusal_prints_no_manifest(inject: Inject) -> None:
+    """A pipe into kubectl must not apply a part of a file; all refusals are reported together."""
+    code, out, err = inject(CONFIG_MAP, REFUSED, POD, make("v1", "Pod", {"spec": {"containers": []}}))
+    assert (code, out) == (1, "")
+    first, second = err.splitlines()
+    assert first.startswith("error: standard input, document 2, Deployment x: spec.containers[0].resources.limits")
+    assert 'write "3072" for 3Gi' in first
+    assert second == "error: standard input, document 4, Pod x: pod has no containers: add one"
+
+
+def test_field_of_the_wrong_type_is_refused(inject: Inject) -> None:
+    """The webhook could not read it either."""
+    code, out, err = inject(make("v1", "Pod", {"spec": {"containers": [{"name": "main", "resources": 1}]}}))
+    assert (code, out) == (1, "")
+    assert "document 1, Pod x: the pod cannot be read: Expected `object`" in err
+
+
+def test_warnings_go_to_standard_error(inject: Inject) -> None:
+    """A warning has file, document, kind and name; the manifest is still printed."""
+    pod = copy.deepcopy(POD)
+    pod["spec"]["containers"][0]["env"] = [{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}]
+    code, out, err = inject(CONFIG_MAP, pod)
+    assert code == 0
+    assert injected(list(yaml.safe_load_all(out))[1])
+    assert err.startswith("warning: standard input, document 2, Pod x: container main: CUDA_VISIBLE_DEVICES")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kind: [\n", "standard input is neither YAML nor JSON: line 2, column 1: "),
+        ("", "no object in -"),
+        ("# nothing\n---\n", "no object in -"),
+        ("hello\n", "standard input, document 1 is not a Kubernetes object but a scalar"),
+        ("kind: A\n---\n- 1\n", "standard input, document 2 is not a Kubernetes object but a list"),
+    ],
+)
+def test_wrong_input_is_a_one_line_error(inject: Inject, text: str, message: str) -> None:
+    """The line has the place, and no manifest is printed."""
+    code, out, err = inject(text)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"error: {message}")
+    assert err.count("\n") == 1
+
+
+def test_unreadable_file_is_named(inject: Inject, tmp_path: Path) -> None:
+    """The file is missing, a folder, or not text."""
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    for name, message in (("absent", "No such file"), (".", "Is a directory"), ("binary", "not text in UTF-8")):
+        code, out, err = inject("", options=("-f", str(tmp_path / name)))
+        assert (code, out) == (1, "")
+        assert message in err
+
+
+def test_webhook_configuration_is_used(inject: Inject, tmp_path: Path) -> None:
+    """The file is the one that the process reads, with all of its keys."""
+    file = tmp_path / "config.yaml"
+    content = {
+        "webhook": {"runtime_class_name": "nvidia", "certificates": {"poll_seconds": 1.0}},
+        "allocation": {"default_memory_mib": 512},
+    }
+    file.write_text(yaml.safe_dump(content))
+    pod = make("v1", "Pod", {"spec": {"containers": [{"name": "m", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}})
+    code, out, _ = inject(pod, options=("-f", "-", "--config", str(file)))
+    spec = yaml.safe_load(out)["spec"]
+    assert (code, spec["runtimeClassName"]) == (0, "nvidia")
+    assert spec["containers"][0]["resources"]["limits"]["nvidia.com/gpumem"] == "512"
+
+
+def test_static_allocation_requires_a_trusted_user(inject: Inject) -> None:
+    """The pod is refused without --as, as for an ordinary user, and completed for a trusted user."""
+    allocation = {
+        "v": 1,
+        "node": "n",
+        "containers": {"main": [{"uuid": "G", "index": 0, "memoryMiB": 3000, "cores": 300}]},
+    }
+    pod = make("v1", "Pod", {"spec": SPEC})
+    pod["metadata"]["annotations"] = {"gpu.scheduling/allocation": json.dumps(allocation)}
+    assert inject(pod)[0] == 1
+    trusted = "system:serviceaccount:tranche-system:tranche-static"
+    code, out, _ = inject(pod, options=("-f", "-", "--as", trusted))
+    assert code == 0
+    assert yaml.safe_load(out)["metadata"]["annotations"]["gpu.scheduling/allocated"] == "0"
+
+
+def test_api_clients_are_not_loaded() -> None:
+    """The command does not wait for libraries that it does not use."""
+    program = "import sys; from cli.__main__ import main; main(['inject', '-f', '-']); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=yaml.safe_dump(POD), capture_output=True, text=True, check=True
+    )
+    assert not {"kubernetes", "aiohttp", "numpy", "asyncio"} & set(done.stdout.splitlines()[-1].split())

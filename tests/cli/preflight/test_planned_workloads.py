@@ -1,0 +1,149 @@
+"""Planned pods are evaluated by the webhook's own function and the scheduler's own list of fields."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from cli.installation.rules import Rules
+from cluster.resource_quota import ResourceQuota
+from tests.cli.preflight.snapshots import about, container, pod, report_on, workload
+from webhook.settings import WebhookSettings
+
+CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob"])
+def test_every_kind_of_template_is_evaluated(kind: str) -> None:
+    """The changes are reported for every kind of controller."""
+    report = report_on(workloads=[workload(kind)])
+    assert report.summary.new == {"mutated": 1}
+    found = about(report, "admission would change")
+    assert (found.severity, found.objects) == ("changes", (f"{kind} team/web",))
+    assert "schedulerName tranche, its GPU variables refer to annotations" in found.what
+
+
+def test_templates_with_the_same_changes_are_one_finding() -> None:
+    """A thousand Deployments do not need a thousand lines."""
+    report = report_on(workloads=[workload(name=f"w{each:04}") for each in range(1000)])
+    assert len(about(report, "admission would change").objects) == 1000
+    assert "and 997 more" in report.text()
+    assert len(report.text().splitlines()) < 20
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (
+            workload("Deployment", container(resources={"limits": {"nvidia.com/gpumem": "10Gi"}})),
+            "spec.containers[0].resources.limits[\"nvidia.com/gpumem\"] holds '10Gi'",
+        ),
+        (workload("Deployment", container(securityContext={"privileged": True})), "container main is privileged"),
+        (workload(nodeName="n1"), "pod has node assigned: spec.nodeName is 'n1'"),
+        (workload(annotations={"nvidia.com/vgpu-mode": "fast"}), "nvidia.com/vgpu-mode"),
+        (
+            workload(annotations={"hami.io/vgpu-node": "n1"}),
+            "user 'system:serviceaccount:kube-system:replicaset-controller' is not trusted to set it",
+        ),
+        (workload("Deployment", {"name": 3, **container(name="x"), "resources": {"limits": []}}), "cannot be read"),
+    ],
+)
+def test_a_refusal_has_the_message_of_the_webhook(made: dict[str, Any], message: str) -> None:
+    """The finding contains the message that the user would see."""
+    report = report_on(workloads=[made])
+    assert report.summary.new == {"refused": 1}
+    assert message in about(report, "would be refused").what
+    assert not report.is_clear
+
+
+def test_a_quota_that_a_pod_exceeds_by_itself_refuses_it() -> None:
+    """The webhook's check of the namespace's quotas applies."""
+    quota = msgspec.convert(
+        {"metadata": {"name": "q", "namespace": "team"}, "spec": {"hard": {"limits.nvidia.com/gpumem": "2k"}}},
+        ResourceQuota,
+    )
+    report = report_on(workloads=[workload()], quotas=[quota])
+    assert "exceeding resource quota" in about(report, "would be refused").what
+
+
+def test_a_volume_claim_blocks_only_in_loop_mode() -> None:
+    """Admission ignores claims; in extender mode kube-scheduler evaluates them."""
+    report = report_on(workloads=[workload(**CLAIM)])
+    assert about(report, "would be held").severity == "blocks"
+    assert "spec.volumes[data]" in about(report, "would be held").what
+    assert report.summary.held == 1
+    assert report_on(Rules(extender=True), workloads=[workload(**CLAIM)]).is_clear
+
+
+def test_claims_of_a_stateful_set_are_held_in_loop_mode() -> None:
+    """The template does not have them: the controller adds them to each pod as a volume."""
+    made = workload("StatefulSet")
+    made["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}}]
+    found = about(report_on(workloads=[made]), "would be held")
+    assert (found.severity, found.objects) == ("blocks", ("StatefulSet team/web",))
+    assert "spec.volumes[data]" in found.what
+    assert report_on(Rules(extender=True), workloads=[made]).is_clear
+
+
+def test_a_pod_for_hamis_scheduler_needs_an_alias() -> None:
+    """Its template names a scheduler that will place nothing; with the alias Tranche places it."""
+    made = workload(schedulerName="hami-scheduler")
+    report = report_on(workloads=[made])
+    assert report.summary.new == {"left alone": 1}
+    assert "webhook.aliases: [hami-scheduler]" in about(report, "Deployment team/web").next_step
+    assert not report.is_clear
+    report = report_on(Rules(webhook=WebhookSettings(aliases=("hami-scheduler",))), workloads=[made])
+    assert report.summary.new == {"mutated": 1}
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (workload(schedulerName="volcano"), "'volcano' assigns it to another scheduler"),
+        (workload(labels={"gpu.scheduling/injection": "disabled"}), "its own label opts it out"),
+        (workload(labels={"hami.io/webhook": "ignore"}), "its own label opts it out"),
+        (workload(namespace="kube-system"), "admission is never called for namespace kube-system"),
+    ],
+)
+def test_pods_that_admission_leaves_alone_are_reported(made: dict[str, Any], text: str) -> None:
+    """They are for another scheduler, opted out, or in a system namespace."""
+    report = report_on(workloads=[made])
+    assert report.summary.new == {"left alone": 1}
+    assert about(report, text).severity == "changes"
+
+
+def test_only_the_outermost_controller_is_evaluated() -> None:
+    """ReplicaSets of a Deployment and Jobs of a CronJob are skipped, and so are finished Jobs."""
+    finished = {"conditions": [{"type": "Complete", "status": "True"}]}
+    report = report_on(
+        workloads=[
+            workload("ReplicaSet", owner="Deployment"),
+            workload("Job", owner="CronJob"),
+            workload("Job", status=finished),
+        ],
+    )
+    assert report.summary.new == {}
+
+
+def test_a_pending_pod_must_be_created_again() -> None:
+    """A pod is admitted only once; what HAMi's webhook and scheduler wrote into it is ignored."""
+    written = {"hami.io/vgpu-node": "n1"}
+    report = report_on(
+        pods=[
+            pod("bare", schedulerName="hami-scheduler", annotations=written),
+            pod("owned", owner="ReplicaSet"),
+            pod("of-a-custom-kind", owner="PyTorchJob", **CLAIM),
+            pod("ours", schedulerName="tranche"),
+            pod("out", labels={"gpu.scheduling/injection": "disabled"}),
+        ]
+    )
+    waiting = about(report, "a pod is not admitted twice")
+    assert waiting.objects == ("pod team/bare", "pod team/of-a-custom-kind", "pod team/owned")
+    assert report.summary.new == {"left alone": 1, "mutated": 2}
+    assert about(report, "would be held").objects == ("pod team/of-a-custom-kind",)
+
+
+def test_the_warnings_of_admission_are_reported() -> None:
+    """Users learn before the switch which variables the webhook would drop."""
+    made = workload("Deployment", container(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}]))
+    assert "CUDA_VISIBLE_DEVICES=0 was dropped" in about(report_on(workloads=[made]), "admission would warn").what

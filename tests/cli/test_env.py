@@ -1,0 +1,101 @@
+import json
+
+import msgspec
+import yaml
+
+from allocation.allocation import Allocation, CardShare
+from allocation.wire import environment
+from cli import env
+from cli.kube.objects import Pod
+from cli.tables import render
+
+SHARES = (CardShare("GPU-a", 0, 3000, 300), CardShare("GPU-b", 1, 3000, 300))
+
+
+def _pod(*, node: str = "n1", placed: bool = True) -> Pod:
+    """Return a pod as admission leaves it, with one GPU container and one without a GPU."""
+    variables = [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{key}']"}}}
+        for name, key in environment.references("main", len(SHARES)).items()
+    ]
+    annotations = environment.annotations(Allocation(node, {"main": SHARES})) if placed else {}
+    containers = [
+        {"name": "main", "env": [{"name": "HOME", "value": "/root"}, *variables]},
+        {"name": "side", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]},
+    ]
+    return msgspec.convert(
+        {
+            "metadata": {"name": "p", "namespace": "team", "annotations": annotations},
+            "spec": {
+                "nodeName": node if placed else "",
+                "initContainers": [{"name": "prepare"}],
+                "containers": containers,
+            },
+        },
+        Pod,
+    )
+
+
+def test_references_are_resolved() -> None:
+    """Each variable has the value of the allocation."""
+    shown = env.of_pod(_pod())
+    assert [container.name for container in shown.containers] == ["prepare", "main", "side"]
+    assert {item.name: item.value for item in shown.containers[1].variables} == environment.values(SHARES)
+    assert shown.is_managed
+    assert shown.is_resolved
+
+
+def test_literal_values_are_shown() -> None:
+    """A container without a GPU shows the value that hides all GPUs."""
+    side = env.of_pod(_pod()).only("side").containers
+    assert [(item.name, item.value, item.annotation) for item in side[0].variables] == [
+        ("NVIDIA_VISIBLE_DEVICES", "void", "")
+    ]
+
+
+def test_before_placement_references_are_empty() -> None:
+    """A reference to a missing annotation has an empty value, as for the kubelet."""
+    shown = env.of_pod(_pod(placed=False))
+    assert {item.value for item in shown.containers[1].variables} == {""}
+    assert shown.is_managed
+    assert not shown.is_resolved
+
+
+def test_the_later_of_two_entries_wins() -> None:
+    """Of two entries with the same name the later one counts, as for the kubelet."""
+    pod = _pod()
+    pod.spec.containers[0].env += pod.spec.containers[1].env
+    values = {item.name: item for item in env.of_pod(pod).containers[1].variables}
+    assert values["NVIDIA_VISIBLE_DEVICES"].value == "void"
+    assert values["NVIDIA_VISIBLE_DEVICES"].annotation == ""
+
+
+def test_pod_without_variables_is_not_managed() -> None:
+    """Only references to annotations make a pod a managed one."""
+    assert not env.of_pod(msgspec.convert({"metadata": {"name": "p", "namespace": "team"}}, Pod)).is_managed
+
+
+def test_table_has_a_row_for_each_variable() -> None:
+    """A row has container, variable and value, in the wide table also the annotation; headers can be omitted."""
+    shown = env.of_pod(_pod()).only("side")
+    assert render(shown, shown.table(), output="table").splitlines() == [
+        "CONTAINER    VARIABLE                VALUE",
+        "side         NVIDIA_VISIBLE_DEVICES  void",
+    ]
+    assert render(shown, shown.table(), output="table", headers=False) == "side  NVIDIA_VISIBLE_DEVICES  void\n"
+    wide = env.of_pod(_pod()).table(wide=True)
+    assert wide.headers[-1] == "ANNOTATION"
+    assert wide.rows[0][-1] == "nvidia-visible-devices.gpu.scheduling/main"
+
+
+def test_json_and_yaml_have_the_same_content() -> None:
+    """Both have namespace, pod, node, containers and variables."""
+    shown = env.of_pod(_pod())
+    data = json.loads(render(shown, shown.table(), output="json"))
+    assert data == yaml.safe_load(render(shown, shown.table(), output="yaml"))
+    assert (data["namespace"], data["pod"], data["node"]) == ("team", "p", "n1")
+    assert data["containers"][1]["variables"][0] == {
+        "name": "NVIDIA_VISIBLE_DEVICES",
+        "value": "GPU-a,GPU-b",
+        "annotation": "nvidia-visible-devices.gpu.scheduling/main",
+    }

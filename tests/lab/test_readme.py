@@ -1,0 +1,27 @@
+"""The first twenty lines of the README say how to try the product, and what it does not do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BEGINNING = " ".join("\n".join((ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:20]).split())
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        "$ make demo",
+        "$ make test",
+        "does not place pods with PersistentVolumeClaims, other volumes that bind to nodes, or resource claims",
+        "Preferences (preferred affinity, `ScheduleAnyway`, `PreferNoSchedule`) are accepted but not followed",
+        "preemption and queueing are not implemented yet",
+        "nothing enforces the limits by itself",
+        "HAMi-core, MPS or MIG enforces them",
+    ],
+)
+def test_first_twenty_lines_state(fact: str) -> None:
+    """The two commands and every limit of the product come first."""
+    assert fact in BEGINNING

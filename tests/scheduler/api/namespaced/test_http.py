@@ -1,0 +1,355 @@
+"""The API for users with rights in one namespace: who is admitted, and what they see, over real TLS."""
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+import aiohttp
+import jsonschema
+import msgspec
+import pytest
+
+from allocation.settings import AllocationSettings
+from allocation.steps import Steps
+from certs.ephemeral import EphemeralSource
+from certs.leaf import ServerNames
+from certs.source import listener_context
+from cluster.errors import UnreachableError
+from cluster.http.listener import listening
+from scheduler.api import openapi
+from scheduler.api.access_reviews import AccessReviews
+from scheduler.api.health import application
+from scheduler.api.manifest_pod import LARGEST_MANIFEST
+from scheduler.api.namespaced.gate import NamespaceGate
+from scheduler.api.namespaced.paths import POD_EXPLANATION, SHARES, SIMULATION, TOKEN_HEADER
+from scheduler.api.namespaced.routes import namespace_routes
+from scheduler.api.namespaced.turns import FairTurns
+from scheduler.api.queries import Queries
+from scheduler.api.token_reviews import TokenReviews
+from tests.scheduler.support.builders import Clock, allocated, namespace, pod, state
+from tests.scheduler.support.extending import Bindings, extending
+from tests.scheduler.support.scheduling import cycle_of
+from webhook import dry_run
+from webhook.settings import WebhookSettings
+
+DOCUMENT = openapi.document()
+ADMIT = partial(dry_run.dry_run, allocation=AllocationSettings(), settings=WebhookSettings())
+RIGHTS = {
+    "editor": {("get", "team"), ("list", "team"), ("create", "team")},
+    "viewer": {("get", "team"), ("list", "team")},
+}
+
+
+class Reviewing(Bindings):
+    """An API server whose tokens are usernames, with the rights of RIGHTS; it counts what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[dict[str, Any]] = []
+        self.is_away = False
+
+    async def request(self, method: str, path: str, **how: Any) -> bytes:
+        """Review a token or a right."""
+        if "reviews" not in path:
+            return await super().request(method, path, **how)
+        if self.is_away:
+            raise UnreachableError("away")
+        spec = how["body"]["spec"]
+        self.asked.append(spec)
+        await asyncio.sleep(0)
+        if "token" in spec:
+            user = {"username": spec["token"], "uid": "1", "groups": ["system:authenticated"], "extra": {"k": ["v"]}}
+            known = spec["token"] in {*RIGHTS, "stranger"}
+            return msgspec.json.encode({"status": {"authenticated": known, "user": user if known else {}}})
+        wanted = spec["resourceAttributes"]
+        allowed = (wanted["verb"], wanted["namespace"]) in RIGHTS.get(spec["user"], ())
+        return msgspec.json.encode({"status": {"allowed": allowed}})
+
+
+class Site:
+    """A listener with the API, as the process has it."""
+
+    def __init__(self) -> None:
+        self.state = state("n1", "n2")
+        self.state.set_namespace(namespace("team", **{"gpu.scheduling/injection": "enabled"}))
+        self.api = Reviewing()
+        self.pods = extending(self.state, self.api)._pods
+        self.decides = True
+        self.turns = FairTurns(clock=time.monotonic)
+        self.url = ""
+        gate = NamespaceGate(TokenReviews(self.api), AccessReviews(self.api))
+        routes = namespace_routes(
+            lambda: Queries(cycle_of(self.state), self.pods) if self.decides else None,
+            admit=ADMIT,
+            gate=gate,
+            turns=self.turns,
+        )
+        self.app = application(routes)
+
+    def set_pod(self, made: Any) -> None:
+        """Let the scheduler see a pod."""
+        self.pods.add_if_new(made)
+        self.state.set_pod(made)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        token: str = "",
+        body: Any = None,
+        query: str = "",
+        header: str = TOKEN_HEADER,
+        **names: str,
+    ) -> tuple[int, Any]:
+        """Send a request, validate the response against the OpenAPI document, and return status and response."""
+        tls = ssl.create_default_context()
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        headers = {header: f"Bearer {token}" if header == "Authorization" else token} if token else {}
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls)) as session,
+            session.request(
+                method,
+                self.url + path.format(**{"namespace": "team", **names}) + query,
+                data=msgspec.json.encode(body) if isinstance(body, dict) else body,
+                headers=headers,
+            ) as answer,
+        ):
+            content = msgspec.json.decode(await answer.read())
+        known = DOCUMENT["paths"][path][method.lower()]["responses"]
+        schema = known[str(answer.status)]["content"]["application/json"]["schema"]
+        jsonschema.Draft202012Validator({**schema, "components": DOCUMENT["components"]}).validate(content)
+        return answer.status, content
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    """Listen while a test runs, with a certificate that the process made itself."""
+    made = Site()
+    tls = listener_context(EphemeralSource(ServerNames(dns_names=("tranche-scheduler.tranche-system.svc",))))
+    async with listening(made.app, host="127.0.0.1", port=0, tls=tls) as port:
+        made.url = f"https://127.0.0.1:{port}"
+        yield made
+
+
+def manifest(memory: int, **metadata: Any) -> dict[str, Any]:
+    """Return a pod as a user writes it."""
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": memory}
+    container = {"name": "main", "image": "x", "resources": {"limits": limits}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "asks", **metadata},
+        "spec": {"containers": [container]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [("editor", (200, 200, 200)), ("viewer", (200, 403, 200)), ("stranger", (403, 403, 403)), ("x", (401, 401, 401))],
+)
+async def test_a_right_in_the_namespace_admits_the_user(site: Site, token: str, expected: tuple[int, int, int]) -> None:
+    """`get pods` for explanations, `create pods` for simulations, `list pods` for shares; in that namespace only."""
+    site.set_pod(pod("a", memory=100, namespace="team"))
+    statuses = (
+        (await site.ask("GET", POD_EXPLANATION, pod="a", token=token))[0],
+        (await site.ask("POST", SIMULATION, body=manifest(100), token=token))[0],
+        (await site.ask("GET", SHARES, token=token))[0],
+    )
+    assert statuses == expected
+    status, answer = await site.ask("GET", SHARES, token=token, namespace="other")
+    assert status == (401 if token == "x" else 403)  # noqa: S105 -- no secret
+    assert answer["error"]
+
+
+async def test_a_request_without_token_is_rejected_with_instructions(site: Site) -> None:
+    """A client that reaches the scheduler directly may send the token in the usual header."""
+    status, answer = await site.ask("GET", SHARES)
+    assert (status, TOKEN_HEADER in answer["error"]) == (401, True)
+    assert (await site.ask("GET", SHARES, token="viewer", header="Authorization"))[0] == 200  # noqa: S106
+
+
+async def test_reviews_are_cached(site: Site) -> None:
+    """With all attributes of the user: groups and extra fields affect authorisation, too."""
+    for _ in range(3):
+        await site.ask("GET", SHARES, token="viewer")  # noqa: S106
+    review, access = site.api.asked
+    assert review == {"token": "viewer"}  # no audiences: those of the API server itself
+    assert access == {
+        "user": "viewer",
+        "uid": "1",
+        "groups": ["system:authenticated"],
+        "extra": {"k": ["v"]},
+        "resourceAttributes": {"verb": "list", "resource": "pods", "version": "v1", "namespace": "team"},
+    }
+
+
+async def test_cached_reviews_expire() -> None:
+    """A revoked right is gone after 10 s, a revoked token after 30 s; the cache is bounded."""
+    clock, api = Clock(), Reviewing()
+    tokens, access = TokenReviews(api, clock=clock), AccessReviews(api, clock=clock)
+    user = await tokens.user("viewer")
+    assert user is not None
+    assert await access.allows(user, verb="get", namespace="team")
+    clock.now += 11
+    await tokens.user("viewer")
+    await access.allows(user, verb="get", namespace="team")
+    assert len(api.asked) == 3
+    clock.now += 20
+    await tokens.user("viewer")
+    assert len(api.asked) == 4
+    for number in range(3000):
+        assert await tokens.user(f"forged-{number}") is None
+    assert len(tokens._cache._values) <= 1024
+
+
+async def test_an_unreachable_api_server_admits_nobody(site: Site) -> None:
+    """The status is 503, as on a replica that does not schedule; that one does not even review callers."""
+    site.api.is_away = True
+    assert (await site.ask("GET", SHARES, token="viewer"))[0] == 503  # noqa: S106
+    site.decides = False
+    status, answer = await site.ask("GET", SHARES, token="viewer")  # noqa: S106
+    assert (status, "does not decide" in answer["error"]) == (503, True)
+
+
+async def test_pods_of_other_namespaces_are_not_visible(site: Site) -> None:
+    """A response is the same bytes whether the pods of other namespaces use 10 MiB or 400 MiB."""
+    answers = []
+    for number, memory in enumerate((10, 400)):
+        for card in (0, 1):
+            name = f"secret-{number}-{card}"
+            site.set_pod(allocated(name, node="n1", memory=memory, card=card, namespace="other"))
+        site.set_pod(pod("a", memory=700, namespace="team"))
+        explained = await site.ask("GET", POD_EXPLANATION, pod="a", token="editor", query="?node=n1")  # noqa: S106
+        simulated = await site.ask("POST", SIMULATION, body=manifest(650), token="editor", query="?node=n1")  # noqa: S106
+        shares = await site.ask("GET", SHARES, token="editor")  # noqa: S106
+        answers.append((explained[1] | {"queue": None}, simulated[1], shares[1]))
+        assert "secret" not in str(answers)
+        for card in (0, 1):
+            site.state.drop_pod(allocated(f"secret-{number}-{card}", node="n1", memory=memory, namespace="other"))
+    assert answers[0] != answers[1]  # where 10 MiB are taken the pod fits, where 400 are it does not: free, or not
+    fits, waits = (each[0] for each in answers)
+    assert [card["verdicts"][0]["verdict"] for card in fits["nodes"][0]["cards"]] == ["FITS", "FITS"]
+    assert [card["verdicts"][0]["verdict"] for card in waits["nodes"][0]["cards"]] == ["CardInsufficientMemory"] * 2
+    for each in (fits, waits):
+        for node in each["nodes"]:
+            assert node["score"] is None
+            for card in node["cards"]:
+                assert (card["memoryMiB"], card["cores"]["free"], card["slots"]["free"]) == (
+                    {"free": None, "total": 1000},
+                    None,
+                    None,
+                )
+                assert card["verdicts"][0]["score"] is None
+    for simulated in (each[1] for each in answers):
+        assert simulated["gpuSchedulerState"]["ValidNodeGPUScore"] == {}
+
+
+async def test_the_reason_of_a_closed_node_names_no_pod(site: Site) -> None:
+    """The reason has its code; only administrators see the name of a pod in another namespace."""
+    site.set_pod(pod("secret", memory=10, node="n1", phase="Running", namespace="other"))
+    site.set_pod(allocated("mine", node="n1", memory=10, namespace="team"))
+    site.set_pod(pod("a", memory=100, namespace="team"))
+    _, explained = await site.ask("GET", POD_EXPLANATION, pod="a", token="viewer")  # noqa: S106
+    _, simulated = await site.ask("POST", SIMULATION, body=manifest(2000), token="editor")  # noqa: S106
+    _, shares = await site.ask("GET", SHARES, token="viewer")  # noqa: S106
+    assert explained["nodes"][0]["code"] == "UncountedPod"
+    assert shares["nodes"][0]["closed"] == "UncountedPod"
+    assert "secret" not in str((explained, simulated, shares))
+
+
+async def test_a_namespace_sees_its_own_shares(site: Site) -> None:
+    """The cards with shares of the namespace, their sizes and its own pods; not the other pod on the same card."""
+    site.set_pod(allocated("mine", node="n1", memory=300, namespace="team"))
+    site.set_pod(allocated("theirs", node="n1", memory=200, namespace="other"))
+    site.set_pod(allocated("elsewhere", node="n2", memory=200, namespace="other"))
+    _, found = await site.ask("GET", SHARES, token="viewer")  # noqa: S106
+    (node,) = found["nodes"]
+    (card,) = node["cards"]
+    assert (node["name"], node["closed"], card["uuid"], card["memoryMiB"]) == ("n1", "", "GPU-n1-0", 1000)
+    assert card["shares"] == [{"pod": "mine", "container": "main", "memoryMiB": 300, "cores": 0}]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (b"{", 400, "not JSON"),
+        (b"kind: Pod", 400, "not JSON"),
+        (b"[" * 50_000, 400, ""),
+        (b'{"apiVersion":"v1","kind":"Service"}', 400, "Service"),
+        (b'{"apiVersion":"v1","kind":"Pod","metadata":[]}', 400, "metadata"),
+        (manifest(10, namespace="other"), 400, "use the pod's own namespace"),
+        (b" " * (LARGEST_MANIFEST + 1), 413, "larger than the limit"),
+        ({**manifest(10), "spec": {"schedulerName": "other", "containers": [{"name": "a"}]}}, 422, "scheduler other"),
+    ],
+)
+async def test_a_body_that_is_not_a_pod_of_the_namespace_is_rejected(
+    site: Site, body: Any, status: int, said: str
+) -> None:
+    """The error says why; YAML is not accepted here, because parsing it takes seconds."""
+    found, answer = await site.ask("POST", SIMULATION, body=body, token="editor")  # noqa: S106
+    assert (found, said in answer["error"]) == (status, True)
+
+
+async def test_an_unknown_pod_is_404_and_two_nodes_are_400(site: Site) -> None:
+    """For callers with the right to know."""
+    assert (await site.ask("GET", POD_EXPLANATION, pod="b", token="viewer"))[0] == 404  # noqa: S106
+    site.set_pod(pod("a", memory=10, namespace="team"))
+    query = "?node=n1&node=n2"
+    assert (await site.ask("GET", POD_EXPLANATION, pod="a", token="viewer", query=query))[0] == 400  # noqa: S106
+
+
+async def test_one_user_cannot_exclude_others(site: Site) -> None:
+    """Of many concurrent requests of a user four are served and the others get 429; other users are served."""
+    site.set_pod(pod("a", memory=10, namespace="team"))
+    await site.ask("GET", SHARES, token="viewer")  # noqa: S106
+    turns = asyncio.Event()
+    held = asyncio.create_task(_hold(site, turns))
+    await asyncio.sleep(0)
+    asking = [asyncio.create_task(site.ask("GET", POD_EXPLANATION, pod="a", token="viewer")) for _ in range(12)]  # noqa: S106
+    done: set[asyncio.Task[tuple[int, Any]]] = set()
+    while len(done) < 8:
+        done, _ = await asyncio.wait(asking, timeout=0.05)
+    assert [task.result()[0] for task in done] == [429] * 8
+    other = asyncio.create_task(site.ask("GET", POD_EXPLANATION, pod="a", token="editor"))  # noqa: S106
+    turns.set()
+    await held
+    assert (await other)[0] == 200
+    assert sorted(status for status, _ in await asyncio.gather(*asking)) == [200] * 4 + [429] * 8
+
+
+async def _hold(site: Site, until: asyncio.Event) -> None:
+    """Block every computation."""
+    async with site.turns._lock:
+        await until.wait()
+
+
+async def test_queries_take_a_tenth_of_the_time_at_most() -> None:
+    """After a response that took 20 ms the next is computed 180 ms later."""
+    turns = FairTurns(clock=time.monotonic)
+
+    def work() -> Steps[float]:
+        end = time.monotonic() + 0.02
+        while time.monotonic() < end:
+            pass
+        yield
+        return time.monotonic()
+
+    ended = await turns.take(work)
+    begun = time.monotonic()
+    assert await turns.take(work) - ended > 0.17
+    assert time.monotonic() - begun < 5
+
+
+def test_an_answer_about_a_large_cluster_comes_in_many_steps() -> None:
+    """500 nodes: the decision, the nodes' reasons and the explanation can each be interrupted every few nodes."""
+    made = state(*(f"n{number:03}" for number in range(500)))
+    pods = extending(made, Bindings())._pods
+    asks = pod("a", memory=5000)
+    pods.add_if_new(asks)
+    made.set_pod(asks)
+    steps = Queries(cycle_of(made), pods).explain("default", "a", cards_of=())
+    assert sum(1 for _ in steps) >= 3 * 500 // 64

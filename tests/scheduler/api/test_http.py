@@ -1,0 +1,309 @@
+"""The API over real HTTP: paths and responses conform to the document, and requests change no state."""
+
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import jsonschema
+import msgspec
+import pytest
+import yaml
+from aiohttp import web
+
+from allocation.ledger.card_table import MEMORY
+from allocation.settings import AllocationSettings
+from allocation.steps import finish
+from cluster.http.listener import listening
+from scheduler.api import openapi
+from scheduler.api.authentication import Authenticator, require_caller
+from scheduler.api.health import application
+from scheduler.api.manifest_pod import LARGEST_MANIFEST
+from scheduler.api.queries import Queries
+from scheduler.api.routes import API_PATHS, api_routes
+from scheduler.api.simulation_types import Simulation
+from scheduler.cycle.result import Scheduled
+from scheduler.settings import SchedulerSettings, ServingSettings
+from tests.scheduler.api.test_explanation import everything
+from tests.scheduler.support.builders import allocated, namespace, pod, state
+from tests.scheduler.support.extending import Bindings, extending
+from tests.scheduler.support.scheduling import cycle_of, schedule
+from tests.scheduler.support.worlds import World, bound
+from webhook import dry_run
+from webhook.settings import WebhookSettings
+
+DOCUMENT = openapi.document()
+ADMIT = partial(dry_run.dry_run, allocation=AllocationSettings(), settings=WebhookSettings())
+EXPLAIN, SIMULATE, ALLOCATION = openapi.EXPLAIN, openapi.SIMULATE, openapi.ALLOCATION
+
+
+def manifest(memory: int | str, **more: Any) -> dict[str, Any]:
+    """Return a pod as a user writes it, without our scheduler name and annotations."""
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": memory}
+    container = {"name": "main", "image": "x", "resources": {"limits": limits}}
+    spec = {"containers": [container], "nodeSelector": None, **more}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "submitted", "namespace": "team"}, "spec": spec}
+
+
+class Site:
+    """The API with its state, to be served as the process serves it."""
+
+    def __init__(self, serving: ServingSettings | None = None, *, is_open: bool = True) -> None:
+        self.state = state("n1", "n2")
+        self.state.set_namespace(namespace("team", **{"gpu.scheduling/injection": "enabled"}))
+        self.state.set_namespace(namespace("plain"))
+        self.api = Bindings()
+        self.pods = extending(self.state, self.api)._pods
+        self.decides = True
+        self.url = ""
+        routes = api_routes(
+            lambda: Queries(cycle_of(self.state), self.pods) if self.decides else None, admit=ADMIT, is_open=is_open
+        )
+        guard = require_caller(Authenticator(self.api, serving or ServingSettings()), API_PATHS)
+        self.app: web.Application = application(routes, middlewares=[guard])
+
+    async def send(self, method: str, path: str, body: Any = None, **names: str) -> tuple[int, Any]:
+        """Send a request, validate the response by the document, and return its status and content."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method, self.url + path.format(**names), data=body) as response,
+        ):
+            text = await response.read()
+        documented = DOCUMENT["paths"][path.partition("?")[0]][method.lower()]["responses"]
+        schema = documented[str(response.status)]["content"][response.content_type]["schema"]
+        content = msgspec.json.decode(text) if response.content_type == "application/json" else text.decode()
+        jsonschema.Draft202012Validator({**schema, "components": DOCUMENT["components"]}).validate(content)
+        return response.status, content
+
+    async def simulate(self, body: Any, query: str = "") -> tuple[int, Any]:
+        """Simulate a pod."""
+        return await self.send("POST", SIMULATE + query, body if isinstance(body, bytes) else msgspec.json.encode(body))
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    """Serve the API while the test runs."""
+    site = Site()
+    async with listening(site.app, host="127.0.0.1", port=0) as port:
+        site.url = f"http://127.0.0.1:{port}"
+        yield site
+
+
+def test_the_published_document_is_current() -> None:
+    """`python -m scheduler.api.openapi > docs/openapi.yaml` has been run."""
+    published = Path(__file__).parents[3] / "docs" / "openapi.yaml"
+    assert published.read_text(encoding="utf-8") == openapi.text()
+
+
+async def test_every_path_is_described(site: Site) -> None:
+    """The document lists exactly the paths that are served; one of them is the document itself."""
+    served = {
+        (resource.canonical, route.method.lower())
+        for resource in site.app.router.resources()
+        for route in resource
+        if route.method != "HEAD"
+    }
+    described = {(path, method) for path, methods in DOCUMENT["paths"].items() for method in methods}
+    # Paths below /api/namespaces have their own listener, see tests/scheduler/api/namespaced/test_http.py.
+    assert served == {each for each in described if not each[0].startswith("/api/namespaces/")}
+    assert await site.send("GET", openapi.OPENAPI) == (200, msgspec.json.decode(msgspec.json.encode(DOCUMENT)))
+    for schema in DOCUMENT["components"]["schemas"].values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+
+
+@pytest.mark.parametrize("written", [msgspec.json.encode, lambda made: yaml.safe_dump(made).encode()])
+async def test_a_fitting_pod_is_simulated_with_node_and_cards(site: Site, written: Any) -> None:
+    """The pod, in JSON or YAML, is first admitted and then evaluated; the response has TensorFusion's keys."""
+    status, content = await site.simulate(written(manifest(600)))
+    assert status == 200
+    assert content["error"] is None
+    assert content["scheduleResult"] == {"SuggestedHost": "n1", "EvaluatedNodes": 2, "FeasibleNodes": 2}
+    assert content["gpuSchedulerState"]["FinalGPUs"] == ["GPU-n1-0"]
+    assert [stage["FilterName"] for stage in content["filterDetail"]["FilterStageDetails"]] == [
+        "NodePredicates",
+        "GPUCards",
+    ]
+    assert content["progressiveNodeNames"] is None
+    assert content["explanation"]["answer"] == "would go to n1, card 0"
+    assert msgspec.convert(content, Simulation) is not None
+
+
+async def test_a_pod_that_does_not_fit_is_200_with_the_reasons(site: Site) -> None:
+    """The response has the reason of each node, and whether it is resolvable."""
+    site.state.set_pod(allocated("runs", node="n1", memory=900, card=0))
+    status, content = await site.simulate(manifest(5000))
+    assert status == 200
+    assert content["scheduleResult"] == {"SuggestedHost": "", "EvaluatedNodes": 0, "FeasibleNodes": 0}
+    error = content["error"]
+    assert (error["type"], error["numAllNodes"]) == ("FitError", 2)
+    assert error["message"].startswith(
+        "no available node, 2 nodes do not meet: 2 nodes 2/2 CardInsufficientMemory(n1,n2); container main asks for"
+    )
+    assert error["diagnosis"]["nodeToStatus"]["nodes"]["n2"] == {
+        "code": "UnschedulableAndUnresolvable",
+        "plugin": "GPUCards",
+        "reasons": ["CardInsufficientMemory"],
+        "message": "2/2 CardInsufficientMemory",
+    }
+
+
+@pytest.mark.parametrize(
+    ("submitted", "kind", "text"),
+    [
+        (manifest("10Gi"), "NotAdmitted", "nvidia.com/gpumem"),
+        (manifest(1, nodeName="n1"), "NotAdmitted", "pod has node assigned"),
+        (manifest(1, resourceClaims=[{"name": "x"}]), "Held", "spec.resourceClaims is not evaluated"),
+    ],
+)
+async def test_a_pod_that_can_never_be_scheduled_is_200_with_the_reason(
+    site: Site, submitted: dict[str, Any], kind: str, text: str
+) -> None:
+    """The message is that of admission or of the loop."""
+    status, content = await site.simulate(submitted)
+    assert status == 200
+    assert content["error"]["type"] == kind
+    assert text in content["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"no pod",
+        b"[1]",
+        b"{",
+        b"\xff\xfe\x00",
+        b"a: &a [x]\nb: *a\n",
+        b"[" * 50_000,
+        b'{"apiVersion":"v1","kind":"Service"}',
+        b'{"apiVersion":"v1","kind":"Pod","metadata":[]}',
+        b'{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":[]}}',
+        b'{"apiVersion":"v1","kind":"Pod","metadata":{"labels":3}}',
+        b'{"apiVersion":"v1","kind":"Pod","spec":{"schedulerName":"tranche","priority":"x","containers":[{}]}}',
+        b"apiVersion: v1\nkind: Pod\n---\nkind: Pod\n",
+    ],
+)
+async def test_bad_bodies_are_400(site: Site, body: bytes) -> None:
+    """The response has a message, and the server continues."""
+    status, content = await site.simulate(body)
+    assert status == 400
+    assert content["error"]
+    assert (await site.simulate(manifest(600)))[0] == 200
+
+
+async def test_another_schedulers_pod_is_500(site: Site) -> None:
+    """The pod names another scheduler, or its namespace is not opted in. The message is TensorFusion's."""
+    plain = manifest(600)
+    plain["metadata"]["namespace"] = "plain"
+    for body in (manifest(600, schedulerName="other"), plain):
+        assert await site.simulate(body) == (500, {"error": "scheduler framework not found"})
+
+
+async def test_large_bodies_are_413(site: Site) -> None:
+    """The body has one byte more than the limit."""
+    assert (await site.simulate(b" " * (LARGEST_MANIFEST + 1)))[0] == 413
+
+
+async def test_an_unknown_namespace_is_assumed_to_be_opted_in(site: Site) -> None:
+    """The response has a warning, and another one for scheduling gates."""
+    body = manifest(600, schedulingGates=[{"name": "x"}])
+    body["metadata"]["namespace"] = "new"
+    _, content = await site.simulate(body)
+    assert content["scheduleResult"]["SuggestedHost"] == "n1"
+    assert [warning.partition(" ")[0] for warning in content["warnings"]] == ["namespace", "spec.schedulingGates:"]
+
+
+async def test_explain_returns_cards_of_requested_nodes_and_404_for_unknown_pods(site: Site) -> None:
+    """The parameter `node` limits the cards of the explanation; an unknown pod is 404."""
+    pending = pod("a", memory=5000)
+    site.pods.add_if_new(pending)
+    site.state.set_pod(pending)
+    status, content = await site.send("GET", EXPLAIN + "?node=n2", namespace="default", pod="a")
+    assert (status, content["outcome"]) == (200, "waits")
+    assert [len(node["cards"]) for node in content["nodes"]] == [0, 2]
+    assert content["queue"]["place"] == "active"
+    assert await site.send("GET", EXPLAIN, namespace="default", pod="b") == (
+        404,
+        {"error": "pod default/b does not exist"},
+    )
+
+
+async def test_a_replica_that_does_not_decide_responds_503(site: Site) -> None:
+    """Each path does, with the reason."""
+    site.decides = False
+    for method, path in (("POST", SIMULATE), ("GET", ALLOCATION), ("GET", EXPLAIN)):
+        status, content = await site.send(method, path, namespace="default", pod="a")
+        assert status == 503
+        assert "does not decide" in content["error"]
+
+
+@pytest.mark.parametrize(("serving", "is_open"), [(ServingSettings(), False), (ServingSettings(users=("me",)), True)])
+async def test_an_exposed_listener_refuses_unauthenticated_callers(serving: ServingSettings, is_open: bool) -> None:  # noqa: FBT001
+    """Unauthenticated callers get 401; without settings to authenticate callers, all get 403."""
+    exposed = Site(serving, is_open=is_open)
+    async with listening(exposed.app, host="127.0.0.1", port=0) as port:
+        exposed.url = f"http://127.0.0.1:{port}"
+        for method, path in (("POST", SIMULATE), ("GET", ALLOCATION), ("GET", EXPLAIN)):
+            status, _ = await exposed.send(method, path, namespace="default", pod="a")
+            assert status == (401 if is_open else 403)
+
+
+def test_a_listener_is_private_on_loopback_or_with_authenticated_tls() -> None:
+    """Beyond loopback it needs both TLS and settings to authenticate callers."""
+    tls = {"certificate_file": "c", "key_file": "k"}
+    assert SchedulerSettings().is_private
+    assert not SchedulerSettings(host="0.0.0.0").is_private  # noqa: S104
+    assert not SchedulerSettings(host="::", serving=ServingSettings(users=("me",))).is_private
+    assert not SchedulerSettings(host="::", serving=ServingSettings(**tls)).is_private
+    assert SchedulerSettings(host="::", serving=ServingSettings(users=("me",), **tls)).is_private
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_the_maps_of_the_allocation_agree(seed: int) -> None:
+    """The maps agree with each other, the ledger and the annotations of the pods, for random fleets."""
+    world, site = World(seed), Site()
+    site.state = world.state
+    site.pods = extending(world.state, Bindings())._pods
+    pods = []
+    for _ in range(8):
+        pending = world.pod()
+        world.state.set_pod(pending)
+        decision = finish(schedule(world.state, pending))
+        if isinstance(decision, Scheduled):
+            pods.append(bound(pending, decision))
+            site.pods.add_if_new(pods[-1])
+        else:
+            world.state.drop_pod(pending)
+    async with listening(site.app, host="127.0.0.1", port=0) as port:
+        site.url = f"http://127.0.0.1:{port}"
+        _, content = await site.send("GET", ALLOCATION)
+    allocations = content["allocation"]
+    for each in pods:
+        record = each.metadata.annotations.get("gpu.scheduling/allocation")
+        if record is None:
+            assert str(each) not in allocations
+            continue
+        expected = {share["uuid"] for shares in msgspec.json.decode(record)["containers"].values() for share in shares}
+        assert {gpu["uuid"] for gpu in allocations[str(each)]["gpus"]} == expected
+        assert str(each) in content["nodeWorkerStore"][each.spec.node_name]
+        assert {uuid for uuid, names in content["gpuToWorkerMap"].items() if str(each) in names} == expected
+    for uuid, gpu in content["gpuStore"].items():
+        position = world.state.ledger.position(uuid)
+        assert position is not None
+        used = int(world.state.ledger.used[(MEMORY, *position)])
+        assert gpu["memoryMiB"]["total"] - gpu["memoryMiB"]["free"] == used
+
+
+async def test_http_requests_change_no_state(site: Site) -> None:
+    """Nothing is written, and the state of the scheduler stays equal."""
+    site.state.set_pod(pod("a", memory=600))
+    site.pods.add_if_new(pod("a", memory=600))
+    await site.simulate(manifest(600))
+    before = everything(site.state)
+    for memory in (600, 5000):
+        await site.simulate(manifest(memory))
+    await site.send("GET", ALLOCATION)
+    await site.send("GET", EXPLAIN, namespace="default", pod="a")
+    assert everything(site.state) == before
+    assert site.api.written == []

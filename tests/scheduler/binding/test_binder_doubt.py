@@ -1,0 +1,79 @@
+"""After a lost response, a later refusal does not prove that the Binding failed."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from allocation.steps import finish
+from cluster.api import Api
+from cluster.errors import ApiError, ClusterError, UnreachableError
+from scheduler.binding.binder import Binder, allocation_annotations
+from scheduler.cycle.result import Scheduled
+from scheduler.metrics.labels import Outcome
+from scheduler.objects import Pod
+from tests.scheduler.support.builders import pod, state
+from tests.scheduler.support.scheduling import schedule
+
+TIMEOUT_S = 0.4
+LOST = UnreachableError("the connection was cut")
+FORBIDDEN = ApiError(request="POST binding", status=403, reason="Forbidden", message="roles not read yet")
+
+
+class Server(Api):
+    """An API server with given responses to Bindings, of which the last repeats, and with one pod."""
+
+    def __init__(self, shown: Pod, *responses: ClusterError | None) -> None:
+        self.shown = shown
+        self._responses: Iterator[ClusterError | None] = iter(responses)
+        self._last: ClusterError | None = None
+        self.asked = 0
+
+    async def request(self, method: str, _path: str, **_how: Any) -> bytes:  # type: ignore[override]
+        """Return a Binding, or show the pod."""
+        if method == "GET":
+            return msgspec.json.encode(self.shown)
+        self.asked += 1
+        self._last = next(self._responses, self._last)
+        if self._last is not None:
+            raise self._last
+        return b"{}"
+
+
+def decided(name: str) -> tuple[Pod, Scheduled]:
+    """Return a pod and a decision for it."""
+    asks = pod(name, memory=100)
+    chosen = finish(schedule(state("n1"), asks))
+    assert isinstance(chosen, Scheduled)
+    return asks, chosen
+
+
+async def test_an_immediate_refusal_is_final() -> None:
+    """No request is in progress that could still succeed."""
+    asks, chosen = decided("a")
+    server = Server(asks, FORBIDDEN)
+    result = await Binder(server, token="1/x", timeout_seconds=TIMEOUT_S).bind(asks, chosen)  # noqa: S106
+    assert (result.outcome, server.asked) == (Outcome.REFUSED, 1)
+
+
+async def test_a_refusal_after_a_lost_response_is_not_final() -> None:
+    """An API server that has just started refuses requests that it allows a moment later."""
+    asks, chosen = decided("a")
+    server = Server(asks, LOST, FORBIDDEN, None)
+    result = await Binder(server, token="1/x", timeout_seconds=TIMEOUT_S).bind(asks, chosen)  # noqa: S106
+    assert (result.outcome, server.asked) == (Outcome.BOUND, 3)
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+async def test_a_lasting_refusal_ends_when_nothing_can_be_under_way(is_taken: bool) -> None:  # noqa: FBT001
+    """Then the pod shows whether the lost request succeeded; until then the cards stay reserved."""
+    asks, chosen = decided("a")
+    server = Server(asks, LOST, FORBIDDEN)
+    if is_taken:
+        server.shown = pod("a", memory=100, node="n1", annotations=allocation_annotations(chosen, unix_seconds=1))
+    begin = time.monotonic()
+    result = await Binder(server, token="1/x", timeout_seconds=TIMEOUT_S).bind(asks, chosen)  # noqa: S106
+    assert result.outcome is (Outcome.BOUND if is_taken else Outcome.REFUSED)
+    assert time.monotonic() - begin >= TIMEOUT_S

@@ -1,0 +1,136 @@
+"""The fast path and the full path give the same result after any history."""
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocation.steps import Steps, finish
+from scheduler.cycle.result import Scheduled, Unschedulable
+from scheduler.objects import Pod
+from scheduler.state.cluster_state import ClusterState
+from tests.scheduler.support.builders import Clock, allocated, lease, node, pod, state, status
+from tests.scheduler.support.scheduling import cycle_of, forget, schedule
+
+NODES = [f"n{number}" for number in range(5)]
+SPECS: list[dict[str, Any]] = [
+    {"memory": 300},
+    {"memory": 300},
+    {"memory": 700},
+    {"memory": 100, "nodeSelector": {"zone": "a"}},
+    {"memory": 100, "tolerations": [{"key": "gpu", "operator": "Exists"}]},
+    {"memory": 200, "annotations": {"hami.io/node-scheduler-policy": "spread"}},
+    {"memory": 5000},
+]
+
+
+def no_fast_path(*_: object) -> Steps[None]:
+    """Return no result."""
+    yield from ()
+
+
+class Twins:
+    """Two schedulers with the same history; the second always takes the full path."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)  # noqa: S311 -- a test
+        self.clock = Clock()
+        self.states = [state(clock=self.clock), state(clock=self.clock)]
+        cycle_of(self.states[1])._fast_path.find = no_fast_path  # type: ignore[method-assign]
+        self.running: list[Pod] = []
+        self.count = 0
+
+    def each(self, act: str, *arguments: object) -> None:
+        """Call a method of both states."""
+        for each in self.states:
+            getattr(each, act)(*arguments)
+
+    def step(self) -> None:
+        """Make one random change."""
+        chance, name = self.chance, self.chance.choice(NODES)
+        match chance.choices(
+            ("node", "cards", "beat", "gone", "late", "stray", "end", "pod"), (2, 2, 2, 1, 1, 1, 3, 9)
+        )[0]:
+            case "node":
+                self.each("set_node", self.node(name))
+            case "cards":
+                self.each("set_status", status(name, cards=chance.randint(1, 3), healthy=chance.random() < 0.9))
+            case "beat":
+                self.each("set_lease", lease(name, renewed=f"2026-01-01T00:00:{chance.random()}Z"))
+            case "gone":
+                self.each("drop_node", node(name))
+            case "late":
+                self.clock.now += chance.choice((10, 70))
+            case "stray":
+                self.arrive(pod(f"stray-{self.next()}", memory=10, node=name, phase="Running"))
+            case "end":
+                if self.running:
+                    self.each("drop_pod", self.running.pop(chance.randrange(len(self.running))))
+            case _:
+                self.schedule()
+
+    def node(self, name: str) -> Any:
+        """Return a node with random labels, taints and allocatable resources."""
+        chance = self.chance
+        taints = [{"key": "gpu", "effect": "NoSchedule"}] if chance.random() < 0.2 else []
+        allocatable = {"cpu": "64", "memory": "256Gi", "pods": str(chance.choice((2, 110)))}
+        if chance.random() < 0.2:
+            allocatable["nvidia.com/gpu"] = str(chance.randint(1, 3))
+        return node(
+            name,
+            metadata={"name": name, "labels": {"zone": chance.choice("ab")}},
+            spec={"taints": taints, "unschedulable": chance.random() < 0.1},
+            status={"allocatable": allocatable},
+        )
+
+    def next(self) -> int:
+        """Return a number that was not used before."""
+        self.count += 1
+        return self.count
+
+    def arrive(self, made: Pod) -> None:
+        """Add a running pod."""
+        self.each("set_pod", made)
+        self.running.append(made)
+
+    def schedule(self) -> None:
+        """Schedule a pod by both schedulers; compare the results, then run or forget the pod."""
+        pending = pod(f"asks-{self.next()}", **self.chance.choice(SPECS))
+        fast, full = (finish(schedule(each, pending)) for each in self.states)
+        assert type(fast) is type(full)
+        if isinstance(fast, Unschedulable):
+            assert isinstance(full, Unschedulable)
+            assert (fast.note, fast.is_held, fast.reasons) == (full.note, full.is_held, full.reasons)
+            return
+        assert isinstance(full, Scheduled)
+        assert (fast.node, fast.allocation, fast.note) == (full.node, full.allocation, full.note)
+        if self.chance.random() < 0.3:
+            for each in self.states:
+                forget(each, pending)
+            return
+        assert fast.allocation is not None
+        (share,) = fast.allocation.containers["main"]
+        self.arrive(allocated(pending.metadata.name, node=fast.node, memory=share.memory_mib, card=share.index))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 60))
+def test_fast_path_equals_full_path(seed: int, steps: int) -> None:
+    """The same node, cards and words after any history of nodes, agents, uncounted pods and other pods."""
+    twins = Twins(seed)
+    for _ in range(steps):
+        twins.step()
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_cached_reasons_are_dropped_when_the_cluster_changes(is_new: bool) -> None:  # noqa: FBT001
+    """The reasons for an unschedulable pod are reused for an equal pod only if nothing has changed since."""
+    made: ClusterState = state("n1")
+    first = finish(schedule(made, pod("a", memory=5000)))
+    assert isinstance(first, Unschedulable)
+    if is_new:
+        made.set_node(node("n2"))
+    again = finish(schedule(made, pod("b", memory=5000)))
+    assert isinstance(again, Unschedulable)
+    assert ("2 nodes do not meet" in again.note) is is_new

@@ -1,0 +1,159 @@
+"""A node takes GPU pods only while its agent renews its Lease."""
+
+import asyncio
+
+import msgspec
+
+from agent.publishing import heartbeat
+from allocation.names import HAMI_REGISTER, heartbeat_lease
+from allocation.steps import finish
+from cluster.lease import Lease
+from cluster.metadata import ObjectMeta
+from scheduler.cycle.result import Scheduled, Unschedulable
+from scheduler.state.agent_leases import AgentLeases
+from scheduler.state.cluster_state import ClusterState
+from tests.scheduler.support.builders import Clock, lease, node, pod, state, status
+from tests.scheduler.support.rejections import texts
+from tests.scheduler.support.scheduling import schedule
+
+
+def reason(made: ClusterState, name: str = "p") -> str:
+    """Return why a GPU pod waits, or an empty string."""
+    decision = finish(schedule(made, pod(name, memory=1)))
+    return decision.note if isinstance(decision, Unschedulable) else ""
+
+
+def test_the_node_of_a_silent_agent_takes_no_new_gpu_pods_and_keeps_its_own() -> None:
+    """A Lease that is not renewed within its duration closes the node: the reason names it and the duration."""
+    clock = Clock()
+    made = state("n1", clock=clock)
+    made.set_lease(lease("n1", seconds=40))
+    finish(schedule(made, pod("before", memory=100)))
+    clock.now += 40
+    assert made.closed_nodes() == {}
+    clock.now += 1
+    assert "agent of node n1 is silent: Lease tranche-system/gpu-n1 was not renewed for more than 40 s" in reason(made)
+    assert made.ledger.reservation("uid-before") is not None
+    assert isinstance(finish(schedule(made, pod("no-gpu"))), Scheduled), "a pod without GPU needs no agent"
+
+
+def test_the_length_of_a_silence_is_shown_in_doublings() -> None:
+    """A message that changed every second would be written to the API server after every decision."""
+    clock = Clock()
+    made = state("n1", clock=clock)
+    made.set_lease(lease("n1"))
+    lengths = []
+    for _ in range(241):
+        clock.now += 1
+        lengths.append(texts(made.closed_nodes()).get("n1", "").rpartition("more than ")[2])
+    assert lengths == [""] * 60 + ["60 s"] * 60 + ["120 s"] * 120 + ["240 s"]
+
+
+async def test_a_renewal_opens_the_node_and_makes_waiting_pods_active() -> None:
+    """Nothing but the change of the Lease is needed."""
+    clock = Clock()
+    made = state("n1", clock=clock)
+    made.set_lease(lease("n1"))
+    clock.now += 61
+    made.set_pod(pod("waits", memory=1))
+    entry = await made.queue.pop()
+    decision = finish(schedule(made, entry.pod))
+    assert isinstance(decision, Unschedulable)
+    made.queue.add_unschedulable(entry, note=decision.note, reasons=decision.reasons)
+    clock.now += 10
+    made.set_lease(lease("n1", renewed="2026-01-01T00:01:11.000000Z"))
+    async with asyncio.timeout(1):
+        assert await made.queue.pop() is entry
+    assert isinstance(finish(schedule(made, entry.pod)), Scheduled)
+
+
+def test_a_lease_is_fresh_when_it_is_first_seen() -> None:
+    """Its times are those of another machine, and mean nothing to a scheduler that has just started."""
+    clock = Clock()
+    made = state("n1", clock=clock)
+    made.set_lease(lease("n1", renewed="1999-01-01T00:00:00.000000Z"))
+    assert reason(made) == ""
+
+
+def test_only_a_change_of_the_spec_is_a_renewal() -> None:
+    """A label on the Lease, or a list that shows it again, is not."""
+    clock = Clock()
+    made = state("n1", clock=clock)
+    made.set_lease(lease("n1"))
+    clock.now += 59
+    again = lease("n1")
+    again.metadata.resource_version = "2"
+    made.set_lease(again)
+    clock.now += 2
+    assert reason(made)
+
+
+def test_a_missing_lease_expires_after_the_grace_period() -> None:
+    """An agent writes its report before its Lease, and may create a deleted Lease again."""
+    clock = Clock()
+    made = state("n1", clock=clock)
+    clock.now += 60
+    assert made.closed_nodes() == {}
+    clock.now += 1
+    assert "gpu-n1 does not exist for more than 60 s" in reason(made)
+    made.set_lease(lease("n1"))
+    assert made.closed_nodes() == {}
+    made.drop_lease(lease("n1"))
+    clock.now += 60
+    assert made.closed_nodes() == {}
+    clock.now += 1
+    assert "gpu-n1 does not exist" in reason(made)
+
+
+def test_a_repeated_report_is_not_a_renewal() -> None:
+    """The grace period begins when the report is first seen."""
+    clock = Clock()
+    made = state("n1", clock=clock)
+    clock.now += 50
+    made.set_status(status("n1", cards=3))
+    clock.now += 11
+    assert reason(made)
+
+
+def test_a_node_without_agent_needs_no_lease() -> None:
+    """HAMi's plugin writes no Lease."""
+    clock = Clock()
+    made = state(clock=clock)
+    card = '{"id":"GPU-a","index":0,"count":4,"devmem":100,"devcore":100,"type":"x","health":true}'
+    advertises = {"allocatable": {"cpu": "64", "pods": "110", "nvidia.com/gpu": "4"}}
+    made.set_node(node("n1", metadata={"name": "n1", "annotations": {HAMI_REGISTER: f"[{card}]"}}, status=advertises))
+    clock.now += 1000
+    assert reason(made) == ""
+
+
+def test_a_removed_report_ends_the_requirement_of_a_lease() -> None:
+    """An administrator who removed the agent and its report may use the node otherwise, whatever Lease is left."""
+    clock = Clock()
+    beats = AgentLeases(clock=clock)
+    beats.track("n1")
+    beats.set_lease(lease("n1"))
+    clock.now += 61
+    assert set(beats.expired()) == {"n1"}
+    beats.untrack("n1")
+    assert beats.expired() == {}
+    beats.drop_lease(lease("n1"))
+    beats.track("n1")
+    assert beats.expired() == {}
+
+
+def test_other_leases_are_ignored() -> None:
+    """The leader's Lease is in the same namespace."""
+    beats = AgentLeases(clock=Clock())
+    beats.track("tranche-scheduler")
+    assert not beats.set_lease(Lease(ObjectMeta(name="tranche-scheduler")))
+    assert beats._renewals.keys() == {"gpu-tranche-scheduler"}
+
+
+def test_the_lease_of_an_agent_can_be_read() -> None:
+    """The body of its Lease, as it comes back from the API server."""
+    body = heartbeat.lease("n1", identity="agent-1", seconds=30, unix=1.5)
+    read = msgspec.convert(body, Lease)
+    assert read.metadata.name == heartbeat_lease("n1")
+    assert read.spec.holder_identity == "agent-1"
+    assert read.spec.lease_duration_seconds == 30
+    assert read.spec.renew_time == "1970-01-01T00:00:01.500000Z"

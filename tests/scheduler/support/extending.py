@@ -1,0 +1,101 @@
+"""The verbs of the extender over a state, with an API server that only records Bindings."""
+
+from typing import Any
+
+import msgspec
+
+from allocation.names import SCHEDULER_NAME
+from allocation.steps import finish
+from cluster.api import Api
+from cluster.errors import ApiError, NotFoundError
+from cluster.events import Recorder
+from cluster.informer import Informer
+from cluster.resource import PODS
+from scheduler.binding.binder import Binder
+from scheduler.binding.binding_cycle import BindingCycle
+from scheduler.binding.failure_handler import FailureHandler
+from scheduler.extender import filtering, wire
+from scheduler.extender.verbs import Extender, RefusedError
+from scheduler.extender.wire import BindingArgs
+from scheduler.metrics.instruments import Metrics
+from scheduler.objects import Pod
+from scheduler.state.cluster_state import ClusterState
+from tests.scheduler.support.scheduling import cycle_of
+
+TOKEN = "1/test"  # noqa: S105 -- the token of a term is not a secret
+
+
+class Bindings(Api):
+    """An API server with `pods` that accepts Bindings, or refuses them with `error`."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Pod] = {}
+        self.written: list[dict[str, Any]] = []
+        self.error: ApiError | None = None
+
+    async def request(self, method: str, path: str, **how: Any) -> bytes:
+        """Take a Binding, or show a pod."""
+        if method == "POST" and path.endswith("/binding"):
+            if self.error is not None:
+                raise self.error
+            self.written.append(how["body"])
+            return b"{}"
+        found = self.pods.get(path.rpartition("/")[2])
+        if found is None:
+            raise NotFoundError(request=path, status=404, reason="NotFound", message="no such pod")
+        return msgspec.json.encode(found)
+
+
+def extending(state: ClusterState, api: Bindings | None = None, *, trusted: bool = True) -> Extender:
+    """Return the verbs as in a running term."""
+    api = api or Bindings()
+    metrics = Metrics()
+    metrics.show_cards(lambda: state.ledger)
+    cycle = cycle_of(state)
+    recorder = Recorder(api, component="test", instance="test")
+    failures = FailureHandler(api=api, queue=state.queue, cycle=cycle, recorder=recorder, metrics=metrics)
+    binding_cycle = BindingCycle(
+        binder=Binder(api, token=TOKEN, timeout_seconds=1), failures=failures, recorder=recorder, metrics=metrics
+    )
+    made = Extender(
+        api=api,
+        state=state,
+        pods=Informer(api, PODS, Pod, on_upsert=state.set_pod, on_delete=state.drop_pod),
+        cycle=cycle,
+        binding_cycle=binding_cycle,
+        metrics=metrics,
+        names=frozenset((SCHEDULER_NAME,)),
+        is_trusted=lambda: trusted,
+    )
+    made._is_open = True
+    return made
+
+
+def filtered(made: Extender, pod: Pod, *names: str) -> dict[str, Any]:
+    """Return the response of `/filter` for the nodes `names`."""
+    body = msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
+    response: dict[str, Any] = msgspec.json.decode(
+        wire.encode(finish(filtering.filter_(made._state, wire.decode_args(body))))
+    )
+    return response
+
+
+def reasons(response: dict[str, Any]) -> dict[str, str]:
+    """Return the reasons of nodes that do not fit, resolvable or not."""
+    return {**response.get("failedNodes", {}), **response.get("failedAndUnresolvableNodes", {})}
+
+
+def scored(made: Extender, pod: Pod, *names: str) -> dict[str, int]:
+    """Return the scores of `/prioritize` for the nodes `names`."""
+    body = msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
+    return {each.host: each.score for each in finish(filtering.prioritize(made._state, wire.decode_args(body)))}
+
+
+async def bound(made: Extender, pod: Pod, node: str, *, uid: str = "") -> str:
+    """Bind the pod by `/bind`; return the error, or an empty string."""
+    meta = pod.metadata
+    try:
+        await made.bind(BindingArgs(meta.name, meta.namespace, uid or meta.uid, node))
+    except RefusedError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,143 @@
+"""Simulating workloads: predictions come true on a real control plane with Kubernetes' controllers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lab import components, wait
+from lab.errors import LabError
+from lab.processes import Daemon
+from tests.system.conftest import PATIENCE_S, Namespace, pod
+
+if TYPE_CHECKING:
+    from lab.layout import Layout
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+
+
+def workload(kind: str, **spec: Any) -> dict[str, Any]:
+    """Return a workload whose pods request three quarters of a card."""
+    made = pod("x", gpu=1, gpumem=60000)["spec"]
+    made.pop("nodeSelector")
+    labels = {"app": "trains"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": "trains"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": made},
+            **spec,
+        },
+    }
+
+
+def simulate(
+    layout: Layout, namespace: Namespace, made: dict[str, Any], *options: str
+) -> subprocess.CompletedProcess[str]:
+    """Simulate a workload as administrator."""
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "cli", "simulate", "-f", "-", *options),
+            *("--kubeconfig", str(layout.kubeconfig), "-n", namespace.name),
+        ],
+        cwd=ROOT,
+        input=json.dumps(made),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_simulate_predicts_how_many_replicas_are_placed(tranche: Layout, namespace: Namespace) -> None:
+    """It predicts their nodes, too. Without --all it says that it evaluated one replica; it reserves nothing."""
+    made = workload("Deployment", replicas=40)
+    one = simulate(tranche, namespace, made)
+    assert (one.returncode, one.stderr) == (0, "")
+    assert one.stdout.splitlines()[-1] == "Deployment trains: 1 of 40 replicas evaluated; --all evaluates all of them"
+    done = simulate(tranche, namespace, made, "--all", "-o", "json")
+    assert done.returncode == 1
+    (item,) = json.loads(done.stdout)["items"]
+    replicas = item["replicas"]
+    assert (replicas["total"], replicas["judged"]) == (40, 40)
+    assert 0 < replicas["fit"] < 40
+    assert item["simulation"]["error"] is None
+    assert replicas["unfit"]["error"]["type"] == "FitError"
+    text = simulate(tranche, namespace, made, "--all").stdout
+    assert f"Deployment trains: {replicas['fit']} of 40 replicas fit: " in text
+    assert "the first replica that does not fit:\n" in text
+    namespace.create(made)
+    placed = namespace.placed(replicas["fit"])
+    assert Counter(each["spec"]["nodeName"] for each in placed) == replicas["nodes"]
+    waiting = next(each for each in namespace.pods() if not each["spec"].get("nodeName"))
+    namespace.unplaced(waiting["metadata"]["name"])
+    assert len(namespace.placed(replicas["fit"])) == replicas["fit"]
+
+
+def test_stateful_set_with_volume_claims_is_held(tranche: Layout, namespace: Namespace) -> None:
+    """Its pods have volumes that are not in its template and are held in loop mode; simulate predicts that."""
+    claim = {
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    made = workload("StatefulSet", serviceName="svc", volumeClaimTemplates=[claim])
+    done = simulate(tranche, namespace, made, "-o", "json")
+    assert done.returncode == 1
+    (item,) = json.loads(done.stdout)["items"]
+    assert item["simulation"]["error"]["type"] == "Held"
+    assert "spec.volumes[data]" in item["simulation"]["error"]["message"]
+    namespace.create(made)
+    try:
+        wait.until(namespace.pods, what="its pod", timeout_s=PATIENCE_S)
+        assert namespace.unplaced("trains-0") == item["simulation"]["error"]["message"]
+    finally:
+        namespace.kubectl("delete", "statefulset", "trains")
+        namespace.kubectl("delete", "pvc", "--all", "--wait=false")
+
+
+def test_daemon_set_is_simulated_on_its_own_nodes(tranche: Layout, namespace: Namespace) -> None:
+    """One pod is evaluated for each node that its selector matches, and on that node only."""
+    made = workload("DaemonSet")
+    nodes = ["gpu-sim-0", "gpu-sim-2"]
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    made["spec"]["template"]["spec"]["affinity"] = {"nodeAffinity": required}
+    done = simulate(tranche, namespace, made, "--all", "-o", "json")
+    (item,) = json.loads(done.stdout)["items"]
+    assert (done.returncode, item["replicas"]["nodes"]) == (0, dict.fromkeys(nodes, 1))
+    namespace.create(made)
+    try:
+        assert {each["spec"]["nodeName"] for each in namespace.placed(2)} == set(nodes)
+    finally:
+        namespace.kubectl("delete", "daemonset", "trains")
+
+
+def test_unavailable_webhook_is_reported_first(tranche: Layout, namespace: Namespace) -> None:
+    """The webhook runs outside the cluster here and is called by URL; the API server rejects the pod as predicted."""
+    made = workload("Deployment")
+    Daemon(tranche, "webhook").stop()
+    try:
+        done = simulate(tranche, namespace, made)
+        lines = done.stdout.splitlines()
+        assert (done.returncode, lines[0]) == (1, "NOT WORKING")
+        assert lines[1].startswith("  webhook: webhook https://127.0.0.1:")
+        assert "does not respond: Connection refused" in lines[1]
+        assert lines[4].endswith(", but only once the webhook responds")
+        with pytest.raises(LabError, match="did not prepare this pod"):
+            namespace.create(pod("refused", gpu=1))
+    finally:
+        components.start(tranche, components.component(tranche, "webhook"))
+    wait.until(
+        lambda: not simulate(tranche, namespace, made).stdout.startswith("NOT WORKING"),
+        what="the webhook",
+        timeout_s=PATIENCE_S,
+    )

@@ -1,0 +1,77 @@
+"""The dry run of admission gives the result of a real admission."""
+
+from itertools import product
+from typing import Any
+
+import msgspec
+import pytest
+
+from allocation.settings import AllocationSettings
+from cluster.manifest import NotAdmittedError, UnreadableManifestError
+from scheduler.filters.selectors import accepts
+from scheduler.objects import Expression
+from tests.webhook.test_manifests import WEBHOOKS
+from webhook import dry_run
+from webhook.settings import WebhookSettings
+
+INJECTION, HAMI = "gpu.scheduling/injection", "hami.io/webhook"
+WORDS = (None, "enabled", "disabled", "other")
+
+
+def pod(memory: object = 3000, labels: Any = None, **spec: Any) -> dict[str, Any]:
+    """Return a manifest."""
+    limits = {"nvidia.com/gpumem": memory}
+    container = {"name": "main", "resources": {"limits": limits}, "env": None}
+    return {"metadata": {"name": "a", "labels": labels}, "spec": {"containers": [container], **spec}}
+
+
+def _expressions(selector: dict[str, Any]) -> tuple[Expression, ...]:
+    assert list(selector) == ["matchExpressions"]
+    return msgspec.convert(selector["matchExpressions"], tuple[Expression, ...])
+
+
+def run(made: dict[str, Any], labels: dict[str, str] | None, *, namespace: str = "team") -> tuple[str, ...]:
+    """Dry-run the creation of a pod in a namespace."""
+    return dry_run.dry_run(
+        made,
+        namespace=namespace,
+        labels=labels,
+        quotas={},
+        allocation=AllocationSettings(),
+        settings=WebhookSettings(),
+    )
+
+
+@pytest.mark.parametrize("namespace", ["team", "kube-system", "tranche-system"])
+@pytest.mark.parametrize(("theirs", "own", "hami"), [*product(WORDS, WORDS, (None, "ignore", "other"))])
+def test_dry_run_selects_pods_as_the_manifest_does(
+    namespace: str, theirs: str | None, own: str | None, hami: str | None
+) -> None:
+    """For all labels of namespace and pod, the dry run and the selectors of manifests/base/webhook.yaml agree."""
+    space = {"kubernetes.io/metadata.name": namespace, **({INJECTION: theirs} if theirs else {})}
+    labels = {key: value for key, value in ((INJECTION, own), (HAMI, hami)) if value}
+    sent = any(
+        accepts(_expressions(each["namespaceSelector"]), space)
+        and accepts(_expressions(each["objectSelector"]), labels)
+        for each in WEBHOOKS
+    )
+    made = pod(labels=labels)
+    run(made, space, namespace=namespace)
+    assert (made["spec"].get("schedulerName") == "tranche") is sent
+
+
+def test_missing_namespace_counts_as_opted_in() -> None:
+    """Such a namespace is likely to be created for this pod."""
+    made = pod()
+    run(made, None)
+    assert made["spec"]["schedulerName"] == "tranche"
+
+
+def test_dry_run_refuses_what_admission_refuses() -> None:
+    """An invalid value, an unreadable pod and a pod with a node are refused with admission's messages."""
+    with pytest.raises(NotAdmittedError, match="must be a whole number of MiB"):
+        run(pod("10Gi"), None)
+    with pytest.raises(NotAdmittedError, match="pod has node assigned"):
+        run(pod(nodeName="n1"), None)
+    with pytest.raises(UnreadableManifestError, match="labels"):
+        run(pod(labels=[1]), None)

@@ -1,0 +1,76 @@
+"""Admission without an API server: shows what admission would make of a manifest."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import jsonpatch
+import msgspec
+
+from allocation import names
+from allocation.errors import AllocationError
+from allocation.settings import AllocationSettings
+from cluster.manifest import NotAdmittedError, UnreadableManifestError, without_nulls
+from webhook.mutation import Mutation, Quotas, mutate
+from webhook.review import NO_LABELS, ForbiddenPodError, Pod, UnreadablePodError, decode_pod
+from webhook.settings import WebhookSettings
+
+EXEMPT_NAMESPACES: Final = ("kube-system", "kube-public", "kube-node-lease", names.SYSTEM_NAMESPACE)
+"""Namespaces for whose pods the API server never calls the webhook (manifests/base/webhook.yaml)."""
+
+
+def admit(
+    pod: dict[str, Any], *, username: str, allocation: AllocationSettings, settings: WebhookSettings, quotas: Quotas
+) -> Mutation:
+    """Change the manifest `pod` in place as admission would, and return the mutation.
+
+    Raises:
+        UnreadablePodError: `pod` is not a pod.
+        ForbiddenPodError: admission would refuse the pod.
+        AllocationError: a field of the pod holds an invalid value.
+    """
+    mutation = mutate(_decode(pod), username=username, allocation=allocation, settings=settings, quotas=quotas)
+    if mutation.operations:
+        jsonpatch.apply_patch(pod, msgspec.to_builtins(mutation.operations), in_place=True)
+    return mutation
+
+
+def dry_run(
+    manifest: dict[str, Any],
+    *,
+    namespace: str,
+    labels: Mapping[str, str] | None,
+    quotas: Quotas,
+    allocation: AllocationSettings,
+    settings: WebhookSettings,
+) -> tuple[str, ...]:
+    """Change a pod in place as its creation in a namespace with `labels` would; return the warnings for its creator.
+
+    Where `labels` is None the namespace does not exist and counts as opted in.
+
+    Raises:
+        UnreadableManifestError: `manifest` is not a pod.
+        NotAdmittedError: admission would refuse the pod.
+    """
+    try:
+        if labels is not None and not _is_reviewed(_decode(manifest), namespace=namespace, namespace_labels=labels):
+            return ()
+        return admit(manifest, username="", allocation=allocation, settings=settings, quotas=quotas).warnings
+    except UnreadablePodError as error:
+        raise UnreadableManifestError(str(error)) from None
+    except (ForbiddenPodError, AllocationError) as error:
+        raise NotAdmittedError(str(error)) from None
+
+
+def _is_reviewed(pod: Pod, *, namespace: str, namespace_labels: Mapping[str, str]) -> bool:
+    """Whether the API server sends a pod to admission at all (manifests/base/webhook.yaml)."""
+    labels = pod.metadata.labels or NO_LABELS
+    if namespace in EXEMPT_NAMESPACES or labels.hami_webhook == "ignore":
+        return False
+    if namespace_labels.get(names.INJECTION_LABEL) == "enabled":
+        return labels.injection != "disabled"
+    return labels.injection == "enabled"
+
+
+def _decode(pod: dict[str, Any]) -> Pod:
+    return decode_pod(msgspec.Raw(json.dumps(without_nulls(pod)).encode()))

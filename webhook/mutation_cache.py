@@ -1,0 +1,83 @@
+"""Caches mutations: pods of one template differ only in fields that admission does not read, so one mutation fits all.
+
+A mutation is a pure function of the fields that are read here of a pod, of its creator and of the quotas of its
+namespace. The cache key is a digest of exactly these, so the cache keeps no user data in its keys, and a pod that
+differs in any of them is mutated on its own.
+"""
+
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from allocation import names
+from allocation.settings import AllocationSettings
+from webhook import patch
+from webhook.mutation import MIRROR, Mutation, Quotas, mutate
+from webhook.review import Pod, PodMeta
+from webhook.settings import WebhookSettings
+
+_MAX_ENTRIES: Final = 1024
+_MAX_PATCH_BYTES: Final = 16 * 1024
+"""The largest patch that is cached; with `_MAX_ENTRIES` it bounds the memory."""
+
+_encode_key: Final = msgspec.json.Encoder().encode
+
+
+class EncodedMutation(msgspec.Struct, frozen=True):
+    """A mutation in the form of a review's response.
+
+    Attributes:
+        patch: the JSON of the response's `patch`.
+        operations: the number of operations in the patch; 0 leaves the pod as it is.
+        warnings: warnings for the pod's creator.
+    """
+
+    patch: msgspec.Raw = patch.NONE
+    operations: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+UNCHANGED: Final = EncodedMutation()
+
+
+def encode(mutation: Mutation) -> EncodedMutation:
+    """Return `mutation` in the form of a review's response."""
+    if not mutation.operations and not mutation.warnings:
+        return UNCHANGED
+    return EncodedMutation(patch.encode(mutation.operations), len(mutation.operations), mutation.warnings)
+
+
+class MutationCache:
+    """Mutates pods by fixed settings, and reuses mutations for equal pods."""
+
+    def __init__(self, *, allocation: AllocationSettings, settings: WebhookSettings) -> None:
+        self._allocation = allocation
+        self._settings = settings
+        self._mutations: dict[bytes, EncodedMutation] = {}
+
+    def get(self, pod: Pod, *, username: str, quotas: Quotas) -> EncodedMutation:
+        """Return the encoded result of `webhook.mutation.mutate` for `pod`; raises what that raises."""
+        relevant = _relevant_fields(pod)
+        digest = blake2b(_encode_key((username, quotas, relevant)), digest_size=16).digest()
+        mutation = self._mutations.get(digest)
+        if mutation is None:
+            mutation = encode(
+                mutate(relevant, username=username, allocation=self._allocation, settings=self._settings, quotas=quotas)
+            )
+            if len(bytes(mutation.patch)) <= _MAX_PATCH_BYTES:
+                self._add(digest, mutation)
+        return mutation
+
+    def _add(self, digest: bytes, mutation: EncodedMutation) -> None:
+        if len(self._mutations) >= _MAX_ENTRIES:
+            del self._mutations[next(iter(self._mutations))]  # the oldest
+        self._mutations[digest] = mutation
+
+
+def _relevant_fields(pod: Pod) -> Pod:
+    """Return `pod` without its name and without annotations of others, in which pods of one template differ."""
+    annotations = pod.metadata.annotations
+    if annotations is not None:
+        annotations = {key: value for key, value in annotations.items() if names.is_relevant_key(key) or key == MIRROR}
+    return Pod(PodMeta(annotations=annotations, labels=pod.metadata.labels), pod.spec)

@@ -1,0 +1,52 @@
+"""Refuses resource names that are almost ours: no node offers them, so a pod with one would never be scheduled."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Final
+
+from allocation.errors import InvalidFieldError
+from allocation.settings import AllocationSettings
+from webhook.resources import stated_resources
+from webhook.review import PodContainer, PodSpec
+
+_DOMAIN: Final = "nvidia.com/"
+_DEVICE_PLUGIN_PREFIXES: Final = (f"{_DOMAIN}mig-", f"{_DOMAIN}gpu.shared")
+"""Resources of NVIDIA's device plugin; they are not misspellings."""
+_MIN_SIMILARITY: Final = 0.75
+"""Of 1: `gpumemory`, `gpu-memory` and `gpucore` are at least this similar to ours; names of other devices are less."""
+
+
+def refuse(spec: PodSpec, settings: AllocationSettings) -> None:
+    """Refuse a pod with a resource whose name differs from one of ours by a few characters.
+
+    Raises:
+        InvalidFieldError: the message names the resource and the one that was probably meant.
+    """
+    for field, container in _containers(spec):
+        for name, amount in stated_resources(container).items():
+            intended = _intended(name, settings)
+            if intended:
+                raise InvalidFieldError(
+                    field=f'{field}.resources.limits["{name}"]',
+                    value=amount,
+                    expected="no node offers a resource of this name",
+                    remedy=f"did you mean {intended}?",
+                )
+
+
+def _containers(spec: PodSpec) -> Iterator[tuple[str, PodContainer]]:
+    for kind, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
+        for position, container in enumerate(containers):
+            yield f"spec.{kind}[{position}]", container
+
+
+def _intended(name: str, settings: AllocationSettings) -> str:
+    """Return our resource that `name` probably means, or an empty string where `name` is not a near miss."""
+    ours = settings.resources.managed()
+    if not name.startswith(_DOMAIN) or name in ours or name.startswith(_DEVICE_PLUGIN_PREFIXES):
+        return ""
+    suffix = name.removeprefix(_DOMAIN).lower()
+    suffixes = {each.removeprefix(_DOMAIN): each for each in ours if each.startswith(_DOMAIN)}
+    candidates = [each for each in suffixes if each[:1] == suffix[:1]]  # `vgpu` does not mean `gpu`
+    matches = get_close_matches(suffix, candidates, n=1, cutoff=_MIN_SIMILARITY)
+    return suffixes[matches[0]] if matches else ""
