@@ -61,6 +61,20 @@ class NodeReason(_Code):
     PodAffinityMismatch = enum.auto()
     PodAntiAffinityMismatch = enum.auto()
     TopologySpreadMismatch = enum.auto()
+    VolumeNodeAffinityConflict = enum.auto()
+    """A PersistentVolume of the pod cannot be used on the node."""
+    VolumeZoneMismatch = enum.auto()
+    """A PersistentVolume of the pod is in another zone or region."""
+    VolumeNotFound = enum.auto()
+    """A claim of the pod is bound to a PersistentVolume that does not exist."""
+    VolumeNotAvailable = enum.auto()
+    """No PersistentVolume fits an unbound claim of the pod there, and none can be provisioned there."""
+    StorageCapacityInsufficient = enum.auto()
+    """The storage that the node reaches is too small for an unbound claim of the pod."""
+    VolumeLimitExceeded = enum.auto()
+    """The node cannot attach as many volumes of one CSI driver."""
+    VolumeInUse = enum.auto()
+    """Another pod uses a volume that only one pod, or one node, may use."""
     AgentSilent = enum.auto()
     """The Lease of the node's agent has expired."""
     DevicePluginGone = enum.auto()
@@ -96,6 +110,8 @@ class PodReason(_Code):
     """An agent makes the MIG instance that the pod waits for."""
     NoNode = enum.auto()
     """The cluster has no node at all."""
+    VolumeClaimNotReady = enum.auto()
+    """A PersistentVolumeClaim of the pod does not exist, is being deleted, or waits to be bound."""
 
 
 _PUBLIC_MESSAGES: Final[Mapping[str, str]] = {

@@ -109,10 +109,20 @@ class NodeSelector(msgspec.Struct, rename="camel", gc=False):
     node_selector_terms: tuple[Term, ...] = ()
 
 
+class PreferredTerm(msgspec.Struct, gc=False):
+    """A node selector term that adds its weight, 1 to 100, to the score of the nodes that it matches."""
+
+    weight: int = 0
+    preference: Term = msgspec.field(default_factory=Term)
+
+
 class NodeAffinity(msgspec.Struct, gc=False):
     """Node affinity; preferences do not decide whether a node fits."""
 
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[PreferredTerm, ...] = msgspec.field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
 
 
 class PodAffinityTerm(msgspec.Struct, rename="camel", gc=False):
@@ -127,11 +137,21 @@ class PodAffinityTerm(msgspec.Struct, rename="camel", gc=False):
     namespace_selector: LabelSelector | None = None
 
 
+class WeightedPodAffinityTerm(msgspec.Struct, rename="camel", gc=False):
+    """A term that adds its weight, 1 to 100, to the score of the nodes near the pods that it matches."""
+
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = msgspec.field(default_factory=PodAffinityTerm)
+
+
 class PodAffinity(msgspec.Struct, gc=False):
     """Inter-pod affinity or anti-affinity; preferences do not decide whether a node fits."""
 
     required: list[PodAffinityTerm] = msgspec.field(
         default_factory=list, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[WeightedPodAffinityTerm, ...] = msgspec.field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
     )
 
 
@@ -165,19 +185,65 @@ class SpreadConstraint(msgspec.Struct, rename="camel", gc=False):
     node_taints_policy: str = "Ignore"
 
 
+class ClaimSource(msgspec.Struct, rename="camel", gc=False):
+    """The PersistentVolumeClaim that a volume refers to."""
+
+    claim_name: str = ""
+
+
+class GcePersistentDisk(msgspec.Struct, rename="camel", gc=False):
+    """A disk of Google Compute Engine."""
+
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AwsElasticBlockStore(msgspec.Struct, gc=False):
+    """A volume of AWS Elastic Block Store."""
+
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class AzureDisk(msgspec.Struct, rename="camel", gc=False):
+    """A disk of Azure."""
+
+    disk_uri: str = msgspec.field(default="", name="diskURI")
+
+
+class CinderVolume(msgspec.Struct, gc=False):
+    """A volume of OpenStack Cinder."""
+
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class IscsiVolume(msgspec.Struct, rename="camel", gc=False):
+    """An iSCSI disk."""
+
+    iqn: str = ""
+    read_only: bool = False
+
+
+class RbdVolume(msgspec.Struct, rename="camel", gc=False):
+    """An image of a Ceph RADOS block device."""
+
+    monitors: tuple[str, ...] = ()
+    pool: str = "rbd"
+    image: str = ""
+    read_only: bool = False
+
+
 class Volume(msgspec.Struct, rename="camel", gc=False):
-    """A volume. Only sources that exist on every node are read; a volume without one of them ties its pod to nodes."""
+    """A volume, with the sources that restrict its pod's nodes; every node can mount the others."""
 
     name: str = ""
-    config_map: Present | None = None
-    downward_api: Present | None = msgspec.field(default=None, name="downwardAPI")
-    empty_dir: Present | None = None
-    git_repo: Present | None = None
-    host_path: Present | None = None
-    image: Present | None = None
-    nfs: Present | None = None
-    projected: Present | None = None
-    secret: Present | None = None
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: Present | None = None
+    gce_persistent_disk: GcePersistentDisk | None = None
+    aws_elastic_block_store: AwsElasticBlockStore | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: CinderVolume | None = None
+    iscsi: IscsiVolume | None = None
+    rbd: RbdVolume | None = None
 
 
 class PodSpec(msgspec.Struct, rename="camel", gc=False):

@@ -33,6 +33,13 @@ WORDS: Final = {
     NodeReason.PodAffinityMismatch: "no pod that the pod's affinity requires runs there",
     NodeReason.PodAntiAffinityMismatch: "anti-affinity keeps the pod away from a pod that runs there",
     NodeReason.TopologySpreadMismatch: "the pod's replicas would be spread too unevenly",
+    NodeReason.VolumeNodeAffinityConflict: "a volume of the pod cannot be used there",
+    NodeReason.VolumeZoneMismatch: "a volume of the pod is in another zone",
+    NodeReason.VolumeNotFound: "a claim of the pod is bound to a volume that does not exist",
+    NodeReason.VolumeNotAvailable: "no volume fits a claim of the pod there, and none can be provisioned there",
+    NodeReason.StorageCapacityInsufficient: "its storage has too little capacity for a claim of the pod",
+    NodeReason.VolumeLimitExceeded: "it cannot attach more volumes of a driver",
+    NodeReason.VolumeInUse: "another pod uses a volume that only one may use",
     NodeReason.AgentSilent: "its agent has stopped renewing its Lease",
     NodeReason.DevicePluginGone: "its device plugin has stopped reporting",
     NodeReason.DevicePluginFull: "its device plugin advertises too few devices",
@@ -43,6 +50,7 @@ WORDS: Final = {
     PodReason.PodHeld: "the pod must be changed",
     PodReason.MigInstanceAsked: "an agent is creating a MIG instance for it",
     PodReason.NoNode: "the cluster has no nodes",
+    PodReason.VolumeClaimNotReady: "a PersistentVolumeClaim of the pod is missing or not bound",
 }
 """The meaning by code. The same codes are in events, in metrics and in docs/troubleshooting.md."""
 _UNKNOWN: Final = "see the reason itself"

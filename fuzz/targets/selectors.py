@@ -2,7 +2,7 @@
 
 import msgspec
 
-from scheduler.filters import selectors
+from scheduler import selectors
 from scheduler.objects import LabelSelector, Node, PodSpec
 
 _LABELS = {"kubernetes.io/hostname": "n1", "size": "7", "huge": "9" * 63, "empty": "", "minus": "-7"}

@@ -12,6 +12,7 @@ from allocation.request import PodRequest
 from allocation.wire import mig_record
 from allocation.wire.mig_record import MigAllocation
 from scheduler.metrics.labels import Path
+from scheduler.volumes.bindings import NO_BINDINGS, VolumeBindings
 
 
 class Scheduled(msgspec.Struct, frozen=True):
@@ -25,6 +26,7 @@ class Scheduled(msgspec.Struct, frozen=True):
         instances: the MIG instances among the cards.
         charges: what the allocation costs each card.
         path: how the node was found.
+        volumes: what has to be written for the pod's unbound claims before it is bound.
     """
 
     node: str
@@ -34,6 +36,7 @@ class Scheduled(msgspec.Struct, frozen=True):
     instances: tuple[MigAllocation, ...] = ()
     charges: tuple[Charge, ...] = ()
     path: Path = "full"
+    volumes: VolumeBindings = NO_BINDINGS
 
     @classmethod
     def on_cards(

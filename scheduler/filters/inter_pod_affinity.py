@@ -15,8 +15,8 @@ from allocation.reasons import NodeReason, NodeRejection
 from scheduler.filters import affinity_terms
 from scheduler.filters.affinity_terms import Namespaces, PodTerm
 from scheduler.filters.pod_index import PodIndex
-from scheduler.filters.selectors import accepts
 from scheduler.objects import Node, Pod
+from scheduler.selectors import accepts
 
 Domains = Mapping[str, set[str]]
 """Values of node labels, by topology key."""
@@ -45,8 +45,9 @@ class AffinityRule(msgspec.Struct, frozen=True):
     avoided: Domains
     repelling: Domains
 
-    def rejection(self, labels: Mapping[str, str]) -> NodeRejection | None:
-        """Return why a node with these labels does not take the pod, or None where it does."""
+    def rejection(self, node: Node) -> NodeRejection | None:
+        """Return why a node does not take the pod, or None where it does."""
+        labels = node.metadata.labels
         if not all(key in labels for key in self.required_keys):
             return _NOT_NEAR
         if not self.is_first and not all(labels[key] in self.near.get(key, ()) for key in self.required_keys):

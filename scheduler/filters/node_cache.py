@@ -8,13 +8,14 @@ import msgspec
 
 from allocation.reasons import NodeReason, NodeRejection
 from allocation.steps import Steps
-from scheduler.filters import affinity_terms, inter_pod_affinity, resources, selectors, topology_spread
+from scheduler import selectors
+from scheduler.filters import affinity_terms, inter_pod_affinity, resources, topology_spread
 from scheduler.filters.affinity_terms import Namespaces
 from scheduler.filters.digest import digest
 from scheduler.filters.pod_index import IndexedPod, PodIndex
 from scheduler.filters.resources import Amounts
-from scheduler.filters.selectors import Matcher
 from scheduler.objects import Node, Pod, PodSpec
+from scheduler.selectors import Matcher
 
 HostPort = tuple[str, str, int]
 """Address, protocol, port."""
@@ -46,8 +47,8 @@ class _PodInfo(msgspec.Struct, frozen=True):
 class _Rule(Protocol):
     """What a pod's relation to other pods requires of a node, prepared once for all nodes."""
 
-    def rejection(self, labels: Mapping[str, str]) -> NodeRejection | None:
-        """Return why a node with these labels does not take the pod, or None where it does."""
+    def rejection(self, node: Node) -> NodeRejection | None:
+        """Return why a node does not take the pod, or None where it does."""
 
 
 class FilteredNodes(msgspec.Struct, frozen=True):
@@ -260,7 +261,7 @@ class NodeCache:
             rejection = self._rejection(requirements, node)
             for rule in rules:
                 if rejection is None:
-                    rejection = rule.rejection(node.metadata.labels)
+                    rejection = rule.rejection(node)
             if rejection is None:
                 fitting.append(name)
             else:

@@ -11,10 +11,10 @@ from typing import Final
 import msgspec
 
 from allocation.reasons import NodeReason, NodeRejection
-from scheduler.filters import selectors
+from scheduler import selectors
 from scheduler.filters.pod_index import PodIndex
-from scheduler.filters.selectors import Matcher, Selector
 from scheduler.objects import Node, Pod, SpreadConstraint
+from scheduler.selectors import Matcher, Selector
 
 _NO_DOMAIN: Final = NodeRejection(
     NodeReason.TopologySpreadMismatch,
@@ -36,8 +36,9 @@ class SpreadRule(msgspec.Struct, frozen=True):
 
     limits: tuple[_Limit, ...]
 
-    def rejection(self, labels: Mapping[str, str]) -> NodeRejection | None:
-        """Return why a node with these labels does not take the pod, or None where it does."""
+    def rejection(self, node: Node) -> NodeRejection | None:
+        """Return why a node does not take the pod, or None where it does."""
+        labels = node.metadata.labels
         for limit in self.limits:
             if limit.key not in labels:
                 return _NO_DOMAIN

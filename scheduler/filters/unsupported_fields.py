@@ -44,7 +44,7 @@ def unsupported(spec: PodSpec) -> str:
     if spec.workload_ref is not None:
         return "spec.workloadRef"
     for volume in spec.volumes:
-        if not _is_available_everywhere(volume):
+        if _restricts_nodes(volume):
             return f"spec.volumes[{volume.name}]"
     return ""
 
@@ -54,17 +54,16 @@ def remedy(field: str) -> str:
     return f"{field} is not evaluated in loop mode; remove it, or run the scheduler as an extender of kube-scheduler"
 
 
-def _is_available_everywhere(volume: Volume) -> bool:
-    """Whether every node can mount the volume, without a limit on their number."""
+def _restricts_nodes(volume: Volume) -> bool:
+    """Whether not every node can mount the volume."""
     sources = (
-        volume.config_map,
-        volume.downward_api,
-        volume.empty_dir,
-        volume.git_repo,
-        volume.host_path,
-        volume.image,
-        volume.nfs,
-        volume.projected,
-        volume.secret,
+        volume.persistent_volume_claim,
+        volume.ephemeral,
+        volume.gce_persistent_disk,
+        volume.aws_elastic_block_store,
+        volume.azure_disk,
+        volume.cinder,
+        volume.iscsi,
+        volume.rbd,
     )
     return any(source is not None for source in sources)

@@ -5,10 +5,11 @@ from typing import Final
 
 import msgspec
 
-from scheduler.filters import affinity_terms, selectors, topology_spread
+from scheduler import selectors
+from scheduler.filters import affinity_terms, topology_spread
 from scheduler.filters.affinity_terms import Namespaces, PodTerm, TermIndex
-from scheduler.filters.selectors import Selector
 from scheduler.objects import Pod
+from scheduler.selectors import Selector
 
 _MANY: Final = 64
 """With more terms or selectors to compare than this, any pod counts as a match: retries cost the budget of the waiting

@@ -28,6 +28,8 @@ class ClusterEvent(enum.Flag):
     QUOTA_CHANGED = enum.auto()
     NAMESPACE_CHANGED = enum.auto()
     """The labels of a namespace changed, by which affinity terms select it."""
+    STORAGE_CHANGED = enum.auto()
+    """A claim, a PersistentVolume, a StorageClass, or what a CSI driver reports about a node changed."""
 
 
 NO_EVENT: Final = ClusterEvent(0)
@@ -40,6 +42,7 @@ _NODE_RESOURCES = ClusterEvent.NODE_CHANGED | ClusterEvent.POD_REMOVED
 _OTHER_PODS = (
     ClusterEvent.POD_ADDED | ClusterEvent.POD_REMOVED | ClusterEvent.NODE_CHANGED | ClusterEvent.NAMESPACE_CHANGED
 )
+_STORAGE = ClusterEvent.STORAGE_CHANGED | ClusterEvent.NODE_CHANGED
 _OPENED = ClusterEvent.NODE_OPENED | ClusterEvent.NODE_CHANGED | ClusterEvent.CARDS_CHANGED
 
 LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
@@ -73,6 +76,13 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     NodeReason.PodAffinityMismatch: _OTHER_PODS,
     NodeReason.PodAntiAffinityMismatch: _OTHER_PODS,
     NodeReason.TopologySpreadMismatch: _OTHER_PODS,
+    NodeReason.VolumeNodeAffinityConflict: _STORAGE,
+    NodeReason.VolumeZoneMismatch: _STORAGE,
+    NodeReason.VolumeNotFound: ClusterEvent.STORAGE_CHANGED,
+    NodeReason.VolumeNotAvailable: _STORAGE,
+    NodeReason.StorageCapacityInsufficient: _STORAGE,
+    NodeReason.VolumeLimitExceeded: _STORAGE | ClusterEvent.POD_REMOVED,
+    NodeReason.VolumeInUse: ClusterEvent.POD_REMOVED | ClusterEvent.STORAGE_CHANGED,
     NodeReason.AgentSilent: _OPENED,
     NodeReason.DevicePluginGone: _OPENED,
     NodeReason.NodeNotLockable: _OPENED,
@@ -82,6 +92,7 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     # The pod as a whole.
     PodReason.NoNode: ClusterEvent.NODE_CHANGED | ClusterEvent.CARDS_CHANGED,
     PodReason.MigInstanceAsked: ANY_EVENT,
+    PodReason.VolumeClaimNotReady: ClusterEvent.STORAGE_CHANGED,
     PodReason.PodHeld: NO_EVENT,
 }
 """The events that can lift each reason."""

@@ -8,8 +8,8 @@ import pytest
 
 from allocation.settings import AllocationSettings
 from cluster.manifest import NotAdmittedError, UnreadableManifestError
-from scheduler.filters.selectors import accepts
 from scheduler.objects import Expression
+from scheduler.selectors import accepts
 from tests.webhook.test_manifests import WEBHOOKS
 from webhook import dry_run
 from webhook.settings import WebhookSettings

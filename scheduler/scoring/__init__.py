@@ -1,0 +1,1 @@
+"""Scores of nodes by what pods prefer and what administrators weigh."""
