@@ -12,8 +12,10 @@ from scheduler import selectors
 from scheduler.filters import affinity_terms, inter_pod_affinity, resources, topology_spread
 from scheduler.filters.affinity_terms import Namespaces
 from scheduler.filters.digest import digest
+from scheduler.filters.node_index import NodeIndex
 from scheduler.filters.pod_index import IndexedPod, PodIndex
 from scheduler.filters.resources import Amounts
+from scheduler.filters.scored_requests import ScoredRequests
 from scheduler.objects import Node, Pod, PodSpec
 from scheduler.selectors import Matcher
 
@@ -97,15 +99,26 @@ class EquivalenceClass(msgspec.Struct, frozen=True):
 
 
 class NodeCache:
-    """All nodes, with the sums of the resources that their pods use."""
+    """All nodes, with the sums of the resources that their pods use.
+
+    Attributes:
+        index: soft taints and images, counted over all nodes.
+        scored_requests: CPU and memory as preferences count them; None if no preference needs them.
+    """
 
     def __init__(
-        self, *, ours: Iterable[str], counted: str = "", on_change: Callable[[str, bool], None] = lambda *_: None
+        self,
+        *,
+        ours: Iterable[str],
+        counted: str = "",
+        on_change: Callable[[str, bool], None] = lambda *_: None,
+        scores_resources: bool = False,
     ) -> None:
         """Count all resources except those named in `ours`, which the ledger counts.
 
         Nodes with an agent do not advertise the resource `counted`; see `shortages` for those that do. `on_change` is
-        called with each node that changes, and whether the only change is that a pod came to it.
+        called with each node that changes, and whether the only change is that a pod came to it. If `scores_resources`,
+        CPU and memory are also summed as preferences count them.
         """
         self._on_change = on_change
         self._ours = tuple(ours)
@@ -119,6 +132,8 @@ class NodeCache:
         self._pod_index = PodIndex()
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._last_needs: tuple[Pod, Amounts, frozenset[HostPort]] | None = None
+        self.index = NodeIndex()
+        self.scored_requests = ScoredRequests() if scores_resources else None
 
     def __contains__(self, node: str) -> bool:
         """Whether a node of this name exists."""
@@ -139,6 +154,8 @@ class NodeCache:
 
     def set_node(self, node: Node) -> None:
         """Set the state of a node."""
+        self._remove_from_index(node.metadata.name)
+        self.index.add(node)
         self._nodes[node.metadata.name] = node
         self._allocatable[node.metadata.name] = resources.allocatable(node.status.allocatable)
         if self._counted in node.status.allocatable:
@@ -149,6 +166,7 @@ class NodeCache:
 
     def drop_node(self, name: str) -> None:
         """Forget a node."""
+        self._remove_from_index(name)
         self._nodes.pop(name, None)
         self._allocatable.pop(name, None)
         self._advertising.discard(name)
@@ -185,6 +203,8 @@ class NodeCache:
         used = self._used.setdefault(node, {})
         for name, amount in amounts.items():
             used[name] = used.get(name, 0) + amount
+        if self.scored_requests is not None:
+            self.scored_requests.add(pod, node)
         self._on_change(node, True)  # noqa: FBT003
 
     def forget(self, uid: str) -> None:
@@ -203,6 +223,8 @@ class NodeCache:
         used = self._used[info.node]
         for name, amount in info.amounts.items():
             used[name] -= amount
+        if self.scored_requests is not None:
+            self.scored_requests.remove(uid)
         self._on_change(info.node, False)  # noqa: FBT003
 
     def node_of(self, uid: str) -> str:
@@ -226,7 +248,7 @@ class NodeCache:
     def equivalence_class(self, pod: Pod) -> EquivalenceClass:
         """Return the equivalence class of a pod."""
         spec, (amounts, ports) = pod.spec, self._needs(pod)
-        affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+        affinity = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
         key = (spec.node_name, spec.node_selector, affinity, spec.tolerations, amounts, sorted(ports))
         return EquivalenceClass(spec, amounts, ports, digest(key))
 
@@ -313,6 +335,26 @@ class NodeCache:
 
     def _ports(self, node: str) -> set[HostPort]:
         return {port for info in self._on_node.get(node, {}).values() for port in info.ports}
+
+    # ---- for preferences -------------------------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """All nodes, by name."""
+        return self._nodes
+
+    @property
+    def pod_index(self) -> PodIndex:
+        """The pods on nodes."""
+        return self._pod_index
+
+    def allocatable(self, node: str) -> Mapping[str, int]:
+        """Return the allocatable amounts of a node, empty if it does not exist."""
+        return self._allocatable.get(node, {})
+
+    def _remove_from_index(self, name: str) -> None:
+        if name in self._nodes:
+            self.index.remove(self._nodes[name])
 
 
 @functools.lru_cache(1024)
