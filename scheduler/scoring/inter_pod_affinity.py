@@ -5,15 +5,15 @@ v1.34): a term adds its weight to all nodes of the domain for each pod that it m
 pods counts as a preference with weight 1.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from allocation.steps import Steps
 from scheduler.filters import affinity_terms
 from scheduler.filters.node_cache import NodeCache
-from scheduler.objects import Pod
+from scheduler.objects import Node, Pod
 from scheduler.scoring.candidates import Candidates, Scores
 from scheduler.scoring.normalisation import scaled_to_range
 from scheduler.selectors import accepts
@@ -38,31 +38,35 @@ def scores(pod: Pod, candidates: Candidates, node_cache: NodeCache) -> Steps[Sco
     raw = np.zeros(len(candidates), np.int64)
     for key, weights in domains.items():
         values = yield from candidates.labels(key)
-        raw += np.fromiter((weights[value] if value is not None else 0 for value in values), np.int64, len(values))
+        raw += np.array([weights.get(value, 0) for value in values], np.int64)
     return scaled_to_range(raw)
 
 
-def _weights_of_domains(pod: Pod, node_cache: NodeCache) -> Steps[dict[str, Counter[str]]]:
+def _weights_of_domains(pod: Pod, node_cache: NodeCache) -> Steps[Mapping[str, Mapping[str | None, int]]]:
     """Return what a node gains by its value of each topology key."""
     namespaces, index = node_cache.namespaces, node_cache.pod_index
-    domains: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    domains: defaultdict[str, dict[str | None, int]] = defaultdict(dict)
     for term, weight in affinity_terms.preferences(pod):
         for group in tuple(index.covered(term, namespaces)):
             if accepts(term.selector, group.labels):
-                gains = [(name, weight * count) for name, count in group.nodes.items()]
-                yield from _add(domains[term.topology_key], term.topology_key, gains, node_cache)
+                gains = [(name, weight, count) for name, count in group.nodes.items()]
+                yield from _add(domains[term.topology_key], term.topology_key, gains, node_cache.nodes)
     for term, weights in tuple(index.preferring(pod, namespaces)):
-        gains = [(name, weight * count) for (name, weight), count in weights.items()]
-        yield from _add(domains[term.topology_key], term.topology_key, gains, node_cache)
+        gains = [(name, weight, count) for (name, weight), count in weights.items()]
+        yield from _add(domains[term.topology_key], term.topology_key, gains, node_cache.nodes)
     return domains
 
 
-def _add(domain: Counter[str], key: str, gains: Iterable[tuple[str, int]], node_cache: NodeCache) -> Steps[None]:
-    """Add what each node named in `gains` contributes to its domain; pods on nodes that do not exist count nothing."""
-    for position, (name, gain) in enumerate(gains):
+def _add(
+    domain: dict[str | None, int], key: str, gains: Iterable[tuple[str, int, int]], nodes: Mapping[str, Node]
+) -> Steps[None]:
+    """Add what a node's pods contribute to its domain: its name, the weight of a term, and the number of pods.
+
+    Pods on nodes that do not exist, or that do not have the label, count nothing.
+    """
+    for position, (name, weight, count) in enumerate(gains):
         if position % _STEP == _STEP - 1:
             yield
-        node = node_cache.nodes.get(name)
-        value = node.metadata.labels.get(key) if node is not None else None
-        if value is not None:
-            domain[value] += gain
+        node = nodes.get(name)
+        if node is not None and (value := node.metadata.labels.get(key)) is not None:
+            domain[value] = domain.get(value, 0) + weight * count

@@ -56,18 +56,17 @@ class NodeScorer:
 
     def preferences(self, pod: Pod) -> tuple[str, ...]:
         """Return the names of the preferences that may distinguish nodes for `pod`; empty for most pods."""
-        weighted, node_cache = self._weighted, self._node_cache
-        if not weighted:
+        if not self._weighted:
             return ()
         concerned = {
-            "node_affinity": lambda: node_affinity.concerns(pod),
-            "taint_toleration": lambda: taint_toleration.concerns(pod, node_cache),
-            "pod_affinity": lambda: inter_pod_affinity.concerns(pod, node_cache),
-            "topology_spread": lambda: topology_spread.concerns(pod),
-            "image_locality": lambda: True,
-            "node_resources": lambda: True,
+            "node_affinity": node_affinity.concerns(pod),
+            "taint_toleration": taint_toleration.concerns(pod, self._node_cache),
+            "pod_affinity": inter_pod_affinity.concerns(pod, self._node_cache),
+            "topology_spread": topology_spread.concerns(pod),
+            "image_locality": True,
+            "node_resources": True,
         }
-        return tuple(name for name, concerns in concerned.items() if name in weighted and concerns())
+        return tuple(name for name, is_concerned in concerned.items() if is_concerned and name in self._weighted)
 
     def score(self, pod: Pod, names: Collection[str], candidates: Candidates) -> Steps[dict[str, Scores]]:
         """Score the candidates by the preferences `names` of `pod`, each 0 to 100."""

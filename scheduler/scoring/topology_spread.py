@@ -40,6 +40,7 @@ def scores(pod: Pod, candidates: Candidates, node_cache: NodeCache) -> Steps[Sco
     is_scored = np.array([None not in of_node for of_node in zip(*labels.values(), strict=True)], np.bool_)
     raw = np.zeros(len(candidates))
     for constraint in constraints:
+        yield
         raw += yield from _raw(constraint, labels, is_scored, pod=pod, node_cache=node_cache, candidates=candidates)
     return _normalised(_rounded(raw), is_scored)
 
@@ -76,11 +77,11 @@ def _by_domain(
 ) -> Steps[Mapping[str | None, int]]:
     """Count the pods in each domain, on nodes that have all `keys` and that the constraint's policies include."""
     counts: Counter[str | None] = Counter()
-    matches = selectors.node_matcher(pod.spec)
+    matches, nodes = selectors.node_matcher(pod.spec), node_cache.nodes
     for position, (name, count) in enumerate(pods.items()):
         if position % _STEP == _STEP - 1:
             yield
-        node = node_cache.nodes.get(name)
+        node = nodes.get(name)
         if node is None or not keys <= node.metadata.labels.keys():
             continue
         if topology_spread.is_counted(constraint, pod, node, matches):
