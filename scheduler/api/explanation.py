@@ -19,6 +19,7 @@ from scheduler.cycle.cycle import Attempt, SchedulingCycle
 from scheduler.cycle.result import Scheduled
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
+from scheduler.scoring.node_scorer import TotalScores
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.running_allocation import running_allocation
 
@@ -89,7 +90,7 @@ def of_dry_run(
         explanation,
         asks=asks,
         quota=messages.quota_of(evaluation.rejections),
-        policy=_policy(requirements),
+        policy=_policy(requirements, evaluation.preferences),
         resolvable=bool(resolvable),
         nodes=tuple(nodes),
         reasons=reasons,
@@ -174,7 +175,15 @@ def _cards(shares: tuple[Share, ...]) -> str:
     return f", card{'s' if len(indexes) > 1 else ''} {','.join(map(str, indexes))}"
 
 
-def _policy(requirements: GpuRequirements) -> Policy | None:
+def _policy(requirements: GpuRequirements, preferences: TotalScores | None) -> Policy | None:
+    policy = _policy_of_cards(requirements)
+    if preferences is None:
+        return policy
+    names = ", ".join(preferences.parts)
+    return Policy(f"the highest total of {names}, by scheduler.weights; then {policy.nodes}", policy.cards)
+
+
+def _policy_of_cards(requirements: GpuRequirements) -> Policy:
     if requirements.fixed is not None:
         return Policy(f"its static allocation names {requirements.fixed.node}", "its static allocation names them")
     if not requirements.request:

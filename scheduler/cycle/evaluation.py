@@ -24,6 +24,7 @@ from scheduler.cycle import static_allocation
 from scheduler.filters.node_cache import FilteredNodes
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
+from scheduler.scoring.node_scorer import TotalScores
 from scheduler.state.cluster_state import ClusterState
 
 
@@ -32,12 +33,14 @@ class Evaluation(msgspec.Struct, frozen=True):
 
     Attributes:
         requirements: the GPU requirements of the pod.
-        scores: the nodes that take the pod, with their scores, best first.
+        scores: the nodes that take the pod, with their scores, best first; if the pod has preferences, their totals.
         rejections: the rejections by nodes whose cards do not take the pod.
         allocation: the cards on the best node; None if no node takes the pod, or it requests no GPU.
         charges: what the allocation costs each card.
         nodes: the nodes that passed the filters, and the rejections by those that did not, whatever their cards.
         unregistered: the nodes that were not evaluated because they have no cards.
+        preferences: the parts of the totals; None if the pod has no preferences.
+        skipped: the number of nodes that were not evaluated because the pod's volumes are elsewhere.
     """
 
     requirements: GpuRequirements
@@ -47,6 +50,8 @@ class Evaluation(msgspec.Struct, frozen=True):
     charges: tuple[Charge, ...] = ()
     nodes: FilteredNodes = FilteredNodes([], {})
     unregistered: Sequence[str] = ()
+    preferences: TotalScores | None = None
+    skipped: int = 0
 
     def reasons(self) -> frozenset[str]:
         """Return the codes of all rejections."""
@@ -63,7 +68,7 @@ def evaluate(
     among: Sequence[str] | None = None,
 ) -> Steps[Evaluation]:
     """Evaluate the nodes `among`, or every node that may take the pod: first by the filters, then by its cards."""
-    candidates = state.candidates(requirements) if among is None else tuple(among)
+    candidates = state.candidates(requirements) if among is None else among
     nodes = yield from state.node_cache.filter(pod, candidates)
     cards = yield from evaluate_cards(
         requirements,
@@ -72,6 +77,8 @@ def evaluate(
         rejected_nodes=state.rejected_nodes(requirements.request),
         headroom=headroom,
     )
+    if among is not None:
+        return msgspec.structs.replace(cards, nodes=nodes, skipped=len(state.node_cache) - len(among))
     unregistered = () if candidates is None else sorted(state.node_cache.names - set(candidates))
     return msgspec.structs.replace(cards, nodes=nodes, unregistered=unregistered)
 

@@ -26,7 +26,7 @@ SPECS: list[dict[str, Any]] = [
 ]
 
 
-def no_fast_path(*_: object) -> Steps[None]:
+def no_fast_path(*_: object, **_settings: object) -> Steps[None]:
     """Return no result."""
     yield from ()
 
