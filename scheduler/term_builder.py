@@ -119,6 +119,7 @@ def build_term(
         informers=watched,
         cycle=cycle,
         locks=locks,
+        volumes=None,
         scheduling=scheduling,
         chores=(locks.run, writer.run, comparer.run),
     )
