@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from cluster.api import Api
 from cluster.errors import ClusterError, NotFoundError
 from cluster.resource import PERSISTENT_VOLUMES
-from scheduler import selectors
 from scheduler.binding import volume_steps
 from scheduler.binding.binder import Result
 from scheduler.binding.volume_steps import Shown, VolumeStep
@@ -24,6 +23,7 @@ from scheduler.cycle.result import Scheduled
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
 from scheduler.objects import Node, Pod
+from scheduler.volumes import node_affinity
 from scheduler.volumes.bindings import ClaimKey
 from scheduler.volumes.objects import Claim, PersistentVolume
 
@@ -165,12 +165,11 @@ class VolumeBinder:
             step.check(self._shown, claim)
             return False
         volume = await self._volume_of(claim)
-        affinity = volume.spec.node_affinity
-        required = affinity.required if affinity is not None else None
-        if required is not None and not selectors.label_matcher(required)(node.metadata.labels):
+        affinity, name = node_affinity.compiled(volume), node.metadata.name
+        if affinity is not None and not affinity.matches(node.metadata.labels, self._shown.migrated(name)):
             raise NotBoundError(
-                f"claim {key} got PersistentVolume {claim.spec.volume_name}, which node {node.metadata.name} cannot"
-                " use: the pod is scheduled again, to a node that can"
+                f"claim {key} got PersistentVolume {claim.spec.volume_name}, which node {name} cannot use:"
+                "  the pod is scheduled again, to a node that can"
             )
         return True
 

@@ -3,7 +3,7 @@
 Both kinds are written, watched and taken back by the same three methods.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Container, Hashable
 from functools import partial
 from typing import Final, Protocol
 
@@ -29,12 +29,14 @@ class Shown(msgspec.Struct, frozen=True):
         volume: returns the PersistentVolume with a name.
         node: returns the node with a name.
         pod: returns the pod with a name, in a namespace.
+        migrated: returns the in-tree plugins that the node with a name has migrated to CSI drivers.
     """
 
     claim: Callable[[ClaimKey], Claim | None]
     volume: Callable[[str], PersistentVolume | None]
     node: Callable[[str], Node | None]
     pod: Callable[[str, str], Pod | None]
+    migrated: Callable[[str], Container[str]]
 
 
 class VolumeStep(Protocol):

@@ -20,7 +20,16 @@ from lab import kubeconfig, manifests
 from lab.processes import Daemon
 from scheduler.metrics.labels import Outcome
 from scheduler.volumes.objects import BOUND_BY_CONTROLLER, SELECTED_NODE
-from tests.scheduler.support.storage import NODE, PATIENCE_S, STATIC, Cut, Storage, create_classes, scheduled, until
+from tests.scheduler.support.volume_binding import (
+    NODE,
+    PATIENCE_S,
+    STATIC,
+    Cut,
+    Storage,
+    create_classes,
+    scheduled,
+    until,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

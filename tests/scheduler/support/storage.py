@@ -1,176 +1,152 @@
-"""Claims, PersistentVolumes and a volume binder on a real API server."""
+"""Storage objects for tests, built from the fields that a test depends on."""
 
-from __future__ import annotations
+from typing import Any
 
-import asyncio
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+import msgspec
 
-from allocation.request import PodRequest
-from cluster.api import Api
-from cluster.errors import UnreachableError
-from cluster.informer import Informer
-from cluster.resource import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, Resource
-from scheduler.binding.volume_binder import VolumeBinder
-from scheduler.binding.volume_steps import Shown
-from scheduler.cycle.result import Scheduled
-from scheduler.metrics.instruments import Metrics
-from scheduler.objects import Node, Pod
-from scheduler.volumes.bindings import ClaimKey, Match, VolumeBindings
-from scheduler.volumes.objects import Claim, PersistentVolume
+from scheduler.volumes.objects import (
+    Claim,
+    CsiDriver,
+    CsiNode,
+    PersistentVolume,
+    StorageCapacity,
+    StorageClass,
+    VolumeAttachment,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-NODE = "storage-node"
-PATIENCE_S = 30.0
-CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass")
-LATE = "late"
-"""The name of the class whose volumes are bound when a pod is scheduled; nothing provisions them."""
-STATIC = "static"
-"""The same for volumes that an administrator creates."""
+ZONE = "topology.kubernetes.io/zone"
 
 
-class Storage:
-    """Objects in one namespace, written as the administrator, and the binder of one scheduler."""
-
-    def __init__(self, admin: Api, namespace: str) -> None:
-        self.admin = admin
-        self.namespace = namespace
-        self.claims = Informer(admin, PERSISTENT_VOLUME_CLAIMS, Claim)
-        self.volumes = Informer(admin, PERSISTENT_VOLUMES, PersistentVolume)
-        self.nodes = Informer(admin, NODES, Node)
-        self.pods = Informer(admin, PODS, Pod)
-
-    def binder(self, api: Api, *, timeout_seconds: float = PATIENCE_S) -> VolumeBinder:
-        """Return a binder that writes with `api`."""
-        shown = Shown(
-            claim=lambda key: self.claims.get(key.name, key.namespace),
-            volume=self.volumes.get,
-            node=self.nodes.get,
-            pod=self.pods.get,
-        )
-        made = VolumeBinder(api, shown=shown, metrics=Metrics(), timeout_seconds=timeout_seconds)
-        self.claims.add_handlers(on_upsert=made.set_claim, on_delete=made.set_claim)
-        self.volumes.add_handlers(on_upsert=made.set_volume, on_delete=made.set_volume)
-        self.nodes.add_handlers(on_upsert=lambda *_: None, on_delete=made.drop_node)
-        self.pods.add_handlers(on_upsert=made.set_pod, on_delete=made.set_pod)
-        return made
-
-    @asynccontextmanager
-    async def watching(self) -> AsyncIterator[Storage]:
-        """Keep the informers up to date during the block."""
-        informers = (self.claims, self.volumes, self.nodes, self.pods)
-        tasks = [asyncio.create_task(each.run()) for each in informers]
-        try:
-            for each in informers:
-                await each.synced.wait()
-            yield self
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    # ---- objects ---------------------------------------------------------------------------------------------------
-
-    async def node(self, name: str) -> None:
-        """Create a node that nothing runs on."""
-        metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
-        await self.admin.create(NODES, {"metadata": metadata})
-        await until(lambda: self.nodes.get(name) is not None)
-
-    async def pod(self, name: str) -> Pod:
-        """Create a pod that no scheduler binds."""
-        spec = {"schedulerName": "nobody", "containers": [{"name": "main", "image": "none"}]}
-        await self.admin.create(PODS, {"metadata": {"name": name}, "spec": spec}, namespace=self.namespace)
-        await until(lambda: self.pods.get(name, self.namespace) is not None)
-        shown = self.pods.get(name, self.namespace)
-        assert shown is not None
-        return shown
-
-    async def claim(self, name: str, *, storage_class: str = LATE) -> ClaimKey:
-        """Create a claim."""
-        spec = {
-            "accessModes": ["ReadWriteOnce"],
+def claim(
+    name: str,
+    *,
+    volume: str = "",
+    size: str = "10Gi",
+    storage_class: str = "local",
+    modes: tuple[str, ...] = ("ReadWriteOnce",),
+    selected: str = "",
+    owner: str = "",
+    namespace: str = "default",
+    deleted: str | None = None,
+    phase: str = "",
+    **spec: Any,
+) -> Claim:
+    """Return a claim, which is bound if it has a `volume`; `owner` is the UID of the pod that it was made for."""
+    annotations = {"pv.kubernetes.io/bind-completed": "yes"} if volume else {}
+    if selected:
+        annotations["volume.kubernetes.io/selected-node"] = selected
+    body = {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{name}",
+            "annotations": annotations,
+            "deletionTimestamp": deleted,
+            "ownerReferences": [{"uid": owner, "controller": True}] if owner else [],
+        },
+        "spec": {
+            "accessModes": modes,
+            "resources": {"requests": {"storage": size}},
             "storageClassName": storage_class,
-            "resources": {"requests": {"storage": "1Mi"}},
-        }
-        await self.admin.create(
-            PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": name}, "spec": spec}, namespace=self.namespace
-        )
-        await until(lambda: self.claims.get(name, self.namespace) is not None)
-        return ClaimKey(self.namespace, name)
+            "volumeName": volume,
+            **spec,
+        },
+        "status": {"phase": phase or ("Bound" if volume else "Pending")},
+    }
+    return msgspec.convert(body, Claim)
 
-    async def volume(
-        self, name: str, *, node: str = NODE, storage_class: str = STATIC, claim: ClaimKey | None = None
-    ) -> str:
-        """Create a local volume of a node, and wait until it is available; with `claim` it is provisioned for it."""
-        selector = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
-        spec: dict[str, Any] = {
-            "capacity": {"storage": "1Mi"},
-            "accessModes": ["ReadWriteOnce"],
-            "persistentVolumeReclaimPolicy": "Retain",
+
+def volume(
+    name: str,
+    *,
+    node: str = "",
+    zone: str = "",
+    handle: str = "",
+    driver: str = "csi.example.com",
+    claim: str = "",
+    claim_uid: str = "",
+    size: str = "10Gi",
+    storage_class: str = "local",
+    modes: tuple[str, ...] = ("ReadWriteOnce",),
+    labels: dict[str, str] | None = None,
+    phase: str = "",
+    deleted: str | None = None,
+    **spec: Any,
+) -> PersistentVolume:
+    """Return a PersistentVolume: local to a `node` or a `zone`, of a CSI driver if it has a `handle`."""
+    expressions = [
+        {"key": key, "operator": "In", "values": [value]}
+        for key, value in (("kubernetes.io/hostname", node), (ZONE, zone))
+        if value
+    ]
+    more: dict[str, Any] = {}
+    if expressions:
+        more["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
+    if handle:
+        more["csi"] = {"driver": driver, "volumeHandle": handle}
+    if claim:
+        more["claimRef"] = {"namespace": "default", "name": claim, "uid": claim_uid}
+    body = {
+        "metadata": {"name": name, "labels": labels or {}, "deletionTimestamp": deleted},
+        "spec": {
+            "capacity": {"storage": size},
+            "accessModes": modes,
             "storageClassName": storage_class,
-            "local": {"path": "/nowhere"},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [selector]}},
-        }
-        if claim is not None:
-            uid = (await self.read_claim(claim)).metadata.uid
-            spec["claimRef"] = {"namespace": claim.namespace, "name": claim.name, "uid": uid}
-        await self.admin.create(PERSISTENT_VOLUMES, {"metadata": {"name": name}, "spec": spec})
-        if claim is None:
-            await until(lambda: (shown := self.volumes.get(name)) is not None and shown.status.phase == "Available")
-        return name
-
-    async def read_claim(self, key: ClaimKey) -> Claim:
-        """Read a claim from the API server."""
-        return await self.admin.get(PERSISTENT_VOLUME_CLAIMS, Claim, name=key.name, namespace=key.namespace)
-
-    async def read_volume(self, name: str) -> PersistentVolume:
-        """Read a volume from the API server."""
-        return await self.admin.get(PERSISTENT_VOLUMES, PersistentVolume, name=name)
-
-    async def change_claim(self, key: ClaimKey, **metadata: Any) -> None:
-        """Change the metadata of a claim."""
-        await self.admin.merge(PERSISTENT_VOLUME_CLAIMS, {"metadata": metadata}, name=key.name, namespace=key.namespace)
-
-    async def delete(self, resource: Resource, name: str, *, namespace: str = "") -> None:
-        """Delete an object at once."""
-        body = {"gracePeriodSeconds": 0}
-        await self.admin.request("DELETE", resource.path(namespace=namespace, name=name), body=body)
+            **more,
+            **spec,
+        },
+        "status": {"phase": phase or ("Bound" if claim and claim_uid else "Available")},
+    }
+    return msgspec.convert(body, PersistentVolume)
 
 
-def scheduled(*, matches: dict[ClaimKey, str] | None = None, provisioned: tuple[ClaimKey, ...] = ()) -> Scheduled:
-    """Return the scheduling result for a pod without GPU on `NODE`."""
-    bindings = VolumeBindings(tuple(Match(key, name) for key, name in (matches or {}).items()), provisioned)
-    return Scheduled(NODE, PodRequest(()), None, "", volumes=bindings)
+def storage_class(
+    name: str = "local", *, provisioner: str = "kubernetes.io/no-provisioner", is_delayed: bool = True, **fields: Any
+) -> StorageClass:
+    """Return a class, by default one of local volumes that an administrator creates."""
+    mode = "WaitForFirstConsumer" if is_delayed else "Immediate"
+    body = {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode, **fields}
+    return msgspec.convert(body, StorageClass)
 
 
-async def create_classes(admin: Api) -> None:
-    """Create the classes `LATE` and `STATIC`."""
-    for name, provisioner in ((LATE, "test.example/none"), (STATIC, "kubernetes.io/no-provisioner")):
-        body = {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
-        await admin.create(CLASSES, body)
+def csi_node(name: str, *, migrated: str = "", **limits: int) -> CsiNode:
+    """Return the CSINode of a node, with a limit by driver, whose dots are written as underscores."""
+    drivers = [{"name": driver.replace("_", "."), "allocatable": {"count": count}} for driver, count in limits.items()]
+    annotations = {"storage.alpha.kubernetes.io/migrated-plugins": migrated} if migrated else {}
+    return msgspec.convert(
+        {"metadata": {"name": name, "annotations": annotations}, "spec": {"drivers": drivers}}, CsiNode
+    )
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until an informer shows what a test waits for."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 -- an informer has no event for each condition of a test
-            await asyncio.sleep(0.01)
+def csi_driver(name: str = "csi.example.com", *, storage_capacity: bool = True) -> CsiDriver:
+    """Return a driver, by default one that reports its capacity."""
+    return msgspec.convert({"metadata": {"name": name}, "spec": {"storageCapacity": storage_capacity}}, CsiDriver)
 
 
-class Cut(Api):
-    """An API client whose first `losses` patches are carried out while their responses are lost."""
+def capacity(
+    name: str, *, size: str | None, labels: dict[str, str] | None = None, storage_class: str = "fast", **fields: Any
+) -> StorageCapacity:
+    """Return the free capacity of a class for the nodes with these labels; None means that nodes do not reach it."""
+    topology = {"matchLabels": labels} if labels is not None else None
+    body = {
+        "metadata": {"name": name, "namespace": "kube-system"},
+        "nodeTopology": topology,
+        "storageClassName": storage_class,
+        "capacity": size,
+        **fields,
+    }
+    return msgspec.convert(body, StorageCapacity)
 
-    def __init__(self, api: Api, *, losses: int) -> None:
-        super().__init__(api._connection)
-        self.losses = losses
 
-    async def request(self, method: str, path: str, **how: Any) -> bytes:
-        """Send a request."""
-        body = await super().request(method, path, **how)
-        if method == "PATCH" and self.losses:
-            self.losses -= 1
-            raise UnreachableError("the connection was cut")
-        return body
+def attachment(name: str, *, node: str, volume: str, driver: str = "csi.example.com") -> VolumeAttachment:
+    """Return a VolumeAttachment."""
+    body = {
+        "metadata": {"name": name},
+        "spec": {"attacher": driver, "nodeName": node, "source": {"persistentVolumeName": volume}},
+    }
+    return msgspec.convert(body, VolumeAttachment)
+
+
+def mounts(*claims: str) -> list[dict[str, Any]]:
+    """Return the `spec.volumes` of a pod that uses these claims."""
+    return [{"name": f"v{number}", "persistentVolumeClaim": {"claimName": name}} for number, name in enumerate(claims)]
