@@ -209,9 +209,9 @@ class CsiNodeMeta(ObjectMeta, rename="camel", gc=False):
 
 
 class CsiNodeSpec(msgspec.Struct, gc=False):
-    """The CSI drivers of a node."""
+    """The CSI drivers of a node; a kubelet without any writes null."""
 
-    drivers: tuple[CsiNodeDriver, ...] = ()
+    drivers: tuple[CsiNodeDriver, ...] | None = ()
 
 
 class CsiNode(msgspec.Struct, gc=False):
