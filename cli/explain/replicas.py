@@ -87,7 +87,6 @@ def every(cycle: SchedulingCycle, workload: Workload, *, submit: Submit, simulat
         except NotAdmittedError as error:
             unfit = unfit or simulation.not_admitted(str(error))
             break
-        submitted.pod.metadata.uid = f"{workload.owner}/{number}"
         decision = finish(cycle.schedule(submitted.pod))
         if isinstance(decision, Scheduled):
             nodes[decision.node] += 1

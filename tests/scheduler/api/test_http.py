@@ -19,8 +19,8 @@ from cluster.http.listener import listening
 from scheduler.api import openapi
 from scheduler.api.authentication import Authenticator, require_caller
 from scheduler.api.health import application
-from scheduler.api.manifest_pod import LARGEST_MANIFEST
 from scheduler.api.queries import Queries
+from scheduler.api.request_body import LARGEST_BODY
 from scheduler.api.routes import API_PATHS, api_routes
 from scheduler.api.simulation_types import Simulation
 from scheduler.cycle.result import Scheduled
@@ -202,7 +202,7 @@ async def test_another_schedulers_pod_is_500(site: Site) -> None:
 
 async def test_large_bodies_are_413(site: Site) -> None:
     """The body has one byte more than the limit."""
-    assert (await site.simulate(b" " * (LARGEST_MANIFEST + 1)))[0] == 413
+    assert (await site.simulate(b" " * (LARGEST_BODY + 1)))[0] == 413
 
 
 async def test_an_unknown_namespace_is_assumed_to_be_opted_in(site: Site) -> None:

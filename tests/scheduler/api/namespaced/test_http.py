@@ -22,12 +22,12 @@ from cluster.http.listener import listening
 from scheduler.api import openapi
 from scheduler.api.access_reviews import AccessReviews
 from scheduler.api.health import application
-from scheduler.api.manifest_pod import LARGEST_MANIFEST
 from scheduler.api.namespaced.gate import NamespaceGate
 from scheduler.api.namespaced.paths import POD_EXPLANATION, SHARES, SIMULATION, TOKEN_HEADER
 from scheduler.api.namespaced.routes import namespace_routes
 from scheduler.api.namespaced.turns import FairTurns
 from scheduler.api.queries import Queries
+from scheduler.api.request_body import LARGEST_BODY
 from scheduler.api.token_reviews import TokenReviews
 from tests.scheduler.support.builders import Clock, allocated, namespace, pod, state
 from tests.scheduler.support.extending import Bindings, extending
@@ -282,7 +282,7 @@ async def test_a_namespace_sees_its_own_shares(site: Site) -> None:
         (b'{"apiVersion":"v1","kind":"Service"}', 400, "Service"),
         (b'{"apiVersion":"v1","kind":"Pod","metadata":[]}', 400, "metadata"),
         (manifest(10, namespace="other"), 400, "use the pod's own namespace"),
-        (b" " * (LARGEST_MANIFEST + 1), 413, "larger than the limit"),
+        (b" " * (LARGEST_BODY + 1), 413, "larger than the limit"),
         ({**manifest(10), "spec": {"schedulerName": "other", "containers": [{"name": "a"}]}}, 422, "scheduler other"),
     ],
 )
