@@ -9,31 +9,40 @@ from allocation import limits, quantity
 from allocation.errors import AllocationError
 from cluster.manifest import UnreadableManifestError, without_nulls
 from scheduler.objects import Pod
-from scheduler.volumes.objects import BIND_COMPLETED, SELECTED_NODE, Claim, ClaimStatus, OwnerReference
+from scheduler.volumes.objects import BIND_COMPLETED, SELECTED_NODE, Claim, ClaimStatus, StorageClass
 
 _ACCESS_MODES: Final = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
 _VOLUME_MODES: Final = ("Filesystem", "Block")
 
 
-def read_claims(manifests: Iterable[dict[str, Any]], pod: Pod, pod_manifest: dict[str, Any]) -> tuple[Claim, ...]:
+def read_claims(
+    manifests: Iterable[dict[str, Any]], *, pod: Pod, pod_manifest: dict[str, Any], classes: Iterable[StorageClass]
+) -> list[Claim]:
     """Return the claims of `manifests`, and those that Kubernetes creates for the generic ephemeral volumes of a pod.
 
-    Each is as it would be just after its creation: not bound, and without a selected node. The pod has been read from
-    `pod_manifest`.
+    Each is as it would be just after its creation: not bound, without a selected node, and of the default one of
+    `classes` if it names none. The pod has been read from `pod_manifest`.
 
     Raises:
         UnreadableManifestError: a claim has an invalid value or another namespace, or two have one name.
     """
     claims: dict[str, Claim] = {}
-    ephemeral = tuple(_ephemeral(pod_manifest, pod.metadata.name))
-    for number, manifest in enumerate((*ephemeral, *manifests)):
+    default = _default(classes)
+    for manifest in (*manifests, *_ephemeral(pod_manifest, pod.metadata.name)):
         claim = _read(manifest, namespace=pod.metadata.namespace)
-        if number < len(ephemeral):
-            claim.metadata.owner_references = (OwnerReference(pod.uid, controller=True),)
+        if claim.spec.storage_class_name is None and not claim.storage_class:
+            claim.spec.storage_class_name = default
         if claim.metadata.name in claims:
             raise UnreadableManifestError(f"PersistentVolumeClaim {claim.metadata.name} occurs twice; name each once")
         claims[claim.metadata.name] = claim
-    return tuple(claims.values())
+    return list(claims.values())
+
+
+def _default(classes: Iterable[StorageClass]) -> str | None:
+    """Return the default class: the newest of those that are marked, then the first by name (storage/util.go)."""
+    defaults = sorted((each.metadata for each in classes if each.is_default), key=lambda metadata: metadata.name)
+    newest = max(defaults, key=lambda metadata: metadata.creation_timestamp, default=None)
+    return newest.name if newest is not None else None
 
 
 def _ephemeral(pod_manifest: dict[str, Any], pod: str) -> Iterator[dict[str, Any]]:

@@ -12,7 +12,7 @@ from scheduler.api.request_body import Manifests
 from scheduler.filters import resources
 from scheduler.objects import Pod, PodStatus
 from scheduler.state.cluster_state import ClusterState
-from scheduler.volumes.objects import Claim
+from scheduler.volumes.planned_pod import PlannedPod
 
 
 class UnknownSchedulerError(Exception):
@@ -45,14 +45,12 @@ class SubmittedPod(msgspec.Struct, frozen=True):
     """A pod that could be created now, and the warnings that its creator would get.
 
     Attributes:
-        pod: the pod, as admission leaves it.
+        pod: the pod, as admission leaves it, with the claims that would be created together with it.
         warnings: the warnings, and the assumptions of the simulation.
-        claims: the PersistentVolumeClaims that would be created together with it.
     """
 
-    pod: Pod
+    pod: PlannedPod
     warnings: tuple[str, ...]
-    claims: tuple[Claim, ...] = ()
 
 
 def other_scheduler_message(scheduler: str, namespace: str) -> str:
@@ -103,4 +101,7 @@ def read_pod(
         )
     pod.metadata.uid, pod.status = uid, PodStatus()
     pod.metadata.name = pod.metadata.name or str(metadata.get("generateName", ""))
-    return SubmittedPod(pod, tuple(warnings), manifest_claims.read_claims(manifests.claims, pod, admitted))
+    claims = manifest_claims.read_claims(
+        manifests.claims, pod=pod, pod_manifest=admitted, classes=state.volumes.objects.classes.values()
+    )
+    return SubmittedPod(PlannedPod.of(pod, claims), tuple(warnings))

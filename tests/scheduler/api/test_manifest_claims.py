@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from cluster.manifest import UnreadableManifestError
-from scheduler.api.manifest_claims import read_claims
+from scheduler.api import manifest_claims
+from scheduler.volumes.objects import Claim, ClassMeta, StorageClass
 from tests.scheduler.support.builders import pod
 
 SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}}
@@ -16,6 +17,18 @@ def claim(name: str = "data", spec: Any = SPEC, **metadata: Any) -> dict[str, An
     return {"metadata": {"name": name, **metadata}, "spec": spec}
 
 
+def read_claims(
+    manifests: list[dict[str, Any]], pod_manifest: dict[str, Any] | None = None, *classes: StorageClass
+) -> list[Claim]:
+    """Return the claims that are created with pod `train-0`."""
+    return manifest_claims.read_claims(manifests, pod=pod("train-0"), pod_manifest=pod_manifest or {}, classes=classes)
+
+
+def storage_class(name: str, created: str = "", *, key: str = "storageclass.kubernetes.io/is-default-class") -> Any:
+    """Return a class that is the default if it has a time of creation."""
+    return StorageClass(ClassMeta(name, annotations={key: "true"} if created else {}, creation_timestamp=created))
+
+
 def test_a_claim_is_not_bound_whatever_its_manifest_says() -> None:
     """A manifest from `kubectl get -o yaml` has a status, and annotations that only controllers write."""
     annotations = {
@@ -24,7 +37,7 @@ def test_a_claim_is_not_bound_whatever_its_manifest_says() -> None:
         "volume.beta.kubernetes.io/storage-class": "fast",
     }
     made = claim(spec={**SPEC, "volumeName": "pv-1"}, uid="u", deletionTimestamp="now", annotations=annotations)
-    (read,) = read_claims([made | {"status": {"phase": "Bound"}}], pod("p"), {})
+    (read,) = read_claims([made | {"status": {"phase": "Bound"}}])
     assert (read.metadata.uid, read.metadata.deletion_timestamp, read.status.phase) == ("", None, "Pending")
     assert not read.is_bound
     assert (read.storage_class, read.spec.volume_name) == ("fast", "pv-1")
@@ -32,15 +45,26 @@ def test_a_claim_is_not_bound_whatever_its_manifest_says() -> None:
     assert read.metadata.namespace == pod("p").metadata.namespace
 
 
-def test_ephemeral_volumes_have_claims_that_the_pod_owns() -> None:
+def test_ephemeral_volumes_have_claims_of_their_own() -> None:
     """Their names are those that Kubernetes' controller gives them."""
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {**SPEC, "storageClassName": "local"}}
     volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}, {"name": "tmp", "emptyDir": {}}]
-    made = pod("train-0")
-    own, shared = read_claims([claim()], made, {"spec": {"volumes": volumes}})
+    shared, own = read_claims([claim()], {"spec": {"volumes": volumes}})
+    assert (shared.metadata.name, shared.storage_class) == ("data", "")
     assert (own.metadata.name, own.storage_class) == ("train-0-scratch", "local")
-    assert [(each.uid, each.controller) for each in own.metadata.owner_references] == [(made.uid, True)]
-    assert (shared.metadata.name, shared.metadata.owner_references) == ("data", ())
+
+
+def test_a_claim_without_a_class_gets_the_default_one() -> None:
+    """The newest default counts, then the first by name; an empty class asks for none."""
+    beta = "storageclass.beta.kubernetes.io/is-default-class"
+    classes = [
+        storage_class("b", "2026-02-01T00:00:00Z"),
+        storage_class("a", "2026-02-01T00:00:00Z", key=beta),
+        storage_class("old", "2026-01-01T00:00:00Z"),
+        storage_class("newest-but-not-default"),
+    ]
+    made, none = read_claims([claim(), claim("none", {**SPEC, "storageClassName": ""})], {}, *classes)
+    assert (made.storage_class, none.storage_class) == ("a", "")
 
 
 @pytest.mark.parametrize(
@@ -61,4 +85,4 @@ def test_ephemeral_volumes_have_claims_that_the_pod_owns() -> None:
 def test_an_invalid_claim_is_refused(manifests: list[dict[str, Any]], message: str) -> None:
     """The message names the claim, the field, and what it may hold."""
     with pytest.raises(UnreadableManifestError, match=message):
-        read_claims(manifests, pod("p"), {})
+        read_claims(manifests)
