@@ -50,7 +50,7 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
 
 
 def _decisions(nodes: int, decisions: int, *, unused: int) -> Iterator[tuple[Row, Sample]]:
-    """Measure decisions about pods of each kind in turns, with `unused` PersistentVolumes besides those of the pods."""
+    """Measure decisions about pods of each kind in turns, with `unused` further PersistentVolumes."""
     state = _state(nodes)
     volumes = _fill(state, nodes, decisions, unused=unused)
     cycle = SchedulingCycle(state)

@@ -12,9 +12,11 @@ from scheduler.binding.binding_cycle import BindingCycle
 from scheduler.binding.failure_handler import FailureHandler
 from scheduler.binding.node_locks import NodeLocks
 from scheduler.binding.plugin_binder import PluginBinder
+from scheduler.binding.volume_binder import VolumeBinder
+from scheduler.binding.volume_steps import Shown
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.extender.verbs import Extender
-from scheduler.informers import informers
+from scheduler.informers import Informers, informers
 from scheduler.loop import Loop
 from scheduler.metrics.instruments import Metrics
 from scheduler.mig.writer import RequestWriter
@@ -83,7 +85,10 @@ def build_term(
         metrics=metrics,
         on_reopened=lambda: queue.notify(ClusterEvent.NODE_OPENED),
     )
-    binding_cycle = BindingCycle(binder=plugin_binder, failures=failures, recorder=recorder, metrics=metrics)
+    volume_binder = _volume_binder(api, watched=watched, state=state, metrics=metrics, settings=settings)
+    binding_cycle = BindingCycle(
+        binder=plugin_binder, volumes=volume_binder, failures=failures, recorder=recorder, metrics=metrics
+    )
     scheduling: Scheduling
     if settings.extender:
         scheduling = Extender(
@@ -119,6 +124,25 @@ def build_term(
         informers=watched,
         cycle=cycle,
         locks=locks,
+        volumes=volume_binder,
         scheduling=scheduling,
         chores=(locks.run, writer.run, comparer.run),
     )
+
+
+def _volume_binder(
+    api: Api, *, watched: Informers, state: ClusterState, metrics: Metrics, settings: SchedulerSettings
+) -> VolumeBinder | None:
+    """Return the binder of volumes, or None in extender mode, where kube-scheduler binds them."""
+    if watched.storage is None:
+        return None
+    shown = Shown(
+        claim=watched.storage.find_claim,
+        volume=watched.storage.volumes.get,
+        node=watched.nodes.get,
+        pod=watched.pods.get,
+        migrated=lambda node: state.volumes.objects.csi_facts(node).migrated,
+    )
+    binder = VolumeBinder(api, shown=shown, metrics=metrics, timeout_seconds=settings.volume_bind_timeout_seconds)
+    watched.feed_volume_binder(binder)
+    return binder

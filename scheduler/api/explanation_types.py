@@ -151,8 +151,8 @@ class ClaimExplanation(msgspec.Struct, frozen=True, rename=json_name):
             or does not exist); `missing`, it does not exist; `deleting`, it is being deleted; `lost`, its
             PersistentVolume is gone; `foreign`, it has the name of an ephemeral volume of the pod, but another owner.
         storage_class: the name of its class, or empty.
-        volume: the PersistentVolume that it has, or, if the pod fits, that an unbound claim would get. Empty if there
-            is none, and for unbound claims for users who have rights in one namespace only.
+        volume: the PersistentVolume that it has, or, if the pod fits, that an unbound claim would get; empty without
+            one, and for unbound claims for users who have rights in one namespace only.
         usable_on: the labels of the nodes that can use the volume, or the name of the node that the pod or the claim
             has been given; empty if every node can use it, or nothing is known.
         exists: whether the claim exists; otherwise it would be created together with the pod.

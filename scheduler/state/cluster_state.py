@@ -68,7 +68,10 @@ class ClusterState:
         self.ledger = Ledger()
         counted = settings.resources.count
         self.queue = queue
-        self.volumes = VolumeCache(on_change=lambda node: self.ledger.note_change(node, taken=False))
+        self.volumes = VolumeCache(
+            on_change=lambda node: self.ledger.note_change(node, taken=False),
+            on_release=lambda: queue.notify(ClusterEvent.STORAGE_CHANGED),
+        )
         self.storage = Storage(
             self.volumes,
             on_change=self.ledger.changes.add_other,
