@@ -12,7 +12,7 @@ from allocation.allocation import Allocation
 from allocation.constraints import Constraints
 from allocation.errors import AllocationError
 from allocation.steps import Steps
-from scheduler.api import node_explanation
+from scheduler.api import claim_explanation, node_explanation
 from scheduler.api.explanation_types import Explanation, Policy, ReasonGroup, RequestedCards, Share
 from scheduler.cycle import messages, remedies
 from scheduler.cycle.cycle import Attempt, SchedulingCycle
@@ -94,6 +94,7 @@ def of_dry_run(
         resolvable=bool(resolvable),
         nodes=tuple(nodes),
         reasons=reasons,
+        claims=claim_explanation.claims(state, pod, decision),
     )
     if isinstance(decision, Scheduled):
         shares = _shares(decision.allocation) if decision.allocation is not None else ()
