@@ -29,13 +29,13 @@ def _node(chance: Chance, name: str) -> Manifest:
         if chance.maybe(0.7):
             taints.append(pods.CORDON)
     allocatable = {
-        "cpu": chance.choice(("2", "4", "8", "7910m")),
-        "memory": chance.choice(("4Gi", "16Gi", "32Gi", "30000000Ki")),
+        "cpu": chance.choice(("2", "8", "15910m", "32")),
+        "memory": chance.choice(("8Gi", "32Gi", "64Gi", "60000000Ki")),
         "pods": chance.choice(("2", "110", "110", "110")),
     }
-    if chance.maybe(0.6):
+    if chance.maybe(0.8):
         allocatable["ephemeral-storage"] = "40Gi"
-    if chance.maybe(0.4):
+    if chance.maybe(0.7):
         allocatable["example.com/fpga"] = "2"
     images = [
         {"names": [image if ":" in image else f"{image}:latest"], "sizeBytes": chance.choice((5, 80, 700, 3000)) * 2**20}

@@ -39,15 +39,15 @@ def pending_pod(chance: Chance, nodes: Sequence[str]) -> Manifest:
     """Return a pod that waits for a node."""
     pod = _pod(chance, "pending")
     spec = pod["spec"]
-    if chance.maybe(0.2):
+    if chance.maybe(0.1):
         spec["nodeSelector"] = selectors.node_selector(chance)
     spec["tolerations"] = _tolerations(chance)
     spec["affinity"] = {
-        "podAffinity": {_REQUIRED: _pod_terms(chance, pod, 0.2), _PREFERRED: _weighted(chance, pod, 0.25)},
+        "podAffinity": {_REQUIRED: _pod_terms(chance, pod, 0.1), _PREFERRED: _weighted(chance, pod, 0.25)},
         "podAntiAffinity": {_REQUIRED: _pod_terms(chance, pod, 0.2), _PREFERRED: _weighted(chance, pod, 0.25)},
     }
     node_affinity: Manifest = {}
-    if chance.maybe(0.25):
+    if chance.maybe(0.15):
         terms = [selectors.node_term(chance, nodes) for _ in range(chance.randint(1, 2))]
         node_affinity[_REQUIRED] = {"nodeSelectorTerms": terms}
     if chance.maybe(0.3):
@@ -101,9 +101,9 @@ def _container(chance: Chance, name: str) -> Manifest:
 
 def _amounts(chance: Chance) -> dict[str, str]:
     amounts = {"cpu": chance.choice(("0", "100m", "1", "1500m", "2")), "memory": chance.choice(("128Mi", "1G", "3Gi"))}
-    if chance.maybe(0.1):
+    if chance.maybe(0.07):
         amounts["ephemeral-storage"] = chance.choice(("1Gi", "30Gi"))
-    if chance.maybe(0.1):
+    if chance.maybe(0.07):
         amounts["example.com/fpga"] = "1"
     return amounts
 

@@ -62,8 +62,10 @@ def label_selector(chance: Chance, values: _Values = _POD_LABELS) -> Manifest | 
 
 def namespace_selector(chance: Chance) -> Manifest | None:
     """Return a selector of namespaces, mostly None."""
-    if chance.maybe(0.7):
+    if chance.maybe(0.5):
         return None
+    if chance.maybe(0.2):
+        return {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["red"]}]}
     return label_selector(chance, {"team": ("red", "blue"), "tier": ("test",)})
 
 
