@@ -37,9 +37,9 @@ type Result struct {
 	// Pod is the rejection by all nodes at once.
 	Pod *Rejection `json:"pod,omitempty"`
 	// Nodes are all rejections of each node in the order of the plugins; kube-scheduler reports the first only.
-	Nodes map[string][]Rejection `json:"nodes"`
+	Nodes map[string][]Rejection `json:"nodes,omitempty"`
 	// Scores are those of the nodes that no plugin rejects.
-	Scores map[string]Scores `json:"scores"`
+	Scores map[string]Scores `json:"scores,omitempty"`
 }
 
 // scheduler is the default profile of kube-scheduler.

@@ -2,9 +2,10 @@
 
 from tests.scheduler.kube_scheduler import pods, selectors
 from tests.scheduler.kube_scheduler.selectors import NAMESPACES, Chance, Manifest
+from tests.scheduler.kube_scheduler.volumes import add_storage
 
 
-def cluster(seed: int) -> Manifest:
+def cluster(seed: int, *, with_volumes: bool) -> Manifest:
     """Return a cluster of up to eight nodes and twelve pods; equal seeds give equal clusters."""
     chance = Chance(seed)
     nodes = [_node(chance, f"n{number}") for number in range(chance.randint(1, 8))]
@@ -13,12 +14,15 @@ def cluster(seed: int) -> Manifest:
         pods.running_pod(chance, f"p{number}", chance.choice((*names, "gone") if chance.maybe(0.05) else names))
         for number in range(chance.randint(0, 12))
     ]
-    return {
+    made = {
         "nodes": nodes,
         "pods": running,
         "namespaces": [{"metadata": {"name": name, "labels": labels}} for name, labels in NAMESPACES.items()],
         "pod": pods.pending_pod(chance, names),
     }
+    if with_volumes:
+        add_storage(chance, made)
+    return made
 
 
 def _node(chance: Chance, name: str) -> Manifest:

@@ -9,7 +9,7 @@ Manifest = dict[str, Any]
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
-ZONES = ("a", "b", "c")
+ZONES = ("us-east1-a", "us-east1-b", "us-east1-c")
 TOPOLOGY_KEYS = (HOSTNAME, ZONE, ZONE, REGION, "rack")
 NAMESPACES = {"default": {"team": "blue"}, "red": {"team": "red", "tier": "test"}, "bare": {}}
 
