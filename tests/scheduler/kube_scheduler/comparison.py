@@ -10,6 +10,15 @@ from allocation.steps import finish
 from lab import scheduling
 from scheduler.objects import Namespace, Node, Pod
 from scheduler.state.cluster_state import ClusterState
+from scheduler.volumes.objects import (
+    Claim,
+    CsiDriver,
+    CsiNode,
+    PersistentVolume,
+    StorageCapacity,
+    StorageClass,
+    VolumeAttachment,
+)
 from tests.scheduler.kube_scheduler.selectors import Manifest
 from tests.scheduler.support.builders import state
 
@@ -20,6 +29,13 @@ PLUGINS = {
     NodeReason.NodePortTaken: "NodePorts",
     NodeReason.NodeInsufficientResource: "NodeResourcesFit",
     NodeReason.NodeTooManyPods: "NodeResourcesFit",
+    NodeReason.VolumeInUse: "VolumeRestrictions",
+    NodeReason.VolumeLimitExceeded: "NodeVolumeLimits",
+    NodeReason.VolumeNodeAffinityConflict: "VolumeBinding",
+    NodeReason.VolumeNotAvailable: "VolumeBinding",
+    NodeReason.VolumeNotFound: "VolumeBinding",
+    NodeReason.StorageCapacityInsufficient: "VolumeBinding",
+    NodeReason.VolumeZoneMismatch: "VolumeZone",
     NodeReason.TopologySpreadMismatch: "PodTopologySpread",
     NodeReason.PodAffinityMismatch: "InterPodAffinity",
     NodeReason.PodAntiAffinityMismatch: "InterPodAffinity",
@@ -81,6 +97,18 @@ def loaded(cluster: Manifest) -> ClusterState:
         made.set_namespace(msgspec.convert(manifest, Namespace))
     for manifest in cluster["nodes"]:
         made.set_node(msgspec.convert(manifest, Node))
+    storage = made.storage
+    for kind, type_, add in (
+        ("persistentvolumeclaims", Claim, storage.set_claim),
+        ("persistentvolumes", PersistentVolume, storage.set_volume),
+        ("storageclasses", StorageClass, storage.set_class),
+        ("csinodes", CsiNode, storage.set_csi_node),
+        ("csidrivers", CsiDriver, storage.set_driver),
+        ("csistoragecapacities", StorageCapacity, storage.set_capacity),
+        ("volumeattachments", VolumeAttachment, storage.set_attachment),
+    ):
+        for manifest in cluster.get(kind, ()):
+            add(msgspec.convert(manifest, type_))
     for manifest in cluster["pods"]:
         made.set_pod(msgspec.convert(manifest, Pod))
     return made
@@ -89,13 +117,27 @@ def loaded(cluster: Manifest) -> ClusterState:
 def differences(seed: int, cluster: Manifest, theirs: Expected) -> Iterator[Difference]:
     """Compare the nodes that take the pod, and for the others the plugin and whether it is resolvable."""
     pod: Pod = msgspec.convert(cluster["pod"], Pod)
-    ours = finish(loaded(cluster).node_cache.filter(pod))
+    node_cache = loaded(cluster).node_cache
+    volumes = node_cache.volumes_of(pod)
+    problem = volumes.problem if volumes is not None else ""
+    ours = finish(node_cache.filter(pod))
+    whole = theirs.error or (theirs.pod and text(theirs.pod)) or ""
+    if problem or whole:
+        fitting = [] if problem else ours.fitting
+        if bool(problem) != bool(whole) and not (whole and not fitting):
+            yield Difference(seed, "", "pod", whole or "none", problem or ", ".join(fitting))
+        return
     for name, rejections in theirs.nodes.items():
         actual = ours.rejections.get(name)
-        reasons = "; ".join(f"{each.plugin}: {', '.join(each.reasons)}" for each in rejections)
         difference = _difference(rejections, actual)
         if difference:
+            reasons = "; ".join(map(text, rejections))
             yield Difference(seed, name, difference, reasons or "feasible", actual.coded_text if actual else "feasible")
+
+
+def text(rejection: PluginRejection) -> str:
+    """Return a rejection in one line."""
+    return f"{rejection.plugin}: {', '.join(rejection.reasons)}"
 
 
 def _difference(theirs: tuple[PluginRejection, ...], ours: NodeRejection | None) -> str:
