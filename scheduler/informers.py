@@ -10,26 +10,83 @@ from cluster.api import Api
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.informer import Informer
 from cluster.lease import Lease
-from cluster.resource import GPU_NODE_STATUSES, LEASES, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS
+from cluster.resource import (
+    CSI_DRIVERS,
+    CSI_NODES,
+    CSI_STORAGE_CAPACITIES,
+    GPU_NODE_STATUSES,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    RESOURCE_QUOTAS,
+    STORAGE_CLASSES,
+    VOLUME_ATTACHMENTS,
+)
 from cluster.resource_quota import ResourceQuota
 from scheduler.binding.node_locks import NodeLocks
 from scheduler.objects import Namespace, Node, Pod
 from scheduler.state.cluster_state import ClusterState
+from scheduler.state.storage import Storage
+from scheduler.volumes.objects import (
+    Claim,
+    CsiDriver,
+    CsiNode,
+    PersistentVolume,
+    StorageCapacity,
+    StorageClass,
+    VolumeAttachment,
+)
+
+
+class StorageInformers(msgspec.Struct, frozen=True):
+    """One informer for each kind of storage object."""
+
+    classes: Informer[StorageClass]
+    drivers: Informer[CsiDriver]
+    csi_nodes: Informer[CsiNode]
+    capacities: Informer[StorageCapacity]
+    volumes: Informer[PersistentVolume]
+    attachments: Informer[VolumeAttachment]
+    claims: Informer[Claim]
+
+    def __iter__(self) -> Iterator[Informer[Any]]:
+        """Iterate over all informers."""
+        yield from (self.classes, self.drivers, self.csi_nodes, self.capacities)
+        yield from (self.volumes, self.attachments, self.claims)
+
+    def feed(self, storage: Storage) -> None:
+        """Have every change applied to `storage`."""
+        self.classes.add_handlers(on_upsert=storage.set_class, on_delete=storage.drop_class)
+        self.drivers.add_handlers(on_upsert=storage.set_driver, on_delete=storage.drop_driver)
+        self.csi_nodes.add_handlers(on_upsert=storage.set_csi_node, on_delete=storage.drop_csi_node)
+        self.capacities.add_handlers(on_upsert=storage.set_capacity, on_delete=storage.drop_capacity)
+        self.volumes.add_handlers(on_upsert=storage.set_volume, on_delete=storage.drop_volume)
+        self.attachments.add_handlers(on_upsert=storage.set_attachment, on_delete=storage.drop_attachment)
+        self.claims.add_handlers(on_upsert=storage.set_claim, on_delete=storage.drop_claim)
 
 
 class Informers(msgspec.Struct, frozen=True):
-    """One informer for each kind that scheduling depends on; pods come last, because they refer to all others."""
+    """One informer for each kind that scheduling depends on; pods come last, because they refer to all others.
+
+    In extender mode, `storage` is None: kube-scheduler evaluates the volumes of pods.
+    """
 
     nodes: Informer[Node]
     statuses: Informer[GpuNodeStatus]
     leases: Informer[Lease]
     namespaces: Informer[Namespace]
     quotas: Informer[ResourceQuota]
+    storage: StorageInformers | None
     pods: Informer[Pod]
 
     def __iter__(self) -> Iterator[Informer[Any]]:
         """Iterate over all informers."""
-        yield from (self.nodes, self.statuses, self.leases, self.namespaces, self.quotas, self.pods)
+        yield from (self.nodes, self.statuses, self.leases, self.namespaces, self.quotas)
+        yield from self.storage or ()
+        yield self.pods
 
     def feed_state(self, state: ClusterState) -> None:
         """Have every change applied to `state`."""
@@ -38,6 +95,8 @@ class Informers(msgspec.Struct, frozen=True):
         self.leases.add_handlers(on_upsert=state.set_lease, on_delete=state.drop_lease)
         self.namespaces.add_handlers(on_upsert=state.set_namespace, on_delete=state.drop_namespace)
         self.quotas.add_handlers(on_upsert=state.set_quota, on_delete=state.drop_quota)
+        if self.storage is not None:
+            self.storage.feed(state.storage)
         self.pods.add_handlers(on_upsert=state.set_pod, on_delete=state.drop_pod)
 
     def feed_locks(self, locks: NodeLocks) -> None:
@@ -46,13 +105,26 @@ class Informers(msgspec.Struct, frozen=True):
         self.pods.add_handlers(on_upsert=locks.set_pod, on_delete=locks.set_pod)
 
 
-def informers(api: Api, *, relist_seconds: float) -> Informers:
-    """Return the informers, which list all objects again every `relist_seconds`."""
+def informers(api: Api, *, relist_seconds: float, has_storage: bool) -> Informers:
+    """Return the informers, which list all objects again every `relist_seconds`; `has_storage` except for extenders."""
     return Informers(
         nodes=Informer(api, NODES, Node, relist_seconds=relist_seconds),
         statuses=Informer(api, GPU_NODE_STATUSES, GpuNodeStatus, relist_seconds=relist_seconds),
         leases=Informer(api, LEASES, Lease, namespace=SYSTEM_NAMESPACE, relist_seconds=relist_seconds),
         namespaces=Informer(api, NAMESPACES, Namespace, relist_seconds=relist_seconds),
         quotas=Informer(api, RESOURCE_QUOTAS, ResourceQuota, relist_seconds=relist_seconds),
+        storage=_storage_informers(api, relist_seconds) if has_storage else None,
         pods=Informer(api, PODS, Pod, relist_seconds=relist_seconds),
+    )
+
+
+def _storage_informers(api: Api, relist_seconds: float) -> StorageInformers:
+    return StorageInformers(
+        classes=Informer(api, STORAGE_CLASSES, StorageClass, relist_seconds=relist_seconds),
+        drivers=Informer(api, CSI_DRIVERS, CsiDriver, relist_seconds=relist_seconds),
+        csi_nodes=Informer(api, CSI_NODES, CsiNode, relist_seconds=relist_seconds),
+        capacities=Informer(api, CSI_STORAGE_CAPACITIES, StorageCapacity, relist_seconds=relist_seconds),
+        volumes=Informer(api, PERSISTENT_VOLUMES, PersistentVolume, relist_seconds=relist_seconds),
+        attachments=Informer(api, VOLUME_ATTACHMENTS, VolumeAttachment, relist_seconds=relist_seconds),
+        claims=Informer(api, PERSISTENT_VOLUME_CLAIMS, Claim, relist_seconds=relist_seconds),
     )

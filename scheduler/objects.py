@@ -208,6 +208,7 @@ class AzureDisk(msgspec.Struct, rename="camel", gc=False):
     """A disk of Azure."""
 
     disk_uri: str = msgspec.field(default="", name="diskURI")
+    kind: str = "Shared"
 
 
 class CinderVolume(msgspec.Struct, gc=False):
@@ -232,6 +233,12 @@ class RbdVolume(msgspec.Struct, rename="camel", gc=False):
     read_only: bool = False
 
 
+class PortworxVolume(msgspec.Struct, gc=False):
+    """A volume of Portworx."""
+
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
 class Volume(msgspec.Struct, rename="camel", gc=False):
     """A volume, with the sources that restrict its pod's nodes; every node can mount the others."""
 
@@ -244,6 +251,12 @@ class Volume(msgspec.Struct, rename="camel", gc=False):
     cinder: CinderVolume | None = None
     iscsi: IscsiVolume | None = None
     rbd: RbdVolume | None = None
+    portworx_volume: PortworxVolume | None = None
+
+    @property
+    def restricts_nodes(self) -> bool:
+        """Whether not every node can mount it, or a node can attach only so many of its kind."""
+        return self != Volume(self.name)
 
 
 class PodSpec(msgspec.Struct, rename="camel", gc=False):
@@ -271,9 +284,12 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
         """Drop the fields of a spec that exceeds a limit, which `excess` names; share the tolerations.
 
         Most pods have only the tolerations that admission adds. A pod that has a node keeps its containers, because
-        their requests and host ports count; its requirements of nodes and its anti-affinity are dropped.
+        their requests and host ports count; its requirements of nodes and its anti-affinity are dropped. Volumes that
+        every node can mount, which nearly every pod has, are dropped as well.
         """
         self.excess = excess_of_spec(self)
+        if self.volumes:
+            self.volumes = tuple(volume for volume in self.volumes if volume.restricts_nodes)
         if self.excess:
             self.node_selector, self.tolerations, self.topology_spread_constraints = {}, (), ()
             self.affinity = None

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from scheduler.objects import Expression, LabelSelector, Node, PodSpec, Taint, Toleration
+from scheduler.objects import Expression, LabelSelector, Node, NodeSelector, PodSpec, Taint, Toleration
 
 _BLOCKING: Final = ("NoSchedule", "NoExecute")
 _CORDON: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
@@ -38,18 +38,26 @@ def node_matcher(spec: PodSpec) -> Matcher:
     wanted = spec.node_selector.items()
     terms = None
     if affinity is not None and affinity.required is not None:
-        # An empty term matches no node.
-        terms = tuple(
-            (_compile(term.match_expressions), _compile(term.match_fields))
-            for term in affinity.required.node_selector_terms
-            if term.match_expressions or term.match_fields
-        )
+        terms = _compile_terms(affinity.required)
 
     def matches(node: Node) -> bool:
         labels = node.metadata.labels
         if any(labels.get(key) != value for key, value in wanted):
             return False
         return terms is None or any(_holds(term, node) for term in terms)
+
+    return matches
+
+
+def label_matcher(selector: NodeSelector) -> Callable[[Mapping[str, str]], bool]:
+    """Return the test of a node selector that sees only the labels of a node, as that of a PersistentVolume does."""
+    terms = _compile_terms(selector)
+
+    def matches(labels: Mapping[str, str]) -> bool:
+        return any(
+            all(_matches(each, labels) for each in on_labels) and all(_matches(each, {}) for each in on_fields)
+            for on_labels, on_fields in terms
+        )
 
     return matches
 
@@ -82,6 +90,15 @@ def of_labels(labels: Mapping[str, str]) -> tuple[Expression, ...]:
 def accepts(selector: Selector, labels: Mapping[str, str]) -> bool:
     """Whether `selector` matches an object with these labels."""
     return selector is not None and all(_matches(each, labels) for each in selector)
+
+
+def _compile_terms(selector: NodeSelector) -> tuple[_Tests, ...]:
+    # An empty term matches no node.
+    return tuple(
+        (_compile(term.match_expressions), _compile(term.match_fields))
+        for term in selector.node_selector_terms
+        if term.match_expressions or term.match_fields
+    )
 
 
 def _compile(expressions: Iterable[Expression]) -> tuple[_Test, ...]:

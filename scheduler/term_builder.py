@@ -40,7 +40,7 @@ def build_term(
     """Return a term that has read nothing yet; it binds with the leader's `token` as long as `is_trusted`."""
     metrics.terms.inc()
     clock, names = time.monotonic, frozenset((SCHEDULER_NAME, *settings.aliases))
-    watched = informers(api, relist_seconds=settings.relist_seconds)
+    watched = informers(api, relist_seconds=settings.relist_seconds, has_storage=not settings.extender)
 
     # The state.
     queue = SchedulingQueue(

@@ -4,6 +4,7 @@ A cycle runs in steps, between which other tasks run. Therefore the chosen node 
 reserved; the check and the reservation are one step.
 """
 
+from collections.abc import Iterable
 from typing import Final, TypeVar
 
 import msgspec
@@ -24,6 +25,8 @@ from scheduler.gpu_requirements import GpuRequirements
 from scheduler.metrics.labels import Path
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
+from scheduler.volumes.objects import Claim
+from scheduler.volumes.planned_pod import PlannedPod
 
 T = TypeVar("T")
 
@@ -63,12 +66,17 @@ class SchedulingCycle:
         """
         return self._with_own_instances(pod, self._schedule(pod, explain=explain))
 
-    def dry_run(self, pod: Pod) -> Steps[Attempt]:
+    def dry_run(self, pod: Pod, claims: Iterable[Claim] = ()) -> Steps[Attempt]:
         """Return what `schedule` would return now, with the evaluation of every node unless the pod is held.
 
-        Nothing is reserved, and no MIG instance is requested.
+        Nothing is reserved, and no MIG instance is requested. `claims` would be created together with the pod, as those
+        of a StatefulSet or of ephemeral volumes; a claim that exists by the same name counts instead.
+
+        Raises:
+            AllocationError: the storage that one of `claims` requests is not a quantity.
         """
-        return self._with_own_instances(pod, self._dry_run(pod))
+        planned = PlannedPod.of(pod, claims) if claims else pod
+        return self._with_own_instances(pod, self._dry_run(planned))
 
     def reserve_on(self, pod: Pod, node: str) -> ScheduleResult:
         """Choose cards for `pod` on the `node` that kube-scheduler chose, and reserve them.
@@ -114,13 +122,25 @@ class SchedulingCycle:
                 if confirmed is None:
                     continue
                 result = confirmed
+            if isinstance(result, Scheduled) and pod.spec.volumes:
+                bindings = self.state.node_cache.volume_bindings(pod, result.node)
+                result = msgspec.structs.replace(result, volumes=bindings)
             self._assume(pod, result)
             return result
         return None
 
     def _find(self, pod: Pod, requirements: GpuRequirements, headroom: Headroom, *, explain: bool) -> Steps[Attempt]:
         """Return the result of the fast path if it has one, else evaluate every node."""
-        cached = yield from self._fast_path.find(pod, requirements, headroom)
+        volumes, few = self.state.node_cache.volumes_of(pod), None
+        if volumes is not None:
+            if volumes.problem:
+                return Attempt(_waiting(volumes.problem))
+            few = self.state.node_cache.few_candidates(pod)
+            if few is not None:
+                evaluated = yield from evaluation.evaluate(self.state, pod, requirements, headroom, among=few)
+                if evaluated.scores:
+                    return Attempt(self._choose(evaluated))
+        cached = yield from self._fast_path.find(pod, requirements, headroom, is_rejected=few is not None)
         if isinstance(cached, Scheduled):
             return Attempt(cached)
         ledger = self.state.ledger
@@ -197,7 +217,7 @@ class SchedulingCycle:
         """Whether nothing has changed since the cycle began, or only what the fast path has taken into account."""
         if self.state.ledger.changes.state == before:
             return True
-        is_current = result.path == "cached" and result.node not in self.state.closed_nodes()
+        is_current = result.path == "cached" and not pod.spec.volumes and result.node not in self.state.closed_nodes()
         return is_current and self._headroom(pod) == headroom
 
     def _confirm(self, pod: Pod, requirements: GpuRequirements, result: Scheduled) -> Scheduled | None:
@@ -230,7 +250,7 @@ class SchedulingCycle:
         if result.allocation is not None:
             state.ledger.assume(pod.uid, result.node, result.charges)
             state.quotas.add_pod(pod.uid, pod.metadata.namespace)
-        state.node_cache.add_pod(pod, result.node, assumed=True)
+        state.node_cache.add_pod(pod, result.node, assumed=True, bindings=result.volumes)
 
     def _wait_for_instances(self, pod: Pod, evaluated: Evaluation, headroom: Headroom) -> Unschedulable | None:
         """Return the result that the pod waits for MIG instances, requested before or now; None if none would help.
@@ -262,3 +282,7 @@ class SchedulingCycle:
 
 def _held(why: str) -> Unschedulable:
     return Unschedulable(messages.held(why), frozenset({PodReason.PodHeld.value}), is_held=True, path="cached")
+
+
+def _waiting(why: str) -> Unschedulable:
+    return Unschedulable(messages.waiting(why), frozenset({PodReason.VolumeClaimNotReady.value}), path="cached")

@@ -54,9 +54,16 @@ class Evaluation(msgspec.Struct, frozen=True):
         return codes | {NodeReason.NodeUnregistered.value} if self.unregistered else codes
 
 
-def evaluate(state: ClusterState, pod: Pod, requirements: GpuRequirements, headroom: Headroom) -> Steps[Evaluation]:
-    """Evaluate every node that may take the pod: first by the filters, then by its cards."""
-    candidates = state.candidates(requirements)
+def evaluate(
+    state: ClusterState,
+    pod: Pod,
+    requirements: GpuRequirements,
+    headroom: Headroom,
+    *,
+    among: Sequence[str] | None = None,
+) -> Steps[Evaluation]:
+    """Evaluate the nodes `among`, or every node that may take the pod: first by the filters, then by its cards."""
+    candidates = state.candidates(requirements) if among is None else tuple(among)
     nodes = yield from state.node_cache.filter(pod, candidates)
     cards = yield from evaluate_cards(
         requirements,

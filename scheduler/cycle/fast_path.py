@@ -64,15 +64,20 @@ class FastPath:
         self._notes_state = (-1, -1)
 
     def find(
-        self, pod: Pod, requirements: GpuRequirements, headroom: Headroom
+        self, pod: Pod, requirements: GpuRequirements, headroom: Headroom, *, is_rejected: bool = False
     ) -> Steps[Scheduled | KnownUnschedulable | None]:
-        """Return the result for a pod, or None if only the full path has one."""
+        """Return the result for a pod, or None if only the full path has one.
+
+        `is_rejected` says that no node takes the pod; only the reasons are missing.
+        """
         if requirements.fixed is not None or not requirements.request:
             return None
         pods = self._node_cache.equivalence_class(pod)
         depends_on_other_pods = self._node_cache.depends_on_other_pods(pod)
         self._refresh_closed()
         key = (pods.key, minimum_request(requirements.request).cards)
+        if is_rejected:
+            return self._unschedulable(pod, key, requirements, headroom)
         eligible = self._classes.get(key)
         if eligible is None:
             eligible = self._classes[key] = EligibleNodes(
@@ -85,14 +90,8 @@ class FastPath:
         ranking = self._rankings.ranking(requirements.request, requirements.constraints, eligible=eligible, key=key)
         best = yield from ranking.place(requirements.request, headroom=headroom, runners_up=_RUNNERS_UP)
         if best is None or depends_on_other_pods:
-            rules = None
-            if depends_on_other_pods:
-                spreads = pod.spec.topology_spread_constraints
-                rules = (pod.metadata.namespace, pod.metadata.labels, pod.spec.affinity, spreads)
-            kind = digest((key, requirements.request, requirements.constraints, headroom, rules))
-            is_current = self._ledger.changes.state == self._notes_state
-            known = self._notes.get(kind, _NO_NOTE) if is_current else _NO_NOTE
-            return (KnownUnschedulable if best is None else PossiblyUnschedulable)(kind, *known)
+            known = self._unschedulable(pod, key, requirements, headroom)
+            return known if best is None else PossiblyUnschedulable(known.kind, known.note, known.reasons)
         fitting = ranking.count()
         note = messages.find_fit(
             best.scores,
@@ -103,6 +102,19 @@ class FastPath:
         return Scheduled.on_cards(
             self._ledger, requirements.request, best.allocation, best.charges, note=note, path="cached"
         )
+
+    def _unschedulable(
+        self, pod: Pod, key: Hashable, requirements: GpuRequirements, headroom: Headroom
+    ) -> KnownUnschedulable:
+        """Return the kind of a pod that no node takes, with the reasons if they are known."""
+        rules = None
+        if self._node_cache.depends_on_other_pods(pod):
+            meta, spec = pod.metadata, pod.spec
+            claims = (meta.name, spec.volumes) if spec.volumes else None  # which volumes fit depends on each claim
+            rules = (meta.namespace, meta.labels, spec.affinity, spec.topology_spread_constraints, claims)
+        kind = digest((key, requirements.request, requirements.constraints, headroom, rules))
+        is_current = self._ledger.changes.state == self._notes_state
+        return KnownUnschedulable(kind, *(self._notes.get(kind, _NO_NOTE) if is_current else _NO_NOTE))
 
     def _is_exact(self, requirements: GpuRequirements, headroom: Headroom) -> bool:
         """Whether the ranking counts exactly the nodes that fit; it evaluates containers one by one, without quotas."""

@@ -83,6 +83,11 @@ def held(why: str) -> str:
     return f"{PodReason.PodHeld}: {why}"
 
 
+def waiting(why: str) -> str:
+    """Return the reason of a pod that waits for a PersistentVolumeClaim, whatever the nodes are."""
+    return f"{PodReason.VolumeClaimNotReady}: {why}"
+
+
 def _grouped(rejections: Iterable[tuple[str, Rejection | NodeRejection]], *, is_public: bool) -> list[NodeGroup]:
     # Most of thousands of nodes share a few rejection objects: each object is put into words once.
     by_object: dict[int, tuple[Rejection | NodeRejection, list[str]]] = {}

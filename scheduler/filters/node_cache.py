@@ -12,16 +12,22 @@ from scheduler import selectors
 from scheduler.filters import affinity_terms, inter_pod_affinity, resources, topology_spread
 from scheduler.filters.affinity_terms import Namespaces
 from scheduler.filters.digest import digest
+from scheduler.filters.node_labels import NodeLabels
 from scheduler.filters.pod_index import IndexedPod, PodIndex
 from scheduler.filters.resources import Amounts
 from scheduler.objects import Node, Pod, PodSpec
 from scheduler.selectors import Matcher
+from scheduler.volumes.bindings import NO_BINDINGS, VolumeBindings
+from scheduler.volumes.pod_volumes import PodVolumes, UnboundClaims, VolumeRequirements
+from scheduler.volumes.volume_cache import VolumeCache
 
 HostPort = tuple[str, str, int]
 """Address, protocol, port."""
 
 _STEP = 32
 """Nodes that are filtered between two interruptions: some milliseconds for the largest pods that are evaluated."""
+_FEW = 64
+"""Nodes that are evaluated one by one faster than a class of pods is kept up to date."""
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104 -- compared with, not bound to
 
 _OTHER_NAME: Final = NodeRejection(
@@ -71,6 +77,8 @@ class _Requirements(msgspec.Struct, frozen=True):
         ports: its host ports.
         matches: its nodeSelector and required node affinity.
         tolerates_unschedulable: whether it may run on a node that is marked unschedulable.
+        volumes: what its bound volumes require; None if nothing.
+        unbound: its unbound claims; None if it has none, or if they are not evaluated.
     """
 
     spec: PodSpec
@@ -78,6 +86,8 @@ class _Requirements(msgspec.Struct, frozen=True):
     ports: frozenset[HostPort]
     matches: Matcher
     tolerates_unschedulable: bool
+    volumes: VolumeRequirements | None = None
+    unbound: UnboundClaims | None = None
 
 
 class EquivalenceClass(msgspec.Struct, frozen=True):
@@ -87,12 +97,14 @@ class EquivalenceClass(msgspec.Struct, frozen=True):
         spec: the spec of any pod of the class.
         amounts: the resources that each pod uses.
         ports: the host ports of each pod.
+        volumes: what the bound volumes of each pod require; None if nothing.
         key: equal for pods of the class, and different for all others.
     """
 
     spec: PodSpec
     amounts: Amounts
     ports: frozenset[HostPort]
+    volumes: VolumeRequirements | None
     key: bytes
 
 
@@ -100,18 +112,26 @@ class NodeCache:
     """All nodes, with the sums of the resources that their pods use."""
 
     def __init__(
-        self, *, ours: Iterable[str], counted: str = "", on_change: Callable[[str, bool], None] = lambda *_: None
+        self,
+        *,
+        ours: Iterable[str],
+        counted: str = "",
+        on_change: Callable[[str, bool], None] = lambda *_: None,
+        volumes: VolumeCache | None = None,
     ) -> None:
         """Count all resources except those named in `ours`, which the ledger counts.
 
         Nodes with an agent do not advertise the resource `counted`; see `shortages` for those that do. `on_change` is
-        called with each node that changes, and whether the only change is that a pod came to it.
+        called with each node that changes, and whether the only change is that a pod came to it. Without `volumes`,
+        nothing is known about storage, and every node takes every volume.
         """
         self._on_change = on_change
+        self._volumes = volumes
         self._ours = tuple(ours)
         self._counted = counted
         self._advertising: set[str] = set()
         self._nodes: dict[str, Node] = {}
+        self._labels = NodeLabels(self._nodes)
         self._allocatable: dict[str, Amounts] = {}
         self._used: dict[str, Amounts] = {}
         self._pods: dict[str, _PodInfo] = {}
@@ -139,6 +159,7 @@ class NodeCache:
 
     def set_node(self, node: Node) -> None:
         """Set the state of a node."""
+        self._labels.replace(self._nodes.get(node.metadata.name), node)
         self._nodes[node.metadata.name] = node
         self._allocatable[node.metadata.name] = resources.allocatable(node.status.allocatable)
         if self._counted in node.status.allocatable:
@@ -149,7 +170,7 @@ class NodeCache:
 
     def drop_node(self, name: str) -> None:
         """Forget a node."""
-        self._nodes.pop(name, None)
+        self._labels.replace(self._nodes.pop(name, None), None)
         self._allocatable.pop(name, None)
         self._advertising.discard(name)
         self._on_change(name, False)  # noqa: FBT003
@@ -175,9 +196,9 @@ class NodeCache:
             return False
         return count > self._allocatable[name][self._counted] - self._used.get(name, {}).get(self._counted, 0)
 
-    def add_pod(self, pod: Pod, node: str, *, assumed: bool = False) -> None:
-        """Count a pod that runs on `node`, or, if `assumed`, is being bound to it."""
-        self.remove_pod(pod.uid)
+    def add_pod(self, pod: Pod, node: str, *, assumed: bool = False, bindings: VolumeBindings = NO_BINDINGS) -> None:
+        """Count a pod that runs on `node`, or, if `assumed`, is being bound to it with `bindings` of its volumes."""
+        self._uncount(pod.uid)
         amounts, ports = self._needs(pod)
         info = _PodInfo(node, amounts, ports, self._pod_index.add(pod, node), assumed)
         self._pods[pod.uid] = info
@@ -186,6 +207,8 @@ class NodeCache:
         for name, amount in amounts.items():
             used[name] = used.get(name, 0) + amount
         self._on_change(node, True)  # noqa: FBT003
+        if pod.spec.volumes and self._volumes is not None:
+            self._volumes.add_pod(pod, node, bindings)
 
     def forget(self, uid: str) -> None:
         """Stop counting an assumed pod. A pod that is known to run stays."""
@@ -195,15 +218,21 @@ class NodeCache:
 
     def remove_pod(self, uid: str) -> None:
         """Stop counting a pod."""
+        info = self._uncount(uid)
+        if info is not None and self._volumes is not None:
+            self._volumes.remove_pod(uid, info.node)
+
+    def _uncount(self, uid: str) -> _PodInfo | None:
         info = self._pods.pop(uid, None)
         if info is None:
-            return
+            return None
         self._pod_index.remove(info.indexed)
         del self._on_node[info.node][uid]
         used = self._used[info.node]
         for name, amount in info.amounts.items():
             used[name] -= amount
         self._on_change(info.node, False)  # noqa: FBT003
+        return info
 
     def node_of(self, uid: str) -> str:
         """Return the node on which a pod is counted, or an empty string."""
@@ -227,18 +256,52 @@ class NodeCache:
         """Return the equivalence class of a pod."""
         spec, (amounts, ports) = pod.spec, self._needs(pod)
         affinity = spec.affinity.node_affinity if spec.affinity is not None else None
-        key = (spec.node_name, spec.node_selector, affinity, spec.tolerations, amounts, sorted(ports))
-        return EquivalenceClass(spec, amounts, ports, digest(key))
+        volumes = self.volumes_of(pod)
+        needs = volumes.requirements if volumes is not None else None
+        key = (
+            spec.node_name,
+            spec.node_selector,
+            affinity,
+            spec.tolerations,
+            amounts,
+            sorted(ports),
+            needs.key if needs is not None else None,
+        )
+        return EquivalenceClass(spec, amounts, ports, needs, digest(key))
+
+    def volumes_of(self, pod: Pod) -> PodVolumes | None:
+        """Return what the volumes of a pod require of its node; None if nothing."""
+        return self._volumes.of_pod(pod) if pod.spec.volumes and self._volumes is not None else None
+
+    def volume_bindings(self, pod: Pod, node: str) -> VolumeBindings:
+        """Return what the unbound claims of a pod get on a node that takes the pod."""
+        if not pod.spec.volumes or self._volumes is None:
+            return NO_BINDINGS
+        return self._volumes.bindings(pod, self._nodes[node])
+
+    def few_candidates(self, pod: Pod) -> list[str] | None:
+        """Return the only nodes that have the volumes of a pod, sorted, or None unless they are few."""
+        volumes = self.volumes_of(pod)
+        if volumes is None:
+            return None
+        choices = [self._labels.nodes_with(labels) for labels in volumes.labels]
+        if volumes.unbound is not None and volumes.unbound.selected:
+            choices.append(set(volumes.unbound.selected))
+        fewest = min(choices, key=len, default=None)
+        return sorted(fewest) if fewest is not None and len(fewest) <= _FEW else None
 
     def depends_on_other_pods(self, pod: Pod) -> bool:
-        """Whether rules about other pods, its own or theirs, restrict the nodes of a pod."""
+        """Whether other pods, by rules or by the volumes that they get, restrict the nodes of a pod."""
+        volumes = self.volumes_of(pod)
+        if volumes is not None and volumes.unbound is not None:
+            return True
         if topology_spread.strict(pod) or affinity_terms.affinity(pod) or affinity_terms.anti_affinity(pod):
             return True
         return any(True for _ in self._pod_index.repelling(pod, self._namespaces))
 
     def admission(self, pods: EquivalenceClass) -> Callable[[str], bool]:
         """Return the test whether a node, given by name, takes pods of this class now."""
-        requirements = _requirements(pods.spec, pods.amounts, pods.ports)
+        requirements = _requirements(pods.spec, pods.amounts, pods.ports, volumes=pods.volumes)
 
         def admits(name: str) -> bool:
             node = self._nodes.get(name)
@@ -248,7 +311,13 @@ class NodeCache:
 
     def filter(self, pod: Pod, names: Iterable[str] | None = None) -> Steps[FilteredNodes]:
         """Filter the nodes `names`, or all nodes, for `pod`; rejections are in kube-scheduler's words."""
-        requirements = _requirements(pod.spec, *self._needs(pod))
+        volumes = self.volumes_of(pod)
+        requirements = _requirements(
+            pod.spec,
+            *self._needs(pod),
+            volumes=volumes.requirements if volumes is not None else None,
+            unbound=volumes.unbound if volumes is not None else None,
+        )
         rules = self._rules(pod)
         fitting: list[str] = []
         rejections: dict[str, NodeRejection] = {}
@@ -302,6 +371,8 @@ class NodeCache:
             _collide(mine, other) for mine in requirements.ports for other in self._ports(name)
         ):
             return _PORT_TAKEN
+        if requirements.volumes is not None and self._volumes is not None:
+            return self._volumes.rejection(requirements.volumes, node, requirements.unbound)
         return None
 
     def _is_large_enough(self, node: str, amounts: Amounts) -> bool:
@@ -328,8 +399,17 @@ def _insufficient(resource: str, is_large_enough: bool) -> NodeRejection:  # noq
     return NodeRejection(NodeReason.NodeInsufficientResource, f"Insufficient {resource}", resolvable=is_large_enough)
 
 
-def _requirements(spec: PodSpec, amounts: Amounts, ports: frozenset[HostPort]) -> _Requirements:
-    return _Requirements(spec, amounts, ports, selectors.node_matcher(spec), selectors.tolerates_unschedulable(spec))
+def _requirements(
+    spec: PodSpec,
+    amounts: Amounts,
+    ports: frozenset[HostPort],
+    *,
+    volumes: VolumeRequirements | None,
+    unbound: UnboundClaims | None = None,
+) -> _Requirements:
+    tolerates_unschedulable = selectors.tolerates_unschedulable(spec)
+    matches = selectors.node_matcher(spec)
+    return _Requirements(spec, amounts, ports, matches, tolerates_unschedulable, volumes, unbound)
 
 
 def _host_ports(spec: PodSpec) -> frozenset[HostPort]:

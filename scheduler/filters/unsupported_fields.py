@@ -7,7 +7,7 @@ the API server has set the host ports of a pod with hostNetwork.
 
 from typing import Final
 
-from scheduler.objects import PodSpec, Volume
+from scheduler.objects import PodSpec
 
 SUPPORTED: Final = frozenset(
     {
@@ -43,27 +43,9 @@ def unsupported(spec: PodSpec) -> str:
         return "spec.schedulingGroup"
     if spec.workload_ref is not None:
         return "spec.workloadRef"
-    for volume in spec.volumes:
-        if _restricts_nodes(volume):
-            return f"spec.volumes[{volume.name}]"
     return ""
 
 
 def remedy(field: str) -> str:
     """Return the message for the owner of a pod that uses `field`."""
     return f"{field} is not evaluated in loop mode; remove it, or run the scheduler as an extender of kube-scheduler"
-
-
-def _restricts_nodes(volume: Volume) -> bool:
-    """Whether not every node can mount the volume."""
-    sources = (
-        volume.persistent_volume_claim,
-        volume.ephemeral,
-        volume.gce_persistent_disk,
-        volume.aws_elastic_block_store,
-        volume.azure_disk,
-        volume.cinder,
-        volume.iscsi,
-        volume.rbd,
-    )
-    return any(source is not None for source in sources)

@@ -36,6 +36,8 @@ from scheduler.state.inventories import Inventories
 from scheduler.state.plugin_nodes import PluginNodes
 from scheduler.state.quotas import Quotas
 from scheduler.state.running_allocation import running_allocation, uncounted_message
+from scheduler.state.storage import Storage
+from scheduler.volumes.volume_cache import VolumeCache
 
 log = logging.getLogger(__name__)
 
@@ -65,10 +67,19 @@ class ClusterState:
         self.settings = settings
         self.ledger = Ledger()
         counted = settings.resources.count
-        self.node_cache = NodeCache(
-            ours=set(settings.resources.managed()) - {counted}, counted=counted, on_change=self.ledger.note_change
-        )
         self.queue = queue
+        self.volumes = VolumeCache(on_change=lambda node: self.ledger.note_change(node, taken=False))
+        self.storage = Storage(
+            self.volumes,
+            on_change=self.ledger.changes.add_other,
+            on_improvement=lambda: queue.notify(ClusterEvent.STORAGE_CHANGED),
+        )
+        self.node_cache = NodeCache(
+            ours=set(settings.resources.managed()) - {counted},
+            counted=counted,
+            on_change=self.ledger.note_change,
+            volumes=self.volumes if has_queue else None,
+        )
         self.names = frozenset(names)
         self.has_queue = has_queue
         self.quotas = Quotas(ledger=self.ledger, settings=settings)

@@ -3,7 +3,7 @@
 import msgspec
 
 from cluster.metadata import ObjectMeta
-from scheduler.objects import LabelSelector, NodeSelector, Present
+from scheduler.objects import LabelSelector, NodeSelector
 
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -114,8 +114,7 @@ class InTreeId(msgspec.Struct, rename="camel", gc=False):
     pd_name: str = ""
     volume_id: str = msgspec.field(default="", name="volumeID")
     disk_uri: str = msgspec.field(default="", name="diskURI")
-    share_name: str = ""
-    volume_path: str = ""
+    kind: str = "Shared"
 
 
 class VolumeNodeAffinity(msgspec.Struct, gc=False):
@@ -138,11 +137,8 @@ class VolumeSpec(msgspec.Struct, rename="camel", gc=False):
     gce_persistent_disk: InTreeId | None = None
     aws_elastic_block_store: InTreeId | None = None
     azure_disk: InTreeId | None = None
-    azure_file: InTreeId | None = None
     cinder: InTreeId | None = None
-    vsphere_volume: InTreeId | None = None
     portworx_volume: InTreeId | None = None
-    rbd: Present | None = None
 
 
 class VolumeStatus(msgspec.Struct, gc=False):
