@@ -5,8 +5,8 @@ from tests.scheduler.kube_scheduler.selectors import NAMESPACES, Chance, Manifes
 from tests.scheduler.kube_scheduler.volumes import add_storage
 
 
-def cluster(seed: int, *, with_volumes: bool) -> Manifest:
-    """Return a cluster of up to eight nodes and twelve pods; equal seeds give equal clusters."""
+def cluster(seed: int) -> Manifest:
+    """Return a cluster of up to eight nodes and twelve pods, most with storage; equal seeds give equal clusters."""
     chance = Chance(seed)
     nodes = [_node(chance, f"n{number}") for number in range(chance.randint(1, 8))]
     names = [node["metadata"]["name"] for node in nodes]
@@ -20,7 +20,7 @@ def cluster(seed: int, *, with_volumes: bool) -> Manifest:
         "namespaces": [{"metadata": {"name": name, "labels": labels}} for name, labels in NAMESPACES.items()],
         "pod": pods.pending_pod(chance, names),
     }
-    if with_volumes:
+    if chance.maybe(0.7):
         add_storage(chance, made)
     return made
 
@@ -42,7 +42,10 @@ def _node(chance: Chance, name: str) -> Manifest:
     if chance.maybe(0.7):
         allocatable["example.com/fpga"] = "2"
     images = [
-        {"names": [image if ":" in image else f"{image}:latest"], "sizeBytes": chance.choice((5, 80, 700, 3000)) * 2**20}
+        {
+            "names": [image if ":" in image else f"{image}:latest"],
+            "sizeBytes": chance.choice((5, 80, 700, 3000)) * 2**20,
+        }
         for image in chance.some(pods.IMAGES, 3)
     ]
     return {

@@ -1,7 +1,6 @@
 """The same clusters evaluated by kube-scheduler and by our filters, and where the two differ."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
 

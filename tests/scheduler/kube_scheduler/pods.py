@@ -28,7 +28,7 @@ def running_pod(chance: Chance, name: str, node: str) -> Manifest:
         resources = {"requests": _amounts(chance)}
         pod["status"]["containerStatuses"] = [{"name": "main", "resources": resources}]
     affinity = {
-        "podAntiAffinity": {_REQUIRED: _pod_terms(chance, pod, 0.2), _PREFERRED: _weighted(chance, pod, 0.15)},
+        "podAntiAffinity": {_REQUIRED: _pod_terms(chance, pod, 0.1), _PREFERRED: _weighted(chance, pod, 0.15)},
         "podAffinity": {_REQUIRED: _pod_terms(chance, pod, 0.1), _PREFERRED: _weighted(chance, pod, 0.15)},
     }
     pod["spec"]["affinity"] = affinity
@@ -36,9 +36,11 @@ def running_pod(chance: Chance, name: str, node: str) -> Manifest:
 
 
 def pending_pod(chance: Chance, nodes: Sequence[str]) -> Manifest:
-    """Return a pod that waits for a node."""
+    """Return a pod that waits for a node; many have no requirements, so that only their volumes decide."""
     pod = _pod(chance, "pending")
     spec = pod["spec"]
+    if chance.maybe(0.3):
+        return pod
     if chance.maybe(0.1):
         spec["nodeSelector"] = selectors.node_selector(chance)
     spec["tolerations"] = _tolerations(chance)
