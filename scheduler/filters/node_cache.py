@@ -62,8 +62,8 @@ class _Rule(Protocol):
 class FilteredNodes(msgspec.Struct, frozen=True):
     """The nodes that take a pod, and the rejections by the others.
 
-    A rejection is resolvable where the node would take the pod if no other pod ran anywhere. Rules about other pods are
-    taken as resolvable without a closer look: which pods would have to leave, or to come, is not evaluated.
+    A rejection is resolvable where the node might take the pod if other pods left: never for the pod's affinity, which
+    only pods that come can satisfy; always for other rules about pods, without a look at which would have to leave.
     """
 
     fitting: list[str]
@@ -382,7 +382,8 @@ class NodeCache:
             return _NOT_SELECTED
         allocatable, used = self._allocatable[name], self._used.get(name, {})
         for resource, amount in requirements.amounts.items():
-            if resource != self._counted and amount > allocatable.get(resource, 0) - used.get(resource, 0):
+            free = allocatable.get(resource, 0) - used.get(resource, 0)
+            if resource != self._counted and amount > max(free, 0):  # an overcommitted node takes a pod that asks for 0
                 return _insufficient(resource, self._is_large_enough(name, requirements.amounts))
         if requirements.ports and any(
             _collide(mine, other) for mine in requirements.ports for other in self._ports(name)

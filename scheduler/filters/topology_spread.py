@@ -20,6 +20,7 @@ from scheduler.selectors import Matcher, Selector
 _NO_DOMAIN: Final = NodeRejection(
     NodeReason.TopologySpreadMismatch,
     "node didn't match pod topology spread constraints (missing required label)",
+    resolvable=False,
 )
 _UNEVEN: Final = NodeRejection(NodeReason.TopologySpreadMismatch, "node didn't match pod topology spread constraints")
 
