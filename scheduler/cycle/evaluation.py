@@ -40,7 +40,6 @@ class Evaluation(msgspec.Struct, frozen=True):
         nodes: the nodes that passed the filters, and the rejections by those that did not, whatever their cards.
         unregistered: the nodes that were not evaluated because they have no cards.
         preferences: the parts of the totals; None if the pod has no preferences.
-        skipped: the number of nodes that were not evaluated because the pod's volumes are elsewhere.
     """
 
     requirements: GpuRequirements
@@ -51,7 +50,6 @@ class Evaluation(msgspec.Struct, frozen=True):
     nodes: FilteredNodes = FilteredNodes([], {})
     unregistered: Sequence[str] = ()
     preferences: TotalScores | None = None
-    skipped: int = 0
 
     def reasons(self) -> frozenset[str]:
         """Return the codes of all rejections."""
@@ -77,9 +75,8 @@ def evaluate(
         rejected_nodes=state.rejected_nodes(requirements.request),
         headroom=headroom,
     )
-    if among is not None:
-        return msgspec.structs.replace(cards, nodes=nodes, skipped=len(state.node_cache) - len(among))
-    unregistered = () if candidates is None else sorted(state.node_cache.names - set(candidates))
+    is_complete = candidates is None or among is not None
+    unregistered = () if is_complete else sorted(state.node_cache.names - set(candidates or ()))
     return msgspec.structs.replace(cards, nodes=nodes, unregistered=unregistered)
 
 
