@@ -130,7 +130,7 @@ def test_a_node_that_is_lost_while_preferences_are_scored_is_not_chosen() -> Non
 
 
 def test_an_unschedulable_pod_with_preferences_has_the_usual_reasons() -> None:
-    """Preferences are no reason."""
+    """Preferences are never among them."""
     made = state()
     made.set_node(labelled("n1", soft=("a",)))
     made.set_pod(running("a", "n1"))
