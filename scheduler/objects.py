@@ -122,7 +122,7 @@ class PreferredTerm(msgspec.Struct, gc=False):
 
 
 class NodeAffinity(msgspec.Struct, gc=False):
-    """Node affinity; preferences do not decide whether a node fits."""
+    """Node affinity; preferences only order the nodes that fit."""
 
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
     preferred: tuple[PreferredTerm, ...] = msgspec.field(
@@ -150,7 +150,7 @@ class WeightedPodAffinityTerm(msgspec.Struct, rename="camel", gc=False):
 
 
 class PodAffinity(msgspec.Struct, gc=False):
-    """Inter-pod affinity or anti-affinity; preferences do not decide whether a node fits."""
+    """Inter-pod affinity or anti-affinity; preferences only order the nodes that fit."""
 
     required: list[PodAffinityTerm] = msgspec.field(
         default_factory=list, name="requiredDuringSchedulingIgnoredDuringExecution"

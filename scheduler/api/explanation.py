@@ -19,7 +19,6 @@ from scheduler.cycle.cycle import Attempt, SchedulingCycle
 from scheduler.cycle.result import Scheduled
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
-from scheduler.scoring.node_scorer import TotalScores
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.running_allocation import running_allocation
 
@@ -90,7 +89,7 @@ def of_dry_run(
         explanation,
         asks=asks,
         quota=messages.quota_of(evaluation.rejections),
-        policy=_policy(requirements, evaluation.preferences),
+        policy=_policy(requirements, has_preferences=evaluation.preferences is not None),
         resolvable=bool(resolvable),
         nodes=tuple(nodes),
         reasons=reasons,
@@ -176,12 +175,12 @@ def _cards(shares: tuple[Share, ...]) -> str:
     return f", card{'s' if len(indexes) > 1 else ''} {','.join(map(str, indexes))}"
 
 
-def _policy(requirements: GpuRequirements, preferences: TotalScores | None) -> Policy | None:
+def _policy(requirements: GpuRequirements, *, has_preferences: bool) -> Policy:
     policy = _policy_of_cards(requirements)
-    if preferences is None:
+    if not has_preferences:
         return policy
-    names = ", ".join(preferences.parts)
-    return Policy(f"the highest total of {names}, by scheduler.weights; then {policy.nodes}", policy.cards)
+    nodes = f"the highest total of cards and preferences by scheduler.weights; for the cards, {policy.nodes}"
+    return Policy(nodes, policy.cards)
 
 
 def _policy_of_cards(requirements: GpuRequirements) -> Policy:

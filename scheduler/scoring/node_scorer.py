@@ -3,7 +3,8 @@
 A pod without preferences is recognised without looking at any node, and its node is chosen by the cards alone.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -21,6 +22,7 @@ from scheduler.scoring import (
     topology_spread,
 )
 from scheduler.scoring.candidates import Candidates, Scores
+from scheduler.scoring.node_resources import Strategy
 from scheduler.settings import ScoreWeights
 
 Values = NDArray[np.float64]
@@ -45,63 +47,69 @@ class TotalScores(msgspec.Struct, frozen=True, eq=False):
         return {node: {name: scores[place] for name, scores in parts.items()} for place, node in enumerate(self.names)}
 
 
+class _Preference(msgspec.Struct, frozen=True):
+    """Whether a preference may distinguish nodes for a pod, and its score of each candidate."""
+
+    concerns: Callable[[Pod], bool]
+    scores: Callable[[Pod, Candidates], Steps[Scores]]
+
+
 class NodeScorer:
     """Scores the nodes that take a pod by its preferences, as kube-scheduler's plugins do."""
 
     def __init__(self, node_cache: NodeCache, weights: ScoreWeights) -> None:
         """Score nodes of `node_cache` by the preferences that have a weight."""
-        self._node_cache = node_cache
-        self._weights = weights
-        self._weighted = frozenset(name for name, weight in weights.preferences.items() if weight)
+        self._weights = {"cards": weights.cards, **weights.preferences}
+        self._preferences = {
+            name: preference
+            for name, preference in _preferences(node_cache, weights.node_resources_strategy).items()
+            if weights.preferences[name]
+        }
 
     def preferences(self, pod: Pod) -> tuple[str, ...]:
         """Return the names of the preferences that may distinguish nodes for `pod`; empty for most pods."""
-        if not self._weighted:
-            return ()
-        concerned = {
-            "node_affinity": node_affinity.concerns(pod),
-            "taint_toleration": taint_toleration.concerns(pod, self._node_cache),
-            "pod_affinity": inter_pod_affinity.concerns(pod, self._node_cache),
-            "topology_spread": topology_spread.concerns(pod),
-            "image_locality": True,
-            "node_resources": True,
-        }
-        return tuple(name for name, is_concerned in concerned.items() if is_concerned and name in self._weighted)
+        return tuple([name for name, preference in self._preferences.items() if preference.concerns(pod)])
 
     def score(self, pod: Pod, names: Collection[str], candidates: Candidates) -> Steps[dict[str, Scores]]:
         """Score the candidates by the preferences `names` of `pod`, each 0 to 100."""
         scores = {}
         for name in names:
-            scores[name] = yield from self._score(name, pod, candidates)
+            yield
+            scores[name] = yield from self._preferences[name].scores(pod, candidates)
         return scores
-
-    def _score(self, name: str, pod: Pod, candidates: Candidates) -> Steps[Scores]:
-        node_cache = self._node_cache
-        yield
-        match name:
-            case "node_affinity":
-                return (yield from node_affinity.scores(pod, candidates))
-            case "taint_toleration":
-                return (yield from taint_toleration.scores(pod, candidates))
-            case "pod_affinity":
-                return (yield from inter_pod_affinity.scores(pod, candidates, node_cache))
-            case "topology_spread":
-                return (yield from topology_spread.scores(pod, candidates, node_cache))
-            case "image_locality":
-                return (yield from image_locality.scores(pod, candidates, node_cache))
-            case _:
-                strategy = self._weights.node_resources_strategy
-                return (yield from node_resources.scores(pod, candidates, node_cache, strategy=strategy))
 
     def total(self, names: Sequence[str], cards: Values | None, preferences: Mapping[str, Scores]) -> TotalScores:
         """Add up the scores of the nodes `names`; of `cards`, higher ones are better, and None is for a pod without."""
         parts = {} if cards is None else {"cards": normalised(cards)}
         parts |= {name: scores.astype(np.float64) for name, scores in preferences.items()}
-        weights = {"cards": self._weights.cards, **self._weights.preferences}
         totals = np.zeros(len(names))
         for name, scores in parts.items():
-            totals += weights[name] * scores
+            totals += self._weights[name] * scores
         return TotalScores(names, totals, parts)
+
+
+def _preferences(node_cache: NodeCache, strategy: Strategy) -> dict[str, _Preference]:
+    """Return all preferences by the names of their weights; the last two concern every pod."""
+    resources = partial(node_resources.scores, node_cache=node_cache, strategy=strategy)
+    return {
+        "node_affinity": _Preference(node_affinity.concerns, node_affinity.scores),
+        "taint_toleration": _Preference(
+            partial(taint_toleration.concerns, node_cache=node_cache), taint_toleration.scores
+        ),
+        "pod_affinity": _Preference(
+            partial(inter_pod_affinity.concerns, node_cache=node_cache),
+            partial(inter_pod_affinity.scores, node_cache=node_cache),
+        ),
+        "topology_spread": _Preference(
+            topology_spread.concerns, partial(topology_spread.scores, node_cache=node_cache)
+        ),
+        "image_locality": _Preference(_concerns_every_pod, partial(image_locality.scores, node_cache=node_cache)),
+        "node_resources": _Preference(_concerns_every_pod, resources),
+    }
+
+
+def _concerns_every_pod(_pod: Pod) -> bool:
+    return True
 
 
 def normalised(cards: Values) -> Values:

@@ -97,7 +97,7 @@ def _rounded(raw: NDArray[np.float64]) -> Scores:
 
 
 def _normalised(raw: Scores, is_scored: NDArray[np.bool_]) -> Scores:
-    """Return 100 for the fewest pods, less for more; 100 everywhere if there are none."""
+    """Return 100 for the fewest pods, less for more; 100 everywhere if no pod counts."""
     scored = raw[is_scored]
     lowest, highest = (scored.min(), scored.max()) if len(scored) else (0, 0)
     normalised = BEST * (highest + lowest - raw) // highest if highest else np.full_like(raw, BEST)

@@ -39,7 +39,7 @@ NODES = (sized("n1", "4", "10000Mi"), sized("n2", "6", "10000Mi"))
 
 @pytest.mark.parametrize(("strategy", "expected"), [("LeastAllocated", [37, 55]), ("MostAllocated", [62, 45])])
 def test_free_or_used_percentages_are_averaged(strategy: Strategy, expected: list[int]) -> None:
-    """n1: of 4000 millicores 3000 are used, of 10000 MiB 5000: 25 and 50 % are free. n2: 60 and 50 % are free."""
+    """Of 4000 millicores 3000, of 10000 MiB 5000: 25 and 50 free, 75 and 50 used. n2: 60 and 50, 40 and 50."""
     spec = {"containers": [container(cpu="1", memory="2000Mi")]}
     both = (on("n1", container(cpu="2", memory="3000Mi")), on("n2", container(cpu="1400m", memory="3000Mi")))
     assert scores(*NODES, running=both, strategy=strategy, **spec) == expected

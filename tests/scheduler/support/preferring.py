@@ -8,7 +8,7 @@ import numpy as np
 
 from allocation.steps import finish
 from scheduler.filters.node_cache import NodeCache
-from scheduler.objects import Node, Pod
+from scheduler.objects import Node, Pod, Taint
 from scheduler.scoring.candidates import NodeList
 from tests.scheduler.support.builders import node, pod
 from tests.scheduler.support.worlds import World
@@ -90,8 +90,7 @@ class PreferringWorld(World):
         super().add_node(name)
         if self.chance.random() < 0.3:
             added = self.state.node_cache.nodes[name]
-            soft = [{"key": self.chance.choice("st"), "effect": "PreferNoSchedule"}]
-            taints = msgspec.convert([*msgspec.to_builtins(added.spec.taints), *soft], type(added.spec.taints))
+            taints = (*added.spec.taints, Taint(self.chance.choice("st"), "PreferNoSchedule"))
             changed = msgspec.structs.replace(added, spec=msgspec.structs.replace(added.spec, taints=taints))
             self.state.set_node(changed, added)
 
