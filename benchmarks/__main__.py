@@ -22,6 +22,7 @@ from benchmarks import (
     results,
     scrape,
     start,
+    volumes,
 )
 from benchmarks.results import Result, Row
 
@@ -40,6 +41,7 @@ _ALL = (
     ingestion,
     scrape,
     hostile,
+    volumes,
 )
 _BENCHMARKS = {each.NAME: each.run for each in _ALL}
 _FLAMES = {each.NAME: each.flame for each in (decision, filtering, admission, placement)}

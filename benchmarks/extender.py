@@ -1,6 +1,7 @@
 """The extender of one leader term, served over TLS, with a fleet of `benchmarks.fleets` and no API server."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection as Pipe
 
@@ -69,12 +70,12 @@ async def _serve(nodes: int, pipe: Pipe) -> None:
             pipe.send((port, authority.certificate_pem.decode()))
 
 
-def fill(state: ClusterState, nodes: int) -> None:
-    """Fill the state with a fleet that is half full and whose agents are all alive."""
+def fill(state: ClusterState, nodes: int, *, labels: Callable[[int], dict[str, str]] = lambda _: {}) -> None:
+    """Fill the state with a fleet that is half full and whose agents are all alive; `labels` are those of a node."""
     ledger = fleets.half_full(nodes)
-    for name in ledger.nodes:
+    for number, name in enumerate(ledger.nodes):
         allocatable = {"cpu": "256", "memory": "2Ti", "pods": "1000"}
-        state.set_node(Node(Meta(name=name), status=NodeStatus(allocatable)))
+        state.set_node(Node(Meta(name=name, labels=labels(number)), status=NodeStatus(allocatable)))
         inventory = ledger.inventory(name)
         if inventory is not None:
             state.set_status(GpuNodeStatus(ObjectMeta(name=name), status_of(inventory)))

@@ -108,7 +108,7 @@ class _Silent:
 class _Binder:
     """A binder that succeeds at once."""
 
-    def must_wait_for_node(self, _: Scheduled) -> bool:
+    def needs_lock(self, _: Scheduled) -> bool:
         """Return False: no node is locked."""
         return False
 

@@ -58,6 +58,11 @@ def all_components(layout: Layout) -> tuple[Component, ...]:
     return (
         Component("simulated-nodes", (LAB_NAMESPACE, "simulated-nodes"), ("lab.simulated", *fleet.SIMULATED_NODES)),
         Component(
+            "local-provisioner",
+            (LAB_NAMESPACE, "local-provisioner"),
+            ("lab.provisioner", str(layout.node / "volumes")),
+        ),
+        Component(
             "agent",
             # One process reports every node, so its token is not bound to a node (manifests/lab/fleet-agent.yaml).
             (LAB_NAMESPACE, "fleet-agent"),

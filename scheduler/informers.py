@@ -27,9 +27,11 @@ from cluster.resource import (
 )
 from cluster.resource_quota import ResourceQuota
 from scheduler.binding.node_locks import NodeLocks
-from scheduler.objects import Namespace, Node, Pod
+from scheduler.binding.volume_binder import VolumeBinder
+from scheduler.objects import Namespace, Node, NodeWithImages, Pod
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.storage import Storage
+from scheduler.volumes.bindings import ClaimKey
 from scheduler.volumes.objects import (
     Claim,
     CsiDriver,
@@ -66,6 +68,10 @@ class StorageInformers(msgspec.Struct, frozen=True):
         self.volumes.add_handlers(on_upsert=storage.set_volume, on_delete=storage.drop_volume)
         self.attachments.add_handlers(on_upsert=storage.set_attachment, on_delete=storage.drop_attachment)
         self.claims.add_handlers(on_upsert=storage.set_claim, on_delete=storage.drop_claim)
+
+    def find_claim(self, key: ClaimKey) -> Claim | None:
+        """Return a claim."""
+        return self.claims.get(key.name, key.namespace)
 
 
 class Informers(msgspec.Struct, frozen=True):
@@ -104,11 +110,23 @@ class Informers(msgspec.Struct, frozen=True):
         self.nodes.add_handlers(on_upsert=locks.set_node, on_delete=locks.drop_node)
         self.pods.add_handlers(on_upsert=locks.set_pod, on_delete=locks.set_pod)
 
+    def feed_volume_binder(self, binder: VolumeBinder) -> None:
+        """Have `binder` look at the pods again that wait for what has changed."""
+        if self.storage is not None:
+            self.storage.claims.add_handlers(on_upsert=binder.set_claim, on_delete=binder.set_claim)
+            self.storage.volumes.add_handlers(on_upsert=binder.set_volume, on_delete=binder.set_volume)
+        self.nodes.add_handlers(on_upsert=lambda *_: None, on_delete=binder.drop_node)
+        self.pods.add_handlers(on_upsert=binder.set_pod, on_delete=binder.set_pod)
 
-def informers(api: Api, *, relist_seconds: float, has_storage: bool) -> Informers:
-    """Return the informers, which list all objects again every `relist_seconds`; `has_storage` except for extenders."""
+
+def informers(api: Api, *, relist_seconds: float, has_storage: bool, with_images: bool = False) -> Informers:
+    """Return the informers, which list all objects again every `relist_seconds`.
+
+    Extenders need none for storage (`has_storage`). Nodes have their images if `with_images`.
+    """
+    kind = NodeWithImages if with_images else Node
     return Informers(
-        nodes=Informer(api, NODES, Node, relist_seconds=relist_seconds),
+        nodes=Informer(api, NODES, kind, relist_seconds=relist_seconds),
         statuses=Informer(api, GPU_NODE_STATUSES, GpuNodeStatus, relist_seconds=relist_seconds),
         leases=Informer(api, LEASES, Lease, namespace=SYSTEM_NAMESPACE, relist_seconds=relist_seconds),
         namespaces=Informer(api, NAMESPACES, Namespace, relist_seconds=relist_seconds),

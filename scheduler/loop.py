@@ -61,8 +61,8 @@ class Loop:
                 self._queue.reactivate(entry)
                 self._slots.release()
             elif isinstance(result, Scheduled):
-                waits = self._binding_cycle.must_wait_for_node(result)
-                self._start(self._binding_cycle.run(entry.pod, result), needs_slot=not waits)
+                takes_long = self._binding_cycle.may_take_long(result)
+                self._start(self._binding_cycle.run(entry.pod, result), needs_slot=not takes_long)
             # Before any other task runs: the next event must find the pod in the queue.
             elif self._failures.unschedulable(entry, result):
                 self._start(self._failures.publish(entry, result))

@@ -12,6 +12,7 @@ from allocation.ledger.ledger import Ledger
 from cluster import process
 from scheduler.api.queries import Queries
 from scheduler.binding.node_locks import NodeLocks
+from scheduler.binding.volume_binder import VolumeBinder
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.extender.verbs import Extender
 from scheduler.informers import Informers
@@ -48,12 +49,17 @@ class LeaderTerm:
         informers: Informers,
         cycle: SchedulingCycle,
         locks: NodeLocks,
+        volumes: VolumeBinder | None,
         scheduling: Scheduling,
         chores: tuple[Callable[[], Coroutine[None, None, None]], ...],
     ) -> None:
-        """Run `scheduling` and `chores` concurrently; see `scheduler.term_builder`."""
+        """Run `scheduling` and `chores` concurrently; see `scheduler.term_builder`.
+
+        `volumes` has the volumes of pods bound; None where kube-scheduler does.
+        """
         self._informers = informers
         self._cycle = cycle
+        self._volumes = volumes
         self._scheduling = scheduling
         self._chores = chores
         self.locks = locks
@@ -102,6 +108,8 @@ class LeaderTerm:
     async def drain(self, seconds: float) -> bool:
         """Wait for the writes under way, at most `seconds`; return whether none is left."""
         self.locks.close()
+        if self._volumes is not None:
+            self._volumes.close()
         return await self._scheduling.drain(seconds)
 
     def abandon(self) -> None:

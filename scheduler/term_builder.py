@@ -12,15 +12,17 @@ from scheduler.binding.binding_cycle import BindingCycle
 from scheduler.binding.failure_handler import FailureHandler
 from scheduler.binding.node_locks import NodeLocks
 from scheduler.binding.plugin_binder import PluginBinder
+from scheduler.binding.volume_binder import VolumeBinder
+from scheduler.binding.volume_steps import Shown
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.extender.verbs import Extender
-from scheduler.informers import informers
+from scheduler.informers import Informers, informers
 from scheduler.loop import Loop
 from scheduler.metrics.instruments import Metrics
 from scheduler.mig.writer import RequestWriter
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
-from scheduler.settings import SchedulerSettings
+from scheduler.settings import NO_PREFERENCES, SchedulerSettings
 from scheduler.state import uncounted_pods
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.ledger_comparer import LedgerComparer
@@ -40,7 +42,13 @@ def build_term(
     """Return a term that has read nothing yet; it binds with the leader's `token` as long as `is_trusted`."""
     metrics.terms.inc()
     clock, names = time.monotonic, frozenset((SCHEDULER_NAME, *settings.aliases))
-    watched = informers(api, relist_seconds=settings.relist_seconds, has_storage=not settings.extender)
+    weights = NO_PREFERENCES if settings.extender else settings.weights
+    watched = informers(
+        api,
+        relist_seconds=settings.relist_seconds,
+        has_storage=not settings.extender,
+        with_images=weights.image_locality > 0,
+    )
 
     # The state.
     queue = SchedulingQueue(
@@ -56,6 +64,7 @@ def build_term(
         has_queue=not settings.extender,
         mig_request_timeout_seconds=settings.mig_request_timeout_seconds,
         on_uncounted=uncounted_pods.reporter(recorder),
+        scores_resources=weights.node_resources > 0,
     )
     watched.feed_state(state)
     locks = NodeLocks(
@@ -68,7 +77,7 @@ def build_term(
     watched.feed_locks(locks)
 
     # Scheduling and binding.
-    cycle = SchedulingCycle(state)
+    cycle = SchedulingCycle(state, weights=weights)
     failures = FailureHandler(api=api, queue=queue, cycle=cycle, recorder=recorder, metrics=metrics)
     binder = Binder(
         api,
@@ -83,7 +92,10 @@ def build_term(
         metrics=metrics,
         on_reopened=lambda: queue.notify(ClusterEvent.NODE_OPENED),
     )
-    binding_cycle = BindingCycle(binder=plugin_binder, failures=failures, recorder=recorder, metrics=metrics)
+    volume_binder = _volume_binder(api, watched=watched, state=state, metrics=metrics, settings=settings)
+    binding_cycle = BindingCycle(
+        binder=plugin_binder, volumes=volume_binder, failures=failures, recorder=recorder, metrics=metrics
+    )
     scheduling: Scheduling
     if settings.extender:
         scheduling = Extender(
@@ -119,6 +131,25 @@ def build_term(
         informers=watched,
         cycle=cycle,
         locks=locks,
+        volumes=volume_binder,
         scheduling=scheduling,
         chores=(locks.run, writer.run, comparer.run),
     )
+
+
+def _volume_binder(
+    api: Api, *, watched: Informers, state: ClusterState, metrics: Metrics, settings: SchedulerSettings
+) -> VolumeBinder | None:
+    """Return the binder of volumes, or None in extender mode, where kube-scheduler binds them."""
+    if watched.storage is None:
+        return None
+    shown = Shown(
+        claim=watched.storage.find_claim,
+        volume=watched.storage.volumes.get,
+        node=watched.nodes.get,
+        pod=watched.pods.get,
+        migrated=lambda node: state.volumes.objects.csi_facts(node).migrated,
+    )
+    binder = VolumeBinder(api, shown=shown, metrics=metrics, timeout_seconds=settings.volume_bind_timeout_seconds)
+    watched.feed_volume_binder(binder)
+    return binder

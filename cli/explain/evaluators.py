@@ -4,7 +4,7 @@ The functions run here if the user may read the whole cluster; otherwise the sch
 """
 
 import argparse
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -21,11 +21,13 @@ from cli.kube.session import Session
 from cli.liveness.installation_check import check_installation
 from cli.liveness.part import Liveness
 from cli.liveness.wording import qualified, require_installation
+from cli.workloads.claims import mounted
 from cli.workloads.workload import Workload
 from cluster.manifest import NotAdmittedError, UnreadableManifestError
 from scheduler.api import explanation, simulation
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.manifest_pod import SubmittedPod, UnknownSchedulerError, other_scheduler_message, read_pod
+from scheduler.api.request_body import Manifests
 from scheduler.api.simulation_types import Simulation
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.objects import Pod
@@ -46,8 +48,11 @@ class Evaluator(Protocol):
     def explain(self, pod: Pod) -> Explanation:
         """Return where an existing pod is or would go, or why it waits."""
 
-    def simulate(self, workload: Workload, *, every: bool) -> SimulatedWorkload:
-        """Return what would happen to the first pod of a workload, or to `every` pod."""
+    def simulate(self, workload: Workload, *, every: bool, claims: Sequence[dict[str, Any]] = ()) -> SimulatedWorkload:
+        """Return what would happen to the first pod of a workload, or to `every` pod.
+
+        The `claims` are created together with it if its pods mount them, in addition to its own.
+        """
 
 
 class LocalEvaluator:
@@ -70,13 +75,13 @@ class LocalEvaluator:
         explained = msgspec.structs.replace(explained, queue=None)  # only the scheduler knows its queue
         return qualified(explained, self.alive, is_created=True)
 
-    def simulate(self, workload: Workload, *, every: bool) -> SimulatedWorkload:
+    def simulate(self, workload: Workload, *, every: bool, claims: Sequence[dict[str, Any]] = ()) -> SimulatedWorkload:
         """See Evaluator; with `every`, pods that fit stay reserved for the workloads that are simulated next."""
         try:
-            submitted = self._submit(workload.make(0))
+            submitted = self._submit(workload, 0, claims)
             if workload.make_on is not None:
                 workload = workload.on(replicas.eligible(self._state, submitted))
-                submitted = self._submit(workload.make(0)) if workload.total else submitted
+                submitted = self._submit(workload, 0, claims) if workload.total else submitted
         except NotAdmittedError as error:
             first = simulation.not_admitted(str(error))
             return first, replicas.only_first(workload, first)
@@ -84,17 +89,23 @@ class LocalEvaluator:
         if not every:
             return first, replicas.only_first(workload, first)
         evaluated = replicas.every(
-            self._cycle, workload, submit=lambda number: self._submit(workload.make(number)), simulate=self._simulate
+            self._cycle,
+            workload,
+            submit=lambda number: self._submit(workload, number, claims, uid=f"{workload.owner}/{number}"),
+            simulate=self._simulate,
         )
         return first, evaluated
 
-    def _submit(self, manifest: dict[str, Any]) -> SubmittedPod:
+    def _submit(
+        self, workload: Workload, number: int, claims: Sequence[dict[str, Any]], *, uid: str = ""
+    ) -> SubmittedPod:
+        manifests = _manifests(workload, number, claims, namespace=self._namespace)
         try:
-            return read_pod(self._state, manifest, self._admit, namespace=self._namespace)
+            return read_pod(self._state, manifests, self._admit, namespace=self._namespace, uid=uid)
         except UnreadableManifestError as error:
             raise CommandError(str(error)) from None
         except UnknownSchedulerError as error:
-            namespace = manifest["metadata"].get("namespace", self._namespace)
+            namespace = manifests.pod["metadata"].get("namespace", self._namespace)
             raise CommandError(other_scheduler_message(str(error), namespace)) from None
 
     def _simulate(self, submitted: SubmittedPod) -> Simulation:
@@ -120,17 +131,17 @@ class RemoteEvaluator:
         """See Evaluator."""
         return self._api.explain(pod.metadata.namespace, pod.metadata.name, node=self._node)
 
-    def simulate(self, workload: Workload, *, every: bool) -> SimulatedWorkload:
+    def simulate(self, workload: Workload, *, every: bool, claims: Sequence[dict[str, Any]] = ()) -> SimulatedWorkload:
         """See Evaluator; the first pod of a DaemonSet is not tied to a node."""
         if every:
             raise CommandError(
                 "--all reserves cards for one pod after the other in a copy of the cluster's state, which requires"
                 " ClusterRole tranche-viewer; omit --all"
             )
-        manifest = workload.make(0)
-        metadata = manifest.setdefault("metadata", {})
+        manifests = _manifests(workload, 0, claims, namespace=self._namespace)
+        metadata = manifests.pod.setdefault("metadata", {})
         namespace = str(metadata.setdefault("namespace", self._namespace))
-        first = self._api.simulate(namespace, manifest, node=self._node)
+        first = self._api.simulate(namespace, manifests, node=self._node)
         return first, replicas.only_first(workload, first)
 
 
@@ -152,6 +163,12 @@ def choose(session: Session, arguments: argparse.Namespace) -> Evaluator:
     alive = check_installation(session.client, chosen)
     require_installation(alive)
     return LocalEvaluator(state, chosen, alive, namespace=session.namespace, cards_of=_cards_of(arguments))
+
+
+def _manifests(workload: Workload, number: int, claims: Sequence[dict[str, Any]], *, namespace: str) -> Manifests:
+    """Return the pod with a number, and those of its workload's claims and of `claims` that it mounts."""
+    pod = workload.make(number)
+    return Manifests(pod, mounted(pod, (*workload.make_claims(number), *claims), namespace=namespace))
 
 
 def _cards_of(arguments: argparse.Namespace) -> Collection[str] | None:

@@ -70,6 +70,8 @@ def text(explanation: Explanation, arguments: argparse.Namespace) -> str:
             return "\n".join([*printed, verdict, explanation_tables.of_cards(node).text(headers=headers)])
     if explanation.shares:
         printed.append(explanation_tables.of_shares(explanation).text(headers=headers))
+    if explanation.claims:
+        printed.append(explanation_tables.of_claims(explanation).text(headers=headers))
     if explanation.nodes:
         printed.append(explanation_tables.of_nodes(explanation, wide=wide).text(headers=headers))
     if explanation.policy is not None and explanation.outcome == "fits":

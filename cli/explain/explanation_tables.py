@@ -1,6 +1,6 @@
 """The sentence and the tables that show an explanation to people."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from allocation.reasons import NodeReason
@@ -11,12 +11,24 @@ from scheduler.api.explanation_types import (
     Amount,
     CardExplanation,
     CardVerdict,
+    ClaimExplanation,
+    ClaimState,
     Explanation,
     NodeExplanation,
     RequestedCards,
 )
 
 _NAMED: Final = 5
+_CLAIM_STATES: Final[Mapping[ClaimState, str]] = {
+    "bound": "is bound",
+    "unbound": "is bound with its pod",
+    "provisioning": "its volume is being provisioned",
+    "waiting": "is not bound, and does not wait for its pod",
+    "missing": "does not exist",
+    "deleting": "is being deleted",
+    "lost": "lost its volume",
+    "foreign": "belongs to something else than the pod",
+}
 _NOT_CHECKED: Final = "the node was excluded before its cards were checked"
 
 
@@ -60,6 +72,25 @@ def of_shares(explanation: Explanation) -> Table:
         for each in explanation.shares
     ]
     return Table(("CONTAINER", "CARD", "UUID", "MEMORY(MiB)", "CORES(%)"), rows)
+
+
+def of_claims(explanation: Explanation) -> Table:
+    """Return a row for each PersistentVolumeClaim."""
+    rows = [
+        (
+            each.name,
+            _CLAIM_STATES[each.state] if each.exists or each.state == "missing" else _of_planned(each),
+            each.storage_class or NOTHING,
+            each.volume or NOTHING,
+            each.usable_on or NOTHING,
+        )
+        for each in explanation.claims
+    ]
+    return Table(("CLAIM", "STATE", "CLASS", "VOLUME", "USABLE ON"), rows)
+
+
+def _of_planned(claim: ClaimExplanation) -> str:
+    return f"not created yet; {_CLAIM_STATES[claim.state]}"
 
 
 def of_nodes(explanation: Explanation, *, wide: bool = False) -> Table:

@@ -77,7 +77,8 @@ def only_first(workload: Workload, first: Simulation) -> Replicas:
 def every(cycle: SchedulingCycle, workload: Workload, *, submit: Submit, simulate: Simulate) -> Replicas:
     """Evaluate all pods in order, and keep those that fit reserved.
 
-    The first pod that does not fit ends the evaluation, because the rest are alike, except in a DaemonSet.
+    The first pod that does not fit ends the evaluation, because the rest are alike, or come only after it. The pods of
+    a DaemonSet differ, and those with claims of their own do.
     """
     nodes: Counter[str] = Counter()
     unfit: Simulation | None = None
@@ -87,13 +88,13 @@ def every(cycle: SchedulingCycle, workload: Workload, *, submit: Submit, simulat
         except NotAdmittedError as error:
             unfit = unfit or simulation.not_admitted(str(error))
             break
-        submitted.pod.metadata.uid = f"{workload.owner}/{number}"
         decision = finish(cycle.schedule(submitted.pod))
         if isinstance(decision, Scheduled):
             nodes[decision.node] += 1
             continue
         unfit = unfit or simulate(submitted)
-        if workload.make_on is None:
+        differ = workload.make_on is not None or any(workload.make_claims(number))
+        if workload.is_ordered or not differ:
             break
     note = workload.note or (_ORDERED if unfit is not None and workload.is_ordered else "")
     return Replicas(workload.total, workload.total, nodes.total(), dict(sorted(nodes.items())), note, unfit)

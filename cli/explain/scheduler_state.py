@@ -8,12 +8,34 @@ from cli.kube.objects import LIVE
 from cli.kube.reports import gpu_node_statuses
 from cli.kube.session import Session
 from cluster.lease import Lease
-from cluster.resource import LEASES, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS
+from cluster.resource import (
+    CSI_DRIVERS,
+    CSI_NODES,
+    CSI_STORAGE_CAPACITIES,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    RESOURCE_QUOTAS,
+    STORAGE_CLASSES,
+    VOLUME_ATTACHMENTS,
+)
 from cluster.resource_quota import ResourceQuota
 from scheduler.objects import Namespace, Node, Pod
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.agent_leases import GRACE_SECONDS
 from scheduler.state.cluster_state import ClusterState
+from scheduler.volumes.objects import (
+    Claim,
+    CsiDriver,
+    CsiNode,
+    PersistentVolume,
+    StorageCapacity,
+    StorageClass,
+    VolumeAttachment,
+)
 
 
 class _Clock:
@@ -56,6 +78,27 @@ def read(session: Session, rules: Rules) -> ClusterState:
     for status in statuses:
         state.set_status(status)
     clock.now = now
+    if state.has_queue:
+        _read_storage(session, state)
     for pod in client.list(PODS, Pod, field_selector=LIVE):
         state.set_pod(pod)
     return state
+
+
+def _read_storage(session: Session, state: ClusterState) -> None:
+    """Read the storage objects, which the scheduler evaluates in loop mode only."""
+    client, storage = session.client, state.storage
+    for storage_class in client.list(STORAGE_CLASSES, StorageClass):
+        storage.set_class(storage_class)
+    for driver in client.list(CSI_DRIVERS, CsiDriver):
+        storage.set_driver(driver)
+    for csi_node in client.list(CSI_NODES, CsiNode):
+        storage.set_csi_node(csi_node)
+    for capacity in client.list(CSI_STORAGE_CAPACITIES, StorageCapacity):
+        storage.set_capacity(capacity)
+    for volume in client.list(PERSISTENT_VOLUMES, PersistentVolume):
+        storage.set_volume(volume)
+    for attachment in client.list(VOLUME_ATTACHMENTS, VolumeAttachment):
+        storage.set_attachment(attachment)
+    for claim in client.list(PERSISTENT_VOLUME_CLAIMS, Claim):
+        storage.set_claim(claim)

@@ -2,7 +2,8 @@
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -16,6 +17,7 @@ from cli.liveness.wording import liveness_lines, with_liveness
 from cli.manifests import manifest_files
 from cli.tables import structured
 from cli.workloads import expand
+from cli.workloads.claims import claims_in
 from cli.workloads.workload import Workload
 from scheduler.api.simulation_types import Simulation
 
@@ -48,11 +50,11 @@ class Simulations(msgspec.Struct, frozen=True):
 
 def run(session: Session, arguments: argparse.Namespace) -> int:
     """Print what would happen to each pod; return 1 if a pod would not be placed."""
-    sources = [source for name in arguments.filename for source in _workloads(name)]
+    sources, claims = _read(arguments.filename)
     if not sources:
         raise CommandError(f"no pod and no pod template in {', '.join(arguments.filename)}")
     evaluator = evaluators.choose(session, arguments)
-    items = tuple(_simulate(evaluator, source, every=arguments.all) for source in sources)
+    items = tuple(_simulate(evaluator, source, claims, every=arguments.all) for source in sources)
     printed = structured(with_liveness(evaluator.alive, Simulations(items)), output=arguments.output)
     if printed is None:
         printed = "\n".join([*liveness_lines(evaluator.alive), *(_text(each, arguments) for each in items)])
@@ -61,16 +63,22 @@ def run(session: Session, arguments: argparse.Namespace) -> int:
     return 0 if not stops and all(each.is_placed for each in items) else 1
 
 
-def _workloads(name: str) -> Iterator[_Source]:
-    label, documents = manifest_files.read(name)
-    for number, document in enumerate((each for each in documents if each.content is not None), start=1):
-        for workload in expand.of(document.content):
-            yield _Source(f"{label}, document {number}, {workload.owner}", workload)
+def _read(names: Iterable[str]) -> tuple[list[_Source], list[dict[str, Any]]]:
+    """Return the workloads and the PersistentVolumeClaims of files."""
+    sources: list[_Source] = []
+    claims: list[dict[str, Any]] = []
+    for name in names:
+        label, documents = manifest_files.read(name)
+        for number, document in enumerate((each for each in documents if each.content is not None), start=1):
+            where = f"{label}, document {number}"
+            sources += [_Source(f"{where}, {each.owner}", each) for each in expand.of(document.content)]
+            claims += claims_in(document.content)
+    return sources, claims
 
 
-def _simulate(evaluator: Evaluator, source: _Source, *, every: bool) -> Simulated:
+def _simulate(evaluator: Evaluator, source: _Source, claims: list[dict[str, Any]], *, every: bool) -> Simulated:
     try:
-        return Simulated(source.source, *evaluator.simulate(source.workload, every=every))
+        return Simulated(source.source, *evaluator.simulate(source.workload, every=every, claims=claims))
     except CommandError as error:
         raise CommandError(f"{source.source}: {error}") from None
 

@@ -1,8 +1,7 @@
 """A client of the scheduler's API for users with rights in one namespace: by the API server's proxy, or directly."""
 
 import time
-from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -12,9 +11,11 @@ from cli.kube.access import Access, direct
 from cli.kube.client import Client
 from cli.tables import note
 from cluster.errors import UnreachableError
+from scheduler.api import request_body
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.namespaced.paths import POD_EXPLANATION, PROXY, SHARES, SIMULATION, TOKEN_HEADER
 from scheduler.api.namespaced.shares import NamespaceShares
+from scheduler.api.request_body import Manifests
 from scheduler.api.simulation_types import Simulation
 
 T = TypeVar("T")
@@ -47,9 +48,9 @@ class SchedulerApi:
         """Return the explanation of a pod, with the cards of `node`."""
         return self._request("GET", POD_EXPLANATION, Explanation, node=node, namespace=namespace, pod=pod)
 
-    def simulate(self, namespace: str, manifest: Mapping[str, Any], *, node: str = "") -> Simulation:
-        """Return the simulation of a pod, with the cards of `node`."""
-        body = msgspec.json.encode(manifest)
+    def simulate(self, namespace: str, manifests: Manifests, *, node: str = "") -> Simulation:
+        """Return the simulation of a pod and its claims, with the cards of `node`."""
+        body = request_body.encode(manifests)
         return self._request("POST", SIMULATION, Simulation, node=node, body=body, namespace=namespace)
 
     def shares(self, namespace: str) -> NamespaceShares:

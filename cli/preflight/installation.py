@@ -20,6 +20,7 @@ POLICIES: Final = (
     "tranche-agent",
     "tranche-allocation-binding",
     "tranche-allocation-update",
+    "tranche-claims",
     "tranche-creation",
     "tranche-debug",
     "tranche-deletion",
@@ -28,6 +29,7 @@ POLICIES: Final = (
     "tranche-mig-wishes",
     "tranche-phase",
     "tranche-resize",
+    "tranche-volumes",
 )
 """The policies of manifests/base that every overlay keeps; a test compares this list with the manifests."""
 _HAMI_NODES: Final = "tranche-node-lock"

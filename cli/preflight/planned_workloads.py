@@ -133,7 +133,7 @@ def evaluate(
         if field:
             held += 1
             what = f"would be held: {unsupported_fields.remedy(field)}"
-            findings.append(Finding("blocks", (planned.source,), what, "see docs/extender.md"))
+            findings.append(Finding("blocks", (planned.source,), what, "see docs/modes.md"))
     return PlannedSummary(outcomes, held, namespaces, tuple(findings))
 
 

@@ -39,6 +39,7 @@ def _workload(template: Template) -> Workload:
                 partial(stateful_set.pod, document, pod),
                 user=_CONTROLLER.format("statefulset"),
                 is_ordered=ordered,
+                make_claims=partial(stateful_set.claims, document),
             )
         case "DaemonSet":
             return Workload(

@@ -1,6 +1,6 @@
 """A workload and the pods that its controller makes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -23,6 +23,8 @@ class Workload(msgspec.Struct, frozen=True):
         note: a remark for the user, such as that the workload is suspended, or empty.
         make_on: returns the pod of one node; None except for a DaemonSet.
         is_ordered: whether each pod is created only after all pods before it are ready.
+        make_claims: returns the manifests of the claims that the controller creates together with the pod with a
+            number.
     """
 
     owner: str
@@ -32,6 +34,7 @@ class Workload(msgspec.Struct, frozen=True):
     note: str = ""
     make_on: Callable[[str], dict[str, Any]] | None = None
     is_ordered: bool = False
+    make_claims: Callable[[int], Iterable[dict[str, Any]]] = lambda _: ()
 
     def on(self, nodes: Sequence[str]) -> "Workload":
         """Return the same DaemonSet with a pod on each of `nodes`."""

@@ -5,7 +5,7 @@ import msgspec
 from allocation.steps import finish
 from cluster.manifest import NotAdmittedError, UnreadableManifestError
 from fuzz import world
-from scheduler.api import manifest_pod, simulation
+from scheduler.api import manifest_pod, request_body, simulation
 from scheduler.api.manifest_pod import UnknownSchedulerError
 from scheduler.cycle.cycle import SchedulingCycle
 
@@ -17,7 +17,7 @@ _USED = _STATE.ledger.used.copy()
 def try_bytes(data: bytes) -> None:
     """Simulate `data`."""
     try:
-        submitted = manifest_pod.read_pod(_STATE, manifest_pod.parse(data), world.ADMIT)
+        submitted = manifest_pod.read_pod(_STATE, request_body.parse(data), world.ADMIT)
     except UnreadableManifestError as error:
         msgspec.json.encode(str(error))
         return

@@ -12,7 +12,7 @@ from allocation.allocation import Allocation
 from allocation.constraints import Constraints
 from allocation.errors import AllocationError
 from allocation.steps import Steps
-from scheduler.api import node_explanation
+from scheduler.api import claim_explanation, node_explanation
 from scheduler.api.explanation_types import Explanation, Policy, ReasonGroup, RequestedCards, Share
 from scheduler.cycle import messages, remedies
 from scheduler.cycle.cycle import Attempt, SchedulingCycle
@@ -89,10 +89,11 @@ def of_dry_run(
         explanation,
         asks=asks,
         quota=messages.quota_of(evaluation.rejections),
-        policy=_policy(requirements),
+        policy=_policy(requirements, has_preferences=evaluation.preferences is not None),
         resolvable=bool(resolvable),
         nodes=tuple(nodes),
         reasons=reasons,
+        claims=claim_explanation.claims(state, pod, decision),
     )
     if isinstance(decision, Scheduled):
         shares = _shares(decision.allocation) if decision.allocation is not None else ()
@@ -174,7 +175,15 @@ def _cards(shares: tuple[Share, ...]) -> str:
     return f", card{'s' if len(indexes) > 1 else ''} {','.join(map(str, indexes))}"
 
 
-def _policy(requirements: GpuRequirements) -> Policy | None:
+def _policy(requirements: GpuRequirements, *, has_preferences: bool) -> Policy:
+    policy = _policy_of_cards(requirements)
+    if not has_preferences:
+        return policy
+    nodes = f"the highest total of cards and preferences by scheduler.weights; for the cards, {policy.nodes}"
+    return Policy(nodes, policy.cards)
+
+
+def _policy_of_cards(requirements: GpuRequirements) -> Policy:
     if requirements.fixed is not None:
         return Policy(f"its static allocation names {requirements.fixed.node}", "its static allocation names them")
     if not requirements.request:

@@ -70,7 +70,10 @@ class NodeExplanation(msgspec.Struct, frozen=True, rename=json_name):
         container: the container that does not fit; empty if the node as a whole does not take the pod.
         counts: the number of cards for each reason; they sum to the cards of the node. Empty if the node as a whole
             does not take the pod.
-        score: the score of the node; None if the pod does not fit, and for users who have rights in one namespace only.
+        score: the score of the node, or if the pod has preferences the total of `scores`; None if the pod does not fit,
+            and for users who have rights in one namespace only.
+        scores: if the pod has preferences, the scores of the cards and of each preference, 0 to 100, by the names of
+            `scheduler.weights`; empty wherever `score` is None.
         cards: the cards in order of position; empty if the fleet is large and `?node=` does not name the node.
     """
 
@@ -84,6 +87,7 @@ class NodeExplanation(msgspec.Struct, frozen=True, rename=json_name):
     counts: dict[str, int]
     score: float | None
     cards: tuple[CardExplanation, ...]
+    scores: dict[str, float] = {}
 
 
 class ReasonGroup(msgspec.Struct, frozen=True, rename=json_name):
@@ -137,6 +141,35 @@ class Policy(msgspec.Struct, frozen=True, rename=json_name):
     cards: str
 
 
+ClaimState = Literal["bound", "unbound", "provisioning", "waiting", "missing", "deleting", "lost", "foreign"]
+
+
+class ClaimExplanation(msgspec.Struct, frozen=True, rename=json_name):
+    """A PersistentVolumeClaim of a pod that has no node yet.
+
+    Attributes:
+        name: the name of the claim.
+        state: `bound`, it has a PersistentVolume; `unbound`, it gets one when the pod is scheduled (its class has
+            WaitForFirstConsumer); `provisioning`, one is being provisioned for the node in `usableOn`. The pod waits
+            for a claim in one of the other states: `waiting`, it is bound whatever the pod is (its class has Immediate,
+            or does not exist); `missing`, it does not exist; `deleting`, it is being deleted; `lost`, its
+            PersistentVolume is gone; `foreign`, it has the name of an ephemeral volume of the pod, but another owner.
+        storage_class: the name of its class, or empty.
+        volume: the PersistentVolume that it has, or, if the pod fits, that an unbound claim would get; empty without
+            one, and for unbound claims for users who have rights in one namespace only.
+        usable_on: the labels of the nodes that can use the volume, or the name of the node that the pod or the claim
+            has been given; empty if every node can use it, or nothing is known.
+        exists: whether the claim exists; otherwise it would be created together with the pod.
+    """
+
+    name: str
+    state: ClaimState
+    storage_class: str = ""
+    volume: str = ""
+    usable_on: str = ""
+    exists: bool = False
+
+
 class Explanation(msgspec.Struct, frozen=True, rename=json_name):
     """Why a pod runs on its node, or is pending.
 
@@ -157,6 +190,7 @@ class Explanation(msgspec.Struct, frozen=True, rename=json_name):
         resolvable: whether pods that finish or are evicted could make a waiting pod fit.
         nodes: all nodes, by name.
         reasons: the nodes that do not take the pod, by reason, the most frequent reason first.
+        claims: the PersistentVolumeClaims of a pod that fits or waits; empty in extender mode.
         hints: remedies for requests that no card meets: an annotation with the models in the cluster, or the largest
             card.
         queue: the position in the scheduling queue; None if the pod is not queued, or only the scheduler knows.
@@ -175,5 +209,6 @@ class Explanation(msgspec.Struct, frozen=True, rename=json_name):
     resolvable: bool = False
     nodes: tuple[NodeExplanation, ...] = ()
     reasons: tuple[ReasonGroup, ...] = ()
+    claims: tuple[ClaimExplanation, ...] = ()
     hints: tuple[str, ...] = ()
     queue: QueuePosition | None = None

@@ -1,21 +1,18 @@
 """Reads the manifest of a pod that does not exist yet, with the changes that admission would make."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from allocation.errors import AllocationError
-from cluster import yaml_documents
 from cluster.manifest import UnreadableManifestError, without_nulls
-from cluster.yaml_documents import UnreadableDocumentError
+from scheduler.api import manifest_claims
+from scheduler.api.request_body import Manifests
 from scheduler.filters import resources
 from scheduler.objects import Pod, PodStatus
 from scheduler.state.cluster_state import ClusterState
-
-LARGEST_MANIFEST = 256 * 1024
-"""Bytes. Parsing YAML is slow, and the largest pods that people write have a tenth of this size."""
+from scheduler.volumes.planned_pod import PlannedPod
 
 
 class UnknownSchedulerError(Exception):
@@ -45,39 +42,15 @@ class Admit(Protocol):
 
 
 class SubmittedPod(msgspec.Struct, frozen=True):
-    """A pod that could be created now, and the warnings that its creator would get."""
+    """A pod that could be created now, and the warnings that its creator would get.
 
-    pod: Pod
+    Attributes:
+        pod: the pod, as admission leaves it, with the claims that would be created together with it.
+        warnings: the warnings, and the assumptions of the simulation.
+    """
+
+    pod: PlannedPod
     warnings: tuple[str, ...]
-
-
-def parse(body: bytes) -> dict[str, Any]:
-    """Read one Pod in YAML or JSON.
-
-    Raises:
-        UnreadableManifestError: the body is not a Pod.
-    """
-    try:
-        content = msgspec.json.decode(body) if body.lstrip()[:1] == b"{" else _load_yaml(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        content = _load_yaml(body)  # a flow mapping of YAML begins with a brace, too
-    except RecursionError:
-        raise UnreadableManifestError("the body is nested too deeply") from None
-    return pod_of(content)
-
-
-def pod_of(content: object) -> dict[str, Any]:
-    """Return `content`, which must be the manifest of a Pod.
-
-    Raises:
-        UnreadableManifestError: it is something else.
-    """
-    if not isinstance(content, dict):
-        raise UnreadableManifestError("the body is not a Kubernetes object; send one Pod")
-    version, kind = content.get("apiVersion"), content.get("kind")
-    if (version, kind) != ("v1", "Pod"):
-        raise UnreadableManifestError(f"the body has kind {kind} and apiVersion {version}; send one Pod of v1")
-    return content
 
 
 def other_scheduler_message(scheduler: str, namespace: str) -> str:
@@ -89,16 +62,18 @@ def other_scheduler_message(scheduler: str, namespace: str) -> str:
 
 
 def read_pod(
-    state: ClusterState, manifest: dict[str, Any], admit: Admit, *, namespace: str = "default"
+    state: ClusterState, manifests: Manifests, admit: Admit, *, namespace: str = "default", uid: str = ""
 ) -> SubmittedPod:
-    """Return the pod that would exist if `manifest` was created, in `namespace` unless it names one.
+    """Return the pod that would exist if `manifests` were created, in `namespace` unless they name one.
+
+    `uid` is the pod's.
 
     Raises:
         UnreadableManifestError: a field has an invalid value.
         NotAdmittedError: admission would refuse it.
         UnknownSchedulerError: another scheduler would place the pod.
     """
-    admitted: Any = without_nulls(manifest)
+    admitted: Any = without_nulls(manifests.pod)
     metadata = admitted.setdefault("metadata", {})
     if not isinstance(metadata, dict) or not isinstance(metadata.setdefault("namespace", namespace), str):
         raise UnreadableManifestError("metadata must be an object, and metadata.namespace a string")
@@ -124,25 +99,9 @@ def read_pod(
             "spec.schedulingGates: the pod stays gated until they are removed; the result shows what would happen"
             " afterwards"
         )
-    pod.metadata.uid, pod.status = "", PodStatus()
+    pod.metadata.uid, pod.status = uid, PodStatus()
     pod.metadata.name = pod.metadata.name or str(metadata.get("generateName", ""))
-    return SubmittedPod(pod, tuple(warnings))
-
-
-class _Loader(yaml_documents.Loader):
-    most_copies = 0  # people do not write aliases in a pod, and with aliases a small body becomes a large object
-
-
-def _load_yaml(body: bytes) -> Any:
-    try:
-        return _as_json(yaml_documents.load(body, loader=_Loader))
-    except UnreadableDocumentError as error:
-        raise UnreadableManifestError(f"the body is neither YAML nor JSON: {error}") from None
-
-
-def _as_json(content: Any) -> Any:
-    """Return `content` if JSON can represent it: no dates, bytes, sets, lone surrogates or infinite numbers."""
-    try:
-        return msgspec.json.decode(json.dumps(content, ensure_ascii=False, allow_nan=False).encode())
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UnreadableManifestError(f"the body has a value that JSON cannot represent: {error}") from None
+    claims = manifest_claims.read_claims(
+        manifests.claims, pod=pod, pod_manifest=admitted, classes=state.volumes.objects.classes.values()
+    )
+    return SubmittedPod(PlannedPod.of(pod, claims), tuple(warnings))

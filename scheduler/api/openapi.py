@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from allocation import limits
 from scheduler.api.allocation_view import AllocationView
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.namespaced.paths import POD_EXPLANATION, SHARES, SIMULATION, TOKEN_HEADER
@@ -33,6 +34,12 @@ send a bearer token of the cluster in the header {TOKEN_HEADER}, or in Authoriza
 responses name no pods of other namespaces, and show whether a card takes the pod, but not how full the card is.
 """
 
+_MANIFEST: Final = f"""\
+The manifest of a Pod (v1), as a user would create it; or a List (v1) of one Pod and at most {limits.VOLUMES}
+PersistentVolumeClaims (v1) that would be created together with it. A claim that exists in the cluster counts as it is
+there. The claims of generic ephemeral volumes need not be sent.
+"""
+
 
 def document() -> dict[str, Any]:
     """Return the document, OpenAPI 3.1."""
@@ -50,7 +57,7 @@ def document() -> dict[str, Any]:
             "content": {"text/plain": {"schema": {"type": "string"}}, _JSON: {"schema": failure}},
         },
     }
-    manifest = {"schema": {"type": "object", "description": "The manifest of a Pod (v1), as a user would create it."}}
+    manifest = {"schema": {"type": "object", "description": _MANIFEST}}
     node = _parameter(
         "node",
         "query",
@@ -77,7 +84,7 @@ def document() -> dict[str, Any]:
                     "requestBody": {"required": True, "content": {_JSON: manifest, "application/yaml": manifest}},
                     "responses": {
                         "200": _json("The decision, also if the pod would not be scheduled.", simulation),
-                        "400": _json("The body is not a Pod.", failure),
+                        "400": _json("The body is not a Pod, or not a List of one Pod and valid claims.", failure),
                         "413": _json("The body is larger than 256 KiB.", failure),
                         "500": _json("Another scheduler would place the pod.", failure),
                         **common,
@@ -128,7 +135,10 @@ def document() -> dict[str, Any]:
                     "requestBody": {"required": True, "content": {_JSON: manifest}},
                     "responses": {
                         "200": _json("The decision, also if the pod would not be scheduled.", simulation),
-                        "400": _json("The body is not a Pod of this namespace, or node is repeated.", failure),
+                        "400": _json(
+                            "The body is not a Pod of this namespace, a claim is not valid, or node is repeated.",
+                            failure,
+                        ),
                         "413": _json("The body is larger than 256 KiB.", failure),
                         "422": _json("Another scheduler would place the pod.", failure),
                         **namespaced,

@@ -1,7 +1,6 @@
 """The queries that a leading scheduler supports. They read its state and change nothing."""
 
 from collections.abc import Collection
-from typing import Any
 
 import msgspec
 
@@ -14,6 +13,7 @@ from scheduler.api.explanation_types import Explanation
 from scheduler.api.manifest_pod import Admit
 from scheduler.api.namespaced import shares
 from scheduler.api.namespaced.shares import NamespaceShares
+from scheduler.api.request_body import Manifests
 from scheduler.api.simulation_types import Simulation
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.objects import Pod
@@ -35,16 +35,16 @@ class Queries(msgspec.Struct, frozen=True):
         return (yield from explanation.explain(self.cycle, pod, cards_of=cards_of))
 
     def simulate(
-        self, manifest: dict[str, Any], admit: Admit, *, cards_of: Collection[str] | None = None
+        self, manifests: Manifests, admit: Admit, *, cards_of: Collection[str] | None = None
     ) -> Steps[Simulation]:
-        """Return what would happen to a pod that was created now.
+        """Return what would happen to a pod that was created now, together with its claims.
 
         Raises:
-            UnreadableManifestError: the manifest is not a Pod.
+            UnreadableManifestError: the manifests are not a Pod and claims that it may mount.
             UnknownSchedulerError: another scheduler would place the pod.
         """
         try:
-            submitted = manifest_pod.read_pod(self.cycle.state, manifest, admit)
+            submitted = manifest_pod.read_pod(self.cycle.state, manifests, admit)
         except NotAdmittedError as error:
             return simulation.not_admitted(str(error))
         return (yield from simulation.simulate(self.cycle, submitted, cards_of=cards_of))

@@ -8,10 +8,11 @@ import msgspec
 from aiohttp import web
 
 from cluster.manifest import UnreadableManifestError
-from scheduler.api import manifest_pod, openapi
-from scheduler.api.manifest_pod import LARGEST_MANIFEST, Admit, UnknownSchedulerError
+from scheduler.api import openapi, request_body
+from scheduler.api.manifest_pod import Admit, UnknownSchedulerError
 from scheduler.api.openapi import ALLOCATION, EXPLAIN, OPENAPI, SIMULATE
 from scheduler.api.queries import Queries
+from scheduler.api.request_body import LARGEST_BODY
 from scheduler.api.responses import NOT_DECIDING, HttpError, json_handler, read_body
 from scheduler.pacing import Pacer
 
@@ -49,13 +50,13 @@ class _Routes:
 
     async def simulate(self, request: web.Request) -> msgspec.Struct:
         self._current()  # a replica that cannot respond does not read the body
-        body = await read_body(request, most=LARGEST_MANIFEST)
+        body = await read_body(request, most=LARGEST_BODY)
         try:
-            # Large YAML takes seconds to parse, so one manifest at a time is parsed next to the scheduling loop. The
+            # Large YAML takes seconds to parse, so one body at a time is parsed next to the scheduling loop. The
             # simulation sees the pods that were scheduled in the meantime.
             async with self._parsing:
-                manifest = await asyncio.to_thread(manifest_pod.parse, body)
-            return await Pacer().run(self._current().simulate(manifest, self._admit, cards_of=_nodes(request)))
+                manifests = await asyncio.to_thread(request_body.parse, body)
+            return await Pacer().run(self._current().simulate(manifests, self._admit, cards_of=_nodes(request)))
         except UnreadableManifestError as error:
             raise HttpError(400, str(error)) from None
         except UnknownSchedulerError:

@@ -34,10 +34,17 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.2, 5.0, (0.8, 1.2)
 
 
 class Result(msgspec.Struct, frozen=True):
-    """An outcome and, unless it is `BOUND`, the message of the API server."""
+    """An outcome.
+
+    Attributes:
+        outcome: whether the pod is bound.
+        note: unless it is, the message of the API server, or what the volumes of the pod lack.
+        lacks_volumes: whether there was no Binding because a claim did not get its volume.
+    """
 
     outcome: Outcome
     note: str = ""
+    lacks_volumes: bool = False
 
 
 class Binder:

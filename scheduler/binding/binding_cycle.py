@@ -1,4 +1,4 @@
-"""A scheduled pod bound: its Binding is written and recorded, or the failure is handled."""
+"""A scheduled pod bound: its volumes first, then its Binding is written and recorded, or the failure is handled."""
 
 import logging
 from datetime import UTC, datetime
@@ -7,6 +7,7 @@ from cluster.events import Recorder
 from scheduler.binding.binder import Result
 from scheduler.binding.failure_handler import FailureHandler
 from scheduler.binding.plugin_binder import PluginBinder
+from scheduler.binding.volume_binder import VolumeBinder
 from scheduler.cycle.result import Scheduled
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
@@ -18,20 +19,29 @@ log = logging.getLogger(__name__)
 class BindingCycle:
     """Binds what the loop and `/bind` scheduled."""
 
-    def __init__(self, *, binder: PluginBinder, failures: FailureHandler, recorder: Recorder, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        *,
+        binder: PluginBinder,
+        failures: FailureHandler,
+        recorder: Recorder,
+        metrics: Metrics,
+        volumes: VolumeBinder | None = None,
+    ) -> None:
+        """Bind with `binder`, after `volumes`; in extender mode it is None: there kube-scheduler binds the volumes."""
         self._binder = binder
+        self._volumes = volumes
         self._failures = failures
         self._recorder = recorder
         self._metrics = metrics
 
-    def must_wait_for_node(self, chosen: Scheduled) -> bool:
-        """Whether binding has to wait for the lock of the node, which may take long."""
-        return self._binder.must_wait_for_node(chosen)
+    def may_take_long(self, chosen: Scheduled) -> bool:
+        """Whether the pod has to wait before its Binding: for its volumes, or for the lock of its node."""
+        return bool(chosen.volumes) or self._binder.needs_lock(chosen)
 
     async def run(self, pod: Pod, chosen: Scheduled) -> Result:
         """Bind `pod` as it was scheduled; return once the outcome is known and, if it failed, all is released."""
-        with self._metrics.bind_seconds.time(), self._recorder.ahead():
-            result = await self._binder.bind(pod, chosen)
+        result = await self._bind(pod, chosen)
         self._metrics.decisions.labels(result.outcome.value).inc()
         if result.outcome is Outcome.BOUND:
             self._metrics.created_to_bound_seconds.observe(_age_seconds(pod))
@@ -42,6 +52,13 @@ class BindingCycle:
             return result
         self._failures.not_bound(pod, chosen, result)
         return result
+
+    async def _bind(self, pod: Pod, chosen: Scheduled) -> Result:
+        without_volumes = await self._volumes.bind(pod, chosen) if self._volumes is not None else None
+        if without_volumes is not None:
+            return without_volumes
+        with self._metrics.bind_seconds.time(), self._recorder.ahead():
+            return await self._binder.bind(pod, chosen)
 
 
 def _fields(pod: Pod, chosen: Scheduled, result: Result) -> dict[str, str]:

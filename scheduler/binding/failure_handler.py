@@ -41,11 +41,17 @@ class FailureHandler:
         )
         self._cycle.forget(pod)
         self._queue.notify(ClusterEvent.POD_REMOVED)
-        if result.outcome is Outcome.REFUSED:
+        if result.outcome is not Outcome.REFUSED:
+            return
+        if result.lacks_volumes:
+            self._recorder.record(
+                pod.reference, type="Warning", reason="FailedScheduling", action="Scheduling", note=result.note
+            )
+        else:
             self._recorder.record(
                 pod.reference, type="Warning", reason="BindingFailed", action="Binding", note=result.note
             )
-            self._queue.requeue(pod.uid)
+        self._queue.requeue(pod.uid)
 
     def unschedulable(self, entry: Entry, result: Unschedulable) -> bool:
         """Put a pod back into the queue that no node takes; return whether its reasons have to be published."""

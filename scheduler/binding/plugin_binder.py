@@ -42,13 +42,13 @@ class PluginBinder:
         self._metrics = metrics
         self._on_reopened = on_reopened
 
-    def must_wait_for_node(self, chosen: Scheduled) -> bool:
-        """Whether binding has to wait for the lock of the node, which the plugin holds while it serves another pod."""
+    def needs_lock(self, chosen: Scheduled) -> bool:
+        """Whether binding needs the lock of the node, which the plugin holds while it serves another pod."""
         return chosen.allocation is not None and self._nodes.is_hami(chosen.node)
 
     async def bind(self, pod: Pod, chosen: Scheduled) -> Result:
         """Write the Binding of a scheduled pod; return once its outcome is known."""
-        if not self.must_wait_for_node(chosen):
+        if not self.needs_lock(chosen):
             return await self._binder.bind(pod, chosen)
         try:
             with self._metrics.lock_wait_seconds.time():

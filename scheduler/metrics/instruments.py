@@ -37,7 +37,8 @@ class Metrics:
         )
         self.bind_seconds = self._histogram(
             "bind_seconds",
-            "From the end of the scheduling cycle to the outcome of the Binding, with lock waits and all attempts.",
+            "From the end of the scheduling cycle, or from when the pod's claims have volumes, to the outcome of the"
+            " Binding, with lock waits and all attempts.",
             _BIND_BUCKETS,
         )
         self.created_to_bound_seconds = self._histogram(
@@ -57,6 +58,11 @@ class Metrics:
         self.lock_wait_seconds = self._histogram(
             "lock_wait_seconds",
             "How long a pod waited for a node's lock of HAMi's device plugin.",
+            _WAIT_BUCKETS,
+        )
+        self.volume_wait_seconds = self._histogram(
+            "volume_wait_seconds",
+            "How long a pod with unbound claims waited, before its Binding, until they had volumes or it gave up.",
             _WAIT_BUCKETS,
         )
         self.terms = self._counter("terms", "Terms that this replica has led.")

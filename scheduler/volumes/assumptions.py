@@ -36,6 +36,10 @@ class Assumptions:
             assumed.pods.add(uid)
         self._of_pod[uid] = tuple(claim for claim, _, _ in chosen)
 
+    def is_waiting(self, uid: str) -> bool:
+        """Whether something was assumed for a pod, which the API server may show already."""
+        return uid in self._of_pod
+
     def remove(self, uid: str) -> Iterator[str]:
         """Give back what is assumed for a pod; iterate over the volumes that nothing is assumed about any more."""
         for claim in self._of_pod.pop(uid, ()):

@@ -10,7 +10,7 @@ def of_node(csi_node: CsiNode | None) -> dict[str, int]:
     """Return the limit of each driver that has one on a node."""
     if csi_node is None:
         return {}
-    limits = ((driver.name, driver.allocatable) for driver in csi_node.spec.drivers)
+    limits = ((driver.name, driver.allocatable) for driver in csi_node.spec.drivers or ())
     return {name: each.count for name, each in limits if each is not None and each.count is not None}
 
 

@@ -8,8 +8,13 @@ from scheduler.objects import LabelSelector, NodeSelector
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
+_DEFAULT_CLASS = frozenset(
+    {"storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"}
+)
 _CLAIM_KEYS = frozenset({_BETA_CLASS, SELECTED_NODE, BIND_COMPLETED})
+_VOLUME_KEYS = frozenset({_BETA_CLASS, BOUND_BY_CONTROLLER})
 
 
 class OwnerReference(msgspec.Struct, gc=False):
@@ -90,7 +95,7 @@ class VolumeMeta(ObjectMeta, rename="camel", gc=False):
     def __post_init__(self) -> None:
         """Keep only annotations that are read here."""
         if self.annotations:
-            self.annotations = {key: self.annotations[key] for key in self.annotations.keys() & {_BETA_CLASS}}
+            self.annotations = {key: self.annotations[key] for key in self.annotations.keys() & _VOLUME_KEYS}
 
 
 class ClaimReference(msgspec.Struct, gc=False):
@@ -173,13 +178,30 @@ class TopologyTerm(msgspec.Struct, rename="camel", gc=False):
     match_label_expressions: tuple[TopologyExpression, ...] = ()
 
 
+class ClassMeta(ObjectMeta, rename="camel", gc=False):
+    """The metadata of a StorageClass."""
+
+    annotations: dict[str, str] = {}
+    creation_timestamp: str = ""
+
+    def __post_init__(self) -> None:
+        """Keep only annotations that are read here."""
+        if self.annotations:
+            self.annotations = {key: self.annotations[key] for key in self.annotations.keys() & _DEFAULT_CLASS}
+
+
 class StorageClass(msgspec.Struct, rename="camel", gc=False):
     """A StorageClass."""
 
-    metadata: ObjectMeta
+    metadata: ClassMeta
     provisioner: str = ""
     volume_binding_mode: str = "Immediate"
     allowed_topologies: tuple[TopologyTerm, ...] = ()
+
+    @property
+    def is_default(self) -> bool:
+        """Whether claims that name no class may get this one when they are created."""
+        return "true" in self.metadata.annotations.values()
 
 
 class NodeAllocatable(msgspec.Struct, gc=False):
@@ -207,9 +229,9 @@ class CsiNodeMeta(ObjectMeta, rename="camel", gc=False):
 
 
 class CsiNodeSpec(msgspec.Struct, gc=False):
-    """The CSI drivers of a node."""
+    """The CSI drivers of a node; a kubelet without any writes null."""
 
-    drivers: tuple[CsiNodeDriver, ...] = ()
+    drivers: tuple[CsiNodeDriver, ...] | None = ()
 
 
 class CsiNode(msgspec.Struct, gc=False):

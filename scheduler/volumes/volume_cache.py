@@ -42,10 +42,17 @@ _OTHER_ZONE = NodeRejection(NodeReason.VolumeZoneMismatch, "node(s) had no avail
 class VolumeCache:
     """The storage objects, the volumes in use, and those that are assumed for pods."""
 
-    def __init__(self, *, on_change: Callable[[str], None] = lambda _node: None) -> None:
-        """Call `on_change` with each node that may take other pods than before; begin without objects."""
+    def __init__(
+        self, *, on_change: Callable[[str], None] = lambda _node: None, on_release: Callable[[], None] = lambda: None
+    ) -> None:
+        """Begin without objects.
+
+        `on_change` is called with each node that may take other pods than before, `on_release` when what was assumed
+        for a pod is given back, so that another one may get it.
+        """
         self.objects = StorageObjects()
         self._on_change = on_change
+        self._on_release = on_release
         self._index = VolumeIndex()
         self._assumptions = Assumptions()
         self._in_use = NodeVolumes()
@@ -140,9 +147,11 @@ class VolumeCache:
     def remove_pod(self, uid: str, node: str) -> None:
         """Stop counting the volumes of a pod on `node`, and give back what is assumed for it."""
         if self._in_use.remove_pod(uid):
-            for volume in self._assumptions.remove(uid):
-                self._reindex(volume)
             self._change_node(node)
+            if self._assumptions.is_waiting(uid):
+                for volume in self._assumptions.remove(uid):
+                    self._reindex(volume)
+                self._on_release()
 
     def of_pod(self, pod: Pod) -> PodVolumes:
         """Return what the volumes of `pod` require, compiled once for one state of the cluster."""
@@ -162,7 +171,8 @@ class VolumeCache:
         if needs.is_claim_taken:
             return _CLAIM_TAKEN
         facts = self.objects.csi_facts(name)
-        if (needs.wanted or needs.unused) and facts.limits:
+        new = len(needs.wanted) + sum(needs.unused.values())
+        if new and facts.limits and new + self._in_use.most_attached(name) > min(facts.limits.values()):
             attached = self._attached_to(name)
             if limits.is_exceeded(
                 needs.wanted,
@@ -182,12 +192,6 @@ class VolumeCache:
         if needs.lacks_volume:
             return _NO_VOLUME
         return None if zones.match(needs.zones, labels) else _OTHER_ZONE
-
-    def bindings(self, pod: Pod, node: Node) -> VolumeBindings:
-        """Return what the unbound claims of `pod` get on `node`, which takes the pod."""
-        unbound = self.of_pod(pod).unbound
-        found = unbound.find(node) if unbound is not None else NO_BINDINGS
-        return found if isinstance(found, VolumeBindings) else NO_BINDINGS
 
     # ---- changes ---------------------------------------------------------------------------------------------------
 

@@ -1,25 +1,33 @@
-"""The loop schedules further pods while Bindings wait."""
+"""The loop schedules further pods while others wait for the lock of their node, or for their volumes."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, cast
 
+import msgspec
+
 from cluster.events import Recorder
 from scheduler.binding.binder import Result
 from scheduler.binding.binding_cycle import BindingCycle
 from scheduler.binding.failure_handler import FailureHandler
+from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.cycle.result import Scheduled
 from scheduler.loop import Loop
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
+from scheduler.volumes.bindings import ClaimKey, VolumeBindings
 from tests.scheduler.support.builders import pod, state
 from tests.scheduler.support.scheduling import cycle_of
 
 if TYPE_CHECKING:
+    from allocation.steps import Steps
     from cluster.api import Api
     from scheduler.binding.plugin_binder import PluginBinder
-    from scheduler.cycle.result import Scheduled
+    from scheduler.binding.volume_binder import VolumeBinder
+    from scheduler.cycle.result import ScheduleResult
     from scheduler.objects import Pod
+    from scheduler.state.cluster_state import ClusterState
 
 NOTHING = cast("Api", None)
 
@@ -30,31 +38,62 @@ class StuckNode:
     def __init__(self) -> None:
         self.bound: asyncio.Queue[str] = asyncio.Queue()
 
-    def must_wait_for_node(self, chosen: Scheduled) -> bool:
+    def needs_lock(self, chosen: Scheduled) -> bool:
         """Whether the pod was scheduled to the locked node."""
         return chosen.node == "n1"
 
     async def bind(self, pod: Pod, chosen: Scheduled) -> Result:
         """Bind at once, or never."""
-        if self.must_wait_for_node(chosen):
+        if self.needs_lock(chosen):
             await asyncio.Event().wait()
         self.bound.put_nowait(pod.metadata.name)
         return Result(Outcome.BOUND)
 
 
-async def test_a_locked_node_delays_no_other_pod() -> None:
-    """One Binding may be under way at a time; three pods that wait for the lock of their node do not count."""
-    made = state("n1", "n2")
-    binder = StuckNode()
+class AnyNode(StuckNode):
+    """A binder of which no node is locked."""
+
+    def needs_lock(self, _: Scheduled) -> bool:
+        """Return False."""
+        return False
+
+
+class StuckVolumes:
+    """A volume binder on whose node n1 no volume is ever provisioned."""
+
+    async def bind(self, _: Pod, chosen: Scheduled) -> Result | None:
+        """Return at once for a pod without unbound claims, or never."""
+        if chosen.volumes:
+            await asyncio.Event().wait()
+        return None
+
+
+class Cycle(SchedulingCycle):
+    """A cycle in which every pod on node n1 has an unbound claim."""
+
+    def schedule(self, pod: Pod, *, explain: bool = True) -> Steps[ScheduleResult | None]:
+        """Schedule a pod."""
+        result = yield from super().schedule(pod, explain=explain)
+        if isinstance(result, Scheduled) and result.node == "n1":
+            claims = VolumeBindings(provisioned=(ClaimKey("default", "data"),))
+            return msgspec.structs.replace(result, volumes=claims)
+        return result
+
+
+async def bound_on_n2(made: ClusterState, cycle: SchedulingCycle, binder: StuckNode) -> list[str]:
+    """Schedule three pods to n1 and three to n2, with one write at a time; return those that are bound on n2."""
     recorder = Recorder(NOTHING, component="test", instance="test")
     metrics = Metrics()
-    cycle = cycle_of(made)
     failures = FailureHandler(api=NOTHING, queue=made.queue, cycle=cycle, recorder=recorder, metrics=metrics)
     loop = Loop(
         queue=made.queue,
         cycle=cycle,
         binding_cycle=BindingCycle(
-            binder=cast("PluginBinder", binder), failures=failures, recorder=recorder, metrics=metrics
+            binder=cast("PluginBinder", binder),
+            volumes=cast("VolumeBinder", StuckVolumes()),
+            failures=failures,
+            recorder=recorder,
+            metrics=metrics,
         ),
         failures=failures,
         metrics=metrics,
@@ -67,7 +106,20 @@ async def test_a_locked_node_delays_no_other_pod() -> None:
     for index in range(3):
         made.set_pod(pod(f"goes-{index}", memory=10, nodeSelector={"kubernetes.io/hostname": "n2"}))
     async with asyncio.timeout(5):
-        assert sorted([await binder.bound.get() for _ in range(3)]) == ["goes-0", "goes-1", "goes-2"]
+        names = sorted([await binder.bound.get() for _ in range(3)])
     running.cancel()
     loop.abandon()
     await loop.drain(5)
+    return names
+
+
+async def test_a_locked_node_delays_no_other_pod() -> None:
+    """One Binding may be under way at a time; three pods that wait for the lock of their node do not count."""
+    made = state("n1", "n2")
+    assert await bound_on_n2(made, cycle_of(made), StuckNode()) == ["goes-0", "goes-1", "goes-2"]
+
+
+async def test_a_pod_that_waits_for_volumes_delays_no_other_pod() -> None:
+    """Nor do three pods count whose volumes take long."""
+    made = state("n1", "n2")
+    assert await bound_on_n2(made, Cycle(made), AnyNode()) == ["goes-0", "goes-1", "goes-2"]

@@ -226,7 +226,8 @@ def test_second_up_heals_lost_namespaces(moved: tuple[Layout, str]) -> None:
     assert again.returncode == 0, again.stderr
     after = {path.name: path.read_text() for path in layout.run.glob("*.json")}
     replaced = {name for name in after if after[name] != before[name]}
-    assert replaced == {f"{name}.json" for name in ("simulated-nodes", "agent", "webhook", "scheduler")}
+    names = ("simulated-nodes", "local-provisioner", "agent", "webhook", "scheduler")
+    assert replaced == {f"{name}.json" for name in names}
     for command in ("demo-fractional", "demo-static", "demo-placement"):
         done = run(layout.root, command)
         assert done.returncode == 0, done.stdout + done.stderr

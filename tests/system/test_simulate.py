@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lab import components, wait
+from lab import components, kubectl, wait
 from lab.errors import LabError
 from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S, Namespace, pod
@@ -58,6 +58,22 @@ def simulate(
     )
 
 
+def explain(layout: Layout, namespace: Namespace, name: str) -> str:
+    """Return what `explain` prints about a pod or a workload, for an administrator."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "cli", "explain", name),
+            *("--kubeconfig", str(layout.kubeconfig), "-n", namespace.name),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout
+
+
 def test_simulate_predicts_how_many_replicas_are_placed(tranche: Layout, namespace: Namespace) -> None:
     """It predicts their nodes, too. Without --all it says that it evaluated one replica; it reserves nothing."""
     made = workload("Deployment", replicas=40)
@@ -83,25 +99,82 @@ def test_simulate_predicts_how_many_replicas_are_placed(tranche: Layout, namespa
     assert len(namespace.placed(replicas["fit"])) == replicas["fit"]
 
 
-def test_stateful_set_with_volume_claims_is_held(tranche: Layout, namespace: Namespace) -> None:
-    """Its pods have volumes that are not in its template and are held in loop mode; simulate predicts that."""
-    claim = {
-        "metadata": {"name": "data"},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-    }
-    made = workload("StatefulSet", serviceName="svc", volumeClaimTemplates=[claim])
+def test_a_field_that_loop_mode_does_not_evaluate_is_named_alike(tranche: Layout, namespace: Namespace) -> None:
+    """What simulate predicts is the message of the event, and explain repeats it."""
+    made = workload("Deployment")
+    made["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "gpu"}]
     done = simulate(tranche, namespace, made, "-o", "json")
     assert done.returncode == 1
     (item,) = json.loads(done.stdout)["items"]
-    assert item["simulation"]["error"]["type"] == "Held"
-    assert "spec.volumes[data]" in item["simulation"]["error"]["message"]
+    error = item["simulation"]["error"]
+    assert error["type"] == "Held"
+    assert "spec.resourceClaims is not evaluated in loop mode" in error["message"]
     namespace.create(made)
+    wait.until(namespace.pods, what="its pod", timeout_s=PATIENCE_S)
+    assert namespace.unplaced(namespace.pods()[0]["metadata"]["name"]) == error["message"]
+    assert error["message"] in explain(tranche, namespace, "deploy/trains")
+
+
+def test_claims_of_a_stateful_set_are_simulated_before_they_exist(tranche: Layout, namespace: Namespace) -> None:
+    """Each pod gets the node of a volume, and one that has none waits, with the message that simulate predicts."""
+    made = workload("StatefulSet", serviceName="svc", replicas=3, podManagementPolicy="Parallel")
+    claim = {
+        "metadata": {"name": "data"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": namespace.name,
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    made["spec"]["volumeClaimTemplates"] = [claim]
+    kubectl.apply(tranche, *local_volumes(namespace.name, "gpu-sim-0", "gpu-sim-2"))
     try:
-        wait.until(namespace.pods, what="its pod", timeout_s=PATIENCE_S)
-        assert namespace.unplaced("trains-0") == item["simulation"]["error"]["message"]
+        done = simulate(tranche, namespace, made, "--all", "-o", "json")
+        assert done.returncode == 1
+        (item,) = json.loads(done.stdout)["items"]
+        replicas = item["replicas"]
+        assert (replicas["fit"], replicas["nodes"]) == (2, {"gpu-sim-0": 1, "gpu-sim-2": 1})
+        (first,) = item["simulation"]["explanation"]["claims"]
+        assert (first["name"], first["state"], first["exists"]) == ("data-trains-0", "unbound", False)
+        namespace.create(made)
+        placed = namespace.placed(2)
+        assert Counter(each["spec"]["nodeName"] for each in placed) == replicas["nodes"]
+        waiting = next(each["metadata"]["name"] for each in namespace.pods() if not each["spec"].get("nodeName"))
+        assert namespace.unplaced(waiting) == replicas["unfit"]["error"]["message"]
+        shown = explain(tranche, namespace, waiting)
+        assert f"data-{waiting}" in shown
+        assert "is bound with its pod" in shown
     finally:
         namespace.kubectl("delete", "statefulset", "trains")
         namespace.kubectl("delete", "pvc", "--all", "--wait=false")
+        kubectl.run(tranche, "delete", "pv,storageclass", "-l", f"test={namespace.name}", "--wait=false")
+
+
+def local_volumes(name: str, *nodes: str) -> list[dict[str, Any]]:
+    """Return a class `name` that waits for its pods, and a volume of it on each of `nodes`."""
+    labels = {"test": name}
+    made: list[dict[str, Any]] = [
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": name, "labels": labels},
+            "provisioner": "kubernetes.io/no-provisioner",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        }
+    ]
+    for node in nodes:
+        expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+        spec = {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": name,
+            "local": {"path": "/data"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}},
+        }
+        metadata = {"name": f"{name}-{node}", "labels": labels}
+        made.append({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec})
+    return made
 
 
 def test_daemon_set_is_simulated_on_its_own_nodes(tranche: Layout, namespace: Namespace) -> None:

@@ -1,7 +1,7 @@
 """Removes from responses what users with rights in only one namespace must not see.
 
 They see which cards their pod could get and the reasons of the others, but neither names nor amounts of other users'
-pods. The names, models and sizes of nodes and cards are not secret.
+pods, nor which PersistentVolumes are free. The names, models and sizes of nodes and cards are not secret.
 """
 
 import msgspec
@@ -20,6 +20,10 @@ def of_explanation(explanation: Explanation) -> Explanation:
         reasons=tuple(
             msgspec.structs.replace(group, reason=public_coded_text(group.code, group.reason))
             for group in explanation.reasons
+        ),
+        claims=tuple(
+            msgspec.structs.replace(claim, volume="") if claim.state == "unbound" else claim
+            for claim in explanation.claims
         ),
     )
 
@@ -48,6 +52,7 @@ def _node(node: NodeExplanation) -> NodeExplanation:
         node,
         reason=public_coded_text(node.code, node.reason),
         score=None,
+        scores={},
         cards=tuple(_card(card) for card in node.cards),
     )
 

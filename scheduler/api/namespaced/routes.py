@@ -4,20 +4,20 @@ The explanation of a pod requires `get pods` in the namespace, a simulation `cre
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from cluster.manifest import UnreadableManifestError
-from scheduler.api import manifest_pod
+from scheduler.api import manifest_pod, request_body
 from scheduler.api.access_reviews import Verb
-from scheduler.api.manifest_pod import LARGEST_MANIFEST, Admit, UnknownSchedulerError
+from scheduler.api.manifest_pod import Admit, UnknownSchedulerError
 from scheduler.api.namespaced import redaction
 from scheduler.api.namespaced.gate import NamespaceGate
 from scheduler.api.namespaced.paths import POD_EXPLANATION, SHARES, SIMULATION
 from scheduler.api.namespaced.turns import FairTurns
 from scheduler.api.queries import Queries
+from scheduler.api.request_body import LARGEST_BODY, Manifests
 from scheduler.api.responses import NOT_DECIDING, HttpError, json_handler, read_body
 
 
@@ -40,9 +40,10 @@ class _Routes:
         return redaction.of_explanation(found)
 
     async def simulate(self, request: web.Request, namespace: str) -> msgspec.Struct:
-        manifest, nodes = _manifest(await read_body(request, most=LARGEST_MANIFEST), namespace), _nodes(request)
+        body, nodes = await read_body(request, most=LARGEST_BODY), _nodes(request)
         try:
-            found = await self._turns.take(lambda: self._current().simulate(manifest, self._admit, cards_of=nodes))
+            manifests = _manifests(body, namespace)
+            found = await self._turns.take(lambda: self._current().simulate(manifests, self._admit, cards_of=nodes))
         except UnreadableManifestError as error:
             raise HttpError(400, str(error)) from None
         except UnknownSchedulerError as error:
@@ -93,17 +94,10 @@ def _nodes(request: web.Request) -> tuple[str, ...]:
     return tuple(named)
 
 
-def _manifest(body: bytes, namespace: str) -> dict[str, Any]:
-    """Read one Pod of `namespace`, in JSON only: parsing YAML takes too long on the event loop."""
-    try:
-        manifest = manifest_pod.pod_of(msgspec.json.decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise HttpError(400, f"the body is not JSON: {error}") from None
-    except RecursionError:
-        raise HttpError(400, "the body is nested too deeply") from None
-    except UnreadableManifestError as error:
-        raise HttpError(400, str(error)) from None
-    metadata = manifest.setdefault("metadata", {})
+def _manifests(body: bytes, namespace: str) -> Manifests:
+    """Read a Pod of `namespace` and its claims, in JSON only: parsing YAML takes too long on the event loop."""
+    manifests = request_body.parse_json(body)
+    metadata = manifests.pod.setdefault("metadata", {})
     if not isinstance(metadata, dict):
         raise HttpError(400, "metadata must be an object")
     if metadata.setdefault("namespace", namespace) != namespace:
@@ -112,4 +106,4 @@ def _manifest(body: bytes, namespace: str) -> dict[str, Any]:
             f"metadata.namespace is {metadata['namespace']!r}, but the path has {namespace!r};"
             " use the pod's own namespace",
         )
-    return manifest
+    return manifests

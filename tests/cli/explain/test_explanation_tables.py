@@ -2,6 +2,7 @@
 
 from cli.explain import explanation_tables
 from cli.explain.reason_words import meaning
+from scheduler.api.explanation_types import ClaimExplanation, Explanation
 from scheduler.api.namespaced import redaction
 from tests.scheduler.support.builders import Clock, allocated, lease, node, pod, state
 from tests.scheduler.support.explaining import explained
@@ -52,6 +53,21 @@ def test_each_card_of_a_node_has_a_verdict() -> None:
     assert first[2:7] == ("300/1000", "100/100", "3/4", "main", "CardInsufficientMemory")
     assert second[6] == "FITS,chosen"
     assert explanation_tables.of_cards(explanation.nodes[1]).rows[0][6] == "FITS,best here"
+
+
+def test_each_claim_has_a_row() -> None:
+    """The state is in words; a claim that would be created with the pod says so."""
+    claims = (
+        ClaimExplanation("data", "bound", "local", "pv-1", "kubernetes.io/hostname=n1", exists=True),
+        ClaimExplanation("model", "missing"),
+        ClaimExplanation("cache", "unbound", "local", "pv-2", "n1"),
+    )
+    table = explanation_tables.of_claims(Explanation("default", "a", "fits", "would go to n1", claims=claims))
+    assert table.rows == [
+        ("data", "is bound", "local", "pv-1", "kubernetes.io/hostname=n1"),
+        ("model", "does not exist", "<none>", "<none>", "<none>"),
+        ("cache", "not created yet; is bound with its pod", "local", "pv-2", "n1"),
+    ]
 
 
 def test_requests_are_shown_by_container() -> None:

@@ -10,7 +10,7 @@ from cluster.resource_quota import ResourceQuota
 from tests.cli.preflight.snapshots import about, container, pod, report_on, workload
 from webhook.settings import WebhookSettings
 
-CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+DEVICES = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob"])
@@ -66,23 +66,22 @@ def test_a_quota_that_a_pod_exceeds_by_itself_refuses_it() -> None:
     assert "exceeding resource quota" in about(report, "would be refused").what
 
 
-def test_a_volume_claim_blocks_only_in_loop_mode() -> None:
-    """Admission ignores claims; in extender mode kube-scheduler evaluates them."""
-    report = report_on(workloads=[workload(**CLAIM)])
-    assert about(report, "would be held").severity == "blocks"
-    assert "spec.volumes[data]" in about(report, "would be held").what
+def test_an_unsupported_field_blocks_only_in_loop_mode() -> None:
+    """Admission ignores resource claims; in extender mode kube-scheduler evaluates them."""
+    report = report_on(workloads=[workload(**DEVICES)])
+    found = about(report, "would be held")
+    assert (found.severity, found.objects) == ("blocks", ("Deployment team/web",))
+    assert "spec.resourceClaims" in found.what
     assert report.summary.held == 1
-    assert report_on(Rules(extender=True), workloads=[workload(**CLAIM)]).is_clear
+    assert report_on(Rules(extender=True), workloads=[workload(**DEVICES)]).is_clear
 
 
-def test_claims_of_a_stateful_set_are_held_in_loop_mode() -> None:
-    """The template does not have them: the controller adds them to each pod as a volume."""
-    made = workload("StatefulSet")
+def test_volumes_block_nothing() -> None:
+    """Both modes evaluate them, also the claims that a StatefulSet adds to its pods."""
+    made = workload("StatefulSet", volumes=[{"name": "model", "persistentVolumeClaim": {"claimName": "model"}}])
     made["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}}]
-    found = about(report_on(workloads=[made]), "would be held")
-    assert (found.severity, found.objects) == ("blocks", ("StatefulSet team/web",))
-    assert "spec.volumes[data]" in found.what
-    assert report_on(Rules(extender=True), workloads=[made]).is_clear
+    report = report_on(workloads=[made])
+    assert (report.is_clear, report.summary.held) == (True, 0)
 
 
 def test_a_pod_for_hamis_scheduler_needs_an_alias() -> None:
@@ -132,7 +131,7 @@ def test_a_pending_pod_must_be_created_again() -> None:
         pods=[
             pod("bare", schedulerName="hami-scheduler", annotations=written),
             pod("owned", owner="ReplicaSet"),
-            pod("of-a-custom-kind", owner="PyTorchJob", **CLAIM),
+            pod("of-a-custom-kind", owner="PyTorchJob", **DEVICES),
             pod("ours", schedulerName="tranche"),
             pod("out", labels={"gpu.scheduling/injection": "disabled"}),
         ]

@@ -144,6 +144,25 @@ def test_stateful_set_has_a_claim_for_each_pod() -> None:
     ]
 
 
+@pytest.mark.apiserver
+def test_claims_equal_those_of_the_controller(control_plane: Layout, made: dict[str, list[dict[str, Any]]]) -> None:
+    """A StatefulSet's claims have the controller's names, labels and specs; no other kind has claims."""
+    assert made["db"]
+    listed = kubectl.get(control_plane, "-n", TEAM, "persistentvolumeclaims")["items"]
+    actual = {each["metadata"]["name"]: each for each in listed}
+    expected = {
+        claim["metadata"]["name"]: claim
+        for workload in map(expanded, WORKLOADS)
+        for number in range(workload.total)
+        for claim in workload.make_claims(number)
+    }
+    assert set(expected) == set(actual) == {"data-db-3", "data-db-4"}
+    for name, claim in expected.items():
+        assert claim["metadata"]["labels"] == actual[name]["metadata"]["labels"]
+        assert claim["metadata"]["namespace"] == TEAM
+        assert holds(actual[name]["spec"], claim["spec"])
+
+
 def test_cron_job_has_the_pods_of_its_job() -> None:
     """Number and labels are those of the job template; a note says if it is suspended."""
     inner = {"spec": {"parallelism": 3, "template": JOB_TEMPLATE}}

@@ -19,8 +19,8 @@ from cluster.http.listener import listening
 from scheduler.api import openapi
 from scheduler.api.authentication import Authenticator, require_caller
 from scheduler.api.health import application
-from scheduler.api.manifest_pod import LARGEST_MANIFEST
 from scheduler.api.queries import Queries
+from scheduler.api.request_body import LARGEST_BODY
 from scheduler.api.routes import API_PATHS, api_routes
 from scheduler.api.simulation_types import Simulation
 from scheduler.cycle.result import Scheduled
@@ -29,6 +29,7 @@ from tests.scheduler.api.test_explanation import everything
 from tests.scheduler.support.builders import allocated, namespace, pod, state
 from tests.scheduler.support.extending import Bindings, extending
 from tests.scheduler.support.scheduling import cycle_of, schedule
+from tests.scheduler.support.storage import mounts, storage_class, volume
 from tests.scheduler.support.worlds import World, bound
 from webhook import dry_run
 from webhook.settings import WebhookSettings
@@ -192,6 +193,26 @@ async def test_bad_bodies_are_400(site: Site, body: bytes) -> None:
     assert (await site.simulate(manifest(600)))[0] == 200
 
 
+async def test_claims_are_sent_with_the_pod_in_a_list(site: Site) -> None:
+    """In YAML, too; administrators see which volume a claim would get."""
+    site.state.storage.set_class(storage_class())
+    site.state.storage.set_volume(volume("pv", node="n2"))
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "local",
+        "resources": {"requests": {"storage": "10Gi"}},
+    }
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": spec}
+    body = {"apiVersion": "v1", "kind": "List", "items": [claim, manifest(600, volumes=mounts("data"))]}
+    status, content = await site.simulate(yaml.safe_dump(body).encode())
+    assert (status, content["scheduleResult"]["SuggestedHost"]) == (200, "n2")
+    (shown,) = content["explanation"]["claims"]
+    assert (shown["name"], shown["volume"], shown["exists"]) == ("data", "pv", False)
+    spec["accessModes"] = []
+    status, content = await site.simulate(body)
+    assert (status, "spec.accessModes holds nothing" in content["error"]) == (400, True)
+
+
 async def test_another_schedulers_pod_is_500(site: Site) -> None:
     """The pod names another scheduler, or its namespace is not opted in. The message is TensorFusion's."""
     plain = manifest(600)
@@ -202,7 +223,7 @@ async def test_another_schedulers_pod_is_500(site: Site) -> None:
 
 async def test_large_bodies_are_413(site: Site) -> None:
     """The body has one byte more than the limit."""
-    assert (await site.simulate(b" " * (LARGEST_MANIFEST + 1)))[0] == 413
+    assert (await site.simulate(b" " * (LARGEST_BODY + 1)))[0] == 413
 
 
 async def test_an_unknown_namespace_is_assumed_to_be_opted_in(site: Site) -> None:

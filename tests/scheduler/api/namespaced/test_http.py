@@ -22,16 +22,18 @@ from cluster.http.listener import listening
 from scheduler.api import openapi
 from scheduler.api.access_reviews import AccessReviews
 from scheduler.api.health import application
-from scheduler.api.manifest_pod import LARGEST_MANIFEST
 from scheduler.api.namespaced.gate import NamespaceGate
 from scheduler.api.namespaced.paths import POD_EXPLANATION, SHARES, SIMULATION, TOKEN_HEADER
 from scheduler.api.namespaced.routes import namespace_routes
 from scheduler.api.namespaced.turns import FairTurns
 from scheduler.api.queries import Queries
+from scheduler.api.request_body import LARGEST_BODY
 from scheduler.api.token_reviews import TokenReviews
 from tests.scheduler.support.builders import Clock, allocated, namespace, pod, state
 from tests.scheduler.support.extending import Bindings, extending
+from tests.scheduler.support.preferring import PREFERRED, in_
 from tests.scheduler.support.scheduling import cycle_of
+from tests.scheduler.support.storage import mounts, storage_class, volume
 from webhook import dry_run
 from webhook.settings import WebhookSettings
 
@@ -41,6 +43,22 @@ RIGHTS = {
     "editor": {("get", "team"), ("list", "team"), ("create", "team")},
     "viewer": {("get", "team"), ("list", "team")},
 }
+
+
+def listed(*items: dict[str, Any]) -> dict[str, Any]:
+    """Return a List."""
+    return {"apiVersion": "v1", "kind": "List", "items": list(items)}
+
+
+def new_claim(**metadata: str) -> dict[str, Any]:
+    """Return a claim that does not exist yet."""
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "local",
+        "resources": {"requests": {"storage": "10Gi"}},
+    }
+    metadata = {"name": "data", **metadata}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
 
 
 class Reviewing(Bindings):
@@ -218,11 +236,12 @@ async def test_an_unreachable_api_server_admits_nobody(site: Site) -> None:
 async def test_pods_of_other_namespaces_are_not_visible(site: Site) -> None:
     """A response is the same bytes whether the pods of other namespaces use 10 MiB or 400 MiB."""
     answers = []
+    preferring = {"nodeAffinity": {PREFERRED: [in_("kubernetes.io/hostname", "n1")]}}
     for number, memory in enumerate((10, 400)):
         for card in (0, 1):
             name = f"secret-{number}-{card}"
             site.set_pod(allocated(name, node="n1", memory=memory, card=card, namespace="other"))
-        site.set_pod(pod("a", memory=700, namespace="team"))
+        site.set_pod(pod("a", memory=700, namespace="team", affinity=preferring))
         explained = await site.ask("GET", POD_EXPLANATION, pod="a", token="editor", query="?node=n1")  # noqa: S106
         simulated = await site.ask("POST", SIMULATION, body=manifest(650), token="editor", query="?node=n1")  # noqa: S106
         shares = await site.ask("GET", SHARES, token="editor")  # noqa: S106
@@ -237,6 +256,7 @@ async def test_pods_of_other_namespaces_are_not_visible(site: Site) -> None:
     for each in (fits, waits):
         for node in each["nodes"]:
             assert node["score"] is None
+            assert node["scores"] == {}
             for card in node["cards"]:
                 assert (card["memoryMiB"], card["cores"]["free"], card["slots"]["free"]) == (
                     {"free": None, "total": 1000},
@@ -282,7 +302,9 @@ async def test_a_namespace_sees_its_own_shares(site: Site) -> None:
         (b'{"apiVersion":"v1","kind":"Service"}', 400, "Service"),
         (b'{"apiVersion":"v1","kind":"Pod","metadata":[]}', 400, "metadata"),
         (manifest(10, namespace="other"), 400, "use the pod's own namespace"),
-        (b" " * (LARGEST_MANIFEST + 1), 413, "larger than the limit"),
+        (listed(manifest(10), new_claim(namespace="other")), 400, "a pod can mount only claims of its own namespace"),
+        (listed(manifest(10), manifest(10)), 400, "2 Pods"),
+        (b" " * (LARGEST_BODY + 1), 413, "larger than the limit"),
         ({**manifest(10), "spec": {"schedulerName": "other", "containers": [{"name": "a"}]}}, 422, "scheduler other"),
     ],
 )
@@ -292,6 +314,22 @@ async def test_a_body_that_is_not_a_pod_of_the_namespace_is_rejected(
     """The error says why; YAML is not accepted here, because parsing it takes seconds."""
     found, answer = await site.ask("POST", SIMULATION, body=body, token="editor")  # noqa: S106
     assert (found, said in answer["error"]) == (status, True)
+
+
+async def test_claims_that_do_not_exist_are_sent_with_the_pod(site: Site) -> None:
+    """The pod goes to the node of an available volume, whose name is not shown; nothing is reserved or created."""
+    site.state.storage.set_class(storage_class())
+    site.state.storage.set_volume(volume("secret-pv", node="n2"))
+    made = manifest(100)
+    made["spec"]["volumes"] = mounts("data")
+    _, alone = await site.ask("POST", SIMULATION, body=made, token="editor")  # noqa: S106
+    assert 'persistentvolumeclaim "data" not found' in alone["error"]["message"]
+    for _ in range(2):
+        status, together = await site.ask("POST", SIMULATION, body=listed(made, new_claim()), token="editor")  # noqa: S106
+        assert (status, together["scheduleResult"]["SuggestedHost"]) == (200, "n2")
+        (shown,) = together["explanation"]["claims"]
+        assert (shown["name"], shown["state"], shown["volume"], shown["usableOn"]) == ("data", "unbound", "", "n2")
+        assert "secret" not in str(together)
 
 
 async def test_an_unknown_pod_is_404_and_two_nodes_are_400(site: Site) -> None:

@@ -1,0 +1,82 @@
+"""Claims and PersistentVolumes for benchmarks, as the API server sends them."""
+
+from typing import Any, Final
+
+from benchmarks import cluster, fleets
+
+_ZONES: Final = 10
+ZONE: Final = "topology.kubernetes.io/zone"
+DELAYED: Final = "delayed"
+"""The name of a class that binds a claim together with the node of its first pod, and provisions nothing."""
+_HOSTNAME: Final = "kubernetes.io/hostname"
+
+
+def zone_of(number: int) -> str:
+    """Return the zone of a node or volume with this number."""
+    return f"zone-{number % _ZONES}"
+
+
+def node_labels(number: int) -> dict[str, str]:
+    """Return the labels of a node that the affinity of volumes refers to."""
+    return {_HOSTNAME: fleets.node(number), ZONE: zone_of(number)}
+
+
+def delayed_class() -> dict[str, Any]:
+    """Return the StorageClass."""
+    return {
+        "metadata": {"name": DELAYED},
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+
+
+def zonal(number: int) -> dict[str, Any]:
+    """Return the node affinity of a volume that the nodes of one zone can use."""
+    return _affinity(ZONE, zone_of(number))
+
+
+def local(number: int) -> dict[str, Any]:
+    """Return the node affinity of a volume that one node can use."""
+    return _affinity(_HOSTNAME, fleets.node(number))
+
+
+def claim(name: str, *, volume: str = "") -> dict[str, Any]:
+    """Return a claim that is bound to a PersistentVolume, or, without one, of the class that waits for a pod."""
+    spec: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}}
+    metadata: dict[str, Any] = {"name": name, "namespace": cluster.NAMESPACE, "uid": name}
+    if not volume:
+        return {"metadata": metadata, "spec": {**spec, "storageClassName": DELAYED}}
+    annotations = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
+    return {
+        "metadata": {**metadata, "annotations": annotations},
+        "spec": {**spec, "storageClassName": "", "volumeName": volume},
+        "status": {"phase": "Bound"},
+    }
+
+
+def volume(name: str, affinity: dict[str, Any] | None = None, *, claim: str = "") -> dict[str, Any]:
+    """Return a PersistentVolume of a CSI driver that is bound to a claim, or available to those of the class."""
+    spec: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "10Gi"},
+        "csi": {"driver": "csi.example", "volumeHandle": name},
+        "persistentVolumeReclaimPolicy": "Retain",
+    }
+    if affinity is not None:
+        spec["nodeAffinity"] = affinity
+    if claim:
+        spec["claimRef"] = {"kind": "PersistentVolumeClaim", "namespace": cluster.NAMESPACE, "name": claim}
+    else:
+        spec["storageClassName"] = DELAYED
+    return {"metadata": {"name": name}, "spec": spec, "status": {"phase": "Bound" if claim else "Available"}}
+
+
+def mounting(pod: dict[str, Any], claim: str) -> dict[str, Any]:
+    """Return `pod` with a volume for a claim."""
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
+    return {**pod, "spec": {**pod["spec"], "volumes": volumes}}
+
+
+def _affinity(key: str, value: str) -> dict[str, Any]:
+    expression = {"key": key, "operator": "In", "values": [value]}
+    return {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}

@@ -1,0 +1,68 @@
+"""Changes an object only as it was read, so that no change by anybody else is ever overwritten."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from cluster.api import Api
+from cluster.backoff import Backoff
+from cluster.errors import ApiError, ClusterError, ConflictError, UnreachableError
+from cluster.informer import HasMeta
+from cluster.resource import Resource
+
+log = logging.getLogger(__name__)
+
+O = TypeVar("O", bound=HasMeta)  # noqa: E741 -- O for object
+
+_FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.2, 5.0, (0.8, 1.2)
+_SERVER_ERROR: Final = 500
+
+
+async def patch(
+    api: Api, resource: Resource, known: O, change: Callable[[O], Mapping[str, Any] | None], *, read_first: bool = False
+) -> O:
+    """Change an object from its `known` state, and return it as it is then.
+
+    `change` returns a merge patch for the state that it is given, or None if that state needs none; what it raises ends
+    the attempt. It is called again with the object as the API server shows it after a conflict, and after a response
+    that was lost. A repeated write is harmless: only the first that arrives finds the resourceVersion that it names.
+    With `read_first` the known state is only a name, and the API server is asked before anything is written.
+
+    Raises:
+        NotFoundError: the object does not exist.
+        ApiError: the API server refuses the change.
+    """
+    backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, jitter=_JITTER)
+    kind, name, namespace = type(known), known.metadata.name, known.metadata.namespace
+    current = None if read_first else known
+    while True:
+        try:
+            if current is None:
+                current = await api.get(resource, kind, name=name, namespace=namespace)
+            body = change(current)
+            if body is None:
+                return current
+            written = await api.merge(resource, _conditional(body, current), name=name, namespace=namespace)
+            return msgspec.json.decode(written, type=kind)
+        except ConflictError:
+            current = None
+        except (UnreachableError, ApiError) as error:
+            if not _is_doubtful(error):
+                raise
+            log.warning("%s %s: its state is unknown, trying again: %s", resource.kind, name, error)
+            current = None
+            await asyncio.sleep(backoff.next())
+
+
+def _conditional(body: Mapping[str, Any], current: HasMeta) -> dict[str, Any]:
+    """Return a merge patch that applies to this version of this object only."""
+    precondition = {"uid": current.metadata.uid, "resourceVersion": current.metadata.resource_version}
+    return {**body, "metadata": {**body.get("metadata", {}), **precondition}}
+
+
+def _is_doubtful(error: ClusterError) -> bool:
+    """Whether the write that failed so may have been applied."""
+    return not isinstance(error, ApiError) or error.status >= _SERVER_ERROR

@@ -1,0 +1,216 @@
+"""`simulate`, `explain`, `preflight` and the event agree about fields and volumes, for every kind of workload."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from allocation.settings import AllocationSettings
+from allocation.steps import finish
+from cli.explain.evaluators import LocalEvaluator
+from cli.installation.rules import Rules
+from cli.liveness.part import Liveness
+from cli.workloads import expand
+from scheduler.api.manifest_pod import read_pod
+from scheduler.api.request_body import Manifests
+from scheduler.api.simulation_types import Simulation
+from scheduler.cycle.result import Scheduled, Unschedulable
+from scheduler.filters import unsupported_fields
+from scheduler.objects import Pod
+from scheduler.state.cluster_state import ClusterState
+from tests.cli.preflight.snapshots import report_on
+from tests.scheduler.support.builders import namespace, state
+from tests.scheduler.support.scheduling import forget, schedule
+from tests.scheduler.support.storage import claim, mounts, storage_class, volume
+from webhook import dry_run
+from webhook.settings import WebhookSettings
+
+TEAM = "default"
+HELD = {
+    "spec.resourceClaims": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]},
+    "spec.schedulingGroup": {"schedulingGroup": {"podGroupName": "group"}},
+    "spec.workloadRef": {"workloadRef": {"name": "group", "podGroup": "workers"}},
+}
+TEMPLATES = [
+    {
+        "metadata": {"name": "data"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "local",
+            "resources": {"requests": {"storage": "10Gi"}},
+        },
+    }
+]
+KINDS = {
+    "Pod": "v1",
+    "ReplicationController": "v1",
+    "ReplicaSet": "apps/v1",
+    "Deployment": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "DaemonSet": "apps/v1",
+    "Job": "batch/v1",
+    "CronJob": "batch/v1",
+}
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def workload(kind: str, *, of_set: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """Return a workload whose pods request a share of a card; `of_set` are fields of its own spec."""
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}
+    spec = {"containers": [{"name": "main", "image": "x", "resources": {"limits": limits}}], **more}
+    pod = {"metadata": {"labels": {"app": "x"}}, "spec": spec}
+    inner: dict[str, Any] = {"template": pod, **(of_set or {})}
+    metadata = {"name": "train", "namespace": TEAM}
+    own = pod["spec"] if kind == "Pod" else {"jobTemplate": {"spec": inner}} if kind == "CronJob" else inner
+    return {"apiVersion": KINDS[kind], "kind": kind, "metadata": metadata, "spec": own}
+
+
+def site() -> ClusterState:
+    """Return two nodes with room for the pods, and a class whose claims wait for their pods."""
+    made = state("n1", "n2")
+    made.set_namespace(namespace(TEAM, **{"gpu.scheduling/injection": "enabled"}))
+    made.storage.set_class(storage_class())
+    return made
+
+
+def evaluator(made: ClusterState) -> LocalEvaluator:
+    """Return what the command line evaluates pods with."""
+    return LocalEvaluator(made, Rules(), Liveness(installed=True, parts=()), namespace=TEAM, cards_of=())
+
+
+def simulate(made: ClusterState, document: dict[str, Any]) -> Simulation:
+    """Return what `simulate` shows of the workload."""
+    (each,) = expand.of(document)
+    first, _ = evaluator(made).simulate(each, every=False)
+    return first
+
+
+def created(made: ClusterState, document: dict[str, Any], number: int = 0) -> Pod:
+    """Return the pod of the workload with a number, as it is after its creation; that of a DaemonSet is on n2."""
+    (each,) = expand.of(document)
+    admit = partial(dry_run.dry_run, allocation=AllocationSettings(), settings=WebhookSettings())
+    manifests = Manifests(each.on(["n2"]).make(number))
+    pod = read_pod(made, manifests, admit, namespace=TEAM, uid=f"uid-{number}").pod
+    return Pod(pod.metadata, pod.spec, pod.status)
+
+
+def event(made: ClusterState, pod: Pod) -> str | None:
+    """Return the message of the event for a pod that is not placed, or None for one that is."""
+    result = finish(schedule(made, pod))
+    if isinstance(result, Scheduled):
+        forget(made, pod)
+        return None
+    assert isinstance(result, Unschedulable)
+    return result.note
+
+
+def test_every_unsupported_field_is_covered() -> None:
+    """A field that is added to the list is added here."""
+    assert {f"spec.{field}" for field in unsupported_fields.UNSUPPORTED} == set(HELD)
+
+
+@every_kind
+@pytest.mark.parametrize("field", HELD)
+def test_all_name_the_field_that_holds_a_pod(kind: str, field: str) -> None:
+    """The words are the same everywhere: the field, and the remedy."""
+    made, document = site(), workload(kind, **HELD[field])
+    message = f"PodHeld: {unsupported_fields.remedy(field)}"
+    pod = created(made, document)
+    assert event(made, pod) == message
+    explained, simulated = evaluator(made).explain(pod), simulate(made, document)
+    assert (explained.outcome, explained.note) == ("held", message)
+    assert simulated.error is not None
+    assert (simulated.error.type, simulated.error.message) == ("Held", message)
+    if kind != "Pod":  # preflight reads the templates of controllers; a bare pod exists already
+        report = report_on(workloads=[document])
+        assert [each.what for each in report.findings if "held" in each.what] == [
+            f"would be held: {unsupported_fields.remedy(field)}"
+        ]
+
+
+@every_kind
+@pytest.mark.parametrize(
+    ("state_of_claim", "reason"),
+    [
+        ("missing", 'VolumeClaimNotReady: persistentvolumeclaim "data" not found'),
+        ("waiting", 'VolumeClaimNotReady: pod has unbound immediate PersistentVolumeClaims: "data"'),
+        ("unbound", ""),
+        ("bound", ""),
+    ],
+)
+def test_all_agree_about_a_claim(kind: str, state_of_claim: str, reason: str) -> None:
+    """A pod waits for the claim that they name, or goes to the node of its volume."""
+    where = {"nodeSelector": {"kubernetes.io/hostname": "n2"}} if kind == "DaemonSet" else {}
+    made, document = site(), workload(kind, volumes=mounts("data"), **where)
+    is_bound = state_of_claim == "bound"
+    if state_of_claim != "missing":
+        uid = "uid-data" if is_bound else ""
+        made.storage.set_volume(volume("pv", node="n2", claim="data" if is_bound else "", claim_uid=uid))
+        class_name = "no-such" if state_of_claim == "waiting" else "local"
+        made.storage.set_claim(claim("data", volume="pv" if is_bound else "", storage_class=class_name))
+    pod = created(made, document)
+    explained, simulated = evaluator(made).explain(pod), simulate(made, document)
+    assert simulated.explanation is not None
+    for each in (explained, simulated.explanation):
+        (shown,) = each.claims
+        assert (shown.name, shown.state, shown.exists) == ("data", state_of_claim, state_of_claim != "missing")
+    assert (event(made, pod) or "") == reason
+    if reason:
+        assert (explained.outcome, explained.note) == ("waits", reason)
+        assert simulated.error is not None
+        assert (simulated.error.type, simulated.error.message) == ("FitError", reason)
+    else:
+        assert (explained.node, simulated.schedule_result.suggested_host) == ("n2", "n2")
+        assert explained.claims[0].volume == "pv"
+        assert "n2" in explained.claims[0].usable_on
+    assert report_on(workloads=[document]).summary.held == 0
+
+
+def with_volumes() -> ClusterState:
+    """Return the same nodes with an available volume on each."""
+    made = site()
+    for name, node in (("pv-1", "n2"), ("pv-2", "n1")):
+        made.storage.set_volume(volume(name, node=node))
+    return made
+
+
+def test_the_claims_of_a_stateful_set_need_not_exist() -> None:
+    """What is predicted before they do comes true: each pod goes to the node of its volume, or waits for one."""
+    document = workload("StatefulSet", of_set={"replicas": 3, "volumeClaimTemplates": TEMPLATES})
+    (each,) = expand.of(document)
+    first, replicas = evaluator(with_volumes()).simulate(each, every=True)
+    assert first.explanation is not None
+    assert [(shown.name, shown.state, shown.exists) for shown in first.explanation.claims] == [
+        ("data-train-0", "unbound", False)
+    ]
+    assert (replicas.fit, replicas.nodes) == (2, {"n1": 1, "n2": 1})
+    assert replicas.unfit is not None
+    assert replicas.unfit.error is not None
+    made, results = with_volumes(), []
+    for number in range(3):
+        made.storage.set_claim(claim(f"data-train-{number}"))
+        results.append(finish(schedule(made, created(made, document, number))))
+    assert [each.node for each in results if isinstance(each, Scheduled)] in (["n1", "n2"], ["n2", "n1"])
+    assert isinstance(results[2], Unschedulable)
+    assert results[2].note == replicas.unfit.error.message
+    assert "VolumeNotAvailable" in results[2].note
+
+
+def test_claims_of_ephemeral_volumes_and_of_files_need_not_exist() -> None:
+    """The former follow from the pod, the latter are read with it; a claim that nobody creates is missing."""
+    template = {"spec": TEMPLATES[0]["spec"]}
+    volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}, *mounts("data")]
+    (each,) = expand.of(workload("Deployment", volumes=volumes))
+    of_file = {**TEMPLATES[0], "apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+    made = with_volumes()
+    made.storage.set_volume(volume("pv-3", node="n2"))
+    alone, _ = evaluator(made).simulate(each, every=False)
+    together, _ = evaluator(made).simulate(each, every=False, claims=[of_file])
+    assert alone.error is not None
+    assert alone.error.message == 'VolumeClaimNotReady: persistentvolumeclaim "data" not found'
+    assert together.schedule_result.suggested_host == "n2"
+    assert together.explanation is not None
+    assert {shown.volume for shown in together.explanation.claims} == {"pv-1", "pv-3"}
+    assert not len(made.queue)
+    assert made.volumes.objects.claims == {}
