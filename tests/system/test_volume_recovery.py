@@ -184,7 +184,7 @@ async def test_fifty_kills_before_the_binding_lose_no_volume(
         try:
             async with seen.watching():
                 for number in range(KILLS):
-                    await kill_before_binding(schedulers, seen, namespace, number, static)
+                    await kill_before_binding(api, schedulers, seen, namespace, number, static)
                 await until_all_are_bound(seen, namespace)
                 check(seen, namespace)
         finally:
@@ -198,22 +198,25 @@ async def test_fifty_kills_before_the_binding_lose_no_volume(
 
 
 async def kill_before_binding(
-    schedulers: Schedulers, seen: Seen, namespace: Namespace, number: int, static_class: str
+    api: Api, schedulers: Schedulers, seen: Seen, namespace: Namespace, number: int, static_class: str
 ) -> None:
     """Create a pod with a claim, and kill the leader when it has written for the claim."""
     key, name = ClaimKey(namespace.name, f"data-{number:02}"), f"p{number:02}"
     is_static = bool(number % 2)
-    manifests = claim(key.name, storage_class=static_class if is_static else STORAGE_CLASS), mounting(name, key.name)
+    storage_class = static_class if is_static else STORAGE_CLASS
     await asyncio.to_thread(schedulers.start)
     with paused(schedulers.layout, "kube-controller-manager" if is_static else "local-provisioner"):
-        await asyncio.to_thread(namespace.create, *manifests)
+        await api.create(
+            PERSISTENT_VOLUME_CLAIMS, claim(key.name, storage_class=storage_class), namespace=key.namespace
+        )
+        await api.create(PODS, mounting(name, key.name), namespace=key.namespace)
         await seen.until(lambda: bool(seen.reserved(key)) if is_static else seen.selected(key))
         await schedulers.kill_leader()
         shown = seen.pods.get(name, namespace.name)
         assert shown is not None
         assert not shown.spec.node_name
         if number % DELETED == DELETED - 1:
-            await asyncio.to_thread(namespace.kubectl, "delete", "pod", name, "--wait=false")
+            await api.request("DELETE", PODS.path(namespace=key.namespace, name=name))
 
 
 async def until_all_are_bound(seen: Seen, namespace: Namespace) -> None:
