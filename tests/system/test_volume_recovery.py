@@ -62,7 +62,7 @@ class Schedulers:
 
     def __init__(self, layout: Layout, api: Api) -> None:
         self.layout = layout
-        self._api = api
+        self.api = api
         self._names = [f"scheduler-volumes-{number}" for number in range(REPLICAS)]
 
     def start(self) -> None:
@@ -78,7 +78,7 @@ class Schedulers:
     async def kill_leader(self) -> None:
         """Kill the process of the replica that leads."""
         leads = (
-            await self._api.get(LEADERSHIPS, _Leadership, name="tranche-scheduler", namespace="tranche-system")
+            await self.api.get(LEADERSHIPS, _Leadership, name="tranche-scheduler", namespace="tranche-system")
         ).spec
         (leader,) = [
             daemon
@@ -184,7 +184,7 @@ async def test_fifty_kills_before_the_binding_lose_no_volume(
         try:
             async with seen.watching():
                 for number in range(KILLS):
-                    await kill_before_binding(api, schedulers, seen, namespace, number, static)
+                    await kill_before_binding(schedulers, seen, namespace, number, static)
                 await until_all_are_bound(seen, namespace)
                 check(seen, namespace)
         finally:
@@ -198,12 +198,12 @@ async def test_fifty_kills_before_the_binding_lose_no_volume(
 
 
 async def kill_before_binding(
-    api: Api, schedulers: Schedulers, seen: Seen, namespace: Namespace, number: int, static_class: str
+    schedulers: Schedulers, seen: Seen, namespace: Namespace, number: int, static_class: str
 ) -> None:
     """Create a pod with a claim, and kill the leader when it has written for the claim."""
     key, name = ClaimKey(namespace.name, f"data-{number:02}"), f"p{number:02}"
     is_static = bool(number % 2)
-    storage_class = static_class if is_static else STORAGE_CLASS
+    api, storage_class = schedulers.api, static_class if is_static else STORAGE_CLASS
     await asyncio.to_thread(schedulers.start)
     with paused(schedulers.layout, "kube-controller-manager" if is_static else "local-provisioner"):
         await api.create(
