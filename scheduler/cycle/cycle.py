@@ -124,6 +124,8 @@ class SchedulingCycle:
                 result = confirmed
             if isinstance(result, Scheduled) and pod.spec.volumes:
                 bindings = self.state.node_cache.volume_bindings(pod, result.node)
+                if bindings is None:
+                    continue
                 result = msgspec.structs.replace(result, volumes=bindings)
             self._assume(pod, result)
             return result
@@ -139,7 +141,7 @@ class SchedulingCycle:
             if few is not None:
                 evaluated = yield from evaluation.evaluate(self.state, pod, requirements, headroom, among=few)
                 if evaluated.scores:
-                    return Attempt(self._choose(evaluated))
+                    return Attempt(self._choose(evaluated, total=len(self.state.node_cache)))
         cached = yield from self._fast_path.find(pod, requirements, headroom, is_rejected=few is not None)
         if isinstance(cached, Scheduled):
             return Attempt(cached)
@@ -194,7 +196,8 @@ class SchedulingCycle:
             return result
         return self._wait_for_instances(pod, evaluated, headroom) or result
 
-    def _choose(self, evaluated: Evaluation, *, path: Path = "full") -> ScheduleResult:
+    def _choose(self, evaluated: Evaluation, *, path: Path = "full", total: int | None = None) -> ScheduleResult:
+        """Return the best node, or the reasons; of `total` nodes, those that were not evaluated do not fit."""
         state, request, rejected_nodes = self.state, evaluated.requirements.request, evaluated.nodes.rejections
         if not evaluated.scores:
             reasons = evaluated.reasons()
@@ -203,6 +206,8 @@ class SchedulingCycle:
             return Unschedulable(note, reasons or frozenset({PodReason.NoNode.value}), path=path)
         fitting = len(evaluated.scores)
         rejected = len(evaluated.rejections) + len(rejected_nodes) + len(evaluated.unregistered)
+        if total is not None:
+            rejected = total - fitting
         if evaluated.allocation is not None:
             note = messages.find_fit(evaluated.scores, fitting=fitting, rejected=rejected)
             return Scheduled.on_cards(

@@ -72,7 +72,8 @@ def evaluate(
         rejected_nodes=state.rejected_nodes(requirements.request),
         headroom=headroom,
     )
-    unregistered = () if candidates is None else sorted(state.node_cache.names - set(candidates))
+    is_complete = candidates is None or among is not None
+    unregistered = () if is_complete else sorted(state.node_cache.names - set(candidates or ()))
     return msgspec.structs.replace(cards, nodes=nodes, unregistered=unregistered)
 
 

@@ -1,8 +1,9 @@
 """Fast path: reuses cached node rankings for pods with the same shape and node requirements.
 
 Its result equals that of the full path (`scheduler.cycle.evaluation` of every node). It has no result for static
-allocations. For pods that rules about other pods restrict, it only recognizes that no node fits. The reasons come from
-the full path.
+allocations. For pods that rules about other pods restrict, it only recognizes that no node fits. Volumes for unbound
+claims are looked for on the best node alone; if there are none, the full path looks at the other nodes. The reasons
+come from the full path.
 """
 
 from collections import OrderedDict
@@ -44,7 +45,7 @@ class KnownUnschedulable(msgspec.Struct, frozen=True):
 
 
 class PossiblyUnschedulable(KnownUnschedulable, frozen=True):
-    """Rules about other pods restrict the nodes of the pod; only the full path evaluates these rules."""
+    """Rules about other pods or unbound claims restrict the nodes of the pod; only the full path evaluates them all."""
 
 
 class FastPath:
@@ -89,7 +90,8 @@ class FastPath:
             self._classes.move_to_end(key)
         ranking = self._rankings.ranking(requirements.request, requirements.constraints, eligible=eligible, key=key)
         best = yield from ranking.place(requirements.request, headroom=headroom, runners_up=_RUNNERS_UP)
-        if best is None or depends_on_other_pods:
+        bindings = self._node_cache.volume_bindings(pod, best.allocation.node) if best is not None else None
+        if best is None or depends_on_other_pods or bindings is None:
             known = self._unschedulable(pod, key, requirements, headroom)
             return known if best is None else PossiblyUnschedulable(known.kind, known.note, known.reasons)
         fitting = ranking.count()
@@ -97,7 +99,7 @@ class FastPath:
             best.scores,
             fitting=fitting,
             rejected=len(self._node_cache) - fitting,
-            is_exact=self._is_exact(requirements, headroom),
+            is_exact=not bindings and self._is_exact(requirements, headroom),
         )
         return Scheduled.on_cards(
             self._ledger, requirements.request, best.allocation, best.charges, note=note, path="cached"
@@ -108,9 +110,11 @@ class FastPath:
     ) -> KnownUnschedulable:
         """Return the kind of a pod that no node takes, with the reasons if they are known."""
         rules = None
-        if self._node_cache.depends_on_other_pods(pod):
+        volumes = self._node_cache.volumes_of(pod)
+        has_unbound = volumes is not None and volumes.unbound is not None
+        if has_unbound or self._node_cache.depends_on_other_pods(pod):
             meta, spec = pod.metadata, pod.spec
-            claims = (meta.name, spec.volumes) if spec.volumes else None  # which volumes fit depends on each claim
+            claims = (meta.name, spec.volumes) if has_unbound else None  # which volumes fit depends on each claim
             rules = (meta.namespace, meta.labels, spec.affinity, spec.topology_spread_constraints, claims)
         kind = digest((key, requirements.request, requirements.constraints, headroom, rules))
         is_current = self._ledger.changes.state == self._notes_state

@@ -273,11 +273,13 @@ class NodeCache:
         """Return what the volumes of a pod require of its node; None if nothing."""
         return self._volumes.of_pod(pod) if pod.spec.volumes and self._volumes is not None else None
 
-    def volume_bindings(self, pod: Pod, node: str) -> VolumeBindings:
-        """Return what the unbound claims of a pod get on a node that takes the pod."""
-        if not pod.spec.volumes or self._volumes is None:
+    def volume_bindings(self, pod: Pod, node: str) -> VolumeBindings | None:
+        """Return what the unbound claims of a pod get on a node, or None if one of them gets nothing there."""
+        volumes = self.volumes_of(pod)
+        if volumes is None or volumes.unbound is None:
             return NO_BINDINGS
-        return self._volumes.bindings(pod, self._nodes[node])
+        found = volumes.unbound.find(self._nodes[node])
+        return found if isinstance(found, VolumeBindings) else None
 
     def few_candidates(self, pod: Pod) -> list[str] | None:
         """Return the only nodes that have the volumes of a pod, sorted, or None unless they are few."""
@@ -291,10 +293,7 @@ class NodeCache:
         return sorted(fewest) if fewest is not None and len(fewest) <= _FEW else None
 
     def depends_on_other_pods(self, pod: Pod) -> bool:
-        """Whether other pods, by rules or by the volumes that they get, restrict the nodes of a pod."""
-        volumes = self.volumes_of(pod)
-        if volumes is not None and volumes.unbound is not None:
-            return True
+        """Whether rules about other pods, its own or theirs, restrict the nodes of a pod."""
         if topology_spread.strict(pod) or affinity_terms.affinity(pod) or affinity_terms.anti_affinity(pod):
             return True
         return any(True for _ in self._pod_index.repelling(pod, self._namespaces))
