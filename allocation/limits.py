@@ -21,11 +21,17 @@ NODE_SELECTOR_LABELS: Final = 32
 NODE_SELECTOR_TERMS: Final = 32
 """Terms of the required node affinity."""
 
+PREFERRED_NODE_TERMS: Final = 32
+"""Terms of the preferred node affinity."""
+
 NODE_EXPRESSIONS: Final = 128
-"""Expressions and field selectors of all required node affinity terms together."""
+"""Expressions and field selectors of all node affinity terms together, required and preferred."""
 
 POD_AFFINITY_TERMS: Final = 32
 """Required terms of pod affinity and pod anti-affinity together."""
+
+PREFERRED_POD_TERMS: Final = 32
+"""Preferred terms of pod affinity and pod anti-affinity together."""
 
 SPREAD_CONSTRAINTS: Final = 16
 """Entries of `spec.topologySpreadConstraints`."""

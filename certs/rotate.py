@@ -17,7 +17,7 @@ from certs.authority_secret import SECRET
 from certs.settings import RotateSettings
 from certs.x509 import fingerprint
 from cluster.api import Api
-from cluster.errors import NotFoundError, UnreachableError
+from cluster.errors import ApiError, NotFoundError, UnreachableError
 
 _FINGERPRINT_DIGITS = 16
 
@@ -90,7 +90,7 @@ class _Rotation:
 
     async def _begin(self) -> Authorities:
         read = self._read_secret if self._settings.dry_run else lambda: self._reconciler.ensure_secret(now=_now())
-        current = await self._until_reachable(read)
+        current = await self._until_answered(read)
         signing = current.signing.certificate
         self._report(f"{_describe(signing)} signs and is valid until {signing.not_valid_after_utc:%Y-%m-%d}")
         if current.announced is not None:
@@ -177,20 +177,22 @@ class _Rotation:
             ) from None
 
     async def _update_secret(self, change: Callable[[Authorities], Authorities]) -> None:
-        await self._until_reachable(lambda: self._reconciler.update(change, now=_now()))
+        await self._until_answered(lambda: self._reconciler.update(change, now=_now()))
 
     async def _reconcile(self, *, replacing: x509.Certificate | None = None) -> Reconciled:
-        return await self._until_reachable(lambda: self._reconciler.reconcile(now=_now(), replacing=replacing))
+        return await self._until_answered(lambda: self._reconciler.reconcile(now=_now(), replacing=replacing))
 
     async def _canary_problem(self, authority: x509.Certificate) -> str:
-        return await self._until_reachable(lambda: canary.problem(self._api, authority=authority))
+        return await self._until_answered(lambda: canary.problem(self._api, authority=authority))
 
-    async def _until_reachable(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat `call` until the API server answers, and return its result."""
+    async def _until_answered(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat `call` until the API server can execute it, and return its result."""
         while True:
             try:
                 return await call()
-            except UnreachableError as error:
+            except (UnreachableError, ApiError) as error:
+                if isinstance(error, ApiError) and not error.is_transient:
+                    raise
                 await self._wait(str(error))
 
     async def _wait(self, reason: str) -> None:

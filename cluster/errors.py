@@ -21,6 +21,11 @@ class ApiError(ClusterError):
         self.message = message
         super().__init__(f"{request}: {status} {reason}: {message}")
 
+    @property
+    def is_transient(self) -> bool:
+        """Whether the same request may succeed later: the server is overloaded, or failed for reasons of its own."""
+        return self.status >= 500 or isinstance(self, TooManyRequestsError)
+
 
 class NotFoundError(ApiError):
     """404."""

@@ -56,14 +56,14 @@ def provide(folder: Path, names: Iterable[str] = PACKAGES, *, report: Callable[[
     given = _given()
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        link(folder / name, given.get(name) or _cached(name, report=report))
+        link(folder / name, given.get(name) or cached(cached_folder() / name, PACKAGES[name], report=report))
 
 
-def cached_folder() -> Path:
-    """Return the folder for built binaries; it depends on the content of the module and on the flags."""
+def cached_folder(sources: Iterable[Path] = (MODULE / "etcd" / "main.go",)) -> Path:
+    """Return the folder for binaries built from `sources`; it depends also on go.mod, go.sum and the flags."""
     digest = hashlib.sha256("\0".join((platform.system(), platform.machine(), *_flags())).encode())
-    for file in ("go.mod", "go.sum", "etcd/main.go"):
-        digest.update((MODULE / file).read_bytes())
+    for file in (MODULE / "go.mod", MODULE / "go.sum", *sources):
+        digest.update(file.read_bytes())
     return cache.folder() / f"kubernetes-{kubernetes_version()}-{digest.hexdigest()[:12]}"
 
 
@@ -104,18 +104,23 @@ def _server_version(server: Path) -> str:
     return output.strip().rpartition(" ")[2] or "of unknown version"
 
 
-def _cached(name: str, *, report: Callable[[str], None]) -> Path:
-    binary = cached_folder() / name
+def cached(binary: Path, package: str, *, report: Callable[[str], None] = print) -> Path:
+    """Return `binary`, built from a Go package unless it exists.
+
+    Raises:
+        LabError: Go or disk space is missing, or the build failed.
+    """
     if not binary.exists():
-        with exclusive(cache.folder() / "build.lock", holder=f"a build of {name}", wait=report):
+        with exclusive(cache.folder() / "build.lock", holder=f"a build of {binary.name}", wait=report):
             # The previous holder of the lock may have built it.
             if not binary.exists():
-                _build(name, binary, report=report)
+                _build(binary, package, report=report)
     return binary
 
 
-def _build(name: str, binary: Path, *, report: Callable[[str], None]) -> None:
+def _build(binary: Path, package: str, *, report: Callable[[str], None]) -> None:
     """Build one binary; it appears in the cache only when it is complete."""
+    name = binary.name
     toolchain = go.provide(report)
     binary.parent.mkdir(parents=True, exist_ok=True)
     for folder in (binary.parent, *_go_folders(toolchain)):
@@ -125,7 +130,7 @@ def _build(name: str, binary: Path, *, report: Callable[[str], None]) -> None:
     began = time.monotonic()
     with log.open("wb") as output:
         compiler = subprocess.Popen(
-            [toolchain, "build", *_flags(), "-o", partial, PACKAGES[name]],
+            [toolchain, "build", *_flags(), "-o", partial, package],
             cwd=MODULE,
             env=go.environment(),
             stdin=subprocess.DEVNULL,

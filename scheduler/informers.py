@@ -28,7 +28,7 @@ from cluster.resource import (
 from cluster.resource_quota import ResourceQuota
 from scheduler.binding.node_locks import NodeLocks
 from scheduler.binding.volume_binder import VolumeBinder
-from scheduler.objects import Namespace, Node, Pod
+from scheduler.objects import Namespace, Node, NodeWithImages, Pod
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.storage import Storage
 from scheduler.volumes.bindings import ClaimKey
@@ -119,10 +119,14 @@ class Informers(msgspec.Struct, frozen=True):
         self.pods.add_handlers(on_upsert=binder.set_pod, on_delete=binder.set_pod)
 
 
-def informers(api: Api, *, relist_seconds: float, has_storage: bool) -> Informers:
-    """Return the informers, which list all objects again every `relist_seconds`; `has_storage` except for extenders."""
+def informers(api: Api, *, relist_seconds: float, has_storage: bool, with_images: bool = False) -> Informers:
+    """Return the informers, which list all objects again every `relist_seconds`.
+
+    Extenders need none for storage (`has_storage`). Nodes have their images if `with_images`.
+    """
+    kind = NodeWithImages if with_images else Node
     return Informers(
-        nodes=Informer(api, NODES, Node, relist_seconds=relist_seconds),
+        nodes=Informer(api, NODES, kind, relist_seconds=relist_seconds),
         statuses=Informer(api, GPU_NODE_STATUSES, GpuNodeStatus, relist_seconds=relist_seconds),
         leases=Informer(api, LEASES, Lease, namespace=SYSTEM_NAMESPACE, relist_seconds=relist_seconds),
         namespaces=Informer(api, NAMESPACES, Namespace, relist_seconds=relist_seconds),

@@ -16,6 +16,9 @@ from scheduler.pod_limits import excess_of_labels, excess_of_spec
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 
+_IMAGE_CHARACTERS = 512
+"""More than the name of an image with its digest can have."""
+
 
 H = TypeVar("H", bound=Hashable)
 
@@ -65,12 +68,14 @@ class Port(msgspec.Struct, rename="camel", gc=False):
 
 
 class PodContainer(Container, rename="camel", gc=False):
-    """A container with its host ports."""
+    """A container with its host ports and its image, whose name is empty if it is too long for any image."""
 
     ports: tuple[Port, ...] = ()
+    image: str = ""
 
     def __post_init__(self) -> None:
-        """Share requests and limits if they are equal, as those of cards are; drop ports that are not host ports."""
+        """Share the image, and requests and limits if they are equal, as those of cards are; keep only host ports."""
+        self.image = sys.intern(self.image) if len(self.image) <= _IMAGE_CHARACTERS else ""
         if self.resources.requests == self.resources.limits:
             self.resources.requests = self.resources.limits
         if self.ports:
@@ -117,7 +122,7 @@ class PreferredTerm(msgspec.Struct, gc=False):
 
 
 class NodeAffinity(msgspec.Struct, gc=False):
-    """Node affinity; preferences do not decide whether a node fits."""
+    """Node affinity; preferences only order the nodes that fit."""
 
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
     preferred: tuple[PreferredTerm, ...] = msgspec.field(
@@ -145,7 +150,7 @@ class WeightedPodAffinityTerm(msgspec.Struct, rename="camel", gc=False):
 
 
 class PodAffinity(msgspec.Struct, gc=False):
-    """Inter-pod affinity or anti-affinity; preferences do not decide whether a node fits."""
+    """Inter-pod affinity or anti-affinity; preferences only order the nodes that fit."""
 
     required: list[PodAffinityTerm] = msgspec.field(
         default_factory=list, name="requiredDuringSchedulingIgnoredDuringExecution"
@@ -374,12 +379,51 @@ class NodeStatus(msgspec.Struct, gc=False):
     allocatable: dict[str, str] = {}
 
 
+class NodeImage(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """An image that a node has, by all its names."""
+
+    names: tuple[str, ...] = ()
+    size_bytes: int = 0
+
+
 class Node(msgspec.Struct, gc=False):
-    """A node."""
+    """A node; its images are not decoded, because thousands of nodes have fifty each."""
 
     metadata: Meta
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+    @property
+    def images(self) -> tuple[NodeImage, ...]:
+        """The images of the node, as far as they are decoded."""
+        return ()
+
+
+class StatusWithImages(NodeStatus, gc=False):
+    """The status of a node: its allocatable resources and its images."""
+
+    images: tuple[NodeImage, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Share the images, because nodes have many in common."""
+        self.images = tuple(map(_shared_image, self.images))
+
+
+class NodeWithImages(Node, gc=False):
+    """A node with its images, for schedulers that prefer nodes by them."""
+
+    status: StatusWithImages = msgspec.field(default_factory=StatusWithImages)
+
+    @property
+    def images(self) -> tuple[NodeImage, ...]:
+        """The images of the node."""
+        return self.status.images
+
+
+@lru_cache(maxsize=16384)
+def _shared_image(image: NodeImage) -> NodeImage:
+    """Return the first of all equal images."""
+    return image
 
 
 class Namespace(msgspec.Struct, gc=False):

@@ -47,19 +47,24 @@ def _excess_of_selectors(spec: "PodSpec") -> str:
     if affinity is None and not spec.topology_spread_constraints:
         return ""
     sizes: list[tuple[str, int, str, int]] = []
-    if affinity is not None and affinity.node_affinity is not None and affinity.node_affinity.required is not None:
-        terms = affinity.node_affinity.required.node_selector_terms
+    if affinity is not None and affinity.node_affinity is not None:
+        node_affinity = affinity.node_affinity
+        required = node_affinity.required.node_selector_terms if node_affinity.required is not None else ()
+        terms = (*required, *(each.preference for each in node_affinity.preferred))
         expressions = [each for term in terms for each in (*term.match_expressions, *term.match_fields)]
         where = f"{_AFFINITY}.nodeAffinity has"
-        sizes.append((where, len(terms), "required terms", limits.NODE_SELECTOR_TERMS))
+        sizes.append((where, len(required), "required terms", limits.NODE_SELECTOR_TERMS))
+        sizes.append((where, len(node_affinity.preferred), "preferred terms", limits.PREFERRED_NODE_TERMS))
         sizes.append((where, len(expressions), "expressions in all terms", limits.NODE_EXPRESSIONS))
         values.extend(_words(expressions))
     if affinity is not None:
-        parts = (affinity.pod_affinity, affinity.pod_anti_affinity)
-        pod_terms = [term for part in parts if part is not None for term in part.required]
+        parts = [part for part in (affinity.pod_affinity, affinity.pod_anti_affinity) if part is not None]
+        hard = [term for part in parts for term in part.required]
+        soft = [each.pod_affinity_term for part in parts for each in part.preferred]
         where = f"{_AFFINITY}.podAffinity and podAntiAffinity have"
-        sizes.append((where, len(pod_terms), "required terms", limits.POD_AFFINITY_TERMS))
-        for term in pod_terms:
+        sizes.append((where, len(hard), "required terms", limits.POD_AFFINITY_TERMS))
+        sizes.append((where, len(soft), "preferred terms", limits.PREFERRED_POD_TERMS))
+        for term in (*hard, *soft):
             values.extend((term.topology_key, *term.namespaces))
             values.extend(_words_of(term.label_selector))
             values.extend(_words_of(term.namespace_selector))

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from scheduler.objects import Expression, LabelSelector, Node, NodeSelector, PodSpec, Taint, Toleration
+from scheduler.objects import Expression, LabelSelector, Node, NodeSelector, PodSpec, Taint, Term, Toleration
 
 _BLOCKING: Final = ("NoSchedule", "NoExecute")
 _CORDON: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
@@ -73,6 +73,22 @@ def untolerated_taint(spec: PodSpec, node: Node) -> Taint | None:
 def tolerates_unschedulable(spec: PodSpec) -> bool:
     """Whether the pod may run on an unschedulable node, because it tolerates the taint that stands for it."""
     return any(_tolerates(each, _CORDON) for each in spec.tolerations)
+
+
+def tolerates(spec: PodSpec, taint: Taint) -> bool:
+    """Whether the pod tolerates a taint."""
+    return any(_tolerates(each, taint) for each in spec.tolerations)
+
+
+def term_matcher(term: Term) -> Matcher | None:
+    """Return the test of one node selector term, compiled once for many nodes; None for an empty term.
+
+    An empty term matches no node.
+    """
+    if not term.match_expressions and not term.match_fields:
+        return None
+    compiled = (_compile(term.match_expressions), _compile(term.match_fields))
+    return lambda node: _holds(compiled, node)
 
 
 def label_selector(selector: LabelSelector | None) -> Selector:

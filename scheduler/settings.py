@@ -1,6 +1,7 @@
 """The settings of the scheduler."""
 
 import ipaddress
+from typing import Final, Literal
 
 import msgspec
 
@@ -85,6 +86,64 @@ class NamespaceApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
             raise ValueError("certificate_file and key_file go together: set both, or neither")
 
 
+class ScoreWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """In loop mode: how much the cards and each preference of a pod count when a node is chosen.
+
+    The node with the highest total of weight x score is chosen among those that take the pod. Each score is 0 to 100,
+    and those of preferences are kube-scheduler's. With the default weights, the best node for the cards has 10,000
+    points and the worst 0, and all preferences together are worth at most 900: they choose among nodes that are about
+    equally good for the cards, within 9 % of the range between best and worst. With `cards: 1` preferences come first:
+    one preference of weight 2 that a node fulfils is worth more than all that the cards can differ by.
+
+    Image locality and CPU and memory have weight 0 by default, because no pod asks for them, and because with them
+    every decision compares all nodes, also for the many pods that have no preference.
+
+    Attributes:
+        cards: the score of the cards (binpack or spread), scaled so that of the nodes that take the pod the best has
+            100 and the worst 0; 0 to 10000.
+        node_affinity: preferred terms of node affinity; 0 to 100, as all of the following.
+        taint_toleration: taints with effect PreferNoSchedule that the pod does not tolerate.
+        pod_affinity: preferred terms of pod affinity and anti-affinity, those of the pod and those of running pods.
+        topology_spread: topology spread constraints with ScheduleAnyway.
+        image_locality: images of the pod that a node has already.
+        node_resources: free or used CPU and memory, see `node_resources_strategy`.
+        node_resources_strategy: LeastAllocated prefers nodes with much free CPU and memory, MostAllocated those with
+            little.
+    """
+
+    cards: int = 100
+    node_affinity: int = 2
+    taint_toleration: int = 3
+    pod_affinity: int = 2
+    topology_spread: int = 2
+    image_locality: int = 0
+    node_resources: int = 0
+    node_resources_strategy: Literal["LeastAllocated", "MostAllocated"] = "LeastAllocated"
+
+    def __post_init__(self) -> None:
+        """Refuse weights out of range."""
+        for name, weight in (("cards", self.cards), *self.preferences.items()):
+            most = 10_000 if name == "cards" else 100
+            if not 0 <= weight <= most:
+                raise ValueError(f"weights.{name} is {weight}: it must be an integer from 0 to {most}")
+
+    @property
+    def preferences(self) -> dict[str, int]:
+        """The weight of each preference, by name."""
+        return {
+            "node_affinity": self.node_affinity,
+            "taint_toleration": self.taint_toleration,
+            "pod_affinity": self.pod_affinity,
+            "topology_spread": self.topology_spread,
+            "image_locality": self.image_locality,
+            "node_resources": self.node_resources,
+        }
+
+
+NO_PREFERENCES: Final = ScoreWeights(node_affinity=0, taint_toleration=0, pod_affinity=0, topology_spread=0)
+"""The weights with which the cards alone decide."""
+
+
 class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The scheduler's section of the configuration file.
 
@@ -97,6 +156,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         serving: TLS, and the callers that may use the API and the verbs.
         namespace_api: the API for users who have rights in one namespace.
         kube_scheduler: the leader election of the kube-schedulers, in extender mode.
+        weights: in loop mode, how much the cards and each preference of a pod count when a node is chosen.
         aliases: further schedulerNames, in addition to `tranche`, whose pods are scheduled.
         concurrent_binds: how many Bindings the loop writes at the same time.
         request_timeout_seconds: the server-side time limit of a Binding.
@@ -121,6 +181,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     serving: ServingSettings = ServingSettings()
     namespace_api: NamespaceApiSettings = NamespaceApiSettings()
     kube_scheduler: KubeSchedulerSettings = KubeSchedulerSettings()
+    weights: ScoreWeights = ScoreWeights()
     aliases: tuple[str, ...] = ()
     concurrent_binds: int = 64
     request_timeout_seconds: float = 10.0

@@ -22,7 +22,7 @@ from scheduler.metrics.instruments import Metrics
 from scheduler.mig.writer import RequestWriter
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
-from scheduler.settings import SchedulerSettings
+from scheduler.settings import NO_PREFERENCES, SchedulerSettings
 from scheduler.state import uncounted_pods
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.ledger_comparer import LedgerComparer
@@ -42,7 +42,13 @@ def build_term(
     """Return a term that has read nothing yet; it binds with the leader's `token` as long as `is_trusted`."""
     metrics.terms.inc()
     clock, names = time.monotonic, frozenset((SCHEDULER_NAME, *settings.aliases))
-    watched = informers(api, relist_seconds=settings.relist_seconds, has_storage=not settings.extender)
+    weights = NO_PREFERENCES if settings.extender else settings.weights
+    watched = informers(
+        api,
+        relist_seconds=settings.relist_seconds,
+        has_storage=not settings.extender,
+        with_images=weights.image_locality > 0,
+    )
 
     # The state.
     queue = SchedulingQueue(
@@ -58,6 +64,7 @@ def build_term(
         has_queue=not settings.extender,
         mig_request_timeout_seconds=settings.mig_request_timeout_seconds,
         on_uncounted=uncounted_pods.reporter(recorder),
+        scores_resources=weights.node_resources > 0,
     )
     watched.feed_state(state)
     locks = NodeLocks(
@@ -70,7 +77,7 @@ def build_term(
     watched.feed_locks(locks)
 
     # Scheduling and binding.
-    cycle = SchedulingCycle(state)
+    cycle = SchedulingCycle(state, weights=weights)
     failures = FailureHandler(api=api, queue=queue, cycle=cycle, recorder=recorder, metrics=metrics)
     binder = Binder(
         api,

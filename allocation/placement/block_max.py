@@ -21,7 +21,13 @@ class BlockMax:
         self._values = np.full(max(-(-len(values) // block), 1) * block, INFEASIBLE)
         self._values[: len(values)] = values
         self._maxima: NDArray[np.float64] = self._values.reshape(-1, block).max(axis=1)
+        self._length = len(values)
         self.count = int(np.count_nonzero(values != INFEASIBLE))
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """All values, to be read at once."""
+        return self._values[: self._length]
 
     def value(self, index: int) -> float:
         """Return the value at `index`."""

@@ -114,6 +114,16 @@ class NodeRanking:
         self._refresh()
         return self._values.count
 
+    def feasible(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the rows on which every container fits by itself, by node name, with their values.
+
+        A value is the score of the node, negative for a policy that prefers low scores: higher is better.
+        """
+        self._refresh()
+        values = self._values.values
+        ranks = np.flatnonzero(values != INFEASIBLE)
+        return self._rows[ranks], values[ranks]
+
     def _scores(self, best: tuple[int, float], runners_up: int) -> dict[str, float]:
         """Return the scores of `best` and of the next best nodes."""
         values, passed = self._values, [best]

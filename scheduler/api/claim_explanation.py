@@ -45,7 +45,8 @@ def _chosen(state: ClusterState, pod: Pod, decision: ScheduleResult) -> tuple[Ma
     if not isinstance(decision, Scheduled):
         return {}, ""
     bindings = state.node_cache.volume_bindings(pod, decision.node)
-    return {match.claim: match.volume for match in bindings.matches}, decision.node
+    matches = bindings.matches if bindings is not None else ()
+    return {match.claim: match.volume for match in matches}, decision.node
 
 
 def _explain(

@@ -89,7 +89,7 @@ def of_dry_run(
         explanation,
         asks=asks,
         quota=messages.quota_of(evaluation.rejections),
-        policy=_policy(requirements),
+        policy=_policy(requirements, has_preferences=evaluation.preferences is not None),
         resolvable=bool(resolvable),
         nodes=tuple(nodes),
         reasons=reasons,
@@ -175,7 +175,15 @@ def _cards(shares: tuple[Share, ...]) -> str:
     return f", card{'s' if len(indexes) > 1 else ''} {','.join(map(str, indexes))}"
 
 
-def _policy(requirements: GpuRequirements) -> Policy | None:
+def _policy(requirements: GpuRequirements, *, has_preferences: bool) -> Policy:
+    policy = _policy_of_cards(requirements)
+    if not has_preferences:
+        return policy
+    nodes = f"the highest total of cards and preferences by scheduler.weights; for the cards, {policy.nodes}"
+    return Policy(nodes, policy.cards)
+
+
+def _policy_of_cards(requirements: GpuRequirements) -> Policy:
     if requirements.fixed is not None:
         return Policy(f"its static allocation names {requirements.fixed.node}", "its static allocation names them")
     if not requirements.request:

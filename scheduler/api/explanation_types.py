@@ -70,7 +70,10 @@ class NodeExplanation(msgspec.Struct, frozen=True, rename=json_name):
         container: the container that does not fit; empty if the node as a whole does not take the pod.
         counts: the number of cards for each reason; they sum to the cards of the node. Empty if the node as a whole
             does not take the pod.
-        score: the score of the node; None if the pod does not fit, and for users who have rights in one namespace only.
+        score: the score of the node, or if the pod has preferences the total of `scores`; None if the pod does not fit,
+            and for users who have rights in one namespace only.
+        scores: if the pod has preferences, the scores of the cards and of each preference, 0 to 100, by the names of
+            `scheduler.weights`; empty wherever `score` is None.
         cards: the cards in order of position; empty if the fleet is large and `?node=` does not name the node.
     """
 
@@ -84,6 +87,7 @@ class NodeExplanation(msgspec.Struct, frozen=True, rename=json_name):
     counts: dict[str, int]
     score: float | None
     cards: tuple[CardExplanation, ...]
+    scores: dict[str, float] = {}
 
 
 class ReasonGroup(msgspec.Struct, frozen=True, rename=json_name):

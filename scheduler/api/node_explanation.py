@@ -24,6 +24,7 @@ def nodes(
 ) -> Iterator[NodeExplanation]:
     """Iterate over all nodes by name, with the cards of the nodes `cards_of`, or of all nodes if that is None."""
     scores, filtered = evaluation.scores, evaluation.nodes.rejections
+    parts = evaluation.preferences.by_node() if evaluation.preferences is not None else {}
     chosen = result.node if isinstance(result, Scheduled) else ""
     for name in sorted({*scores, *evaluation.rejections, *filtered}):
         rejection = evaluation.rejections.get(name)
@@ -40,6 +41,7 @@ def nodes(
             counts={reason.name: count for reason, count in rejection.counts.items()} if rejection is not None else {},
             score=scores.get(name),
             cards=_cards(state, name, _trials(state, pod, evaluation, name, rejection)) if wants_cards else (),
+            scores=parts.get(name, {}),
         )
 
 

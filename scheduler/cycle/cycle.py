@@ -4,7 +4,7 @@ A cycle runs in steps, between which other tasks run. Therefore the chosen node 
 reserved; the check and the reservation are one step.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -19,11 +19,14 @@ from scheduler import gpu_requirements
 from scheduler.cycle import evaluation, messages, remedies
 from scheduler.cycle.evaluation import Evaluation
 from scheduler.cycle.fast_path import FastPath, PossiblyUnschedulable
+from scheduler.cycle.preference import prefer
 from scheduler.cycle.result import Scheduled, ScheduleResult, Unschedulable
 from scheduler.filters import unsupported_fields
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.metrics.labels import Path
 from scheduler.objects import Pod
+from scheduler.scoring.node_scorer import NodeScorer
+from scheduler.settings import NO_PREFERENCES, ScoreWeights
 from scheduler.state.cluster_state import ClusterState
 from scheduler.volumes.objects import Claim
 from scheduler.volumes.planned_pod import PlannedPod
@@ -31,6 +34,7 @@ from scheduler.volumes.planned_pod import PlannedPod
 T = TypeVar("T")
 
 _INSTANCE_ASKED: Final = frozenset({PodReason.MigInstanceAsked.value})
+_DEFAULT_WEIGHTS: Final = ScoreWeights()
 _ATTEMPTS: Final = 3
 """How often a cycle starts again because its result was outdated by a change."""
 
@@ -54,9 +58,16 @@ class SchedulingCycle:
         state: the cluster as the term knows it; reservations are made there.
     """
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, *, weights: ScoreWeights = _DEFAULT_WEIGHTS) -> None:
+        """Weigh cards and preferences by `weights`; in extender mode kube-scheduler weighs the preferences."""
         self.state = state
-        self._fast_path = FastPath(ledger=state.ledger, node_cache=state.node_cache, closed_nodes=state.closed_nodes)
+        self._scorer = NodeScorer(state.node_cache, weights if state.has_queue else NO_PREFERENCES)
+        self._fast_path = FastPath(
+            ledger=state.ledger,
+            node_cache=state.node_cache,
+            closed_nodes=state.closed_nodes,
+            scorer=self._scorer,
+        )
 
     def schedule(self, pod: Pod, *, explain: bool = True) -> Steps[ScheduleResult | None]:
         """Choose a node and cards for `pod` and reserve them.
@@ -124,6 +135,8 @@ class SchedulingCycle:
                 result = confirmed
             if isinstance(result, Scheduled) and pod.spec.volumes:
                 bindings = self.state.node_cache.volume_bindings(pod, result.node)
+                if bindings is None:
+                    continue
                 result = msgspec.structs.replace(result, volumes=bindings)
             self._assume(pod, result)
             return result
@@ -137,9 +150,9 @@ class SchedulingCycle:
                 return Attempt(_waiting(volumes.problem))
             few = self.state.node_cache.few_candidates(pod)
             if few is not None:
-                evaluated = yield from evaluation.evaluate(self.state, pod, requirements, headroom, among=few)
+                evaluated = yield from self._evaluate(pod, requirements, headroom, among=few)
                 if evaluated.scores:
-                    return Attempt(self._choose(evaluated))
+                    return Attempt(self._choose(evaluated, total=len(self.state.node_cache)))
         cached = yield from self._fast_path.find(pod, requirements, headroom, is_rejected=few is not None)
         if isinstance(cached, Scheduled):
             return Attempt(cached)
@@ -148,13 +161,30 @@ class SchedulingCycle:
         if known is not None and (known.note or not (explain or isinstance(known, PossiblyUnschedulable))):
             return Attempt(Unschedulable(known.note, known.reasons, path="cached", kind=known.kind))
         before = ledger.changes.state
-        evaluated = yield from evaluation.evaluate(self.state, pod, requirements, headroom)
+        evaluated = yield from self._evaluate(pod, requirements, headroom)
         result = self._conclude(pod, evaluated, headroom)
         if isinstance(result, Unschedulable) and known is not None:
             if ledger.changes.state == before:
                 self._fast_path.remember(known, result.note, result.reasons)
             result = msgspec.structs.replace(result, kind=known.kind)
         return Attempt(result, evaluated)
+
+    def _evaluate(
+        self, pod: Pod, requirements: GpuRequirements, headroom: Headroom, *, among: Sequence[str] | None = None
+    ) -> Steps[Evaluation]:
+        """Evaluate the nodes `among`, or every node, and order those that take the pod by its preferences."""
+        state = self.state
+        evaluated = yield from evaluation.evaluate(state, pod, requirements, headroom, among=among)
+        return (
+            yield from prefer(
+                pod,
+                evaluated,
+                scorer=self._scorer,
+                node_cache=state.node_cache,
+                ledger=state.ledger,
+                headroom=headroom,
+            )
+        )
 
     def _dry_run(self, pod: Pod) -> Steps[Attempt]:
         requirements, headroom = self._requirements(pod), self._headroom(pod)
@@ -163,7 +193,7 @@ class SchedulingCycle:
         attempt = yield from self._find(pod, requirements, headroom, explain=True)
         evaluated = attempt.evaluation
         if evaluated is None:
-            evaluated = yield from evaluation.evaluate(self.state, pod, requirements, headroom)
+            evaluated = yield from self._evaluate(pod, requirements, headroom)
         rejections = evaluated.rejections | dict.fromkeys(evaluated.unregistered, UNREGISTERED)
         return Attempt(attempt.result, msgspec.structs.replace(evaluated, rejections=rejections, unregistered=()))
 
@@ -194,7 +224,8 @@ class SchedulingCycle:
             return result
         return self._wait_for_instances(pod, evaluated, headroom) or result
 
-    def _choose(self, evaluated: Evaluation, *, path: Path = "full") -> ScheduleResult:
+    def _choose(self, evaluated: Evaluation, *, path: Path = "full", total: int | None = None) -> ScheduleResult:
+        """Return the best node, or the reasons; of `total` nodes, those that were not evaluated do not fit."""
         state, request, rejected_nodes = self.state, evaluated.requirements.request, evaluated.nodes.rejections
         if not evaluated.scores:
             reasons = evaluated.reasons()
@@ -203,14 +234,20 @@ class SchedulingCycle:
             return Unschedulable(note, reasons or frozenset({PodReason.NoNode.value}), path=path)
         fitting = len(evaluated.scores)
         rejected = len(evaluated.rejections) + len(rejected_nodes) + len(evaluated.unregistered)
+        if total is not None:
+            rejected = total - fitting
         if evaluated.allocation is not None:
             note = messages.find_fit(evaluated.scores, fitting=fitting, rejected=rejected)
             return Scheduled.on_cards(
                 state.ledger, request, evaluated.allocation, evaluated.charges, note=note, path=path
             )
-        # A pod that requests no GPU goes to the node with the fewest pods.
-        node = min(evaluated.scores, key=lambda name: (state.node_cache.pods_on(name), name))
-        note = f"find fit node({node}), {rejected} nodes not fit, {fitting} nodes fit"
+        # A pod that requests no GPU goes to the node with the fewest pods, unless it has preferences.
+        scores = evaluated.scores
+        node = min(scores, key=lambda name: (-scores[name], state.node_cache.pods_on(name), name))
+        if evaluated.preferences is not None:
+            note = messages.find_fit(scores, fitting=fitting, rejected=rejected)
+        else:
+            note = f"find fit node({node}), {rejected} nodes not fit, {fitting} nodes fit"
         return Scheduled(node, request, None, note, path=path)
 
     def _still_holds(self, pod: Pod, result: Scheduled, before: tuple[int, int], headroom: Headroom) -> bool:

@@ -8,16 +8,12 @@ from collections.abc import Collection
 
 import numpy as np
 
-from allocation.ledger.card_table import Flags
 from allocation.ledger.ledger import Ledger
-from allocation.steps import Steps, finish
+from allocation.ledger.row_table import RowTable
 from scheduler.filters.node_cache import EquivalenceClass, NodeCache
 
-_STEP = 32
-"""Nodes that are evaluated between two interruptions."""
 
-
-class EligibleNodes:
+class EligibleNodes(RowTable):
     """The nodes with cards that one class of pods may use now (`allocation.placement.node_ranking.Eligible`)."""
 
     def __init__(
@@ -30,36 +26,11 @@ class EligibleNodes:
         count: int,
     ) -> None:
         """Evaluate `node_cache` and `closed_nodes`, whose changes the ledger logs, for pods with `count` shares."""
-        self._ledger = ledger
+        super().__init__(ledger, self.row, np.bool_)
         self._node_cache = node_cache
         self._closed = closed_nodes
         self._admits = node_cache.admission(pods)
         self._count = count
-        self._mark = -1
-        self._rows: Flags = np.zeros(0, np.bool_)
-
-    def prepare(self) -> Steps[None]:
-        """Evaluate every row in steps if necessary, so that only changes are left for `rows`."""
-        changes = self._ledger.changes
-        if changes.reaches(self._mark):
-            return
-        mark, rows = changes.mark, np.zeros(self._ledger.fullness.shape, np.bool_)
-        for position, row in enumerate(self._ledger.order().tolist()):
-            if position % _STEP == _STEP - 1:
-                yield
-                if not changes.reaches(mark):
-                    return  # the rows belong to other nodes now
-            rows[row] = self.row(row)
-        self._mark, self._rows = mark, rows
-
-    def rows(self) -> Flags:
-        """Return whether the node of each row of the ledger is eligible."""
-        finish(self.prepare())
-        for entry in self._ledger.changes.since(self._mark) or ():
-            row = entry if entry >= 0 else ~entry
-            self._rows[row] = self.row(row)
-        self._mark = self._ledger.changes.mark
-        return self._rows
 
     def row(self, row: int) -> bool:
         """Return whether the node of one row, which must be in use, is eligible."""

@@ -24,6 +24,7 @@ from scheduler.cycle import static_allocation
 from scheduler.filters.node_cache import FilteredNodes
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
+from scheduler.scoring.node_scorer import TotalScores
 from scheduler.state.cluster_state import ClusterState
 
 
@@ -32,12 +33,13 @@ class Evaluation(msgspec.Struct, frozen=True):
 
     Attributes:
         requirements: the GPU requirements of the pod.
-        scores: the nodes that take the pod, with their scores, best first.
+        scores: the nodes that take the pod, with their scores, best first; if the pod has preferences, their totals.
         rejections: the rejections by nodes whose cards do not take the pod.
         allocation: the cards on the best node; None if no node takes the pod, or it requests no GPU.
         charges: what the allocation costs each card.
         nodes: the nodes that passed the filters, and the rejections by those that did not, whatever their cards.
         unregistered: the nodes that were not evaluated because they have no cards.
+        preferences: the parts of the totals; None if the pod has no preferences.
     """
 
     requirements: GpuRequirements
@@ -47,6 +49,7 @@ class Evaluation(msgspec.Struct, frozen=True):
     charges: tuple[Charge, ...] = ()
     nodes: FilteredNodes = FilteredNodes([], {})
     unregistered: Sequence[str] = ()
+    preferences: TotalScores | None = None
 
     def reasons(self) -> frozenset[str]:
         """Return the codes of all rejections."""
@@ -63,7 +66,7 @@ def evaluate(
     among: Sequence[str] | None = None,
 ) -> Steps[Evaluation]:
     """Evaluate the nodes `among`, or every node that may take the pod: first by the filters, then by its cards."""
-    candidates = state.candidates(requirements) if among is None else tuple(among)
+    candidates = state.candidates(requirements) if among is None else among
     nodes = yield from state.node_cache.filter(pod, candidates)
     cards = yield from evaluate_cards(
         requirements,
@@ -72,7 +75,8 @@ def evaluate(
         rejected_nodes=state.rejected_nodes(requirements.request),
         headroom=headroom,
     )
-    unregistered = () if candidates is None else sorted(state.node_cache.names - set(candidates))
+    is_complete = candidates is None or among is not None
+    unregistered = () if is_complete else sorted(state.node_cache.names - set(candidates or ()))
     return msgspec.structs.replace(cards, nodes=nodes, unregistered=unregistered)
 
 

@@ -1,17 +1,24 @@
 """Fast path: reuses cached node rankings for pods with the same shape and node requirements.
 
 Its result equals that of the full path (`scheduler.cycle.evaluation` of every node). It has no result for static
-allocations. For pods that rules about other pods restrict, it only recognizes that no node fits. The reasons come from
-the full path.
+allocations. For pods that rules about other pods restrict, it only recognizes that no node fits. Volumes for unbound
+claims are looked for on the best node alone; if it has none, the full path looks at the other nodes. The reasons
+come from the full path.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
+from itertools import islice
 from typing import Final
 
 import msgspec
+import numpy as np
 
+from allocation.allocation import Allocation, charges
 from allocation.ledger.ledger import Ledger
+from allocation.placement.node_ranking import NodeRanking
+from allocation.placement.placement import place_on
+from allocation.placement.query import PlacementQuery
 from allocation.placement.ranking_cache import RankingCache
 from allocation.quota import Headroom, minimum_request
 from allocation.reasons import NodeRejection
@@ -23,6 +30,8 @@ from scheduler.filters.digest import digest
 from scheduler.filters.node_cache import NodeCache
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
+from scheduler.scoring.candidates import NodeColumns
+from scheduler.scoring.node_scorer import NodeScorer, best_first
 
 _CLASSES: Final = 256
 _RUNNERS_UP: Final = 2
@@ -44,20 +53,30 @@ class KnownUnschedulable(msgspec.Struct, frozen=True):
 
 
 class PossiblyUnschedulable(KnownUnschedulable, frozen=True):
-    """Rules about other pods restrict the nodes of the pod; only the full path evaluates these rules."""
+    """Rules about other pods or unbound claims restrict the nodes of the pod; only the full path evaluates them all."""
 
 
 class FastPath:
     """Caches the ranking of nodes for each request and each equivalence class of pods."""
 
     def __init__(
-        self, *, ledger: Ledger, node_cache: NodeCache, closed_nodes: Callable[[], Mapping[str, NodeRejection]]
+        self,
+        *,
+        ledger: Ledger,
+        node_cache: NodeCache,
+        closed_nodes: Callable[[], Mapping[str, NodeRejection]],
+        scorer: NodeScorer,
     ) -> None:
-        """Rank the nodes of `ledger` and `node_cache`; `closed_nodes` returns those that take no GPU pod now."""
+        """Rank the nodes of `ledger` and `node_cache`; `closed_nodes` returns those that take no GPU pod now.
+
+        The pods' preferences are scored by `scorer`.
+        """
         self._ledger = ledger
         self._node_cache = node_cache
         self._closed_nodes = closed_nodes
         self._closed: dict[str, NodeRejection] = {}
+        self._scorer = scorer
+        self._columns = NodeColumns(ledger, node_cache)
         self._rankings = RankingCache(ledger)
         self._classes: OrderedDict[Hashable, EligibleNodes] = OrderedDict()
         self._notes: dict[bytes, tuple[str, frozenset[str]]] = {}
@@ -89,15 +108,19 @@ class FastPath:
             self._classes.move_to_end(key)
         ranking = self._rankings.ranking(requirements.request, requirements.constraints, eligible=eligible, key=key)
         best = yield from ranking.place(requirements.request, headroom=headroom, runners_up=_RUNNERS_UP)
-        if best is None or depends_on_other_pods:
+        bindings = self._node_cache.volume_bindings(pod, best.allocation.node) if best is not None else None
+        if best is None or depends_on_other_pods or bindings is None:
             known = self._unschedulable(pod, key, requirements, headroom)
             return known if best is None else PossiblyUnschedulable(known.kind, known.note, known.reasons)
+        preferences = self._scorer.preferences(pod)
+        if preferences:
+            return (yield from self._place_preferred(pod, requirements, headroom, ranking, preferences))
         fitting = ranking.count()
         note = messages.find_fit(
             best.scores,
             fitting=fitting,
             rejected=len(self._node_cache) - fitting,
-            is_exact=self._is_exact(requirements, headroom),
+            is_exact=not bindings and self._is_exact(requirements, headroom),
         )
         return Scheduled.on_cards(
             self._ledger, requirements.request, best.allocation, best.charges, note=note, path="cached"
@@ -108,13 +131,56 @@ class FastPath:
     ) -> KnownUnschedulable:
         """Return the kind of a pod that no node takes, with the reasons if they are known."""
         rules = None
-        if self._node_cache.depends_on_other_pods(pod):
+        volumes = self._node_cache.volumes_of(pod)
+        has_unbound = volumes is not None and volumes.unbound is not None
+        if has_unbound or self._node_cache.depends_on_other_pods(pod):
             meta, spec = pod.metadata, pod.spec
-            claims = (meta.name, spec.volumes) if spec.volumes else None  # which volumes fit depends on each claim
+            claims = (meta.name, spec.volumes) if has_unbound else None  # which volumes fit depends on each claim
             rules = (meta.namespace, meta.labels, spec.affinity, spec.topology_spread_constraints, claims)
         kind = digest((key, requirements.request, requirements.constraints, headroom, rules))
         is_current = self._ledger.changes.state == self._notes_state
         return KnownUnschedulable(kind, *(self._notes.get(kind, _NO_NOTE) if is_current else _NO_NOTE))
+
+    def _place_preferred(
+        self,
+        pod: Pod,
+        requirements: GpuRequirements,
+        headroom: Headroom,
+        ranking: NodeRanking,
+        preferences: Collection[str],
+    ) -> Steps[Scheduled | None]:
+        """Return the result for a pod with `preferences`, scored over the nodes that the ranking has as feasible.
+
+        None if these may not be exactly the nodes that fit, over which scores are normalised.
+        """
+        ledger = self._ledger
+        if not self._is_exact(requirements, headroom):
+            return None
+        mark, rows = ledger.changes.mark, ranking.feasible()[0]
+        candidates = self._columns.candidates(rows)
+        scores = yield from self._scorer.score(pod, preferences, candidates)
+        # From here on it is one step. Nodes that were taken meanwhile drop out; others keep their scores.
+        if not ledger.changes.reaches(mark):
+            return None  # the rows belong to other nodes now
+        feasible, cards = ranking.feasible()
+        if not np.array_equal(feasible, rows):
+            cards = cards[np.isin(feasible, rows)]
+            is_left = np.isin(rows, feasible)
+            candidates = self._columns.candidates(rows[is_left])
+            scores = {name: each[is_left] for name, each in scores.items()}
+        total = self._scorer.total(candidates.names, cards, scores)
+        best = [*islice(best_first(total.totals, cards), 1 + _RUNNERS_UP)]
+        if not best:
+            return None
+        by_name = {candidates.names[place]: total.totals.item(place) for place in best}
+        query = PlacementQuery(requirements.request, requirements.constraints, headroom)
+        outcome = place_on(ledger, query, next(iter(by_name)))
+        if not isinstance(outcome, Allocation):
+            return None
+        fitting = len(candidates)
+        note = messages.find_fit(by_name, fitting=fitting, rejected=len(self._node_cache) - fitting)
+        costs = charges(outcome, requirements.request)
+        return Scheduled.on_cards(ledger, requirements.request, outcome, costs, note=note, path="cached")
 
     def _is_exact(self, requirements: GpuRequirements, headroom: Headroom) -> bool:
         """Whether the ranking counts exactly the nodes that fit; it evaluates containers one by one, without quotas."""

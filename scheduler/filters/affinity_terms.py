@@ -1,4 +1,4 @@
-"""The required terms of inter-pod affinity and anti-affinity, read once per pod."""
+"""The terms of inter-pod affinity and anti-affinity, read once per pod."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -37,6 +37,10 @@ class PodTerm(msgspec.Struct, frozen=True):
     def matches(self, pod: Pod, namespaces: Namespaces) -> bool:
         """Whether the term matches `pod`."""
         return self.covers(pod.metadata.namespace, namespaces) and accepts(self.selector, pod.metadata.labels)
+
+
+WeightedTerm = tuple[PodTerm, int]
+"""A term, and what a node that is near such a pod gains by it."""
 
 
 class TermIndex(Generic[V]):
@@ -82,6 +86,20 @@ def affinity(pod: Pod) -> tuple[PodTerm, ...]:
 def anti_affinity(pod: Pod) -> tuple[PodTerm, ...]:
     """Return the terms for the pods that must not be near `pod`."""
     return _terms(pod, pod.spec.affinity.pod_anti_affinity if pod.spec.affinity else None)
+
+
+def preferences(pod: Pod) -> tuple[WeightedTerm, ...]:
+    """Return the preferred terms of `pod`; the weights of anti-affinity are negative."""
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return ()
+    parts = ((affinity.pod_affinity, 1), (affinity.pod_anti_affinity, -1))
+    return tuple(
+        (_read(each.pod_affinity_term, pod.metadata.namespace), sign * each.weight)
+        for part, sign in parts
+        if part is not None
+        for each in part.preferred
+    )
 
 
 def _terms(pod: Pod, part: PodAffinity | None) -> tuple[PodTerm, ...]:

@@ -21,7 +21,9 @@ from scheduler.selectors import accepts
 Domains = Mapping[str, set[str]]
 """Values of node labels, by topology key."""
 
-_NOT_NEAR: Final = NodeRejection(NodeReason.PodAffinityMismatch, "node didn't match pod affinity rules")
+_NOT_NEAR: Final = NodeRejection(
+    NodeReason.PodAffinityMismatch, "node didn't match pod affinity rules", resolvable=False
+)
 _AVOIDED: Final = NodeRejection(NodeReason.PodAntiAffinityMismatch, "node didn't match pod anti-affinity rules")
 _REPELLING: Final = NodeRejection(
     NodeReason.PodAntiAffinityMismatch, "node didn't satisfy existing pods anti-affinity rules"

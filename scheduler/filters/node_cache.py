@@ -12,9 +12,11 @@ from scheduler import selectors
 from scheduler.filters import affinity_terms, inter_pod_affinity, resources, topology_spread
 from scheduler.filters.affinity_terms import Namespaces
 from scheduler.filters.digest import digest
+from scheduler.filters.node_index import NodeIndex
 from scheduler.filters.node_labels import NodeLabels
 from scheduler.filters.pod_index import IndexedPod, PodIndex
 from scheduler.filters.resources import Amounts
+from scheduler.filters.scored_requests import ScoredRequests
 from scheduler.objects import Node, Pod, PodSpec
 from scheduler.selectors import Matcher
 from scheduler.volumes.bindings import NO_BINDINGS, VolumeBindings
@@ -60,8 +62,8 @@ class _Rule(Protocol):
 class FilteredNodes(msgspec.Struct, frozen=True):
     """The nodes that take a pod, and the rejections by the others.
 
-    A rejection is resolvable where the node would take the pod if no other pod ran anywhere. Rules about other pods are
-    taken as resolvable without a closer look: which pods would have to leave, or to come, is not evaluated.
+    A rejection is resolvable where the node might take the pod if other pods left: never for the pod's affinity, which
+    only pods that come can satisfy; always for other rules about pods, without a look at which would have to leave.
     """
 
     fitting: list[str]
@@ -109,7 +111,12 @@ class EquivalenceClass(msgspec.Struct, frozen=True):
 
 
 class NodeCache:
-    """All nodes, with the sums of the resources that their pods use."""
+    """All nodes, with the sums of the resources that their pods use.
+
+    Attributes:
+        index: soft taints and images, counted over all nodes.
+        scored_requests: CPU and memory as preferences count them; None if no preference needs them.
+    """
 
     def __init__(
         self,
@@ -118,12 +125,14 @@ class NodeCache:
         counted: str = "",
         on_change: Callable[[str, bool], None] = lambda *_: None,
         volumes: VolumeCache | None = None,
+        scores_resources: bool = False,
     ) -> None:
         """Count all resources except those named in `ours`, which the ledger counts.
 
         Nodes with an agent do not advertise the resource `counted`; see `shortages` for those that do. `on_change` is
         called with each node that changes, and whether the only change is that a pod came to it. Without `volumes`,
-        nothing is known about storage, and every node takes every volume.
+        nothing is known about storage, and every node takes every volume. If `scores_resources`, CPU and memory are
+        also summed as preferences count them.
         """
         self._on_change = on_change
         self._volumes = volumes
@@ -139,6 +148,8 @@ class NodeCache:
         self._pod_index = PodIndex()
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._last_needs: tuple[Pod, Amounts, frozenset[HostPort]] | None = None
+        self.index = NodeIndex()
+        self.scored_requests = ScoredRequests() if scores_resources else None
 
     def __contains__(self, node: str) -> bool:
         """Whether a node of this name exists."""
@@ -160,6 +171,8 @@ class NodeCache:
     def set_node(self, node: Node) -> None:
         """Set the state of a node."""
         self._labels.replace(self._nodes.get(node.metadata.name), node)
+        self._remove_from_index(node.metadata.name)
+        self.index.add(node)
         self._nodes[node.metadata.name] = node
         self._allocatable[node.metadata.name] = resources.allocatable(node.status.allocatable)
         if self._counted in node.status.allocatable:
@@ -170,6 +183,7 @@ class NodeCache:
 
     def drop_node(self, name: str) -> None:
         """Forget a node."""
+        self._remove_from_index(name)
         self._labels.replace(self._nodes.pop(name, None), None)
         self._allocatable.pop(name, None)
         self._advertising.discard(name)
@@ -206,6 +220,8 @@ class NodeCache:
         used = self._used.setdefault(node, {})
         for name, amount in amounts.items():
             used[name] = used.get(name, 0) + amount
+        if self.scored_requests is not None:
+            self.scored_requests.add(pod, node)
         self._on_change(node, True)  # noqa: FBT003
         if pod.spec.volumes and self._volumes is not None:
             self._volumes.add_pod(pod, node, bindings)
@@ -231,6 +247,8 @@ class NodeCache:
         used = self._used[info.node]
         for name, amount in info.amounts.items():
             used[name] -= amount
+        if self.scored_requests is not None:
+            self.scored_requests.remove(uid)
         self._on_change(info.node, False)  # noqa: FBT003
         return info
 
@@ -255,7 +273,7 @@ class NodeCache:
     def equivalence_class(self, pod: Pod) -> EquivalenceClass:
         """Return the equivalence class of a pod."""
         spec, (amounts, ports) = pod.spec, self._needs(pod)
-        affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+        affinity = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
         volumes = self.volumes_of(pod)
         needs = volumes.requirements if volumes is not None else None
         key = (
@@ -273,11 +291,13 @@ class NodeCache:
         """Return what the volumes of a pod require of its node; None if nothing."""
         return self._volumes.of_pod(pod) if pod.spec.volumes and self._volumes is not None else None
 
-    def volume_bindings(self, pod: Pod, node: str) -> VolumeBindings:
-        """Return what the unbound claims of a pod get on a node that takes the pod."""
-        if not pod.spec.volumes or self._volumes is None:
+    def volume_bindings(self, pod: Pod, node: str) -> VolumeBindings | None:
+        """Return what the unbound claims of a pod get on a node, or None if one of them gets nothing there."""
+        volumes = self.volumes_of(pod)
+        if volumes is None or volumes.unbound is None:
             return NO_BINDINGS
-        return self._volumes.bindings(pod, self._nodes[node])
+        found = volumes.unbound.find(self._nodes[node])
+        return found if isinstance(found, VolumeBindings) else None
 
     def few_candidates(self, pod: Pod) -> list[str] | None:
         """Return the only nodes that have the volumes of a pod, sorted, or None unless they are few."""
@@ -291,10 +311,7 @@ class NodeCache:
         return sorted(fewest) if fewest is not None and len(fewest) <= _FEW else None
 
     def depends_on_other_pods(self, pod: Pod) -> bool:
-        """Whether other pods, by rules or by the volumes that they get, restrict the nodes of a pod."""
-        volumes = self.volumes_of(pod)
-        if volumes is not None and volumes.unbound is not None:
-            return True
+        """Whether rules about other pods, its own or theirs, restrict the nodes of a pod."""
         if topology_spread.strict(pod) or affinity_terms.affinity(pod) or affinity_terms.anti_affinity(pod):
             return True
         return any(True for _ in self._pod_index.repelling(pod, self._namespaces))
@@ -364,7 +381,8 @@ class NodeCache:
             return _NOT_SELECTED
         allocatable, used = self._allocatable[name], self._used.get(name, {})
         for resource, amount in requirements.amounts.items():
-            if resource != self._counted and amount > allocatable.get(resource, 0) - used.get(resource, 0):
+            free = allocatable.get(resource, 0) - used.get(resource, 0)
+            if resource != self._counted and amount > max(free, 0):  # an overcommitted node takes a pod that asks for 0
                 return _insufficient(resource, self._is_large_enough(name, requirements.amounts))
         if requirements.ports and any(
             _collide(mine, other) for mine in requirements.ports for other in self._ports(name)
@@ -384,6 +402,26 @@ class NodeCache:
 
     def _ports(self, node: str) -> set[HostPort]:
         return {port for info in self._on_node.get(node, {}).values() for port in info.ports}
+
+    # ---- for preferences -------------------------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """All nodes, by name."""
+        return self._nodes
+
+    @property
+    def pod_index(self) -> PodIndex:
+        """The pods on nodes."""
+        return self._pod_index
+
+    def allocatable(self, node: str) -> Mapping[str, int]:
+        """Return the allocatable amounts of a node, empty if it does not exist."""
+        return self._allocatable.get(node, {})
+
+    def _remove_from_index(self, name: str) -> None:
+        if name in self._nodes:
+            self.index.remove(self._nodes[name])
 
 
 @functools.lru_cache(1024)

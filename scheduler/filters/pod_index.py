@@ -4,15 +4,25 @@ The cost of a scheduling decision therefore depends on the number of different l
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Final, TypeVar
 
 import msgspec
 
 from scheduler.filters import affinity_terms
-from scheduler.filters.affinity_terms import Namespaces, PodTerm, TermIndex
+from scheduler.filters.affinity_terms import Namespaces, PodTerm, TermIndex, WeightedTerm
 from scheduler.objects import Pod
 
 _Key = tuple[frozenset[tuple[str, str]], bool]
+
+NodeWeight = tuple[str, int]
+"""A node with a pod that has a term, and the weight of this term."""
+
+_REQUIRED_WEIGHT: Final = 1
+"""What required affinity counts as a preference of the pods that it matches: kube-scheduler's hardPodAffinityWeight."""
+
+
+K = TypeVar("K", bound=Hashable)
 
 
 class PodGroup(msgspec.Struct, eq=False):
@@ -30,11 +40,12 @@ class PodGroup(msgspec.Struct, eq=False):
 
 
 class IndexedPod(msgspec.Struct, frozen=True, eq=False):
-    """What the index keeps of one pod: its node, its group, and the terms of its anti-affinity."""
+    """What the index keeps of one pod: its node, its group, the terms of its anti-affinity, and its preferences."""
 
     node: str
     group: PodGroup
     anti_affinity: tuple[PodTerm, ...]
+    preferences: tuple[WeightedTerm, ...]
 
 
 class PodIndex:
@@ -43,6 +54,7 @@ class PodIndex:
     def __init__(self) -> None:
         self._groups: defaultdict[str, dict[_Key, PodGroup]] = defaultdict(dict)
         self._repelling: TermIndex[Counter[str]] = TermIndex()
+        self._preferring: TermIndex[Counter[NodeWeight]] = TermIndex()
 
     def add(self, pod: Pod, node: str) -> IndexedPod:
         """Count a pod on `node`."""
@@ -51,14 +63,15 @@ class PodIndex:
         group = groups.get(key)
         if group is None:
             group = groups[key] = PodGroup(meta.namespace, meta.labels, key[1], Counter())
-        indexed = IndexedPod(node, group, affinity_terms.anti_affinity(pod))
+        required = ((term, _REQUIRED_WEIGHT) for term in affinity_terms.affinity(pod))
+        indexed = IndexedPod(
+            node, group, affinity_terms.anti_affinity(pod), (*affinity_terms.preferences(pod), *required)
+        )
         group.nodes[node] += 1
         for term in indexed.anti_affinity:
-            nodes = self._repelling.get(term)
-            if nodes is None:
-                nodes = Counter()
-                self._repelling.set(term, nodes)
-            nodes[node] += 1
+            _increase(self._repelling, term, node)
+        for term, weight in indexed.preferences:
+            _increase(self._preferring, term, (node, weight))
         return indexed
 
     def remove(self, indexed: IndexedPod) -> None:
@@ -73,6 +86,10 @@ class PodIndex:
             nodes = self._repelling.get(term)
             if nodes is not None and _decrease(nodes, indexed.node):
                 self._repelling.remove(term)
+        for term, weight in indexed.preferences:
+            weights = self._preferring.get(term)
+            if weights is not None and _decrease(weights, (indexed.node, weight)):
+                self._preferring.remove(term)
 
     def of(self, namespace: str) -> Iterable[PodGroup]:
         """Return the groups of a namespace."""
@@ -91,10 +108,27 @@ class PodIndex:
             if term.matches(pod, namespaces):
                 yield term, nodes
 
+    def preferring(self, pod: Pod, namespaces: Namespaces) -> Iterator[tuple[PodTerm, Mapping[NodeWeight, int]]]:
+        """Iterate over the terms of other pods that attract or repel `pod`, with how many pods have them where.
 
-def _decrease(counts: Counter[str], node: str) -> bool:
-    """Subtract one from the count of `node`; return whether no node is left."""
-    counts[node] -= 1
-    if not counts[node]:
-        del counts[node]
+        These are their preferred terms and, as a preference of `pod`, those of their required affinity.
+        """
+        for term, weights in self._preferring.about(pod.metadata.namespace):
+            if term.matches(pod, namespaces):
+                yield term, weights
+
+
+def _increase(index: TermIndex[Counter[K]], term: PodTerm, key: K) -> None:
+    counts = index.get(term)
+    if counts is None:
+        counts = Counter()
+        index.set(term, counts)
+    counts[key] += 1
+
+
+def _decrease(counts: Counter[K], key: K) -> bool:
+    """Subtract one from the count of `key`; return whether nothing is left."""
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
     return not counts

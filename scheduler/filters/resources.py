@@ -1,38 +1,40 @@
 """CPU, memory and other resources of a node, counted as kube-scheduler counts them. The ledger counts GPU resources."""
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from allocation import quantity
 from allocation.quantity import Quantity
 from scheduler.objects import ContainerStatus, Pod, PodContainer, PodStatus
 
 CPU = "cpu"
+MEMORY = "memory"
 PODS = "pods"
 
 Amounts = dict[str, int]
 """Amounts by resource name: CPU in millicores, all others in their own unit (bytes, pieces)."""
 
 
-def requests(pod: Pod, *, ours: Iterable[str]) -> Amounts:
+def requests(pod: Pod, *, ours: Iterable[str], defaults: Mapping[str, int] = MappingProxyType({})) -> Amounts:
     """Return what a pod uses of its node: max(regular + sidecars, largest init step) + overhead, and one pod.
 
     Pod-level requests replace the sum of the containers' requests. While a pod is being resized, the larger of the
     requests in its spec and the resources that its node has allocated counts. The result leaves out the resources named
-    in `ours`.
+    in `ours`. A container that does not request a resource of `defaults` counts with the amount there.
     """
     spec, status = pod.spec, pod.status
     allocated = {each.name: each for each in (*status.container_statuses, *status.init_container_statuses)}
     steady: Amounts = {}
     peak: Amounts = {}
     for container in spec.init_containers:
-        amounts = _of_container(container, allocated)
+        amounts = {**defaults, **_of_container(container, allocated)}
         if container.restart_policy == "Always":
             _add(steady, amounts)
             _raise_to(peak, steady)
         else:
             _raise_to(peak, _sum(steady, amounts))
     for container in spec.containers:
-        _add(steady, _of_container(container, allocated))
+        _add(steady, {**defaults, **_of_container(container, allocated)})
     _raise_to(peak, steady)
     if spec.resources is not None and spec.resources.requests:
         whole = _amounts(spec.resources.requests)

@@ -1,7 +1,8 @@
 """Topology spread: how unevenly pods may be distributed over zones, nodes, or other values of a node label.
 
 The rules are those of kube-scheduler's filter PodTopologySpread (pkg/scheduler/framework/plugins/podtopologyspread,
-v1.34) for constraints with `DoNotSchedule`; those with `ScheduleAnyway` never reject a node.
+v1.34) for constraints with `DoNotSchedule`; those with `ScheduleAnyway` never reject a node, see
+`scheduler.scoring.topology_spread`.
 """
 
 from collections import Counter
@@ -19,6 +20,7 @@ from scheduler.selectors import Matcher, Selector
 _NO_DOMAIN: Final = NodeRejection(
     NodeReason.TopologySpreadMismatch,
     "node didn't match pod topology spread constraints (missing required label)",
+    resolvable=False,
 )
 _UNEVEN: Final = NodeRejection(NodeReason.TopologySpreadMismatch, "node didn't match pod topology spread constraints")
 
@@ -73,11 +75,11 @@ def selector(constraint: SpreadConstraint, pod: Pod) -> Selector:
 
 def _limit(constraint: SpreadConstraint, pod: Pod, pod_index: PodIndex, nodes: Iterable[Node]) -> _Limit:
     counted = selector(constraint, pod)
-    pods = _pods(counted, pod.metadata.namespace, pod_index)
+    pods = matching_pods(counted, pod.metadata.namespace, pod_index)
     counts: dict[str, int] = {}
     matches = selectors.node_matcher(pod.spec)
     for node in nodes:
-        if _is_counted(constraint, pod, node, matches):
+        if is_counted(constraint, pod, node, matches):
             domain = node.metadata.labels[constraint.topology_key]
             counts[domain] = counts.get(domain, 0) + pods[node.metadata.name]
     least = min(counts.values()) if len(counts) >= (constraint.min_domains or 1) else 0
@@ -85,7 +87,7 @@ def _limit(constraint: SpreadConstraint, pod: Pod, pod_index: PodIndex, nodes: I
     return _Limit(constraint.topology_key, counts, constraint.max_skew + least - counts_itself)
 
 
-def _pods(labels: Selector, namespace: str, pod_index: PodIndex) -> Counter[str]:
+def matching_pods(labels: Selector, namespace: str, pod_index: PodIndex) -> Counter[str]:
     """Count the matching pods on each node; an empty selector matches no pod, as in kube-scheduler."""
     pods: Counter[str] = Counter()
     if labels:
@@ -95,7 +97,8 @@ def _pods(labels: Selector, namespace: str, pod_index: PodIndex) -> Counter[str]
     return pods
 
 
-def _is_counted(constraint: SpreadConstraint, pod: Pod, node: Node, matches: Matcher) -> bool:
+def is_counted(constraint: SpreadConstraint, pod: Pod, node: Node, matches: Matcher) -> bool:
+    """Whether a constraint of `pod`, whose node selectors `matches` tests, counts the pods on a node."""
     if constraint.node_affinity_policy == "Honor" and not matches(node):
         return False
     return constraint.node_taints_policy != "Honor" or selectors.untolerated_taint(pod.spec, node) is None

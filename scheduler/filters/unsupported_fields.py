@@ -1,7 +1,7 @@
 """The fields of a pod that the loop does not evaluate. A pod that uses one is held instead of being misplaced.
 
-Preferences (preferred affinity, ScheduleAnyway, PreferNoSchedule) never make a node infeasible, so the loop accepts and
-ignores them. Admission has already translated `os` and `runtimeClassName` into nodeSelector, tolerations and overhead;
+Preferences (preferred affinity, ScheduleAnyway, PreferNoSchedule) never make a node infeasible; `scheduler.scoring`
+follows them. Admission has already translated `os` and `runtimeClassName` into nodeSelector, tolerations and overhead;
 the API server has set the host ports of a pod with hostNetwork.
 """
 

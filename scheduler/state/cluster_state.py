@@ -57,12 +57,14 @@ class ClusterState:
         has_queue: bool = True,
         mig_request_timeout_seconds: float = 120.0,
         on_uncounted: Callable[[Pod, str], None] = lambda _pod, _why: None,
+        scores_resources: bool = False,
     ) -> None:
         """Begin with an empty state; `clock`, in seconds, must be monotonic.
 
         Pods whose scheduler name is in `names` are ours. They wait in the queue if `has_queue`; otherwise
         kube-scheduler has the queue. An agent has `mig_request_timeout_seconds` to create a MIG instance.
         `on_uncounted` is called once for each pod that closes its node, with the reason why it cannot be counted.
+        `scores_resources` if nodes are scored by their CPU and memory.
         """
         self.settings = settings
         self.ledger = Ledger()
@@ -82,6 +84,7 @@ class ClusterState:
             counted=counted,
             on_change=self.ledger.note_change,
             volumes=self.volumes if has_queue else None,
+            scores_resources=scores_resources,
         )
         self.names = frozenset(names)
         self.has_queue = has_queue
@@ -203,6 +206,8 @@ class ClusterState:
     def set_node(self, node: Node, old: Node | None = None) -> None:
         """Set the state of a node; its register annotation counts unless an agent reports the node's cards."""
         if old is not None and _is_alike(node, old):
+            if node.images != old.images:
+                self.node_cache.set_node(node)
             return
         self.node_cache.set_node(node)
         self.plugin_nodes.set_node(node)
@@ -297,5 +302,5 @@ def _is_alike(node: Node, old: Node) -> bool:
         node.metadata.labels == old.metadata.labels
         and all(node.metadata.annotations.get(key) == old.metadata.annotations.get(key) for key in _NODE_KEYS)
         and node.spec == old.spec
-        and node.status == old.status
+        and node.status.allocatable == old.status.allocatable
     )

@@ -41,6 +41,7 @@ class NodeVolumes:
         self._on_node: defaultdict[str, dict[str, _Use]] = defaultdict(dict)
         self._nodes_of: defaultdict[ClaimKey, Counter[str]] = defaultdict(Counter)
         self._attachments: defaultdict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
+        self._most: Counter[str] = Counter()
 
     def add_pod(self, pod: Pod, node: str) -> None:
         """Count the volumes of a pod on `node`."""
@@ -53,6 +54,7 @@ class NodeVolumes:
             restrictions.disks(pod.spec.volumes),
         )
         self._pods[pod.uid] = self._on_node[node][pod.uid] = use
+        self._most[node] += len(use.claims) + len(use.inline)
         for key in use.claims:
             self._nodes_of[key][node] += 1
 
@@ -63,8 +65,9 @@ class NodeVolumes:
             return False
         pods = self._on_node[use.node]
         del pods[uid]
+        self._most[use.node] -= len(use.claims) + len(use.inline)
         if not pods:
-            del self._on_node[use.node]
+            del self._on_node[use.node], self._most[use.node]
         for key in use.claims:
             nodes = self._nodes_of[key]
             nodes[use.node] -= 1
@@ -92,6 +95,10 @@ class NodeVolumes:
     def disks_on(self, node: str) -> Iterator[Disk]:
         """Iterate over the disks that the specs of a node's pods name."""
         return (disk for use in self._uses(node) for disk in use.disks)
+
+    def most_attached(self, node: str) -> int:
+        """Return a number that is not less than that of the volumes that are attached to a node."""
+        return self._most[node] + len(self._attachments.get(node, ()))
 
     def attached(
         self,

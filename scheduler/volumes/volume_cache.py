@@ -171,7 +171,8 @@ class VolumeCache:
         if needs.is_claim_taken:
             return _CLAIM_TAKEN
         facts = self.objects.csi_facts(name)
-        if (needs.wanted or needs.unused) and facts.limits:
+        new = len(needs.wanted) + sum(needs.unused.values())
+        if new and facts.limits and new + self._in_use.most_attached(name) > min(facts.limits.values()):
             attached = self._attached_to(name)
             if limits.is_exceeded(
                 needs.wanted,
@@ -191,12 +192,6 @@ class VolumeCache:
         if needs.lacks_volume:
             return _NO_VOLUME
         return None if zones.match(needs.zones, labels) else _OTHER_ZONE
-
-    def bindings(self, pod: Pod, node: Node) -> VolumeBindings:
-        """Return what the unbound claims of `pod` get on `node`, which takes the pod."""
-        unbound = self.of_pod(pod).unbound
-        found = unbound.find(node) if unbound is not None else NO_BINDINGS
-        return found if isinstance(found, VolumeBindings) else NO_BINDINGS
 
     # ---- changes ---------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from certs.settings import RotateSettings
 from certs.source import IssuedSource, listener_context
 from certs.x509 import new_authority
 from cluster import configuration
-from cluster.errors import UnreachableError
+from cluster.errors import ApiError, ClusterError, TooManyRequestsError, UnreachableError
 
 NAMES = ServerNames(dns_names=("webhook.svc",))
 FAST = RotateSettings(ca=True, settle_seconds=0, poll_seconds=0.001, timeout_seconds=10)
@@ -202,29 +202,47 @@ async def test_rotation_in_progress_is_followed(api: Any) -> None:
     assert (await authority_secret.read(api, now=now())).authorities.signing.certificate == announced.certificate
 
 
-async def test_command_waits_for_an_unreachable_api_server(api: Any) -> None:
-    """Each request is repeated until it is answered."""
+AWAY = UnreachableError("the API server is away")
+STATUS = {
+    500: ApiError(request="GET /secret", status=500, reason="InternalError", message="etcdserver: request timed out"),
+    429: TooManyRequestsError(request="GET /secret", status=429, reason="TooManyRequests", message="try again later"),
+    403: ApiError(request="GET /secret", status=403, reason="Forbidden", message="no"),
+}
+
+
+@pytest.mark.parametrize("error", [AWAY, STATUS[500], STATUS[429]])
+async def test_command_waits_for_an_api_server_that_cannot_answer(api: Any, error: ClusterError) -> None:
+    """A request that was not answered, or not executed, is repeated."""
     api.put_configuration(None)
-    api.before = _failing(api.before, times=3)
+    api.before = _failing(api.before, error, times=3)
     await rotate(api, settings=FAST, report=lambda _line: None)
+
+
+async def test_command_ends_at_a_refusal(api: Any) -> None:
+    """Waiting does not help against a missing right."""
+    api.before = _failing(api.before, STATUS[403], times=1)
+    with pytest.raises(ApiError, match="Forbidden"):
+        await rotate(api, settings=FAST, report=lambda _line: None)
 
 
 async def test_command_times_out_without_an_api_server(api: Any) -> None:
     """The error says what the command was waiting for."""
-    api.before = _failing(api.before, times=10**6)
+    api.before = _failing(api.before, AWAY, times=10**6)
     settings = RotateSettings(poll_seconds=0.001, timeout_seconds=0.05)
     with pytest.raises(RotationError, match=r"not complete within 0.05 s: the API server is away; "):
         await rotate(api, settings=settings, report=lambda _line: None)
 
 
-def _failing(alive: Callable[[str, str], Awaitable[None]], *, times: int) -> Callable[[str, str], Awaitable[None]]:
+def _failing(
+    alive: Callable[[str, str], Awaitable[None]], error: ClusterError, *, times: int
+) -> Callable[[str, str], Awaitable[None]]:
     left = times
 
     async def before(method: str, path: str) -> None:
         nonlocal left
         if left:
             left -= 1
-            raise UnreachableError("the API server is away")
+            raise error
         await alive(method, path)
 
     return before

@@ -28,6 +28,20 @@ def apart(count: int) -> dict[str, Any]:
     return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term] * count}}}
 
 
+def preferring(count: int, *, expressions: int = 1) -> dict[str, Any]:
+    """Return the spec of a pod with preferred node affinity."""
+    one = {"key": "k", "operator": "NotIn", "values": ["v"]}
+    term = {"weight": 1, "preference": {"matchExpressions": [one] * expressions}}
+    return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term] * count}}}
+
+
+def preferring_pods(count: int) -> dict[str, Any]:
+    """Return the spec of a pod with preferred affinity and anti-affinity."""
+    term = {"weight": 1, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}}
+    key = "preferredDuringSchedulingIgnoredDuringExecution"
+    return {"affinity": {"podAffinity": {key: [term]}, "podAntiAffinity": {key: [term] * (count - 1)}}}
+
+
 def containers(count: int, **fields: Any) -> dict[str, Any]:
     """Return the spec of a pod with many containers, one of which asks for a card."""
     gpu = {"name": "gpu", "resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "10"}}}
@@ -61,6 +75,9 @@ CASES: dict[str, tuple[Any, int]] = {
     "expressions": (lambda count: terms(1, expressions=count), limits.NODE_EXPRESSIONS),
     "values": (lambda count: terms(1, values=count - 1), limits.SELECTOR_VALUES),
     "pod terms": (apart, limits.POD_AFFINITY_TERMS),
+    "preferred terms": (preferring, limits.PREFERRED_NODE_TERMS),
+    "preferred expressions": (lambda count: preferring(1, expressions=count), limits.NODE_EXPRESSIONS),
+    "preferred pod terms": (preferring_pods, limits.PREFERRED_POD_TERMS),
     "labels": (lambda count: {"labels": {f"k{n}": "" for n in range(count)}}, limits.POD_LABELS),
     "list": (lambda count: {"annotations": {"nvidia.com/nouse-gpuuuid": "x" * count}}, limits.LIST_CHARACTERS),
 }

@@ -125,6 +125,16 @@ def test_extender_component_passes_pod_security_restricted(tranche: Layout, tmp_
     assert [rule["resourceNames"] for rule in role] == [[election["resourceName"]]]
 
 
+def test_extender_mode_has_no_rights_for_volumes_of_its_own(tranche: Layout, tmp_path: Path) -> None:
+    """kube-scheduler schedules and binds volumes there, with the rights that Kubernetes grants to it."""
+    built = build(tranche, overlay(tmp_path, "extender"))
+    assert ("ClusterRole", "tranche-scheduler-volumes") not in built
+    assert ("ClusterRoleBinding", "tranche-scheduler-volumes") not in built
+    assert built["ClusterRoleBinding", "tranche-volume-scheduler"]["roleRef"]["name"] == "system:volume-scheduler"
+    resources = {name for rule in built["ClusterRole", "tranche-scheduler"]["rules"] for name in rule["resources"]}
+    assert not resources & {"persistentvolumeclaims", "persistentvolumes", "storageclasses", "volumeattachments"}
+
+
 def test_replicas_are_spread_and_protected_by_a_budget(installation: dict[tuple[str, str], dict[str, Any]]) -> None:
     """Draining a node does not interrupt admission or placement."""
     for process in ("webhook", "scheduler"):

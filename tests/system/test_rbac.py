@@ -2,7 +2,7 @@
 
 Some rights are used only after a failure, so these tests cause it: the Leadership is deleted, a node's report is
 tampered with, the webhook's Secret is lost and restored from a backup, a pod waits twice for the same reason, a Binding
-finds a pod that already has a node, and HAMi's plugin serves a node.
+finds a pod that already has a node, volumes are not bound in time, and HAMi's plugin serves a node.
 """
 
 from __future__ import annotations
@@ -23,11 +23,17 @@ from lab.errors import LabError
 from lab.manifests import ROOT
 from lab.processes import Daemon
 from scheduler.binding.binder import Binder
+from scheduler.binding.volume_binder import VolumeBinder
+from scheduler.binding.volume_steps import Shown
 from scheduler.cycle.result import Scheduled
+from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
-from scheduler.objects import Pod
+from scheduler.objects import Node, Pod
+from scheduler.volumes.bindings import ClaimKey, Match, VolumeBindings
+from scheduler.volumes.objects import Claim, PersistentVolume
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import hami_nodes, rights, tenants
+from tests.system.test_volumes import claim, local_volume, storage_class
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -153,6 +159,47 @@ async def bind_what_is_bound(namespace: Namespace) -> None:
     namespace.kubectl("delete", "pod", "bound", "--wait=true")
 
 
+async def give_up_waiting_for_volumes(namespace: Namespace) -> None:
+    """As the scheduler, reserve a volume and select a node, and take both back because nothing is provisioned."""
+    layout = namespace.layout
+    classes = [storage_class("given-back", "test.example/none"), storage_class("reserved", "test.example/none")]
+    name, node = f"pv-{namespace.name}", "gpu-sim-1"
+    kubectl.apply(layout, *classes, local_volume(name, node=node, storage_class="reserved"))
+    namespace.create(
+        claim("selects", storage_class="given-back"),
+        claim("reserves", storage_class="reserved"),
+        pod("waits-for-volumes"),
+    )
+    shown = {each: ClaimKey(namespace.name, each) for each in ("selects", "reserves")}
+    claims = {
+        key: msgspec.convert(kubectl.get(layout, "-n", namespace.name, "pvc", each), Claim)
+        for each, key in shown.items()
+    }
+    volume = msgspec.convert(kubectl.get(layout, "pv", name), PersistentVolume)
+    waits = msgspec.convert(namespace.pod("waits-for-volumes"), Pod)
+    bindings = VolumeBindings((Match(shown["reserves"], name),), (shown["selects"],))
+    identity = kubeconfig.service_account_kubeconfig(layout, namespace=SYSTEM_NAMESPACE, name="tranche-scheduler")
+    async with connect(kubeconfig=str(identity)) as connection:
+        binder = VolumeBinder(
+            Api(connection),
+            shown=Shown(
+                claim=claims.get,
+                volume=lambda _: volume,
+                node=lambda _: msgspec.convert(kubectl.get(layout, "node", node), Node),
+                pod=lambda *_: waits,
+                migrated=lambda _: (),
+            ),
+            metrics=Metrics(),
+            timeout_seconds=1,
+        )
+        result = await binder.bind(waits, Scheduled(node, PodRequest(()), None, "", volumes=bindings))
+    assert result is not None
+    assert result.outcome is Outcome.REFUSED
+    namespace.kubectl("delete", "pod", "waits-for-volumes", "--wait=true")
+    namespace.kubectl("delete", "pvc", "--all")
+    kubectl.run(layout, "delete", f"pv/{name}", "storageclass/given-back", "storageclass/reserved")
+
+
 def query_the_namespaced_api(namespace: Namespace) -> None:
     """Query the scheduler as an account that may view the namespace, so that it reviews the token and the right."""
     tenant = tenants.account(namespace, "asks", role="view")
@@ -179,6 +226,7 @@ async def test_every_granted_right_is_used(
     bind_where_hamis_plugin_serves(namespace, tmp_path)
     request_a_mig_instance(namespace, mig_node)
     await bind_what_is_bound(namespace)
+    await give_up_waiting_for_volumes(namespace)
     delete_leadership_and_lease(tranche)
     tamper_with_a_report(tranche)
     lose_the_authority(tranche)

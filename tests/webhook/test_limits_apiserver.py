@@ -29,6 +29,7 @@ pytestmark = pytest.mark.apiserver
 NAMESPACE = "limits"
 READY_S = 30.0
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 IMAGE = "registry.k8s.io/pause:3.10"
 
 
@@ -68,6 +69,12 @@ def bare(*, containers: int) -> dict[str, Any]:
 def affinity(kind: str, terms: list[dict[str, Any]]) -> dict[str, Any]:
     """Return an affinity with these required terms."""
     return {kind: {REQUIRED: {"nodeSelectorTerms": terms} if kind == "nodeAffinity" else terms}}
+
+
+def preferred(kind: str, terms: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return an affinity with these preferred terms."""
+    field = "preference" if kind == "nodeAffinity" else "podAffinityTerm"
+    return {kind: {PREFERRED: [{"weight": 1, field: term} for term in terms]}}
 
 
 def expressions(values: list[str], *, number: int = 1) -> dict[str, Any]:
@@ -179,6 +186,35 @@ CASES: dict[str, tuple[int, Callable[[int], dict[str, Any]], str]] = {
         lambda n: with_spec(affinity=affinity("nodeAffinity", [expressions(["v"])] * n)),
         "spec.affinity.nodeAffinity",
     ),
+    "PREFERRED_NODE_TERMS": (
+        limits.PREFERRED_NODE_TERMS,
+        lambda n: with_spec(affinity=preferred("nodeAffinity", [expressions(["v"])] * n)),
+        "preferred terms",
+    ),
+    "NODE_EXPRESSIONS preferred": (
+        limits.NODE_EXPRESSIONS,
+        lambda n: with_spec(
+            affinity={
+                "nodeAffinity": {
+                    **affinity("nodeAffinity", [expressions(["v"])])["nodeAffinity"],
+                    **preferred("nodeAffinity", [expressions(["v"], number=n - 1)])["nodeAffinity"],
+                }
+            }
+        ),
+        "spec.affinity.nodeAffinity",
+    ),
+    "SELECTOR_VALUES preferred": (
+        limits.SELECTOR_VALUES,
+        lambda n: with_spec(
+            affinity=preferred("nodeAffinity", [expressions(short_values(n - 8))])
+            | preferred("podAffinity", [POD_TERM])
+            | preferred(
+                "podAntiAffinity",
+                [POD_TERM | {"namespaces": ["a", "b"], "labelSelector": {}}, POD_TERM | {"labelSelector": {}}],
+            )
+        ),
+        "keys and values in all selectors",
+    ),
     "NODE_EXPRESSIONS": (
         limits.NODE_EXPRESSIONS,
         lambda n: with_spec(
@@ -198,6 +234,13 @@ CASES: dict[str, tuple[int, Callable[[int], dict[str, Any]], str]] = {
             affinity=affinity("podAffinity", [POD_TERM]) | affinity("podAntiAffinity", [POD_TERM] * (n - 1))
         ),
         "spec.affinity.podAffinity and podAntiAffinity",
+    ),
+    "PREFERRED_POD_TERMS": (
+        limits.PREFERRED_POD_TERMS,
+        lambda n: with_spec(
+            affinity=preferred("podAffinity", [POD_TERM]) | preferred("podAntiAffinity", [POD_TERM] * (n - 1))
+        ),
+        "preferred terms",
     ),
     "SPREAD_CONSTRAINTS": (
         limits.SPREAD_CONSTRAINTS,
@@ -314,6 +357,12 @@ def test_pod_at_the_limit_is_admitted_and_one_beyond_is_refused(refusal: Callabl
             id="one-expression",
         ),
         pytest.param(lambda: with_spec(affinity=affinity("podAntiAffinity", [POD_TERM] * 10_000)), id="anti-affinity"),
+        pytest.param(
+            lambda: with_spec(affinity=preferred("nodeAffinity", [expressions(["v"])] * 20_000)), id="preferred-terms"
+        ),
+        pytest.param(
+            lambda: with_spec(affinity=preferred("podAntiAffinity", [POD_TERM] * 10_000)), id="preferred-anti-affinity"
+        ),
         pytest.param(
             lambda: with_spec(
                 affinity=affinity("podAffinity", [POD_TERM | {"labelSelector": selector(short_values(100_000))}])

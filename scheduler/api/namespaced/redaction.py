@@ -52,6 +52,7 @@ def _node(node: NodeExplanation) -> NodeExplanation:
         node,
         reason=public_coded_text(node.code, node.reason),
         score=None,
+        scores={},
         cards=tuple(_card(card) for card in node.cards),
     )
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TEAM = "rotation"
 POLL_S = 0.1
 SETTLE_S = 0.5
-READY_S = 30.0
+READY_S = 120.0  # a machine that is saturated by the load takes a minute for a rotation
 LIMITS = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
 CONTAINERS = [{"name": "main", "image": "none", "resources": {"limits": LIMITS}}]
 POD = {

@@ -19,6 +19,7 @@ from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.mig.test_requests import report
 from tests.scheduler.support.builders import Clock, allocated, node, pod, state
 from tests.scheduler.support.explaining import explained
+from tests.scheduler.support.preferring import PREFERRED, PreferringWorld, in_
 from tests.scheduler.support.scheduling import schedule
 from tests.scheduler.support.worlds import World
 
@@ -51,10 +52,11 @@ def everything(made: ClusterState) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize("kind", [World, PreferringWorld])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_an_explanation_predicts_the_decision_of_the_loop(seed: int) -> None:
+def test_an_explanation_predicts_the_decision_of_the_loop(seed: int, kind: type[World]) -> None:
     """Node, cards and texts, for 600 random pods on 100 random fleets, each explained before it is scheduled."""
-    world = World(seed)
+    world = kind(seed)
     for _ in range(PODS):
         pending = world.pod()
         explanation = explained(world.state, pending)
@@ -145,6 +147,21 @@ def test_a_fitting_pod_is_explained_with_node_cards_and_policy() -> None:
     (first, second) = explanation.nodes
     assert (first.chosen, second.chosen) == (True, False)
     assert [each.chosen for card in first.cards for each in card.verdicts] == [True, False]
+
+
+def test_the_scores_of_a_pod_with_preferences_have_parts() -> None:
+    """Their weighted sum is the score of the node, in the note as well; a pod without preferences has no parts."""
+    preference = {"nodeAffinity": {PREFERRED: [in_("kubernetes.io/hostname", "n2", weight=7)]}}
+    explanation = explained(state("n1", "n2"), pod("a", memory=600, affinity=preference))
+    assert [node.scores for node in explanation.nodes] == [
+        {"cards": 100.0, "node_affinity": 0.0},
+        {"cards": 100.0, "node_affinity": 100.0},
+    ]
+    assert [node.score for node in explanation.nodes] == [10000.0, 10200.0]
+    assert "fit(n2:10200.00,n1:10000.00)" in explanation.note
+    assert explanation.policy is not None
+    assert explanation.policy.nodes.startswith("the highest total of cards and preferences by scheduler.weights")
+    assert [node.scores for node in explained(state("n1"), pod("a", memory=600)).nodes] == [{}]
 
 
 def test_resolvable_rejections_are_marked() -> None:

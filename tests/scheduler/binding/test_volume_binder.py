@@ -290,6 +290,21 @@ async def test_a_leader_that_stops_leaves_everything_to_the_next(api: Api, stora
     assert await following is None
 
 
+async def test_late_write_of_a_deposed_leader_reserves_no_volume_for_ever(api: Api, storage: Storage) -> None:
+    """A new leader had the claim bound to another volume: kube-controller-manager clears the late reservation."""
+    pod, key = await storage.pod("a"), await storage.claim("data", storage_class=STATIC)
+    late, prompt = [await storage.volume(f"pv-{storage.namespace}-{number}") for number in range(2)]
+    stale = storage.claims.get(key.name, key.namespace)
+    assert await storage.binder(api).bind(pod, scheduled(matches={key: prompt})) is None
+    deposed = storage.binder(api)
+    deposed._shown = msgspec.structs.replace(deposed._shown, claim=lambda _: stale)
+    result = await deposed.bind(pod, scheduled(matches={key: late}))
+    assert result is not None
+    assert f"PersistentVolume {late} is not reserved for claim {key} any more" in result.note
+    assert (await storage.read_volume(late)).spec.claim_ref is None
+    assert (await storage.read_claim(key)).spec.volume_name == prompt
+
+
 async def test_a_shared_claim_stays_with_the_pod_that_still_waits(api: Api, storage: Storage) -> None:
     """Two pods wait for one claim, and one of them is deleted."""
     binder, key = storage.binder(api), await storage.claim("data")

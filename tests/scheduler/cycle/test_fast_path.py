@@ -130,7 +130,9 @@ class Twins:
             assert (fast.note, fast.is_held, fast.reasons) == (full.note, full.is_held, full.reasons)
             return
         assert isinstance(full, Scheduled)
-        assert (fast.node, fast.allocation, fast.note) == (full.node, full.allocation, full.note)
+        assert (fast.node, fast.allocation) == (full.node, full.allocation)
+        # For unbound claims the fast path looks at the best node alone, and does not count the others.
+        assert fast.note == full.note or (fast.volumes and "at least" in fast.note)
         assert fast.volumes == full.volumes
         if self.chance.random() < 0.3:
             for each in self.states:

@@ -110,6 +110,14 @@ def test_node_resources(spec: dict[str, Any], expected: str) -> None:
     assert refusal(spec, **small) == expected
 
 
+def test_an_overcommitted_node_takes_a_pod_that_requests_nothing() -> None:
+    """A request of 0 fits everywhere: kube-scheduler does not compare it with what is free."""
+    node_cache = NodeCache(ours=GPU_NAMES)
+    node_cache.set_node(node("n1", status={"allocatable": {"cpu": "1", "pods": "2"}}))
+    node_cache.add_pod(pod("large", **containers(cpu="2")), "n1")
+    assert finish(node_cache.filter(pod("idle", **containers(cpu="0")))).fitting == ["n1"]
+
+
 def test_used_resources_are_not_available() -> None:
     """Pods on the node use resources, even when only assumed; a pod that is removed or forgotten frees them."""
     node_cache = NodeCache(ours=GPU_NAMES)

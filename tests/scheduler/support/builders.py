@@ -99,11 +99,19 @@ def namespace(name: str, **labels: str) -> Namespace:
     return Namespace(LabelledMeta(name=name, labels=labels))
 
 
-def state(*nodes: str, clock: Clock | None = None, cards: int = 2, has_queue: bool = True) -> ClusterState:
+def state(
+    *nodes: str, clock: Clock | None = None, cards: int = 2, has_queue: bool = True, scores_resources: bool = False
+) -> ClusterState:
     """Return the state of a scheduler with these nodes."""
     clock = clock or Clock()
     queue = SchedulingQueue(clock=clock, first_backoff=1.0, longest_backoff=8.0)
-    made = ClusterState(settings=AllocationSettings(), queue=queue, clock=clock, has_queue=has_queue)
+    made = ClusterState(
+        settings=AllocationSettings(),
+        queue=queue,
+        clock=clock,
+        has_queue=has_queue,
+        scores_resources=scores_resources,
+    )
     for name in nodes:
         made.set_node(node(name))
         made.set_status(status(name, cards=cards))

@@ -30,7 +30,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)  # noqa: S311 -- a test
         self.clock = Clock()
-        self.state: ClusterState = state(clock=self.clock)
+        self.state: ClusterState = state(clock=self.clock, scores_resources=True)
         self.serial = 0
         for name in NAMESPACES:
             self.state.set_namespace(namespace(name, **{"gpu.scheduling/injection": "enabled"}))

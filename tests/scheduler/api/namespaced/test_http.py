@@ -31,6 +31,7 @@ from scheduler.api.request_body import LARGEST_BODY
 from scheduler.api.token_reviews import TokenReviews
 from tests.scheduler.support.builders import Clock, allocated, namespace, pod, state
 from tests.scheduler.support.extending import Bindings, extending
+from tests.scheduler.support.preferring import PREFERRED, in_
 from tests.scheduler.support.scheduling import cycle_of
 from tests.scheduler.support.storage import mounts, storage_class, volume
 from webhook import dry_run
@@ -235,11 +236,12 @@ async def test_an_unreachable_api_server_admits_nobody(site: Site) -> None:
 async def test_pods_of_other_namespaces_are_not_visible(site: Site) -> None:
     """A response is the same bytes whether the pods of other namespaces use 10 MiB or 400 MiB."""
     answers = []
+    preferring = {"nodeAffinity": {PREFERRED: [in_("kubernetes.io/hostname", "n1")]}}
     for number, memory in enumerate((10, 400)):
         for card in (0, 1):
             name = f"secret-{number}-{card}"
             site.set_pod(allocated(name, node="n1", memory=memory, card=card, namespace="other"))
-        site.set_pod(pod("a", memory=700, namespace="team"))
+        site.set_pod(pod("a", memory=700, namespace="team", affinity=preferring))
         explained = await site.ask("GET", POD_EXPLANATION, pod="a", token="editor", query="?node=n1")  # noqa: S106
         simulated = await site.ask("POST", SIMULATION, body=manifest(650), token="editor", query="?node=n1")  # noqa: S106
         shares = await site.ask("GET", SHARES, token="editor")  # noqa: S106
@@ -254,6 +256,7 @@ async def test_pods_of_other_namespaces_are_not_visible(site: Site) -> None:
     for each in (fits, waits):
         for node in each["nodes"]:
             assert node["score"] is None
+            assert node["scores"] == {}
             for card in node["cards"]:
                 assert (card["memoryMiB"], card["cores"]["free"], card["slots"]["free"]) == (
                     {"free": None, "total": 1000},

@@ -1,0 +1,55 @@
+"""Orders the nodes that take a pod by its preferences, after an evaluation of every node."""
+
+import msgspec
+import numpy as np
+
+from allocation.allocation import Allocation, charges
+from allocation.ledger.ledger import Ledger
+from allocation.placement.placement import place_on
+from allocation.placement.query import PlacementQuery
+from allocation.quota import Headroom
+from allocation.steps import Steps
+from scheduler.cycle.evaluation import Evaluation
+from scheduler.filters.node_cache import NodeCache
+from scheduler.objects import Pod
+from scheduler.scoring.candidates import NodeList
+from scheduler.scoring.node_scorer import NodeScorer, best_first
+
+
+def prefer(
+    pod: Pod,
+    evaluated: Evaluation,
+    *,
+    scorer: NodeScorer,
+    node_cache: NodeCache,
+    ledger: Ledger,
+    headroom: Headroom,
+) -> Steps[Evaluation]:
+    """Return the evaluation with the totals of cards and preferences as scores, and cards on the node of the best one.
+
+    Of equal totals, the node comes first that would come first without preferences. A pod whose static allocation names
+    the node, or that has no preferences, keeps its evaluation.
+    """
+    requirements = evaluated.requirements
+    preferences = scorer.preferences(pod) if evaluated.scores and requirements.fixed is None else ()
+    if not preferences:
+        return evaluated
+    names = sorted(name for name in evaluated.scores if name in node_cache)
+    sign = 1.0 if requirements.constraints.node_policy == "binpack" else -1.0
+    cards = np.array([evaluated.scores[name] * sign for name in names]) if requirements.request else None
+    nodes = NodeList([node_cache.nodes[name] for name in names])
+    scores = yield from scorer.score(pod, preferences, nodes)
+    total = scorer.total(names, cards, scores)
+    otherwise = cards if cards is not None else np.array([-float(node_cache.pods_on(name)) for name in names])
+    ordered = {names[place]: total.totals.item(place) for place in best_first(total.totals, otherwise)}
+    evaluated = msgspec.structs.replace(evaluated, scores=ordered, preferences=total)
+    if not requirements.request:
+        return evaluated
+    query = PlacementQuery(requirements.request, requirements.constraints, headroom)
+    for name in ordered:
+        outcome = place_on(ledger, query, name)
+        if isinstance(outcome, Allocation):
+            costs = charges(outcome, requirements.request)
+            return msgspec.structs.replace(evaluated, allocation=outcome, charges=costs)
+        yield  # the ledger changed after the evaluation
+    return evaluated
