@@ -2,7 +2,7 @@
 
 Its result equals that of the full path (`scheduler.cycle.evaluation` of every node). It has no result for static
 allocations. For pods that rules about other pods restrict, it only recognizes that no node fits. Volumes for unbound
-claims are looked for on the best node alone; if there are none, the full path looks at the other nodes. The reasons
+claims are looked for on the best node alone; if it lacks them, the full path looks at the other nodes. The reasons
 come from the full path.
 """
 
