@@ -14,6 +14,7 @@ from scheduler.volumes.objects import (
     StorageClass,
     VolumeAttachment,
 )
+from scheduler.volumes.provisioning import is_less
 from scheduler.volumes.volume_cache import VolumeCache
 
 T = TypeVar("T", Claim, PersistentVolume, StorageClass, CsiNode, CsiDriver, StorageCapacity, VolumeAttachment)
@@ -76,8 +77,12 @@ class Storage:
         self._improve()
 
     def set_capacity(self, capacity: StorageCapacity, old: StorageCapacity | None = None) -> None:
-        """Set the state of a CSIStorageCapacity."""
-        self._set(capacity, old, self._volumes.set_capacity)
+        """Set the state of a CSIStorageCapacity; less of it, as after each volume that is provisioned, helps no pod."""
+        if old is None or not _is_alike(capacity, old):
+            self._volumes.set_capacity(capacity)
+            if old is None or not is_less(capacity, old):
+                self._on_improvement()
+            self._on_change()
 
     def drop_capacity(self, capacity: StorageCapacity) -> None:
         """Forget a CSIStorageCapacity; that helps no pod."""

@@ -53,12 +53,14 @@ class UnboundClaims(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         selected: the nodes for which claims are provisioned already; the pod can only run there.
         started: the claims that are provisioned already.
+        assumed: the claims that another pod, which is being bound, gets a volume for; none is provisioned for them.
         matchers: the other claims, the smallest first.
         provisioning: by claim, which nodes can get a new volume.
     """
 
     selected: frozenset[str]
     started: tuple[ClaimKey, ...]
+    assumed: frozenset[ClaimKey]
     matchers: tuple[ClaimMatcher, ...]
     provisioning: Mapping[ClaimKey, Provisioning]
 
@@ -71,6 +73,8 @@ class UnboundClaims(msgspec.Struct, frozen=True, eq=False):
         provisioned = list(self.started)
         for matcher in self.matchers:
             volume = matcher.find(node, taken)
+            if volume is None and matcher.key in self.assumed:
+                return _NOT_AVAILABLE
             if volume is None:
                 provisioned.append(matcher.key)
             else:

@@ -110,7 +110,8 @@ class PodVolumesCompiler:
             storage_class = self._objects.classes[each.claim.storage_class]
             size = size_of(each.claim.spec.resources.requests)
             provisioning[each.key] = Provisioning(storage_class, size, self._objects.capacities(storage_class))
-        return UnboundClaims(frozenset(selected), tuple(started), tuple(by_size(matchers)), provisioning)
+        assumed = frozenset(each.key for each in claims if self._assumptions.volume_of(each.key))
+        return UnboundClaims(frozenset(selected), tuple(started), assumed, tuple(by_size(matchers)), provisioning)
 
     def _matcher(self, key: ClaimKey, claim: Claim) -> ClaimMatcher:
         reserved = [each for each in self._index.reserved(key) if each.is_reserved_for(key, claim.metadata.uid)]

@@ -43,6 +43,11 @@ class Provisioning:
         return any(selectors.accepts(each, labels) for bucket in index.buckets(labels) for each in index.items(bucket))
 
 
+def is_less(capacity: StorageCapacity, old: StorageCapacity) -> bool:
+    """Whether a capacity has no room for larger volumes than before, for the same nodes."""
+    return capacity.node_topology == old.node_topology and _largest(capacity) <= _largest(old)
+
+
 def _largest(capacity: StorageCapacity) -> int:
     """Return the size in bytes of the largest volume that can be made, or -1 if the driver does not say."""
     size = capacity.maximum_volume_size if capacity.maximum_volume_size is not None else capacity.capacity

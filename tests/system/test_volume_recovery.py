@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
 KILLS = 50
 DELETED = 5
 """In every fifth round the pod is deleted while no scheduler leads."""
-REPLICAS = 2
+REPLICAS = 3
 ELECTION = {
     "--election-lease-seconds": "1.5",
     "--election-renew-deadline-seconds": "1.2",
@@ -58,7 +58,7 @@ class _Leadership(msgspec.Struct):
 
 
 class Schedulers:
-    """Two replicas, one of which leads; an election takes two seconds."""
+    """Replicas, one of which leads; an election takes two seconds, and a replica needs more to start."""
 
     def __init__(self, layout: Layout, api: Api) -> None:
         self.layout = layout
@@ -70,7 +70,7 @@ class Schedulers:
         component = components.component(self.layout, "scheduler")
         for number, name in enumerate(self._names):
             ports = {"--port": Port.SCHEDULER, "--namespace-api-port": Port.SCHEDULER_API}
-            flags = ELECTION | {flag: str(self.layout.port(port) + 40 + number) for flag, port in ports.items()}
+            flags = ELECTION | {flag: str(self.layout.port(port) + 40 + 3 * number) for flag, port in ports.items()}
             if not Daemon(self.layout, name).is_running:
                 words = [word for pair in flags.items() for word in pair]
                 components.start_replica(self.layout, component, *words, name=name)
@@ -90,7 +90,7 @@ class Schedulers:
         os.kill(leader.pid, signal.SIGKILL)
 
     def stop(self) -> None:
-        """Stop both."""
+        """Stop all replicas."""
         for name in self._names:
             Daemon(self.layout, name).stop()
 
