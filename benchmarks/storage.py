@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from benchmarks import cluster, fleets
 
-_ZONES: Final = 10
+ZONES: Final = 10
 ZONE: Final = "topology.kubernetes.io/zone"
 DELAYED: Final = "delayed"
 """The name of a class that binds a claim together with the node of its first pod, and provisions nothing."""
@@ -13,7 +13,7 @@ _HOSTNAME: Final = "kubernetes.io/hostname"
 
 def zone_of(number: int) -> str:
     """Return the zone of a node or volume with this number."""
-    return f"zone-{number % _ZONES}"
+    return f"zone-{number % ZONES}"
 
 
 def node_labels(number: int) -> dict[str, str]:

@@ -39,7 +39,7 @@ _MakePod = Callable[[int], dict[str, Any]]
 
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes a minute and its figures mean nothing."""
-    nodes, decisions = (100, 20) if smoke else (5_000, 1_000)
+    nodes, decisions = (100, 20) if smoke else (5_000, 300)
     for unused in (0,) if smoke else (0, 10_000):
         yield from _decisions(nodes, decisions, unused=unused)
     nodes, pods, turns = (10, 20, 2) if smoke else (1_000, 1_000, 6)
@@ -52,16 +52,16 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
 def _decisions(nodes: int, decisions: int, *, unused: int) -> Iterator[tuple[Row, Sample]]:
     """Measure decisions about pods of each kind in turns, with `unused` further PersistentVolumes."""
     state = _state(nodes)
-    volumes = _fill(state, nodes, decisions, unused=unused)
+    volumes = _fill(state, nodes, storage.ZONES + decisions, unused=unused)
     cycle = SchedulingCycle(state)
     process.settle()
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     chance = random.Random(4)
     kinds = _kinds()
-    for number in range(decisions + 1):
+    for number in range(storage.ZONES + decisions):
         for kind in chance.sample(sorted(kinds), len(kinds)):
             taken = _decide(cycle, kind, number, kinds[kind](number))
-            if number:  # the first pod of a kind has no ranking yet
+            if number >= storage.ZONES:  # the first pod of a kind, and of each zone, has no ranking yet
                 seconds[kind].append(taken)
     plain = percentile(seconds[_PLAIN], 50)
     fleet = f"{nodes:,} nodes of {fleets.CARDS} cards, {volumes:,} PersistentVolumes"
@@ -89,7 +89,7 @@ def _fill(state: ClusterState, nodes: int, pods: int, *, unused: int) -> int:
     state.storage.set_class(msgspec.convert(storage.delayed_class(), StorageClass))
     made = [storage.volume("shared", claim="shared")]
     claims = [storage.claim("shared", volume="shared")]
-    for number in range(pods + 1):
+    for number in range(pods):
         for kind, affinity in (("zonal", storage.zonal(number)), ("local", storage.local(number % nodes))):
             name = f"{kind}-{number}"
             made.append(storage.volume(name, affinity, claim=name))

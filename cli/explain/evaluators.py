@@ -64,7 +64,7 @@ class LocalEvaluator:
         """Use `namespace` for manifests that name none."""
         self.alive = alive
         self._state = state
-        self._cycle = SchedulingCycle(state)
+        self._cycle = SchedulingCycle(state, weights=chosen.weights)
         self._admit = partial(dry_run.dry_run, allocation=chosen.allocation, settings=chosen.webhook)
         self._namespace = namespace
         self._cards_of = cards_of

@@ -23,8 +23,9 @@ from cluster.resource import (
     VOLUME_ATTACHMENTS,
 )
 from cluster.resource_quota import ResourceQuota
-from scheduler.objects import Namespace, Node, Pod
+from scheduler.objects import Namespace, Node, NodeWithImages, Pod
 from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.settings import NO_PREFERENCES
 from scheduler.state.agent_leases import GRACE_SECONDS
 from scheduler.state.cluster_state import ClusterState
 from scheduler.volumes.objects import (
@@ -56,12 +57,14 @@ def read(session: Session, rules: Rules) -> ClusterState:
     """
     client, clock = session.client, _Clock()
     statuses = gpu_node_statuses(client)
+    weights = rules.weights if not rules.extender else NO_PREFERENCES
     state = ClusterState(
         settings=rules.allocation,
         queue=SchedulingQueue(clock=clock, first_backoff=1.0, longest_backoff=1.0),
         clock=clock,
         names=rules.names,
         has_queue=not rules.extender,
+        scores_resources=weights.node_resources > 0,
     )
     now = time.time() + client.clock_ahead
     # A single read has to compare clocks: the agents', which wrote the times of renewal, with the API server's.
@@ -73,7 +76,7 @@ def read(session: Session, rules: Rules) -> ClusterState:
         state.set_namespace(namespace)
     for quota in client.list(RESOURCE_QUOTAS, ResourceQuota):
         state.set_quota(quota)
-    for node in client.list(NODES, Node):
+    for node in client.list(NODES, NodeWithImages if weights.image_locality else Node):
         state.set_node(node)
     for status in statuses:
         state.set_status(status)

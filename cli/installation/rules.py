@@ -15,7 +15,7 @@ from cli.kube.client import Client
 from cli.tables import note
 from cluster import configuration
 from cluster.configuration import Configuration, ConfigurationError
-from scheduler.settings import KubeSchedulerSettings, SchedulerSettings
+from scheduler.settings import KubeSchedulerSettings, SchedulerSettings, ScoreWeights
 from webhook.settings import WebhookSettings
 
 
@@ -27,6 +27,7 @@ class Rules(msgspec.Struct, frozen=True):
         webhook: the settings of admission.
         names: the schedulerNames of the pods that Tranche places.
         extender: whether kube-scheduler decides, and calls Tranche as its extender.
+        weights: how much cards and preferences count, in loop mode.
         kube_scheduler: the Lease of kube-scheduler's leader, in extender mode.
         gaps: the parts of the installed configuration that cannot be read, and for which the defaults are assumed.
     """
@@ -35,6 +36,7 @@ class Rules(msgspec.Struct, frozen=True):
     webhook: WebhookSettings = WebhookSettings()
     names: tuple[str, ...] = (SCHEDULER_NAME,)
     extender: bool = False
+    weights: ScoreWeights = ScoreWeights()
     kube_scheduler: KubeSchedulerSettings = KubeSchedulerSettings()
     gaps: tuple[str, ...] = ()
 
@@ -99,5 +101,6 @@ def _rules(text: str, *, source: str, scheduler_flags: Sequence[str] = (), webho
         webhook=webhook.own,
         names=(SCHEDULER_NAME, *own.aliases),
         extender=own.extender,
+        weights=own.weights,
         kube_scheduler=own.kube_scheduler,
     )

@@ -4,7 +4,7 @@ A cycle runs in steps, between which other tasks run. Therefore the chosen node 
 reserved; the check and the reservation are one step.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -28,8 +28,6 @@ from scheduler.objects import Pod
 from scheduler.scoring.node_scorer import NodeScorer
 from scheduler.settings import NO_PREFERENCES, ScoreWeights
 from scheduler.state.cluster_state import ClusterState
-from scheduler.volumes.objects import Claim
-from scheduler.volumes.planned_pod import PlannedPod
 
 T = TypeVar("T")
 
@@ -77,17 +75,12 @@ class SchedulingCycle:
         """
         return self._with_own_instances(pod, self._schedule(pod, explain=explain))
 
-    def dry_run(self, pod: Pod, claims: Iterable[Claim] = ()) -> Steps[Attempt]:
+    def dry_run(self, pod: Pod) -> Steps[Attempt]:
         """Return what `schedule` would return now, with the evaluation of every node unless the pod is held.
 
-        Nothing is reserved, and no MIG instance is requested. `claims` would be created together with the pod, as those
-        of a StatefulSet or of ephemeral volumes; a claim that exists by the same name counts instead.
-
-        Raises:
-            AllocationError: the storage that one of `claims` requests is not a quantity.
+        Nothing is reserved, and no MIG instance is requested.
         """
-        planned = PlannedPod.of(pod, claims) if claims else pod
-        return self._with_own_instances(pod, self._dry_run(planned))
+        return self._with_own_instances(pod, self._dry_run(pod))
 
     def reserve_on(self, pod: Pod, node: str) -> ScheduleResult:
         """Choose cards for `pod` on the `node` that kube-scheduler chose, and reserve them.

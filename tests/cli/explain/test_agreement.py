@@ -1,6 +1,7 @@
 """`simulate`, `explain`, `preflight` and the event agree about fields and volumes, for every kind of workload."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from allocation.settings import AllocationSettings
 from allocation.steps import finish
 from cli.explain.evaluators import LocalEvaluator
+from cli.installation import rules
 from cli.installation.rules import Rules
 from cli.liveness.part import Liveness
 from cli.workloads import expand
@@ -19,7 +21,7 @@ from scheduler.filters import unsupported_fields
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
 from tests.cli.preflight.snapshots import report_on
-from tests.scheduler.support.builders import namespace, state
+from tests.scheduler.support.builders import allocated, namespace, state
 from tests.scheduler.support.scheduling import forget, schedule
 from tests.scheduler.support.storage import claim, mounts, storage_class, volume
 from webhook import dry_run
@@ -74,9 +76,10 @@ def site() -> ClusterState:
     return made
 
 
-def evaluator(made: ClusterState) -> LocalEvaluator:
+def evaluator(made: ClusterState, chosen: Rules | None = None) -> LocalEvaluator:
     """Return what the command line evaluates pods with."""
-    return LocalEvaluator(made, Rules(), Liveness(installed=True, parts=()), namespace=TEAM, cards_of=())
+    alive = Liveness(installed=True, parts=())
+    return LocalEvaluator(made, chosen or Rules(), alive, namespace=TEAM, cards_of=())
 
 
 def simulate(made: ClusterState, document: dict[str, Any]) -> Simulation:
@@ -214,3 +217,19 @@ def test_claims_of_ephemeral_volumes_and_of_files_need_not_exist() -> None:
     assert {shown.volume for shown in together.explanation.claims} == {"pv-1", "pv-3"}
     assert not len(made.queue)
     assert made.volumes.objects.claims == {}
+
+
+def test_installed_weights_decide_between_cards_and_preferences(tmp_path: Path) -> None:
+    """The pod prefers the empty node n2, binpack prefers n1."""
+    terms = [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n2"]}]
+    preferred = [{"weight": 1, "preference": {"matchExpressions": terms}}]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    (each,) = expand.of(workload("Deployment", affinity=affinity))
+    nodes = {}
+    for cards in (100, 1):
+        (tmp_path / "config.yaml").write_text(f"scheduler: {{weights: {{cards: {cards}}}}}")
+        made = site()
+        made.set_pod(allocated("runs", node="n1", memory=300))
+        chosen = rules.of_file(str(tmp_path / "config.yaml"))
+        nodes[cards] = evaluator(made, chosen).simulate(each, every=False)[0].schedule_result.suggested_host
+    assert nodes == {100: "n1", 1: "n2"}

@@ -7,6 +7,7 @@ from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
 from scheduler.volumes.bindings import NO_BINDINGS, ClaimKey, Match, VolumeBindings
+from scheduler.volumes.planned_pod import PlannedPod
 from tests.scheduler.support.builders import allocated, pod, state
 from tests.scheduler.support.preferring import PREFERRED, in_
 from tests.scheduler.support.scheduling import cycle_of, forget, schedule
@@ -155,7 +156,7 @@ def test_a_dry_run_knows_claims_that_do_not_exist_yet() -> None:
     made.storage.set_volume(volume("pv", node="n2"))
     waiting = pod("web-0", memory=1, volumes=mounts("data-web-0"))
     for _ in range(2):
-        result = finish(cycle_of(made).dry_run(waiting, [claim("data-web-0")])).result
+        result = finish(cycle_of(made).dry_run(PlannedPod.of(waiting, [claim("data-web-0")]))).result
         assert isinstance(result, Scheduled)
         assert result.node == "n2"
     assert isinstance(finish(cycle_of(made).dry_run(waiting)).result, Unschedulable)
