@@ -20,7 +20,7 @@ WEIGHTS = (
 )
 
 
-def no_fast_path(*_: object) -> Steps[None]:
+def no_fast_path(*_: object, **__: object) -> Steps[None]:
     """Return no result."""
     yield from ()
 

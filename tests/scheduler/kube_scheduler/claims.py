@@ -22,24 +22,8 @@ def volumes(chance: Chance, nodes: Sequence[str]) -> list[Manifest]:
 
 def claim(chance: Chance, name: str, namespace: str, *, free: list[Manifest], nodes: Sequence[str]) -> Manifest:
     """Return a claim; one that is bound takes its PersistentVolume from `free`."""
-    spec: Manifest = {
-        "accessModes": chance.choice((*_MODES[:2], ["ReadWriteOncePod"])) if chance.maybe(0.5) else ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": chance.choice(SIZES)}},
-        "storageClassName": chance.choice((*CLASSES, *_WAITING * 3)),
-    }
-    annotations: dict[str, str] = {}
-    meta: Manifest = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "annotations": annotations}
-    made = {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
-    if chance.maybe(0.02):
-        meta["deletionTimestamp"] = _DELETED
-    if chance.maybe(0.05):
-        annotations[_BETA_CLASS] = chance.choice(CLASSES[:-1])
-    if chance.maybe(0.1):
-        spec["selector"] = selectors.label_selector(chance, {"disk": ("ssd", "hdd"), ZONE: ZONES}) or {}
-    if chance.maybe(0.1):
-        spec["volumeMode"] = "Block"
-    if chance.maybe(0.05):
-        spec["volumeAttributesClassName"] = "fast"
+    made = _unbound_claim(chance, name, namespace)
+    spec, annotations = made["spec"], made["metadata"]["annotations"]
     state = chance.choice(("bound",) * 16 + ("unbound",) * 16 + ("half-bound", "reserved", "reserved", "missing"))
     if state == "unbound" and chance.maybe(0.15):
         annotations[_SELECTED_NODE] = chance.choice((*nodes, "gone"))
@@ -48,16 +32,48 @@ def claim(chance: Chance, name: str, namespace: str, *, free: list[Manifest], no
         annotations[_BOUND] = "yes"
         made["status"]["phase"] = chance.choice(("Bound", "Lost"))
     if state in ("bound", "half-bound", "reserved") and free:
-        volume = free.pop(chance.randrange(len(free)))
-        reference = {"kind": "PersistentVolumeClaim", "namespace": namespace, "name": name}
-        volume["spec"]["claimRef"] = reference if state == "reserved" else {**reference, "uid": meta["uid"]}
-        if state != "reserved":
-            spec["volumeName"] = volume["metadata"]["name"]
-            volume["status"]["phase"] = "Bound"
-        if state == "bound":
-            annotations[_BOUND] = "yes"
-            made["status"]["phase"] = "Bound"
+        _give(free.pop(chance.randrange(len(free))), made, state)
     return made
+
+
+def _unbound_claim(chance: Chance, name: str, namespace: str) -> Manifest:
+    modes = chance.choice((*_MODES[:2], ["ReadWriteOncePod"])) if chance.maybe(0.5) else ["ReadWriteOnce"]
+    spec: Manifest = {
+        "accessModes": modes,
+        "resources": {"requests": {"storage": chance.choice(SIZES)}},
+        "storageClassName": chance.choice((*CLASSES, *_WAITING * 3)),
+        **_mode_and_attributes(chance),
+    }
+    meta: Manifest = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "annotations": {}}
+    if chance.maybe(0.02):
+        meta["deletionTimestamp"] = _DELETED
+    if chance.maybe(0.05):
+        meta["annotations"][_BETA_CLASS] = chance.choice(CLASSES[:-1])
+    if chance.maybe(0.1):
+        spec["selector"] = selectors.label_selector(chance, {"disk": ("ssd", "hdd"), ZONE: ZONES}) or {}
+    return {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
+
+
+def _mode_and_attributes(chance: Chance) -> Manifest:
+    fields: Manifest = {}
+    if chance.maybe(0.1):
+        fields["volumeMode"] = "Block"
+    if chance.maybe(0.05):
+        fields["volumeAttributesClassName"] = "fast"
+    return fields
+
+
+def _give(volume: Manifest, claim: Manifest, state: str) -> None:
+    """Give a volume to a claim: bound, bound by one side only, or reserved by its name."""
+    meta = claim["metadata"]
+    reference = {"kind": "PersistentVolumeClaim", "namespace": meta["namespace"], "name": meta["name"]}
+    volume["spec"]["claimRef"] = reference if state == "reserved" else {**reference, "uid": meta["uid"]}
+    if state != "reserved":
+        claim["spec"]["volumeName"] = volume["metadata"]["name"]
+        volume["status"]["phase"] = "Bound"
+    if state == "bound":
+        meta["annotations"][_BOUND] = "yes"
+        claim["status"]["phase"] = "Bound"
 
 
 def _volume(chance: Chance, name: str, nodes: Sequence[str]) -> Manifest:
@@ -71,11 +87,8 @@ def _volume(chance: Chance, name: str, nodes: Sequence[str]) -> Manifest:
         "accessModes": chance.choice((*_MODES, ["ReadWriteOnce", "ReadWriteOncePod"])),
         "storageClassName": chance.choice((*CLASSES, *_WAITING * 2)),
         **_source(chance, name),
+        **_mode_and_attributes(chance),
     }
-    if chance.maybe(0.1):
-        spec["volumeMode"] = "Block"
-    if chance.maybe(0.05):
-        spec["volumeAttributesClassName"] = "fast"
     if chance.maybe(0.5):
         key, values = chance.choice(((HOSTNAME, nodes), (ZONE, ZONES), (ZONE, ZONES)))
         expression = {"key": key, "operator": "In", "values": chance.sample(values, min(len(values), 2))}
