@@ -113,6 +113,8 @@ class FastPath:
             known = self._unschedulable(pod, key, requirements, headroom)
             return known if best is None else PossiblyUnschedulable(known.kind, known.note, known.reasons)
         preferences = self._scorer.preferences(pod)
+        if preferences and bindings:
+            return None  # scores are normalised over the nodes that have room for the unbound claims, too
         if preferences:
             return (yield from self._place_preferred(pod, requirements, headroom, ranking, preferences))
         fitting = ranking.count()

@@ -62,7 +62,7 @@ class Schedulers:
 
     def __init__(self, layout: Layout, api: Api) -> None:
         self.layout = layout
-        self._api = api
+        self.api = api
         self._names = [f"scheduler-volumes-{number}" for number in range(REPLICAS)]
 
     def start(self) -> None:
@@ -78,7 +78,7 @@ class Schedulers:
     async def kill_leader(self) -> None:
         """Kill the process of the replica that leads."""
         leads = (
-            await self._api.get(LEADERSHIPS, _Leadership, name="tranche-scheduler", namespace="tranche-system")
+            await self.api.get(LEADERSHIPS, _Leadership, name="tranche-scheduler", namespace="tranche-system")
         ).spec
         (leader,) = [
             daemon
@@ -203,17 +203,20 @@ async def kill_before_binding(
     """Create a pod with a claim, and kill the leader when it has written for the claim."""
     key, name = ClaimKey(namespace.name, f"data-{number:02}"), f"p{number:02}"
     is_static = bool(number % 2)
-    manifests = claim(key.name, storage_class=static_class if is_static else STORAGE_CLASS), mounting(name, key.name)
+    api, storage_class = schedulers.api, static_class if is_static else STORAGE_CLASS
     await asyncio.to_thread(schedulers.start)
     with paused(schedulers.layout, "kube-controller-manager" if is_static else "local-provisioner"):
-        await asyncio.to_thread(namespace.create, *manifests)
+        await api.create(
+            PERSISTENT_VOLUME_CLAIMS, claim(key.name, storage_class=storage_class), namespace=key.namespace
+        )
+        await api.create(PODS, mounting(name, key.name), namespace=key.namespace)
         await seen.until(lambda: bool(seen.reserved(key)) if is_static else seen.selected(key))
         await schedulers.kill_leader()
         shown = seen.pods.get(name, namespace.name)
         assert shown is not None
         assert not shown.spec.node_name
         if number % DELETED == DELETED - 1:
-            await asyncio.to_thread(namespace.kubectl, "delete", "pod", name, "--wait=false")
+            await api.request("DELETE", PODS.path(namespace=key.namespace, name=name))
 
 
 async def until_all_are_bound(seen: Seen, namespace: Namespace) -> None:

@@ -21,6 +21,7 @@ type Cluster struct {
 	Nodes                  []*v1.Node                      `json:"nodes"`
 	Pods                   []*v1.Pod                       `json:"pods"`
 	Namespaces             []*v1.Namespace                 `json:"namespaces"`
+	Services               []*v1.Service                   `json:"services"`
 	PersistentVolumeClaims []*v1.PersistentVolumeClaim     `json:"persistentvolumeclaims"`
 	PersistentVolumes      []*v1.PersistentVolume          `json:"persistentvolumes"`
 	StorageClasses         []*storagev1.StorageClass       `json:"storageclasses"`
@@ -69,6 +70,7 @@ func (c *Cluster) informers() informers.SharedInformerFactory {
 	add(factory, &v1.Pod{}, c.Pods)
 	add(factory, &v1.Node{}, c.Nodes)
 	add(factory, &v1.Namespace{}, c.Namespaces)
+	add(factory, &v1.Service{}, c.Services)
 	add(factory, &v1.PersistentVolumeClaim{}, c.PersistentVolumeClaims)
 	add(factory, &v1.PersistentVolume{}, c.PersistentVolumes)
 	add(factory, &storagev1.StorageClass{}, c.StorageClasses)

@@ -13,6 +13,7 @@ from scheduler.cycle.result import Scheduled
 from scheduler.pacing import Pacer
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.builders import Clock, allocated, node, pod, state, status
+from tests.scheduler.support.preferring import PREFERRED, anyway, in_, near
 from tests.scheduler.support.scheduling import schedule
 
 NODES = [f"n{number:02}" for number in range(70)]
@@ -32,12 +33,19 @@ TWO = {
         for name in ("one", "two")
     ]
 }
+PREFERRING = {
+    "labels": {"app": "x"},
+    "affinity": {"nodeAffinity": {PREFERRED: [in_("zone", "a")]}, "podAffinity": {PREFERRED: [near("zone", app="x")]}},
+    "topologySpreadConstraints": [anyway("kubernetes.io/hostname")],
+}
 KINDS: list[dict[str, Any]] = [
     {"memory": 300},
     {"memory": 300, **APART},
     TWO,
     {**TWO, **APART},
     {"memory": 300, "nodeSelector": {"zone": "a"}},
+    {"memory": 300, **PREFERRING},
+    {**TWO, **PREFERRING},
 ]
 
 

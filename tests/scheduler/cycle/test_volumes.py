@@ -9,6 +9,7 @@ from scheduler.state.cluster_state import ClusterState
 from scheduler.volumes.bindings import NO_BINDINGS, ClaimKey, Match, VolumeBindings
 from scheduler.volumes.planned_pod import PlannedPod
 from tests.scheduler.support.builders import allocated, pod, state
+from tests.scheduler.support.preferring import PREFERRED, in_
 from tests.scheduler.support.scheduling import cycle_of, forget, schedule
 from tests.scheduler.support.storage import claim, csi_node, mounts, storage_class, volume
 
@@ -59,6 +60,16 @@ def test_an_unbound_claim_is_matched_together_with_the_node() -> None:
     third = unschedulable(made, pod("c", memory=1, volumes=mounts("c")))
     assert third.reasons == {"VolumeNotAvailable"}
     assert "node(s) didn't find available persistent volumes to bind" in third.note
+
+
+def test_a_preferred_node_without_the_volume_is_not_chosen() -> None:
+    """Preferences order only the nodes that have a volume for each unbound claim."""
+    made = state("n1", "n2")
+    made.storage.set_class(storage_class())
+    made.storage.set_volume(volume("pv", node="n1"))
+    made.storage.set_claim(claim("a"))
+    affinity = {"nodeAffinity": {PREFERRED: [in_("kubernetes.io/hostname", "n2", weight=100)]}}
+    assert scheduled(made, pod("a", memory=1, volumes=mounts("a"), affinity=affinity)).node == "n1"
 
 
 def test_forgetting_a_pod_gives_its_volume_back() -> None:

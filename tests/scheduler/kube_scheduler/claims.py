@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from tests.scheduler.kube_scheduler import selectors
 from tests.scheduler.kube_scheduler.drivers import AZURE_DISKS, CLASSES, COUNTING, PLAIN, SIZES
-from tests.scheduler.kube_scheduler.selectors import HOSTNAME, REGION, ZONE, ZONES, Chance, Manifest
+from tests.scheduler.kube_scheduler.selectors import BETA_ZONE, HOSTNAME, REGION, ZONE, ZONES, Chance, Manifest
 
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 _BOUND = "pv.kubernetes.io/bind-completed"
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _DELETED = "2026-01-01T00:00:00Z"
-_ZONE_LABELS = (ZONE, ZONE, "failure-domain.beta.kubernetes.io/zone")
+_ZONE_LABELS = (ZONE, ZONE, BETA_ZONE)
 _WAITING = ("local", "plain", "counting", "zoned", "disk")
 _MODES = (["ReadWriteOnce"], ["ReadWriteMany"], ["ReadOnlyMany", "ReadWriteOnce"])
 
@@ -38,6 +38,8 @@ def claim(chance: Chance, name: str, namespace: str, *, free: list[Manifest], no
         spec["selector"] = selectors.label_selector(chance, {"disk": ("ssd", "hdd"), ZONE: ZONES}) or {}
     if chance.maybe(0.1):
         spec["volumeMode"] = "Block"
+    if chance.maybe(0.05):
+        spec["volumeAttributesClassName"] = "fast"
     state = chance.choice(("bound",) * 16 + ("unbound",) * 16 + ("half-bound", "reserved", "reserved", "missing"))
     if state == "unbound" and chance.maybe(0.15):
         annotations[_SELECTED_NODE] = chance.choice((*nodes, "gone"))
@@ -72,6 +74,8 @@ def _volume(chance: Chance, name: str, nodes: Sequence[str]) -> Manifest:
     }
     if chance.maybe(0.1):
         spec["volumeMode"] = "Block"
+    if chance.maybe(0.05):
+        spec["volumeAttributesClassName"] = "fast"
     if chance.maybe(0.5):
         key, values = chance.choice(((HOSTNAME, nodes), (ZONE, ZONES), (ZONE, ZONES)))
         expression = {"key": key, "operator": "In", "values": chance.sample(values, min(len(values), 2))}

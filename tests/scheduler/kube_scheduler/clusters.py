@@ -18,11 +18,17 @@ def cluster(seed: int) -> Manifest:
         "nodes": nodes,
         "pods": running,
         "namespaces": [{"metadata": {"name": name, "labels": labels}} for name, labels in NAMESPACES.items()],
+        "services": [_service(chance)] if chance.maybe(0.1) else [],
         "pod": pods.pending_pod(chance, names),
     }
     if chance.maybe(0.7):
         add_storage(chance, made)
     return made
+
+
+def _service(chance: Chance) -> Manifest:
+    meta = {"name": "service", "namespace": chance.choice(list(NAMESPACES))}
+    return {"metadata": meta, "spec": {"selector": {"app": chance.choice(("web", "db", "train"))}}}
 
 
 def _node(chance: Chance, name: str) -> Manifest:

@@ -1,13 +1,12 @@
 """The same clusters evaluated by kube-scheduler and by our filters, and where the two differ."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 
 from allocation.reasons import NodeReason, NodeRejection
 from allocation.steps import finish
-from lab import scheduling
-from scheduler.objects import Namespace, Node, Pod
+from scheduler.objects import Namespace, NodeWithImages, Pod
 from scheduler.state.cluster_state import ClusterState
 from scheduler.volumes.objects import (
     Claim,
@@ -18,6 +17,7 @@ from scheduler.volumes.objects import (
     StorageClass,
     VolumeAttachment,
 )
+from tests.scheduler.kube_scheduler.oracle import Expected, PluginRejection, text
 from tests.scheduler.kube_scheduler.selectors import Manifest
 from tests.scheduler.support.builders import state
 
@@ -42,39 +42,16 @@ PLUGINS = {
 """By reason, the plugin of kube-scheduler that rejects a node for it."""
 
 
-class PluginRejection(msgspec.Struct, frozen=True):
-    """Why a plugin of kube-scheduler rejects a node, or a pod whatever the node."""
-
-    plugin: str
-    reasons: tuple[str, ...]
-    resolvable: bool
-
-
-class Scores(msgspec.Struct, frozen=True):
-    """The scores of a node by plugin, 0 to 100, and their sum by kube-scheduler's default weights."""
-
-    plugins: dict[str, int]
-    total: int
-
-
-class Expected(msgspec.Struct, frozen=True):
-    """What kube-scheduler decides about one cluster (`lab/kubernetes/scheduling/evaluate.go`).
+class Difference(msgspec.Struct, frozen=True):
+    """Where our decision about a cluster differs.
 
     Attributes:
-        error: what it reports instead of a decision.
-        pod: the rejection by all nodes at once.
-        nodes: all rejections of each node.
-        scores: the scores of the nodes that take the pod.
+        seed: that of the cluster.
+        node: the node, or several; empty for a decision about the pod whatever the node.
+        subject: what differs.
+        expected: kube-scheduler's decision.
+        actual: ours.
     """
-
-    error: str = ""
-    pod: PluginRejection | None = None
-    nodes: dict[str, tuple[PluginRejection, ...]] = {}
-    scores: dict[str, Scores] = {}
-
-
-class Difference(msgspec.Struct, frozen=True):
-    """Where our decision about a cluster differs: `expected` is kube-scheduler's, `actual` is ours."""
 
     seed: int
     node: str
@@ -83,19 +60,13 @@ class Difference(msgspec.Struct, frozen=True):
     actual: str
 
 
-def expected(clusters: Sequence[Manifest]) -> list[Expected]:
-    """Return what kube-scheduler decides about each cluster."""
-    lines = scheduling.evaluate(b"\n".join(map(msgspec.json.encode, clusters))).splitlines()
-    return [msgspec.json.decode(line, type=Expected) for line in lines]
-
-
 def loaded(cluster: Manifest) -> ClusterState:
     """Return the scheduler's state of a cluster."""
-    made = state()
+    made = state(scores_resources=True)
     for manifest in cluster["namespaces"]:
         made.set_namespace(msgspec.convert(manifest, Namespace))
     for manifest in cluster["nodes"]:
-        made.set_node(msgspec.convert(manifest, Node))
+        made.set_node(msgspec.convert(manifest, NodeWithImages))
     storage = made.storage
     for kind, type_, add in (
         ("persistentvolumeclaims", Claim, storage.set_claim),
@@ -113,10 +84,10 @@ def loaded(cluster: Manifest) -> ClusterState:
     return made
 
 
-def differences(seed: int, cluster: Manifest, theirs: Expected) -> Iterator[Difference]:
+def node_differences(seed: int, cluster: Manifest, theirs: Expected, state: ClusterState) -> Iterator[Difference]:
     """Compare the nodes that take the pod, and for the others the plugin and whether it is resolvable."""
     pod: Pod = msgspec.convert(cluster["pod"], Pod)
-    node_cache = loaded(cluster).node_cache
+    node_cache = state.node_cache
     volumes = node_cache.volumes_of(pod)
     problem = volumes.problem if volumes is not None else ""
     ours = finish(node_cache.filter(pod))
@@ -132,11 +103,6 @@ def differences(seed: int, cluster: Manifest, theirs: Expected) -> Iterator[Diff
         if difference:
             reasons = "; ".join(map(text, rejections))
             yield Difference(seed, name, difference, reasons or "feasible", actual.coded_text if actual else "feasible")
-
-
-def text(rejection: PluginRejection) -> str:
-    """Return a rejection in one line."""
-    return f"{rejection.plugin}: {', '.join(rejection.reasons)}"
 
 
 def _difference(theirs: tuple[PluginRejection, ...], ours: NodeRejection | None) -> str:

@@ -8,6 +8,7 @@ Manifest = dict[str, Any]
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
+BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 ZONES = ("us-east1-a", "us-east1-b", "us-east1-c")
 TOPOLOGY_KEYS = (HOSTNAME, ZONE, ZONE, REGION, "rack")
@@ -45,6 +46,8 @@ def node_labels(chance: Chance, name: str) -> dict[str, str]:
         labels[ZONE] = chance.choice(ZONES)
     if chance.maybe(0.8):
         labels[REGION] = chance.choice(("r", "r", "s"))
+    if chance.maybe(0.1):
+        labels[BETA_ZONE] = chance.choice(ZONES)
     return labels
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from scheduler.objects import Node, NodeWithImages
 from scheduler.scoring import image_locality
-from tests.scheduler.support.builders import node, pod
+from tests.scheduler.support.builders import node, pod, state
 from tests.scheduler.support.preferring import cluster, everywhere, listed
 
 MIB = 1024 * 1024
@@ -67,6 +67,21 @@ def test_a_node_that_loses_an_image_counts_no_more() -> None:
     assert made.index.images["a:latest"] == 1
     made.drop_node("n2")
     assert not made.index.images
+
+
+def test_new_images_of_a_node_wake_no_pod() -> None:
+    """They count for scores, but no pod fits that did not fit before; other changes wake pods as ever."""
+    made = state()
+    before, after = with_images("n1"), with_images("n1", a=500)
+    made.set_node(before)
+    woken: list[object] = []
+    made.queue.notify = woken.append  # type: ignore[method-assign]
+    made.set_node(after, before)
+    assert made.node_cache.index.images["a:latest"] == 1
+    assert woken == []
+    after.spec.unschedulable = True
+    made.set_node(after, with_images("n1", a=500))
+    assert woken
 
 
 def test_a_name_that_is_too_long_for_an_image_is_not_kept() -> None:

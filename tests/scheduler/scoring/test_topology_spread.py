@@ -44,9 +44,9 @@ def test_max_skew_softens_differences() -> None:
 
 
 def test_constraints_add_up_and_need_all_keys() -> None:
-    """n1 has 1.386 + 1.609, n2 1.386, n3 0: 3, 1 and 0; n4 has no zone, so three hosts count."""
-    found = scores(cluster(*NODES, running=pods("n1", "n4")), anyway("zone"), anyway(HOST_NAME))
-    assert found == [0, 66, 100, 0]
+    """n4 has no zone, so three hosts count: n1 has 3 * (ln 4 + ln 5), n2 3 * ln 4, n3 0, rounded 9, 4 and 0."""
+    found = scores(cluster(*NODES, running=pods("n1", "n1", "n1", "n4")), anyway("zone"), anyway(HOST_NAME))
+    assert found == [0, 55, 100, 0]
 
 
 def test_only_domains_of_nodes_that_take_the_pod_count() -> None:
