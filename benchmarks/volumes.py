@@ -86,7 +86,8 @@ def _state(nodes: int) -> ClusterState:
 
 def _fill(state: ClusterState, nodes: int, pods: int, *, unused: int) -> int:
     """Add the claims and volumes of all kinds of pods; return the number of PersistentVolumes."""
-    state.storage.set_class(msgspec.convert(storage.delayed_class(), StorageClass))
+    for storage_class in storage.classes():
+        state.storage.set_class(msgspec.convert(storage_class, StorageClass))
     made = [storage.volume("shared", claim="shared")]
     claims = [storage.claim("shared", volume="shared")]
     for number in range(pods):
@@ -94,7 +95,8 @@ def _fill(state: ClusterState, nodes: int, pods: int, *, unused: int) -> int:
             name = f"{kind}-{number}"
             made.append(storage.volume(name, affinity, claim=name))
             claims.append(storage.claim(name, volume=name))
-        claims.append(storage.claim(f"delayed-{number}"))
+        for name in (storage.MATCHED, storage.PROVISIONED):
+            claims.append(storage.claim(f"{name}-{number}", storage_class=name))
     made += [storage.volume(f"available-{number}", storage.local(number)) for number in range(nodes)]
     made += [
         storage.volume(f"other-{number}", storage.zonal(number), claim=f"other-{number}") for number in range(unused)
@@ -121,7 +123,8 @@ def _kinds() -> Mapping[str, _MakePod]:
         "a claim that all pods share": lambda _: storage.mounting(pod, "shared"),
         "a claim of its own, bound in one zone": mounting("zonal"),
         "a claim of its own, bound on one node": mounting("local"),
-        "an unbound claim that waits for its pod": mounting("delayed"),
+        "an unbound claim for which a volume is provisioned": mounting(storage.PROVISIONED),
+        "an unbound claim that gets a local volume": mounting(storage.MATCHED),
         "a preferred node affinity": lambda _: {**pod, "spec": {**pod["spec"], "affinity": affinity}},
     }
 
