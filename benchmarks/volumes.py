@@ -95,8 +95,8 @@ def _fill(state: ClusterState, nodes: int, pods: int, *, unused: int) -> int:
             name = f"{kind}-{number}"
             made.append(storage.volume(name, affinity, claim=name))
             claims.append(storage.claim(name, volume=name))
-        for name in (storage.MATCHED, storage.PROVISIONED):
-            claims.append(storage.claim(f"{name}-{number}", storage_class=name))
+        unbound = (storage.MATCHED, storage.PROVISIONED)
+        claims += [storage.claim(f"{name}-{number}", storage_class=name) for name in unbound]
     made += [storage.volume(f"available-{number}", storage.local(number)) for number in range(nodes)]
     made += [
         storage.volume(f"other-{number}", storage.zonal(number), claim=f"other-{number}") for number in range(unused)
