@@ -58,11 +58,16 @@ def _decisions(nodes: int, decisions: int, *, unused: int) -> Iterator[tuple[Row
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     chance = random.Random(4)
     kinds = _kinds()
+    last: dict[str, Pod] = {}
     for number in range(storage.ZONES + decisions):
         for kind in chance.sample(sorted(kinds), len(kinds)):
-            taken = _decide(cycle, kind, number, kinds[kind](number))
+            pod = _pod(f"{kind}-{number}", kinds[kind](number))
+            taken = _decide(cycle, pod)
             if number >= storage.ZONES:  # the first pod of a kind, and of each zone, has no ranking yet
                 seconds[kind].append(taken)
+            if kind in last:  # pods end, otherwise the nodes of local volumes fill up
+                cycle.forget(last[kind])
+            last[kind] = pod
     plain = percentile(seconds[_PLAIN], 50)
     fleet = f"{nodes:,} nodes of {fleets.CARDS} cards, {volumes:,} PersistentVolumes"
     for kind in kinds:
@@ -129,16 +134,19 @@ def _kinds() -> Mapping[str, _MakePod]:
     }
 
 
-def _decide(cycle: SchedulingCycle, kind: str, number: int, manifest: dict[str, Any]) -> float:
-    """Return the seconds of a decision, whose reservation stays."""
-    name = f"{kind}-{number}"
+def _pod(name: str, manifest: dict[str, Any]) -> Pod:
     pod = msgspec.convert(manifest, Pod)
     pod.metadata.name = pod.metadata.uid = name
+    return pod
+
+
+def _decide(cycle: SchedulingCycle, pod: Pod) -> float:
+    """Return the seconds of a decision, whose reservation stays."""
     begin = time.perf_counter()
     result = finish(cycle.schedule(pod))
     taken = time.perf_counter() - begin
     if not isinstance(result, Scheduled):
-        raise SystemExit(f"volumes: pod {name} does not fit: {result.note if result is not None else 'it changed'}")
+        raise SystemExit(f"volumes: pod {pod} does not fit: {result.note if result is not None else 'it changed'}")
     return taken
 
 
