@@ -1,13 +1,17 @@
 """Claims and PersistentVolumes for benchmarks, as the API server sends them."""
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from benchmarks import cluster, fleets
 
 ZONES: Final = 10
 ZONE: Final = "topology.kubernetes.io/zone"
-DELAYED: Final = "delayed"
-"""The name of a class that binds a claim together with the node of its first pod, and provisions nothing."""
+MATCHED: Final = "matched"
+"""The class of claims that get an available PersistentVolume together with the node of their first pod."""
+PROVISIONED: Final = "provisioned"
+"""The class of claims for which a volume is provisioned on the node of their first pod."""
+_PROVISIONERS: Final = {MATCHED: "kubernetes.io/no-provisioner", PROVISIONED: "csi.example"}
 _HOSTNAME: Final = "kubernetes.io/hostname"
 
 
@@ -21,13 +25,10 @@ def node_labels(number: int) -> dict[str, str]:
     return {_HOSTNAME: fleets.node(number), ZONE: zone_of(number)}
 
 
-def delayed_class() -> dict[str, Any]:
-    """Return the StorageClass."""
-    return {
-        "metadata": {"name": DELAYED},
-        "provisioner": "kubernetes.io/no-provisioner",
-        "volumeBindingMode": "WaitForFirstConsumer",
-    }
+def classes() -> Iterator[dict[str, Any]]:
+    """Return both StorageClasses."""
+    for name, provisioner in _PROVISIONERS.items():
+        yield {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
 
 
 def zonal(number: int) -> dict[str, Any]:
@@ -40,12 +41,12 @@ def local(number: int) -> dict[str, Any]:
     return _affinity(_HOSTNAME, fleets.node(number))
 
 
-def claim(name: str, *, volume: str = "") -> dict[str, Any]:
-    """Return a claim that is bound to a PersistentVolume, or, without one, of the class that waits for a pod."""
+def claim(name: str, *, volume: str = "", storage_class: str = "") -> dict[str, Any]:
+    """Return a claim that is bound to a PersistentVolume, or an unbound one of a class."""
     spec: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}}
     metadata: dict[str, Any] = {"name": name, "namespace": cluster.NAMESPACE, "uid": name}
     if not volume:
-        return {"metadata": metadata, "spec": {**spec, "storageClassName": DELAYED}}
+        return {"metadata": metadata, "spec": {**spec, "storageClassName": storage_class}}
     annotations = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
     return {
         "metadata": {**metadata, "annotations": annotations},
@@ -55,7 +56,7 @@ def claim(name: str, *, volume: str = "") -> dict[str, Any]:
 
 
 def volume(name: str, affinity: dict[str, Any] | None = None, *, claim: str = "") -> dict[str, Any]:
-    """Return a PersistentVolume of a CSI driver that is bound to a claim, or available to those of the class."""
+    """Return a PersistentVolume of a CSI driver that is bound to a claim, or available to those of class MATCHED."""
     spec: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
         "capacity": {"storage": "10Gi"},
@@ -67,7 +68,7 @@ def volume(name: str, affinity: dict[str, Any] | None = None, *, claim: str = ""
     if claim:
         spec["claimRef"] = {"kind": "PersistentVolumeClaim", "namespace": cluster.NAMESPACE, "name": claim}
     else:
-        spec["storageClassName"] = DELAYED
+        spec["storageClassName"] = MATCHED
     return {"metadata": {"name": name}, "spec": spec, "status": {"phase": "Bound" if claim else "Available"}}
 
 

@@ -58,11 +58,16 @@ def _decisions(nodes: int, decisions: int, *, unused: int) -> Iterator[tuple[Row
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     chance = random.Random(4)
     kinds = _kinds()
+    last: dict[str, Pod] = {}
     for number in range(storage.ZONES + decisions):
         for kind in chance.sample(sorted(kinds), len(kinds)):
-            taken = _decide(cycle, kind, number, kinds[kind](number))
+            pod = _pod(f"{kind}-{number}", kinds[kind](number))
+            taken = _decide(cycle, pod)
             if number >= storage.ZONES:  # the first pod of a kind, and of each zone, has no ranking yet
                 seconds[kind].append(taken)
+            if kind in last:  # pods end, otherwise the nodes of local volumes fill up
+                cycle.forget(last[kind])
+            last[kind] = pod
     plain = percentile(seconds[_PLAIN], 50)
     fleet = f"{nodes:,} nodes of {fleets.CARDS} cards, {volumes:,} PersistentVolumes"
     for kind in kinds:
@@ -86,7 +91,8 @@ def _state(nodes: int) -> ClusterState:
 
 def _fill(state: ClusterState, nodes: int, pods: int, *, unused: int) -> int:
     """Add the claims and volumes of all kinds of pods; return the number of PersistentVolumes."""
-    state.storage.set_class(msgspec.convert(storage.delayed_class(), StorageClass))
+    for storage_class in storage.classes():
+        state.storage.set_class(msgspec.convert(storage_class, StorageClass))
     made = [storage.volume("shared", claim="shared")]
     claims = [storage.claim("shared", volume="shared")]
     for number in range(pods):
@@ -94,7 +100,8 @@ def _fill(state: ClusterState, nodes: int, pods: int, *, unused: int) -> int:
             name = f"{kind}-{number}"
             made.append(storage.volume(name, affinity, claim=name))
             claims.append(storage.claim(name, volume=name))
-        claims.append(storage.claim(f"delayed-{number}"))
+        unbound = (storage.MATCHED, storage.PROVISIONED)
+        claims += [storage.claim(f"{name}-{number}", storage_class=name) for name in unbound]
     made += [storage.volume(f"available-{number}", storage.local(number)) for number in range(nodes)]
     made += [
         storage.volume(f"other-{number}", storage.zonal(number), claim=f"other-{number}") for number in range(unused)
@@ -121,21 +128,25 @@ def _kinds() -> Mapping[str, _MakePod]:
         "a claim that all pods share": lambda _: storage.mounting(pod, "shared"),
         "a claim of its own, bound in one zone": mounting("zonal"),
         "a claim of its own, bound on one node": mounting("local"),
-        "an unbound claim that waits for its pod": mounting("delayed"),
+        "an unbound claim for which a volume is provisioned": mounting(storage.PROVISIONED),
+        "an unbound claim that gets a local volume": mounting(storage.MATCHED),
         "a preferred node affinity": lambda _: {**pod, "spec": {**pod["spec"], "affinity": affinity}},
     }
 
 
-def _decide(cycle: SchedulingCycle, kind: str, number: int, manifest: dict[str, Any]) -> float:
-    """Return the seconds of a decision, whose reservation stays."""
-    name = f"{kind}-{number}"
+def _pod(name: str, manifest: dict[str, Any]) -> Pod:
     pod = msgspec.convert(manifest, Pod)
     pod.metadata.name = pod.metadata.uid = name
+    return pod
+
+
+def _decide(cycle: SchedulingCycle, pod: Pod) -> float:
+    """Return the seconds of a decision, whose reservation stays."""
     begin = time.perf_counter()
     result = finish(cycle.schedule(pod))
     taken = time.perf_counter() - begin
     if not isinstance(result, Scheduled):
-        raise SystemExit(f"volumes: pod {name} does not fit: {result.note if result is not None else 'it changed'}")
+        raise SystemExit(f"volumes: pod {pod} does not fit: {result.note if result is not None else 'it changed'}")
     return taken
 
 

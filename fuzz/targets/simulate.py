@@ -8,8 +8,12 @@ from fuzz import world
 from scheduler.api import manifest_pod, request_body, simulation
 from scheduler.api.manifest_pod import UnknownSchedulerError
 from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.volumes.objects import StorageClass
 
 _STATE = world.state()
+_STATE.storage.set_class(
+    msgspec.convert({"metadata": {"name": "local"}, "volumeBindingMode": "WaitForFirstConsumer"}, StorageClass)
+)
 _CYCLE = SchedulingCycle(_STATE)
 _USED = _STATE.ledger.used.copy()
 
