@@ -11,7 +11,7 @@ def cluster(seed: int) -> Manifest:
     nodes = [_node(chance, f"n{number}") for number in range(chance.randint(1, 8))]
     names = [node["metadata"]["name"] for node in nodes]
     running = [
-        pods.running_pod(chance, f"p{number}", chance.choice((*names, "gone") if chance.maybe(0.05) else names))
+        pods.running_pod(chance, f"p{number}", chance.choice((*names, "gone") if chance.maybe(0.15) else names))
         for number in range(chance.randint(0, 12))
     ]
     made = {

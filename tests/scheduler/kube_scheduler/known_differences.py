@@ -69,9 +69,7 @@ KNOWN_DIFFERENCES = (
         "a claim in use on a missing node",
         "kube-scheduler ignores pods on a node whose Node object was deleted. A ReadWriteOncePod claim that such a pod"
         " uses stays taken for us until the pod is deleted too, because its containers may still run.",
-        lambda difference, cluster: (
-            difference.actual.startswith("VolumeInUse: ") and _uses_a_claim_on_a_missing_node(cluster)
-        ),
+        lambda difference, cluster: "VolumeInUse: " in difference.actual and _uses_a_claim_on_a_missing_node(cluster),
     ),
     KnownDifference(
         "balanced allocation",
