@@ -12,7 +12,7 @@ import pytest
 import uvloop
 from hypothesis import settings
 
-from lab import binaries, cluster
+from lab import binaries, cluster, containerd
 from lab import control_plane as control_plane_module
 from lab import real_node as real_node_module
 from lab.errors import LabError
@@ -45,6 +45,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         report = session.config.get_terminal_writer().line
         with contextlib.suppress(LabError), tempfile.TemporaryDirectory() as folder:
             binaries.provide(Path(folder), report=report)
+            if "kubelet" in marks and not real_node_module.unsupported():
+                containerd.provide(Path(folder), report=report)
 
 
 @pytest.fixture(scope="session")
