@@ -47,6 +47,7 @@ def start(layout: Layout) -> None:
     if daemon.is_running:
         return
     configuration = write_private(layout.config / "containerd.toml", _toml(_configuration(layout)))
+    layout.cdi_specs.mkdir(parents=True, exist_ok=True)
     layout.containerd_socket.unlink(missing_ok=True)
     daemon.start(namespace.inside(layout, [layout.bin / "containerd", "--config", configuration]))
     wait.until(
@@ -95,6 +96,8 @@ def _configuration(layout: Layout) -> dict[str, Any]:
             "socket_path": str(layout.nri_socket),
             "plugin_path": str(layout.node / "nri-plugins"),
             "plugin_config_path": str(layout.node / "nri-config"),
+            # By default a plugin is dropped after two seconds without an answer, which a loaded machine may need.
+            "plugin_request_timeout": "20s",
         },
     }
 
