@@ -6,6 +6,9 @@ NVIDIA's software is replaced by stand-ins (support/nvidia_software.py); cards a
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +27,7 @@ from tests.system.support.nri_plugin import NriPlugin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from lab.layout import Layout
 
@@ -33,27 +37,32 @@ NRI_KEY = "nvidia.cdi.k8s.io/container.main"
 
 
 @contextmanager
-def delivery(layout: Layout, content: dict[str, Any]) -> Iterator[None]:
-    """Let the real node's agent report this delivery."""
+def reported(layout: Layout, deliveries: dict[str, dict[str, Any]]) -> Iterator[None]:
+    """Let the agent report these deliveries of these nodes."""
     fleet_file = layout.config / "fleet.yaml"
     before = fleet_file.read_text(encoding="utf-8")
     nodes = yaml.safe_load(before)
-    nodes[layout.node_name] = {**nodes[layout.node_name], "delivery": content}
-    write_private(fleet_file, yaml.safe_dump(nodes))
-    _wait_for(layout, content)
+    changed = {node: {**nodes[node], "delivery": content} for node, content in deliveries.items()}
+    write_private(fleet_file, yaml.safe_dump({**nodes, **changed}))
+    _wait_for(layout, deliveries)
     try:
         yield
     finally:
         write_private(fleet_file, before)
-        _wait_for(layout, {"mode": "cdi"})
+        _wait_for(layout, {node: {"mode": "cdi"} for node in deliveries})
 
 
-def _wait_for(layout: Layout, content: dict[str, Any]) -> None:
-    def is_reported() -> bool:
-        status = kubectl.get(layout, "gpunodestatus", layout.node_name)["status"]
-        return bool(status.get("delivery") == content)
+def delivery(layout: Layout, content: dict[str, Any]) -> AbstractContextManager[None]:
+    """Let the agent report this delivery of the real node."""
+    return reported(layout, {layout.node_name: content})
 
-    wait.until(is_reported, what=f"delivery {content} in the node's report", timeout_s=PATIENCE_S)
+
+def _wait_for(layout: Layout, deliveries: dict[str, dict[str, Any]]) -> None:
+    def are_reported() -> bool:
+        statuses = {each["metadata"]["name"]: each["status"] for each in kubectl.get(layout, "gns")["items"]}
+        return all(statuses[node].get("delivery") == content for node, content in deliveries.items())
+
+    wait.until(are_reported, what=f"deliveries {deliveries} in the reports", timeout_s=PATIENCE_S)
 
 
 @pytest.fixture
@@ -170,6 +179,33 @@ def test_node_that_cannot_deliver_takes_no_pods_until_corrected(tranche_node: La
         namespace.create(pod("waits", node=tranche_node.node_name, gpu=1, gpumem=3000))
         assert "DeliveryUnavailable" in (reason := namespace.unplaced("waits"))
         assert "NVIDIA's container toolkit 1.17.8 in mode legacy" in reason
+    assert namespace.placed(1)
+
+
+def test_preflight_names_every_misconfigured_node_with_its_remedy(tranche_node: Layout, namespace: Namespace) -> None:
+    """Four nodes that fail in four ways, by what their agents report; a pod that fits none of them is told the same."""
+    operator = {"mode": "cdi", "version": "1.18.0", "defaultKind": nvidia_software.MANAGEMENT}
+    wrong: dict[str, tuple[dict[str, Any], str]] = {
+        "gpu-sim-0": ({"mode": "env", "toolkit": operator}, "set agent.delivery to cdi"),
+        "gpu-sim-1": ({"mode": "cdi", "toolkit": {"mode": "auto", "version": "1.14.6"}}, "set agent.delivery to env"),
+        "gpu-sim-2": (
+            {"mode": "cdi", "toolkit": {**operator, "acceptsVariable": False}},
+            "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED",
+        ),
+        tranche_node.node_name: ({"mode": "nvidia-nri", "hasNriSocket": False}, "--set cdi.nriPluginEnabled=true"),
+    }
+    with reported(tranche_node, {node: content for node, (content, _) in wrong.items()}):
+        namespace.create(pod("nowhere", gpu=1, gpumem=3000))
+        assert "DeliveryUnavailable" in namespace.unplaced("nowhere")
+        command = [sys.executable, "-m", "cli", "preflight", "-n", namespace.name, "-o", "json"]
+        environment = {**os.environ, "KUBECONFIG": str(tranche_node.kubeconfig)}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 1, done.stderr
+        findings = json.loads(done.stdout)["findings"]
+    for node, (_, remedy) in wrong.items():
+        (found,) = [each for each in findings if f"node {node}" in each["objects"] and each["severity"] == "blocks"]
+        assert "it cannot deliver cards" in found["what"]
+        assert remedy in found["nextStep"]
     assert namespace.placed(1)
 
 
