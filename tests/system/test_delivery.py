@@ -183,7 +183,7 @@ def test_node_that_cannot_deliver_takes_no_pods_until_corrected(tranche_node: La
 
 
 def test_preflight_names_every_misconfigured_node_with_its_remedy(tranche_node: Layout, namespace: Namespace) -> None:
-    """Four nodes that fail in four ways, by what their agents report; a pod that fits none of them is told the same."""
+    """Four nodes that fail in four ways, by what their agents report; a pod waits for all of them."""
     operator = {"mode": "cdi", "version": "1.18.0", "defaultKind": nvidia_software.MANAGEMENT}
     wrong: dict[str, tuple[dict[str, Any], str]] = {
         "gpu-sim-0": ({"mode": "env", "toolkit": operator}, "set agent.delivery to cdi"),

@@ -1,5 +1,6 @@
 """A node takes GPU pods only if it can deliver cards to their containers, and gets them in its own form."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -57,7 +58,8 @@ async def test_corrected_delivery_retries_waiting_pods() -> None:
     made.set_pod(pod("other", memory=1, node="n1", phase="Failed"))
     assert made.queue.depths()["unschedulable"] == 1
     made.set_status(report("n1", NodeDelivery("env", LEGACY)))
-    assert await made.queue.pop() is entry
+    async with asyncio.timeout(5):
+        assert await made.queue.pop() is entry
 
 
 def test_long_container_name_is_rejected_where_an_annotation_delivers() -> None:
