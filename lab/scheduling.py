@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from lab import binaries
 from lab.errors import LabError
@@ -12,7 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-_FOLDER = binaries.MODULE / "scheduling"
+_PROGRAM: Final = "scheduling"
+_SOURCES = sorted((binaries.MODULE.folder / _PROGRAM).glob("*.go"))
+_MODULE = replace(
+    binaries.MODULE,
+    packages={_PROGRAM: f"./{_PROGRAM}"},
+    sources=tuple(str(source.relative_to(binaries.MODULE.folder)) for source in _SOURCES),
+)
 
 
 def provide(*, report: Callable[[str], None] = print) -> Path:
@@ -21,8 +28,7 @@ def provide(*, report: Callable[[str], None] = print) -> Path:
     Raises:
         LabError: Go or disk space is missing, or the build failed.
     """
-    folder = binaries.cached_folder(sorted(_FOLDER.glob("*.go")))
-    return binaries.cached(folder / "scheduling", f"./{_FOLDER.name}", report=report)
+    return _MODULE.provide(_PROGRAM, report=report)
 
 
 def evaluate(clusters: bytes, *, timeout_seconds: float = 300.0) -> bytes:

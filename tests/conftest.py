@@ -12,7 +12,7 @@ import pytest
 import uvloop
 from hypothesis import settings
 
-from lab import binaries, cluster, scheduling
+from lab import binaries, cluster, containerd, scheduling
 from lab import control_plane as control_plane_module
 from lab import real_node as real_node_module
 from lab.errors import LabError
@@ -46,6 +46,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         with contextlib.suppress(LabError), tempfile.TemporaryDirectory() as folder:
             binaries.provide(Path(folder), report=report)
             scheduling.provide(report=report)
+            if "kubelet" in marks and not real_node_module.unsupported():
+                containerd.provide(Path(folder), report=report)
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from cli.liveness.agents import AgentCheck, Agents
 from cli.top.usage import CORDONED, Amount, CardUsage, Condition, FleetUsage, NodeUsage, Share
 from cluster.gpu_node_status import UNHEALTHY, GpuNodeStatus
 from cluster.lease import Lease
+from scheduler.state.deliveries import Deliveries
 from scheduler.state.inventories import Inventories
 from scheduler.state.running_allocation import running_allocation, uncounted_message
 
@@ -48,13 +49,14 @@ class _Counted(msgspec.Struct):
 def count(objects: FleetObjects, settings: AllocationSettings) -> FleetUsage:
     """Return the usage of every card that an agent or a register annotation reports."""
     ledger = Ledger()
-    inventories = Inventories(ledger)
+    inventories, deliveries = Inventories(ledger), Deliveries()
     reported, messages = set(), {}
     for status in sorted(objects.statuses, key=lambda status: status.metadata.name):
         reported.add(status.metadata.name)
         if status.status is not None:
             messages.update({device.uuid: device.message for device in status.status.devices})
         inventories.report(status.metadata.name, status.inventory() if status.status is not None else None)
+        deliveries.set_status(status)
     for node in sorted(objects.nodes or (), key=lambda node: node.metadata.name):
         annotations = node.metadata.annotations
         ledger.set_cordon(node.metadata.name, frozenset(words(annotations.get(CORDON, ""))))
@@ -66,7 +68,8 @@ def count(objects: FleetObjects, settings: AllocationSettings) -> FleetUsage:
     for name in sorted({*ledger.nodes, *reported, *rejections}):
         agent = agents.of(name) if name in reported else AgentCheck("None")
         cards = tuple(_cards(ledger, name, counted, messages)) if name in ledger.nodes else ()
-        conditions = tuple(_conditions(rejections.get(name), agent, counted.uncounted.get(name, ""), cards))
+        closing = [each[name] for each in (rejections, deliveries.rejections) if name in each]
+        conditions = tuple(_conditions(closing, agent, counted.uncounted.get(name, ""), cards))
         usages.append(NodeUsage(name, agent.state, agent.since, conditions, cards))
     return FleetUsage(tuple(usages))
 
@@ -99,9 +102,9 @@ def _shares(pod: Pod, allocation: Allocation) -> Iterator[tuple[str, Share]]:
 
 
 def _conditions(
-    rejection: NodeRejection | None, agent: AgentCheck, uncounted: str, cards: tuple[CardUsage, ...]
+    rejections: Iterable[NodeRejection], agent: AgentCheck, uncounted: str, cards: tuple[CardUsage, ...]
 ) -> Iterator[Condition]:
-    if rejection is not None:
+    for rejection in rejections:
         yield Condition(rejection.code.value, rejection.text)
     if agent.state == "Silent":
         yield Condition("AgentSilent", agent.message)

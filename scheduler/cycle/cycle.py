@@ -146,7 +146,9 @@ class SchedulingCycle:
                 evaluated = yield from self._evaluate(pod, requirements, headroom, among=few)
                 if evaluated.scores:
                     return Attempt(self._choose(evaluated, total=len(self.state.node_cache)))
-        cached = yield from self._fast_path.find(pod, requirements, headroom, is_rejected=few is not None)
+        cached = None
+        if not self.state.deliveries.rejections_of(requirements.request):
+            cached = yield from self._fast_path.find(pod, requirements, headroom, is_rejected=few is not None)
         if isinstance(cached, Scheduled):
             return Attempt(cached)
         ledger = self.state.ledger

@@ -70,14 +70,17 @@ def test_kubectl_shows_node_and_devices(cluster: Layout) -> None:
     assert line.split()[:3] == ["crd-1", "crd-1", "2"]
 
 
-def test_kubectl_wide_shows_driver_and_isolation(cluster: Layout) -> None:
-    """`kubectl get gns -o wide` shows them for the whole node; an unknown backend is rejected."""
+def test_kubectl_wide_shows_driver_isolation_and_delivery(cluster: Layout) -> None:
+    """`kubectl get gns -o wide` shows them for the whole node; an unknown backend or delivery is rejected."""
     _create(cluster, name="crd-1", node="crd-1")
     patch = ("patch", "gns", "crd-1", "--subresource=status", "--type=merge", "-p")
     kubectl.run(cluster, *patch, '{"status": {"driverVersion": "570.86.15", "isolation": ["none", "mps"]}}')
+    kubectl.run(cluster, *patch, '{"status": {"delivery": {"mode": "cdi", "toolkit": {"mode": "auto"}}}}')
     header, line = kubectl.run(cluster, "get", "gns", "crd-1", "-o", "wide").splitlines()
     shown = dict(zip(header.split(), line.split(), strict=True))
-    assert (shown["DRIVER"], shown["ISOLATION"]) == ("570.86.15", '["none","mps"]')
+    assert (shown["DRIVER"], shown["ISOLATION"], shown["DELIVERY"]) == ("570.86.15", '["none","mps"]', "cdi")
+    with pytest.raises(LabError, match=r"status\.delivery\.mode"):
+        kubectl.run(cluster, *patch, '{"status": {"delivery": {"mode": "hook"}}}')
     with pytest.raises(LabError, match=r"status\.isolation\[0\]"):
         kubectl.run(cluster, *patch, '{"status": {"isolation": ["time-slicing"]}}')
 

@@ -68,6 +68,20 @@ def test_changed_status_is_restored(cluster: Layout, served: Callable[[str], Any
     assert published(cluster, "repair-2")["status"]["total"] == 2
 
 
+def test_changed_delivery_is_restored(cluster: Layout, served: Callable[[str], Any]) -> None:
+    """The scheduler writes Bindings by it; an agent that sees no toolkit reports the default."""
+    agent = served("repair-6")
+    assert published(cluster, "repair-6")["status"]["delivery"] == {"mode": "cdi"}
+    patch = json.dumps({"status": {"delivery": {"mode": "env"}}})
+    kubectl.run(cluster, "patch", "gns", "repair-6", "--subresource=status", "--type=merge", "-p", patch)
+    wait.until(
+        lambda: published(cluster, "repair-6")["status"]["delivery"] == {"mode": "cdi"},
+        what="restored delivery",
+        timeout_s=DEADLINE_S,
+    )
+    assert "tranche_agent_repairs_total 1.0" in agent.http("/metrics")[1]
+
+
 def test_deleted_status_is_created_again(cluster: Layout, served: Callable[[str], Any]) -> None:
     """Without its GpuNodeStatus a node has no cards for the scheduler."""
     served("repair-3")

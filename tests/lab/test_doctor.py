@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lab import doctor, real_node
+from lab import binaries, doctor, real_node
 from lab.__main__ import main
 from lab.layout import Layout
 
@@ -19,6 +19,19 @@ def test_missing_node_support_is_optional(tmp_path: Path, monkeypatch: pytest.Mo
     node = next(check for check in checks if check.name == "real node")
     assert "optional  not root: run as root" in str(node)
     assert doctor.is_healthy([node])
+
+
+@pytest.mark.parametrize(("missing", "count"), [([], 3), (["not root"], 0)], ids=["real-node", "no-real-node"])
+def test_containerd_is_built_only_for_a_real_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: list[str], count: int
+) -> None:
+    """A machine that cannot run a real node needs no containerd."""
+    monkeypatch.setenv("TRANCHE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(binaries, "missing", list)
+    monkeypatch.setattr(real_node, "unsupported", lambda: missing)
+    checks = doctor.examine(Layout(root=tmp_path, base_port=26000))
+    detail = next(check.detail for check in checks if check.name == "binaries")
+    assert detail.startswith(f"{count} to build" if count else "Kubernetes v1.34.4, nothing to build")
 
 
 def test_a_crash_is_reported_with_its_remedy(tmp_path: Path) -> None:

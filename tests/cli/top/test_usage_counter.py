@@ -10,6 +10,7 @@ import yaml
 from agent.publishing import heartbeat
 from allocation import names
 from allocation.allocation import Allocation, CardShare
+from allocation.delivery import NodeDelivery, Toolkit
 from allocation.inventory import Card, NodeInventory
 from allocation.settings import AllocationSettings, ResourceNames
 from allocation.wire import hami, record
@@ -142,6 +143,17 @@ def test_without_the_right_to_read_leases_no_agent_is_silent() -> None:
 
 def _node(name: str, **annotations: str) -> NodeMetadata:
     return msgspec.convert({"metadata": {"name": name, "annotations": annotations}}, NodeMetadata)
+
+
+def test_a_node_that_cannot_deliver_is_shown_with_the_reason() -> None:
+    """Its cards count, but the scheduler places no pod there."""
+    status = _status()
+    assert status.status is not None
+    status.status.delivery = NodeDelivery("cdi", Toolkit("legacy", "1.17.8"))
+    (node,) = _count([status], []).nodes
+    assert node.conditions[0].type == "DeliveryUnavailable"
+    assert "mode legacy" in node.conditions[0].message
+    assert len(node.cards) == 2
 
 
 def test_nodes_with_only_a_register_annotation_are_shown() -> None:
