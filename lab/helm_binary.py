@@ -25,11 +25,7 @@ BUILD_TIMEOUT_S = 1800.0
 
 def version() -> str:
     """Return the version that go.mod pins: `v3.22.0`."""
-    required = (MODULE / "go.mod").read_text(encoding="utf-8")
-    match = re.search(r"^\s*(?:require )?helm\.sh/helm/v3 (v[\d.]+)\b", required, re.MULTILINE)
-    if match is None:
-        raise LabError(f"{MODULE}/go.mod", why="it does not require helm.sh/helm/v3", remedy="restore the file")
-    return match[1]
+    return _required("helm.sh/helm/v3")
 
 
 def cached() -> Path:
@@ -85,5 +81,21 @@ def _go_version() -> tuple[int, int]:
 
 
 def _flags() -> list[str]:
-    stamp = f"-X helm.sh/helm/v3/internal/version.version={version()}"
-    return ["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {stamp}"]
+    """Return the build flags. Without a cluster, Helm assumes the Kubernetes version that is stamped here."""
+    _, minor, _ = _required("k8s.io/client-go").split(".")
+    stamps = {
+        "internal/version.version": version(),
+        "pkg/chartutil.k8sVersionMajor": "1",
+        "pkg/chartutil.k8sVersionMinor": minor,
+    }
+    linker = " ".join(f"-X helm.sh/helm/v3/{name}={value}" for name, value in stamps.items())
+    return ["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {linker}"]
+
+
+def _required(module: str) -> str:
+    """Return the version of a module in go.mod."""
+    required = (MODULE / "go.mod").read_text(encoding="utf-8")
+    match = re.search(rf"^\s*(?:require )?{re.escape(module)} (v[\d.]+)\b", required, re.MULTILINE)
+    if match is None:
+        raise LabError(f"{MODULE}/go.mod", why=f"it does not require {module}", remedy="restore the file")
+    return match[1]
