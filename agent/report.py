@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from allocation.delivery import NodeDelivery
 from allocation.inventory import Card, NodeInventory
 from allocation.mig import MODE
 from cluster.gpu_node_status import Status, status_of
@@ -31,7 +32,7 @@ class DeviceReport(msgspec.Struct, frozen=True):
 class NodeReport(msgspec.Struct, frozen=True):
     """The devices of one node in the order of their indexes, its driver, and the isolation backends that it offers.
 
-    `mig_instances` is the status of the scheduler's instance requests.
+    `mig_instances` is the status of the scheduler's instance requests; `delivery` is None until it was found out.
     """
 
     node: str
@@ -39,6 +40,7 @@ class NodeReport(msgspec.Struct, frozen=True):
     driver_version: str = ""
     isolation: tuple[str, ...] = (NO_ISOLATION,)
     mig_instances: tuple[InstanceRequestStatus, ...] = ()
+    delivery: NodeDelivery | None = None
 
     @property
     def creates_instances(self) -> bool:
@@ -60,6 +62,8 @@ class NodeReport(msgspec.Struct, frozen=True):
         status.driver_version = self.driver_version
         has_mig = any(device.card.mode == MODE for device in self.devices)
         status.isolation = [*self.isolation, *([MODE] if has_mig else [])]
+        if self.delivery is not None:
+            status.delivery = self.delivery
         if self.mig_instances:
             status.mig_instances = self.mig_instances
         return status

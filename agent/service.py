@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from agent import daemon_call, isolation
+from agent import daemon_call, delivery, isolation
 from agent.instance_reconciler import InstanceReconciler
 from agent.inventory import InventoryError, InventorySource
 from agent.metrics import Metrics
@@ -96,14 +96,18 @@ class Agent:
 
     async def _read(self) -> Mapping[str, NodeReport]:
         def read() -> dict[str, NodeReport]:
-            offered = isolation.backends(self._settings)
+            offered, found = isolation.backends(self._settings), delivery.find(self._settings)
             with self._metrics.inventory_seconds.time():
                 reports = self._source.read()
             changes = [self._reconciler(node).reconcile(self._source, report) for node, report in reports.items()]
             if any(changes):
                 reports = self._source.read()
             return {
-                node: msgspec.structs.replace(self._reconciler(node).with_requests(report), isolation=offered)
+                node: msgspec.structs.replace(
+                    self._reconciler(node).with_requests(report),
+                    isolation=offered,
+                    delivery=report.delivery or found,
+                )
                 for node, report in reports.items()
             }
 

@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from allocation.delivery import Delivery
+
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 WholeSeconds = Annotated[int, msgspec.Meta(gt=0)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
@@ -48,6 +50,9 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         sysfs: the mount point of sysfs, from which the agent reads the NUMA node of a card.
         hami_core_library: the path of HAMi-core's library on this node; the backend is reported if this file exists.
         mps_pipe_directory: the pipe directory of the MPS daemon; the backend is reported if it exists.
+        delivery: how containers of this node get their cards (`allocation.delivery`); `auto` chooses what the node's
+            container toolkit supports, or `cdi` if the agent does not see the toolkit.
+        host_root: where folders of the host are mounted, by which the agent finds out about the container toolkit.
         heartbeat_lease_seconds: how long a node's heartbeat is valid; the agent renews it three times in that time.
         identity: the holder of the heartbeat; empty means `$POD_NAME`, and if that is unset, the name of the host.
         metrics_address: the address on which health and metrics are served; empty means every address.
@@ -68,6 +73,8 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sysfs: str = "/sys"
     hami_core_library: str = "/usr/local/vgpu/libvgpu.so"
     mps_pipe_directory: str = "/tmp/nvidia-mps"  # noqa: S108 -- it is CUDA's default
+    delivery: Literal["auto"] | Delivery = "auto"
+    host_root: str = "/host"
     heartbeat_lease_seconds: WholeSeconds = 60
     identity: str = ""
     metrics_address: str = ""

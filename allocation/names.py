@@ -93,6 +93,11 @@ def environment_key(variable: str, container: str) -> str:
     return f"{variable}.{ENVIRONMENT_DOMAIN}/{container}"
 
 
+def delivery_key(container: str) -> str:
+    """Return the annotation key by which the NRI plugin of NVIDIA's GPU Operator gives `container` its cards."""
+    return f"{DELIVERY_KEY}/container.{container}"
+
+
 def heartbeat_lease(node: str) -> str:
     """Return the name of the Lease in the system namespace that the agent of `node` renews.
 

@@ -83,6 +83,10 @@ class NodeReason(_Code):
     """The node's device plugin advertises too few devices."""
     NodeNotLockable = enum.auto()
     """HAMi's device plugin serves the node, and the scheduler may not lock it."""
+    DeliveryUnavailable = enum.auto()
+    """The node's container runtime cannot give containers the cards that they are allocated."""
+    ContainerNameTooLong = enum.auto()
+    """The node delivers cards by an annotation whose key cannot hold the name of a container of the pod."""
     UncountedPod = enum.auto()
     """A pod on the node uses cards without an allocation that can be read."""
     InventoryRefused = enum.auto()
@@ -95,6 +99,7 @@ CLOSING: Final = (
     NodeReason.AgentSilent,
     NodeReason.DevicePluginGone,
     NodeReason.NodeNotLockable,
+    NodeReason.DeliveryUnavailable,
     NodeReason.UncountedPod,
     NodeReason.InventoryRefused,
 )

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from allocation.delivery import NodeDelivery
 from allocation.inventory import Card, NodeInventory
 from allocation.mig import Creator, InstanceRequest
 from cluster.metadata import ObjectMeta
@@ -84,6 +85,7 @@ class Status(msgspec.Struct, rename="camel"):
         driver_version: the driver's version according to NVML; empty if no driver was read.
         isolation: the backends that can enforce limits on this node; `none` is always one of them.
         mig_instances: the status of the instance requests in `spec`; unset without any.
+        delivery: how containers of the node get their cards; unset if the agent is older than the field.
     """
 
     devices: list[Device] = []
@@ -91,6 +93,7 @@ class Status(msgspec.Struct, rename="camel"):
     driver_version: str = ""
     isolation: list[str] = []
     mig_instances: tuple[InstanceRequestStatus, ...] | msgspec.UnsetType = msgspec.UNSET
+    delivery: NodeDelivery | msgspec.UnsetType = msgspec.UNSET
 
 
 class GpuNodeStatus(msgspec.Struct):

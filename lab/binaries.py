@@ -5,24 +5,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import platform
-import re
 import subprocess
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab import cache, go
 from lab.errors import LabError
 from lab.files import link
-from lab.lock import exclusive
+from lab.go_module import GoModule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-MODULE = Path(__file__).with_name("kubernetes")
 # Each binary and its Go package, in the order in which a cluster needs them.
 PACKAGES = {
     "etcd": "./etcd",
@@ -32,19 +26,29 @@ PACKAGES = {
     "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
     "kubelet": "k8s.io/kubernetes/cmd/kubelet",
 }
-# Measured: 3.2 GB of build cache, 0.8 GB of modules, 0.4 GB of binaries, and the linker's temporary files.
-BUILD_GIB = 6.0
-BUILD_TIMEOUT_S = 1800.0
-HEARTBEAT_S = 30.0
+
+
+def _stamps(version: str) -> dict[str, str]:
+    """Return the version variables; without them, kubectl and the kubelet reject the server's version string."""
+    major, minor, _ = version.removeprefix("v").split(".", 2)
+    values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
+    return {f"k8s.io/component-base/version.{field}": value for field, value in values.items()}
+
+
+MODULE = GoModule(
+    folder=Path(__file__).with_name("kubernetes"),
+    requirement="k8s.io/kubernetes",
+    packages=PACKAGES,
+    stamps=_stamps,
+    # Measured: 3.2 GB of build cache, 0.8 GB of modules, 0.4 GB of binaries, and the linker's temporary files.
+    build_gib=6.0,
+    sources=("etcd/main.go",),
+)
 
 
 def kubernetes_version() -> str:
     """Return the version that go.mod pins, in the form that Kubernetes prints: `v1.34.4`."""
-    required = (MODULE / "go.mod").read_text(encoding="utf-8")
-    match = re.search(r"^\s*k8s\.io/kubernetes (v[\d.]+)\b", required, re.MULTILINE)
-    if match is None:
-        raise LabError(f"{MODULE}/go.mod", why="it does not require k8s.io/kubernetes", remedy="restore the file")
-    return match[1]
+    return MODULE.version
 
 
 def provide(folder: Path, names: Iterable[str] = PACKAGES, *, report: Callable[[str], None] = print) -> None:
@@ -56,21 +60,13 @@ def provide(folder: Path, names: Iterable[str] = PACKAGES, *, report: Callable[[
     given = _given()
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        link(folder / name, given.get(name) or _cached(name, report=report))
-
-
-def cached_folder() -> Path:
-    """Return the folder for built binaries; it depends on the content of the module and on the flags."""
-    digest = hashlib.sha256("\0".join((platform.system(), platform.machine(), *_flags())).encode())
-    for file in ("go.mod", "go.sum", "etcd/main.go"):
-        digest.update((MODULE / file).read_bytes())
-    return cache.folder() / f"kubernetes-{kubernetes_version()}-{digest.hexdigest()[:12]}"
+        link(folder / name, given.get(name) or MODULE.provide(name, report=report))
 
 
 def missing(names: Iterable[str] = PACKAGES) -> list[str]:
     """Return those of `names` that would have to be built."""
-    given, folder = _given(), cached_folder()
-    return [name for name in names if name not in given and not (folder / name).exists()]
+    given = _given()
+    return MODULE.missing(name for name in names if name not in given)
 
 
 def _given() -> dict[str, Path]:
@@ -102,79 +98,3 @@ def _server_version(server: Path) -> str:
     except (OSError, subprocess.TimeoutExpired):
         output = ""
     return output.strip().rpartition(" ")[2] or "of unknown version"
-
-
-def _cached(name: str, *, report: Callable[[str], None]) -> Path:
-    binary = cached_folder() / name
-    if not binary.exists():
-        with exclusive(cache.folder() / "build.lock", holder=f"a build of {name}", wait=report):
-            # The previous holder of the lock may have built it.
-            if not binary.exists():
-                _build(name, binary, report=report)
-    return binary
-
-
-def _build(name: str, binary: Path, *, report: Callable[[str], None]) -> None:
-    """Build one binary; it appears in the cache only when it is complete."""
-    toolchain = go.provide(report)
-    binary.parent.mkdir(parents=True, exist_ok=True)
-    for folder in (binary.parent, *_go_folders(toolchain)):
-        cache.require_space(folder, gib=BUILD_GIB, purpose=f"building {name}")
-    partial = binary.with_name(f".{name}.partial")
-    log = binary.with_name(f"{name}.build.log")
-    began = time.monotonic()
-    with log.open("wb") as output:
-        compiler = subprocess.Popen(
-            [toolchain, "build", *_flags(), "-o", partial, PACKAGES[name]],
-            cwd=MODULE,
-            env=go.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
-        try:
-            _follow(compiler, name=name, began=began, report=report)
-        finally:
-            compiler.kill()
-            compiler.wait()
-    if compiler.returncode:
-        tail = log.read_text(encoding="utf-8", errors="replace")[-1500:].rstrip()
-        raise LabError(f"build of {name}", why=f"go exited with {compiler.returncode}\n{tail}", remedy=f"read {log}")
-    partial.replace(binary)
-    report(f"built {name} in {time.monotonic() - began:.0f} s")
-
-
-def _follow(compiler: subprocess.Popen[bytes], *, name: str, began: float, report: Callable[[str], None]) -> None:
-    """Wait for the compiler, and report progress at intervals."""
-    while (elapsed := time.monotonic() - began) < BUILD_TIMEOUT_S:
-        try:
-            compiler.wait(timeout=HEARTBEAT_S)
-        except subprocess.TimeoutExpired:
-            report(f"building {name}: {time.monotonic() - began:.0f} s so far (the first time takes minutes)")
-        else:
-            return
-    raise LabError(
-        f"build of {name}", why=f"not finished after {elapsed:.0f} s", remedy="try again: compiled packages are kept"
-    )
-
-
-def _go_folders(toolchain: Path) -> list[Path]:
-    """Return the folders of Go's build cache and module cache."""
-    done = subprocess.run(
-        [toolchain, "env", "GOCACHE", "GOMODCACHE"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        env=go.environment(),
-    )
-    return [Path(line) for line in done.stdout.splitlines()]
-
-
-def _flags() -> list[str]:
-    """Return the build flags; without a version, kubectl and the kubelet reject the server's version string."""
-    version = kubernetes_version()
-    major, minor, _ = version.removeprefix("v").split(".", 2)
-    stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
-    linker = " ".join(f"-X k8s.io/component-base/version.{field}={value}" for field, value in stamps.items())
-    return ["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {linker}"]

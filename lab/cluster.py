@@ -6,7 +6,19 @@ import shutil
 import time
 from typing import TYPE_CHECKING
 
-from lab import binaries, components, control_plane, manifests, plugin, ports, processes, real_node, verify, wait
+from lab import (
+    binaries,
+    components,
+    containerd,
+    control_plane,
+    manifests,
+    plugin,
+    ports,
+    processes,
+    real_node,
+    verify,
+    wait,
+)
 from lab.steps import step
 
 if TYPE_CHECKING:
@@ -30,6 +42,8 @@ def up(layout: Layout, *, with_real_node: bool = True) -> None:
     names = [name for name in binaries.PACKAGES if name != "kubelet" or (with_real_node and not missing)]
     with step("binaries") as outcome:
         binaries.provide(layout.bin, names)
+        if "kubelet" in names:
+            containerd.provide(layout.bin)
         plugin.link_programs(layout)
         outcome.append(f"Kubernetes {binaries.kubernetes_version()} in {layout.bin}")
     with step("control plane") as outcome:

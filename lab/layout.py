@@ -96,7 +96,7 @@ class Layout:
 
     @property
     def bin(self) -> Path:
-        """Links to the Kubernetes binaries in use."""
+        """Links to the programs in use: Kubernetes and containerd."""
         return self.root / "bin"
 
     @property
@@ -133,6 +133,16 @@ class Layout:
     def containerd_socket(self) -> Path:
         """The socket of containerd."""
         return self.node / "containerd.sock"
+
+    @property
+    def nri_socket(self) -> Path:
+        """The socket at which plugins of containerd register."""
+        return self.node / "nri.sock"
+
+    @property
+    def cdi_specs(self) -> Path:
+        """The folder of the CDI specifications that containerd reads."""
+        return self.node / "cdi"
 
     @property
     def evidence(self) -> Path:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PORTS = (Port.KUBELET, Port.KUBELET_HEALTHZ)
 READY_S = 60.0
 PACKAGES = {
-    **dict.fromkeys(containerd.PROGRAMS, "containerd runc"),
+    "runc": "runc",
     **dict.fromkeys(namespace.PROGRAMS, "util-linux mount"),
     "ip": "iproute2",
 }
@@ -64,6 +64,7 @@ def up(layout: Layout, *, report: Callable[[str], None] = print) -> None:
     if missing := unsupported():
         raise LabError("real node", why="; ".join(missing), remedy="or pass --no-real-node")
     binaries.provide(layout.bin, ("kubelet",), report=report)
+    containerd.provide(layout.bin, report=report)
     if not Daemon(layout, "kubelet").is_running:
         ports.require_free(layout, PORTS)
     if not Daemon(layout, "node").is_running:

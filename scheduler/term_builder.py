@@ -74,6 +74,7 @@ def build_term(
         api,
         token=token,
         timeout_seconds=settings.request_timeout_seconds,
+        delivery_of=state.deliveries.of,
         on_error=lambda kind: metrics.bind_errors.labels(kind).inc(),
     )
     plugin_binder = PluginBinder(

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 from hypothesis import settings
 
-from lab import binaries, cluster, helm_binary
+from lab import binaries, cluster, containerd, helm_binary
 from lab import control_plane as control_plane_module
 from lab import real_node as real_node_module
 from lab.errors import LabError
@@ -47,6 +47,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if marks & {"apiserver", "kubelet", "helm"}:
         with contextlib.suppress(LabError), tempfile.TemporaryDirectory() as folder:
             binaries.provide(Path(folder), report=report)
+            if "kubelet" in marks and not real_node_module.unsupported():
+                containerd.provide(Path(folder), report=report)
     if "helm" in marks:
         with contextlib.suppress(LabError):
             helm_binary.provide(report=report)

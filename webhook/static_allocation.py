@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 
 from allocation import names, quantity
 from allocation.allocation import Allocation, CardShare
+from allocation.delivery import DELIVERIES
 from allocation.errors import InvalidFieldError
 from allocation.request import MILLI_PER_PERCENT, read_priority, requests_gpu
 from allocation.settings import AllocationSettings
@@ -39,9 +40,9 @@ def read(annotations: Mapping[str, str], *, username: str, trusted: Collection[s
             f" {_FIELD}"
         )
     _check_shares(allocation)
-    derived = environment.annotations(allocation)
+    derived = [environment.annotations(allocation, delivery) for delivery in DELIVERIES]
     for key in output_keys:
-        if key != names.ALLOCATION and annotations[key] != derived.get(key):
+        if key != names.ALLOCATION and annotations[key] not in [each.get(key) for each in derived]:
             raise ForbiddenPodError(f"annotation {key} contradicts {_FIELD}: remove it, it is derived from that")
     return allocation
 

@@ -72,6 +72,7 @@ _COMPACT: Final = {
     "count": _whole(1, _MOST_CARDS),
     "uuidPrefix": _UUID_TEXT,
     "unhealthy": _Key("it must be a list of card indexes", lambda value: isinstance(value, list), ()),
+    "delivery": _Key("it must be a mapping", lambda value: isinstance(value, Mapping), optional=True),
     **_COMMON,
 }
 

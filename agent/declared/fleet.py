@@ -1,6 +1,7 @@
 """The fleet file: a YAML file that maps each node to its cards.
 
     gpu-1: {count: 8, memoryMiB: 81920, slots: 10, model: NVIDIA H100 80GB HBM3, unhealthy: [3]}
+    gpu-3: {count: 8, memoryMiB: 81920, delivery: {mode: cdi, toolkit: {mode: legacy, version: 1.17.8}}}
     gpu-2:
       - {index: 0, uuid: GPU-8dcd427f, memoryMiB: 40960, cores: 100, model: NVIDIA A100-SXM4-40GB, numa: 1}
 
@@ -16,6 +17,7 @@ import msgspec
 
 from agent.declared import mig_declaration
 from agent.declared.declaration import read_cards
+from agent.declared.delivery_declaration import read_delivery
 from agent.inventory import InventoryError
 from agent.report import NodeReport
 from allocation.errors import InvalidFieldError
@@ -120,7 +122,8 @@ def _inventories(tree: object, *, file: str) -> dict[str, NodeReport]:
                 expected="a node's name must be a DNS subdomain",
                 remedy="use the name of the Node object",
             )
-        fleet[node] = NodeReport(node, read_cards(declared, node=node, place=place))
+        cards = read_cards(declared, node=node, place=place)
+        fleet[node] = NodeReport(node, cards, delivery=read_delivery(declared, place=place))
         for card in fleet[node].inventory.cards:
             if card.uuid in owners:
                 raise InvalidFieldError(

@@ -4,12 +4,15 @@ A pod's environment is immutable and written before its cards are known. Admissi
 variable reads an annotation that the scheduler writes together with the Binding. `references` returns the former,
 `annotations` the latter, both from the same names. A missing annotation results in an empty `CUDA_VISIBLE_DEVICES`,
 which hides every GPU: the environment fails closed.
+
+How cards reach a container differs by node (`allocation.delivery`), and only in values that come with the Binding.
 """
 
 from collections.abc import Mapping, Sequence
 
 from allocation import names
 from allocation.allocation import Allocation, CardShare
+from allocation.delivery import DEFAULT, Delivery
 from allocation.request import MILLI_PER_PERCENT, PodRequest
 from allocation.settings import CorePolicy
 from allocation.wire import hami, mig_record, record
@@ -19,6 +22,11 @@ NVIDIA_VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 NO_DEVICES = "void"
 """A value of `NVIDIA_VISIBLE_DEVICES`: the NVIDIA runtime leaves the container alone, even if its image says `all`."""
+
+_TOOLKIT_KIND = "runtime.nvidia.com/gpu"
+"""The CDI kind for which NVIDIA's runtime makes a specification when it meets a name of it."""
+_HOST_KIND = "nvidia.com/gpu"
+"""The CDI kind of the specification that NVIDIA's software writes on a node, which NRI plugins refer to."""
 
 _MEMORY_LIMIT = "CUDA_DEVICE_MEMORY_LIMIT"
 _CORE_POLICY = "GPU_CORE_UTILIZATION_POLICY"
@@ -50,8 +58,10 @@ def constants(*, priority: int | None, core_policy: CorePolicy) -> dict[str, str
     return variables
 
 
-def values(shares: Sequence[CardShare]) -> dict[str, str]:
+def values(shares: Sequence[CardShare], delivery: Delivery = DEFAULT) -> dict[str, str]:
     """Return the variables of a container with `shares`, in the order in which it sees the cards.
+
+    CUDA identifies cards by bare UUIDs, whatever the delivery.
 
     Memory limits have the form that HAMi-core reads: a decimal number of MiB with suffix `m`, no leading zeros. The
     limit without an index is the fallback for an unexpected card, so it is the smallest. To HAMi-core, 0 means no
@@ -59,7 +69,7 @@ def values(shares: Sequence[CardShare]) -> dict[str, str]:
     """
     uuids = ",".join(share.uuid for share in shares)
     return {
-        NVIDIA_VISIBLE_DEVICES: uuids,
+        NVIDIA_VISIBLE_DEVICES: uuids if delivery == "env" else _qualified(_TOOLKIT_KIND, shares),
         CUDA_VISIBLE_DEVICES: uuids,
         _MEMORY_LIMIT: f"{min(share.memory_mib for share in shares)}m",
         **{f"{_MEMORY_LIMIT}_{position}": f"{share.memory_mib}m" for position, share in enumerate(shares)},
@@ -67,15 +77,17 @@ def values(shares: Sequence[CardShare]) -> dict[str, str]:
     }
 
 
-def annotations(allocation: Allocation) -> dict[str, str]:
-    """Return the annotation that carries `allocation`, and all that the pod's environment refers to."""
+def annotations(allocation: Allocation, delivery: Delivery = DEFAULT) -> dict[str, str]:
+    """Return the annotation that carries `allocation`, and all that deliver it to the containers of the pod."""
     annotations = {
         names.ALLOCATION: record.encode(allocation),
         names.ALLOCATED: ",".join(str(index) for index in _indexes(allocation)),
     }
     for container, shares in allocation.containers.items():
-        for name, value in values(shares).items():
+        for name, value in values(shares, delivery).items():
             annotations[names.environment_key(_key_word(name), container)] = value
+        if delivery == "nvidia-nri":
+            annotations[names.delivery_key(container)] = _qualified(_HOST_KIND, shares)
     return annotations
 
 
@@ -95,6 +107,11 @@ def hami_annotations(
 def resolve(references: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, str]:
     """Return the environment as the kubelet resolves it: a missing annotation becomes an empty string."""
     return {name: annotations.get(key, "") for name, key in references.items()}
+
+
+def _qualified(kind: str, shares: Sequence[CardShare]) -> str:
+    """Return the cards as qualified CDI names; every entry of a list needs the kind."""
+    return ",".join(f"{kind}={share.uuid}" for share in shares)
 
 
 def _key_word(variable: str) -> str:

@@ -44,6 +44,8 @@ WORDS: Final = {
     NodeReason.DevicePluginGone: "its device plugin has stopped reporting",
     NodeReason.DevicePluginFull: "its device plugin advertises too few devices",
     NodeReason.NodeNotLockable: "HAMi's device plugin serves it, and the scheduler may not lock it",
+    NodeReason.DeliveryUnavailable: "its container runtime cannot give containers their cards",
+    NodeReason.ContainerNameTooLong: "the name of a GPU container is too long for it",
     NodeReason.UncountedPod: "a pod uses cards there, and its allocation is unknown",
     NodeReason.InventoryRefused: "its report of cards is invalid",
     NodeReason.StaticAllocationMismatch: "the pod brought an allocation for another node, or one that does not fit",

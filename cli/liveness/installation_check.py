@@ -54,7 +54,7 @@ def _runtime_class(client: Client, name: str) -> Sequence[Part]:
         message = "does not exist: admission writes it into GPU pods, which the API server then rejects"
         next_step = (
             "create it, as NVIDIA's GPU operator does, or set webhook.runtime_class_name in ConfigMap"
-            f" {SYSTEM_NAMESPACE}/tranche"
+            f" {SYSTEM_NAMESPACE}/tranche: to nothing if the operator runs with cdi.nriPluginEnabled"
         )
         return (Part("RuntimeClass", "missing", subject, message, next_step, stops=True),)
     except MissingRightError as error:

@@ -6,10 +6,12 @@ from typing import Final, Literal
 import msgspec
 
 from allocation import quantity
+from allocation.delivery import NodeDelivery
 from allocation.errors import AllocationError
 from allocation.inventory import NodeInventory
 from allocation.names import HAMI_LOCK, HAMI_REGISTER, HAMI_SCORES
 from cli.liveness.agents import AgentCheck, Agents
+from cli.preflight import delivery
 from cli.preflight.cluster_snapshot import ClusterSnapshot
 from cli.preflight.findings import Finding
 from cli.preflight.hami_objects import Plugin
@@ -23,6 +25,7 @@ Mode = Literal["ours", "ours, with a device plugin", "HAMi's plugin", "nobody", 
 _GPU_LABELS: Final = (("gpu", "on"), ("nvidia.com/gpu.present", "true"))
 _NVIDIA_MIG: Final = "nvidia.com/mig-"
 _START_AGENT: Final = "start Tranche's agent there: docs/hami.md"
+_NO_PLUGIN: Final = "take the node out of plugin mode (docs/hami.md; GPU Operator: --set devicePlugin.enabled=false)"
 _DRAIN: Final = "take the node out of plugin mode: cordon, drain, make the kubelet forget (docs/hami.md)"
 
 
@@ -33,6 +36,7 @@ class NodeVerdict(msgspec.Struct, frozen=True, rename={"next_step": "nextStep"})
         cards: the number of reported cards; 0 without a report.
         shares: the number of slots of these cards.
         advertised: what its kubelet advertises of the count resource; None if the kubelet does not list it.
+        delivery: how its containers get their cards; empty for a node without our agent.
         agent: `Alive`, `Silent`, `Unknown` if Leases could not be read, or empty for a node without our agent.
         holders: the number of running GPU pods on the node, which a drain would have to move.
         next_step: the first step to take, or empty if there is nothing to do.
@@ -45,6 +49,7 @@ class NodeVerdict(msgspec.Struct, frozen=True, rename={"next_step": "nextStep"})
     advertised: int | None
     agent: str
     holders: int
+    delivery: str = ""
     next_step: str = ""
 
 
@@ -58,6 +63,7 @@ class _ObservedNode(msgspec.Struct, frozen=True):
     plugins: frozenset[Plugin]
     holders: int
     resource: str
+    runtime_class_name: str
 
     @property
     def name(self) -> str:
@@ -68,13 +74,19 @@ class _ObservedNode(msgspec.Struct, frozen=True):
 
 
 def evaluate(
-    snapshot: ClusterSnapshot, *, resource: str, plugins: dict[str, frozenset[Plugin]], holders: dict[str, int]
+    snapshot: ClusterSnapshot,
+    *,
+    resource: str,
+    runtime_class_name: str,
+    plugins: dict[str, frozenset[Plugin]],
+    holders: dict[str, int],
 ) -> tuple[tuple[NodeVerdict, ...], tuple[Finding, ...]]:
     """Return the nodes with signs of GPUs, sorted by name, and the findings about them.
 
     Args:
         snapshot: the objects of the cluster.
         resource: the resource that device plugins advertise.
+        runtime_class_name: the RuntimeClass that admission writes into GPU pods, or empty.
         plugins: the vendors of the device plugins that run on each node.
         holders: the number of running GPU pods on each node.
     """
@@ -93,6 +105,7 @@ def evaluate(
             plugins=plugins.get(name, frozenset()),
             holders=holders.get(name, 0),
             resource=resource,
+            runtime_class_name=runtime_class_name,
         )
         node_findings = list(_with_agent(observed) if status is not None else _without_agent(observed))
         mode, inventory = _mode(observed), _inventory(observed)
@@ -112,6 +125,7 @@ def evaluate(
                 advertised=observed.advertised,
                 agent=observed.agent.state if observed.agent is not None else "",
                 holders=observed.holders,
+                delivery=reported.mode if (reported := _delivery(observed)) is not None else "",
                 next_step=steps[0] if steps else "",
             )
         )
@@ -141,6 +155,8 @@ def _with_agent(observed: _ObservedNode) -> Iterator[Finding]:
     if observed.agent is not None and observed.agent.state == "Silent":
         what, _, next_step = observed.agent.message.partition("; ")
         yield observed.finding("blocks", f"it takes no pods: {what}", next_step)
+    if (reported := _delivery(observed)) is not None:
+        yield from delivery.evaluate(observed.name, reported, runtime_class_name=observed.runtime_class_name)
     if "HAMi's" in observed.plugins:
         yield observed.finding(
             "blocks",
@@ -161,13 +177,13 @@ def _with_agent(observed: _ObservedNode) -> Iterator[Finding]:
             "changes",
             f"its device plugin advertises {observed.advertised} {observed.resource}, but its cards have {shares}"
             f" slots: no more than {observed.advertised} shares are placed",
-            "raise the plugin's time-slicing replicas, or take the node out of plugin mode (docs/hami.md)",
+            f"raise the plugin's time-slicing replicas, or {_NO_PLUGIN}",
         )
     else:
         yield observed.finding(
             "notes",
             "its device plugin advertises enough and may stay",
-            "check that it passes devices by environment variable (DEVICE_LIST_STRATEGY=envvar)",
+            f"check that it passes devices by environment variable (DEVICE_LIST_STRATEGY=envvar), or {_NO_PLUGIN}",
         )
 
 
@@ -257,6 +273,12 @@ def _inventory(observed: _ObservedNode) -> NodeInventory | None:
         return inventories.read(observed.name, text, annotations.get(HAMI_SCORES, ""))
     except (KeyError, AllocationError):
         return None
+
+
+def _delivery(observed: _ObservedNode) -> NodeDelivery | None:
+    """Return the delivery that the node's agent reports; an older agent reports none."""
+    status = observed.status.status if observed.status is not None else None
+    return None if status is None or status.delivery is msgspec.UNSET else status.delivery
 
 
 def _drain(observed: _ObservedNode) -> str:

@@ -90,7 +90,11 @@ def evaluate(snapshot: ClusterSnapshot, rules: Rules) -> Report:
     plans = (*planned_workloads.of_workloads(snapshot.workloads), *planned_workloads.of_pods(snapshot.pods, hami=hami))
     new = planned_workloads.evaluate(plans, rules, quotas=quotas, hami=hami)
     verdicts, node_findings = nodes.evaluate(
-        snapshot, resource=resource, plugins=_plugins(pods), holders=dict(running.nodes)
+        snapshot,
+        resource=resource,
+        runtime_class_name=rules.webhook.runtime_class_name,
+        plugins=_plugins(pods),
+        holders=dict(running.nodes),
     )
     is_installed = installation.is_installed(snapshot)
     has_hami_nodes = any(verdict.mode == "HAMi's plugin" for verdict in verdicts)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -28,12 +26,8 @@ def load(layout: Layout) -> None:
         raise LabError(f"containerd of {layout.root}", why="it is not running", remedy="run `make up` as root")
     with tempfile.TemporaryDirectory() as folder:
         archive = build.export(Path(folder) / "image.tar").archive
-        # Prefer the client that belongs to the lab's containerd.
-        client = shutil.which("ctr", path=os.pathsep.join([str(layout.bin), os.environ.get("PATH", os.defpath)]))
-        if client is None:
-            raise LabError("ctr", why="it is not installed", remedy="apt-get install containerd")
         done = subprocess.run(
-            [client, "--address", layout.containerd_socket, "--namespace", "k8s.io", "images", "import", archive],
+            [layout.bin / "ctr", "--address", layout.containerd_socket, "--namespace", "k8s.io", "images", "import", archive],
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from allocation import names
+from allocation.delivery import DEFAULT, Delivery
 from allocation.wire import environment, record
 from cluster.api import Api
 from cluster.backoff import Backoff
@@ -49,13 +50,16 @@ class Binder:
         *,
         token: str,
         timeout_seconds: float,
+        delivery_of: Callable[[str], Delivery] = lambda _: DEFAULT,
         on_error: Callable[[BindError], object] = lambda _: None,
     ) -> None:
         """Bind with the leader's `token`; the API server abandons a request after `timeout_seconds`.
 
-        `on_error` is called for each attempt that the API server does not acknowledge.
+        `delivery_of` returns how a node delivers cards. `on_error` is called for each attempt that the API server does
+        not acknowledge.
         """
         self._api = api
+        self._delivery_of = delivery_of
         self._on_error = on_error
         self._token = token
         self._timeout = timeout_seconds
@@ -64,7 +68,7 @@ class Binder:
         """Write the Binding of a scheduled pod, with `more` annotations; return once its outcome is known."""
         annotations = {
             names.LEADER: self._token,
-            **allocation_annotations(chosen, unix_seconds=int(time.time())),
+            **allocation_annotations(chosen, unix_seconds=int(time.time()), delivery=self._delivery_of(chosen.node)),
             **more,
         }
         body = {
@@ -147,12 +151,12 @@ def _kind(error: ApiError) -> BindError:
     return "fenced" if _FENCE in error.message else "refused"
 
 
-def allocation_annotations(chosen: Scheduled, *, unix_seconds: int) -> dict[str, str]:
-    """Return the annotations of the pod's allocation; empty for a pod without GPU."""
+def allocation_annotations(chosen: Scheduled, *, unix_seconds: int, delivery: Delivery = DEFAULT) -> dict[str, str]:
+    """Return the annotations of the pod's allocation on a node with `delivery`; empty for a pod without GPU."""
     if chosen.allocation is None:
         return {}
     return {
-        **environment.annotations(chosen.allocation),
+        **environment.annotations(chosen.allocation, delivery),
         **environment.hami_annotations(
             chosen.allocation, chosen.request, unix_seconds=unix_seconds, instances=chosen.instances
         ),

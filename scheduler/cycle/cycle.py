@@ -120,7 +120,9 @@ class SchedulingCycle:
 
     def _find(self, pod: Pod, requirements: GpuRequirements, headroom: Headroom, *, explain: bool) -> Steps[Attempt]:
         """Return the result of the fast path if it has one, else evaluate every node."""
-        cached = yield from self._fast_path.find(pod, requirements, headroom)
+        cached = None
+        if not self.state.deliveries.rejections_of(requirements.request):
+            cached = yield from self._fast_path.find(pod, requirements, headroom)
         if isinstance(cached, Scheduled):
             return Attempt(cached)
         ledger = self.state.ledger

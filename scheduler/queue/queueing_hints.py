@@ -22,7 +22,7 @@ class ClusterEvent(enum.Flag):
     NODE_CHANGED = enum.auto()
     """A node was added, or its labels, taints, allocatable resources or annotations changed."""
     NODE_OPENED = enum.auto()
-    """A node accepts GPU pods again: its agent is alive, its lock is free, or its pods are counted."""
+    """A node accepts GPU pods again: its agent is alive, its lock is free, its pods are counted, or it can deliver."""
     CARDS_CHANGED = enum.auto()
     """The cards of a node changed: some were added, recovered, uncordoned or partitioned."""
     QUOTA_CHANGED = enum.auto()
@@ -86,6 +86,8 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     NodeReason.AgentSilent: _OPENED,
     NodeReason.DevicePluginGone: _OPENED,
     NodeReason.NodeNotLockable: _OPENED,
+    NodeReason.DeliveryUnavailable: _OPENED,
+    NodeReason.ContainerNameTooLong: _OPENED,
     NodeReason.UncountedPod: _OPENED,
     NodeReason.InventoryRefused: _OPENED,
     NodeReason.StaticAllocationMismatch: _FREED | ClusterEvent.NODE_CHANGED,

@@ -32,6 +32,7 @@ from scheduler.queue.affinity_hints import AffinityHints
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.agent_leases import AgentLeases
+from scheduler.state.deliveries import Deliveries
 from scheduler.state.inventories import Inventories
 from scheduler.state.plugin_nodes import PluginNodes
 from scheduler.state.quotas import Quotas
@@ -80,6 +81,7 @@ class ClusterState:
         )
         self._inventories = Inventories(self.ledger)
         self._agent_leases = AgentLeases(clock=clock)
+        self.deliveries = Deliveries()
         self.plugin_nodes = PluginNodes(clock=clock, resource=counted)
         self._affinity_hints = AffinityHints()
         self._uncounted: defaultdict[str, dict[str, NodeRejection]] = defaultdict(dict)
@@ -93,18 +95,26 @@ class ClusterState:
         """Return the rejections by the nodes that take no new GPU pods now.
 
         The agent of such a node is silent; or it has no agent and its device plugin is gone; or it cannot be locked for
-        the plugin; or its cards cannot be counted; or a pod that runs there uses cards without a readable allocation.
+        the plugin; or its container runtime cannot deliver cards; or its cards cannot be counted; or a pod that runs
+        there uses cards without a readable allocation.
         """
         uncounted = {node: next(iter(pods.values())) for node, pods in self._uncounted.items()}
-        return self.plugin_nodes.rejections() | self._agent_leases.expired() | self._inventories.rejections | uncounted
+        return (
+            self.plugin_nodes.rejections()
+            | self.deliveries.rejections
+            | self._agent_leases.expired()
+            | self._inventories.rejections
+            | uncounted
+        )
 
     def rejected_nodes(self, request: PodRequest) -> dict[str, Rejection]:
         """Return the rejections of `request` by nodes as a whole, whatever their cards.
 
-        These nodes are closed, or their device plugin has too few devices left.
+        These nodes are closed, or their device plugin has too few devices left, or they cannot deliver to a container.
         """
-        short = self.node_cache.shortages(minimum_request(request).cards)
-        return {node: rejection.of_node(each) for node, each in (short | self.closed_nodes()).items()}
+        rejections = self.node_cache.shortages(minimum_request(request).cards)
+        rejections |= self.deliveries.rejections_of(request) | self.closed_nodes()
+        return {node: rejection.of_node(each) for node, each in rejections.items()}
 
     def candidates(self, requirements: GpuRequirements) -> tuple[str, ...] | None:
         """Return the nodes to evaluate for a pod, or None for all; for a GPU pod, nodes without cards are left out."""
@@ -217,16 +227,18 @@ class ClusterState:
         self.plugin_nodes.set_agent(status.metadata.name)
         inventory = status.inventory() if status.status is not None else None
         has_changed = self._inventories.report(status.metadata.name, inventory)
+        is_deliverable = self.deliveries.set_status(status)
         self.instance_requests.set_status(status)
         if has_changed:
             self.queue.notify(ClusterEvent.CARDS_CHANGED)
-        if old is None:
+        if old is None or is_deliverable:
             self.queue.notify(ClusterEvent.NODE_OPENED)  # the node may have been closed because its plugin was gone
 
     def drop_status(self, status: GpuNodeStatus) -> None:
         """Forget the report of an agent."""
         self._agent_leases.untrack(status.metadata.name)
         self.plugin_nodes.drop_agent(status.metadata.name)
+        self.deliveries.drop(status.metadata.name)
         if self._inventories.report(status.metadata.name, None):
             self.queue.notify(ClusterEvent.CARDS_CHANGED)
         self.instance_requests.drop_status(status.metadata.name)

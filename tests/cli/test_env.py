@@ -96,6 +96,6 @@ def test_json_and_yaml_have_the_same_content() -> None:
     assert (data["namespace"], data["pod"], data["node"]) == ("team", "p", "n1")
     assert data["containers"][1]["variables"][0] == {
         "name": "NVIDIA_VISIBLE_DEVICES",
-        "value": "GPU-a,GPU-b",
+        "value": "runtime.nvidia.com/gpu=GPU-a,runtime.nvidia.com/gpu=GPU-b",
         "annotation": "nvidia-visible-devices.gpu.scheduling/main",
     }

@@ -118,7 +118,7 @@ def test_each_container_takes_a_slot() -> None:
     assert charged(text, ("one", "1"), ("two", "1")) == (8000, 2)
 
 
-VALUES = environment.values((share("GPU-a", 3, 3000, 300), share("GPU-b", 1, 5000, 300)))
+VALUES = environment.values((share("GPU-a", 3, 3000, 300), share("GPU-b", 1, 5000, 300)), "env")
 
 
 @pytest.mark.rule("1.7.1")

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
 
-from lab import binaries, cache, go
+from lab import binaries, cache, containerd, go, go_module
 from lab.errors import LabError
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ def unexpected(line: str) -> None:
 def test_given_binaries_come_before_the_cache(assets: Path, tmp_path: Path) -> None:
     """Binaries in KUBEBUILDER_ASSETS are used first, then cached ones, and neither is built."""
     given = program(assets / "kube-apiserver", f"Kubernetes {binaries.kubernetes_version()}")
-    cached = program(binaries.cached_folder() / "etcd")
-    program(binaries.cached_folder() / "kube-apiserver")
+    cached = program(binaries.MODULE.cached_folder() / "etcd")
+    program(binaries.MODULE.cached_folder() / "kube-apiserver")
     binaries.provide(tmp_path / "bin", ["etcd", "kube-apiserver"], report=unexpected)
     assert (tmp_path / "bin" / "kube-apiserver").readlink() == given
     assert (tmp_path / "bin" / "etcd").readlink() == cached
@@ -69,17 +70,26 @@ def test_links_follow_a_change_of_assets(assets: Path, tmp_path: Path, monkeypat
     assert (tmp_path / "bin" / "etcd").readlink() == tmp_path / "newer" / "etcd"
 
 
-def test_the_cache_folder_depends_on_the_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_folder_depends_on_the_module(tmp_path: Path) -> None:
     """The same pins have the same cache folder, and changed pins another one."""
-    module = tmp_path / "module"
+    module = tmp_path / "kubernetes"
     for file in ("go.mod", "go.sum", "etcd/main.go"):
         (module / file).parent.mkdir(parents=True, exist_ok=True)
-        (module / file).write_bytes((binaries.MODULE / file).read_bytes())
-    before = binaries.cached_folder()
-    monkeypatch.setattr(binaries, "MODULE", module)
-    assert binaries.cached_folder() == before
+        (module / file).write_bytes((binaries.MODULE.folder / file).read_bytes())
+    copy = dataclasses.replace(binaries.MODULE, folder=module)
+    assert copy.cached_folder().name == binaries.MODULE.cached_folder().name
     (module / "go.sum").write_text("")
-    assert binaries.cached_folder() != before
+    assert copy.cached_folder().name != binaries.MODULE.cached_folder().name
+
+
+def test_containerd_is_a_module_of_its_own(assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is built from its own pins, so that neither rebuilds the other; KUBEBUILDER_ASSETS has no containerd."""
+    toolchain = fake_go(tmp_path, 'echo "$PWD" > "$out"')
+    monkeypatch.setattr(go, "installed", lambda: toolchain)
+    containerd.provide(tmp_path / "bin", report=lambda _: None)
+    assert {link.name for link in (tmp_path / "bin").iterdir()} == {"containerd", "containerd-shim-runc-v2", "ctr"}
+    assert (tmp_path / "bin" / "containerd").read_text() == f"{containerd.MODULE.folder}\n"
+    assert containerd.MODULE.cached_folder().name.startswith("containerd-v2.")
 
 
 def fake_go(folder: Path, script: str) -> Path:
@@ -124,7 +134,7 @@ def test_a_long_build_reports_progress(assets: Path, tmp_path: Path, monkeypatch
     """The user can see that a long build is still running."""
     toolchain = fake_go(tmp_path, 'sleep 0.3; echo binary > "$out"')
     monkeypatch.setattr(go, "installed", lambda: toolchain)
-    monkeypatch.setattr(binaries, "HEARTBEAT_S", 0.1)
+    monkeypatch.setattr(go_module, "HEARTBEAT_S", 0.1)
     lines: list[str] = []
     binaries.provide(tmp_path / "bin", ["etcd"], report=lines.append)
     assert lines[0].startswith("building etcd: ")
@@ -136,7 +146,7 @@ def test_without_go_and_pip_the_error_says_what_to_install(
     """One line lists the alternatives."""
     monkeypatch.setattr(go, "installed", lambda: None)
     monkeypatch.setattr(go, "has_fallback", lambda: False)
-    with pytest.raises(LabError, match=r"Go: .* no pip .*; install Go 1\.24 or newer, or set KUBEBUILDER_ASSETS"):
+    with pytest.raises(LabError, match=r"Go: .* no pip .*; install Go 1\.26\.6 or newer, or set KUBEBUILDER_ASSETS"):
         binaries.provide(tmp_path / "bin", ["etcd"], report=unexpected)
 
 
@@ -144,7 +154,7 @@ def test_an_old_go_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """A Go that cannot build Kubernetes counts as missing."""
     program(tmp_path / "go", "go version go1.19.8 linux/amd64")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert go.version(tmp_path / "go") == (1, 19)
+    assert go.version(tmp_path / "go") == (1, 19, 8)
     assert go.installed() is None
 
 

@@ -78,7 +78,8 @@ def test_existing_instance_is_used(tranche: Layout, mig_node: str, namespace: Na
     (entry,) = mig_record.decode(annotations[HAMI_MIG])
     assert (entry.gpu_uuid, entry.profile, entry.mig_uuid) == ("GPU-gpu-mig-0-0", "3g.40gb", STATIC)
     seen = environment.resolve(environment.references("main", 1), annotations)
-    assert seen["NVIDIA_VISIBLE_DEVICES"] == seen["CUDA_VISIBLE_DEVICES"] == STATIC
+    assert seen["NVIDIA_VISIBLE_DEVICES"] == f"runtime.nvidia.com/gpu={STATIC}"
+    assert seen["CUDA_VISIBLE_DEVICES"] == STATIC
     assert requested(tranche) == []
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from agent.declared.fleet import FleetFile, parse
 from agent.inventory import InventoryError
+from allocation.delivery import NodeDelivery, Toolkit
 from allocation.inventory import Card
 
 
@@ -32,6 +33,14 @@ def test_compact_form_marks_unhealthy_cards() -> None:
     """One card of a compact node can be declared unhealthy without writing out the others."""
     cards = _parse("n1: {count: 3, memoryMiB: 100, unhealthy: [1]}")
     assert [card.healthy for card in cards] == [True, False, True]
+
+
+def test_compact_form_declares_a_delivery() -> None:
+    """A simulated node reports the facts of another machine."""
+    text = "n1: {count: 1, memoryMiB: 1, delivery: {mode: cdi, toolkit: {mode: legacy}, hasNriSocket: false}}"
+    report = parse(text.encode(), file="fleet.yaml")["n1"]
+    assert report.delivery == NodeDelivery("cdi", Toolkit("legacy"), has_nri_socket=False)
+    assert report.status().delivery == report.delivery
 
 
 def test_uuid_prefix_replaces_the_node_name() -> None:
@@ -91,6 +100,13 @@ def test_nodes_may_share_defaults_by_anchor() -> None:
         ("n1: [{index: 0, memoryMiB: 1, healthy: 1}]", "n1[0].healthy holds '1': it must be true or false"),
         ("n1: [{memoryMiB: 1}]", "n1[0].index holds '': it must be a whole number from 0 to 2147483647; add the key"),
         ("n1: [5]", "n1[0] holds '5': a card must be a mapping"),
+        ("n1: {count: 1, memoryMiB: 1, delivery: {mode: hook}}", "Invalid enum value 'hook'"),
+        ("n1: {count: 1, memoryMiB: 1, delivery: {}}", "missing required field `mode`"),
+        (
+            "n1: {count: 1, memoryMiB: 1, delivery: {mode: cdi, nri: 1}}",
+            "n1.delivery.nri holds '1': the key is unknown",
+        ),
+        ("n1: {count: 1, memoryMiB: 1, delivery: {mode: cdi, toolkit: {a: 1}}}", "n1.delivery.toolkit.a holds '1'"),
         ("n1: 5", "n1 holds '5': it must be a mapping with count and memoryMiB, or a list"),
         ("N_1: {count: 1, memoryMiB: 1}", "N_1 holds 'N_1': a node's name must be a DNS subdomain"),
         ("1: {count: 1, memoryMiB: 1}", "1 holds '1': a node's name must be a DNS subdomain"),

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocation.allocation import Allocation, CardShare
+from allocation.delivery import Delivery
 from allocation.errors import MalformedRecordError
 from allocation.inventory import Card, NodeInventory
 from allocation.names import environment_key, is_output_key
@@ -147,9 +148,12 @@ def test_references_and_annotations_agree(allocation: Allocation) -> None:
         assert all(is_output_key(key) for key in environment.references(name, len(given_shares)).values())
 
 
+TWO_CARDS = (CardShare("GPU-a", 3, 3000, 300), CardShare("GPU-b", 1, 4000, 300))
+
+
 def test_the_environment_of_two_cards() -> None:
     """UUIDs in the container's order, one limit per card, the smallest as the net."""
-    assert environment.values((CardShare("GPU-a", 3, 3000, 300), CardShare("GPU-b", 1, 4000, 300))) == {
+    assert environment.values(TWO_CARDS, "env") == {
         "NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b",
         "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b",
         "CUDA_DEVICE_MEMORY_LIMIT": "3000m",
@@ -157,6 +161,22 @@ def test_the_environment_of_two_cards() -> None:
         "CUDA_DEVICE_MEMORY_LIMIT_1": "4000m",
         "CUDA_DEVICE_SM_LIMIT": "30",
     }
+
+
+@pytest.mark.parametrize("delivery", ["cdi", "nvidia-nri"])
+def test_qualified_names_differ_in_one_variable(delivery: Delivery) -> None:
+    """NVIDIA's runtime needs the kind in every entry; CUDA and HAMi-core read the other variables as before."""
+    qualified, bare = (environment.values(TWO_CARDS, each) for each in (delivery, "env"))
+    assert qualified.pop("NVIDIA_VISIBLE_DEVICES") == "runtime.nvidia.com/gpu=GPU-a,runtime.nvidia.com/gpu=GPU-b"
+    assert qualified == {name: value for name, value in bare.items() if name != "NVIDIA_VISIBLE_DEVICES"}
+
+
+def test_only_one_delivery_adds_an_annotation() -> None:
+    """It is a key of NVIDIA's NRI plugin, which injects what it names on every node where the plugin runs."""
+    allocation = Allocation("n1", {"main": TWO_CARDS})
+    key = "nvidia.cdi.k8s.io/container.main"
+    assert environment.annotations(allocation, "nvidia-nri")[key] == "nvidia.com/gpu=GPU-a,nvidia.com/gpu=GPU-b"
+    assert not any(key in environment.annotations(allocation, each) for each in ("env", "cdi"))
 
 
 def test_before_the_decision_no_device_is_visible() -> None:

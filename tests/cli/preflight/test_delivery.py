@@ -1,0 +1,100 @@
+"""What preflight says of nodes whose containers would not get their cards, each a common misconfiguration."""
+
+import msgspec
+import pytest
+
+from allocation.delivery import NodeDelivery, Toolkit
+from cli.installation.rules import Rules
+from cluster.gpu_node_status import GpuNodeStatus
+from tests.cli.preflight.snapshots import about, lease, node, report_on, status
+from webhook.settings import WebhookSettings
+
+OPERATOR = Toolkit("cdi", "1.18.0", "management.nvidia.com/gpu")
+WITH_CLASS = Rules(webhook=WebhookSettings(runtime_class_name="nvidia"))
+
+
+def reporting(delivery: NodeDelivery) -> GpuNodeStatus:
+    """Return the report of an agent with this delivery."""
+    reported = status()
+    assert reported.status is not None
+    return msgspec.structs.replace(reported, status=msgspec.structs.replace(reported.status, delivery=delivery))
+
+
+@pytest.mark.parametrize(
+    ("delivery", "advertised", "severity", "what", "remedy"),
+    [
+        (
+            NodeDelivery("env", OPERATOR),
+            None,
+            "blocks",
+            "toolkit 1.18.0 in mode cdi does not resolve bare UUIDs",
+            "agent.delivery to cdi",
+        ),
+        (
+            NodeDelivery("cdi", Toolkit("legacy", "1.17.8")),
+            None,
+            "blocks",
+            "toolkit 1.17.8 in mode legacy does not resolve CDI names",
+            "agent.delivery to env",
+        ),
+        (
+            NodeDelivery("cdi", msgspec.structs.replace(OPERATOR, accepts_variable=False)),
+            None,
+            "blocks",
+            "accept-nvidia-visible-devices-envvar-when-unprivileged is false",
+            "toolkit.env[0].name=ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED",
+        ),
+        (
+            NodeDelivery("nvidia-nri", has_nri_socket=False),
+            None,
+            "blocks",
+            "accepts no NRI plugins",
+            "--set cdi.nriPluginEnabled=true",
+        ),
+        (
+            NodeDelivery("cdi", OPERATOR),
+            "4",
+            "changes",
+            "its device plugin advertises 4 nvidia.com/gpu",
+            "--set devicePlugin.enabled=false",
+        ),
+    ],
+    ids=["bare-uuids", "old-toolkit", "variable-refused", "no-nri", "device-plugin"],
+)
+def test_misconfigured_node_is_named_with_the_flag_that_corrects_it(
+    delivery: NodeDelivery, advertised: str | None, severity: str, what: str, remedy: str
+) -> None:
+    """The next step is a setting of Tranche or a flag of NVIDIA's chart, ready to be copied."""
+    report = report_on(
+        WITH_CLASS, nodes=[node(advertised=advertised)], statuses=[reporting(delivery)], leases=[lease()]
+    )
+    found = about(report, "node n1", what)
+    assert found.severity == severity
+    assert remedy in found.next_step
+    assert report.is_clear == (severity != "blocks")
+    assert report.nodes[0].delivery == delivery.mode
+    assert report.nodes[0].next_step == found.next_step
+
+
+def test_node_of_a_stock_operator_has_no_finding() -> None:
+    """Its toolkit resolves what the scheduler writes, in the runtime that admission names."""
+    report = report_on(
+        WITH_CLASS, nodes=[node()], statuses=[reporting(NodeDelivery("cdi", OPERATOR))], leases=[lease()]
+    )
+    assert not [each for each in report.findings if "node" in each.objects[0]]
+
+
+def test_missing_runtime_class_name_is_noticed() -> None:
+    """The operator's runtime is not the default one, so containers would start without cards."""
+    report = report_on(nodes=[node()], statuses=[reporting(NodeDelivery("cdi", OPERATOR))], leases=[lease()])
+    found = about(report, "node n1", "writes no RuntimeClass")
+    assert (found.severity, "webhook.runtime_class_name to nvidia" in found.next_step) == ("changes", True)
+    by_annotation = reporting(NodeDelivery("nvidia-nri", has_nri_socket=True))
+    report = report_on(nodes=[node()], statuses=[by_annotation], leases=[lease()])
+    assert not [each for each in report.findings if "node" in each.objects[0]]
+
+
+def test_unseen_toolkit_is_a_note() -> None:
+    """An agent without host paths cannot confirm anything; that blocks nothing."""
+    report = report_on(WITH_CLASS, nodes=[node()], statuses=[reporting(NodeDelivery("cdi"))], leases=[lease()])
+    assert about(report, "node n1", "does not see").severity == "notes"

@@ -1,0 +1,55 @@
+"""Stand-ins for NVIDIA's software on a node without a GPU: what its documentation says of names, on a real containerd.
+
+NVIDIA's runtime makes CDI specifications itself; here files have them, with a harmless device for each card.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from lab.files import write_private
+from tests.system.support.nri_plugin import DeviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+TOOLKIT, HOST, MANAGEMENT = "runtime.nvidia.com/gpu", "nvidia.com/gpu", "management.nvidia.com/gpu"
+
+
+def write_specs(folder: Path, uuids: Sequence[str]) -> None:
+    """Write the CDI specifications of a node with these cards; card N is `/dev/nvidiaN`, which works as `/dev/null`."""
+    devices = {
+        uuid: {"path": f"/dev/nvidia{index}", "type": "c", "major": 1, "minor": 3} for index, uuid in enumerate(uuids)
+    }
+    singles = [{"name": uuid, "containerEdits": {"deviceNodes": [node]}} for uuid, node in devices.items()]
+    every = {"name": "all", "containerEdits": {"deviceNodes": list(devices.values())}}
+    for kind, listed in ((TOOLKIT, [*singles, every]), (HOST, [*singles, every]), (MANAGEMENT, [every])):
+        spec = {"cdiVersion": "0.6.0", "kind": kind, "devices": listed}
+        write_private(folder / f"{kind.replace('/', '-')}.json", json.dumps(spec))
+
+
+def _visible(environment: Mapping[str, str]) -> list[str]:
+    value = environment.get(VARIABLE, "")
+    return [] if value in ("", "void", "none") else value.split(",")
+
+
+def operator_runtime(_annotations: Mapping[str, str], _container: str, environment: Mapping[str, str]) -> list[str]:
+    """NVIDIA's runtime as GPU Operator 25.10 and newer configures it: mode `cdi`, management devices by default."""
+    return [name if "=" in name else f"{MANAGEMENT}={name}" for name in _visible(environment)]
+
+
+def legacy_runtime(_annotations: Mapping[str, str], _container: str, environment: Mapping[str, str]) -> list[str]:
+    """NVIDIA's runtime in mode `legacy`: UUIDs, without CDI."""
+    visible = _visible(environment)
+    if qualified := [name for name in visible if "=" in name]:
+        raise DeviceError(f"unknown device: {qualified[0]}")
+    return [f"{HOST}={name}" for name in visible]
+
+
+def operator_nri_plugin(annotations: Mapping[str, str], container: str, _environment: Mapping[str, str]) -> list[str]:
+    """The NRI plugin of the GPU Operator (`cdi.nriPluginEnabled`): a pod's annotation, and no variable."""
+    value = annotations.get(f"nvidia.cdi.k8s.io/container.{container}", "")
+    return value.split(",") if value else []

@@ -1,0 +1,246 @@
+"""How a container really gets its cards: a real API server, kubelet and containerd 2, with CDI and NRI.
+
+NVIDIA's software is replaced by stand-ins (support/nvidia_software.py); cards are devices that work as `/dev/null`.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from allocation.delivery import Delivery
+from allocation.names import ALLOCATION
+from allocation.wire import record
+from lab import fleet, kubectl, wait
+from lab.errors import LabError
+from lab.files import write_private
+from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.support import nvidia_software
+from tests.system.support.nri_plugin import NriPlugin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lab.layout import Layout
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.kubelet, pytest.mark.timeout(180)]
+
+NRI_KEY = "nvidia.cdi.k8s.io/container.main"
+
+
+@contextmanager
+def delivery(layout: Layout, content: dict[str, Any]) -> Iterator[None]:
+    """Let the real node's agent report this delivery."""
+    fleet_file = layout.config / "fleet.yaml"
+    before = fleet_file.read_text(encoding="utf-8")
+    nodes = yaml.safe_load(before)
+    nodes[layout.node_name] = {**nodes[layout.node_name], "delivery": content}
+    write_private(fleet_file, yaml.safe_dump(nodes))
+    _wait_for(layout, content)
+    try:
+        yield
+    finally:
+        write_private(fleet_file, before)
+        _wait_for(layout, {"mode": "cdi"})
+
+
+def _wait_for(layout: Layout, content: dict[str, Any]) -> None:
+    def is_reported() -> bool:
+        status = kubectl.get(layout, "gpunodestatus", layout.node_name)["status"]
+        return bool(status.get("delivery") == content)
+
+    wait.until(is_reported, what=f"delivery {content} in the node's report", timeout_s=PATIENCE_S)
+
+
+@pytest.fixture
+def cards(tranche_node: Layout) -> list[str]:
+    """The cards of the real node, each with its CDI specifications."""
+    uuids = [fleet.card(tranche_node.node_name, index) for index in range(fleet.CARDS_PER_NODE)]
+    nvidia_software.write_specs(tranche_node.cdi_specs, uuids)
+    return uuids
+
+
+def running(namespace: Namespace, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Create a pod, wait until it is ready, and return it."""
+    namespace.create(manifest)
+    name = manifest["metadata"]["name"]
+    namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", f"pod/{name}")
+    return namespace.pod(name)
+
+
+def devices(namespace: Namespace, name: str, container: str = "main") -> set[str]:
+    """Return the cards that a container has, as device files."""
+    listed = namespace.kubectl("exec", name, "-c", container, "--", "ls", "/dev").split()
+    return {device for device in listed if device.startswith("nvidia")}
+
+
+def allocated(bound: dict[str, Any]) -> set[str]:
+    """Return the device files of the cards that a pod's container `main` is allocated."""
+    shares = record.decode(bound["metadata"]["annotations"][ALLOCATION]).containers["main"]
+    return {f"nvidia{share.index}" for share in shares}
+
+
+def failure(namespace: Namespace, name: str) -> str:
+    """Wait until a pod's container cannot be created, and return the error."""
+
+    def message() -> str | None:
+        for status in namespace.pod(name)["status"].get("containerStatuses", []):
+            waiting = status["state"].get("waiting", {})
+            if waiting.get("reason") in ("CreateContainerError", "RunContainerError"):
+                return str(waiting["message"])
+        return None
+
+    return wait.until(message, what=f"the error of {name}", timeout_s=PATIENCE_S)
+
+
+def with_second_container(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the pod with a container `other` that requests no GPU, of an image that wants all."""
+    (main,) = manifest["spec"]["containers"]
+    other = {**main, "name": "other", "image": "tranche.local/cuda-like:lab", "resources": {}}
+    manifest["spec"]["containers"].append(other)
+    return manifest
+
+
+@pytest.mark.parametrize(
+    ("mode", "software"),
+    [
+        ("cdi", nvidia_software.operator_runtime),
+        ("env", nvidia_software.legacy_runtime),
+        ("nvidia-nri", nvidia_software.operator_nri_plugin),
+    ],
+    ids=["cdi", "env", "nvidia-nri"],
+)
+def test_container_has_the_cards_of_its_allocation(
+    tranche_node: Layout,
+    namespace: Namespace,
+    cards: list[str],
+    mode: Delivery,
+    software: Callable[..., list[str]],
+) -> None:
+    """In every mode its devices are exactly those of its allocation, and another container of the pod has none."""
+    manifest = with_second_container(pod("both", node=tranche_node.node_name, gpu=2, gpumem=3000))
+    with delivery(tranche_node, {"mode": mode}), NriPlugin(tranche_node.nri_socket, software):
+        bound = running(namespace, manifest)
+        assert len(allocated(bound)) == 2
+        assert devices(namespace, "both") == allocated(bound)
+        assert devices(namespace, "both", "other") == set()
+    assert (NRI_KEY in bound["metadata"]["annotations"]) == (mode == "nvidia-nri")
+
+
+@pytest.mark.parametrize(
+    ("mode", "software"),
+    [("cdi", nvidia_software.operator_runtime), ("nvidia-nri", nvidia_software.operator_nri_plugin)],
+    ids=["cdi", "nvidia-nri"],
+)
+def test_unknown_card_starts_no_container(
+    tranche_node: Layout,
+    namespace: Namespace,
+    cards: list[str],
+    mode: Delivery,
+    software: Callable[..., list[str]],
+) -> None:
+    """If the node does not know the card by its UUID, containerd refuses the container: no other card is given."""
+    nvidia_software.write_specs(tranche_node.cdi_specs, cards[:1])
+    manifest = pod("unknown", node=tranche_node.node_name, gpu=1, gpumem=3000)
+    manifest["metadata"]["annotations"] = {"nvidia.com/use-gpuuuid": cards[5]}
+    with delivery(tranche_node, {"mode": mode}), NriPlugin(tranche_node.nri_socket, software):
+        namespace.create(manifest)
+        message = failure(namespace, "unknown")
+    assert "unresolvable CDI devices" in message
+    assert cards[5] in message
+
+
+def test_bare_uuid_does_not_start_on_a_stock_operator(
+    tranche_node: Layout, namespace: Namespace, cards: list[str]
+) -> None:
+    """The reason why `env` is not the default: the operator's runtime looks for it among its management devices."""
+    with delivery(tranche_node, {"mode": "env"}), NriPlugin(tranche_node.nri_socket, nvidia_software.operator_runtime):
+        namespace.create(pod("bare", node=tranche_node.node_name, gpu=1, gpumem=3000))
+        assert f"unresolvable CDI devices {nvidia_software.MANAGEMENT}=" in failure(namespace, "bare")
+
+
+def test_node_that_cannot_deliver_takes_no_pods_until_corrected(tranche_node: Layout, namespace: Namespace) -> None:
+    """The pending pod names toolkit and mode; the corrected report places it without another event."""
+    wrong = {"mode": "cdi", "toolkit": {"mode": "legacy", "version": "1.17.8"}}
+    with delivery(tranche_node, wrong):
+        namespace.create(pod("waits", node=tranche_node.node_name, gpu=1, gpumem=3000))
+        assert "DeliveryUnavailable" in (reason := namespace.unplaced("waits"))
+        assert "NVIDIA's container toolkit 1.17.8 in mode legacy" in reason
+    assert namespace.placed(1)
+
+
+def test_long_container_name_waits_where_an_annotation_delivers(tranche_node: Layout, namespace: Namespace) -> None:
+    """The key of the annotation cannot hold it; the reason says so."""
+    manifest = pod("long", node=tranche_node.node_name, gpu=1, gpumem=3000)
+    manifest["spec"]["containers"][0]["name"] = "c" * 54
+    with delivery(tranche_node, {"mode": "nvidia-nri"}):
+        namespace.create(manifest)
+        assert "ContainerNameTooLong" in namespace.unplaced("long")
+
+
+# ---- forgery with a real plugin --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plugin(tranche_node: Layout, cards: list[str]) -> Iterator[None]:
+    """The GPU Operator's NRI plugin on the real node."""
+    with NriPlugin(tranche_node.nri_socket, nvidia_software.operator_nri_plugin):
+        yield
+
+
+def test_plugin_obeys_annotations_that_no_policy_refuses(
+    tranche_node: Layout, plain_namespace: Namespace, plugin: None
+) -> None:
+    """The attack is real: without manifests/cluster-wide, a pod of another namespace gets every card."""
+    manifest = pod("greedy", node=tranche_node.node_name)
+    manifest["metadata"]["annotations"] = {NRI_KEY: "nvidia.com/gpu=all"}
+    running(plain_namespace, manifest)
+    assert len(devices(plain_namespace, "greedy")) == fleet.CARDS_PER_NODE
+
+
+@pytest.mark.parametrize("requests", [{}, {"gpu": 1, "gpumem": 3000}], ids=["without-gpu", "with-gpu"])
+def test_plugin_gets_no_annotation_of_a_user(
+    tranche_node: Layout, namespace: Namespace, plugin: None, requests: dict[str, int]
+) -> None:
+    """In an opted-in namespace the keys are refused at creation and in updates; the container starts without cards."""
+    manifest = pod("user", node=tranche_node.node_name, **requests)
+    forged = {**manifest, "metadata": {**manifest["metadata"], "annotations": {NRI_KEY: "nvidia.com/gpu=all"}}}
+    with pytest.raises(LabError, match="nvidia.cdi.k8s.io"):
+        namespace.create(forged)
+    running(namespace, manifest)
+    with pytest.raises(LabError, match="nvidia.cdi.k8s.io"):
+        namespace.kubectl("annotate", "pod", "user", f"{NRI_KEY}=nvidia.com/gpu=all")
+    assert devices(namespace, "user") == set()
+
+
+def test_plugin_gets_no_annotation_of_a_foreign_binding(
+    tranche_node: Layout, namespace: Namespace, plugin: None
+) -> None:
+    """An administrator who binds a pod directly cannot add the keys; only the scheduler's fenced Binding may."""
+    manifest = pod("bound")
+    manifest["spec"]["schedulerName"] = "nobody"
+    namespace.create(manifest)
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "bound", "annotations": {NRI_KEY: "nvidia.com/gpu=all"}},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": tranche_node.node_name},
+    }
+    path = f"/api/v1/namespaces/{namespace.name}/pods/bound/binding"
+    with pytest.raises(LabError, match="nvidia.cdi.k8s.io"):
+        namespace.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(binding))
+    assert "nodeName" not in namespace.pod("bound")["spec"]
+
+
+def test_containerd_ignores_cdi_annotations_of_a_pod(
+    tranche_node: Layout, plain_namespace: Namespace, cards: list[str]
+) -> None:
+    """Only CDI devices that the kubelet requests count, so `cdi.k8s.io` keys give nothing without a plugin."""
+    manifest = pod("ignored", node=tranche_node.node_name)
+    manifest["metadata"]["annotations"] = {"cdi.k8s.io/gpu": "nvidia.com/gpu=all"}
+    running(plain_namespace, manifest)
+    assert devices(plain_namespace, "ignored") == set()
