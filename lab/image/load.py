@@ -27,7 +27,14 @@ def load(layout: Layout) -> None:
     with tempfile.TemporaryDirectory() as folder:
         archive = build.export(Path(folder) / "image.tar").archive
         done = subprocess.run(
-            [layout.bin / "ctr", "--address", layout.containerd_socket, "--namespace", "k8s.io", "images", "import", archive],
+            [
+                layout.bin / "ctr",
+                f"--address={layout.containerd_socket}",
+                "--namespace=k8s.io",
+                "images",
+                "import",
+                archive,
+            ],
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
