@@ -16,9 +16,10 @@ from agent.settings import AgentSettings
 from allocation.delivery import NodeDelivery, Toolkit, supported
 
 _OPERATOR: Final = Path("usr/local/nvidia/toolkit")
-# Where the GPU Operator, then NVIDIA's packages, install the toolkit: its configuration, and its command.
+# Where the GPU Operator, then NVIDIA's packages, install the toolkit: its configuration, and its command. The
+# operator's `nvidia-ctk` is a script around this program, and the agent's image has no shell.
 _INSTALLATIONS: Final = (
-    (_OPERATOR / ".config/nvidia-container-runtime/config.toml", _OPERATOR / "nvidia-ctk"),
+    (_OPERATOR / ".config/nvidia-container-runtime/config.toml", _OPERATOR / "nvidia-ctk.real"),
     (Path("etc/nvidia-container-runtime/config.toml"), Path("usr/bin/nvidia-ctk")),
 )
 _NRI: Final = Path("var/run/nri")

@@ -4,10 +4,12 @@ import json
 
 import msgspec
 
+from allocation.delivery import DELIVERIES
 from allocation.ledger.ledger import Ledger
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.informer import SURVIVED
 from fuzz.validity import is_valid
+from scheduler.state.deliveries import Deliveries
 from scheduler.state.inventories import Inventories
 
 _decoder = msgspec.json.Decoder(GpuNodeStatus)
@@ -30,3 +32,8 @@ def try_bytes(data: bytes) -> None:
     assert (ledger.inventory(name) is None) == (name in inventories.rejections)
     inventories.report(name, None)
     assert not ledger.nodes
+    deliveries = Deliveries()
+    deliveries.set_status(decoded)
+    assert deliveries.of(name) in DELIVERIES
+    deliveries.drop(name)
+    assert not deliveries.rejections

@@ -47,7 +47,7 @@ def test_toolkit_of_the_operator_is_read_with_its_version(host: Path) -> None:
     """Its configuration comes before that of a package, and its command prints the version."""
     write(host / PACKAGE, '[nvidia-container-runtime]\nmode = "legacy"\n')
     write(host / OPERATOR, CDI)
-    command = host / "usr/local/nvidia/toolkit/nvidia-ctk"
+    command = host / "usr/local/nvidia/toolkit/nvidia-ctk.real"
     write(command, "#!/bin/sh\necho NVIDIA Container Toolkit CLI version 1.18.0\n", mode=0o755)
     found = find(host)
     assert found == NodeDelivery("cdi", Toolkit("cdi", "1.18.0", "management.nvidia.com/gpu"))

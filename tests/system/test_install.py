@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from allocation import names
 from allocation.names import SYSTEM_NAMESPACE
 from lab import kubectl
 from lab.errors import LabError
@@ -79,13 +80,29 @@ def test_every_process_passes_pod_security_restricted(
     assert tmp["medium"] == "Memory"
 
 
-def test_isolation_component_loosens_pod_security(tranche: Layout, tmp_path: Path) -> None:
-    """The hostPath of manifests/isolation is rejected unless the component also loosens the namespace."""
-    built = build(tranche, overlay(tmp_path, "isolation"))
+@pytest.mark.parametrize("component", ["isolation", "delivery"])
+def test_host_folders_loosen_pod_security(tranche: Layout, tmp_path: Path, component: str) -> None:
+    """The hostPath of the component is rejected unless the component also loosens the namespace."""
+    built = build(tranche, overlay(tmp_path, component))
     with pytest.raises(LabError, match='restricted volume type "hostPath"'):
         create(tranche, template(built, "agent"))
     labels = built["Namespace", SYSTEM_NAMESPACE]["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
+
+
+def test_agent_needs_no_runtime_class_where_an_annotation_delivers(tranche: Layout, tmp_path: Path) -> None:
+    """With the operator's NRI plugin RuntimeClass `nvidia` does not exist; the policies let the agent use the key."""
+    built = build(tranche, overlay(tmp_path, "nvidia-nri"))
+    agent = template(built, "agent")
+    assert "runtimeClassName" not in agent["spec"]
+    assert agent["spec"]["containers"][0]["command"][-1] == "--delivery=nvidia-nri"
+    assert template(built, "webhook")["spec"]["containers"][0]["command"][-1] == "--runtime-class-name="
+    (key,) = agent["metadata"]["annotations"]
+    assert key == names.delivery_key(agent["spec"]["containers"][0]["name"])
+    for policy in ("tranche-creation", "tranche-allocation-update"):
+        variables = {each["name"]: each for each in built["ValidatingAdmissionPolicy", policy]["spec"]["variables"]}
+        assert SYSTEM_NAMESPACE in variables["operatorNamespaces"]["expression"]
+    create(tranche, agent)
 
 
 def test_with_cert_manager_the_webhook_writes_nothing(tranche: Layout, tmp_path: Path) -> None:
