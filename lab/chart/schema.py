@@ -92,6 +92,7 @@ def _properties(config: Schema) -> Schema:
         "agent": closed(pods),
         "extender": closed({"enabled": FLAG, "image": STRING, "resources": OBJECT}),
         "hamiNodes": closed({"enabled": FLAG, "pluginUser": STRING}),
+        "delivery": closed({"hostFacts": FLAG, "nvidiaNri": FLAG}),
         "isolation": closed({"hamiCore": FLAG}),
         "certManager": closed({"enabled": FLAG}),
         "networkPolicy": closed({"enabled": FLAG, "metricsNamespace": STRING}),

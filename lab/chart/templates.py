@@ -8,6 +8,8 @@ CRDS = "and .Values.crds.enabled .Values.crds.install"
 CERT_MANAGER = ".Values.certManager.enabled"
 HAMI = ".Values.hamiNodes.enabled"
 EXTENDER = ".Values.extender.enabled"
+NRI = ".Values.delivery.nvidiaNri"
+HOST_PATHS = "or .Values.isolation.hamiCore .Values.delivery.hostFacts"
 EXCLUDED = "[kube-system, kube-public, kube-node-lease, tranche-system]}"
 # The aliases of the scheduler's configuration name it as well.
 SCHEDULER_NAMES = Edit("in ['tranche']", 'in {{ include "tranche.schedulerNames" . }}')
@@ -22,7 +24,7 @@ def _crd(name: str) -> Template:
 def _pods(part: str) -> tuple[Edit, ...]:
     """Return the edits that the pods of all three processes share."""
     values = f".Values.{part}"
-    call = f'(dict "root" . "own" {values})'
+    call = f'(dict "root" . "own" {values} "part" "{part}")'
     return (
         Edit(
             "    metadata: {labels: *labels}\n",
@@ -77,7 +79,8 @@ WEBHOOK = (
     ),
     Edit(
         "          command: [python3, -m, webhook]\n",
-        "          command: [python3, -m, webhook]\n"
+        "          command: [python3, -m, webhook"
+        f"{{{{ if {NRI} }}}}, --runtime-class-name={{{{ end }}}}]\n"
         f"          {{{{- if {CERT_MANAGER} }}}}\n          args: [--certificates-source=cert-manager]\n"
         "          {{- end }}\n",
     ),
@@ -133,6 +136,10 @@ SCHEDULER = (
 
 AGENT = (
     *_pods("agent"),
+    Edit(
+        "          command: [python3, -m, agent]\n",
+        f"          command: [python3, -m, agent{{{{ if {NRI} }}}}, --delivery=nvidia-nri{{{{ end }}}}]\n",
+    ),
     _resources("agent", "            requests: {cpu: 20m, memory: 64Mi}\n            limits: {memory: 256Mi}\n"),
     Edit(
         "      priorityClassName: system-node-critical\n",
@@ -140,7 +147,8 @@ AGENT = (
     ),
     Edit(
         "      runtimeClassName: nvidia\n",
-        "      {{- with .Values.runtimeClassName }}\n      runtimeClassName: {{ . }}\n      {{- end }}\n",
+        f"      {{{{- if and .Values.runtimeClassName (not {NRI}) }}}}\n"
+        "      runtimeClassName: {{ .Values.runtimeClassName }}\n      {{- end }}\n",
     ),
     Edit(
         "      affinity:\n        nodeAffinity:\n          requiredDuringSchedulingIgnoredDuringExecution:\n"
@@ -155,12 +163,14 @@ AGENT = (
     Edit(
         "            - {name: tmp, mountPath: /tmp}\n",
         "            - {name: tmp, mountPath: /tmp}\n            {{- if .Values.isolation.hamiCore }}\n"
-        "            - {name: hami-core, mountPath: /usr/local/vgpu, readOnly: true}\n            {{- end }}\n",
+        "            - {name: hami-core, mountPath: /usr/local/vgpu, readOnly: true}\n            {{- end }}\n"
+        '            {{- include "tranche.hostFactMounts" . }}\n',
     ),
     Edit(
         "          emptyDir: {medium: Memory, sizeLimit: 16Mi}\n",
         "          emptyDir: {medium: Memory, sizeLimit: 16Mi}\n        {{- if .Values.isolation.hamiCore }}\n"
-        "        - {name: hami-core, hostPath: {path: /usr/local/vgpu, type: DirectoryOrCreate}}\n        {{- end }}\n",
+        "        - {name: hami-core, hostPath: {path: /usr/local/vgpu, type: DirectoryOrCreate}}\n        {{- end }}\n"
+        '        {{- include "tranche.hostFactVolumes" . }}\n',
     ),
 )
 
@@ -216,7 +226,7 @@ POLICIES = (
     ),
     Edit(
         "expression: \"['gpu-operator']\"",
-        'expression: {{ include "tranche.celList" .Values.gpuOperator.namespaces | quote }}',
+        'expression: {{ include "tranche.operatorNamespaces" . | quote }}',
         2,
     ),
     Edit(
@@ -229,7 +239,7 @@ POLICIES = (
 NAMESPACE = (
     Edit(
         "pod-security.kubernetes.io/enforce: restricted",
-        'pod-security.kubernetes.io/enforce: {{ .Values.isolation.hamiCore | ternary "privileged" "restricted" }}',
+        f'pod-security.kubernetes.io/enforce: {{{{ {HOST_PATHS} | ternary "privileged" "restricted" }}}}',
     ),
 )
 

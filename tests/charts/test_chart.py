@@ -27,6 +27,8 @@ CASES = {
     "cert-manager": (("certManager.enabled=true",), ("install",), ("cert-manager",)),
     "nodes of HAMi's plugin": (("hamiNodes.enabled=true",), ("install",), ("hami-nodes",)),
     "HAMi-core": (("isolation.hamiCore=true",), ("install",), ("isolation",)),
+    "facts of the host": (("delivery.hostFacts=true",), ("install",), ("delivery",)),
+    "NVIDIA's NRI plugin": (("delivery.nvidiaNri=true",), ("install",), ("nvidia-nri",)),
     "extender mode": (("extender.enabled=true",), ("install",), ("extender",)),
 }
 

@@ -30,7 +30,11 @@ imagePullPolicy: {{ . }}
 
 {{- /* A changed configuration replaces the pods. */ -}}
 {{- define "tranche.podAnnotations" -}}
-{{- toYaml (merge (dict "checksum/config" (include "tranche.configuration" .root | sha256sum)) .own.podAnnotations) -}}
+{{- $fixed := dict "checksum/config" (include "tranche.configuration" .root | sha256sum) -}}
+{{- if and .root.Values.delivery.nvidiaNri (eq .part "agent") -}}
+{{- $_ := set $fixed "nvidia.cdi.k8s.io/container.agent" "nvidia.com/gpu=all" -}}
+{{- end -}}
+{{- toYaml (merge $fixed .own.podAnnotations) -}}
 {{- end -}}
 
 {{- define "tranche.placement" -}}
@@ -101,5 +105,27 @@ affinity: {{- toYaml . | nindent 2 }}
             capabilities: {drop: [ALL]}
           volumeMounts:
             - {name: kube-scheduler, mountPath: /etc/kubernetes, readOnly: true}
+{{- end -}}
+{{- end -}}
+
+{{- /* With NVIDIA's NRI plugin, the agent gets its cards by an annotation as well. */ -}}
+{{- define "tranche.operatorNamespaces" -}}
+{{- $own := .Values.delivery.nvidiaNri | ternary (list "tranche-system") list -}}
+{{- include "tranche.celList" (concat .Values.gpuOperator.namespaces $own) -}}
+{{- end -}}
+
+{{- define "tranche.hostFactMounts" -}}
+{{- if .Values.delivery.hostFacts }}
+            - {name: operator-toolkit, mountPath: /host/usr/local/nvidia/toolkit, readOnly: true}
+            - {name: package-toolkit, mountPath: /host/etc/nvidia-container-runtime, readOnly: true}
+            - {name: nri, mountPath: /host/var/run/nri, readOnly: true}
+{{- end -}}
+{{- end -}}
+
+{{- define "tranche.hostFactVolumes" -}}
+{{- if .Values.delivery.hostFacts }}
+        - {name: operator-toolkit, hostPath: {path: /usr/local/nvidia/toolkit, type: DirectoryOrCreate}}
+        - {name: package-toolkit, hostPath: {path: /etc/nvidia-container-runtime, type: DirectoryOrCreate}}
+        - {name: nri, hostPath: {path: /var/run/nri, type: DirectoryOrCreate}}
 {{- end -}}
 {{- end -}}
