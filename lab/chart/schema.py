@@ -89,7 +89,7 @@ def _properties(config: Schema) -> Schema:
         "config": config,
         "webhook": closed({**replicated, "excludeNamespaces": STRINGS}),
         "scheduler": closed(replicated),
-        "agent": closed(pods),
+        "agent": closed({**pods, "extraEnv": OBJECTS}),
         "extender": closed({"enabled": FLAG, "image": STRING, "resources": OBJECT}),
         "hamiNodes": closed({"enabled": FLAG, "pluginUser": STRING}),
         "delivery": closed({"hostFacts": FLAG, "nvidiaNri": FLAG}),

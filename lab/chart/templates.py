@@ -137,6 +137,12 @@ SCHEDULER = (
 AGENT = (
     *_pods("agent"),
     Edit(
+        "            - {name: NVIDIA_DRIVER_CAPABILITIES, value: utility}\n",
+        "            - {name: NVIDIA_DRIVER_CAPABILITIES, value: utility}\n"
+        "            {{- with .Values.agent.extraEnv }}\n"
+        "            {{- toYaml . | nindent 12 }}\n            {{- end }}\n",
+    ),
+    Edit(
         "          command: [python3, -m, agent]\n",
         f"          command: [python3, -m, agent{{{{ if {NRI} }}}}, --delivery=nvidia-nri{{{{ end }}}}]\n",
     ),

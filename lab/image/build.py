@@ -128,7 +128,7 @@ def _lab_bases(report: Callable[[str], None]) -> tuple[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         context = Path(folder)
         _scratch(f"{LAB_BASE}:{tag}", f"FROM scratch\nADD {archive.name} /\n", context, archive)
-        _run(
+        run(
             *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--no-compile"),
             *(f"--target={context / 'pip'}", f"--requirement={requirements.BUILD}"),
         )
@@ -155,14 +155,19 @@ def read_json(tar: tarfile.TarFile, path: str) -> dict[str, Any]:
 
 
 def _git(*arguments: str) -> str:
-    return _run("git", "-C", str(ROOT), *arguments).strip()
+    return run("git", "-C", str(ROOT), *arguments).strip()
 
 
 def _buildah(*arguments: str) -> str:
-    return _run("buildah", *arguments)
+    return run("buildah", *arguments)
 
 
-def _run(*command: str) -> str:
+def run(*command: str) -> str:
+    """Return the output of a program.
+
+    Raises:
+        LabError: it failed.
+    """
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     if done.returncode:
         raise LabError(

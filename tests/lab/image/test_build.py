@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tarfile
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lab.image import build
+from tests.lab.image.conftest import require_image_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,11 +24,7 @@ pytestmark = [pytest.mark.image, pytest.mark.timeout(1800)]
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> build.Built:
     """Build the image once for all tests of this file."""
-    if reasons := build.unsupported():
-        reason = f"no image: {'; '.join(reasons)}"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+    require_image_tools()
     return build.build(tmp_path_factory.mktemp("image") / "image.tar")
 
 
