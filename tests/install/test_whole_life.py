@@ -115,7 +115,8 @@ def test_crds_are_kept_if_asked(installable: Layout, helm: Callable[..., str]) -
     helm("uninstall", "tranche", "--wait")
     clean_up(installable)
     kinds = {line.split()[0] for line in inventory(installable) - before}
-    assert kinds == {"CustomResourceDefinition", "GpuNodeStatus"}
+    # The API server keeps an APIService for each group of definitions.
+    assert kinds == {"CustomResourceDefinition", "GpuNodeStatus", "APIService"}
     kubectl.run(installable, "delete", "crd", "gpunodestatuses.gpu.scheduling", "leaderships.gpu.scheduling")
 
 
