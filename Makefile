@@ -7,7 +7,7 @@ LAB := $(BIN)/python -m lab
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format fuzz bench chaos soak up down status doctor verify evidence clean \
+.PHONY: help demo test check format fuzz bench chaos soak image image-load image-push install-test up down status doctor verify evidence clean \
 	demo-fractional demo-pending demo-placement demo-static demo-environment
 
 help:  ## List the targets.
@@ -49,6 +49,19 @@ chaos: $(INSTALLED)  ## Inject faults into a cluster under load and check that n
 
 soak: $(INSTALLED)  ## Run half an hour under load and check that no process grows (MINUTES).
 	@$(BIN)/python -m chaos soak --minutes $(or $(MINUTES),30)
+
+image: $(INSTALLED)  ## Build the container image, reproducibly and without a daemon (BASE: an image with Python 3.11 and pip).
+	@$(BIN)/python -m lab.image build --base '$(BASE)'
+
+image-load: $(INSTALLED)  ## Import the image into the containerd of the lab's real node.
+	@$(BIN)/python -m lab.image load
+
+image-push: $(INSTALLED)  ## Push the image to a registry, for example REGISTRY=registry.example.com/team.
+	@$(if $(REGISTRY),,echo 'error: name a registry: make image-push REGISTRY=registry.example.com/team' >&2; exit 1)
+	@$(BIN)/python -m lab.image push '$(REGISTRY)'
+
+install-test: $(INSTALLED)  ## Install, use, upgrade and remove Tranche on a real node, with its processes as pods, by Helm and kustomize (root).
+	@$(BIN)/python -m pytest tests/install
 
 format: $(INSTALLED)  ## Format the code.
 	@$(BIN)/ruff check --fix .

@@ -32,7 +32,7 @@ class NotInstalledError(CommandError):
         """Name the command that installs it."""
         super().__init__(
             "Tranche is not installed in this cluster: the resource gpunodestatuses is not defined; install it with "
-            "'kubectl apply -k manifests/install' (docs/operations.md), or choose another --context"
+            "'kubectl apply -k manifests/install' (docs/install.md), or choose another --context"
         )
 
 

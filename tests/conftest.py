@@ -12,7 +12,7 @@ import pytest
 import uvloop
 from hypothesis import settings
 
-from lab import binaries, cluster, containerd, scheduling
+from lab import binaries, cluster, containerd, helm_binary, scheduling
 from lab import control_plane as control_plane_module
 from lab import real_node as real_node_module
 from lab.errors import LabError
@@ -41,13 +41,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     A failed build fails the tests that need the binary, not this hook.
     """
     marks = {mark.name for item in session.items for mark in item.iter_markers()}
-    if marks & {"apiserver", "kubelet"} and not session.config.option.collectonly:
-        report = session.config.get_terminal_writer().line
+    if session.config.option.collectonly:
+        return
+    report = session.config.get_terminal_writer().line
+    if marks & {"apiserver", "kubelet", "helm"}:
         with contextlib.suppress(LabError), tempfile.TemporaryDirectory() as folder:
             binaries.provide(Path(folder), report=report)
             scheduling.provide(report=report)
             if "kubelet" in marks and not real_node_module.unsupported():
                 containerd.provide(Path(folder), report=report)
+    if "helm" in marks:
+        with contextlib.suppress(LabError):
+            helm_binary.provide(report=report)
 
 
 @pytest.fixture(scope="session")

@@ -64,9 +64,10 @@ class _Deployment(msgspec.Struct):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The flags of its process, which is the first container in every overlay."""
+        """The flags of its process, which is the first container in every overlay: `python3 -m MODULE [FLAG]...`."""
         containers = self.spec.template.spec.containers
-        return (*containers[0].command, *containers[0].args)[1:] if containers else ()
+        words = (*containers[0].command, *containers[0].args) if containers else ()
+        return words[words.index("-m") + 2 :] if "-m" in words else words[1:]
 
     @property
     def config_map(self) -> str:

@@ -17,7 +17,7 @@ from cluster.lease import Lease
 from cluster.resource import GPU_NODE_STATUSES, LEASES, NODES, RUNTIME_CLASSES
 from scheduler.fence import NAME as SCHEDULER_LEASE
 
-INSTALL: Final = "install it with 'kubectl apply -k manifests/install' (docs/operations.md)"
+INSTALL: Final = "install it with 'kubectl apply -k manifests/install' (docs/install.md)"
 _NAMED: Final = 5
 
 

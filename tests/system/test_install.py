@@ -117,7 +117,7 @@ def test_with_cert_manager_the_webhook_writes_nothing(tranche: Layout, tmp_path:
     assert hook["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == f"{SYSTEM_NAMESPACE}/tranche-webhook"
     assert "canary.gpu.scheduling" not in {each["name"] for each in hook["webhooks"]}
     pod = template(built, "webhook")
-    assert pod["spec"]["containers"][0]["command"] == ["tranche-webhook", "--certificates-source=cert-manager"]
+    assert pod["spec"]["containers"][0]["args"] == ["--certificates-source=cert-manager"]
     (secret,) = (each["secret"]["secretName"] for each in pod["spec"]["volumes"] if "secret" in each)
     assert secret == certificate["spec"]["secretName"]
     create(tranche, pod)

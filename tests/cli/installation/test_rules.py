@@ -115,7 +115,7 @@ def test_deployments_determine_config_map_and_flags(team: Layout, gpu: Gpu, mani
     container = {
         "name": "webhook",
         "image": "i",
-        "command": ["tranche-webhook"],
+        "command": ["python3", "-m", "webhook"],
         "args": ["--runtime-class-name=of-a-flag"],
         "volumeMounts": [{"name": "c", "mountPath": "/etc/tranche"}],
     }

@@ -1,0 +1,131 @@
+{{- /* The arguments `root` and `own` are the chart's context and the values of one process. */ -}}
+
+{{- define "tranche.namespaceCheck" -}}
+{{- if ne .Release.Namespace "tranche-system" -}}
+{{- fail (printf "namespace %q: Tranche runs in tranche-system, which its admission policies name; use --namespace tranche-system" .Release.Namespace) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tranche.image" -}}
+{{- $image := mergeOverwrite (deepCopy .root.Values.image) (.own.image | default dict) -}}
+{{- $registry := .root.Values.global.imageRegistry | default $image.registry -}}
+{{- $name := compact (list $registry $image.repository) | join "/" -}}
+{{- if $image.digest -}}
+{{ $name }}@{{ $image.digest }}
+{{- else -}}
+{{ $name }}:{{ $image.tag | default .root.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
+{{- define "tranche.pullPolicy" -}}
+{{- $image := mergeOverwrite (deepCopy .root.Values.image) (.own.image | default dict) -}}
+{{- with $image.pullPolicy }}
+imagePullPolicy: {{ . }}
+{{- end -}}
+{{- end -}}
+
+{{- define "tranche.podLabels" -}}
+{{- toYaml (merge (dict "app.kubernetes.io/name" "tranche" "app.kubernetes.io/component" .part) .own.podLabels) -}}
+{{- end -}}
+
+{{- /* A changed configuration replaces the pods. */ -}}
+{{- define "tranche.podAnnotations" -}}
+{{- $fixed := dict "checksum/config" (include "tranche.configuration" .root | sha256sum) -}}
+{{- if and .root.Values.delivery.nvidiaNri (eq .part "agent") -}}
+{{- $_ := set $fixed "nvidia.cdi.k8s.io/container.agent" "nvidia.com/gpu=all" -}}
+{{- end -}}
+{{- toYaml (merge $fixed .own.podAnnotations) -}}
+{{- end -}}
+
+{{- define "tranche.placement" -}}
+{{- with concat .root.Values.global.imagePullSecrets .root.Values.image.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .own.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .own.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .own.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
+{{- define "tranche.configuration" -}}
+{{- $configuration := dict -}}
+{{- with .Values.runtimeClassName }}{{ $configuration = dict "webhook" (dict "runtime_class_name" .) }}{{ end -}}
+{{- toYaml (mergeOverwrite $configuration (deepCopy .Values.config)) -}}
+{{- end -}}
+
+{{- define "tranche.excludedNamespaces" -}}
+{{- append .Values.webhook.excludeNamespaces "tranche-system" | uniq | toJson -}}
+{{- end -}}
+
+{{- /* A list of strings in CEL. */ -}}
+{{- define "tranche.celList" -}}
+[{{ range $index, $each := . }}{{ if $index }}, {{ end }}'{{ $each }}'{{ end }}]
+{{- end -}}
+
+{{- define "tranche.schedulerNames" -}}
+{{- $scheduler := .Values.config.scheduler | default dict -}}
+{{- include "tranche.celList" (concat (list "tranche") ($scheduler.aliases | default list)) -}}
+{{- end -}}
+
+{{- define "tranche.extenderArguments" -}}
+{{- if .Values.extender.enabled }}
+          # Only the other container of the pod reaches the extender; probes and Prometheus have a port without its verbs.
+          args:
+            - --extender
+            - --host=127.0.0.1
+            - --probe-port=9090
+            - --kube-scheduler-lease-namespace=tranche-system
+            - --kube-scheduler-lease-name=tranche-kube-scheduler
+{{- end -}}
+{{- end -}}
+
+{{- define "tranche.kubeScheduler" -}}
+{{- if .Values.extender.enabled }}
+        - name: kube-scheduler
+          image: {{ .Values.extender.image }}
+          command: [kube-scheduler, --config=/etc/kubernetes/config.yaml, --authentication-skip-lookup=true]
+          ports:
+            - {name: kube-scheduler, containerPort: 10259}
+          readinessProbe:
+            httpGet: {path: /readyz, port: kube-scheduler, scheme: HTTPS}
+            periodSeconds: 5
+          livenessProbe:
+            httpGet: {path: /livez, port: kube-scheduler, scheme: HTTPS}
+            periodSeconds: 10
+            timeoutSeconds: 5
+          resources: {{- toYaml .Values.extender.resources | nindent 12 }}
+          securityContext:
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities: {drop: [ALL]}
+          volumeMounts:
+            - {name: kube-scheduler, mountPath: /etc/kubernetes, readOnly: true}
+{{- end -}}
+{{- end -}}
+
+{{- /* With NVIDIA's NRI plugin, the agent gets its cards by an annotation as well. */ -}}
+{{- define "tranche.operatorNamespaces" -}}
+{{- $own := .Values.delivery.nvidiaNri | ternary (list "tranche-system") list -}}
+{{- include "tranche.celList" (concat .Values.gpuOperator.namespaces $own) -}}
+{{- end -}}
+
+{{- define "tranche.hostFactMounts" -}}
+{{- if .Values.delivery.hostFacts }}
+            - {name: operator-toolkit, mountPath: /host/usr/local/nvidia/toolkit, readOnly: true}
+            - {name: package-toolkit, mountPath: /host/etc/nvidia-container-runtime, readOnly: true}
+            - {name: nri, mountPath: /host/var/run/nri, readOnly: true}
+{{- end -}}
+{{- end -}}
+
+{{- define "tranche.hostFactVolumes" -}}
+{{- if .Values.delivery.hostFacts }}
+        - {name: operator-toolkit, hostPath: {path: /usr/local/nvidia/toolkit, type: DirectoryOrCreate}}
+        - {name: package-toolkit, hostPath: {path: /etc/nvidia-container-runtime, type: DirectoryOrCreate}}
+        - {name: nri, hostPath: {path: /var/run/nri, type: DirectoryOrCreate}}
+{{- end -}}
+{{- end -}}

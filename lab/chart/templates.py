@@ -1,0 +1,281 @@
+"""Which manifests become templates, and where values enter them."""
+
+from __future__ import annotations
+
+from lab.chart.template import Edit, Template
+
+CRDS = "and .Values.crds.enabled .Values.crds.install"
+CERT_MANAGER = ".Values.certManager.enabled"
+HAMI = ".Values.hamiNodes.enabled"
+EXTENDER = ".Values.extender.enabled"
+NRI = ".Values.delivery.nvidiaNri"
+HOST_PATHS = "or .Values.isolation.hamiCore .Values.delivery.hostFacts"
+EXCLUDED = "[kube-system, kube-public, kube-node-lease, tranche-system]}"
+# The aliases of the scheduler's configuration name it as well.
+SCHEDULER_NAMES = Edit("in ['tranche']", 'in {{ include "tranche.schedulerNames" . }}')
+
+
+def _crd(name: str) -> Template:
+    keep = "{{- if .Values.crds.keep }}\n  annotations: {helm.sh/resource-policy: keep}\n  {{- end }}"
+    edits = (Edit(f"  name: {name}.gpu.scheduling\n", f"  name: {name}.gpu.scheduling\n  {keep}\n"),)
+    return Template(f"crd-{name}.yaml", f"base/crds/{name}.yaml", edits, CRDS)
+
+
+def _pods(part: str) -> tuple[Edit, ...]:
+    """Return the edits that the pods of all three processes share."""
+    values = f".Values.{part}"
+    call = f'(dict "root" . "own" {values} "part" "{part}")'
+    return (
+        Edit(
+            "    metadata: {labels: *labels}\n",
+            "    metadata:\n"
+            f'      labels: {{{{- include "tranche.podLabels" (dict "part" "{part}" "own" {values}) | nindent 8 }}}}\n'
+            f'      annotations: {{{{- include "tranche.podAnnotations" {call} | nindent 8 }}}}\n',
+        ),
+        Edit(
+            f"      serviceAccountName: tranche-{part}\n",
+            f"      serviceAccountName: tranche-{part}\n"
+            f'      {{{{- include "tranche.placement" {call} | nindent 6 }}}}\n',
+        ),
+        Edit(
+            "          image: tranche:0.1.0\n",
+            f'          image: {{{{ include "tranche.image" {call} }}}}\n'
+            f'          {{{{- include "tranche.pullPolicy" {call} | nindent 10 }}}}\n',
+        ),
+    )
+
+
+def _resources(part: str, lines: str) -> Edit:
+    return Edit(
+        f"          resources:\n{lines}",
+        f"          resources: {{{{- toYaml .Values.{part}.resources | nindent 12 }}}}\n",
+    )
+
+
+def _deployment(part: str) -> tuple[Edit, ...]:
+    budget = "---\napiVersion: policy/v1\nkind: PodDisruptionBudget\n"
+    return (
+        Edit("  replicas: 2\n", f"  replicas: {{{{ .Values.{part}.replicas }}}}\n"),
+        Edit(
+            "      priorityClassName: system-cluster-critical\n",
+            f"      priorityClassName: {{{{ .Values.{part}.priorityClassName }}}}\n",
+        ),
+        Edit(budget, f"{{{{- if .Values.{part}.podDisruptionBudget.enabled }}}}\n{budget}"),
+        Edit(
+            "  minAvailable: 1\n  selector: {matchLabels: *labels}\n",
+            f"  minAvailable: {{{{ .Values.{part}.podDisruptionBudget.minAvailable }}}}\n"
+            "  selector: {matchLabels: *labels}\n{{- end }}\n",
+        ),
+    )
+
+
+WEBHOOK = (
+    *_pods("webhook"),
+    *_deployment("webhook"),
+    _resources(
+        "webhook",
+        "            requests: {cpu: 100m, memory: 96Mi}\n"
+        "            limits: {memory: 1Gi}  # 1,200 connections that have all sent large reviews; 100 MiB otherwise\n",
+    ),
+    Edit(
+        "          command: [python3, -m, webhook]\n",
+        "          command: [python3, -m, webhook"
+        f"{{{{ if {NRI} }}}}, --runtime-class-name={{{{ end }}}}]\n"
+        f"          {{{{- if {CERT_MANAGER} }}}}\n          args: [--certificates-source=cert-manager]\n"
+        "          {{- end }}\n",
+    ),
+    # With cert-manager the certificate is mounted; the process is not root, so its group may read the key.
+    Edit(
+        "        runAsGroup: 65532\n",
+        "        runAsGroup: 65532\n"
+        f"        {{{{- if {CERT_MANAGER} }}}}\n        fsGroup: 65532\n        {{{{- end }}}}\n",
+    ),
+    Edit(
+        "            - {name: tmp, mountPath: /tmp}\n",
+        "            - {name: tmp, mountPath: /tmp}\n"
+        f"            {{{{- if {CERT_MANAGER} }}}}\n"
+        "            - {name: tls, mountPath: /etc/tranche-tls, readOnly: true}\n            {{- end }}\n",
+    ),
+    Edit(
+        "          emptyDir: {medium: Memory, sizeLimit: 16Mi}\n",
+        "          emptyDir: {medium: Memory, sizeLimit: 16Mi}\n"
+        f"        {{{{- if {CERT_MANAGER} }}}}\n"
+        "        - {name: tls, secret: {secretName: tranche-webhook-tls, defaultMode: 0440}}\n        {{- end }}\n",
+    ),
+)
+
+SCHEDULER = (
+    *_pods("scheduler"),
+    *_deployment("scheduler"),
+    _resources(
+        "scheduler",
+        "            requests: {cpu: 200m, memory: 128Mi}\n"
+        "            limits: {memory: 2Gi}"
+        "  # 10,000 waiting pods at every limit take 1 GiB, 50,000 running ones 350 MiB\n",
+    ),
+    Edit(
+        "          command: [python3, -m, scheduler]\n",
+        '          command: [python3, -m, scheduler]\n          {{- include "tranche.extenderArguments" . }}\n',
+    ),
+    Edit(
+        "{name: metrics, containerPort: 8444}",
+        f"{{name: metrics, containerPort: {{{{ ternary 9090 8444 {EXTENDER} }}}}}}",
+    ),
+    Edit(
+        "            - {name: tmp, mountPath: /tmp}\n",
+        '            - {name: tmp, mountPath: /tmp}\n        {{- include "tranche.kubeScheduler" . }}\n',
+    ),
+    Edit(
+        "          emptyDir: {medium: Memory, sizeLimit: 16Mi}\n",
+        "          emptyDir: {medium: Memory, sizeLimit: 16Mi}\n"
+        f"        {{{{- if {EXTENDER} }}}}\n"
+        "        - {name: kube-scheduler, configMap: {name: tranche-kube-scheduler-configuration}}\n"
+        "        {{- end }}\n",
+    ),
+)
+
+AGENT = (
+    *_pods("agent"),
+    Edit(
+        "            - {name: NVIDIA_DRIVER_CAPABILITIES, value: utility}\n",
+        "            - {name: NVIDIA_DRIVER_CAPABILITIES, value: utility}\n"
+        "            {{- with .Values.agent.extraEnv }}\n"
+        "            {{- toYaml . | nindent 12 }}\n            {{- end }}\n",
+    ),
+    Edit(
+        "          command: [python3, -m, agent]\n",
+        f"          command: [python3, -m, agent{{{{ if {NRI} }}}}, --delivery=nvidia-nri{{{{ end }}}}]\n",
+    ),
+    _resources("agent", "            requests: {cpu: 20m, memory: 64Mi}\n            limits: {memory: 256Mi}\n"),
+    Edit(
+        "      priorityClassName: system-node-critical\n",
+        "      priorityClassName: {{ .Values.agent.priorityClassName }}\n",
+    ),
+    Edit(
+        "      runtimeClassName: nvidia\n",
+        f"      {{{{- if and .Values.runtimeClassName (not {NRI}) }}}}\n"
+        "      runtimeClassName: {{ .Values.runtimeClassName }}\n      {{- end }}\n",
+    ),
+    Edit(
+        "      affinity:\n        nodeAffinity:\n          requiredDuringSchedulingIgnoredDuringExecution:\n"
+        "            nodeSelectorTerms:\n              - matchExpressions:\n"
+        '                  - {key: gpu, operator: In, values: ["on", tranche]}\n'
+        "      tolerations:\n        - {operator: Exists}\n",
+        "      affinity:\n        nodeAffinity:\n          requiredDuringSchedulingIgnoredDuringExecution:\n"
+        "            nodeSelectorTerms:\n              - matchExpressions:\n"
+        "                  - {key: gpu, operator: In, values: "
+        f'{{{{ {HAMI} | ternary "[tranche]" "[\'on\', tranche]" }}}}}}\n',
+    ),
+    Edit(
+        "            - {name: tmp, mountPath: /tmp}\n",
+        "            - {name: tmp, mountPath: /tmp}\n            {{- if .Values.isolation.hamiCore }}\n"
+        "            - {name: hami-core, mountPath: /usr/local/vgpu, readOnly: true}\n            {{- end }}\n"
+        '            {{- include "tranche.hostFactMounts" . }}\n',
+    ),
+    Edit(
+        "          emptyDir: {medium: Memory, sizeLimit: 16Mi}\n",
+        "          emptyDir: {medium: Memory, sizeLimit: 16Mi}\n        {{- if .Values.isolation.hamiCore }}\n"
+        "        - {name: hami-core, hostPath: {path: /usr/local/vgpu, type: DirectoryOrCreate}}\n        {{- end }}\n"
+        '        {{- include "tranche.hostFactVolumes" . }}\n',
+    ),
+)
+
+CONFIGURATION = (
+    Edit(
+        "  config.yaml: |\n    webhook:\n      runtime_class_name: nvidia\n"
+        "    scheduler:\n      host: 0.0.0.0\n      namespace_api:\n        port: 8445\n",
+        '  config.yaml: |\n    {{- include "tranche.configuration" . | nindent 4 }}\n',
+    ),
+)
+
+NETWORK = (
+    Edit(
+        "kubernetes.io/metadata.name: monitoring",
+        "kubernetes.io/metadata.name: {{ .Values.networkPolicy.metricsNamespace }}",
+    ),
+)
+
+# The role, the binding, and the canary are for a webhook that issues its own certificates.
+WEBHOOK_RBAC = (
+    Edit(
+        "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n",
+        f"{{{{- if not {CERT_MANAGER} }}}}\n---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n",
+    ),
+    Edit(
+        "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n",
+        "{{- end }}\n---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n",
+    ),
+    Edit(
+        "    verbs: [get, list, watch, patch]\n",
+        f'    verbs: {{{{ {CERT_MANAGER} | ternary "[get, list, watch]" "[get, list, watch, patch]" }}}}\n',
+    ),
+)
+WEBHOOK_CONFIGURATION = (
+    Edit(
+        "kind: MutatingWebhookConfiguration\nmetadata:\n  name: tranche\n",
+        "kind: MutatingWebhookConfiguration\nmetadata:\n  name: tranche\n"
+        f"  {{{{- if {CERT_MANAGER} }}}}\n"
+        "  annotations: {cert-manager.io/inject-ca-from: tranche-system/tranche-webhook}\n  {{- end }}\n",
+    ),
+    Edit(EXCLUDED, '{{ include "tranche.excludedNamespaces" . }}}', count=3),
+    Edit(
+        "  # A certificate of a new authority is tested here",
+        f"  {{{{- if not {CERT_MANAGER} }}}}\n  # A certificate of a new authority is tested here",
+    ),
+    Edit("---\n# Patched only in dry runs", "{{- end }}\n---\n# Patched only in dry runs"),
+)
+POLICIES = (
+    Edit(
+        'isEverywhere\n      expression: "false"',
+        "isEverywhere\n      expression: {{ .Values.clusterWide | quote }}",
+        2,
+    ),
+    Edit(
+        "expression: \"['gpu-operator']\"",
+        'expression: {{ include "tranche.operatorNamespaces" . | quote }}',
+        2,
+    ),
+    Edit(
+        'name: plugins\n      expression: "[]"',
+        f'name: plugins\n      expression: {{{{ include "tranche.celList" ({HAMI} | ternary'
+        " (list .Values.hamiNodes.pluginUser) list) | quote }}",
+    ),
+    Edit(SCHEDULER_NAMES.old, SCHEDULER_NAMES.new, 4),
+)
+NAMESPACE = (
+    Edit(
+        "pod-security.kubernetes.io/enforce: restricted",
+        f'pod-security.kubernetes.io/enforce: {{{{ {HOST_PATHS} | ternary "privileged" "restricted" }}}}',
+    ),
+)
+
+ALL = (
+    Template("namespace.yaml", "base/namespace.yaml", NAMESPACE, ".Values.namespace.create"),
+    _crd("gpunodestatuses"),
+    _crd("leaderships"),
+    Template("rbac-agent.yaml", "base/rbac/agent.yaml"),
+    Template("rbac-operator.yaml", "base/rbac/operator.yaml"),
+    Template("rbac-scheduler.yaml", "base/rbac/scheduler.yaml"),
+    Template("rbac-scheduler-api.yaml", "base/rbac/scheduler-api.yaml"),
+    Template("rbac-viewer.yaml", "base/rbac/viewer.yaml"),
+    Template("rbac-webhook.yaml", "base/rbac/webhook.yaml", WEBHOOK_RBAC),
+    Template("webhook-configuration.yaml", "base/webhook.yaml", WEBHOOK_CONFIGURATION),
+    Template("policies.yaml", "base/policies.yaml", POLICIES),
+    Template("policies-lifetime.yaml", "base/policies-lifetime.yaml"),
+    Template("policies-fence.yaml", "base/fence.yaml"),
+    Template("policies-identities.yaml", "base/identities.yaml"),
+    Template("configuration.yaml", "base/deployments/configuration.yaml", CONFIGURATION),
+    Template("webhook.yaml", "base/deployments/webhook.yaml", WEBHOOK),
+    Template("scheduler.yaml", "base/deployments/scheduler.yaml", SCHEDULER),
+    Template("agent.yaml", "base/deployments/agent.yaml", AGENT),
+    Template("network-policies.yaml", "base/deployments/network.yaml", NETWORK, ".Values.networkPolicy.enabled"),
+    Template("cert-manager.yaml", "cert-manager/certificate.yaml", condition=CERT_MANAGER),
+    Template("hami-nodes.yaml", "hami-nodes/scheduler.yaml", condition=HAMI),
+    Template("extender.yaml", "extender/rbac.yaml", condition=EXTENDER),
+)
+# Files that templates read as they are: they hold `{{` of Prometheus and Grafana.
+FILES = {
+    "tranche.rules.yaml": "alerts/tranche.rules.yaml",
+    "tranche.dashboard.json": "dashboards/tranche.json",
+    "kube-scheduler.yaml": "extender/kube-scheduler.yaml",
+}

@@ -1,0 +1,201 @@
+"""The chart renders what kustomize builds, and refuses values that would have no effect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster import configuration
+from lab.chart import __main__ as chart
+from lab.chart import schema
+from lab.chart.template import Edit, StalePassageError, Template
+from lab.chart.template import render as fill
+from lab.image import build
+from tests.charts.conftest import identity
+
+pytestmark = pytest.mark.helm
+NAMESPACE = "namespace.create=true"
+PARTS = (("Deployment", "webhook"), ("Deployment", "scheduler"), ("DaemonSet", "agent"))
+Render = Callable[..., dict[tuple[str, str, str], dict[str, Any]]]
+CASES = {
+    "defaults": ((), ("install",), ()),
+    "every namespace for itself": (("clusterWide=false",), ("base", "base/deployments"), ()),
+    "cert-manager": (("certManager.enabled=true",), ("install",), ("cert-manager",)),
+    "nodes of HAMi's plugin": (("hamiNodes.enabled=true",), ("install",), ("hami-nodes",)),
+    "HAMi-core": (("isolation.hamiCore=true",), ("install",), ("isolation",)),
+    "facts of the host": (("delivery.hostFacts=true",), ("install",), ("delivery",)),
+    "NVIDIA's NRI plugin": (("delivery.nvidiaNri=true",), ("install",), ("nvidia-nri",)),
+    "extender mode": (("extender.enabled=true",), ("install",), ("extender",)),
+}
+
+
+def pods(objects: dict[tuple[str, str, str], dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the pod template of each process."""
+    return {part: objects[kind, "tranche-system", f"tranche-{part}"]["spec"]["template"] for kind, part in PARTS}
+
+
+def without_hash(objects: dict[tuple[str, str, str], dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Return the objects with the name that kustomize's hash of a generated ConfigMap extends."""
+    name = "tranche-kube-scheduler-configuration"
+    text = yaml.safe_dump([*objects.values()], width=10_000)
+    for _, _, found in objects:
+        if found.startswith(f"{name}-"):
+            text = text.replace(found, name)
+    return {identity(each): each for each in yaml.safe_load(text)}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_chart_equals_kustomize(case: str, render: Render, kustomize: Render) -> None:
+    """Both ways of installing create the same objects, field by field."""
+    values, resources, components = CASES[case]
+    rendered, built = render(NAMESPACE, *values), without_hash(kustomize(*resources, components=components))
+    for each in (*rendered.values(), *built.values()):
+        if each["metadata"]["name"] == "tranche-kube-scheduler-configuration":
+            each["metadata"].pop("labels", None)
+    assert sorted(rendered) == sorted(built)
+    for key, expected in built.items():
+        assert rendered[key] == expected, key
+
+
+def test_generated_files_are_up_to_date() -> None:
+    """A changed manifest or setting reaches the chart: run `python -m lab.chart`."""
+    stale = [path.name for path, text in chart.generated().items() if path.read_text(encoding="utf-8") != text]
+    assert stale == []
+
+
+def test_changed_passage_stops_the_generator() -> None:
+    """A value never silently loses its effect because a manifest was reworded."""
+    template = Template("t.yaml", "m.yaml", (Edit("replicas: 2", "replicas: {{ .Values.replicas }}"),))
+    with pytest.raises(StalePassageError, match="has 'replicas: 2' 0 times, not 1"):
+        fill(template, "replicas: 3\n")
+
+
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [
+        ("imagePullSecret=x", "imagePullSecret"),
+        ("webhook.caBundle=x", "caBundle"),
+        ("webhook.replica=3", "replica"),
+        ("config.scheduler.hots=0.0.0.0", "hots"),
+        ("agent.image.repo=x", "repo"),
+        ("monitoring.podMonitor.on=true", "on"),
+    ],
+)
+def test_unknown_value_is_an_error_that_names_it(value: str, key: str, helm: Any) -> None:
+    """Users of charts without a schema set keys that do nothing."""
+    done = helm("template", "tranche", str(chart.CHART), "--namespace=tranche-system", f"--set={value}")
+    assert done.returncode != 0
+    assert f"'{key}' not allowed" in done.stderr
+
+
+def test_schema_and_defaults_have_the_same_keys() -> None:
+    """values.yaml shows every value that the schema permits."""
+    values = yaml.safe_load((chart.CHART / "values.yaml").read_text(encoding="utf-8"))
+    properties = json.loads(schema.text())["properties"]
+    assert values.keys() == properties.keys()
+    for name in values.keys() - {"config"}:
+        listed = properties[name].get("properties", {})
+        assert listed.keys() == (values[name].keys() if isinstance(values[name], dict) else set()), name
+
+
+def test_images_come_from_one_registry(render: Render) -> None:
+    """A cluster without access to others sets one value; pull secrets reach every pod."""
+    rendered = pods(render("global.imageRegistry=registry.example:5000/a", "image.pullSecrets[0].name=key"))
+    for pod in rendered.values():
+        assert pod["spec"]["containers"][0]["image"] == "registry.example:5000/a/tranche:0.1.0"
+        assert pod["spec"]["imagePullSecrets"] == [{"name": "key"}]
+
+
+def test_digest_takes_precedence_and_parts_may_differ(render: Render) -> None:
+    """A digest names one image for good; `agent.image` differs from `image` in what it sets only."""
+    digest = f"sha256:{'0' * 64}"
+    rendered = pods(render("image.tag=v2", f"agent.image.digest={digest}", "webhook.image.pullPolicy=Always"))
+    images = {part: pod["spec"]["containers"][0]["image"] for part, pod in rendered.items()}
+    assert images == {"webhook": "tranche:v2", "scheduler": "tranche:v2", "agent": f"tranche@{digest}"}
+    policies = {part: pod["spec"]["containers"][0].get("imagePullPolicy") for part, pod in rendered.items()}
+    assert policies == {"webhook": "Always", "scheduler": None, "agent": None}
+
+
+@pytest.mark.parametrize(("values", "count"), [((), 2), (("crds.enabled=false",), 0), (("crds.install=false",), 0)])
+def test_crds_can_be_left_out(values: tuple[str, ...], count: int, render: Render) -> None:
+    """By Helm's usual name, and by the one of ziwon's chart."""
+    assert sum(kind == "CustomResourceDefinition" for kind, _, _ in render(*values)) == count
+
+
+def test_crds_are_kept_if_asked(render: Render) -> None:
+    """Helm leaves objects with this annotation where they are."""
+    for (kind, _, _), each in render("crds.keep=true").items():
+        kept = each["metadata"].get("annotations", {}).get("helm.sh/resource-policy") == "keep"
+        assert kept == (kind == "CustomResourceDefinition")
+
+
+def test_runtime_class_is_optional(render: Render) -> None:
+    """Where no RuntimeClass exists, neither the agent nor admission names one."""
+    rendered = render("runtimeClassName=")
+    assert "runtimeClassName" not in pods(rendered)["agent"]["spec"]
+    assert "webhook" not in rendered["ConfigMap", "tranche-system", "tranche"]["data"]["config.yaml"]
+
+
+def test_configuration_is_what_the_processes_read(render: Render) -> None:
+    """Values below `config` reach the file, and a change replaces the pods."""
+    rendered = render("config.webhook.drain_seconds=3", "config.log.format=json")
+    text = yaml.safe_dump(rendered["ConfigMap", "tranche-system", "tranche"]["data"]["config.yaml"])
+    settings = configuration.parse(text, source="chart", section="webhook", settings=schema.SECTIONS["webhook"])
+    assert settings.own.drain_seconds == 3
+    assert settings.own.runtime_class_name == "nvidia"
+    assert settings.log.format == "json"
+
+
+def test_aliases_of_the_scheduler_reach_the_policies(render: Render) -> None:
+    """A pod that names an alias is guarded like one that names the scheduler."""
+    policy = render("config.scheduler.aliases={old}")["ValidatingAdmissionPolicy", "", "tranche-creation"]
+    text = yaml.safe_dump(policy, width=10_000)
+    assert "in ['tranche', 'old']" in text.replace("''", "'")
+
+
+def test_own_namespace_is_always_excluded(render: Render) -> None:
+    """Admission never waits for itself."""
+    configured = render("webhook.excludeNamespaces={infra}")["MutatingWebhookConfiguration", "", "tranche"]
+    lists = [
+        term["values"]
+        for webhook in configured["webhooks"]
+        for term in webhook["namespaceSelector"].get("matchExpressions", [])
+        if term["key"] == "kubernetes.io/metadata.name"
+    ]
+    assert lists == [["infra", "tranche-system"]] * 3
+
+
+def test_monitoring_is_off_by_default(render: Render) -> None:
+    """Its kinds belong to an operator that may be missing."""
+    added = {"PodMonitor", "PrometheusRule"}
+    assert not added & {kind for kind, _, _ in render()}
+    rendered = render(*(f"monitoring.{part}.enabled=true" for part in ("podMonitor", "prometheusRule", "dashboard")))
+    assert added <= {kind for kind, _, _ in rendered}
+    assert rendered["PrometheusRule", "tranche-system", "tranche"]["spec"]["groups"][0]["name"] == "tranche-scheduler"
+    assert "tranche.json" in rendered["ConfigMap", "tranche-system", "tranche-dashboard"]["data"]
+
+
+def test_other_namespaces_are_refused(helm: Any) -> None:
+    """The policies name tranche-system, so an installation elsewhere would refuse its own Bindings."""
+    done = helm("template", "tranche", str(chart.CHART), "--namespace=elsewhere")
+    assert 'namespace "elsewhere": Tranche runs in tranche-system' in done.stderr
+
+
+def test_templates_suit_gitops() -> None:
+    """Nothing depends on the cluster at rendering time, nothing is run by a hook, no controller's field is set."""
+    for path in (chart.CHART / "templates").rglob("*"):
+        if path.is_file() and path.parent.name != "tests":
+            text = path.read_text(encoding="utf-8")
+            assert "lookup " not in text
+            assert "helm.sh/hook" not in text
+            assert "caBundle:" not in text
+
+
+def test_versions_are_the_projects() -> None:
+    """The chart installs the image of its own version."""
+    metadata = yaml.safe_load((chart.CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert metadata["version"] == metadata["appVersion"] == build.version()

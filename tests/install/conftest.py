@@ -1,0 +1,201 @@
+"""A cluster of the lab in which Tranche's processes are pods behind Services, as in any cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import cluster, control_plane, helm_binary, kubectl, pki, wait
+from lab import real_node as real_node_module
+from lab.image import build, load
+from lab.layout import PORT_BLOCK, Layout, Port
+from tests.conftest import BASE_PORT
+from tests.lab.image.conftest import require_image_tools
+
+ROOT = Path(__file__).parents[2]
+CARDS = ("GPU-install-0", "GPU-install-1")
+CARD_MIB = 40960
+SYSTEM = "tranche-system"
+PATIENCE_S = 180.0
+# Written by controllers all the time.
+VOLATILE = ("events", "events.events.k8s.io", "leases.coordination.k8s.io", "pods.metrics.k8s.io")
+
+
+@pytest.fixture(scope="module")
+def installable(node_support: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
+    """A cluster without Tranche, with its image on the real node and RuntimeClass `nvidia`."""
+    require_image_tools()
+    layout = Layout(root=tmp_path_factory.mktemp("install"), base_port=BASE_PORT + 3 * PORT_BLOCK)
+    try:
+        build.build(layout.root / "image.tar")
+        layout.remember()
+        control_plane.up(layout)
+        # Without kube-proxy, the API server connects to the pods behind a Service itself.
+        control_plane.restart_apiserver(layout, flags={"--enable-aggregator-routing": "true"})
+        real_node_module.up(layout)
+        load.load(layout)
+        kubectl.run(layout, "apply", "-f", str(ROOT / "manifests" / "lab" / "runtimeclass.yaml"))
+        kubectl.run(layout, "label", "node", layout.node_name, "gpu=on")
+        with _kubernetes_service(layout):
+            try:
+                yield layout
+            finally:
+                # Before the Service: connections whose other end is gone keep the pods' network namespaces alive.
+                real_node_module.remove(layout)
+    finally:
+        cluster.down(layout)
+
+
+@contextmanager
+def _kubernetes_service(layout: Layout) -> Iterator[None]:
+    """Serve the Service `kubernetes` while the block runs: its address, forwarded to the API server."""
+    address = kubectl.run(layout, "get", "service", "kubernetes", "-o", "jsonpath={.spec.clusterIP}")
+    subprocess.run(["ip", "address", "replace", f"{address}/32", "dev", "lo"], check=True)
+    loop = asyncio.new_event_loop()
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while block := await reader.read(65536):
+                writer.write(block)
+                await writer.drain()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there = await asyncio.open_connection("127.0.0.1", layout.port(Port.KUBE_APISERVER))
+        except OSError:
+            writer.close()
+            return
+        await asyncio.gather(copy(reader, there[1]), copy(there[0], writer))
+
+    loop.run_until_complete(asyncio.start_server(serve, address, 443))
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        subprocess.run(["ip", "address", "delete", f"{address}/32", "dev", "lo"], check=True)
+
+
+@pytest.fixture(scope="module")
+def helm(installable: Layout) -> Callable[..., str]:
+    """`helm(*arguments)`: the output; a failure fails the test."""
+    program = helm_binary.provide()
+
+    def run(*arguments: str) -> str:
+        command = [program, f"--kubeconfig={installable.kubeconfig}", f"--namespace={SYSTEM}", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, f"{done.stderr}\n{kubectl.run(installable, 'get', 'pods', '-A', '-o', 'wide')}"
+        return done.stdout
+
+    return run
+
+
+def inventory(layout: Layout) -> set[str]:
+    """Return kind, namespace and name of every object of the cluster."""
+    kinds = kubectl.run(layout, "api-resources", "--verbs=list", "-o", "name").split()
+    listed = ",".join(kind for kind in kinds if kind not in VOLATILE)
+    template = "{range .items[*]}{.kind} {.metadata.namespace} {.metadata.name}{'\\n'}{end}"
+    return set(kubectl.run(layout, "get", listed, "-A", "-o", f"jsonpath={template}").splitlines())
+
+
+def ready(layout: Layout) -> None:
+    """Wait until every process runs in its last version, and the node's cards are known."""
+    for workload in ("deployment/tranche-webhook", "deployment/tranche-scheduler", "daemonset/tranche-agent"):
+        _patiently(layout, "-n", SYSTEM, "rollout", "status", workload, "--timeout=50s")
+    wait.until(lambda: len(cards(layout)) == len(CARDS), what="cards of the node", timeout_s=PATIENCE_S)
+
+
+def cards(layout: Layout) -> list[dict[str, Any]]:
+    """Return the cards that the agent reports."""
+    output = kubectl.run(layout, "get", "gpunodestatus", layout.node_name, "--ignore-not-found", "-o", "json")
+    return json.loads(output)["status"].get("devices", []) if output else []
+
+
+def _patiently(layout: Layout, *arguments: str) -> None:
+    """Run a kubectl command that waits, again until the deadline."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            kubectl.run(layout, *arguments)
+        except Exception:
+            if time.monotonic() >= deadline:
+                raise
+        else:
+            return
+
+
+class Admissions:
+    """Creates GPU pods in dry runs, one after the other, while a block runs.
+
+    Attributes:
+        admitted: how many the webhook prepared.
+        failed: what happened to the others.
+    """
+
+    def __init__(self, layout: Layout, namespace: str) -> None:
+        self.admitted = 0
+        self.failed: list[str] = []
+        self._url = f"{layout.server}/api/v1/namespaces/{namespace}/pods?dryRun=All"
+        self._context = ssl.create_default_context(cafile=str(pki.certificate(layout, pki.CLUSTER_CA)))
+        self._context.load_cert_chain(pki.certificate(layout, "admin"), pki.key(layout, "admin"))
+        self._ended = threading.Event()
+
+    @contextmanager
+    def running(self) -> Iterator[Admissions]:
+        """Create pods until the block ends."""
+        thread = threading.Thread(target=self._run, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._ended.set()
+            thread.join(30)
+
+    def _run(self) -> None:
+        body = json.dumps(gpu_pod("load")).encode()
+        while not self._ended.is_set():
+            request = urllib.request.Request(self._url, body, {"Content-Type": "application/json"})
+            try:
+                with urllib.request.urlopen(request, context=self._context, timeout=30) as response:
+                    created = json.load(response)
+            except urllib.error.HTTPError as error:
+                self.failed.append(error.read().decode())
+            except OSError as error:
+                self.failed.append(str(error))
+            else:
+                if created["spec"]["schedulerName"] == "tranche":
+                    self.admitted += 1
+                else:
+                    self.failed.append("not prepared by the webhook")
+
+
+def gpu_pod(name: str) -> dict[str, Any]:
+    """Return a pod that requests a slice of a card."""
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}
+    container = {
+        "name": "main",
+        "image": "tranche.local/busybox:lab",
+        "command": ["sleep", "3600"],
+        "resources": {"limits": limits},
+    }
+    spec = {"containers": [container], "terminationGracePeriodSeconds": 1}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
