@@ -20,10 +20,14 @@ from lab.layout import PORT_BLOCK, Layout
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
-# Not the lab's default ports. The next block of ports is for tests that start and kill a lab of their own.
-BASE_PORT = int(os.environ.get("LAB_TEST_BASE_PORT", "22000"))
+# Not the lab's default ports. The next block of ports is for tests that start and kill a lab of their own. Each of the
+# processes in which `make test` runs the tests has labs of its own.
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+BASE_PORT = int(os.environ.get("LAB_TEST_BASE_PORT", "22000")) + 1000 * WORKER
+CLUSTER_MARKS = frozenset({"apiserver", "kubelet", "helm", "image"})
+SYSTEM = Path(__file__).with_name("system")
 
 # The duration of an example depends on the load of the machine; pytest-timeout ends a test that hangs.
 settings.register_profile("untimed", deadline=None)
@@ -35,21 +39,49 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
     return {"uvloop": uvloop.new_event_loop}
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build missing binaries before the first test, because a build takes longer than a test may.
-
-    A failed build fails the tests that need the binary, not this hook.
-    """
-    marks = {mark.name for item in session.items for mark in item.iter_markers()}
-    if session.config.option.collectonly:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Share the tests between the processes of `make test`: those that use one lab stay together, and come first."""
+    if config.getoption("dist") != "loadgroup":
         return
-    report = session.config.get_terminal_writer().line
-    if marks & {"apiserver", "kubelet", "helm"}:
-        with contextlib.suppress(LabError), tempfile.TemporaryDirectory() as folder:
-            binaries.provide(Path(folder), report=report)
-            scheduling.provide(report=report)
-            if "kubelet" in marks and not real_node_module.unsupported():
-                containerd.provide(Path(folder), report=report)
+    groups = {item: _group(item) for item in items}
+    items.sort(key=lambda item: (groups[item] != "system", groups[item] != "lab"))
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(groups[item]))
+
+
+def _group(item: pytest.Item) -> str:
+    if SYSTEM in item.path.parents:
+        return "system"
+    return "lab" if _marks(item) & CLUSTER_MARKS else item.path.name
+
+
+def _marks(item: pytest.Item) -> set[str]:
+    return {mark.name for mark in item.iter_markers()}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Build missing programs before the processes of `make test` start."""
+    if config.getoption("dist") == "loadgroup":
+        _build(CLUSTER_MARKS, report=config.get_terminal_writer().line)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build missing programs before the first test, because a build takes longer than a test may."""
+    if not session.config.option.collectonly and not hasattr(session.config, "workerinput"):
+        marks = {mark for item in session.items for mark in _marks(item)}
+        _build(marks, report=session.config.get_terminal_writer().line)
+
+
+def _build(marks: Collection[str], *, report: Callable[[str], None]) -> None:
+    """Build what tests with these markers need; a failed build fails these tests, not this function."""
+    if CLUSTER_MARKS.isdisjoint(marks):
+        return
+    with contextlib.suppress(LabError), tempfile.TemporaryDirectory() as folder:
+        binaries.provide(Path(folder), report=report)
+        scheduling.provide(report=report)
+        if "kubelet" in marks and not real_node_module.unsupported():
+            containerd.provide(Path(folder), report=report)
     if "helm" in marks:
         with contextlib.suppress(LabError):
             helm_binary.provide(report=report)

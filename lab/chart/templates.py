@@ -195,6 +195,15 @@ NETWORK = (
     ),
 )
 
+# In extender mode kube-scheduler brings the rights for volumes.
+SCHEDULER_RBAC = (
+    Edit(
+        "---\n# Volumes. A role of its own",
+        f"{{{{- if not {EXTENDER} }}}}\n---\n# Volumes. A role of its own",
+    ),
+    Edit("---\n# Leader election", "{{- end }}\n---\n# Leader election"),
+)
+
 # The role, the binding, and the canary are for a webhook that issues its own certificates.
 WEBHOOK_RBAC = (
     Edit(
@@ -255,7 +264,7 @@ ALL = (
     _crd("leaderships"),
     Template("rbac-agent.yaml", "base/rbac/agent.yaml"),
     Template("rbac-operator.yaml", "base/rbac/operator.yaml"),
-    Template("rbac-scheduler.yaml", "base/rbac/scheduler.yaml"),
+    Template("rbac-scheduler.yaml", "base/rbac/scheduler.yaml", SCHEDULER_RBAC),
     Template("rbac-scheduler-api.yaml", "base/rbac/scheduler-api.yaml"),
     Template("rbac-viewer.yaml", "base/rbac/viewer.yaml"),
     Template("rbac-webhook.yaml", "base/rbac/webhook.yaml", WEBHOOK_RBAC),

@@ -91,6 +91,9 @@ def test_explain_notes_an_unreadable_configuration_too(installed: Layout, gpu: G
             ("", "resourcequotas"),
             ("coordination.k8s.io", "leases"),
             ("gpu.scheduling", "gpunodestatuses"),
+            ("", "persistentvolumes"),
+            ("", "persistentvolumeclaims"),
+            ("storage.k8s.io", "*"),
         )
     ]
     head = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "cli-reader"}}
