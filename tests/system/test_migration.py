@@ -35,6 +35,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(500)]
 ROOT = Path(__file__).parents[2]
 READER = "system:serviceaccount:kube-system:preflight"
 NEW = 6
+_DEVICE = {"name": "device", "resourceClaimTemplateName": "device"}
 _WEBHOOK: dict[str, Any] = {
     "apiVersion": "admissionregistration.k8s.io/v1",
     "kind": "MutatingWebhookConfiguration",
@@ -116,7 +117,7 @@ def before(tranche: Layout, plain_namespace: Namespace) -> Iterator[Namespace]:
     users = [
         workload("Deployment", "fine", gpu, replicas=0),
         workload("Deployment", "binary", {"containers": [_requesting("10Gi")]}, replicas=0),
-        workload("Deployment", "claims", {**gpu, "volumes": [_claim()]}, replicas=0),
+        workload("Deployment", "claims", {**gpu, "resourceClaims": [_DEVICE]}, replicas=0),
         workload("Deployment", "named", {**gpu, "schedulerName": "hami-scheduler"}, replicas=0),
     ]
     try:
@@ -139,10 +140,6 @@ def before(tranche: Layout, plain_namespace: Namespace) -> Iterator[Namespace]:
 def _requesting(memory: str) -> dict[str, Any]:
     limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": memory}
     return {"name": "main", "image": "tranche.local/busybox:lab", "resources": {"limits": limits}}
-
-
-def _claim() -> dict[str, Any]:
-    return {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
 
 
 def running(namespace: Namespace) -> dict[str, str]:
@@ -218,14 +215,14 @@ def check_before(layout: Layout, team: Namespace) -> None:
     assert objects(content, "blocks", "limits[\"nvidia.com/gpumem\"] holds '10Gi'") == [
         f"Deployment {team.name}/binary"
     ]
-    assert objects(content, "blocks", "spec.volumes[data]") == [f"Deployment {team.name}/claims"]
+    assert objects(content, "blocks", "spec.resourceClaims") == [f"Deployment {team.name}/claims"]
     assert objects(content, "blocks", "spec.schedulerName 'hami-scheduler'") == [f"Deployment {team.name}/named"]
     assert objects(content, "blocks", "HAMi's webhook") == ["MutatingWebhookConfiguration hami-webhook"]
     assert objects(content, "changes", "has not opted in") == [f"namespace {team.name}"]
     everywhere = preflight(layout, "--mode", "extender").stdout
     assert "BLOCKS" in everywhere
     assert f"Deployment {team.name}/binary" in everywhere
-    assert "spec.volumes[data]" not in everywhere
+    assert "spec.resourceClaims" not in everywhere
     stranger = preflight(layout, account="stranger")
     assert stranger.returncode == 1
     assert all(line.startswith("note: ") and "forbidden" in line for line in stranger.stderr.splitlines())
