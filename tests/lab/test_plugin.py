@@ -19,7 +19,7 @@ SHELLS = [shell for shell in ("sh", "bash", "zsh", "fish") if shutil.which(shell
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_shell_line_works_with_any_folder_name(tmp_path: Path, shell: str) -> None:
     """Shells do not split or expand spaces, quotes and dollar signs in the lab's folder or the user's PATH."""
-    layout = Layout(root=tmp_path / "it's $HOME; a lab")
+    layout = Layout(root=tmp_path / "a'b $HOME;c")
     script = f"{plugin.shell_line(layout)}\nprintenv KUBECONFIG PATH"
     done = subprocess.run(
         [str(shutil.which(shell)), "-c", script],

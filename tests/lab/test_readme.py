@@ -15,8 +15,8 @@ BEGINNING = " ".join("\n".join((ROOT / "README.md").read_text(encoding="utf-8").
     [
         "$ make demo",
         "$ make test",
-        "does not place pods with PersistentVolumeClaims, other volumes that bind to nodes, or resource claims",
-        "Preferences (preferred affinity, `ScheduleAnyway`, `PreferNoSchedule`) are accepted but not followed",
+        "but not `resourceClaims`, `schedulingGroup` and `workloadRef`",
+        "It holds a pod with one of these, with an event that names the field",
         "preemption and queueing are not implemented yet",
         "nothing enforces the limits by itself",
         "HAMi-core, MPS or MIG enforces them",

@@ -118,7 +118,7 @@ def test_the_binding_has_the_annotations_of_hamis_tools(scheduler: Scheduler) ->
     chosen = finish(schedule(scheduler.state, a))
     assert isinstance(chosen, Scheduled)
     annotations = allocation_annotations(chosen, unix_seconds=0)
-    assert annotations["nvidia-visible-devices.gpu.scheduling/main"] == "MIG-n0-0-6"
+    assert annotations["nvidia-visible-devices.gpu.scheduling/main"] == "runtime.nvidia.com/gpu=MIG-n0-0-6"
     assert annotations["cuda-visible-devices.gpu.scheduling/main"] == "MIG-n0-0-6"
     assert '"gpuUUID":"GPU-n0-0","profile":"1g.5gb","placement":{"start":6,"size":1}' in annotations[HAMI_MIG]
     assert chosen.allocation is not None
