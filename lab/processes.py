@@ -22,7 +22,7 @@ from lab.files import write_private
 from lab.layout import boot_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lab.layout import Layout
 
@@ -158,6 +158,18 @@ class Daemon:
         if record is not None and record.is_alive:
             _end(lambda: _group(record), what=self.name, grace_s=grace_s)
         self._record.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop the process with SIGSTOP during the block; it must be running."""
+        self.require_running()
+        pid = self.pid
+        assert pid is not None  # noqa: S101 -- for the type checker
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     @property
     def _record(self) -> Path:

@@ -27,7 +27,6 @@ from tests.conftest import BASE_PORT
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import audit, pairs, rights, truth
 from tests.system.support.pairs import Pair
-from tests.system.test_recovery import paused_etcd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -231,7 +230,7 @@ def test_etcd_outage_changes_nothing(extended: Layout, make: Callable[[str], Nam
     namespace = make("outage")
     namespace.create(*(pod(f"p-{number}", gpu=1, gpumem=4000) for number in range(200)))
     pair = Pair(extended, 0)
-    with paused_etcd(extended):
+    with Daemon(extended, "etcd").paused():
         time.sleep(35)  # the duration of the outage, not a wait for a condition
         assert not pair.kube_scheduler.is_running, "it must exit without its Lease"
     wait.until(lambda: is_writable(extended), what="an API server with its etcd", timeout_s=PATIENCE_S)

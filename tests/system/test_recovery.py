@@ -7,7 +7,6 @@ import random
 import signal
 import threading
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -204,7 +203,7 @@ def test_etcd_outage_changes_nothing(tranche: Layout, namespace: Namespace) -> N
     pids = {name: Daemon(tranche, name).pid for name in names}
     log = Daemon(tranche, "scheduler").log
     namespace.create(*many(PODS))
-    with paused_etcd(tranche):
+    with Daemon(tranche, "etcd").paused():
         time.sleep(35)  # the duration of the outage, not a wait for a condition
     began = log.stat().st_size
     namespace.placed(PODS)
@@ -214,18 +213,6 @@ def test_etcd_outage_changes_nothing(tranche: Layout, namespace: Namespace) -> N
     assert not says(Daemon(tranche, "scheduler"), "the ledger differs from a recount", since=began)
     bound_once(tranche, namespace, PODS + 1)
     settled(tranche)
-
-
-@contextmanager
-def paused_etcd(layout: Layout) -> Iterator[None]:
-    """Stop etcd during the block."""
-    pid = Daemon(layout, "etcd").pid
-    assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def writable(namespace: Namespace) -> bool:

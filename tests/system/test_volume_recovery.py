@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,7 +29,7 @@ from tests.system.test_recovery import settled, start_scheduler
 from tests.system.test_volumes import claim, local_volume, mounting, static
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
 
     from lab.layout import Layout
 
@@ -151,18 +151,6 @@ class Seen:
         self._changed.set()
 
 
-@contextmanager
-def paused(layout: Layout, name: str) -> Iterator[None]:
-    """Stop a process during the block."""
-    pid = Daemon(layout, name).pid
-    assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
 async def test_fifty_kills_before_the_binding_lose_no_volume(
     without_scheduler: Layout,
     namespace: Namespace,
@@ -205,7 +193,7 @@ async def kill_before_binding(
     is_static = bool(number % 2)
     api, storage_class = schedulers.api, static_class if is_static else STORAGE_CLASS
     await asyncio.to_thread(schedulers.start)
-    with paused(schedulers.layout, "kube-controller-manager" if is_static else "local-provisioner"):
+    with Daemon(schedulers.layout, "kube-controller-manager" if is_static else "local-provisioner").paused():
         await api.create(
             PERSISTENT_VOLUME_CLAIMS, claim(key.name, storage_class=storage_class), namespace=key.namespace
         )

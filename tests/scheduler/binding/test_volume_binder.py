@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import signal
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,7 +29,7 @@ from tests.scheduler.support.volume_binding import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from lab.layout import Layout
     from scheduler.volumes.bindings import ClaimKey
@@ -88,18 +85,6 @@ async def storage(admin: Api) -> AsyncIterator[Storage]:
     await admin.request("DELETE", NAMESPACES.path(name=namespace))
 
 
-@contextmanager
-def paused_controllers(server: Layout) -> Iterator[None]:
-    """Stop kube-controller-manager during the block, so that no claim is bound."""
-    pid = Daemon(server, "kube-controller-manager").pid
-    assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
 async def selected(storage: Storage, key: ClaimKey) -> str:
     """Return the node for which a claim's volume is to be provisioned."""
     return (await storage.read_claim(key)).metadata.annotations.get(SELECTED_NODE, "")
@@ -147,7 +132,7 @@ async def test_everything_is_given_back_when_the_deadline_passes(server: Layout,
         await storage.claim("data", storage_class=STATIC),
     )
     name = await storage.volume(f"pv-{storage.namespace}")
-    with paused_controllers(server):
+    with Daemon(server, "kube-controller-manager").paused():  # so that no claim is bound
         result = await storage.binder(api, timeout_seconds=1).bind(
             pod, scheduled(matches={key: name}, provisioned=(late,))
         )
@@ -248,7 +233,7 @@ async def test_lost_responses_do_no_harm(server: Layout, api: Api, storage: Stor
     """The write is found done, or done again; taking back is repeated likewise."""
     pod, key = await storage.pod("a"), await storage.claim("data", storage_class=STATIC)
     name = await storage.volume(f"pv-{storage.namespace}")
-    with paused_controllers(server):
+    with Daemon(server, "kube-controller-manager").paused():  # so that no claim is bound
         cut = Cut(api, losses=1)
         binding = asyncio.create_task(
             storage.binder(cut, timeout_seconds=1.5).bind(pod, scheduled(matches={key: name}))
