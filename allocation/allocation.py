@@ -1,6 +1,7 @@
 """A pod's allocation: the decision that travels from the scheduler to the node, and what it charges each card."""
 
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import msgspec
 
@@ -17,17 +18,38 @@ class CardShare(msgspec.Struct, frozen=True, gc=False):
     parent: str = ""
 
 
+Exclusivity = Literal["Exclusive", "Shared", "MIG"]
+"""How a GpuClaim has its cards: alone, together with other pods, or as MIG instances."""
+
+
+class ClaimMark(msgspec.Struct, frozen=True):
+    """The GpuClaim that an allocation is for: its name, and how its pod has the cards."""
+
+    name: str
+    exclusivity: Exclusivity
+
+    @property
+    def is_leased(self) -> bool:
+        """Whether a Lease says for each card which pod has it."""
+        return self.exclusivity != "Shared"
+
+
 class Allocation(msgspec.Struct, frozen=True):
-    """The cards of each GPU container of a pod, in the order in which the container sees them."""
+    """The cards of each GPU container of a pod, in the order in which the container sees them.
+
+    For a claim all containers have the same cards, and each card is charged once.
+    """
 
     node: str
     containers: Mapping[str, tuple[CardShare, ...]]
+    claim: ClaimMark | None = None
 
 
 class Charge(msgspec.Struct, frozen=True, gc=False):
     """What a pod holds of one card for as long as it lives: memory in MiB, compute in millicards, slots.
 
-    `parent` is the card of a MIG instance, which is charged the same.
+    `parent` is the card of a MIG instance, which is charged the same. A `whole` card is charged with all that it has,
+    whatever the amounts, and must be idle.
     """
 
     uuid: str
@@ -35,6 +57,7 @@ class Charge(msgspec.Struct, frozen=True, gc=False):
     cores: int
     slots: int
     parent: str = ""
+    whole: bool = False
 
 
 Cost = tuple[int, int, int]
@@ -47,7 +70,11 @@ def charges(allocation: Allocation, request: PodRequest) -> tuple[Charge, ...]:
     Per card and dimension, that is the larger of the sum over regular and sidecar containers and the largest init step,
     which is an init container plus the sidecars started before it. A charge does not shrink when init containers end,
     because a recreated sandbox runs them again. A container that `request` does not contain counts as regular.
+
+    The containers of a claim share its cards, so each card is charged once.
     """
+    if allocation.claim is not None:
+        return _charges_of_claim(allocation, allocation.claim)
     steady: dict[str, Cost] = {}
     peak: dict[str, Cost] = {}
     unknown = dict(allocation.containers)
@@ -63,7 +90,16 @@ def charges(allocation: Allocation, request: PodRequest) -> tuple[Charge, ...]:
         _add(steady, shares)
     _raise_to(peak, steady)
     parents = {share.uuid: share.parent for shares in allocation.containers.values() for share in shares}
-    return tuple(Charge(uuid, *peak[uuid], parents[uuid]) for uuid in sorted(peak))
+    whole = any(container.whole for container in request.containers)
+    return tuple(Charge(uuid, *peak[uuid], parents[uuid], whole) for uuid in sorted(peak))
+
+
+def _charges_of_claim(allocation: Allocation, claim: ClaimMark) -> tuple[Charge, ...]:
+    shares = {share.uuid: share for shares in allocation.containers.values() for share in shares}
+    whole = claim.exclusivity == "Exclusive"
+    return tuple(
+        Charge(uuid, share.memory_mib, share.cores, 1, share.parent, whole) for uuid, share in sorted(shares.items())
+    )
 
 
 def _add(costs: dict[str, Cost], shares: Iterable[CardShare]) -> None:

@@ -6,7 +6,7 @@ HAMi ignores values that it cannot read. Here an unknown value is an error that 
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final, get_args
+from typing import Final, Literal, get_args
 
 import msgspec
 
@@ -17,8 +17,11 @@ from allocation.settings import AllocationSettings, CardPolicy, NodePolicy, Weig
 
 CARD_POLICIES: Final[tuple[CardPolicy, ...]] = get_args(CardPolicy)
 NODE_POLICIES: Final[tuple[NodePolicy, ...]] = get_args(NodePolicy)
+CardKind = Literal["any", "card", "instance"]
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+_INSTANCE: Final = " MIG "
+"""What stands in the model of a MIG instance between that of its card and its profile."""
 _COUNT: Final = re.compile(r"[0-9]{1,9}")
 
 
@@ -35,6 +38,8 @@ class Constraints(msgspec.Struct, frozen=True):
         avoid_types: lower-case parts of model names, none of which the card's model may contain.
         numa_bind: whether all cards of a container must come from one NUMA node.
         modes: text that must contain the card's mode; None accepts all.
+        card_kind: whether the pod accepts undivided cards, MIG instances, or both.
+        profile: of the MIG instances that the pod accepts; empty accepts all.
     """
 
     node_policy: NodePolicy
@@ -46,6 +51,8 @@ class Constraints(msgspec.Struct, frozen=True):
     avoid_types: tuple[str, ...] = ()
     numa_bind: bool = False
     modes: str | None = None
+    card_kind: CardKind = "any"
+    profile: str = ""
 
     @property
     def idle_only(self) -> bool:
@@ -54,8 +61,8 @@ class Constraints(msgspec.Struct, frozen=True):
 
     @property
     def chooses_types(self) -> bool:
-        """Whether the pod rejects any model or mode."""
-        return self.use_types is not None or bool(self.avoid_types) or self.modes is not None
+        """Whether the pod rejects any model, mode or profile."""
+        return bool(self.use_types is not None or self.avoid_types or self.modes is not None or self.profile)
 
     @property
     def chooses_uuids(self) -> bool:
@@ -74,6 +81,8 @@ class Constraints(msgspec.Struct, frozen=True):
         if self.use_types is not None and not any(part in lower for part in self.use_types):
             return False
         if any(part in lower for part in self.avoid_types):
+            return False
+        if self.profile and _INSTANCE in model and not model.endswith(f"{_INSTANCE}{self.profile}"):
             return False
         return self.modes is None or mode in self.modes
 

@@ -94,18 +94,23 @@ class InstanceRequest(msgspec.Struct, frozen=True, rename={"slices": "placement"
 
 
 def suitable(
-    profiles: Sequence[MigProfile], *, memory_on: Callable[[int], int], cores: int, taken: Sequence[Slices]
+    profiles: Sequence[MigProfile],
+    *,
+    memory_on: Callable[[int], int],
+    cores: int,
+    taken: Sequence[Slices],
+    only: str = "",
 ) -> tuple[MigProfile, Slices] | None:
     """Return the profile and the slices of a new instance for a request; None if the card has no space for one.
 
     `memory_on` returns the MiB requested of a card with the given MiB, `cores` are millicards, and `taken` are the
-    slices of the card that are in use.
+    slices of the card that are in use. If `only` is not empty, no other profile is suitable.
     """
     taken_bits = 0
     for slices in taken:
         taken_bits |= slices.bits
     for profile in sorted(profiles, key=lambda profile: (profile.memory_mib, profile.slice_count, profile.name)):
-        if profile.cores < cores:
+        if profile.cores < cores or (only and profile.name != only):
             continue
         free = [
             slices

@@ -9,7 +9,15 @@ API_GROUP: Final = "gpu.scheduling"
 API_VERSION: Final = "v1"
 
 MAX_NAME_LENGTH: Final = 253
-HEARTBEAT_PREFIX: Final = "gpu-"
+_MAX_LABEL_LENGTH: Final = 63
+HEARTBEAT_PREFIX: Final = "agent-"
+LEGACY_HEARTBEAT_PREFIX: Final = "gpu-"
+"""Of the Leases that agents before version 0.2 renew; since then the prefix belongs to the Leases of cards."""
+DEVICE_PREFIX: Final = "gpu-"
+MANAGED_LABEL: Final = "gpu.scheduling/managed"
+"""On the Leases of cards: `true`."""
+POD_LABEL: Final = "gpu.scheduling/pod"
+"""On the Lease of a card: the name of the pod that has the card, shortened with a hash beyond 63 characters."""
 
 # ---- what a user can set -------------------------------------------------------------------------------------------
 
@@ -17,6 +25,8 @@ INJECTION_LABEL: Final = "gpu.scheduling/injection"
 """On a namespace or a pod: `enabled` or `disabled`; the pod's value takes precedence."""
 HAMI_WEBHOOK_LABEL: Final = "hami.io/webhook"
 """On a pod: `ignore` opts it out of admission, as in HAMi."""
+CLAIM: Final = "gpu.scheduling/claim"
+"""On a pod: the name of the GpuClaim, in the pod's namespace, whose cards its GPU containers get."""
 NODE_POLICY: Final = "hami.io/node-scheduler-policy"
 CARD_POLICY: Final = "hami.io/gpu-scheduler-policy"
 WEIGHTS: Final = "hami.io/device-scoring-weights"
@@ -69,7 +79,7 @@ HAMI_LOCK: Final = "hami.io/mutex.lock"
 CORDON: Final = "hami.io/device-cordon"
 
 SCHEDULER_KEYS: Final = CONSTRAINT_KEYS | {
-    *(ALLOCATION, HAMI_ALLOCATED, HAMI_MIG, HAMI_BIND_PHASE),
+    *(CLAIM, ALLOCATION, HAMI_ALLOCATED, HAMI_MIG, HAMI_BIND_PHASE),
     *(HAMI_REGISTER, HAMI_SCORES, HAMI_HANDSHAKE, HAMI_LOCK, CORDON),
 }
 """The annotations of pods and nodes that the scheduler reads."""
@@ -103,11 +113,35 @@ def heartbeat_lease(node: str) -> str:
 
     A node's name can be as long as a Lease's. A name too long for the prefix ends in a hash.
     """
-    name = HEARTBEAT_PREFIX + node
-    if len(name) <= MAX_NAME_LENGTH:
+    return _shortened(HEARTBEAT_PREFIX + node, MAX_NAME_LENGTH)
+
+
+def legacy_heartbeat_lease(node: str) -> str:
+    """Return the name of the Lease that an agent of `node` before version 0.2 renews."""
+    return _shortened(LEGACY_HEARTBEAT_PREFIX + node, MAX_NAME_LENGTH, hashed=node)
+
+
+def device_lease(node: str, index: int, *, instance: str = "") -> str:
+    """Return the name of the Lease in the system namespace that says which pod has a card of `node`.
+
+    `index` is that of the card on its node. `instance` identifies a MIG instance of the card and contains no dash, so
+    that the last dash ends the name of the node.
+    """
+    suffix = f"-{index}.{instance}" if instance else f"-{index}"
+    return _shortened(f"{DEVICE_PREFIX}{node}{suffix}", MAX_NAME_LENGTH)
+
+
+def pod_label(pod: str) -> str:
+    """Return the value of `POD_LABEL` for a pod of this name."""
+    return _shortened(pod, _MAX_LABEL_LENGTH)
+
+
+def _shortened(name: str, length: int, *, hashed: str = "") -> str:
+    """Return `name`, or if it is longer than `length` its beginning and a hash: of `hashed`, or else of all of it."""
+    if len(name) <= length:
         return name
-    suffix = "-" + hashlib.sha256(node.encode()).hexdigest()[:16]
-    return name[: MAX_NAME_LENGTH - len(suffix)].rstrip("-.") + suffix
+    suffix = "-" + hashlib.sha256((hashed or name).encode()).hexdigest()[:16]
+    return name[: length - len(suffix)].rstrip("-.") + suffix
 
 
 def is_environment_key(key: str) -> bool:

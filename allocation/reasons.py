@@ -32,7 +32,8 @@ class CardReason(enum.IntEnum):
     AllocatedCardsInsufficientRequest = 13
     """The card fits, but too few other cards of the node do."""
     ModeNotFit = 14
-    """The card is in MIG mode and HAMi's device plugin makes its instances: it makes none for our pods."""
+    """The pod accepts only undivided cards, or only MIG instances, and the card is of the other kind; or the card is in
+    MIG mode and HAMi's device plugin makes its instances: it makes none for our pods."""
 
 
 class _Code(enum.StrEnum):
@@ -117,6 +118,8 @@ class PodReason(_Code):
     """The cluster has no node at all."""
     VolumeClaimNotReady = enum.auto()
     """A PersistentVolumeClaim of the pod does not exist, is being deleted, or waits to be bound."""
+    GpuClaimNotFound = enum.auto()
+    """The GpuClaim that the pod names does not exist in its namespace."""
 
 
 _PUBLIC_MESSAGES: Final[Mapping[str, str]] = {

@@ -43,6 +43,7 @@ class ContainerRequest(msgspec.Struct, frozen=True):
         memory_percent: of the card's memory, 1 to 100.
         cores: compute per card in millicards; 0 reserves none.
         priority: of its kernels on a shared card, 0 (high) or 1 (low), which HAMi-core reads; None if not set.
+        whole: whether it takes whole cards that nobody else uses, whatever others request of them.
     """
 
     name: str
@@ -53,6 +54,7 @@ class ContainerRequest(msgspec.Struct, frozen=True):
     memory_percent: int = 0
     cores: int = 0
     priority: int | None = None
+    whole: bool = False
 
     def memory_on(self, card_memory_mib: int) -> int:
         """Return the MiB that this container takes of a card with `card_memory_mib` (a percentage rounds down)."""

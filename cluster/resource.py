@@ -65,3 +65,4 @@ TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenRe
 SUBJECT_ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview")
 GPU_NODE_STATUSES = Resource(API_GROUP, API_VERSION, "gpunodestatuses", "GpuNodeStatus")
 LEADERSHIPS = Resource(API_GROUP, API_VERSION, "leaderships", "Leadership")
+GPU_CLAIMS = Resource(API_GROUP, API_VERSION, "gpuclaims", "GpuClaim")

@@ -1,11 +1,13 @@
-"""The GPU requirements of a pod: its resources, its annotations, and its static allocation if it has one."""
+"""The GPU requirements of a pod: its resources, its annotations, its GpuClaim, and its static allocation."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
+from allocation import claim, names
 from allocation.allocation import Allocation
-from allocation.constraints import Constraints, read_constraints
+from allocation.claim import ClaimRequest, ClaimSpec
+from allocation.constraints import CardKind, Constraints, read_constraints
 from allocation.errors import AllocationError
 from allocation.limits import excess_of_gpu_containers
 from allocation.pod import Containers
@@ -13,36 +15,65 @@ from allocation.request import PodRequest, read_request
 from allocation.settings import AllocationSettings
 from allocation.wire import record
 
+FindClaim = Callable[[str], ClaimSpec | None]
+"""Returns a GpuClaim of the pod's namespace by its name, or None if it does not exist."""
+
+_CARD_KINDS: Mapping[str, CardKind] = {"Exclusive": "card", "Shared": "card", "MIG": "instance"}
+
+
+class MissingClaimError(AllocationError):
+    """The GpuClaim of a pod does not exist: the pod waits for it."""
+
 
 class GpuRequirements(msgspec.Struct, frozen=True):
     """The GPU requirements of a pod.
 
     Attributes:
-        request: the amounts, from its containers' resources.
-        constraints: the constraints on cards and nodes, from its annotations.
+        request: the amounts that are placed: those of its containers, or with a claim those of the claim.
+        constraints: the constraints on cards and nodes, from its annotations and its claim.
         fixed: its static allocation, which admission accepts from trusted identities only.
+        own: the amounts of its own containers; the same as `request` without a claim.
+        claim: what it requests by its claim; None without a claim.
     """
 
     request: PodRequest
     constraints: Constraints
     fixed: Allocation | None
+    own: PodRequest
+    claim: ClaimRequest | None = None
 
     def __bool__(self) -> bool:
         """Whether the pod needs a card."""
         return bool(self.request) or self.fixed is not None
 
+    def allocation(self, placed: Allocation) -> Allocation:
+        """Return the allocation of the pod's own containers, for what was `placed` for `request`."""
+        if self.claim is None or self.fixed is not None:
+            return placed
+        return self.claim.spread(placed, self.own)
 
-def read(spec: Containers, annotations: Mapping[str, str], settings: AllocationSettings) -> GpuRequirements:
+
+def read(
+    spec: Containers, annotations: Mapping[str, str], settings: AllocationSettings, *, find_claim: FindClaim
+) -> GpuRequirements:
     """Return the GPU requirements of a pod.
 
     Raises:
-        AllocationError: a resource or an annotation is malformed or exceeds a limit.
+        MissingClaimError: its claim does not exist.
+        AllocationError: a resource or an annotation is malformed or exceeds a limit, or contradicts the claim.
     """
-    request = read_request(spec, settings)
-    if excess := excess_of_gpu_containers(len(request.gpu_containers)):
+    own = read_request(spec, settings)
+    if excess := excess_of_gpu_containers(len(own.gpu_containers)):
         raise AllocationError(excess)
-    return GpuRequirements(
-        request=request,
-        constraints=read_constraints(annotations, settings),
-        fixed=record.of_annotations(annotations),
+    constraints, fixed = read_constraints(annotations, settings), record.of_annotations(annotations)
+    name = annotations.get(names.CLAIM)
+    if name is None:
+        return GpuRequirements(own, constraints, fixed, own)
+    found = find_claim(name)
+    if found is None:
+        raise MissingClaimError(f"GpuClaim {name} does not exist")
+    claimed = claim.read_request(spec, own, name, found, settings)
+    constraints = msgspec.structs.replace(
+        constraints, card_kind=_CARD_KINDS[claimed.mark.exclusivity], profile=claimed.profile
     )
+    return GpuRequirements(claimed.placed, constraints, fixed, own, claimed)

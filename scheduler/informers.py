@@ -7,6 +7,7 @@ import msgspec
 
 from allocation.names import SYSTEM_NAMESPACE
 from cluster.api import Api
+from cluster.gpu_claim import GpuClaim
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.informer import Informer
 from cluster.lease import Lease
@@ -14,6 +15,7 @@ from cluster.resource import (
     CSI_DRIVERS,
     CSI_NODES,
     CSI_STORAGE_CAPACITIES,
+    GPU_CLAIMS,
     GPU_NODE_STATUSES,
     LEASES,
     NAMESPACES,
@@ -85,12 +87,13 @@ class Informers(msgspec.Struct, frozen=True):
     leases: Informer[Lease]
     namespaces: Informer[Namespace]
     quotas: Informer[ResourceQuota]
+    claims: Informer[GpuClaim]
     storage: StorageInformers | None
     pods: Informer[Pod]
 
     def __iter__(self) -> Iterator[Informer[Any]]:
         """Iterate over all informers."""
-        yield from (self.nodes, self.statuses, self.leases, self.namespaces, self.quotas)
+        yield from (self.nodes, self.statuses, self.leases, self.namespaces, self.quotas, self.claims)
         yield from self.storage or ()
         yield self.pods
 
@@ -101,6 +104,7 @@ class Informers(msgspec.Struct, frozen=True):
         self.leases.add_handlers(on_upsert=state.set_lease, on_delete=state.drop_lease)
         self.namespaces.add_handlers(on_upsert=state.set_namespace, on_delete=state.drop_namespace)
         self.quotas.add_handlers(on_upsert=state.set_quota, on_delete=state.drop_quota)
+        self.claims.add_handlers(on_upsert=state.set_claim, on_delete=state.drop_claim)
         if self.storage is not None:
             self.storage.feed(state.storage)
         self.pods.add_handlers(on_upsert=state.set_pod, on_delete=state.drop_pod)
@@ -131,6 +135,7 @@ def informers(api: Api, *, relist_seconds: float, has_storage: bool, with_images
         leases=Informer(api, LEASES, Lease, namespace=SYSTEM_NAMESPACE, relist_seconds=relist_seconds),
         namespaces=Informer(api, NAMESPACES, Namespace, relist_seconds=relist_seconds),
         quotas=Informer(api, RESOURCE_QUOTAS, ResourceQuota, relist_seconds=relist_seconds),
+        claims=Informer(api, GPU_CLAIMS, GpuClaim, relist_seconds=relist_seconds),
         storage=_storage_informers(api, relist_seconds) if has_storage else None,
         pods=Informer(api, PODS, Pod, relist_seconds=relist_seconds),
     )

@@ -170,6 +170,8 @@ class Ledger(CardTable):
             if position is None or self.node(position[0]) != node:
                 raise AllocationError(f"node {node} has no card {charge.uuid}")
             free = self.free(*position)
+            if charge.whole and self.used_lists(position[0])[SLOTS][position[1]]:
+                raise OverCapacityError(f"card {charge.uuid} on node {node} is in use, so it cannot be given whole")
             if free[MEMORY] < charge.memory_mib or free[CORES] < charge.cores or free[SLOTS] < charge.slots:
                 raise OverCapacityError(f"card {charge.uuid} on node {node} has {[*free]} free, not {charge}")
 
@@ -234,8 +236,10 @@ class Ledger(CardTable):
             for uuid in (charge.uuid, charge.parent) if charge.parent else (charge.uuid,):
                 position = self._positions.get(uuid)
                 if position is not None and position[0] == row:
-                    amounts = (sign * charge.memory_mib, sign * charge.cores, sign * charge.slots)
-                    self._add_use(row, position[1], amounts)
+                    amounts = (charge.memory_mib, charge.cores, charge.slots)
+                    if charge.whole:
+                        amounts = self._capacity(*position)
+                    self._add_use(row, position[1], [sign * amount for amount in amounts])
             if reservation.node in self._mig_nodes and not charge.parent:
                 self._charge_instances(row, charge.uuid, sign)
         self._update_fullness(row, taken=sign > 0)

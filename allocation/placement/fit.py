@@ -10,13 +10,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from allocation.constraints import Constraints
+from allocation.constraints import CardKind, Constraints
 from allocation.ledger.card_table import (
     CORES,
     INSTANCE,
     MEMORY,
     MIG_ENABLED,
     PLUGIN_MANAGED,
+    SHARED,
     SLOTS,
     Codes,
     Columns,
@@ -156,6 +157,14 @@ def _exceeds(query: ContainerQuery, cards: Cards, memory: NDArray[np.int64] | np
     return exceeds
 
 
+def _of_other_kind(cards: Cards, kind: CardKind) -> Flags:
+    """Return the cards of another kind; a card in MIG mode is none yet, because it may get a suitable instance."""
+    if cards.mig_roles is None:
+        return np.full(cards.present.shape, kind == "instance")
+    others: Flags = cards.mig_roles == (SHARED if kind == "instance" else INSTANCE)
+    return others
+
+
 Failures = Iterator[tuple[CardReason, Flags]]
 
 
@@ -173,9 +182,11 @@ def _failures(cards: Cards, query: ContainerQuery) -> Failures:
         yield CardReason.CardUuidMismatch, ~cards.uuid_accepted
     if cards.mig_roles is not None:
         yield CardReason.ModeNotFit, cards.mig_roles == PLUGIN_MANAGED
+    if query.card_kind != "any":
+        yield CardReason.ModeNotFit, _of_other_kind(cards, query.card_kind)
     yield CardReason.CardTimeSlicingExhausted, cards.used[SLOTS] >= cards.total[SLOTS]
     in_use = cards.used[SLOTS] > 0
-    if query.idle_only:
+    if query.idle_only or request.whole:
         yield CardReason.ExclusiveDeviceAllocateConflict, in_use
     memory = requested_memory(cards.whole_mib, request)
     if query.headroom.is_limited:

@@ -52,6 +52,8 @@ def plan(
     `requested` are, by card, the slices of instances requested for other pods. Cards in `cooling_down` get no instances
     now.
     """
+    if constraints.card_kind == "card":
+        return None
     query = PlacementQuery(request, constraints, headroom)
     mig_nodes = ledger.mig_nodes
     rows = ledger.rows([name for name in nodes if name in mig_nodes])
@@ -79,7 +81,11 @@ def _plan_on(
     parents = {card.uuid: card for card in cards if card.uuid not in cooling_down}
     added: list[Card] = []
     taken = _taken(inventory, added, parents=parents, requested=requested)
-    if not any(_suitable(card, container, taken) for card in parents.values() for container in request.gpu_containers):
+    if not any(
+        _suitable(card, container, taken, query.constraints)
+        for card in parents.values()
+        for container in request.gpu_containers
+    ):
         return None  # rules out most nodes of a full fleet without a trial
     for _ in range(sum(container.count for container in request.containers) + 1):
         trial = _trial(ledger, inventory, added)
@@ -125,7 +131,7 @@ def _next_instance(
     candidates = []
     for position in np.flatnonzero(judged == CardReason.CardMigTopologyInfeasible).tolist():
         card = inventory.cards[position]
-        choice = _suitable(card, container, taken) if card.uuid in parents else None
+        choice = _suitable(card, container, taken, query.constraints) if card.uuid in parents else None
         if choice is not None:
             profile, slices = choice
             candidates.append(((profile.memory_mib, profile.slice_count, card.index), card, profile, slices))
@@ -146,9 +152,15 @@ def _next_instance(
 
 
 def _suitable(
-    card: Card, container: ContainerRequest, taken: Mapping[str, Sequence[Slices]]
+    card: Card, container: ContainerRequest, taken: Mapping[str, Sequence[Slices]], constraints: Constraints
 ) -> tuple[MigProfile, Slices] | None:
-    return suitable(card.mig_profiles, memory_on=container.memory_on, cores=container.cores, taken=taken[card.uuid])
+    return suitable(
+        card.mig_profiles,
+        memory_on=container.memory_on,
+        cores=container.cores,
+        taken=taken[card.uuid],
+        only=constraints.profile,
+    )
 
 
 def _taken(

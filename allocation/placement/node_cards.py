@@ -6,8 +6,8 @@ whether a card fits matters. A test compares both.
 
 from typing import Final
 
-from allocation.constraints import Constraints
-from allocation.ledger.card_table import CORES, MEMORY, SLOTS
+from allocation.constraints import CardKind, Constraints
+from allocation.ledger.card_table import CORES, MEMORY, SLOTS, NodeFacts
 from allocation.ledger.ledger import Ledger
 from allocation.quota import Headroom
 from allocation.request import WHOLE_CARD, ContainerRequest
@@ -37,6 +37,8 @@ class NodeCards:
         self._is_copy = False
         self._whole_mib = facts.whole_mib
         self._usable = facts.usable
+        if constraints.card_kind != "any":
+            self._usable = _of_kind(facts, constraints.card_kind)
         self._idle_only = constraints.idle_only
         if constraints.chooses_types or constraints.chooses_uuids:
             inventory = ledger.inventory(ledger.node(row))
@@ -45,7 +47,7 @@ class NodeCards:
                 and constraints.accepts_type(*ledger.kind_names[kind])
                 and constraints.accepts_uuid(card.uuid, card.parent)
                 for usable, kind, card in zip(
-                    facts.usable, facts.kinds, inventory.cards if inventory is not None else (), strict=True
+                    self._usable, facts.kinds, inventory.cards if inventory is not None else (), strict=True
                 )
             ]
 
@@ -55,7 +57,7 @@ class NodeCards:
         total_memory, total_cores, total_slots = self.total
         cores, percent = request.cores, request.memory_percent
         memory = request.memory_mib or 0
-        idle_only, is_limited = self._idle_only, headroom.is_limited
+        idle_only, is_limited = self._idle_only or request.whole, headroom.is_limited
         positions = []
         for card, usable in enumerate(self._usable):
             sharing = used_slots[card]
@@ -92,3 +94,10 @@ class NodeCards:
         if self.instances is not None and self.instances[card]:
             memory, cores = self.total[MEMORY][card], self.total[CORES][card]
         return headroom.allows(memory_mib=memory * request.count, cores=cores * request.count, cards=request.count)
+
+
+def _of_kind(facts: NodeFacts, kind: CardKind) -> list[bool]:
+    """Return which cards are usable and of a kind."""
+    wanted = kind == "instance"
+    instances = facts.instances if facts.instances is not None else [False] * len(facts.usable)
+    return [usable and instance == wanted for usable, instance in zip(facts.usable, instances, strict=True)]

@@ -19,7 +19,7 @@ from allocation.placement.block_max import INFEASIBLE, BlockMax
 from allocation.placement.fit import ConstraintMasks
 from allocation.placement.node_cards import NodeCards
 from allocation.placement.placement import Placement, place_on
-from allocation.placement.query import ContainerQuery, PlacementQuery
+from allocation.placement.query import PlacementQuery
 from allocation.quota import UNLIMITED, Headroom
 from allocation.request import PodRequest
 from allocation.steps import Steps
@@ -158,9 +158,10 @@ class NodeRanking:
     def _evaluate_all(self) -> None:
         ledger = self._ledger
         cards = ConstraintMasks(ledger, self._constraints).cards(slice(None))
+        query = PlacementQuery(PodRequest(self._containers), self._constraints)
         fits = np.ones(ledger.fullness.shape, np.bool_) if self._eligible is None else self._eligible.rows().copy()
         for container in self._containers:
-            each = fit.fitting(cards, ContainerQuery(container, self._constraints.idle_only))
+            each = fit.fitting(cards, query.for_container(container))
             fits &= each.any(axis=1) if container.count == 1 else each.sum(axis=1) >= container.count
         values = np.where(fits, score.node_scores(ledger, self._containers) * self._sign, INFEASIBLE)
         self._rows = ledger.order()

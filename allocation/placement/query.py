@@ -2,7 +2,7 @@
 
 import msgspec
 
-from allocation.constraints import Constraints
+from allocation.constraints import CardKind, Constraints
 from allocation.quota import UNLIMITED, Headroom
 from allocation.request import ContainerRequest, PodRequest
 
@@ -14,11 +14,13 @@ class ContainerQuery(msgspec.Struct, frozen=True):
         request: the container's request.
         idle_only: whether only cards without any container fit.
         headroom: what the namespace's quotas leave to this container.
+        card_kind: whether undivided cards fit, or MIG instances, or both.
     """
 
     request: ContainerRequest
     idle_only: bool = False
     headroom: Headroom = UNLIMITED
+    card_kind: CardKind = "any"
 
 
 class PlacementQuery(msgspec.Struct, frozen=True):
@@ -36,4 +38,5 @@ class PlacementQuery(msgspec.Struct, frozen=True):
 
     def for_container(self, container: ContainerRequest, headroom: Headroom | None = None) -> ContainerQuery:
         """Return the query for one container; `headroom` is what earlier containers of the pod leave of the pod's."""
-        return ContainerQuery(container, self.constraints.idle_only, self.headroom if headroom is None else headroom)
+        left, constraints = self.headroom if headroom is None else headroom, self.constraints
+        return ContainerQuery(container, constraints.idle_only, left, constraints.card_kind)

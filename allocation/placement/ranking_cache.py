@@ -40,6 +40,13 @@ class RankingCache:
 def _signature(request: PodRequest) -> Hashable:
     """Return the part of a request that decides where it fits: everything but the names of its containers."""
     return tuple(
-        (container.kind, container.count, container.memory_mib, container.memory_percent, container.cores)
+        (
+            container.kind,
+            container.count,
+            container.memory_mib,
+            container.memory_percent,
+            container.cores,
+            container.whole,
+        )
         for container in request.gpu_containers
     )

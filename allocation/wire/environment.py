@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from allocation import names
 from allocation.allocation import Allocation, CardShare
+from allocation.claim import VisibleAs
 from allocation.delivery import DEFAULT, Delivery
 from allocation.request import MILLI_PER_PERCENT, PodRequest
 from allocation.settings import CorePolicy
@@ -58,10 +59,13 @@ def constants(*, priority: int | None, core_policy: CorePolicy) -> dict[str, str
     return variables
 
 
-def values(shares: Sequence[CardShare], delivery: Delivery = DEFAULT) -> dict[str, str]:
+def values(
+    shares: Sequence[CardShare], delivery: Delivery = DEFAULT, *, visible_as: VisibleAs = "UUID"
+) -> dict[str, str]:
     """Return the variables of a container with `shares`, in the order in which it sees the cards.
 
-    CUDA identifies cards by bare UUIDs, whatever the delivery.
+    CUDA identifies cards by bare UUIDs, whatever the delivery; as an index, by the position among the cards that the
+    runtime gives the container, because to the container the cards of the node have no other.
 
     Memory limits have the form that HAMi-core reads: a decimal number of MiB with suffix `m`, no leading zeros. The
     limit without an index is the fallback for an unexpected card, so it is the smallest. To HAMi-core, 0 means no
@@ -70,21 +74,23 @@ def values(shares: Sequence[CardShare], delivery: Delivery = DEFAULT) -> dict[st
     uuids = ",".join(share.uuid for share in shares)
     return {
         NVIDIA_VISIBLE_DEVICES: uuids if delivery == "env" else _qualified(_TOOLKIT_KIND, shares),
-        CUDA_VISIBLE_DEVICES: uuids,
+        CUDA_VISIBLE_DEVICES: uuids if visible_as == "UUID" else ",".join(map(str, range(len(shares)))),
         _MEMORY_LIMIT: f"{min(share.memory_mib for share in shares)}m",
         **{f"{_MEMORY_LIMIT}_{position}": f"{share.memory_mib}m" for position, share in enumerate(shares)},
         "CUDA_DEVICE_SM_LIMIT": str(-(-min(share.cores for share in shares) // MILLI_PER_PERCENT)),
     }
 
 
-def annotations(allocation: Allocation, delivery: Delivery = DEFAULT) -> dict[str, str]:
+def annotations(
+    allocation: Allocation, delivery: Delivery = DEFAULT, *, visible_as: VisibleAs = "UUID"
+) -> dict[str, str]:
     """Return the annotation that carries `allocation`, and all that deliver it to the containers of the pod."""
     annotations = {
         names.ALLOCATION: record.encode(allocation),
         names.ALLOCATED: ",".join(str(index) for index in _indexes(allocation)),
     }
     for container, shares in allocation.containers.items():
-        for name, value in values(shares, delivery).items():
+        for name, value in values(shares, delivery, visible_as=visible_as).items():
             annotations[names.environment_key(_key_word(name), container)] = value
         if delivery == "nvidia-nri":
             annotations[names.delivery_key(container)] = _qualified(_HOST_KIND, shares)

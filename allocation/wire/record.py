@@ -1,8 +1,9 @@
 """The allocation annotation: an allocation as text.
 
 `{"v":1,"node":"n1","containers":{"main":[{"uuid":"GPU-…","index":0,"memoryMiB":3000,"cores":300}]}}`, cores in
-millicards; a MIG instance has the UUID of its card as `parent`. A static allocation has the same key, so a person may
-have written what is read here.
+millicards; a MIG instance has the UUID of its card as `parent`, and the allocation for a GpuClaim has
+`"claim":{"name":"single-gpu","exclusivity":"Exclusive"}`, after which it charges each card once. A static allocation
+has the same key, so a person may have written what is read here.
 """
 
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from allocation.allocation import Allocation, CardShare
+from allocation.allocation import Allocation, CardShare, ClaimMark, Exclusivity
 from allocation.errors import MalformedRecordError
 from allocation.inventory import WHOLE_CORES
 from allocation.names import ALLOCATION
@@ -27,10 +28,16 @@ class _Share(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, ren
     parent: Annotated[str, msgspec.Meta(max_length=253)] = ""
 
 
-class _Record(msgspec.Struct, forbid_unknown_fields=True):
+class _Claim(msgspec.Struct, forbid_unknown_fields=True):
+    name: _Name
+    exclusivity: Exclusivity
+
+
+class _Record(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     v: Literal[1]
     node: _Name
     containers: dict[_Name, list[_Share]]
+    claim: _Claim | None = None
 
 
 _decoder = msgspec.json.Decoder(_Record)
@@ -43,7 +50,9 @@ def encode(allocation: Allocation) -> str:
         name: [_Share(share.uuid, share.index, share.memory_mib, share.cores, share.parent) for share in shares]
         for name, shares in allocation.containers.items()
     }
-    return _encoder.encode(_Record(1, allocation.node, containers)).decode()
+    mark = allocation.claim
+    claim = None if mark is None else _Claim(mark.name, mark.exclusivity)
+    return _encoder.encode(_Record(1, allocation.node, containers, claim)).decode()
 
 
 def decode(text: str) -> Allocation:
@@ -67,7 +76,8 @@ def decode(text: str) -> Allocation:
         containers[name] = tuple(
             CardShare(share.uuid, share.index, share.memory_mib, share.cores, share.parent) for share in shares
         )
-    return Allocation(record.node, containers)
+    claim = record.claim
+    return Allocation(record.node, containers, None if claim is None else ClaimMark(claim.name, claim.exclusivity))
 
 
 def of_annotations(annotations: Mapping[str, str]) -> Allocation | None:

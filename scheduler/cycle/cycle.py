@@ -15,14 +15,13 @@ from allocation.placement.rejection import UNREGISTERED
 from allocation.quota import Headroom
 from allocation.reasons import PodReason
 from allocation.steps import Steps, finish
-from scheduler import gpu_requirements
 from scheduler.cycle import evaluation, messages, remedies
 from scheduler.cycle.evaluation import Evaluation
 from scheduler.cycle.fast_path import FastPath, PossiblyUnschedulable
 from scheduler.cycle.preference import prefer
 from scheduler.cycle.result import Scheduled, ScheduleResult, Unschedulable
 from scheduler.filters import unsupported_fields
-from scheduler.gpu_requirements import GpuRequirements
+from scheduler.gpu_requirements import GpuRequirements, MissingClaimError
 from scheduler.metrics.labels import Path
 from scheduler.objects import Pod
 from scheduler.scoring.node_scorer import NodeScorer
@@ -31,6 +30,7 @@ from scheduler.state.cluster_state import ClusterState
 
 T = TypeVar("T")
 
+_CLAIM_NOT_FOUND: Final = frozenset({PodReason.GpuClaimNotFound.value})
 _INSTANCE_ASKED: Final = frozenset({PodReason.MigInstanceAsked.value})
 _DEFAULT_WEIGHTS: Final = ScoreWeights()
 _ATTEMPTS: Final = 3
@@ -147,7 +147,7 @@ class SchedulingCycle:
                 if evaluated.scores:
                     return Attempt(self._choose(evaluated, total=len(self.state.node_cache)))
         cached = None
-        if not self.state.deliveries.rejections_of(requirements.request):
+        if not self.state.deliveries.rejections_of(requirements.own):
             cached = yield from self._fast_path.find(pod, requirements, headroom, is_rejected=few is not None)
         if isinstance(cached, Scheduled):
             return Attempt(cached)
@@ -203,7 +203,9 @@ class SchedulingCycle:
         if pod.excess:
             return _held(pod.excess)
         try:
-            return gpu_requirements.read(pod.spec, pod.metadata.annotations, self.state.settings)
+            return self.state.requirements(pod.spec, pod.metadata.annotations, namespace=pod.metadata.namespace)
+        except MissingClaimError as error:
+            return Unschedulable(messages.unclaimed(str(error)), _CLAIM_NOT_FOUND, path="cached")
         except AllocationError as error:
             return _held(str(error))
 
@@ -234,7 +236,7 @@ class SchedulingCycle:
         if evaluated.allocation is not None:
             note = messages.find_fit(evaluated.scores, fitting=fitting, rejected=rejected)
             return Scheduled.on_cards(
-                state.ledger, request, evaluated.allocation, evaluated.charges, note=note, path=path
+                state.ledger, evaluated.requirements, evaluated.allocation, evaluated.charges, note=note, path=path
             )
         # A pod that requests no GPU goes to the node with the fewest pods, unless it has preferences.
         scores = evaluated.scores
@@ -267,7 +269,7 @@ class SchedulingCycle:
                 requirements,
                 [node],
                 ledger=self.state.ledger,
-                rejected_nodes=self.state.rejected_nodes(requirements.request),
+                rejected_nodes=self.state.rejected_nodes(requirements.own),
                 headroom=headroom,
             )
         )
@@ -296,7 +298,7 @@ class SchedulingCycle:
         requests = state.instance_requests.of_pod(pod.uid)
         if requests:
             return Unschedulable(messages.asked(requests), _INSTANCE_ASKED)
-        rejected = state.rejected_nodes(requirements.request)
+        rejected = state.rejected_nodes(requirements.own)
         planned = plan(
             state.ledger,
             requirements.request,

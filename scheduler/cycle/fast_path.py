@@ -94,7 +94,7 @@ class FastPath:
         pods = self._node_cache.equivalence_class(pod)
         depends_on_other_pods = self._node_cache.depends_on_other_pods(pod)
         self._refresh_closed()
-        key = (pods.key, minimum_request(requirements.request).cards)
+        key = (pods.key, minimum_request(requirements.own).cards)
         if is_rejected:
             return self._unschedulable(pod, key, requirements, headroom)
         eligible = self._classes.get(key)
@@ -124,9 +124,7 @@ class FastPath:
             rejected=len(self._node_cache) - fitting,
             is_exact=not bindings and self._is_exact(requirements, headroom),
         )
-        return Scheduled.on_cards(
-            self._ledger, requirements.request, best.allocation, best.charges, note=note, path="cached"
-        )
+        return Scheduled.on_cards(self._ledger, requirements, best.allocation, best.charges, note=note, path="cached")
 
     def _unschedulable(
         self, pod: Pod, key: Hashable, requirements: GpuRequirements, headroom: Headroom
@@ -182,7 +180,7 @@ class FastPath:
         fitting = len(candidates)
         note = messages.find_fit(by_name, fitting=fitting, rejected=len(self._node_cache) - fitting)
         costs = charges(outcome, requirements.request)
-        return Scheduled.on_cards(ledger, requirements.request, outcome, costs, note=note, path="cached")
+        return Scheduled.on_cards(ledger, requirements, outcome, costs, note=note, path="cached")
 
     def _is_exact(self, requirements: GpuRequirements, headroom: Headroom) -> bool:
         """Whether the ranking counts exactly the nodes that fit; it evaluates containers one by one, without quotas."""

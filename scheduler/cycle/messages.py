@@ -88,6 +88,11 @@ def waiting(why: str) -> str:
     return f"{PodReason.VolumeClaimNotReady}: {why}"
 
 
+def unclaimed(why: str) -> str:
+    """Return the reason of a pod that waits for its GpuClaim, whatever the nodes are."""
+    return f"{PodReason.GpuClaimNotFound}: {why}: create it in the pod's namespace"
+
+
 def _grouped(rejections: Iterable[tuple[str, Rejection | NodeRejection]], *, is_public: bool) -> list[NodeGroup]:
     # Most of thousands of nodes share a few rejection objects: each object is put into words once.
     by_object: dict[int, tuple[Rejection | NodeRejection, list[str]]] = {}

@@ -6,11 +6,13 @@ from typing import Self
 import msgspec
 
 from allocation.allocation import Allocation, Charge
+from allocation.claim import VisibleAs
 from allocation.ledger.ledger import Ledger
 from allocation.placement.mig_plan import Plan
 from allocation.request import PodRequest
 from allocation.wire import mig_record
 from allocation.wire.mig_record import MigAllocation
+from scheduler.gpu_requirements import GpuRequirements
 from scheduler.metrics.labels import Path
 from scheduler.volumes.bindings import NO_BINDINGS, VolumeBindings
 
@@ -27,6 +29,7 @@ class Scheduled(msgspec.Struct, frozen=True):
         charges: what the allocation costs each card.
         path: how the node was found.
         volumes: what has to be written for the pod's unbound claims before it is bound.
+        visible_as: how `CUDA_VISIBLE_DEVICES` names the cards.
     """
 
     node: str
@@ -37,22 +40,25 @@ class Scheduled(msgspec.Struct, frozen=True):
     charges: tuple[Charge, ...] = ()
     path: Path = "full"
     volumes: VolumeBindings = NO_BINDINGS
+    visible_as: VisibleAs = "UUID"
 
     @classmethod
     def on_cards(
         cls,
         ledger: Ledger,
-        request: PodRequest,
-        allocation: Allocation,
+        requirements: GpuRequirements,
+        placed: Allocation,
         charges: tuple[Charge, ...],
         *,
         note: str,
         path: Path,
     ) -> Self:
-        """Return the result for an allocation of cards, with the MIG instances among them."""
-        inventory = ledger.inventory(allocation.node) if allocation.node in ledger.mig_nodes else None
+        """Return the result for the `placed` cards, with the MIG instances among them."""
+        request, allocation = requirements.own, requirements.allocation(placed)
+        inventory = ledger.inventory(placed.node) if placed.node in ledger.mig_nodes else None
         instances = mig_record.entries(allocation, request, inventory) if inventory is not None else ()
-        return cls(allocation.node, request, allocation, note, instances, charges, path)
+        visible_as = requirements.claim.visible_as if requirements.claim is not None else "UUID"
+        return cls(placed.node, request, allocation, note, instances, charges, path, visible_as=visible_as)
 
 
 class Unschedulable(msgspec.Struct, frozen=True):

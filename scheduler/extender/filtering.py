@@ -16,7 +16,6 @@ from allocation.placement import rejection
 from allocation.placement.block_max import INFEASIBLE
 from allocation.placement.rejection import Rejection
 from allocation.steps import Steps
-from scheduler import gpu_requirements
 from scheduler.cycle import evaluation, messages
 from scheduler.extender.wire import Args, FilterResult, HostPriority, NodeMeta, nodes_result
 from scheduler.gpu_requirements import GpuRequirements
@@ -94,7 +93,8 @@ def _names(args: Args) -> Sequence[str]:
 def _read(state: ClusterState, args: Args) -> GpuRequirements | AllocationError:
     """Return what the pod requires, or why that cannot be read."""
     try:
-        return gpu_requirements.read(args.pod.spec, args.pod.metadata.annotations or {}, state.settings)
+        meta = args.pod.metadata
+        return state.requirements(args.pod.spec, meta.annotations or {}, namespace=meta.namespace)
     except AllocationError as error:
         return error
 
@@ -131,7 +131,7 @@ def _parts(state: ClusterState, args: Args, requirements: GpuRequirements) -> It
     names = _names(args)
     templates = {node.metadata.name: node.metadata for node in args.nodes if node.metadata.name not in state.node_cache}
     existing = [name for name in names if name not in templates] if templates else names
-    yield _Part(existing, state.ledger, state.rejected_nodes(requirements.request))
+    yield _Part(existing, state.ledger, state.rejected_nodes(requirements.own))
     if templates:
         ledger, unreadable = _empty_nodes(templates.values())
         yield _Part(list(templates), ledger, unreadable)

@@ -30,6 +30,7 @@ class ClusterEvent(enum.Flag):
     """The labels of a namespace changed, by which affinity terms select it."""
     STORAGE_CHANGED = enum.auto()
     """A claim, a PersistentVolume, a StorageClass, or what a CSI driver reports about a node changed."""
+    GPU_CLAIM_ADDED = enum.auto()
 
 
 NO_EVENT: Final = ClusterEvent(0)
@@ -95,6 +96,7 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     PodReason.NoNode: ClusterEvent.NODE_CHANGED | ClusterEvent.CARDS_CHANGED,
     PodReason.MigInstanceAsked: ANY_EVENT,
     PodReason.VolumeClaimNotReady: ClusterEvent.STORAGE_CHANGED,
+    PodReason.GpuClaimNotFound: ClusterEvent.GPU_CLAIM_ADDED,
     PodReason.PodHeld: NO_EVENT,
 }
 """The events that can lift each reason."""

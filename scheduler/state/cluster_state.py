@@ -7,7 +7,8 @@ unschedulable pod schedulable.
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import msgspec
 
@@ -17,13 +18,17 @@ from allocation.ledger.ledger import Ledger
 from allocation.names import CORDON, HAMI_HANDSHAKE, HAMI_REGISTER, HAMI_SCORES, SCHEDULER_NAME
 from allocation.placement import rejection
 from allocation.placement.rejection import Rejection
+from allocation.pod import Containers
 from allocation.quota import minimum_request
 from allocation.reasons import NodeReason, NodeRejection
 from allocation.request import PodRequest
 from allocation.settings import AllocationSettings
+from cluster.gpu_claim import GpuClaim
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.lease import Lease
 from cluster.resource_quota import ResourceQuota
+from scheduler import gpu_requirements
+from scheduler.claims.claims import Claims
 from scheduler.filters.node_cache import NodeCache
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.mig.requests import InstanceRequests
@@ -89,6 +94,7 @@ class ClusterState:
         )
         self.names = frozenset(names)
         self.has_queue = has_queue
+        self.claims = Claims()
         self.quotas = Quotas(ledger=self.ledger, settings=settings)
         self.instance_requests = InstanceRequests(
             ledger=self.ledger,
@@ -138,6 +144,15 @@ class ClusterState:
         if not requirements.request or requirements.fixed is not None:
             return None
         return (*self.ledger.nodes, *(name for name in self.closed_nodes() if self.ledger.row(name) is None))
+
+    def requirements(self, spec: Containers, annotations: Mapping[str, str], *, namespace: str) -> GpuRequirements:
+        """Return the GPU requirements of a pod in `namespace`.
+
+        Raises:
+            MissingClaimError: its GpuClaim does not exist.
+            AllocationError: a resource or an annotation is malformed or exceeds a limit, or contradicts the claim.
+        """
+        return gpu_requirements.read(spec, annotations, self.settings, find_claim=partial(self.claims.find, namespace))
 
     # ---- pods ------------------------------------------------------------------------------------------------------
 
@@ -271,6 +286,17 @@ class ClusterState:
     def drop_lease(self, lease: Lease) -> None:
         """Forget the Lease of an agent."""
         self._agent_leases.drop_lease(lease)
+
+    def set_claim(self, claim: GpuClaim, _old: GpuClaim | None = None) -> None:
+        """Set the state of a GpuClaim, whose spec never changes as long as it exists."""
+        if self.claims.set(claim):
+            self.ledger.changes.add_other()
+            self.queue.notify(ClusterEvent.GPU_CLAIM_ADDED)
+
+    def drop_claim(self, claim: GpuClaim) -> None:
+        """Forget a GpuClaim; pods that have its cards keep them, and pods that wait for them wait on."""
+        self.claims.drop(claim)
+        self.ledger.changes.add_other()
 
     def set_namespace(self, namespace: Namespace, old: Namespace | None = None) -> None:
         """Set the labels of a namespace, which affinity terms may select."""

@@ -1,0 +1,168 @@
+"""A GpuClaim: how many cards a pod gets, and what it gets of each; reference: systems.md 3.2, design-claims.md 1.1.
+
+A claim qualifies the GPU request in a pod's immutable spec, which admission writes there, and never is a request by
+itself. Its cards belong to the pod: all GPU containers see the same cards, and each card is charged once.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import msgspec
+
+from allocation import quantity
+from allocation.allocation import Allocation, ClaimMark, Exclusivity
+from allocation.errors import AllocationError, InvalidFieldError
+from allocation.pod import Container, Containers
+from allocation.quantity import Quantity
+from allocation.request import MILLI_PER_PERCENT, WHOLE_CARD, ContainerRequest, Kind, PodRequest
+from allocation.settings import AllocationSettings
+
+VisibleAs = Literal["Index", "UUID"]
+
+
+class ClaimDevices(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB", "visible_as": "visibleAs"}):
+    """`spec.devices` of a claim.
+
+    Attributes:
+        count: cards.
+        exclusivity: whether the pod has its cards alone, shares them, or gets MIG instances.
+        visible_as: how `CUDA_VISIBLE_DEVICES` names the cards: by their position among the container's, or by UUID.
+        memory_mib: per card; None for all memory of an exclusive card, and for no limit of a shared one.
+        cores: percent of each shared card; None reserves none.
+        profile: of the MIG instances, such as `1g.10gb`; empty accepts all.
+    """
+
+    count: int
+    exclusivity: Exclusivity = "Exclusive"
+    visible_as: VisibleAs = "Index"
+    memory_mib: int | None = None
+    cores: int | None = None
+    profile: str = ""
+
+
+class _Selector(msgspec.Struct, frozen=True, rename="camel"):
+    match_labels: dict[str, str] = {}
+
+
+class ClaimSpec(msgspec.Struct, frozen=True):
+    """The `spec` of a claim, which never changes.
+
+    Attributes:
+        devices: the cards.
+        selector: the labels that the node must have, in `match_labels`.
+    """
+
+    devices: ClaimDevices
+    selector: _Selector = _Selector()
+
+    @property
+    def node_labels(self) -> Mapping[str, str]:
+        """The labels that the node must have."""
+        return self.selector.match_labels
+
+
+class ClaimRequest(msgspec.Struct, frozen=True):
+    """What a pod requests by a claim.
+
+    Attributes:
+        mark: the claim, as the allocation names it.
+        placed: the request that is placed, of one container that stands for all GPU containers.
+        visible_as: how `CUDA_VISIBLE_DEVICES` names the cards.
+        profile: of the MIG instances; empty accepts all.
+    """
+
+    mark: ClaimMark
+    placed: PodRequest
+    visible_as: VisibleAs = "Index"
+    profile: str = ""
+
+    def spread(self, placed: Allocation, request: PodRequest) -> Allocation:
+        """Return the allocation of the pod with `request`: each of its GPU containers has the `placed` cards."""
+        (shares,) = placed.containers.values()
+        containers = {container.name: shares for container in request.gpu_containers}
+        return Allocation(placed.node, containers, self.mark)
+
+
+def resources(devices: ClaimDevices, settings: AllocationSettings) -> dict[str, int]:
+    """Return the GPU resources that each GPU container of a pod with such a claim has, by name.
+
+    Raises:
+        InvalidFieldError: `memoryMiB` is not a multiple of the unit of the memory resource.
+    """
+    names, factor = settings.resources, settings.memory_factor
+    amounts = {names.count: devices.count}
+    if devices.exclusivity == "Exclusive":
+        return {**amounts, names.memory_percentage: 100, names.cores: 100}
+    if devices.memory_mib is not None:
+        if devices.memory_mib % factor:
+            raise InvalidFieldError(
+                field="spec.devices.memoryMiB of the GpuClaim",
+                value=devices.memory_mib,
+                expected=f"it must be a multiple of {factor}, the MiB of one {names.memory}",
+                remedy="create a claim with another amount",
+            )
+        amounts[names.memory] = devices.memory_mib // factor
+    if devices.cores is not None:
+        amounts[names.cores] = devices.cores
+    return amounts
+
+
+def check(spec: Containers, request: PodRequest, name: str, claim: ClaimSpec, settings: AllocationSettings) -> None:
+    """Check that no GPU container of a pod contradicts its claim: what it states must be what the claim gives.
+
+    Raises:
+        InvalidFieldError: a container states another amount; the error names both.
+    """
+    given = resources(claim.devices, settings)
+    for field, container in _gpu_containers(spec, request):
+        for kind, stated in (("limits", container.resources.limits), ("requests", container.resources.requests)):
+            for resource in settings.resources.gpu_resources():
+                if stated and resource in stated:
+                    _check_amount(
+                        f'{field}.resources.{kind}["{resource}"]', stated[resource], given.get(resource), name
+                    )
+
+
+def read_request(
+    spec: Containers, request: PodRequest, name: str, claim: ClaimSpec, settings: AllocationSettings
+) -> ClaimRequest:
+    """Return what a pod with `request` requests by the claim `name`.
+
+    Raises:
+        InvalidFieldError: a container contradicts the claim.
+        AllocationError: no container of the pod requests a GPU.
+    """
+    if not request:
+        raise AllocationError(f"GpuClaim {name}: no container requests a GPU, so admission did not prepare the pod")
+    check(spec, request, name, claim, settings)
+    devices, first = claim.devices, request.gpu_containers[0]
+    exclusive = devices.exclusivity == "Exclusive"
+    cores = WHOLE_CARD if exclusive else (devices.cores or 0) * MILLI_PER_PERCENT
+    container = ContainerRequest(
+        name=first.name,
+        kind=Kind.REGULAR,
+        field=first.field,
+        count=devices.count,
+        memory_mib=None if exclusive else devices.memory_mib or 0,
+        memory_percent=100 if exclusive else 0,
+        cores=cores,
+        whole=exclusive,
+    )
+    mark = ClaimMark(name, devices.exclusivity)
+    return ClaimRequest(mark, PodRequest((container,)), devices.visible_as, devices.profile)
+
+
+def _gpu_containers(spec: Containers, request: PodRequest) -> Iterator[tuple[str, Container]]:
+    """Iterate over the paths and the containers that request a GPU."""
+    for container, requested in zip((*spec.init_containers, *spec.containers), request.containers, strict=True):
+        if requested.count:
+            yield requested.field, container
+
+
+def _check_amount(field: str, stated: Quantity, given: int | None, name: str) -> None:
+    if given is None:
+        expected = f"GpuClaim {name} does not give this resource"
+        raise InvalidFieldError(field=field, value=stated, expected=expected, remedy="remove it, the claim decides")
+    if quantity.whole(stated, field=field, unit="units") != given:
+        expected = f"GpuClaim {name} gives {given}"
+        raise InvalidFieldError(field=field, value=stated, expected=expected, remedy=f"write {given}, or remove it")
