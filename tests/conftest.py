@@ -28,6 +28,8 @@ WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 BASE_PORT = int(os.environ.get("LAB_TEST_BASE_PORT", "22000")) + 1000 * WORKER
 CLUSTER_MARKS = frozenset({"apiserver", "kubelet", "helm", "image"})
 SYSTEM = Path(__file__).with_name("system")
+_GROUPS = ("system", "lab", "extender")
+"""The groups of tests that share a lab, the longest first."""
 
 # The duration of an example depends on the load of the machine; pytest-timeout ends a test that hangs.
 settings.register_profile("untimed", deadline=None)
@@ -39,17 +41,20 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
     return {"uvloop": uvloop.new_event_loop}
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Share the tests between the processes of `make test`: those that use one lab stay together, and come first."""
-    if config.getoption("dist") != "loadgroup":
+    if not config.getoption("loadgroup", default=False):
         return
     groups = {item: _group(item) for item in items}
-    items.sort(key=lambda item: (groups[item] != "system", groups[item] != "lab"))
+    items.sort(key=lambda item: _GROUPS.index(groups[item]) if groups[item] in _GROUPS else len(_GROUPS))
     for item in items:
         item.add_marker(pytest.mark.xdist_group(groups[item]))
 
 
 def _group(item: pytest.Item) -> str:
+    if "extended" in getattr(item, "fixturenames", ()):
+        return "extender"
     if SYSTEM in item.path.parents:
         return "system"
     return "lab" if _marks(item) & CLUSTER_MARKS else item.path.name
