@@ -62,6 +62,10 @@ def _advertised(observed: ObservedNode) -> Iterator[Finding]:
             f" slots: no more than {observed.advertised} shares are placed",
             f"raise the plugin's time-slicing replicas, or {_no_plugin(observed)}",
         )
+    elif strategies is not None and not others:
+        yield observed.finding(
+            "notes", "its device plugin advertises enough, passes devices by environment variable, and may stay"
+        )
     elif strategies is None:
         yield observed.finding(
             "notes",

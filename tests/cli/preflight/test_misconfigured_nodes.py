@@ -112,6 +112,20 @@ def test_container_runtime_must_have_the_handler_of_the_class(handlers: list[str
     assert any("has no handler nvidia" in each for each in findings_on(report, "sound")) == blocks
 
 
+@pytest.mark.parametrize(
+    ("strategies", "severity", "words"),
+    [
+        ("envvar", "notes", "by environment variable, and may stay"),
+        ("volume-mounts, envvar", "blocks", "passes devices by volume-mounts"),
+        ("", "notes", "advertises enough and may stay"),
+    ],
+)
+def test_plugin_may_stay_if_the_variable_of_the_pod_overrides_it(strategies: str, severity: str, words: str) -> None:
+    """Devices passed in another way would be added to those of the allocation."""
+    node = msgspec.structs.replace(SOUND, plugin={"DEVICE_LIST_STRATEGY": strategies})
+    assert about(evaluated(node), "node sound", words).severity == severity
+
+
 def test_missing_class_blocks_before_the_installation() -> None:
     """Admission would write the name of a class that does not exist."""
     found = about(report_on(WITH_CLASS), "RuntimeClass nvidia")
