@@ -78,8 +78,9 @@ def read(snapshot: ClusterSnapshot) -> dict[str, NvidiaSoftware]:
         if hami_objects.is_toolkit(pod.metadata.name, pod.metadata.labels):
             known = msgspec.structs.replace(known, operator=_by_pod(pod))
         elif hami_objects.plugin_of(pod.metadata.name, pod.metadata.labels) == "NVIDIA's":
-            strategies = _variables(pod.spec.containers).get(_STRATEGY, "").replace(" ", "").split(",")
-            known = msgspec.structs.replace(known, device_list_strategies=tuple(filter(None, strategies)) or None)
+            text = _variables(pod.spec.containers).get(_STRATEGY, "")
+            if strategies := tuple(each.strip() for each in text.split(",") if each.strip()):
+                known = msgspec.structs.replace(known, device_list_strategies=strategies)
         software[pod.spec.node_name] = known
     return software
 
