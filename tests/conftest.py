@@ -103,7 +103,8 @@ def _build(marks: Collection[str], *, report: Callable[[str], None]) -> None:
             containerd.provide(Path(folder), report=report)
     if "helm" in marks:
         with contextlib.suppress(LabError):
-            helm_binary.provide(report=report)
+            for module in (helm_binary.HELM_3, helm_binary.HELM_4):
+                helm_binary.provide(module, report=report)
 
 
 @pytest.fixture(scope="session")
