@@ -131,7 +131,7 @@ def _of_auth_provider(flags: Overrides, label: str) -> dict[str, str]:
     """Return the headers of an auth-provider, which kubectl has deprecated, by the library that still supports it."""
     import asyncio  # noqa: PLC0415 -- slow to load, and few users have an auth-provider
 
-    from cluster.connection import connect  # noqa: PLC0415 -- slow to load
+    from cluster.connect import connect  # noqa: PLC0415 -- slow to load
     from cluster.errors import ClusterError  # noqa: PLC0415 -- slow to load
 
     async def headers() -> dict[str, str]:
