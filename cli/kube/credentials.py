@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cli.errors import CommandError
+from cli.errors import CommandError, MissingPackageError
 from cli.kube.kubeconfig import Overrides, Plugin, ResolvedContext, User
 
 _PLUGIN_SECONDS: Final = 120.0
@@ -131,8 +131,12 @@ def _of_auth_provider(flags: Overrides, label: str) -> dict[str, str]:
     """Return the headers of an auth-provider, which kubectl has deprecated, by the library that still supports it."""
     import asyncio  # noqa: PLC0415 -- slow to load, and few users have an auth-provider
 
-    from cluster.connect import connect  # noqa: PLC0415 -- slow to load
     from cluster.errors import ClusterError  # noqa: PLC0415 -- slow to load
+
+    try:
+        from cluster.connect import connect  # noqa: PLC0415 -- slow to load
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(error) from None
 
     async def headers() -> dict[str, str]:
         async with connect(kubeconfig=flags.kubeconfig, context=flags.context) as connection:

@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from cli.errors import CommandError, MissingRightError
+from cli.errors import CommandError, MissingPackageError, MissingRightError
 from cli.kube.access import Access, direct
 from cli.kube.client import Client
 from cli.tables import note
@@ -14,7 +14,7 @@ from cluster.errors import UnreachableError
 from scheduler.api import request_body
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.namespaced.paths import POD_EXPLANATION, PROXY, SHARES, SIMULATION, TOKEN_HEADER
-from scheduler.api.namespaced.shares import NamespaceShares
+from scheduler.api.namespaced.shares_types import NamespaceShares
 from scheduler.api.request_body import Manifests
 from scheduler.api.simulation_types import Simulation
 
@@ -36,8 +36,10 @@ class _Failure(msgspec.Struct):
 class SchedulerApi:
     """A client for one namespace at a time. Its methods raise only CommandError."""
 
-    def __init__(self, access: Access, *, url: str = "", instead: MissingRightError | None = None) -> None:
-        """Send requests to `url`, or through the API server. `instead` is the error of a direct request."""
+    def __init__(
+        self, access: Access, *, url: str = "", instead: MissingRightError | MissingPackageError | None = None
+    ) -> None:
+        """Send requests to `url`, or through the API server. `instead` is why the command cannot do without."""
         self._instead = instead
         self._access = access
         self._client = Client(direct(url) if url else access)
@@ -68,8 +70,7 @@ class SchedulerApi:
             raise CommandError(f"{self._instead}; the scheduler was asked instead: {error}") from None
         if self._instead is not None:
             note(
-                f"{self._instead.right} is forbidden, so the scheduler was asked instead;"
-                " the usage of other namespaces is not shown"
+                f"{self._instead.cause}, so the scheduler was asked instead; the usage of other namespaces is not shown"
             )
             self._instead = None
         return result

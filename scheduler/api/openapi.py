@@ -13,7 +13,7 @@ from allocation import limits
 from scheduler.api.allocation_view import AllocationView
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.namespaced.paths import POD_EXPLANATION, SHARES, SIMULATION, TOKEN_HEADER
-from scheduler.api.namespaced.shares import NamespaceShares
+from scheduler.api.namespaced.shares_types import NamespaceShares
 from scheduler.api.responses import Failure
 from scheduler.api.simulation_types import Simulation
 

@@ -12,7 +12,7 @@ import yaml
 from cli.__main__ import main
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.namespaced.paths import PROXY, TOKEN_HEADER
-from scheduler.api.namespaced.shares import NamespaceShares
+from scheduler.api.namespaced.shares_types import NamespaceShares
 from tests.cli.support.http_server import serving
 
 TOKEN = "ey.my.token"  # noqa: S105 -- not a real one
