@@ -68,7 +68,9 @@ class MissingRightError(CommandError):
         """Why something else was done instead, in a few words."""
         role = VIEWER if verb in _READING else OPERATOR
         detail = f" ({server})" if server else ""
-        super().__init__(f"{self.right}: forbidden{detail}; ask an administrator for ClusterRole {role}, which grants it")
+        super().__init__(
+            f"{self.right}: forbidden{detail}; ask an administrator for ClusterRole {role}, which grants it"
+        )
 
 
 class MissingPackageError(CommandError):

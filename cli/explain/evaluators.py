@@ -11,6 +11,7 @@ from cli.errors import MissingPackageError, MissingRightError
 from cli.explain.evaluator import Evaluator
 from cli.explain.remote_evaluator import RemoteEvaluator
 from cli.installation import rules
+from cli.kube import scheduler_version
 from cli.kube.scheduler_api import SchedulerApi
 from cli.kube.session import Session
 from cli.liveness.installation_check import check_installation
@@ -38,6 +39,7 @@ def choose(session: Session, arguments: argparse.Namespace) -> Evaluator:
     chosen.note_gaps()
     alive = check_installation(session.client, chosen)
     require_installation(alive)
+    scheduler_version.warn_of_skew(session.client)
     return local_evaluator.LocalEvaluator(
         state, chosen, alive, namespace=session.namespace, cards_of=_cards_of(arguments)
     )

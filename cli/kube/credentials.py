@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -108,7 +109,8 @@ def _run(plugin: Plugin, chosen: ResolvedContext, label: str) -> _Status:
     label = f"{label}: credential plugin {plugin.command}"
     try:
         done = subprocess.run(
-            [plugin.command, *(plugin.args or ())],
+            # Looked up here, because Windows itself finds only .exe files on the PATH, and plugins can be .cmd files.
+            [shutil.which(plugin.command) or plugin.command, *(plugin.args or ())],
             env=environment,
             stdout=subprocess.PIPE,
             timeout=_PLUGIN_SECONDS,
