@@ -20,7 +20,7 @@ def use_utf8() -> None:
 
 def is_unread(error: OSError) -> bool:
     """Return whether `error` says that the reader of the output, such as `head`, has ended."""
-    return isinstance(error, BrokenPipeError) or (os.name == "nt" and error.errno == errno.EINVAL)
+    return isinstance(error, BrokenPipeError) or (sys.platform == "win32" and error.errno == errno.EINVAL)
 
 
 def discard_output() -> None:

@@ -4,6 +4,7 @@ The library that the processes use for this is too slow to load for a command.
 """
 
 import os
+import sys
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -127,7 +128,7 @@ def paths(flags: Overrides) -> list[Path]:
 
 def _homes() -> list[Path]:
     """Return the user's home; on Windows the folders that kubectl takes for it, in its order."""
-    if os.name != "nt":
+    if sys.platform != "win32":
         return [Path.home()]
     drive = os.environ.get("HOMEDRIVE", "") + os.environ.get("HOMEPATH", "")
     return [Path(home) for home in (os.environ.get("HOME"), drive, os.environ.get("USERPROFILE")) if home]

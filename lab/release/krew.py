@@ -15,15 +15,14 @@ if TYPE_CHECKING:
 
 PLUGIN = "gpu"
 _SUMMARY = "Show, explain and simulate shares of GPUs"
-_DESCRIPTION = """\
-Shows how much of each GPU is reserved in a cluster with Tranche, explains
-where pods are placed or why they wait, simulates manifests, checks a cluster
-before a switch to Tranche, and maintains cards and certificates.
-"""
-_CAVEATS = """\
-explain and simulate ask the scheduler, which requires a bearer token. For the
-completion of `kubectl gpu` in a shell, see 'kubectl gpu completion --help'.
-"""
+_DESCRIPTION = (
+    "Shows how much of each GPU is reserved in a cluster with Tranche, explains where pods are placed or why they wait,"
+    " simulates manifests, checks a cluster before a switch to Tranche, and maintains cards and certificates."
+)
+_CAVEATS = (
+    "explain and simulate ask the scheduler, which requires a bearer token. For completion in a shell see"
+    " 'kubectl gpu completion --help'."
+)
 
 
 def manifest(archives: Sequence[Archive], *, url: str) -> str:
@@ -51,6 +50,7 @@ def manifest(archives: Sequence[Archive], *, url: str) -> str:
                 },
             },
             sort_keys=False,
+            width=100,
         )
     )
 
