@@ -42,7 +42,7 @@ def read(client: Client, *, prefix: str = PROXY) -> str:
 
 
 def warn_of_skew(client: Client, *, prefix: str = PROXY) -> None:
-    """Print a warning if the versions differ too much. A scheduler that does not return its version is no reason."""
+    """Print a warning if the versions differ too much; print nothing if the scheduler does not return its version."""
     try:
         scheduler, mine = read(client, prefix=prefix), version.own().version
     except (CommandError, ClusterError):
