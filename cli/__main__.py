@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from cli import arguments, console
+from cli import arguments, streams
 
 COMPLETE: Final = "__complete"
 """The word before a line to complete; an installation by krew has no other executable for that."""
@@ -12,7 +12,7 @@ COMPLETE: Final = "__complete"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code."""
-    console.use_utf8()
+    streams.use_utf8()
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == [COMPLETE]:
         from cli.completion import complete  # noqa: PLC0415 -- commands do not complete

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from cli import console
+from cli import streams
 from cli.errors import CommandError
 from cluster.errors import ClusterError
 
@@ -31,8 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001 -- a bug: one line with its place is more useful than a traceback
-        if isinstance(error, OSError) and console.is_unread(error):
-            console.discard_output()
+        if isinstance(error, OSError) and streams.is_unread(error):
+            streams.discard_output()
             return _UNREAD
         print(f"error: {_bug(error)}", file=sys.stderr)
         return _FAILED
