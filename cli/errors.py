@@ -80,4 +80,4 @@ class MissingPackageError(CommandError):
         """Name the package that `missing` names, and the extra that has it."""
         self.cause = f"the Python package {missing.name} is not installed"
         """Why something else was done instead, in a few words."""
-        super().__init__(f"{self.cause}: install Tranche with pipx install --force 'tranche[server]' (docs/install.md)")
+        super().__init__(f"{self.cause}; install kubectl-gpu with the extra 'server' (docs/install.md)")

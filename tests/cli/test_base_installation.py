@@ -173,4 +173,4 @@ def test_auth_provider_names_the_extra(python: Run, kubeconfig: str) -> None:
     file.write_text(file.read_text().replace("{token: t}", "{auth-provider: {name: oidc}}"))
     done = python(MAIN, "env", "web", "--kubeconfig", kubeconfig)
     assert done.returncode == 1
-    assert "kubernetes is not installed: install Tranche with pipx install --force 'tranche[server]'" in done.stderr
+    assert "kubernetes is not installed; install kubectl-gpu with the extra 'server'" in done.stderr
