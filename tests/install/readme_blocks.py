@@ -42,9 +42,15 @@ def steps(text: str) -> list[Step]:
     return found
 
 
-def has_table(printed: str, shown: tuple[str, ...], *, names: bool = True) -> bool:
-    """Whether a printed table has the columns that the page shows, in their order, and with `names` the same names."""
-    header, *rows = (line.split() for line in printed.splitlines())
-    columns = iter(header)
-    has_columns = all(column in columns for column in shown[0].split())
-    return has_columns and (not names or [row[0] for row in rows] == [line.split()[0] for line in shown[1:]])
+def table(text: str) -> list[dict[str, str]]:
+    """Return the rows of a table that kubectl printed, by column; cells may be empty."""
+    header, *rows = text.splitlines()
+    starts = [(found.group(), found.start()) for found in re.finditer(r"\S+", header)]
+    ends = [start for _, start in starts[1:]] + [None]
+    return [{name: row[start:end].strip() for (name, start), end in zip(starts, ends, strict=True)} for row in rows]
+
+
+def has_columns(printed: str, shown: tuple[str, ...]) -> bool:
+    """Whether a printed table has the columns that the page shows, in their order."""
+    columns = iter(printed.splitlines()[0].split())
+    return all(column in columns for column in shown[0].split())

@@ -18,7 +18,7 @@ from lab import helm_binary, kubectl, wait
 from lab.layout import Layout
 from tests.install import cuda_image
 from tests.install.conftest import PATIENCE_S, ROOT, SYSTEM, cards, gpu_pod, inventory, processes_ready
-from tests.install.readme_blocks import Step, block, has_table, steps
+from tests.install.readme_blocks import Step, block, has_columns, steps, table
 
 pytestmark = [
     pytest.mark.apiserver,
@@ -106,12 +106,6 @@ def finished(layout: Layout, name: str) -> dict[str, Any]:
     return pod
 
 
-def table(text: str) -> list[dict[str, str]]:
-    """Return the rows of what kubectl prints, by column."""
-    header, *rows = (line.split() for line in text.splitlines())
-    return [dict(zip(header, row, strict=True)) for row in rows]
-
-
 def test_install_is_the_readmes() -> None:
     """The chart has that name and lives at that place."""
     assert Step("helm install gpu-scheduler charts/gpu-scheduler -n gpu-scheduler", ()) == INSTALL
@@ -146,19 +140,14 @@ def test_quick_start_runs_verbatim(installed: Layout, shell: Shell) -> None:
     assert created["metadata"]["annotations"][ALLOCATED] == "0"
 
     printed = shell(claims.command)
-    assert has_table(printed, claims.output)
+    assert has_columns(printed, claims.output)
     (row,) = table(printed)
-    allocated = f"{installed.node_name}:0"
-    del row["AGE"]
-    assert row == {
-        "NAME": "single-gpu",
-        "REQ": "1",
-        "POLICY": "contiguous",
-        "TOPOLOGY": "Preferred",
-        "ALLOCATED": allocated,
-    }
+    # The cards of a pod that has ended are nobody's.
+    assert row.pop("ALLOCATED") in ("", f"{installed.node_name}:0")
+    assert row.pop("AGE")
+    assert row == {"NAME": "single-gpu", "REQ": "1", "POLICY": "contiguous", "TOPOLOGY": "Preferred"}
     printed = shell(nodes.command)
-    assert has_table(printed, nodes.output, names=False)
+    assert has_columns(printed, nodes.output)
     (row,) = table(printed)
     assert (row["NAME"], row["NODE"], row["DEVICES"]) == (installed.node_name, installed.node_name, "1")
     assert tuple(shell(log.command).splitlines()) == log.output
@@ -168,20 +157,34 @@ def test_second_example_gets_four_contiguous_cards(installed: Layout, shell: She
     """A pod of the claim sees four cards as 0 to 3; on a machine of eight they have consecutive indexes."""
     set_cards(installed, *EIGHT_CARDS)
     shell(f"kubectl apply -f - <<'EOF'\n{block(PAGE, 'Multi-GPU with Topology')}EOF")
-    document = USE[1].command.split("\n", 1)[1].rpartition("\nEOF")[0]
-    pod = yaml.safe_load(document)
+    pod = yaml.safe_load(USE[1].command.split("\n", 1)[1].removesuffix("\nEOF"))
     pod["metadata"] |= {"name": "training", "annotations": {"gpu.scheduling/claim": "training-gpus"}}
-    pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "4"
-    kubectl.run(installed, "create", "-f", "-", stdin=json.dumps(pod))
-    created = finished(installed, "training")
+    container = pod["spec"]["containers"][0]
+    container["resources"]["limits"]["nvidia.com/gpu"] = "4"
+    container["command"][-1] += "; sleep 3600"
+    pod["spec"]["terminationGracePeriodSeconds"] = 1
+    kubectl.run(installed, "-n", NAMESPACE, "create", "-f", "-", stdin=json.dumps(pod))
+    kubectl.run(installed, "-n", NAMESPACE, "wait", "--for=condition=Ready", "pod/training", "--timeout=50s")
+    created = kubectl.get(installed, "-n", NAMESPACE, "pod", "training")
     indexes = [int(index) for index in created["metadata"]["annotations"][ALLOCATED].split(",")]
     assert indexes == list(range(indexes[0], indexes[0] + 4))
-    first, *seen = shell("k logs training").splitlines()
+
+    first, *seen = wait.until(
+        lambda: lines if len(lines := shell("k logs training").splitlines()) > 4 else None,
+        what="log of the pod",
+        timeout_s=PATIENCE_S,
+    )
     assert first == "CVD=0,1,2,3"
     assert [line.partition("UUID: ")[2].rstrip(")") for line in seen[:4]] == [EIGHT_CARDS[index] for index in indexes]
-    rows = {row["NAME"]: row for row in table(shell("kubectl get gclaim"))}
-    assert rows["training-gpus"]["REQ"] == "4"
-    assert rows["training-gpus"]["ALLOCATED"] == f"{installed.node_name}:{','.join(map(str, indexes))}"
+
+    def bound() -> dict[str, str] | None:
+        rows = {row["NAME"]: row for row in table(shell("kubectl get gclaim -o wide"))}
+        return rows["training-gpus"] if rows["training-gpus"]["PHASE"] == "Bound" else None
+
+    row = wait.until(bound, what="phase Bound", timeout_s=PATIENCE_S)
+    assert (row["REQ"], row["TOPOLOGY"]) == ("4", "Preferred")
+    assert row["ALLOCATED"] == f"{installed.node_name}:{','.join(map(str, indexes))}"
+    kubectl.run(installed, "-n", NAMESPACE, "delete", "pod", "training")
 
 
 def test_removal_leaves_nothing(installed: Layout, shell: Shell, before: set[str]) -> None:
