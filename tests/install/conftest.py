@@ -123,9 +123,14 @@ def inventory(layout: Layout) -> set[str]:
 
 def ready(layout: Layout) -> None:
     """Wait until every process runs in its last version, and the node's cards are known."""
+    processes_ready(layout)
+    wait.until(lambda: len(cards(layout)) == len(CARDS), what="cards of the node", timeout_s=PATIENCE_S)
+
+
+def processes_ready(layout: Layout) -> None:
+    """Wait until every process runs in its last version."""
     for workload in ("deployment/tranche-webhook", "deployment/tranche-scheduler", "daemonset/tranche-agent"):
         _patiently(layout, "-n", SYSTEM, "rollout", "status", workload, "--timeout=50s")
-    wait.until(lambda: len(cards(layout)) == len(CARDS), what="cards of the node", timeout_s=PATIENCE_S)
 
 
 def cards(layout: Layout) -> list[dict[str, Any]]:

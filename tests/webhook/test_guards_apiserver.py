@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.apiserver
 
 IN, OUT, OPERATOR = "guards-in", "guards-out", "gpu-operator"
+NAMED = "gpu-scheduler"
 TENANT = "tenant"
 READY_S = 30.0
+CLAIM = "gpu.scheduling/claim"
 RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores")
 NODE_GIVEN = "which only somebody who may bind pods may choose"
+UNPREPARED = "names GpuClaim single-gpu, but the admission webhook tranche-webhook did not give it the GPU resources"
 RUNTIME = "asks the container runtime for cards that nobody allocated"
 KEYS = (
     "nvidia.cdi.k8s.io/container.main",
@@ -79,10 +82,10 @@ class Guarded:
 
 @pytest.fixture(scope="module")
 def guarded(control_plane: Layout) -> Iterator[Guarded]:
-    """Yield policies in force and three namespaces, one of which opted in; the tenant has the role `edit` in each."""
+    """Yield policies in force and four namespaces, one of which opted in; the tenant has the role `edit` in each."""
     manifests.install(control_plane)
     cluster = Guarded(control_plane)
-    for namespace in (IN, OUT, OPERATOR):
+    for namespace in (IN, OUT, OPERATOR, NAMED):
         labels = {"gpu.scheduling/injection": "enabled"} if namespace == IN else {}
         kubectl.apply(
             control_plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
@@ -94,7 +97,7 @@ def guarded(control_plane: Layout) -> Iterator[Guarded]:
         lambda: NODE_GIVEN in cluster.refusal(pod({RESOURCES[0]: 1}, node="n1")), what="policies", timeout_s=READY_S
     )
     yield cluster
-    kubectl.run(control_plane, "delete", "namespace", IN, OUT, OPERATOR, "--wait=false")
+    kubectl.run(control_plane, "delete", "namespace", IN, OUT, OPERATOR, NAMED, "--wait=false")
 
 
 @pytest.fixture
@@ -235,6 +238,52 @@ def test_other_namespaces_are_not_guarded_by_default(guarded: Guarded) -> None:
     assert guarded.refusal(pod(annotations={KEYS[0]: "x"}), namespace=OUT) == ""
 
 
+def claim_pod(scheduler: str = "", **metadata: Any) -> dict[str, Any]:
+    """Return a pod that names a GpuClaim and requests nothing itself."""
+    sent = pod(annotations={CLAIM: "single-gpu"}, **metadata)
+    sent["spec"]["schedulerName"] = scheduler
+    sent["spec"]["schedulingGates"] = [{"name": "tests/guards"}]
+    return sent
+
+
+@pytest.mark.parametrize("scheduler", ["", "default-scheduler", "tranche"])
+def test_claim_pod_that_the_webhook_did_not_see_is_refused(guarded: Guarded, scheduler: str) -> None:
+    """Without GPU resources it would start without a card, or wait forever; the webhook does not run here."""
+    injected = {"labels": {"gpu.scheduling/injection": "enabled"}}
+    assert UNPREPARED in guarded.refusal(claim_pod(scheduler))
+    assert UNPREPARED in guarded.refusal(claim_pod(scheduler), user="")
+    assert UNPREPARED in guarded.refusal(claim_pod(scheduler, **injected), namespace=OUT)
+    assert guarded.refusal(claim_pod(scheduler), namespace=OUT) == ""
+
+
+@pytest.mark.parametrize("label", [{"gpu.scheduling/injection": "disabled"}, {"hami.io/webhook": "ignore"}])
+def test_claim_pod_of_others_is_admitted(guarded: Guarded, label: dict[str, str]) -> None:
+    """A pod that opted out, or that names another scheduler, is not prepared by the webhook either."""
+    assert guarded.refusal(claim_pod(labels=label)) == ""
+    assert guarded.refusal(claim_pod("batch")) == ""
+
+
+def test_prepared_claim_pod_is_admitted(guarded: Guarded) -> None:
+    """The webhook gave it the resources of its claim."""
+    sent = prepared()
+    sent["metadata"]["annotations"][CLAIM] = "single-gpu"
+    assert guarded.refusal(sent) == ""
+
+
+def test_claim_of_a_pod_never_changes(guarded: Guarded) -> None:
+    """Otherwise another claim, or none, would decide about the resources that admission wrote."""
+    for name, own in (("claims", {CLAIM: "single-gpu"}), ("claims-nothing", {})):
+        sent = prepared()
+        sent["metadata"] = {"name": name, "annotations": {**sent["metadata"]["annotations"], **own}}
+        assert guarded.refusal(sent, dry=False) == ""
+    for user in ((), ("--as", TENANT)):
+        annotate = ("-n", IN, "annotate", "--overwrite", *user, "pod")
+        for change in (("claims", f"{CLAIM}=other"), ("claims", f"{CLAIM}-"), ("claims-nothing", f"{CLAIM}=other")):
+            with pytest.raises(LabError, match=f"annotation {CLAIM} says which GPUs the pod has, it can be neither"):
+                kubectl.run(guarded.layout, *annotate, *change)
+        kubectl.run(guarded.layout, *annotate, "claims", f"mine={len(user)}")
+
+
 @pytest.mark.parametrize("name", [row.name for row in TABLE if row.ruling is Ruling.REMOVED])
 def test_policy_refuses_a_variable_that_weakens_a_limit(guarded: Guarded, name: str) -> None:
     """In containers with and without the GPU; the message names the container and the variable."""
@@ -258,3 +307,37 @@ def test_container_with_sys_admin_is_refused(guarded: Guarded, capability: str) 
     plain = pod()
     plain["spec"]["containers"][0]["securityContext"] = context
     assert guarded.refusal(plain) == ""
+
+
+@pytest.fixture
+def named(guarded: Guarded) -> Iterator[Guarded]:
+    """Yield the same with the component gpu-scheduler, which opts in a namespace by name; it has no label."""
+    guarded.apply_policies(component=NAMED)
+    sent = pod({RESOURCES[0]: 1}, node="n1")
+    wait.until(lambda: guarded.refusal(sent, namespace=NAMED), what="the component in force", timeout_s=READY_S)
+    yield guarded
+    guarded.apply_policies()
+    wait.until(lambda: not guarded.refusal(sent, namespace=NAMED), what="the component gone", timeout_s=READY_S)
+
+
+def test_namespace_opted_in_by_name_is_guarded(named: Guarded) -> None:
+    """While the webhook is down, a GPU pod there is refused as in a namespace with the label, unless it opts out."""
+    sent = pod({RESOURCES[0]: 1})
+    del sent["spec"]["schedulerName"]
+    assert "did not prepare this pod" in named.refusal(sent, namespace=NAMED)
+    assert named.refusal(sent, namespace=OUT) == ""
+    sent["metadata"]["labels"] = {"gpu.scheduling/injection": "disabled"}
+    assert named.refusal(sent, namespace=NAMED) == ""
+    assert RUNTIME in named.refusal(pod(annotations={KEYS[0]: "nvidia.com/gpu=all"}), namespace=NAMED)
+    assert named.refusal(pod(annotations={KEYS[0]: "nvidia.com/gpu=all"}), namespace=OUT) == ""
+
+
+def test_alias_is_guarded_in_every_namespace(named: Guarded) -> None:
+    """The scheduler takes pods of its alias wherever they are, so they must be prepared, and may not be too large."""
+    sent = pod({RESOURCES[0]: 1})
+    assert named.refusal(sent, namespace=OUT) == ""
+    sent["spec"]["schedulerName"] = NAMED
+    assert "did not prepare this pod" in named.refusal(sent, namespace=OUT)
+    large = pod()
+    large["spec"] |= {"schedulerName": NAMED, "nodeSelector": {f"label-{number}": "x" for number in range(33)}}
+    assert "spec.nodeSelector has 33 labels, 32 is the limit" in named.refusal(large, namespace=OUT)
