@@ -87,7 +87,7 @@ def tamper_with_a_report(layout: Layout) -> None:
     """Change a node's annotation and delete its report and its heartbeat; the agent restores all of them."""
     kubectl.run(layout, "annotate", "node", NODE, "hami.io/node-nvidia-register=[]", "--overwrite")
     kubectl.run(layout, "delete", "gpunodestatus", NODE)
-    system(layout, "delete", "lease", f"gpu-{NODE}")
+    system(layout, "delete", "lease", f"agent-{NODE}")
 
     def is_whole() -> bool:
         text = kubectl.run(layout, "get", "gpunodestatus", NODE, "--ignore-not-found", "-o", "json")
@@ -96,7 +96,7 @@ def tamper_with_a_report(layout: Layout) -> None:
             bool(text)
             and json.loads(text).get("status", {}).get("total") == 8
             and node["metadata"]["annotations"]["hami.io/node-nvidia-register"] != "[]"
-            and exists(layout, "lease", f"gpu-{NODE}")
+            and exists(layout, "lease", f"agent-{NODE}")
         )
 
     wait.until(is_whole, what=f"the report of {NODE}", timeout_s=PATIENCE_S, daemons=[Daemon(layout, "agent")])
