@@ -101,11 +101,15 @@ class LeaseWrites:
         return False
 
     async def _is_abandoned(self, lease: DeviceLease) -> bool:
-        """Whether the holder of a Lease does not have the card; if that cannot be found out, it has the card."""
+        """Whether the holder of a Lease does not have the card and will not get it, read from the API server.
+
+        A pod without a node may still get it by a Lease of this leader, but not by that of an earlier one.
+        """
         if self._leases.is_wanted(lease):
             return False
         try:
-            return await self._holder(lease) != "holds"
+            holder = await self._holder(lease)
+            return holder == "none" or (holder == "unbound" and lease.epoch < epoch(self._token))
         except ClusterError as error:
             log.warning("Lease %s is kept, because its pod cannot be read: %s", lease.name, error)
             return False
