@@ -184,7 +184,7 @@ async def test_a_lease_of_an_earlier_term_is_replaced(server: LeaseServer) -> No
 
 @pytest.mark.parametrize("how", ["deleted", "recreated", "finished"])
 async def test_a_lease_of_a_pod_that_has_ended_is_replaced(server: LeaseServer, how: str) -> None:
-    """Whoever should have deleted it."""
+    """Its Lease should have been deleted by somebody else."""
     token, other = await server.lead(), await server.pod("ends")
     assert await leader(server, token).acquire(other, chosen(0)) is None
     if how == "finished":

@@ -67,7 +67,7 @@ def test_the_lease_of_the_pod_that_has_the_card_closes_nothing() -> None:
 
 
 def test_a_pod_that_ends_leaves_its_card_closed_until_its_lease_is_gone() -> None:
-    """The Lease is then unwanted, and whoever waits for the card is told when it opens."""
+    """The Lease is then unwanted, and the queue is notified when the card opens."""
     made = state("n1")
     made.set_pod(claiming("a", 0))
     made.set_lease(lease_of("a"))
