@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
 SYSTEM = "tranche-system"
 NODE = "gpu-sim-1"
+REFUSED = "(Forbidden)"
+"""Where two policies refuse a request, the API server names either."""
 LABELS = ("gpu.scheduling/managed", "gpu.scheduling/fenced")
 PATH = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
 
@@ -97,18 +99,16 @@ def test_a_lease_of_a_card_without_its_labels_is_refused(tranche: Layout, label:
 def test_an_agent_creates_no_lease_of_a_card(tranche: Layout) -> None:
     """Also where its own heartbeat had this name before version 0.2: node a-0, card 0 of node a."""
     identity = agent(tranche, NODE)
-    assert "so it may not write leases" in create(tranche, identity, lease(tranche))
+    assert REFUSED in create(tranche, identity, lease(tranche))
     own = heartbeat.lease(NODE, identity="agent", seconds=60, unix=0.0)
     own["metadata"]["name"] = f"gpu-{NODE}"
-    assert "so it may not write leases" in create(tranche, identity, own)
+    assert REFUSED in create(tranche, identity, own)
     assert "it is the Tranche scheduler's alone" in create(tranche, tranche.kubeconfig, own)
 
 
 def test_nobody_else_creates_a_lease_of_a_card(tranche: Layout) -> None:
     """Not even an administrator who knows the token."""
-    assert "a Lease with the label gpu.scheduling/fenced is the Tranche scheduler's alone" in create(
-        tranche, tranche.kubeconfig, lease(tranche)
-    )
+    assert REFUSED in create(tranche, tranche.kubeconfig, lease(tranche))
 
 
 @pytest.mark.parametrize("who", ["administrator", "scheduler", "agent"])
@@ -135,7 +135,7 @@ def test_nobody_changes_a_lease_of_a_card(tranche: Layout, held: str, who: str, 
             body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **patch}
             body["metadata"] = {**patch.get("metadata", {}), "name": held}
             apply = ("apply", "--server-side", "--force-conflicts", "-f", "-")
-            assert "so it may not write leases" in attempt(tranche, agent(tranche, node), *apply, body=body)
+            assert REFUSED in attempt(tranche, agent(tranche, node), *apply, body=body)
         finally:
             kubectl.run(tranche, "delete", "node", node)
 
@@ -159,7 +159,7 @@ def test_an_agent_before_version_02_renews_its_lease(tranche: Layout, held: str)
         body["spec"]["renewTime"] = "2026-01-01T00:00:00.000000Z"
         assert attempt(tranche, identity, *apply, body=body) == ""
         body["metadata"]["labels"] = {"gpu.scheduling/managed": "true"}
-        assert "so it may not write leases" in attempt(tranche, identity, *apply, body=body)
+        assert REFUSED in attempt(tranche, identity, *apply, body=body)
     finally:
         kubectl.run(tranche, "-n", SYSTEM, "delete", "lease", f"gpu-{node}")
         kubectl.run(tranche, "delete", "node", node)
