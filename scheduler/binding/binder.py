@@ -35,8 +35,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.2, 5.0, (0.8, 1.2)
 
 
 FailureReason = Literal["BindingFailed", "FailedScheduling", "LeaseConflict"]
-"""Why a scheduled pod has no node, as its event says: the API server refused the Binding, a claim did not get its volume,
-or another pod has the Lease of a card."""
+"""Why a scheduled pod has no node, as its event says: the API server refused the Binding, a claim did not get its
+volume, or another pod has the Lease of a card."""
 
 
 class Result(msgspec.Struct, frozen=True):
