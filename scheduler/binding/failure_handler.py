@@ -43,14 +43,8 @@ class FailureHandler:
         self._queue.notify(ClusterEvent.POD_REMOVED)
         if result.outcome is not Outcome.REFUSED:
             return
-        if result.lacks_volumes:
-            self._recorder.record(
-                pod.reference, type="Warning", reason="FailedScheduling", action="Scheduling", note=result.note
-            )
-        else:
-            self._recorder.record(
-                pod.reference, type="Warning", reason="BindingFailed", action="Binding", note=result.note
-            )
+        action = "Scheduling" if result.reason == "FailedScheduling" else "Binding"
+        self._recorder.record(pod.reference, type="Warning", reason=result.reason, action=action, note=result.note)
         self._queue.requeue(pod.uid)
 
     def unschedulable(self, entry: Entry, result: Unschedulable) -> bool:

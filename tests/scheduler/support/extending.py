@@ -20,6 +20,7 @@ from scheduler.extender.wire import BindingArgs
 from scheduler.metrics.instruments import Metrics
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
+from tests.scheduler.support import leasing
 from tests.scheduler.support.scheduling import cycle_of
 
 TOKEN = "1/test"  # noqa: S105 -- the token of a term is not a secret
@@ -55,7 +56,11 @@ def extending(state: ClusterState, api: Bindings | None = None, *, trusted: bool
     recorder = Recorder(api, component="test", instance="test")
     failures = FailureHandler(api=api, queue=state.queue, cycle=cycle, recorder=recorder, metrics=metrics)
     binding_cycle = BindingCycle(
-        binder=Binder(api, token=TOKEN, timeout_seconds=1), failures=failures, recorder=recorder, metrics=metrics
+        binder=Binder(api, token=TOKEN, timeout_seconds=1),
+        leases=leasing.keeper(api, state, token=TOKEN),
+        failures=failures,
+        recorder=recorder,
+        metrics=metrics,
     )
     made = Extender(
         api=api,
