@@ -157,7 +157,7 @@ def mig_node() -> Ledger:
 
 @pytest.mark.parametrize("asks", [exclusive(), shared(), shared(memory_mib=100)])
 def test_no_claim_gets_an_instance_by_accident(asks: ClaimPod) -> None:
-    """An Exclusive or Shared claim gets undivided cards only, a card in MIG mode is none."""
+    """An Exclusive or Shared claim gets undivided cards only; a card in MIG mode does not count as one."""
     ledger = mig_node()
     outcome = asks.place(ledger, "a")
     assert isinstance(outcome, Placement)

@@ -162,7 +162,7 @@ def test_only_instances_of_the_claimed_profile_are_created(
 
 
 def test_an_undivided_card_does_not_keep_a_claim_from_its_instances() -> None:
-    """A plain pod would get the idle card; a claim of an instance does not, so one is created beside it."""
+    """A plain pod would get the idle card; a claim of an instance does not, so an instance is created."""
     of = ledger(shared(1), AGENT)
     assert new(find(of, pod(container(memory=100)))) == []
     assert new(find(of, pod(container(memory=100)), kind="instance")) == [("GPU-n0-0", "1g.5gb", 6)]
