@@ -81,8 +81,10 @@ async def under_load(
                     books=checker.books,
                     draw=Random(draw.random()),  # noqa: S311
                     rate=config.rate,
+                    claims=config.claims,
                     population=round(cards * settings.SLOTS * _POPULATION_OF_SLOTS),
                 )
+                await load.create_claims()
                 async with checker.watching(), load.coming_and_going():
                     yield world, checker, load
         finally:

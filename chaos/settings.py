@@ -38,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True):
         base_port: the first of the cluster's ports.
         pods: minimum number of pods to create, whatever the minutes.
         rate: pods to create per second.
+        claims: share of the pods that get their cards by a GpuClaim, 0 to 1.
         kills: minimum number of schedulers to kill while they bind.
         lost_bindings: minimum number of applied Bindings whose response is lost.
         patience_seconds: how long a schedulable pod may wait.
@@ -49,6 +50,7 @@ class Settings(msgspec.Struct, frozen=True):
     base_port: int = 32000
     pods: int = 0
     rate: float = 8.0
+    claims: float = 0.1
     kills: int = 0
     lost_bindings: int = 0
     patience_seconds: float = 90.0
