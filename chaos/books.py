@@ -14,9 +14,6 @@ from chaos.pod import Pod
 from chaos.share import Allocation, Request, Use
 from chaos.violation import Kind, Violation
 
-_LEASE_SECONDS = 70.0
-"""A new leader needs 60 s to know that a pod of its predecessor is not bound, and then deletes its Leases."""
-
 
 class Books:
     """The pods, what they hold, and the promises that were broken.
@@ -30,11 +27,15 @@ class Books:
         slowest: longest time in seconds that a pod waited although a node had free cards for it all the time.
     """
 
-    def __init__(self, *, clock: Callable[[], float], patience_seconds: float) -> None:
-        """Report a pod that waits longer than `patience_seconds` (by `clock`) while a node has free cards for it."""
+    def __init__(self, *, clock: Callable[[], float], patience_seconds: float, lease_seconds: float) -> None:
+        """Report what lasts too long by `clock`.
+
+        A pod may wait for `patience_seconds` while a node has free cards for it, and the Leases of cards may differ
+        from the pods for `lease_seconds`.
+        """
         self.fleet = Fleet()
         self.claims: dict[tuple[str, str], Claim] = {}
-        self.leases = CardLeases(report=self._report, patience_seconds=_LEASE_SECONDS)
+        self.leases = CardLeases(report=self._report, patience_seconds=lease_seconds)
         self.violations: list[Violation] = []
         self.placed = 0
         self.slowest = 0.0
@@ -71,7 +72,7 @@ class Books:
     def tick(self) -> None:
         """Check for pods that wait although a node has free cards for them, and the Leases; call it at intervals."""
         now, fitting = self._clock(), self._fitting()
-        self.leases.tick(self._pods, nodes=frozenset(self.fleet.nodes), now=now)
+        self.leases.tick(self._pods, nodes=self.fleet.nodes, now=now)
         for uid, pod in self._pods.items():
             if uid not in fitting:
                 pod.fitting_since = None
@@ -158,10 +159,7 @@ class Books:
         """Yield each difference between an allocation and the pod's request."""
         if allocated.node != pod.node:
             yield f"the pod is on {pod.node}"
-        if allocated.mark != (pod.claim.mark if pod.claim is not None else None):
-            yield f"its GpuClaim is {pod.claim.mark if pod.claim is not None else pod.claim_name}"
-        if allocated.mark is not None and len({tuple(shares) for shares in allocated.containers.values()}) > 1:
-            yield "the containers of a claim have different cards"
+        yield from _claim_mismatches(pod, allocated)
         if extra := allocated.containers.keys() - {request.container for request in pod.requests}:
             yield f"{sorted(extra)} requested no GPU"
         for request in pod.requests:
@@ -192,3 +190,13 @@ class Books:
         violation = Violation(kind, subject, what)
         if violation not in self.violations:
             self.violations.append(violation)
+
+
+def _claim_mismatches(pod: Pod, allocated: Allocation) -> Iterator[str]:
+    """Yield each difference between the claim that an allocation is for and the one that the pod names."""
+    if pod.claim_name is not None and pod.claim is None:
+        yield f"its GpuClaim {pod.claim_name} does not exist"
+    elif allocated.mark != (pod.claim.mark if pod.claim is not None else None):
+        yield f"its GpuClaim is {pod.claim.mark if pod.claim is not None else 'not set'}"
+    if allocated.mark is not None and len({tuple(shares) for shares in allocated.containers.values()}) > 1:
+        yield "the containers of a claim have different cards"

@@ -25,10 +25,15 @@ class Checker:
     """
 
     def __init__(
-        self, api: Api, *, patience_seconds: float, report: Callable[[Violation], None] = lambda _: None
+        self,
+        api: Api,
+        *,
+        patience_seconds: float,
+        lease_seconds: float,
+        report: Callable[[Violation], None] = lambda _: None,
     ) -> None:
         """Read from `api`, which no fault affects, and `report` each violation as soon as it is observed."""
-        self.books = Books(clock=time.monotonic, patience_seconds=patience_seconds)
+        self.books = Books(clock=time.monotonic, patience_seconds=patience_seconds, lease_seconds=lease_seconds)
         self._report = report
         self._reported = 0
         fleet = self.books.fleet

@@ -1,10 +1,10 @@
 """The Leases of cards, compared with the pods: every other scheduler learns from a Lease which pod has a card alone."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from chaos.pod import Pod
-from chaos.violation import Kind
+from chaos.violation import Kind, Violation
 
 LABEL = "gpu.scheduling/managed"
 _CARD = "gpu.scheduling/card"
@@ -43,10 +43,7 @@ class CardLeases:
         self._patience = patience_seconds
         self._leases: dict[str, _Lease] = {}
         self._first: dict[_Right, int] = {}
-        self._missing_since: dict[_Right, float] = {}
-        self._dead_since: dict[_Lease, float] = {}
-
-    # ---- observations -----------------------------------------------------------------------------------------------
+        self._since: dict[Violation, float] = {}
 
     def set_lease(self, content: dict[str, Any]) -> None:
         """Record a Lease: no other one may be for its card, and none passes from one pod to another."""
@@ -66,31 +63,35 @@ class CardLeases:
         """Record a deleted Lease."""
         self._leases.pop(content["metadata"]["name"], None)
 
-    def tick(self, pods: Mapping[str, Pod], *, nodes: frozenset[str], now: float) -> None:
+    def tick(self, pods: Mapping[str, Pod], *, nodes: Collection[str], now: float) -> None:
         """Compare the Leases with all pods, by UID. Pods on nodes other than `nodes` need none: their node is gone."""
         existing = {lease.right for lease in self._leases.values()}
         self._first = {right: at for right, at in self._first.items() if right in existing or right.pod in pods}
-        self._check_pods(pods, existing, nodes=nodes, now=now)
-        self._check_holders(pods, now)
-
-    # ---- checks -----------------------------------------------------------------------------------------------------
-
-    def _check_pods(self, pods: Mapping[str, Pod], existing: set[_Right], *, nodes: frozenset[str], now: float) -> None:
         due = {_Right(uid, card): pod for uid, pod in pods.items() if pod.node in nodes for card in pod.leased}
         for right, pod in due.items():
             if self._first.get(right, 0) > pod.version:
                 self._report(Kind.NO_LEASE, pod.name, f"it was bound before the Lease for {right.card} was created")
-        self._missing_since = {right: self._missing_since.get(right, now) for right in due.keys() - existing}
-        for right, since in self._missing_since.items():
+        differences = [
+            *(
+                Violation(Kind.NO_LEASE, pod.name, f"no Lease says that it has {right.card}")
+                for right, pod in due.items()
+                if right not in existing
+            ),
+            *(
+                Violation(Kind.DEAD_HOLDER, name, f"pod {lease.right.pod} does not have {lease.right.card}")
+                for name, lease in self._leases.items()
+                if not _is_alive(lease.right, pods)
+            ),
+        ]
+        self._since = {each: self._since.get(each, now) for each in differences}
+        for each, since in self._since.items():
             if now - since > self._patience:
-                self._report(Kind.NO_LEASE, due[right].name, f"no Lease says that it has {right.card}")
+                self._report(*each)
 
-    def _check_holders(self, pods: Mapping[str, Pod], now: float) -> None:
-        dead = {name: lease for name, lease in self._leases.items() if not _is_alive(lease.right, pods)}
-        self._dead_since = {lease: self._dead_since.get(lease, now) for lease in dead.values()}
-        for name, lease in dead.items():
-            if now - self._dead_since[lease] > self._patience:
-                self._report(Kind.DEAD_HOLDER, name, f"pod {lease.right.pod} does not have {lease.right.card}")
+    @property
+    def differences(self) -> list[Violation]:
+        """The differences between Leases and pods at the last tick, however long they have existed."""
+        return list(self._since)
 
 
 def _is_alive(right: _Right, pods: Mapping[str, Pod]) -> bool:

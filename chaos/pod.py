@@ -19,7 +19,8 @@ class Pod:
         ended: whether it has succeeded or failed.
         is_waiting: whether the scheduler is to place it now.
         unreadable: what cannot be read of it; empty if all can.
-        claim: its GpuClaim; None for a pod that names none, and if the claim was never observed.
+        claim_name: the GpuClaim that it names, in its namespace; None for a pod without one.
+        claim: what that claim gives; None if the claim was never observed.
         requests: what each of its GPU containers requests, by itself or by the claim.
         allocation: its allocation.
         uses: what it takes of each card, by UUID.

@@ -72,6 +72,7 @@ async def under_load(
                 checker = Checker(
                     Api(connection),
                     patience_seconds=config.patience_seconds,
+                    lease_seconds=config.lease_seconds,
                     report=lambda each: report(f"VIOLATION {each}"),
                 )
                 cards = len(settings.NODES) * settings.CARDS

@@ -42,6 +42,8 @@ class Settings(msgspec.Struct, frozen=True):
         kills: minimum number of schedulers to kill while they bind.
         lost_bindings: minimum number of applied Bindings whose response is lost.
         patience_seconds: how long a schedulable pod may wait.
+        lease_seconds: how long the Leases of cards may differ from the pods while faults are injected. Without faults a
+            leader needs 70 s at most; one fault after the other can stop each of its attempts.
         results: the directory for logs and figures.
     """
 
@@ -54,6 +56,7 @@ class Settings(msgspec.Struct, frozen=True):
     kills: int = 0
     lost_bindings: int = 0
     patience_seconds: float = 90.0
+    lease_seconds: float = 180.0
     results: Path = Path(".lab/chaos")
 
     @property

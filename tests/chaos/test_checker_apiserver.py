@@ -112,7 +112,7 @@ async def cluster(bare: Layout) -> AsyncIterator[Cluster]:
         api = Api(await stack.enter_async_context(connect(kubeconfig=str(bare.kubeconfig))))
         identity = await asyncio.to_thread(watcher, bare, port)
         watched = await stack.enter_async_context(connect(kubeconfig=identity))
-        checker = Checker(Api(watched), patience_seconds=5.0)
+        checker = Checker(Api(watched), patience_seconds=5.0, lease_seconds=70.0)
         await stack.enter_async_context(checker.watching())
         yield Cluster(api, checker, proxy)
         await api.request("DELETE", PODS.path(namespace="default"), body={"gracePeriodSeconds": 0})

@@ -13,9 +13,8 @@ from chaos.load import manifest
 from chaos.share import ALLOCATION, Use
 from chaos.violation import Kind
 from tests.chaos.support.objects import MIB, SLOTS, card_lease, claim, limits, node, pod, share
-from tests.chaos.test_books import PATIENCE, Clock, holding, kinds, opened
+from tests.chaos.test_books import LEASE_SECONDS, PATIENCE, Clock, holding, kinds, opened
 
-LEASE_SECONDS = 70.0
 WHOLE = {"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "100", "nvidia.com/gpucores": "100"}
 CARD = {"nvidia.com/gpu": "1"}
 
@@ -276,6 +275,7 @@ def test_a_lease_without_its_pod_is_reported(books: Books, clock: Clock, now: di
     books.leases.set_lease(card_lease("e", version=1))
     after(books, clock, 0.0, LEASE_SECONDS)
     assert kinds(books) == []
+    assert any(each.kind is Kind.DEAD_HOLDER for each in books.leases.differences), "what the end of a run waits for"
     after(books, clock, LEASE_SECONDS + 1, LEASE_SECONDS + 2)
     assert [each.subject for each in books.violations if each.kind is Kind.DEAD_HOLDER] == ["gpu-n1-0"]
 
