@@ -35,7 +35,8 @@ def try_bytes(data: bytes) -> None:
         name: str(amount) for name, amount in claim.resources(decoded.spec.devices, world.ALLOCATION).items()
     }
     containers = [Container(name=name, resources=Resources(limits=limits)) for name in ("main", "side")]
-    spec = SimpleNamespace(containers=containers, init_containers=[])
+    selector = dict(decoded.spec.node_labels)  # which admission writes into the pod
+    spec = SimpleNamespace(containers=containers, init_containers=[], node_selector=selector)
     requirements = gpu_requirements.read(spec, {names.CLAIM: "c"}, world.ALLOCATION, find_claim=lambda _: decoded.spec)
     query = PlacementQuery(requirements.request, requirements.constraints)
     outcome = finish(place(_LEDGER, query, _LEDGER.nodes))

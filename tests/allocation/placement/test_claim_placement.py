@@ -43,7 +43,8 @@ class ClaimPod:
         limits = {name: str(amount) for name, amount in resources(devices, SETTINGS).items()}
         made = [Container(name=f"c{each}", resources=Resources(limits=dict(limits))) for each in range(containers)]
         first = [Container(name=f"i{each}", resources=Resources(limits=dict(limits))) for each in range(init)]
-        self.spec = SimpleNamespace(containers=[*made, Container(name="log")], init_containers=first)
+        regular = [*made, Container(name="log")]
+        self.spec = SimpleNamespace(containers=regular, init_containers=first, node_selector={})
         self.requirements: GpuRequirements = gpu_requirements.read(
             self.spec, {names.CLAIM: "c"}, SETTINGS, find_claim=lambda _: ClaimSpec(devices)
         )
