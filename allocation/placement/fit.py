@@ -158,10 +158,10 @@ def _exceeds(query: ContainerQuery, cards: Cards, memory: NDArray[np.int64] | np
 
 
 def _of_other_kind(cards: Cards, kind: CardKind) -> Flags:
-    """Return the cards of another kind; a card in MIG mode is none yet, because it may get a suitable instance."""
+    """Return the cards of another kind; a card in MIG mode counts as an instance, because it may get one."""
     if cards.mig_roles is None:
         return np.full(cards.present.shape, kind == "instance")
-    others: Flags = cards.mig_roles == (SHARED if kind == "instance" else INSTANCE)
+    others: Flags = (cards.mig_roles == SHARED) == (kind == "instance")
     return others
 
 

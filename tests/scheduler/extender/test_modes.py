@@ -15,7 +15,6 @@ from allocation.steps import finish
 from allocation.wire.record import decode, encode
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.metadata import ObjectMeta
-from scheduler import gpu_requirements
 from scheduler.cycle import messages
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.objects import Pod
@@ -117,7 +116,9 @@ def restricted(asks: Pod, name: str) -> Pod:
 
 def bare(made: ClusterState, asks: Pod) -> list[str]:
     """Return the nodes without cards, which are not evaluated for a pod."""
-    candidates = made.candidates(gpu_requirements.read(asks.spec, asks.metadata.annotations, made.settings))
+    candidates = made.candidates(
+        made.requirements(asks.spec, asks.metadata.annotations, namespace=asks.metadata.namespace)
+    )
     return [] if candidates is None else sorted(made.node_cache.names - set(candidates))
 
 
