@@ -184,9 +184,11 @@ def _failures(cards: Cards, query: ContainerQuery) -> Failures:
         yield CardReason.ModeNotFit, cards.mig_roles == PLUGIN_MANAGED
     if query.card_kind != "any":
         yield CardReason.ModeNotFit, _of_other_kind(cards, query.card_kind)
-    yield CardReason.CardTimeSlicingExhausted, cards.used[SLOTS] >= cards.total[SLOTS]
     in_use = cards.used[SLOTS] > 0
-    if query.idle_only or request.whole:
+    if request.whole:
+        yield CardReason.ExclusiveDeviceAllocateConflict, in_use
+    yield CardReason.CardTimeSlicingExhausted, cards.used[SLOTS] >= cards.total[SLOTS]
+    if query.idle_only:
         yield CardReason.ExclusiveDeviceAllocateConflict, in_use
     memory = requested_memory(cards.whole_mib, request)
     if query.headroom.is_limited:

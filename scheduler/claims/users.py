@@ -61,7 +61,7 @@ class ClaimUsers:
 
     @property
     def phase(self) -> Phase:
-        """The least advanced phase of the pods; Pending if there are none."""
+        """The least advanced phase of the pods; Pending without pods."""
         return next((phase for phase in ORDER if self._counts[phase]), "Pending")
 
     def phase_after(self, uid: str, user: ClaimUser | None) -> Phase:
