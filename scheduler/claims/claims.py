@@ -151,10 +151,15 @@ class Claims:
         status = earlier or self._status(name)
         return status if status != self._written[name] else None
 
-    def mark_written(self, name: ClaimName, status: GpuClaimStatus) -> None:
-        """Note that the API server has a status."""
-        if name in self._claims:
+    def mark_written(self, name: ClaimName, status: GpuClaimStatus, *, uid: str) -> None:
+        """Note that the API server has a status of the claim with `uid`, which another one may have replaced."""
+        if self.uid(name) == uid:
             self._written[name] = status
+
+    def write_again(self, name: ClaimName, status: GpuClaimStatus, *, uid: str) -> None:
+        """Have a status of the claim with `uid` written that was not."""
+        if self.uid(name) == uid:
+            self.statuses.put_back(name, status)
 
     def _put(self, name: ClaimName) -> None:
         if self._is_publishing and name in self._claims:

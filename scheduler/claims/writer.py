@@ -40,16 +40,17 @@ class StatusWriter:
             status = self._claims.next_status(name, earlier)
             if status is None:
                 continue
-            if await self._write(name, status):
+            uid = self._claims.uid(name)
+            if await self._write(name, status, uid=uid):
                 backoff.reset()
             else:
-                self._claims.statuses.put_back(name, status)
+                self._claims.write_again(name, status, uid=uid)
                 await sleep(backoff.next())
 
-    async def _write(self, name: ClaimName, status: GpuClaimStatus) -> bool:
+    async def _write(self, name: ClaimName, status: GpuClaimStatus, *, uid: str) -> bool:
         """Write a status; return whether nothing is left to do."""
         # With the UID, the status of a claim does not get into another one of its name.
-        body = {"metadata": {"uid": self._claims.uid(name)}, "status": patch(status)}
+        body = {"metadata": {"uid": uid}, "status": patch(status)}
         try:
             await self._api.merge(GPU_CLAIMS, body, namespace=name[0], name=name[1], subresource="status")
         except (ConflictError, NotFoundError):
@@ -58,5 +59,5 @@ class StatusWriter:
             log.warning("GpuClaim %s/%s: its status was not written: %s", *name, error)
             # The API server refuses this status, but may accept the claim's next one.
             return isinstance(error, ApiError) and error.status < 500
-        self._claims.mark_written(name, status)
+        self._claims.mark_written(name, status, uid=uid)
         return True

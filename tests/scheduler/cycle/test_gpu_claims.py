@@ -187,7 +187,7 @@ OTHERS = [
 @pytest.mark.parametrize("other", OTHERS, ids=str)
 @pytest.mark.parametrize("cores", [1000, 2000])
 def test_an_exclusive_claim_and_another_pod_never_share_a_card(other: Pod, cores: int) -> None:
-    """Whoever comes first, whatever the other pod requests, and even if the card's compute is scaled."""
+    """In either order, whatever the other pod requests, and even if the card's compute is scaled."""
     first, second = claiming("first", EXCLUSIVE), claiming("second", EXCLUSIVE)
     made = cluster(Card("GPU-0", 0, 1000, cores=cores), claims=(EXCLUSIVE, SHARED, SLOT))
     placed(made, first)
