@@ -180,6 +180,18 @@ async def test_a_watch_sees_pending_reserved_and_bound(server: Layout) -> None:
     ]
 
 
+async def test_a_claim_says_why_its_pod_waits(server: Layout) -> None:
+    """With the reasons of the pod's condition, and no node."""
+    claim = create_claim(server, "five", count=5)
+    async with scheduling(server) as watched:
+        create_pod(server, "waits", claim)
+        await until(
+            lambda: watched("five")[-1:] and "NodeInsufficientDevice" in watched("five")[-1].message, "the reason"
+        )
+        assert watched("five")[-1].message.startswith("pod waits: no available node")
+        assert (watched("five")[-1].phase, watched("five")[-1].node_name) == ("Pending", "")
+
+
 @pytest.fixture
 def refused(server: Layout) -> Iterator[Callable[[], None]]:
     """A policy that refuses every Binding of the namespace; the function removes it."""

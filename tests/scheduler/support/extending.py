@@ -55,7 +55,11 @@ def extending(state: ClusterState, api: Bindings | None = None, *, trusted: bool
     recorder = Recorder(api, component="test", instance="test")
     failures = FailureHandler(api=api, queue=state.queue, cycle=cycle, recorder=recorder, metrics=metrics)
     binding_cycle = BindingCycle(
-        binder=Binder(api, token=TOKEN, timeout_seconds=1), failures=failures, recorder=recorder, metrics=metrics
+        binder=Binder(api, token=TOKEN, timeout_seconds=1),
+        claims=state.claims,
+        failures=failures,
+        recorder=recorder,
+        metrics=metrics,
     )
     made = Extender(
         api=api,
