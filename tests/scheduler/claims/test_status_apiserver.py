@@ -120,6 +120,7 @@ async def scheduling(layout: Layout) -> AsyncIterator[Callable[[str], list[GpuCl
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await term.drain(PATIENCE_S)
 
 
 def create_claim(layout: Layout, name: str, **devices: Any) -> GpuClaim:
