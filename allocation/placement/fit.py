@@ -158,7 +158,7 @@ def _exceeds(query: ContainerQuery, cards: Cards, memory: NDArray[np.int64] | np
 
 
 def _of_other_kind(cards: Cards, kind: CardKind) -> Flags:
-    """Return the cards of another kind; a card in MIG mode is like an instance, because it may get a suitable one."""
+    """Return the cards of another kind; a card in MIG mode counts as an instance, because it may get one."""
     if cards.mig_roles is None:
         return np.full(cards.present.shape, kind == "instance")
     others: Flags = (cards.mig_roles == SHARED) == (kind == "instance")
