@@ -75,7 +75,7 @@ class Fleet:
         }
 
     def _is_alive(self, node: str, now: float) -> bool:
-        beat = self._beats.get(f"gpu-{node}")
+        beat = self._beats.get(f"agent-{node}")
         return beat is not None and now - beat.seen_at < beat.seconds
 
 

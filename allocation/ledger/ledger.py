@@ -6,6 +6,7 @@ does not fit, so no order of calls can put a card over its capacity by an assump
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 import msgspec
 
@@ -13,6 +14,9 @@ from allocation.allocation import Charge
 from allocation.errors import AllocationError, OverCapacityError
 from allocation.inventory import NodeInventory
 from allocation.ledger.card_table import CORES, MEMORY, MIG_ENABLED, PLUGIN_MANAGED, SLOTS, CardTable
+
+LEASE_PREFIX: Final = "lease:"
+"""Prefix of the UIDs of reservations by which a Lease closes cards, and no pod uses them."""
 
 
 class Reservation(msgspec.Struct, frozen=True, gc=False):

@@ -272,6 +272,7 @@ ALL = (
     Template("policies.yaml", "base/policies.yaml", POLICIES),
     Template("policies-lifetime.yaml", "base/policies-lifetime.yaml"),
     Template("policies-fence.yaml", "base/fence.yaml"),
+    Template("policies-device-leases.yaml", "base/device-leases.yaml"),
     Template("policies-identities.yaml", "base/identities.yaml"),
     Template("configuration.yaml", "base/deployments/configuration.yaml", CONFIGURATION),
     Template("webhook.yaml", "base/deployments/webhook.yaml", WEBHOOK),

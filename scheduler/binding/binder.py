@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -39,13 +39,14 @@ class Result(msgspec.Struct, frozen=True):
 
     Attributes:
         outcome: whether the pod is bound.
-        note: unless it is, the message of the API server, or what the volumes of the pod lack.
-        lacks_volumes: whether there was no Binding because a claim did not get its volume.
+        note: unless it is, the message of the API server, or what the volumes or Leases of the pod lack.
+        reason: unless it is, that of the event: the Binding was refused, a claim did not get its volume, or another pod
+            has the Lease of a card.
     """
 
     outcome: Outcome
     note: str = ""
-    lacks_volumes: bool = False
+    reason: Literal["BindingFailed", "FailedScheduling", "LeaseConflict"] = "BindingFailed"
 
 
 class Binder:

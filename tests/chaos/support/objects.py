@@ -24,7 +24,7 @@ def status(name: str = "n1", *, cards: int = 2, memory: int = MIB, health: str =
 
 def lease(name: str = "n1", *, renewed: str = "now", seconds: int = 30) -> dict[str, Any]:
     """Return the heartbeat of a node's agent."""
-    return {"metadata": {"name": f"gpu-{name}"}, "spec": {"renewTime": renewed, "leaseDurationSeconds": seconds}}
+    return {"metadata": {"name": f"agent-{name}"}, "spec": {"renewTime": renewed, "leaseDurationSeconds": seconds}}
 
 
 def share(uuid: str = "n1-0", memory: int = 1000, cores: int = 100) -> dict[str, Any]:
