@@ -158,7 +158,9 @@ def _admission(
     if planned.namespace in EXEMPT_NAMESPACES:
         what = f"admission is never called for namespace {planned.namespace}: it gets no card from Tranche"
         return "left alone", [Finding("changes", subjects, what, "move it to another namespace")]
-    mutation = mutate(pod, username=planned.user, allocation=rules.allocation, settings=rules.webhook, quotas=quotas)
+    mutation = mutate(
+        pod, username=planned.user, allocation=rules.allocation, settings=rules.webhook, quotas=quotas, claim=None
+    )
     scheduler = pod.spec.scheduler_name or ""
     if not mutation.operations and scheduler != names.SCHEDULER_NAME:
         return "left alone", [_left_alone(subjects, scheduler, rules, hami)]

@@ -1,6 +1,7 @@
 """Reads the manifest of a pod that does not exist yet, with the changes that admission would make."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -10,6 +11,7 @@ from cluster.manifest import UnreadableManifestError, without_nulls
 from scheduler.api import manifest_claims
 from scheduler.api.request_body import Manifests
 from scheduler.filters import resources
+from scheduler.gpu_requirements import FindClaim
 from scheduler.objects import Pod, PodStatus
 from scheduler.state.cluster_state import ClusterState
 from scheduler.volumes.planned_pod import PlannedPod
@@ -29,11 +31,12 @@ class Admit(Protocol):
         namespace: str,
         labels: Mapping[str, str] | None,
         quotas: Mapping[str, Mapping[str, str]],
+        find_claim: FindClaim,
     ) -> Sequence[str]:
         """Change `manifest` as admission would, and return the warnings.
 
         `labels` are those of the namespace, None if it does not exist; `quotas` are the `spec.hard` of its
-        ResourceQuotas, by name.
+        ResourceQuotas, by name; `find_claim` finds its GpuClaims.
 
         Raises:
             UnreadableManifestError: the manifest is not a Pod.
@@ -79,7 +82,8 @@ def read_pod(
         raise UnreadableManifestError("metadata must be an object, and metadata.namespace a string")
     namespace = metadata["namespace"]
     labels = state.node_cache.namespaces.get(namespace)
-    warnings = [*admit(admitted, namespace=namespace, labels=labels, quotas=state.quotas.hards(namespace))]
+    quotas, find_claim = state.quotas.hards(namespace), partial(state.claims.find, namespace)
+    warnings = [*admit(admitted, namespace=namespace, labels=labels, quotas=quotas, find_claim=find_claim)]
     try:
         pod = msgspec.convert(admitted, Pod)
     except msgspec.ValidationError as error:
