@@ -17,6 +17,7 @@ from scheduler.binding.node_locks import NodeLocks
 from scheduler.binding.plugin_binder import PluginBinder
 from scheduler.binding.volume_binder import VolumeBinder
 from scheduler.binding.volume_steps import Shown
+from scheduler.claims.writer import StatusWriter
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.extender.verbs import Extender
 from scheduler.informers import Informers, informers
@@ -110,6 +111,7 @@ def build_term(
         binder=plugin_binder,
         leases=lease_keeper,
         volumes=volume_binder,
+        claims=state.claims,
         failures=failures,
         recorder=recorder,
         metrics=metrics,
@@ -144,6 +146,7 @@ def build_term(
         on_cooled_down=lambda: queue.notify(ClusterEvent.CARDS_CHANGED),
         is_trusted=is_trusted,
     )
+    statuses = StatusWriter(api, claims=state.claims, is_trusted=is_trusted)
     reconciler = LeaseReconciler(
         lease_writes,
         leases=state.device_leases,
@@ -159,7 +162,7 @@ def build_term(
         locks=locks,
         volumes=volume_binder,
         scheduling=scheduling,
-        chores=(locks.run, writer.run, reconciler.run, comparer.run),
+        chores=(locks.run, writer.run, statuses.run, reconciler.run, comparer.run),
     )
 
 

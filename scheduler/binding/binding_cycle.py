@@ -9,6 +9,7 @@ from scheduler.binding.failure_handler import FailureHandler
 from scheduler.binding.lease_keeper import LeaseKeeper
 from scheduler.binding.plugin_binder import PluginBinder
 from scheduler.binding.volume_binder import VolumeBinder
+from scheduler.claims.claims import Claims
 from scheduler.cycle.result import Scheduled
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
@@ -29,11 +30,16 @@ class BindingCycle:
         recorder: Recorder,
         metrics: Metrics,
         volumes: VolumeBinder | None = None,
+        claims: Claims | None = None,
     ) -> None:
-        """Bind with `binder`, after `volumes`; in extender mode it is None: there kube-scheduler binds the volumes."""
+        """Bind with `binder`, after `volumes`; in extender mode it is None: there kube-scheduler binds the volumes.
+
+        `claims` are notified of what is reserved for their pods.
+        """
         self._binder = binder
         self._leases = leases
         self._volumes = volumes
+        self._claims = claims
         self._failures = failures
         self._recorder = recorder
         self._metrics = metrics
@@ -63,6 +69,8 @@ class BindingCycle:
         without_leases = await self._leases.acquire(pod, chosen)
         if without_leases is not None:
             return without_leases
+        if self._claims is not None and chosen.allocation is not None:
+            self._claims.set_reserved(pod.uid, chosen.allocation)
         with self._metrics.bind_seconds.time(), self._recorder.ahead():
             result = await self._binder.bind(pod, chosen)
         if result.outcome is not Outcome.BOUND:

@@ -8,6 +8,7 @@ from cluster.errors import ClusterError, NotFoundError
 from cluster.events import Recorder
 from cluster.resource import PODS
 from scheduler.binding.binder import Result
+from scheduler.claims.users import Reason
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.metrics.instruments import Metrics
@@ -43,6 +44,8 @@ class FailureHandler:
         self._queue.notify(ClusterEvent.POD_REMOVED)
         if result.outcome is not Outcome.REFUSED:
             return
+        lost: Reason = "LeaseConflict" if result.reason == "LeaseConflict" else "BindingRefused"
+        self._cycle.state.claims.set_failed(pod.uid, lost, result.note)
         action = "Scheduling" if result.reason == "FailedScheduling" else "Binding"
         self._recorder.record(pod.reference, type="Warning", reason=result.reason, action=action, note=result.note)
         self._queue.requeue(pod.uid)
@@ -59,6 +62,7 @@ class FailureHandler:
         """Write the reasons why a pod is unschedulable into an event and into its condition PodScheduled."""
         pod, note = entry.pod, result.note
         entry.published, entry.reasons = note, result.reasons
+        self._cycle.state.claims.set_waiting(pod.uid, note)
         reasons = ",".join(sorted(result.reasons))
         fields = {"pod": str(pod), "uid": pod.uid, "outcome": "unschedulable", "reasons": reasons}
         log.info("pod %s is unschedulable: %s", pod, note, extra=fields)
