@@ -87,7 +87,7 @@ class ClusterClaims:
 
 
 def _reason(error: Exception) -> str:
-    """Return what a user is told of an error; the details are for the log."""
+    """Return the reason for the pod's creator; the log has the details."""
     if isinstance(error, ApiError) and not error.is_transient:
         return "the API server refuses it"
     return "the API server cannot be reached" if isinstance(error, ClusterError) else "it is malformed"
