@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cli.top.usage import CORDONED, Amount, CardUsage, Condition, FleetUsage, NodeUsage, Share
 from cluster.gpu_node_status import UNHEALTHY
-from scheduler.api.namespaced.shares import NamespaceShares, SharedCard, SharedNode
+from scheduler.api.namespaced.shares_types import NamespaceShares, SharedCard, SharedNode
 
 
 def fleet(own: NamespaceShares) -> FleetUsage:

@@ -35,7 +35,7 @@ VOLATILE = ("events", "events.events.k8s.io", "leases.coordination.k8s.io", "pod
 
 @pytest.fixture(scope="module")
 def installable(node_support: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    """A cluster without Tranche, with its image on the real node and RuntimeClass `nvidia`."""
+    """A cluster without Tranche, with its image on the real node, with a `newer` one, and RuntimeClass `nvidia`."""
     require_image_tools()
     layout = Layout(root=tmp_path_factory.mktemp("install"), base_port=BASE_PORT + 3 * PORT_BLOCK)
     try:
@@ -46,6 +46,8 @@ def installable(node_support: None, tmp_path_factory: pytest.TempPathFactory) ->
         control_plane.restart_apiserver(layout, flags={"--enable-aggregator-routing": "true"})
         real_node_module.up(layout)
         load.load(layout)
+        ctr = (str(layout.bin / "ctr"), f"--address={layout.containerd_socket}", "--namespace=k8s.io")
+        build.run(*ctr, "images", "tag", build.name(), build.name().replace(build.version(), "newer"))
         kubectl.run(layout, "apply", "-f", str(ROOT / "manifests" / "lab" / "runtimeclass.yaml"))
         kubectl.run(layout, "label", "node", layout.node_name, "gpu=on")
         with _kubernetes_service(layout):
@@ -97,13 +99,15 @@ def _kubernetes_service(layout: Layout) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def helm(installable: Layout) -> Callable[..., str]:
-    """`helm(*arguments)`: the output; a failure fails the test."""
+    """`helm(*arguments)`: all output, because logs of hooks are on standard error; a failure fails the test."""
     program = helm_binary.provide()
 
     def run(*arguments: str) -> str:
         command = [program, f"--kubeconfig={installable.kubeconfig}", f"--namespace={SYSTEM}", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, f"{done.stderr}\n{kubectl.run(installable, 'get', 'pods', '-A', '-o', 'wide')}"
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, f"{done.stdout}\n{kubectl.run(installable, 'get', 'pods', '-A', '-o', 'wide')}"
         return done.stdout
 
     return run

@@ -15,7 +15,7 @@ from allocation.wire import record
 from chaos import world
 from chaos.settings import STEADY_NODES, Settings
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.lease import Lease
 from cluster.resource import GPU_CLAIMS, LEASES, PODS
 from lab import fleet, kubectl

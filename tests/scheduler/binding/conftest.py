@@ -13,7 +13,7 @@ import pytest
 from allocation.names import FENCED_LABEL, SYSTEM_NAMESPACE
 from allocation.request import PodRequest
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.errors import ClusterError, NotFoundError
 from cluster.lease import Lease
 from cluster.resource import LEADERSHIPS, LEASES, PODS

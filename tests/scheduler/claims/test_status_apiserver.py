@@ -16,7 +16,7 @@ from allocation.names import CLAIM
 from allocation.settings import AllocationSettings
 from allocation.wire import environment
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.events import Recorder
 from cluster.gpu_claim import GpuClaim, GpuClaimStatus
 from cluster.gpu_node_status import status_of
