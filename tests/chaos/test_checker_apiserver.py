@@ -116,7 +116,7 @@ async def prepare(layout: Layout) -> None:
         await api.merge(GPU_NODE_STATUSES, {"status": said["status"]}, name="n1", subresource="status")
         await api.create(NAMESPACES, {"metadata": {"name": "tranche-system"}})
         beat = lease(renewed="2026-01-01T00:00:00.000000Z", seconds=600)
-        await api.create(LEASES, {**beat, "metadata": {"name": "gpu-n1"}}, namespace="tranche-system")
+        await api.create(LEASES, {**beat, "metadata": {"name": "agent-n1"}}, namespace="tranche-system")
 
 
 def watcher(layout: Layout, port: int) -> str:
