@@ -102,8 +102,8 @@ def test_a_refused_binding_leaves_no_lease(tranche: Layout, namespace: Namespace
 
 
 def _is_refused(namespace: Namespace) -> bool:
-    """Return whether the policy is in effect: an ordinary pod gets no node."""
-    made = pod("ordinary", node=NODE)
+    """Return whether the policy is in effect: a pod without a claim gets no node."""
+    made = pod("ordinary", node=NODE, gpu=1, gpumem=100)
     namespace.create(made)
     try:
         reason = ("--field-selector", "reason=BindingFailed,regarding.name=ordinary")

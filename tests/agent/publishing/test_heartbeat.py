@@ -4,7 +4,7 @@ from agent.publishing import heartbeat
 def test_heartbeat_has_holder_renewal_time_and_duration() -> None:
     """The scheduler needs these three to judge whether the agent is alive."""
     lease = heartbeat.lease("n1", identity="agent-x", seconds=60, unix=1_700_000_000.25)
-    assert lease["metadata"] == {"name": "gpu-n1", "namespace": "tranche-system"}
+    assert lease["metadata"] == {"name": "agent-n1", "namespace": "tranche-system"}
     assert lease["spec"] == {
         "holderIdentity": "agent-x",
         "leaseDurationSeconds": 60,

@@ -21,6 +21,7 @@ from scheduler.binding.lease_reconciler import LeaseReconciler
 from scheduler.binding.lease_writes import LeaseWrites
 from scheduler.cycle.result import Scheduled
 from scheduler.objects import Node, Pod
+from tests.scheduler.binding.conftest import NAMESPACES
 from tests.scheduler.support.builders import state, status
 from tests.scheduler.support.leasing import allocation, keeper
 
@@ -43,7 +44,7 @@ class Term:
         self.state.set_status(status("n1", cards=8))
         self.token = token
         self.nodes = Informer(server.api, NODES, Node)
-        self.pods = Informer(server.api, PODS, Pod)
+        self.pods = Informer(server.api, PODS, Pod, namespace=NAMESPACES[0])
         self.leases = Informer(server.api, LEASES, Lease, namespace=SYSTEM_NAMESPACE)
         self.nodes.add_handlers(on_upsert=self.state.set_node, on_delete=self.state.drop_node)
         self.leases.add_handlers(on_upsert=self.state.set_lease, on_delete=self.state.drop_lease)
