@@ -16,12 +16,19 @@ from scheduler.state.running_allocation import running_allocation
 
 
 class PodShare(msgspec.Struct, frozen=True, rename=json_name):
-    """The share of a card that one container of the namespace uses: MiB and millicards."""
+    """The share of a card that one container of the namespace uses: MiB and millicards.
+
+    Attributes:
+        claim: the GpuClaim of the pod, whose containers have one share together; empty without one.
+        whole: whether no other pod may use the card.
+    """
 
     pod: str
     container: str
     memory_mib: int
     cores: int
+    claim: str = ""
+    whole: bool = False
 
 
 class SharedCard(msgspec.Struct, frozen=True, rename=json_name):
@@ -78,9 +85,15 @@ def _shares(state: ClusterState, pod: Pod) -> Iterator[tuple[str, str, PodShare]
         allocation = running_allocation(pod, state.settings)
     except AllocationError:
         return
-    for container, shares in allocation[0].containers.items() if allocation is not None else ():
+    if allocation is None:
+        return
+    name, (allocated, charges) = pod.metadata.name, allocation
+    claim = allocated.claim.name if allocated.claim is not None else ""
+    whole = {charge.uuid for charge in charges if charge.whole}
+    for container, shares in allocated.containers.items():
         for share in shares:
-            yield node, share.uuid, PodShare(pod.metadata.name, container, share.memory_mib, share.cores)
+            is_whole = share.uuid in whole
+            yield node, share.uuid, PodShare(name, container, share.memory_mib, share.cores, claim, is_whole)
 
 
 def _node(
