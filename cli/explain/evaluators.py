@@ -21,7 +21,7 @@ from cli.kube.session import Session
 from cli.liveness.installation_check import check_installation
 from cli.liveness.part import Liveness
 from cli.liveness.wording import qualified, require_installation
-from cli.workloads.claims import mounted
+from cli.workloads.claims import gpu_claim, mounted
 from cli.workloads.workload import Workload
 from cluster.manifest import NotAdmittedError, UnreadableManifestError
 from scheduler.api import explanation, simulation
@@ -51,7 +51,7 @@ class Evaluator(Protocol):
     def simulate(self, workload: Workload, *, every: bool, claims: Sequence[dict[str, Any]] = ()) -> SimulatedWorkload:
         """Return what would happen to the first pod of a workload, or to `every` pod.
 
-        The `claims` are created together with it if its pods mount them, in addition to its own.
+        The `claims` are created together with it if its pods mount or name them, in addition to its own.
         """
 
 
@@ -166,9 +166,10 @@ def choose(session: Session, arguments: argparse.Namespace) -> Evaluator:
 
 
 def _manifests(workload: Workload, number: int, claims: Sequence[dict[str, Any]], *, namespace: str) -> Manifests:
-    """Return the pod with a number, and those of its workload's claims and of `claims` that it mounts."""
+    """Return the pod with a number, and those of its workload's claims and of `claims` that it mounts or names."""
     pod = workload.make(number)
-    return Manifests(pod, mounted(pod, (*workload.make_claims(number), *claims), namespace=namespace))
+    volume_claims = mounted(pod, (*workload.make_claims(number), *claims), namespace=namespace)
+    return Manifests(pod, volume_claims, gpu_claim(pod, claims, namespace=namespace))
 
 
 def _cards_of(arguments: argparse.Namespace) -> Collection[str] | None:

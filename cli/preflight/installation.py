@@ -15,7 +15,7 @@ from cli.preflight.findings import Finding
 from scheduler.objects import Pod
 
 _OLDEST: Final = (1, 30)
-DEFINITIONS: Final = ("gpunodestatuses.gpu.scheduling", "leaderships.gpu.scheduling")
+DEFINITIONS: Final = ("gpuclaims.gpu.scheduling", "gpunodestatuses.gpu.scheduling", "leaderships.gpu.scheduling")
 POLICIES: Final = (
     "tranche-agent",
     "tranche-allocation-binding",

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from allocation import names
+from allocation.claim import ClaimSpec
 from allocation.errors import AllocationError
 from allocation.request import requests_gpu
 from cli.installation.rules import Rules
@@ -17,11 +18,12 @@ from scheduler.filters import unsupported_fields
 from scheduler.objects import PodSpec
 from webhook import review
 from webhook.dry_run import EXEMPT_NAMESPACES
-from webhook.mutation import Mutation, Quotas, mutate
+from webhook.mutation import Mutation, Quotas, claim_name, mutate
 from webhook.patch import Operation
 from webhook.review import ForbiddenPodError, Pod, UnreadablePodError
 
-Outcome = Literal["mutated", "unchanged", "refused", "left alone"]
+Outcome = Literal["mutated", "unchanged", "refused", "left alone", "unknown"]
+"""What admission does to a pod; unknown if it has a GpuClaim, and the claims could not be read."""
 
 _KNOWN_CONTROLLERS: Final = frozenset(
     {"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController"}
@@ -56,6 +58,15 @@ class PlannedSummary(msgspec.Struct, frozen=True):
     held: int
     namespaces: Counter[str]
     findings: tuple[Finding, ...]
+
+
+class _Context(msgspec.Struct, frozen=True):
+    """What admission depends on besides the pod; the parameters of `evaluate`."""
+
+    rules: Rules
+    quotas: Mapping[str, Quotas]
+    claims: Mapping[tuple[str, str], ClaimSpec] | None
+    hami: frozenset[str]
 
 
 class _Scheduling(msgspec.Struct):
@@ -104,9 +115,18 @@ def of_pods(pods: Iterable[msgspec.Raw], *, hami: frozenset[str]) -> Iterator[Pl
 
 
 def evaluate(
-    pods_to_create: Iterable[PlannedPod], rules: Rules, *, quotas: Mapping[str, Quotas], hami: frozenset[str]
+    pods_to_create: Iterable[PlannedPod],
+    rules: Rules,
+    *,
+    quotas: Mapping[str, Quotas],
+    claims: Mapping[tuple[str, str], ClaimSpec] | None,
+    hami: frozenset[str],
 ) -> PlannedSummary:
-    """Evaluate each pod as admission in an opted-in namespace does, and as the scheduler's loop does."""
+    """Evaluate each pod as admission in an opted-in namespace does, and as the scheduler's loop does.
+
+    `claims` are the GpuClaims by namespace and name, None if they could not be read.
+    """
+    context = _Context(rules, quotas, claims, hami)
     outcomes: Counter[Outcome] = Counter()
     namespaces: Counter[str] = Counter()
     findings: list[Finding] = []
@@ -116,7 +136,7 @@ def evaluate(
             pod = review.decode_pod(msgspec.Raw(json.dumps(planned.pod).encode()))
             if not _requests_gpu(pod, rules):
                 continue
-            outcome, pod_findings = _admission(planned, pod, rules, quotas.get(planned.namespace, {}), hami)
+            outcome, pod_findings = _outcome(planned, pod, context)
         except (UnreadablePodError, AllocationError, ForbiddenPodError) as error:
             outcome = "refused"
             pod_findings = [
@@ -146,22 +166,45 @@ def _waiting(planned: PlannedPod) -> Finding:
     )
 
 
-def _admission(
-    planned: PlannedPod, pod: Pod, rules: Rules, quotas: Quotas, hami: frozenset[str]
-) -> tuple[Outcome, list[Finding]]:
-    """Return the outcome of admission and the findings about it.
+def _outcome(planned: PlannedPod, pod: Pod, context: _Context) -> tuple[Outcome, list[Finding]]:
+    """Return the outcome of admission, which needs the GpuClaim if the pod names one, and the findings about it.
 
     Raises:
         ForbiddenPodError, AllocationError: admission rejects the pod.
     """
-    subjects = (planned.source,)
-    if planned.namespace in EXEMPT_NAMESPACES:
-        what = f"admission is never called for namespace {planned.namespace}: it gets no card from Tranche"
+    subjects, namespace = (planned.source,), planned.namespace
+    if namespace in EXEMPT_NAMESPACES:
+        what = f"admission is never called for namespace {namespace}: it gets no card from Tranche"
         return "left alone", [Finding("changes", subjects, what, "move it to another namespace")]
-    mutation = mutate(pod, username=planned.user, allocation=rules.allocation, settings=rules.webhook, quotas=quotas)
+    name = claim_name(pod, username=planned.user, settings=context.rules.webhook)
+    if name is None:
+        return _admission(planned, pod, context, None)
+    if context.claims is None:
+        what = f"names GpuClaim {name}, and GpuClaims cannot be read: its admission was not evaluated"
+        return "unknown", [Finding("changes", subjects, what, "use preflight with the right to list gpuclaims")]
+    claim = context.claims.get((namespace, name))
+    if claim is None:
+        what = f"would be refused: GpuClaim {name} does not exist in namespace {namespace}"
+        step = "create the claim, as soon as GpuClaims are defined in the cluster"
+        return "refused", [Finding("blocks", subjects, what, step)]
+    return _admission(planned, pod, context, claim)
+
+
+def _admission(
+    planned: PlannedPod, pod: Pod, context: _Context, claim: ClaimSpec | None
+) -> tuple[Outcome, list[Finding]]:
+    subjects, rules = (planned.source,), context.rules
+    mutation = mutate(
+        pod,
+        username=planned.user,
+        allocation=rules.allocation,
+        settings=rules.webhook,
+        quotas=context.quotas.get(planned.namespace, {}),
+        claim=claim,
+    )
     scheduler = pod.spec.scheduler_name or ""
     if not mutation.operations and scheduler != names.SCHEDULER_NAME:
-        return "left alone", [_left_alone(subjects, scheduler, rules, hami)]
+        return "left alone", [_left_alone(subjects, scheduler, rules, context.hami)]
     warned = [Finding("changes", subjects, f"admission would warn: {text}") for text in mutation.warnings]
     if not mutation.operations:
         return "unchanged", warned
@@ -201,6 +244,8 @@ def _part(operation: Operation) -> str:
         return f"schedulerName {names.SCHEDULER_NAME}"
     if path[:2] == ["spec", "runtimeClassName"]:
         return "runtimeClassName"
+    if path[:2] == ["spec", "nodeSelector"]:
+        return "the nodeSelector of its GpuClaim"
     if "env" in path:
         return "its GPU variables refer to annotations"
     if "resources" in path:
@@ -209,7 +254,7 @@ def _part(operation: Operation) -> str:
 
 
 def _requests_gpu(pod: Pod, rules: Rules) -> bool:
-    return any(
+    return names.CLAIM in (pod.metadata.annotations or {}) or any(
         requests_gpu(container, rules.allocation) for container in (*pod.spec.init_containers, *pod.spec.containers)
     )
 

@@ -63,7 +63,7 @@ def test_a_silent_agent_blocks(renewed: str | None) -> None:
     """An old Lease, or one without a readable time, does not prove that the agent is alive."""
     report = report_on(nodes=[node()], statuses=[status()], leases=[lease(renewed=renewed)])
     assert report.nodes[0].agent == "Silent"
-    assert about(report, "node n1", "gpu-n1").severity == "blocks"
+    assert about(report, "node n1", "agent-n1").severity == "blocks"
 
 
 def test_hamis_plugin_and_our_agent_on_one_node_block() -> None:

@@ -28,9 +28,11 @@ def manifest(name: str, *, namespace: str = "", labels: dict[str, str] | None = 
     }
 
 
-def gpu_claim(name: str, *, namespace: str = "default", **devices: Any) -> GpuClaim:
+def gpu_claim(
+    name: str, *, namespace: str = "default", labels: dict[str, str] | None = None, **devices: Any
+) -> GpuClaim:
     """Return a claim for one card, unless `devices` say something else."""
-    return msgspec.convert(manifest(name, namespace=namespace, **devices), GpuClaim)
+    return msgspec.convert(manifest(name, namespace=namespace, labels=labels, **devices), GpuClaim)
 
 
 def claiming(name: str, claimed: GpuClaim, *, containers: Iterable[str] = ("main",), **more: Any) -> Pod:
