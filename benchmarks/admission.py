@@ -27,6 +27,7 @@ from certs.x509 import new_authority
 from cluster import logs, process
 from cluster.logs import LogSettings
 from webhook.admission import Admission
+from webhook.claims import ReadClaim
 from webhook.metrics import Metrics
 from webhook.routes import LARGEST_REVIEW, Health
 from webhook.server import serving
@@ -163,8 +164,20 @@ async def _bare(body: bytes, pipe: Connection) -> None:
     await asyncio.Event().wait()
 
 
+class _NoClaims:
+    """No GpuClaim exists, and no pod of the benchmark names one."""
+
+    def cached(self, _namespace: str, _name: str) -> None:
+        return None
+
+    async def read(self, _namespace: str, _name: str) -> ReadClaim:
+        return ReadClaim()
+
+
 def _admission(settings: WebhookSettings, metrics: Metrics) -> Admission:
-    return Admission(allocation=AllocationSettings(), settings=settings, metrics=metrics, quotas=lambda _: {})
+    return Admission(
+        allocation=AllocationSettings(), settings=settings, metrics=metrics, quotas=lambda _: {}, claims=_NoClaims()
+    )
 
 
 def _source() -> tuple[IssuedSource, str]:

@@ -103,6 +103,7 @@ def fractional(name: str, *, memory_mib: int = 3000) -> dict[str, Any]:
         allocation=AllocationSettings(),
         settings=WebhookSettings(),
         quotas={},
+        claim=None,
     )
     admitted: dict[str, Any] = jsonpatch.apply_patch(pod, msgspec.to_builtins(mutation.operations))
     return admitted

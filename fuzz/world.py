@@ -1,10 +1,11 @@
 """The state of a scheduler in a small cluster: two nodes with cards, and a namespace that opted in."""
 
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from allocation.claim import ClaimDevices, ClaimSpec
 from allocation.inventory import Card, NodeInventory
 from allocation.settings import AllocationSettings
 from cluster.gpu_node_status import GpuNodeStatus, status_of
@@ -14,12 +15,33 @@ from scheduler.objects import LabelledMeta, Namespace, Node, Pod
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.cluster_state import ClusterState
 from webhook import dry_run
+from webhook.claims import ReadClaim
 from webhook.settings import WebhookSettings
 
 ALLOCATION = AllocationSettings()
 WEBHOOK = WebhookSettings(runtime_class_name="nvidia", takeover=("batch",), trusted=("root",))
 ADMIT = partial(dry_run.dry_run, allocation=ALLOCATION, settings=WEBHOOK)
 NODES = ("n1", "n2")
+
+
+class _Claims:
+    """One GpuClaim of each kind, in every namespace; all others do not exist."""
+
+    _SPECS: Final = {
+        "whole": ClaimSpec(ClaimDevices(2)),
+        "shared": ClaimSpec(ClaimDevices(1, "Shared", memory_mib=3000, cores=30)),
+        "slot": ClaimSpec(ClaimDevices(1, "Shared")),
+        "mig": ClaimSpec(ClaimDevices(1, "MIG", profile="1g.10gb")),
+    }
+
+    def cached(self, _namespace: str, name: str) -> ClaimSpec | None:
+        return self._SPECS.get(name)
+
+    async def read(self, _namespace: str, name: str) -> ReadClaim:
+        return ReadClaim(self._SPECS.get(name))
+
+
+CLAIMS = _Claims()
 NAMESPACE = "team"
 
 

@@ -45,6 +45,7 @@ from scheduler.metrics.instruments import Metrics
 from scheduler.settings import NamespaceApiSettings, SchedulerSettings, ServingSettings
 from webhook import dry_run
 from webhook.admission import Admission
+from webhook.claims import ClusterClaims
 from webhook.metrics import Metrics as AdmissionMetrics
 from webhook.routes import admission_routes
 from webhook.settings import WebhookSettings
@@ -70,13 +71,14 @@ async def serving(
     if settings.extender:
         routes += extender_routes(lambda: _extender(leader))
         if settings.serving.webhook:
-            quotas = NamespaceQuotas()
-            admission, registry = _admission(configuration.allocation, configuration.others["webhook"], quotas)
+            quotas, claims = NamespaceQuotas(), ClusterClaims(api)
+            admission, registry = _admission(configuration.allocation, configuration.others["webhook"], quotas, claims)
             routes += admission
             registries.append(registry)
-            background.append(
-                Informer(api, RESOURCE_QUOTAS, ResourceQuota, on_upsert=quotas.set, on_delete=quotas.drop).run()
-            )
+            background += [
+                Informer(api, RESOURCE_QUOTAS, ResourceQuota, on_upsert=quotas.set, on_delete=quotas.drop).run(),
+                claims.informer.run(),
+            ]
     health = health_routes(registries=registries, ready=lambda: leader.is_ready)
     app = application(
         [*health, *routes],
@@ -115,10 +117,10 @@ def _extender(leader: Leader) -> Extender | None:
 
 
 def _admission(
-    allocation: AllocationSettings, settings: WebhookSettings, quotas: NamespaceQuotas
+    allocation: AllocationSettings, settings: WebhookSettings, quotas: NamespaceQuotas, claims: ClusterClaims
 ) -> tuple[list[web.RouteDef], Registry]:
     metrics = AdmissionMetrics()
-    admission = Admission(allocation=allocation, settings=settings, metrics=metrics, quotas=quotas.hards)
+    admission = Admission(allocation=allocation, settings=settings, metrics=metrics, quotas=quotas.hards, claims=claims)
     return admission_routes(admission), metrics.registry
 
 

@@ -18,6 +18,7 @@ from cluster.resource import RESOURCE_QUOTAS
 from cluster.resource_quota import NamespaceQuotas, ResourceQuota
 from webhook import certificates
 from webhook.admission import Admission
+from webhook.claims import ClusterClaims
 from webhook.metrics import Metrics
 from webhook.routes import Health
 from webhook.server import serving
@@ -42,10 +43,13 @@ def main() -> None:
 
 async def _run(loaded: Configuration[WebhookSettings], stop: asyncio.Event) -> None:
     settings, health, metrics, quotas = loaded.own, Health(), Metrics(), NamespaceQuotas()
-    admission = Admission(allocation=loaded.allocation, settings=settings, metrics=metrics, quotas=quotas.hards)
     process_metrics.register(metrics.registry)
     async with connect(kubeconfig=loaded.cluster.kubeconfig, context=loaded.cluster.context) as connection:
         api = Api(connection, traffic=TrafficMetrics(metrics.registry))
+        claims = ClusterClaims(api)
+        admission = Admission(
+            allocation=loaded.allocation, settings=settings, metrics=metrics, quotas=quotas.hards, claims=claims
+        )
         reconciler = await certificates.start(api, settings, stop)
         if reconciler is None:
             return
@@ -58,9 +62,10 @@ async def _run(loaded: Configuration[WebhookSettings], stop: asyncio.Event) -> N
             watch = certificates.ConfigurationWatch(api, configuration=settings.webhook_configuration)
             poll_seconds = settings.certificates.poll_seconds
             reconciling = certificates.run(reconciler, health, watch, poll_seconds=poll_seconds)
-            # Admission does not wait for the quotas: a pod that exceeds one is admitted, and the scheduler holds it.
+            # Admission waits neither for the quotas, because a pod that exceeds one is admitted and the scheduler holds
+            # it, nor for the claims, because one that is missing here is read.
             informer = Informer(api, RESOURCE_QUOTAS, ResourceQuota, on_upsert=quotas.set, on_delete=quotas.drop)
-            await process.until(stop, reconciling, watch.run(), informer.run())
+            await process.until(stop, reconciling, watch.run(), informer.run(), claims.informer.run())
             health.ready = False
             log.info("draining for %g s", settings.drain_seconds)
             await asyncio.sleep(settings.drain_seconds)

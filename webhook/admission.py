@@ -7,13 +7,22 @@ from typing import Final
 
 import msgspec
 
+from allocation.claim import ClaimSpec
 from allocation.errors import AllocationError
 from allocation.settings import AllocationSettings
-from webhook import ephemeral_containers, mutation_cache, review
+from webhook import claimed_pod, ephemeral_containers, mutation, mutation_cache, review
+from webhook.claims import ClaimLookup, ReadClaim, UncachedClaimError
 from webhook.metrics import OUTCOMES, Metrics, Outcome
 from webhook.mutation import Quotas
 from webhook.mutation_cache import UNCHANGED, EncodedMutation, MutationCache
-from webhook.review import ForbiddenPodError, Request, UnreadablePodError, UnreadableReviewError
+from webhook.review import (
+    ForbiddenPodError,
+    Pod,
+    Request,
+    UnavailableClaimError,
+    UnreadablePodError,
+    UnreadableReviewError,
+)
 from webhook.settings import WebhookSettings
 
 log = logging.getLogger(__name__)
@@ -45,9 +54,12 @@ class Admission:
         settings: WebhookSettings,
         metrics: Metrics,
         quotas: Callable[[str], Quotas],
+        claims: ClaimLookup,
     ) -> None:
         """Use these settings; `quotas` maps a namespace to the `spec.hard` of its ResourceQuotas by their names."""
         self._quotas = quotas
+        self._claims = claims
+        self._settings = settings
         self._mutations = MutationCache(allocation=allocation, settings=settings)
         self._count = {outcome: metrics.reviews.labels(outcome).inc for outcome in OUTCOMES}
         self._observe = metrics.seconds.observe
@@ -57,28 +69,42 @@ class Admission:
 
         Raises:
             UnreadableReviewError: `body` is not an AdmissionReview, so it has no uid that a response could carry.
+            UncachedClaimError: the pod's GpuClaim must be read first: call `answer_after_reading`.
         """
+        return self._answer(body, time.perf_counter(), None)
+
+    async def answer_after_reading(self, body: bytes, uncached: UncachedClaimError) -> bytes:
+        """Return the response to a review for which `answer` raised `uncached`."""
         begin = time.perf_counter()
-        entry = _LogEntry()
+        return self._answer(body, begin, await self._claims.read(uncached.namespace, uncached.name))
+
+    def _answer(self, body: bytes, begin: float, read: ReadClaim | None) -> bytes:
+        entry, is_answered = _LogEntry(), True
         try:
-            return self._answer(body, entry)
+            return self._respond(body, entry, read)
         except UnreadableReviewError as error:
             entry.outcome, entry.reason = "malformed", str(error)
             raise
+        except UncachedClaimError:
+            is_answered = False
+            raise
         finally:
-            seconds = time.perf_counter() - begin
-            entry.milliseconds = round(seconds * 1000, 3)
-            self._count[entry.outcome]()
-            self._observe(seconds)
-            pod = entry.pod or "(unreadable)"
-            log.info("review of pod %s: %s", pod, entry.outcome, extra=msgspec.to_builtins(entry))
+            if is_answered:
+                self._record(entry, seconds=time.perf_counter() - begin)
 
-    def _answer(self, body: bytes, entry: _LogEntry) -> bytes:
+    def _record(self, entry: _LogEntry, *, seconds: float) -> None:
+        entry.milliseconds = round(seconds * 1000, 3)
+        self._count[entry.outcome]()
+        self._observe(seconds)
+        pod = entry.pod or "(unreadable)"
+        log.info("review of pod %s: %s", pod, entry.outcome, extra=msgspec.to_builtins(entry))
+
+    def _respond(self, body: bytes, entry: _LogEntry, read: ReadClaim | None) -> bytes:
         decoded = review.decode_review(body)
         request = decoded.request
         entry.review, entry.pod, entry.user = request.uid, f"{request.namespace}/", request.user_info.username
         try:
-            mutation = self._mutate(request, entry)
+            mutation = self._mutate(request, entry, read)
         except UnreadablePodError as error:
             entry.outcome, entry.reason = "malformed", str(error)
             return review.refuse(decoded, message=entry.reason, code=400)
@@ -88,11 +114,14 @@ class Admission:
         except ForbiddenPodError as error:
             entry.outcome, entry.reason = "refused", str(error)
             return review.refuse(decoded, message=entry.reason, code=403)
+        except UnavailableClaimError as error:
+            entry.outcome, entry.reason = "refused", str(error)
+            return review.refuse(decoded, message=entry.reason, code=503)
         entry.outcome = "mutated" if mutation.operations else "untouched"
         entry.operations, entry.warnings = mutation.operations, len(mutation.warnings)
         return review.allow(decoded, patch_json=mutation.patch, warnings=mutation.warnings)
 
-    def _mutate(self, request: Request, entry: _LogEntry) -> EncodedMutation:
+    def _mutate(self, request: Request, entry: _LogEntry, read: ReadClaim | None) -> EncodedMutation:
         """Return the mutation of the pod in a request; unchanged where admission does not handle the request."""
         if request.kind.kind != "Pod" or (request.sub_resource, request.operation) not in _REVIEWED:
             return UNCHANGED
@@ -101,4 +130,19 @@ class Admission:
         if request.sub_resource:
             old_pod = review.decode_pod(request.old_object)
             return mutation_cache.encode(ephemeral_containers.mutate(pod, old_pod=old_pod))
-        return self._mutations.get(pod, username=entry.user, quotas=self._quotas(request.namespace))
+        claim = self._claim(pod, request, read)
+        return self._mutations.get(pod, username=entry.user, quotas=self._quotas(request.namespace), claim=claim)
+
+    def _claim(self, pod: Pod, request: Request, read: ReadClaim | None) -> ClaimSpec | None:
+        """Return the GpuClaim that a new pod names, from the local copy or as it was `read`; None if it names none."""
+        name = mutation.claim_name(pod, username=request.user_info.username, settings=self._settings)
+        if name is None:
+            return None
+        spec = self._claims.cached(request.namespace, name) if read is None else read.spec
+        if spec is not None:
+            return spec
+        if read is None:
+            raise UncachedClaimError(request.namespace, name)
+        if read.failure:
+            raise UnavailableClaimError(f"GpuClaim {name} cannot be read: {read.failure}; create the pod again")
+        raise claimed_pod.missing(name, request.namespace)

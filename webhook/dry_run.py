@@ -1,35 +1,55 @@
 """Admission without an API server: shows what admission would make of a manifest."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import jsonpatch
 import msgspec
 
 from allocation import names
+from allocation.claim import ClaimSpec
 from allocation.errors import AllocationError
 from allocation.settings import AllocationSettings
 from cluster.manifest import NotAdmittedError, UnreadableManifestError, without_nulls
-from webhook.mutation import Mutation, Quotas, mutate
+from webhook import claimed_pod
+from webhook.mutation import Mutation, Quotas, claim_name, mutate
 from webhook.review import NO_LABELS, ForbiddenPodError, Pod, UnreadablePodError, decode_pod
 from webhook.settings import WebhookSettings
 
 EXEMPT_NAMESPACES: Final = ("kube-system", "kube-public", "kube-node-lease", names.SYSTEM_NAMESPACE)
 """Namespaces for whose pods the API server never calls the webhook (manifests/base/webhook.yaml)."""
 
+FindClaim = Callable[[str], ClaimSpec | None]
+"""Returns a GpuClaim of the pod's namespace by its name, or None if it does not exist."""
+
 
 def admit(
-    pod: dict[str, Any], *, username: str, allocation: AllocationSettings, settings: WebhookSettings, quotas: Quotas
+    pod: dict[str, Any],
+    *,
+    username: str,
+    allocation: AllocationSettings,
+    settings: WebhookSettings,
+    quotas: Quotas,
+    find_claim: FindClaim,
+    namespace: str = "",
 ) -> Mutation:
     """Change the manifest `pod` in place as admission would, and return the mutation.
+
+    `namespace` is only for messages.
 
     Raises:
         UnreadablePodError: `pod` is not a pod.
         ForbiddenPodError: admission would refuse the pod.
         AllocationError: a field of the pod holds an invalid value.
     """
-    mutation = mutate(_decode(pod), username=username, allocation=allocation, settings=settings, quotas=quotas)
+    decoded = _decode(pod)
+    name, claim = claim_name(decoded, username=username, settings=settings), None
+    if name is not None:
+        claim = find_claim(name)
+        if claim is None:
+            raise claimed_pod.missing(name, namespace)
+    mutation = mutate(decoded, username=username, allocation=allocation, settings=settings, quotas=quotas, claim=claim)
     if mutation.operations:
         jsonpatch.apply_patch(pod, msgspec.to_builtins(mutation.operations), in_place=True)
     return mutation
@@ -41,6 +61,7 @@ def dry_run(
     namespace: str,
     labels: Mapping[str, str] | None,
     quotas: Quotas,
+    find_claim: FindClaim,
     allocation: AllocationSettings,
     settings: WebhookSettings,
 ) -> tuple[str, ...]:
@@ -55,7 +76,15 @@ def dry_run(
     try:
         if labels is not None and not _is_reviewed(_decode(manifest), namespace=namespace, namespace_labels=labels):
             return ()
-        return admit(manifest, username="", allocation=allocation, settings=settings, quotas=quotas).warnings
+        return admit(
+            manifest,
+            username="",
+            allocation=allocation,
+            settings=settings,
+            quotas=quotas,
+            find_claim=find_claim,
+            namespace=namespace,
+        ).warnings
     except UnreadablePodError as error:
         raise UnreadableManifestError(str(error)) from None
     except (ForbiddenPodError, AllocationError) as error:

@@ -10,11 +10,13 @@ import msgspec
 
 from allocation import limits, names
 from allocation.allocation import Allocation
+from allocation.claim import ClaimSpec
 from allocation.constraints import read_constraints
 from allocation.quota import exceeds_quota
-from allocation.request import ignored_percentages, read_request, requests_gpu
+from allocation.request import PodRequest, ignored_percentages, read_request, requests_gpu
 from allocation.settings import AllocationSettings
-from webhook import environment, near_misses, resources, security, static_allocation
+from webhook import claimed_pod, environment, near_misses, resources, security, static_allocation
+from webhook.claimed_pod import NamedClaim
 from webhook.patch import Operation, add, pointer
 from webhook.resources import GpuContainer
 from webhook.review import NO_LABELS, ForbiddenPodError, Pod, PodContainer, PodSpec
@@ -42,10 +44,30 @@ Quotas = Mapping[str, Mapping[str, str]]
 """The `spec.hard` of a namespace's ResourceQuota objects by their names."""
 
 
+def claim_name(pod: Pod, *, username: str, settings: WebhookSettings) -> str | None:
+    """Return the name of the GpuClaim that `mutate` needs for `pod`, or None where it needs none.
+
+    Raises:
+        InvalidFieldError: no object can have this name.
+    """
+    annotations = pod.metadata.annotations
+    if annotations is None or names.CLAIM not in annotations or _skip_reason(pod, username=username, settings=settings):
+        return None
+    return claimed_pod.read_name(annotations)
+
+
 def mutate(
-    pod: Pod, *, username: str, allocation: AllocationSettings, settings: WebhookSettings, quotas: Quotas
+    pod: Pod,
+    *,
+    username: str,
+    allocation: AllocationSettings,
+    settings: WebhookSettings,
+    quotas: Quotas,
+    claim: ClaimSpec | None,
 ) -> Mutation:
     """Return the mutation of `pod`, which `username` creates in a namespace with `quotas`.
+
+    `claim` is the GpuClaim that `claim_name` returns the name of; None where it does not exist, or the pod needs none.
 
     Raises:
         ForbiddenPodError: the pod may not be created as it is.
@@ -60,21 +82,22 @@ def mutate(
         raise ForbiddenPodError(f"the pod has a static allocation, but {skip_reason}: remove one or the other")
     if skip_reason:
         return Mutation()
-    if static is not None or any(requests_gpu(each, allocation) for each in _containers(pod.spec)):
+    claimed = claimed_pod.named(annotations, claim)
+    if claimed or static is not None or any(requests_gpu(each, allocation) for each in _containers(pod.spec)):
         _check_size(pod)
-    warnings: list[str] = []
-    if static is not None:
-        prepared = static_allocation.gpu_containers(pod, static, allocation)
-    else:
-        prepared = _from_request(pod, settings=allocation, quotas=quotas)
-        warnings += ignored_percentages(pod.spec, allocation)
-    if not prepared:
+    prepared = _prepare(pod, static, claimed, settings=allocation, quotas=quotas)
+    if not prepared.containers:
         return Mutation()
-    _forbid(limits.excess_of_gpu_containers(len(prepared)))
+    _forbid(limits.excess_of_gpu_containers(len(prepared.containers)))
     _check_security(pod.spec)
     _check_node(pod.spec, static)
-    operations = [*_spec_operations(pod.spec, settings), *_annotation_operations(annotations, static)]
-    for changes, notes in _container_changes(pod.spec, prepared):
+    operations = [
+        *_spec_operations(pod.spec, settings),
+        *claimed_pod.node_selector(pod.spec, claimed),
+        *_annotation_operations(annotations, prepared.static, claimed),
+    ]
+    warnings = list(prepared.warnings)
+    for changes, notes in _container_changes(pod.spec, prepared.containers):
         operations += changes
         warnings += notes
     return Mutation(tuple(operations), tuple(warnings))
@@ -96,22 +119,58 @@ def _skip_reason(pod: Pod, *, username: str, settings: WebhookSettings) -> str:
     return ""
 
 
-def _from_request(pod: Pod, *, settings: AllocationSettings, quotas: Quotas) -> dict[str, GpuContainer]:
-    """Return the GPU containers of a pod that the scheduler will place, by name."""
+class _Prepared(msgspec.Struct, frozen=True):
+    """The GPU containers of a pod by name, its static allocation if it has one, and warnings for the pod's creator."""
+
+    containers: Mapping[str, GpuContainer]
+    static: Allocation | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def _prepare(
+    pod: Pod, static: Allocation | None, claimed: NamedClaim | None, *, settings: AllocationSettings, quotas: Quotas
+) -> _Prepared:
+    """Prepare a pod by its claim, its static allocation or both, or else by what its containers request."""
+    if claimed is not None:
+        return _from_claim(pod, static, claimed, settings=settings, quotas=quotas)
+    if static is not None:
+        return _Prepared(static_allocation.gpu_containers(pod, static, settings), static)
+    return _from_request(pod, settings=settings, quotas=quotas)
+
+
+def _from_claim(
+    pod: Pod, static: Allocation | None, claimed: NamedClaim, *, settings: AllocationSettings, quotas: Quotas
+) -> _Prepared:
+    near_misses.refuse(pod.spec, settings)
+    if static is not None:
+        static = static_allocation.for_claim(pod, static, claimed, settings)
+        prepared = claimed_pod.prepare(pod, claimed, settings, gpu_containers=static.containers)
+    else:
+        prepared = claimed_pod.prepare(pod, claimed, settings)
+        _check_placeable(pod, prepared.request, settings, quotas)
+    return _Prepared(prepared.containers, static, prepared.warnings)
+
+
+def _from_request(pod: Pod, *, settings: AllocationSettings, quotas: Quotas) -> _Prepared:
+    """Prepare a pod that the scheduler will place."""
     near_misses.refuse(pod.spec, settings)
     request = read_request(pod.spec, settings)
     if request:
-        read_constraints(
-            pod.metadata.annotations or {}, settings
-        )  # refuse unreadable constraints now, not at placement
-        excess = exceeds_quota(request, quotas, settings)
-        if excess:
-            raise ForbiddenPodError(f"exceeding resource quota: {excess}; request less, or have the quota raised")
-    return {
+        _check_placeable(pod, request, settings, quotas)
+    containers = {
         container.name: resources.from_request(container, container_request, settings)
         for container, container_request in zip(_containers(pod.spec), request.containers, strict=True)
         if container_request.count
     }
+    return _Prepared(containers, warnings=ignored_percentages(pod.spec, settings))
+
+
+def _check_placeable(pod: Pod, request: PodRequest, settings: AllocationSettings, quotas: Quotas) -> None:
+    """Refuse now what the scheduler could never place: unreadable constraints, and more than the quotas allow."""
+    read_constraints(pod.metadata.annotations or {}, settings)
+    excess = exceeds_quota(request, quotas, settings)
+    if excess:
+        raise ForbiddenPodError(f"exceeding resource quota: {excess}; request less, or have the quota raised")
 
 
 def _containers(spec: PodSpec) -> Sequence[PodContainer]:
@@ -165,9 +224,12 @@ def _spec_operations(spec: PodSpec, settings: WebhookSettings) -> Iterator[Opera
         yield add(pointer("spec", "terminationGracePeriodSeconds"), 1)
 
 
-def _annotation_operations(annotations: Mapping[str, str], static: Allocation | None) -> Iterator[Operation]:
+def _annotation_operations(
+    annotations: Mapping[str, str], static: Allocation | None, claimed: NamedClaim | None
+) -> Iterator[Operation]:
     if static is not None:
-        for key, value in static_allocation.annotations(annotations, static).items():
+        visible_as = claimed.spec.devices.visible_as if claimed is not None else "UUID"
+        for key, value in static_allocation.annotations(annotations, static, visible_as=visible_as).items():
             yield add(pointer("metadata", "annotations", key), value)
 
 

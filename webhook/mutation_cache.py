@@ -1,8 +1,8 @@
 """Caches mutations: pods of one template differ only in fields that admission does not read, so one mutation fits all.
 
-A mutation is a pure function of the fields that are read here of a pod, of its creator and of the quotas of its
-namespace. The cache key is a digest of exactly these, so the cache keeps no user data in its keys, and a pod that
-differs in any of them is mutated on its own.
+A mutation is a pure function of the fields that are read here of a pod, of its creator, of the quotas of its namespace
+and of its GpuClaim. The cache key is a digest of exactly these, so the cache keeps no user data in its keys, and a pod
+that differs in any of them is mutated on its own.
 """
 
 from hashlib import blake2b
@@ -11,8 +11,10 @@ from typing import Final
 import msgspec
 
 from allocation import names
+from allocation.claim import ClaimSpec
 from allocation.settings import AllocationSettings
 from webhook import patch
+from webhook.claimed_pod import DEFAULT_CONTAINER
 from webhook.mutation import MIRROR, Mutation, Quotas, mutate
 from webhook.review import Pod, PodMeta
 from webhook.settings import WebhookSettings
@@ -20,6 +22,9 @@ from webhook.settings import WebhookSettings
 _MAX_ENTRIES: Final = 1024
 _MAX_PATCH_BYTES: Final = 16 * 1024
 """The largest patch that is cached; with `_MAX_ENTRIES` it bounds the memory."""
+
+_OTHER_KEYS: Final = frozenset((MIRROR, DEFAULT_CONTAINER))
+"""Annotations of Kubernetes that admission reads."""
 
 _encode_key: Final = msgspec.json.Encoder().encode
 
@@ -56,14 +61,21 @@ class MutationCache:
         self._settings = settings
         self._mutations: dict[bytes, EncodedMutation] = {}
 
-    def get(self, pod: Pod, *, username: str, quotas: Quotas) -> EncodedMutation:
+    def get(self, pod: Pod, *, username: str, quotas: Quotas, claim: ClaimSpec | None) -> EncodedMutation:
         """Return the encoded result of `webhook.mutation.mutate` for `pod`; raises what that raises."""
         relevant = _relevant_fields(pod)
-        digest = blake2b(_encode_key((username, quotas, relevant)), digest_size=16).digest()
+        digest = blake2b(_encode_key((username, quotas, claim, relevant)), digest_size=16).digest()
         mutation = self._mutations.get(digest)
         if mutation is None:
             mutation = encode(
-                mutate(relevant, username=username, allocation=self._allocation, settings=self._settings, quotas=quotas)
+                mutate(
+                    relevant,
+                    username=username,
+                    allocation=self._allocation,
+                    settings=self._settings,
+                    quotas=quotas,
+                    claim=claim,
+                )
             )
             if len(bytes(mutation.patch)) <= _MAX_PATCH_BYTES:
                 self._add(digest, mutation)
@@ -79,5 +91,7 @@ def _relevant_fields(pod: Pod) -> Pod:
     """Return `pod` without its name and without annotations of others, in which pods of one template differ."""
     annotations = pod.metadata.annotations
     if annotations is not None:
-        annotations = {key: value for key, value in annotations.items() if names.is_relevant_key(key) or key == MIRROR}
+        annotations = {
+            key: value for key, value in annotations.items() if names.is_relevant_key(key) or key in _OTHER_KEYS
+        }
     return Pod(PodMeta(annotations=annotations, labels=pod.metadata.labels), pod.spec)

@@ -59,6 +59,7 @@ class PodSpec(msgspec.Struct, rename="camel"):
     ephemeral_containers: list[PodContainer] = []
     scheduler_name: str | None = None
     node_name: str | None = None
+    node_selector: dict[str, str] | None = None
     runtime_class_name: str | None = None
     termination_grace_period_seconds: int | None = None
 
@@ -141,6 +142,10 @@ class ForbiddenPodError(Exception):
     """
 
 
+class UnavailableClaimError(Exception):
+    """The GpuClaim of the pod could not be read just now: the pod may be admitted later."""
+
+
 class _Response(msgspec.Struct, rename="camel", omit_defaults=True):
     uid: str
     allowed: bool
@@ -156,7 +161,7 @@ class _ReviewResponse(msgspec.Struct, rename="camel"):
     response: _Response
 
 
-_REASONS = {400: "BadRequest", 403: "Forbidden"}
+_REASONS = {400: "BadRequest", 403: "Forbidden", 503: "ServiceUnavailable"}
 
 _review_decoder = msgspec.json.Decoder(Review)
 _pod_decoder = msgspec.json.Decoder(Pod)
@@ -201,7 +206,10 @@ def allow(review: Review, *, patch_json: msgspec.Raw = patch.NONE, warnings: tup
 
 
 def refuse(review: Review, *, message: str, code: int) -> bytes:
-    """Return the response that refuses the object; the user's client receives `code` (400 or 403) and `message`."""
+    """Return the response that refuses the object; the user's client receives `code` and `message`.
+
+    `code` is 400, 403, or 503 for an object that may be admitted later.
+    """
     status = Failure(code=code, reason=_REASONS[code], message=message)
     return _encode(review, _Response(uid=review.request.uid, allowed=False, status=status))
 

@@ -2,7 +2,8 @@
 
 API servers send reviews as one plain form of HTTP request. A general HTTP server takes longer to parse it into a
 request object than admission takes to decide. Any other request, and all that follow it on the connection, are handed
-over to a general server, `fallback`, together with the connection.
+over to a general server, `fallback`, together with the connection. So is a review that needs a GpuClaim to be read
+first: the general server can wait.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from typing import Final
 
 from cluster.http import internal_error
 from cluster.http.connections import ConnectionTable, LimitedConnection
+from webhook.claims import UncachedClaimError
 from webhook.review import UnreadableReviewError
 from webhook.routes import LARGEST_REVIEW, PATHS, Health
 
@@ -33,7 +35,8 @@ _special: Final = re.compile(
 class ReviewConnection(LimitedConnection):
     """A connection of an API server, whose reviews are passed to `answer`.
 
-    `answer` returns the response to a body, or raises `UnreadableReviewError`, which is answered with 400.
+    `answer` returns the response to a body. It may raise `UnreadableReviewError`, which is answered with 400, or
+    `UncachedClaimError`, for which the connection is handed over.
     """
 
     def __init__(
@@ -91,7 +94,11 @@ class ReviewConnection(LimitedConnection):
         received = b"".join(self._parts)
         self._parts.clear()
         self._size = 0
-        self._reply(received[self._begin : self._end])
+        try:
+            self._reply(received[self._begin : self._end])
+        except UncachedClaimError:
+            self._hand_over(received)
+            return
         if len(received) > self._end:
             self._hand_over(received[self._end :])
 
@@ -105,6 +112,8 @@ class ReviewConnection(LimitedConnection):
             content = self._answer_review(body)
         except UnreadableReviewError as error:
             status, kind, content = HTTPStatus.BAD_REQUEST, "text/plain; charset=utf-8", str(error).encode()
+        except UncachedClaimError:
+            raise
         except Exception as error:  # noqa: BLE001 -- the client needs a response to every error
             status, content = HTTPStatus.INTERNAL_SERVER_ERROR, internal_error.to_status("a review", error)
         close = "" if self._health.ready else "Connection: close\r\n"

@@ -4,14 +4,19 @@ The ledger and the kubelet trust the annotations that carry an allocation, so ot
 """
 
 from collections.abc import Collection, Mapping
+from typing import get_args
+
+import msgspec
 
 from allocation import names, quantity
-from allocation.allocation import Allocation, CardShare
+from allocation.allocation import Allocation, CardShare, ClaimMark
+from allocation.claim import VisibleAs
 from allocation.delivery import DELIVERIES
 from allocation.errors import InvalidFieldError
 from allocation.request import MILLI_PER_PERCENT, read_priority, requests_gpu
 from allocation.settings import AllocationSettings
 from allocation.wire import environment, record
+from webhook.claimed_pod import NamedClaim
 from webhook.resources import GpuContainer, stated_resources
 from webhook.review import ForbiddenPodError, Pod, PodContainer
 
@@ -40,7 +45,11 @@ def read(annotations: Mapping[str, str], *, username: str, trusted: Collection[s
             f" {_FIELD}"
         )
     _check_shares(allocation)
-    derived = [environment.annotations(allocation, delivery) for delivery in DELIVERIES]
+    derived = [
+        environment.annotations(allocation, delivery, visible_as=visible_as)
+        for delivery in DELIVERIES
+        for visible_as in get_args(VisibleAs)
+    ]
     for key in output_keys:
         if key != names.ALLOCATION and annotations[key] not in [each.get(key) for each in derived]:
             raise ForbiddenPodError(f"annotation {key} contradicts {_FIELD}: remove it, it is derived from that")
@@ -53,6 +62,53 @@ def gpu_containers(pod: Pod, allocation: Allocation, settings: AllocationSetting
     Raises:
         InvalidFieldError: pod and allocation contradict each other.
     """
+    if allocation.claim is not None:
+        raise _invalid(
+            f"claim {allocation.claim.name}",
+            "the pod names no GpuClaim",
+            f"add annotation {names.CLAIM}, or remove the claim from the allocation",
+        )
+    return {
+        name: _gpu_container(container, allocation.containers[name], field, settings)
+        for name, (field, container) in _named_containers(pod, allocation, settings).items()
+    }
+
+
+def for_claim(pod: Pod, allocation: Allocation, claimed: NamedClaim, settings: AllocationSettings) -> Allocation:
+    """Return `allocation` with the mark of the pod's GpuClaim, so that each card is charged once.
+
+    Raises:
+        InvalidFieldError: pod, allocation and claim contradict each other.
+    """
+    _named_containers(pod, allocation, settings)
+    name, devices = claimed.name, claimed.spec.devices
+    mark = ClaimMark(name, devices.exclusivity)
+    if allocation.claim not in (None, mark):
+        stated = f"claim {allocation.claim.name}, {allocation.claim.exclusivity}"
+        raise _invalid(stated, f"the pod names GpuClaim {mark.name}, {mark.exclusivity}", "make both equal")
+    cards: set[tuple[str, ...]] = set()
+    for container, shares in allocation.containers.items():
+        path = f"containers.{container}"
+        cards.add(tuple(share.uuid for share in shares))
+        if len(shares) != devices.count:
+            given = f"GpuClaim {name} gives {devices.count} cards"
+            raise _invalid(f"{path}: {len(shares)} cards", given, "make both equal")
+        if devices.memory_mib is not None and shares[0].memory_mib != devices.memory_mib:
+            given = f"GpuClaim {name} gives {devices.memory_mib} MiB of each card"
+            raise _invalid(f"{path}: memoryMiB {shares[0].memory_mib}", given, "make both equal")
+        percent = 100 if devices.exclusivity == "Exclusive" else devices.cores
+        if percent is not None and shares[0].cores != percent * MILLI_PER_PERCENT:
+            given = f"GpuClaim {name} gives {percent} % of each card, cores {percent * MILLI_PER_PERCENT}"
+            raise _invalid(f"{path}: cores {shares[0].cores}", given, "make both equal")
+    if len(cards) > 1:
+        raise _invalid("containers", f"the containers of GpuClaim {name} have the same cards", "name them in one order")
+    return msgspec.structs.replace(allocation, claim=mark)
+
+
+def _named_containers(
+    pod: Pod, allocation: Allocation, settings: AllocationSettings
+) -> dict[str, tuple[str, PodContainer]]:
+    """Return the containers that `allocation` names by name, with their paths; no other container may request a GPU."""
     containers = {
         container.name: (f"spec.{kind}[{position}]", container)
         for kind, listed in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers))
@@ -66,24 +122,24 @@ def gpu_containers(pod: Pod, allocation: Allocation, settings: AllocationSetting
                 expected="it must name containers of the pod",
                 remedy=f"the pod has {', '.join(containers)}",
             )
-    prepared: dict[str, GpuContainer] = {}
     for name, (field, container) in containers.items():
-        shares = allocation.containers.get(name)
-        if shares is not None:
-            prepared[name] = _gpu_container(container, shares, field, settings)
-        elif requests_gpu(container, settings):
+        if name not in allocation.containers and requests_gpu(container, settings):
             raise InvalidFieldError(
                 field=f"{field}.resources",
                 value=name,
                 expected=f"only containers that {_FIELD} names may have GPUs",
                 remedy="remove its GPU resources, or add the container to the allocation",
             )
-    return prepared
+    return {name: each for name, each in containers.items() if name in allocation.containers}
 
 
-def annotations(pod_annotations: Mapping[str, str], allocation: Allocation) -> dict[str, str]:
-    """Return the annotations that are derived from `allocation` and that the pod lacks."""
-    return {key: value for key, value in environment.annotations(allocation).items() if key not in pod_annotations}
+def annotations(pod_annotations: Mapping[str, str], allocation: Allocation, *, visible_as: VisibleAs) -> dict[str, str]:
+    """Return the annotations that are derived from `allocation` and that the pod lacks, or has without its claim."""
+    derived = environment.annotations(allocation, visible_as=visible_as)
+    lacking = {key: value for key, value in derived.items() if key not in pod_annotations}
+    if record.of_annotations(pod_annotations) != allocation:
+        lacking[names.ALLOCATION] = derived[names.ALLOCATION]
+    return lacking
 
 
 def _check_shares(allocation: Allocation) -> None:

@@ -71,6 +71,7 @@ def _inject(document: Document, template: pod_templates.Template, rules: _Rules,
             allocation=rules.allocation,
             settings=rules.webhook,
             quotas={},  # quotas belong to a namespace of a cluster
+            find_claim=lambda _name: None,
         )
     except (UnreadablePodError, AllocationError, ForbiddenPodError) as error:
         print(f"error: {where}: {error}", file=sys.stderr)

@@ -1,13 +1,15 @@
 """Admission: every body gets a response, every rejection has a message, and mutating a mutated pod changes nothing."""
 
+import asyncio
 import base64
 import json
 from typing import Any
 
 import jsonpatch
 
-from fuzz.world import ALLOCATION, WEBHOOK
+from fuzz.world import ALLOCATION, CLAIMS, WEBHOOK
 from webhook.admission import Admission
+from webhook.claims import UncachedClaimError
 from webhook.metrics import Metrics
 from webhook.review import UnreadableReviewError
 
@@ -16,8 +18,9 @@ _ADMISSION = Admission(
     settings=WEBHOOK,
     metrics=Metrics(),
     quotas=lambda namespace: {"few": {"limits.nvidia.com/gpu": "4"}} if namespace == "team" else {},
+    claims=CLAIMS,
 )
-_CODES = {400, 403}
+_CODES = {400, 403}  # claims can always be read here
 
 
 def try_bytes(data: bytes) -> None:
@@ -27,6 +30,8 @@ def try_bytes(data: bytes) -> None:
     except UnreadableReviewError as error:
         assert "AdmissionReview" in str(error)
         return
+    except UncachedClaimError as uncached:
+        answer = json.loads(asyncio.run(_ADMISSION.answer_after_reading(data, uncached)))
     response = answer["response"]
     try:
         sent = json.loads(data.decode())

@@ -249,7 +249,7 @@ POLICIES = (
         f'name: plugins\n      expression: {{{{ include "tranche.celList" ({HAMI} | ternary'
         " (list .Values.hamiNodes.pluginUser) list) | quote }}",
     ),
-    Edit(SCHEDULER_NAMES.old, SCHEDULER_NAMES.new, 4),
+    Edit(SCHEDULER_NAMES.old, SCHEDULER_NAMES.new, 5),
 )
 NAMESPACE = (
     Edit(
@@ -260,9 +260,11 @@ NAMESPACE = (
 
 ALL = (
     Template("namespace.yaml", "base/namespace.yaml", NAMESPACE, ".Values.namespace.create"),
+    _crd("gpuclaims"),
     _crd("gpunodestatuses"),
     _crd("leaderships"),
     Template("rbac-agent.yaml", "base/rbac/agent.yaml"),
+    Template("rbac-editor.yaml", "base/rbac/editor.yaml"),
     Template("rbac-operator.yaml", "base/rbac/operator.yaml"),
     Template("rbac-scheduler.yaml", "base/rbac/scheduler.yaml", SCHEDULER_RBAC),
     Template("rbac-scheduler-api.yaml", "base/rbac/scheduler-api.yaml"),

@@ -16,6 +16,7 @@ from certs.leaf import ServerNames
 from certs.source import IssuedSource
 from certs.x509 import KeyPair, issue, new_authority
 from cluster.configuration import ClusterSettings, Configuration
+from fuzz.world import CLAIMS
 from scheduler import servers
 from scheduler.leader import Leader
 from scheduler.settings import SchedulerSettings, ServingSettings
@@ -62,7 +63,9 @@ async def webhook(authority: KeyPair) -> AsyncIterator[tuple[Port, Port]]:
     settings, health = WebhookSettings(host=HOST, port=0, metrics_port=0), Health()
     health.ready = True
     metrics = Metrics()
-    admission = Admission(allocation=AllocationSettings(), settings=settings, metrics=metrics, quotas=lambda _: {})
+    admission = Admission(
+        allocation=AllocationSettings(), settings=settings, metrics=metrics, quotas=lambda _: {}, claims=CLAIMS
+    )
     source = IssuedSource(authority, names=ServerNames(("localhost",), (HOST,)), now=datetime.now(UTC))
     async with server.serving(
         admission=admission, health=health, metrics=metrics, source=source, settings=settings

@@ -1,5 +1,6 @@
 """Send a review and apply its response as the API server does."""
 
+import asyncio
 import base64
 import json
 from collections.abc import Callable, Mapping
@@ -10,7 +11,9 @@ import jsonpatch
 import pytest
 
 from allocation.settings import AllocationSettings
+from tests.webhook.support.claims import Claims
 from webhook.admission import Admission
+from webhook.claims import UncachedClaimError
 from webhook.metrics import Metrics
 from webhook.settings import WebhookSettings
 
@@ -43,12 +46,14 @@ def _admit(
     subresource: str = "",
     before: Any = None,
     quotas: Mapping[str, Mapping[str, str]] | None = None,
+    claims: Claims | None = None,
 ) -> Verdict:
     admission = Admission(
         allocation=allocation or AllocationSettings(),
         settings=settings or WebhookSettings(),
         metrics=Metrics(),
         quotas=lambda namespace: (quotas or {}) if namespace == "team" else {},
+        claims=claims or Claims({}),
     )
     review = {
         "apiVersion": api_version,
@@ -64,7 +69,7 @@ def _admit(
             "oldObject": before,
         },
     }
-    answer = json.loads(admission.answer(json.dumps(review).encode()))
+    answer = json.loads(_answer(admission, json.dumps(review).encode()))
     response = answer["response"]
     operations = json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
     assert ("patchType" in response) == bool(operations)
@@ -78,6 +83,13 @@ def _admit(
         uid=response["uid"],
         api_version=answer["apiVersion"],
     )
+
+
+def _answer(admission: Admission, body: bytes) -> bytes:
+    try:
+        return admission.answer(body)
+    except UncachedClaimError as uncached:
+        return asyncio.run(admission.answer_after_reading(body, uncached))
 
 
 @pytest.fixture(scope="session")

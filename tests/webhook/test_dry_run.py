@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from allocation.claim import ClaimDevices, ClaimSpec
 from allocation.settings import AllocationSettings
 from cluster.manifest import NotAdmittedError, UnreadableManifestError
 from scheduler.objects import Expression
@@ -37,6 +38,7 @@ def run(made: dict[str, Any], labels: dict[str, str] | None, *, namespace: str =
         namespace=namespace,
         labels=labels,
         quotas={},
+        find_claim={"single-gpu": ClaimSpec(ClaimDevices(1))}.get,
         allocation=AllocationSettings(),
         settings=WebhookSettings(),
     )
@@ -65,6 +67,26 @@ def test_missing_namespace_counts_as_opted_in() -> None:
     made = pod()
     run(made, None)
     assert made["spec"]["schedulerName"] == "tranche"
+
+
+def claim_pod(name: str) -> dict[str, Any]:
+    """Return a pod that names a GpuClaim and requests nothing itself."""
+    annotations = {"gpu.scheduling/claim": name}
+    return {"metadata": {"name": "a", "annotations": annotations}, "spec": {"containers": [{"name": "main"}]}}
+
+
+def test_dry_run_writes_what_the_claim_gives() -> None:
+    """The claim is found by its name."""
+    made = claim_pod("single-gpu")
+    run(made, None)
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "100", "nvidia.com/gpucores": "100"}
+    assert made["spec"]["containers"][0]["resources"]["limits"] == limits
+
+
+def test_dry_run_refuses_a_missing_claim() -> None:
+    """The message names the claim and the namespace, as that of admission does."""
+    with pytest.raises(NotAdmittedError, match="GpuClaim other does not exist in namespace team: create it there"):
+        run(claim_pod("other"), None)
 
 
 def test_dry_run_refuses_what_admission_refuses() -> None:

@@ -55,6 +55,7 @@ def prepared(*, containers: int = 1, gpu_containers: int = 1) -> dict[str, Any]:
         allocation=AllocationSettings(),
         settings=WebhookSettings(),
         quotas={},
+        claim=None,
     )
     changed: dict[str, Any] = jsonpatch.apply_patch(pod, msgspec.to_builtins(mutation.operations))
     return changed

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocation.claim import ClaimDevices, ClaimSpec
 from allocation.errors import AllocationError
 from allocation.settings import AllocationSettings
 from webhook import patch
@@ -32,6 +33,8 @@ KEYS = {
     "hami.io/gpu-scheduler-policy": ("spread", "nonsense"),
     "nvidia.com/numa-bind": ("true", "perhaps"),
     "kubernetes.io/config.mirror": ("x",),
+    "gpu.scheduling/claim": ("c", "a/b"),
+    "kubectl.kubernetes.io/default-container": ("main", "other"),
 }
 CONTAINERS = st.fixed_dictionaries(
     {"name": st.sampled_from(["main", "other"])},
@@ -66,13 +69,24 @@ PODS = st.fixed_dictionaries(
             optional={
                 "schedulerName": st.sampled_from(["tranche", "mine"]),
                 "nodeName": st.sampled_from(["n1", "n2"]),
+                "nodeSelector": st.sampled_from([{}, {"pool": "a"}]),
                 "terminationGracePeriodSeconds": st.sampled_from([0, 30]),
             },
         ),
     }
 )
 QUOTAS = st.sampled_from([{}, {"small": {"limits.nvidia.com/gpu": "1"}}])
-STEPS = st.lists(st.tuples(PODS, st.sampled_from(["alice", TRUSTED, NODE]), QUOTAS), min_size=1, max_size=8)
+CLAIMS = st.sampled_from(
+    [
+        None,
+        ClaimSpec(ClaimDevices(1)),
+        ClaimSpec(ClaimDevices(2, "Shared", memory_mib=3000)),
+        ClaimSpec(ClaimDevices(1, visible_as="UUID")),
+        msgspec.convert({"devices": {"count": 1}, "selector": {"matchLabels": {"pool": "a"}}}, ClaimSpec),
+        msgspec.convert({"devices": {"count": 1}, "selector": {"matchLabels": {"pool": "b"}}}, ClaimSpec),
+    ]
+)
+STEPS = st.lists(st.tuples(PODS, st.sampled_from(["alice", TRUSTED, NODE]), QUOTAS, CLAIMS), min_size=1, max_size=8)
 
 
 def _read(pod: dict[str, Any]) -> Pod:
@@ -87,19 +101,23 @@ def _outcome(decide: Callable[[], tuple[object, ...]]) -> tuple[object, ...]:
 
 
 @given(STEPS)
-def test_cached_mutation_equals_a_computed_one(steps: list[tuple[Any, str, Any]]) -> None:
-    """This holds for any sequence of pods, users and quotas, with each pod twice."""
+def test_cached_mutation_equals_a_computed_one(steps: list[tuple[Any, str, Any, Any]]) -> None:
+    """This holds for any sequence of pods, users, quotas and GpuClaims, with each pod twice."""
     allocation, settings = AllocationSettings(), WebhookSettings()
     cache = MutationCache(allocation=allocation, settings=settings)
-    for sent, username, quotas in [*steps, *steps]:
+    for sent, username, quotas, claim in [*steps, *steps]:
         pod = _read(sent)
 
-        def computed(pod: Pod = pod, username: str = username, quotas: Any = quotas) -> tuple[object, ...]:
-            made = mutate(pod, username=username, allocation=allocation, settings=settings, quotas=quotas)
+        def computed(
+            pod: Pod = pod, username: str = username, quotas: Any = quotas, claim: Any = claim
+        ) -> tuple[object, ...]:
+            made = mutate(pod, username=username, allocation=allocation, settings=settings, quotas=quotas, claim=claim)
             return bytes(patch.encode(made.operations)), len(made.operations), made.warnings
 
-        def cached(pod: Pod = pod, username: str = username, quotas: Any = quotas) -> tuple[object, ...]:
-            made = cache.get(pod, username=username, quotas=quotas)
+        def cached(
+            pod: Pod = pod, username: str = username, quotas: Any = quotas, claim: Any = claim
+        ) -> tuple[object, ...]:
+            made = cache.get(pod, username=username, quotas=quotas, claim=claim)
             return bytes(made.patch), made.operations, made.warnings
 
         assert _outcome(cached) == _outcome(computed)
@@ -114,7 +132,7 @@ def test_missing_resources_are_not_confused_with_empty_ones() -> None:
             "metadata": {"annotations": {"gpu.scheduling/allocation": ALLOCATION}},
             "spec": {"containers": [container]},
         }
-        made = cache.get(_read(sent), username=TRUSTED, quotas={})
+        made = cache.get(_read(sent), username=TRUSTED, quotas={}, claim=None)
         patches.append(b64decode(msgspec.json.decode(made.patch, type=str)))
     assert b'"/spec/containers/0/resources/limits"' in patches[0]
     assert b'"/spec/containers/0/resources"' in patches[1]
@@ -139,7 +157,7 @@ def test_pods_of_one_template_are_mutated_once(
             "labels": {"batch.kubernetes.io/job-completion-index": str(index)},
             "annotations": {"batch.kubernetes.io/job-completion-index": str(index)},
         }
-        assert cache.get(_read(made), username="alice", quotas={}).operations
+        assert cache.get(_read(made), username="alice", quotas={}, claim=None).operations
     assert len(mutated) == 1
 
 
@@ -147,8 +165,8 @@ def test_cache_is_bounded(pod: Callable[..., Any], gpu: Callable[..., Any]) -> N
     """The oldest entry is evicted, and a patch of many containers is not cached."""
     cache = MutationCache(allocation=AllocationSettings(), settings=WebhookSettings())
     for number in range(1100):
-        cache.get(_read(pod(gpu(f"c{number}"))), username="alice", quotas={})
+        cache.get(_read(pod(gpu(f"c{number}"))), username="alice", quotas={}, claim=None)
     assert len(cache._mutations) == 1024
     before = list(cache._mutations)
-    cache.get(_read(pod(*(gpu(f"c{number}") for number in range(32)))), username="alice", quotas={})
+    cache.get(_read(pod(*(gpu(f"c{number}") for number in range(32)))), username="alice", quotas={}, claim=None)
     assert list(cache._mutations) == before

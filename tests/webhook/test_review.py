@@ -8,6 +8,7 @@ import pytest
 
 from allocation.settings import AllocationSettings
 from cluster.logs import Json, Logfmt
+from tests.webhook.support.claims import Claims
 from webhook.admission import Admission
 from webhook.metrics import Metrics
 from webhook.review import UnreadableReviewError
@@ -55,7 +56,11 @@ def test_unreadable_pod_is_refused(admit: Make, sent: Any) -> None:
 def test_body_that_is_not_a_review_is_an_error(body: bytes) -> None:
     """The API server would not accept a response without a uid."""
     admission = Admission(
-        allocation=AllocationSettings(), settings=WebhookSettings(), metrics=Metrics(), quotas=lambda _: {}
+        allocation=AllocationSettings(),
+        settings=WebhookSettings(),
+        metrics=Metrics(),
+        quotas=lambda _: {},
+        claims=Claims({}),
     )
     with pytest.raises(UnreadableReviewError, match="AdmissionReview"):
         admission.answer(body)
@@ -65,7 +70,11 @@ def test_outcomes_are_counted_and_logged_with_their_uid(caplog: pytest.LogCaptur
     """One line for each review, which a name with a line break does not split."""
     metrics = Metrics()
     admission = Admission(
-        allocation=AllocationSettings(), settings=WebhookSettings(), metrics=metrics, quotas=lambda _: {}
+        allocation=AllocationSettings(),
+        settings=WebhookSettings(),
+        metrics=metrics,
+        quotas=lambda _: {},
+        claims=Claims({}),
     )
     request = {
         "uid": UID,

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from allocation.claim import ClaimDevices, ClaimSpec
 from allocation.settings import AllocationSettings
 from certs.leaf import ServerNames
 from certs.source import IssuedSource
 from certs.x509 import new_authority
 from cluster.http.connections import ConnectionTable, Timeouts
+from tests.webhook.support.claims import Claims
 from tests.webhook.test_server import review, trusting
 from webhook.admission import Admission
 from webhook.metrics import Metrics
@@ -89,8 +91,13 @@ class World:
         self.wire, self.other, self.health, self.connections = Wire(), Other(), Health(), ConnectionTable()
         self.health.ready = True
         metrics = Metrics()
+        self.claims = Claims({}, {"stored": ClaimSpec(ClaimDevices(1))})
         self.admission = Admission(
-            allocation=AllocationSettings(), settings=WebhookSettings(), metrics=metrics, quotas=lambda _: {}
+            allocation=AllocationSettings(),
+            settings=WebhookSettings(),
+            metrics=metrics,
+            quotas=lambda _: {},
+            claims=self.claims,
         )
         self.answer = self.admission.answer
         self.connection = ReviewConnection(
@@ -158,6 +165,37 @@ async def test_pipelined_reviews_are_handed_over() -> None:
     assert world.other.received == request() * 2
 
 
+def with_claim(name: str) -> bytes:
+    """Return the review of a pod that names a GpuClaim."""
+    body = json.loads(review())
+    body["request"]["namespace"] = "team"
+    body["request"]["object"]["metadata"]["annotations"] = {"gpu.scheduling/claim": name}
+    return json.dumps(body).encode()
+
+
+async def test_review_that_needs_a_claim_to_be_read_is_handed_over() -> None:
+    """The event loop serves other connections meanwhile; nothing is written, and the general server gets every byte."""
+    world = World()
+    sent = request(with_claim("stored"))
+    world.receive(sent[:200], sent[200:] + b"more")
+    assert not world.wire.written
+    assert world.other.received == sent + b"more"
+    assert world.claims.reads == []
+
+
+async def test_general_server_reads_the_claim_and_closes(
+    streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+) -> None:
+    """The API server then opens a connection that the fast protocol serves."""
+    reader, writer = streams
+    writer.write(request(with_claim("stored")))
+    head, body = await _answer(reader)
+    assert b"\r\nconnection: close\r\n" in head.lower()
+    assert json.loads(body)["response"]["patchType"] == "JSONPatch"
+    async with asyncio.timeout(TIMEOUT_S):
+        assert await reader.read() == b""
+
+
 async def test_internal_error_is_answered_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     """The response is 500 with a reference to the log, which has the traceback; the connection stays open."""
     world = World()
@@ -212,7 +250,13 @@ async def streams() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamW
     )
     health.ready = True
     own = WebhookSettings(host="127.0.0.1", port=0, metrics_port=0)
-    admission = Admission(allocation=AllocationSettings(), settings=own, metrics=metrics, quotas=lambda _: {})
+    admission = Admission(
+        allocation=AllocationSettings(),
+        settings=own,
+        metrics=metrics,
+        quotas=lambda _: {},
+        claims=Claims({}, {"stored": ClaimSpec(ClaimDevices(1))}),
+    )
     source = IssuedSource(signer, names=ServerNames(("localhost",)), now=datetime.now(UTC))
     async with serving(admission=admission, health=health, metrics=metrics, source=source, settings=own) as ports:
         reader, writer = await asyncio.open_connection(

@@ -17,6 +17,7 @@ from certs import canary
 from certs.leaf import ServerNames
 from certs.source import IssuedSource
 from certs.x509 import KeyPair, new_authority
+from tests.webhook.support.claims import Claims
 from webhook.admission import Admission
 from webhook.metrics import Metrics
 from webhook.routes import LARGEST_REVIEW, Health
@@ -80,7 +81,9 @@ async def running() -> AsyncIterator[Running]:
     """Run a ready server."""
     signer, health, metrics = authority(), Health(), Metrics()
     health.ready = True
-    admission = Admission(allocation=AllocationSettings(), settings=SETTINGS, metrics=metrics, quotas=lambda _: {})
+    admission = Admission(
+        allocation=AllocationSettings(), settings=SETTINGS, metrics=metrics, quotas=lambda _: {}, claims=Claims({})
+    )
     source = IssuedSource(signer, names=NAMES, canary="canary.svc", now=datetime.now(UTC))
     async with (
         serving(admission=admission, health=health, metrics=metrics, source=source, settings=SETTINGS) as ports,
