@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from allocation import names
+from cli.manifests.objects_in import objects_in
 from cli.workloads.pod import member
 from cluster.resource import GPU_CLAIMS, PERSISTENT_VOLUME_CLAIMS, Resource
 
@@ -12,14 +13,9 @@ _KINDS: Final = (PERSISTENT_VOLUME_CLAIMS, GPU_CLAIMS)
 
 def claims_in(document: object) -> Iterator[dict[str, Any]]:
     """Return the claims of a document, including those inside lists."""
-    if not isinstance(document, dict):
-        return
-    items = document.get("items")
-    if str(document.get("kind")).endswith("List") and isinstance(items, list):
-        for item in items:
-            yield from claims_in(item)
-    elif any(_is(document, kind) for kind in _KINDS):
-        yield document
+    for each in objects_in(document):
+        if any(_is(each, kind) for kind in _KINDS):
+            yield each
 
 
 def mounted(pod: dict[str, Any], claims: Iterable[dict[str, Any]], *, namespace: str) -> tuple[dict[str, Any], ...]:

@@ -3,6 +3,7 @@
 The definition is manifests/base/crds/gpuclaims.yaml; fields that Tranche does not read are not checked here.
 """
 
+import json
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -24,8 +25,9 @@ def read_gpu_claim(manifest: dict[str, Any]) -> GpuClaim:
         UnreadableManifestError: a field has an invalid value.
     """
     try:
-        claim = msgspec.convert(without_nulls(manifest), GpuClaim)
-    except msgspec.ValidationError as error:
+        # As JSON, because scalars of a file may remember how they were written, and admission writes some into the pod.
+        claim = msgspec.json.decode(json.dumps(without_nulls(manifest)), type=GpuClaim)
+    except (msgspec.ValidationError, TypeError) as error:
         raise UnreadableManifestError(f"a GpuClaim cannot be read: {error}") from None
     if not claim.metadata.name:
         raise UnreadableManifestError("a GpuClaim has no metadata.name")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from allocation.settings import AllocationSettings
 from allocation.steps import finish
@@ -12,6 +13,7 @@ from cli.explain.evaluators import LocalEvaluator
 from cli.installation import rules
 from cli.installation.rules import Rules
 from cli.liveness.part import Liveness
+from cli.manifests import manifest
 from cli.workloads import expand
 from scheduler.api.explanation_types import GpuClaimExplanation
 from scheduler.api.manifest_pod import read_pod
@@ -239,11 +241,12 @@ def test_all_agree_about_a_missing_gpu_claim(kind: str) -> None:
 def test_a_gpu_claim_of_the_files_need_not_exist() -> None:
     """It counts for the pods that name it, with and without --all, and nothing is created."""
     (each,) = expand.of(workload("Deployment", of_set={"replicas": 3}, claim="cards", count=2))
-    of_file, made = gpu_claims.manifest("cards", count=2), site()
-    first, replicas = evaluator(made).simulate(each, every=True, claims=[of_file])
+    text = yaml.safe_dump(gpu_claims.manifest("cards", count=2, labels={"kubernetes.io/hostname": "n2"}))
+    (of_file,), made = manifest.read(text), site()
+    first, replicas = evaluator(made).simulate(each, every=True, claims=[of_file.content])
     assert first.explanation is not None
     assert first.explanation.claim == GpuClaimExplanation("cards", "Exclusive", exists=False)
-    assert (replicas.fit, replicas.nodes) == (2, {"n1": 1, "n2": 1})
+    assert (replicas.fit, replicas.nodes) == (1, {"n2": 1})
     alone, _ = evaluator(made).simulate(each, every=False)
     assert alone.error is not None
     assert alone.error.type == "NotAdmitted"
