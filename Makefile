@@ -7,7 +7,7 @@ LAB := $(BIN)/python -m lab
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format fuzz bench chaos soak image image-load image-push install-test up down status doctor verify evidence clean \
+.PHONY: help demo test check format fuzz bench chaos soak image image-load image-push cli-wheel cli-archive krew-manifest install-test up down status doctor verify evidence clean \
 	demo-fractional demo-pending demo-placement demo-static demo-environment
 
 help:  ## List the targets.
@@ -25,7 +25,7 @@ demo: $(INSTALLED)  ## Show the main job on a real cluster: label, admission, pl
 	@$(LAB) demo
 
 test: $(INSTALLED)  ## Run all tests; those that need root or a container runtime say so where it is missing.
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder
 
 check: $(INSTALLED)  ## Check style, types, layers and language.
 	@$(BIN)/ruff check .
@@ -59,6 +59,16 @@ image-load: $(INSTALLED)  ## Import the image into the containerd of the lab's r
 image-push: $(INSTALLED)  ## Push the image to a registry, for example REGISTRY=registry.example.com/team.
 	@$(if $(REGISTRY),,echo 'error: name a registry: make image-push REGISTRY=registry.example.com/team' >&2; exit 1)
 	@$(BIN)/python -m lab.image push '$(REGISTRY)'
+
+cli-wheel: $(INSTALLED)  ## Build the wheel, from which pipx installs kubectl gpu, in dist/.
+	@$(BIN)/python -m lab.release wheel
+
+cli-archive: $(INSTALLED)  ## Build an archive of kubectl gpu with its own Python, for this platform, in dist/.
+	@$(BIN)/python -m lab.release archive
+
+krew-manifest: $(INSTALLED)  ## Write krew's manifest for the archives in dist/ (URL: the folder that will serve them).
+	@$(if $(URL),,echo 'error: name the folder of the archives: make krew-manifest URL=https://releases.example.com/v0.1.0' >&2; exit 1)
+	@$(BIN)/python -m lab.release krew '$(URL)'
 
 install-test: $(INSTALLED)  ## Install, use, upgrade and remove Tranche on a real node, with its processes as pods, by Helm and kustomize (root).
 	@$(BIN)/python -m pytest tests/install

@@ -17,7 +17,7 @@ from cluster import process
 from cluster.api import Api
 from cluster.api_metrics import TrafficMetrics
 from cluster.configuration import Configuration, load
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.errors import ClusterError
 from cluster.http import process_metrics
 

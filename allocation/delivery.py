@@ -102,12 +102,13 @@ def problem(node: NodeDelivery) -> DeliveryProblem | None:
     if node.mode == "cdi" and not toolkit.resolves_qualified_names:
         return DeliveryProblem(
             f"{toolkit} does not resolve CDI names in NVIDIA_VISIBLE_DEVICES: containers would not start",
-            "set agent.delivery to env or auto, or upgrade the toolkit to 1.15 or newer and use mode auto or cdi",
+            "set agent.delivery to env or auto (Helm: --set config.agent.delivery=env), or upgrade the toolkit to 1.15"
+            " or newer and use mode auto or cdi",
         )
     if node.mode == "env" and not toolkit.resolves_bare_uuids:
         return DeliveryProblem(
             f"{toolkit} does not resolve bare UUIDs in NVIDIA_VISIBLE_DEVICES: containers would not start",
-            "set agent.delivery to cdi or auto",
+            "set agent.delivery to cdi or auto (Helm: --set config.agent.delivery=cdi)",
         )
     return None
 

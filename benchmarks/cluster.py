@@ -21,7 +21,7 @@ from allocation.settings import AllocationSettings
 from allocation.wire import environment, record
 from benchmarks import fleets
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.gpu_node_status import status_of
 from cluster.resource import GPU_NODE_STATUSES, LEASES, NAMESPACES, NODES, PODS, Resource
 from lab import binaries, cluster, control_plane, manifests

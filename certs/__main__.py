@@ -18,7 +18,7 @@ from certs.settings import CertsSettings, RotateSettings
 from cluster import configuration
 from cluster.api import Api
 from cluster.configuration import Configuration
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.errors import ClusterError
 
 

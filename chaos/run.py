@@ -18,7 +18,7 @@ from chaos.settling import settle
 from chaos.summary import Summary
 from chaos.world import NAMESPACE, World, running
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from lab import cluster
 from lab.layout import Layout
 

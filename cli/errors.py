@@ -64,8 +64,20 @@ class MissingRightError(CommandError):
         """
         where = f"in namespace {namespace}" if namespace else "of the whole cluster"
         self.right = f"{verb} {resource} {where}"
+        self.cause = f"{self.right} is forbidden"
+        """Why something else was done instead, in a few words."""
         role = VIEWER if verb in _READING else OPERATOR
         detail = f" ({server})" if server else ""
         super().__init__(
             f"{self.right}: forbidden{detail}; ask an administrator for ClusterRole {role}, which grants it"
         )
+
+
+class MissingPackageError(CommandError):
+    """A Python package is not installed that only the processes, and few commands, need."""
+
+    def __init__(self, missing: ModuleNotFoundError) -> None:
+        """Name the package that `missing` names, and the extra that has it."""
+        self.cause = f"the Python package {missing.name} is not installed"
+        """Why something else was done instead, in a few words."""
+        super().__init__(f"{self.cause}; install kubectl-gpu with the extra 'server' (docs/install.md)")

@@ -3,11 +3,11 @@
 import argparse
 import importlib
 import logging
-import os
 import sys
 from pathlib import Path
 from typing import Any, Final
 
+from cli import streams
 from cli.errors import CommandError
 from cluster.errors import ClusterError
 
@@ -30,11 +30,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _FAILED
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except BrokenPipeError:
-        # The reader of the output, such as `head`, has ended. Flushing the rest at exit must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _UNREAD
     except Exception as error:  # noqa: BLE001 -- a bug: one line with its place is more useful than a traceback
+        if isinstance(error, OSError) and streams.is_unread(error):
+            streams.discard_output()
+            return _UNREAD
         print(f"error: {_bug(error)}", file=sys.stderr)
         return _FAILED
     return code

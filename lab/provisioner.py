@@ -22,7 +22,7 @@ import msgspec
 
 from cluster import logs
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.errors import ApiError, ClusterError, ConflictError, NotFoundError
 from cluster.informer import Informer
 from cluster.logs import LogSettings

@@ -21,7 +21,8 @@ import msgspec
 
 from cluster import logs
 from cluster.api import Api
-from cluster.connection import Connection, connect
+from cluster.connect import connect
+from cluster.connection import Connection
 from cluster.errors import ClusterError, NotFoundError
 from cluster.informer import Informer
 from cluster.logs import LogSettings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import tempfile
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 from lab import binaries, cluster, containerd, helm_binary, scheduling
 from lab import control_plane as control_plane_module
@@ -22,12 +24,17 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Collection, Iterator, Mapping
 
+    from xdist.remote import Producer
+
 # Not the lab's default ports. The next block of ports is for tests that start and kill a lab of their own. Each of the
 # processes in which `make test` runs the tests has labs of its own.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 BASE_PORT = int(os.environ.get("LAB_TEST_BASE_PORT", "22000")) + 1000 * WORKER
 CLUSTER_MARKS = frozenset({"apiserver", "kubelet", "helm", "image"})
 SYSTEM = Path(__file__).with_name("system")
+EXTENDER = SYSTEM / "test_extender.py"
+_GROUPS = ("system", "lab", "extender")
+"""The groups of tests that share a lab, the longest first."""
 
 # The duration of an example depends on the load of the machine; pytest-timeout ends a test that hangs.
 settings.register_profile("untimed", deadline=None)
@@ -39,30 +46,42 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
     return {"uvloop": uvloop.new_event_loop}
 
 
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc] -- pytest-xdist has no types
+    """Shares the tests between the processes of `make test`: those that use one lab stay in one process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _group(SYSTEM.parents[1] / nodeid.partition("::")[0])
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    """Have tests shared by their groups."""
+    return Scheduling(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Share the tests between the processes of `make test`: those that use one lab stay together, and come first."""
-    if config.getoption("dist") != "loadgroup":
-        return
-    groups = {item: _group(item) for item in items}
-    items.sort(key=lambda item: (groups[item] != "system", groups[item] != "lab"))
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(groups[item]))
+    """In the processes of `make test`, begin with the groups that take longest."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: _GROUPS.index(group) if (group := _group(item.path)) in _GROUPS else len(_GROUPS))
 
 
-def _group(item: pytest.Item) -> str:
-    if SYSTEM in item.path.parents:
+@functools.cache
+def _group(file: Path) -> str:
+    """Return the name that tests which use one lab have in common."""
+    if file == EXTENDER:
+        return "extender"
+    if SYSTEM in file.parents:
         return "system"
-    return "lab" if _marks(item) & CLUSTER_MARKS else item.path.name
+    text = file.read_text(encoding="utf-8")
+    return "lab" if any(f"pytest.mark.{mark}" in text for mark in CLUSTER_MARKS) else file.name
 
 
 def _marks(item: pytest.Item) -> set[str]:
     return {mark.name for mark in item.iter_markers()}
 
 
-@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     """Build missing programs before the processes of `make test` start."""
-    if config.getoption("dist") == "loadgroup":
+    if config.getoption("dist") != "no":
         _build(CLUSTER_MARKS, report=config.get_terminal_writer().line)
 
 
@@ -84,7 +103,8 @@ def _build(marks: Collection[str], *, report: Callable[[str], None]) -> None:
             containerd.provide(Path(folder), report=report)
     if "helm" in marks:
         with contextlib.suppress(LabError):
-            helm_binary.provide(report=report)
+            for module in (helm_binary.HELM_3, helm_binary.HELM_4):
+                helm_binary.provide(module, report=report)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from cluster import configuration, process
 from cluster.api import Api
 from cluster.api_metrics import TrafficMetrics
 from cluster.configuration import Configuration
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.errors import ClusterError
 from cluster.http import process_metrics
 from cluster.informer import Informer

@@ -12,8 +12,9 @@ Prints a script that completes the command line of kubectl-gpu in a shell:
   fish:  kubectl gpu completion fish | source
 
 If kubectl's own completion is loaded, it also completes 'kubectl gpu', without
-this script: kubectl runs the executable kubectl_complete-gpu, which is
-installed together with kubectl-gpu.
+this script: kubectl runs the executable kubectl_complete-gpu, which pipx
+installs together with kubectl-gpu. After an installation by krew, write it
+yourself: a shell script with the line  exec kubectl-gpu __complete "$@"
 """
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
-from cli import arguments
+from cli import arguments, streams
 
 _FILES, _NO_FILES = 0, 4
 _FILE: Final = "FILE"
@@ -22,6 +22,7 @@ Candidates = list[tuple[str, str]]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the candidates for the last word; return the exit code."""
+    streams.use_utf8()
     words = list(sys.argv[1:] if argv is None else argv) or [""]
     offered, directive = candidates(words)
     with suppress(BrokenPipeError):

@@ -14,7 +14,7 @@ _kubectl_gpu() {
     typed="${words[-1]}"
     # Bash treats the text after an = as a separate word.
     [[ "$typed" == *=* && "$COMP_WORDBREAKS" == *=* ]] && cut="${typed%%=*}="
-    output="$(kubectl_complete-gpu "${words[@]:1}" 2>/dev/null)" || return
+    output="$(kubectl-gpu __complete "${words[@]:1}" 2>/dev/null)" || return
     COMPREPLY=()
     if [[ "${output##*:}" == 0 ]]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$typed")
@@ -31,7 +31,7 @@ complete -F _kubectl_gpu kubectl-gpu
 _kubectl_gpu() {
     local -a lines offered
     local line
-    lines=("${(@f)$(kubectl_complete-gpu "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    lines=("${(@f)$(kubectl-gpu __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
     if [[ "${lines[-1]}" == ":0" ]]; then
         _files
         return
@@ -46,7 +46,7 @@ compdef _kubectl_gpu kubectl-gpu
     "fish": """\
 function __kubectl_gpu
     set -l words (commandline -opc) (commandline -ct)
-    kubectl_complete-gpu $words[2..-1] 2>/dev/null | string match -v -r '^:[0-9]+$'
+    kubectl-gpu __complete $words[2..-1] 2>/dev/null | string match -v -r '^:[0-9]+$'
 end
 complete -c kubectl-gpu -f -a '(__kubectl_gpu)'
 """,

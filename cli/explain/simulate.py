@@ -9,7 +9,7 @@ import msgspec
 
 from cli.errors import CommandError
 from cli.explain import evaluators
-from cli.explain.evaluators import Evaluator
+from cli.explain.evaluator import Evaluator
 from cli.explain.explain import text
 from cli.explain.replicas import Replicas
 from cli.kube.session import Session

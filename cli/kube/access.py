@@ -148,8 +148,11 @@ def _tls(chosen: ResolvedContext, presented: Credentials) -> ssl.SSLContext:
 
 
 def _load_certificate(tls: ssl.SSLContext, presented: Credentials) -> None:
-    """Load the client's certificate from a short-lived private file, because OpenSSL reads only files."""
-    with tempfile.NamedTemporaryFile("w", prefix="kubectl-gpu-") as file:
-        file.write(f"{presented.certificate}\n{presented.key}")
-        file.flush()
-        tls.load_cert_chain(file.name)
+    """Load the client's certificate from a short-lived file, because OpenSSL reads only files.
+
+    Its folder is private. The file is closed first: Windows does not open a file twice.
+    """
+    with tempfile.TemporaryDirectory(prefix="kubectl-gpu-") as folder:
+        file = Path(folder) / "client.pem"
+        file.write_text(f"{presented.certificate}\n{presented.key}", encoding="ascii")
+        tls.load_cert_chain(file)

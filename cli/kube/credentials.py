@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cli.errors import CommandError
+from cli.errors import CommandError, MissingPackageError
 from cli.kube.kubeconfig import Overrides, Plugin, ResolvedContext, User
 
 _PLUGIN_SECONDS: Final = 120.0
@@ -108,7 +109,8 @@ def _run(plugin: Plugin, chosen: ResolvedContext, label: str) -> _Status:
     label = f"{label}: credential plugin {plugin.command}"
     try:
         done = subprocess.run(
-            [plugin.command, *(plugin.args or ())],
+            # Looked up here, because Windows itself finds only .exe files on the PATH, and plugins can be .cmd files.
+            [shutil.which(plugin.command) or plugin.command, *(plugin.args or ())],
             env=environment,
             stdout=subprocess.PIPE,
             timeout=_PLUGIN_SECONDS,
@@ -131,8 +133,12 @@ def _of_auth_provider(flags: Overrides, label: str) -> dict[str, str]:
     """Return the headers of an auth-provider, which kubectl has deprecated, by the library that still supports it."""
     import asyncio  # noqa: PLC0415 -- slow to load, and few users have an auth-provider
 
-    from cluster.connection import connect  # noqa: PLC0415 -- slow to load
     from cluster.errors import ClusterError  # noqa: PLC0415 -- slow to load
+
+    try:
+        from cluster.connect import connect  # noqa: PLC0415 -- slow to load
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(error) from None
 
     async def headers() -> dict[str, str]:
         async with connect(kubeconfig=flags.kubeconfig, context=flags.context) as connection:

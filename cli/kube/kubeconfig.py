@@ -4,6 +4,7 @@ The library that the processes use for this is too slow to load for a command.
 """
 
 import os
+import sys
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -12,7 +13,7 @@ import yaml
 
 from cli.errors import CommandError
 
-_HOME: Final = "~/.kube/config"
+_IN_HOME: Final = Path(".kube", "config")
 _DEEPEST: Final = 100
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -116,11 +117,21 @@ def paths(flags: Overrides) -> list[Path]:
         CommandError: the file that the flag names, or every file that $KUBECONFIG names, is missing.
     """
     named = flags.kubeconfig or os.environ.get("KUBECONFIG", "")
-    places = [named] if flags.kubeconfig else (named or _HOME).split(os.pathsep)
+    if not named:
+        return [path for home in _homes() if (path := home / _IN_HOME).is_file()][:1]
+    places = [named] if flags.kubeconfig else named.split(os.pathsep)
     found = [path for part in places if part and (path := Path(part).expanduser()).is_file()]
-    if named and not found:
+    if not found:
         raise CommandError(f"kubeconfig {named} does not exist; name one with --kubeconfig or KUBECONFIG")
     return found
+
+
+def _homes() -> list[Path]:
+    """Return the user's home; on Windows the folders that kubectl takes for it, in its order."""
+    if sys.platform != "win32":
+        return [Path.home()]
+    drive = os.environ.get("HOMEDRIVE", "") + os.environ.get("HOMEPATH", "")
+    return [Path(home) for home in (os.environ.get("HOME"), drive, os.environ.get("USERPROFILE")) if home]
 
 
 def read(flags: Overrides) -> ResolvedContext | None:

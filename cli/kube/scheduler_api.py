@@ -6,15 +6,17 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from cli.errors import CommandError, MissingRightError
+from cli.errors import CommandError, MissingPackageError, MissingRightError
+from cli.kube import scheduler_version
 from cli.kube.access import Access, direct
 from cli.kube.client import Client
+from cli.kube.failure import failure_of
 from cli.tables import note
 from cluster.errors import UnreachableError
 from scheduler.api import request_body
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.namespaced.paths import POD_EXPLANATION, PROXY, SHARES, SIMULATION, TOKEN_HEADER
-from scheduler.api.namespaced.shares import NamespaceShares
+from scheduler.api.namespaced.shares_types import NamespaceShares
 from scheduler.api.request_body import Manifests
 from scheduler.api.simulation_types import Simulation
 
@@ -26,22 +28,18 @@ _RETRIED: Final = frozenset({429, 502, 503, 504})
 _PAUSES: Final = (0.05, 0.5)
 
 
-class _Failure(msgspec.Struct):
-    """The error of the scheduler (`error`), or of the API server in front of it (`message`)."""
-
-    error: str = ""
-    message: str = ""
-
-
 class SchedulerApi:
     """A client for one namespace at a time. Its methods raise only CommandError."""
 
-    def __init__(self, access: Access, *, url: str = "", instead: MissingRightError | None = None) -> None:
-        """Send requests to `url`, or through the API server. `instead` is the error of a direct request."""
+    def __init__(
+        self, access: Access, *, url: str = "", instead: MissingRightError | MissingPackageError | None = None
+    ) -> None:
+        """Send requests to `url`, or through the API server. `instead` is why the command cannot do without."""
         self._instead = instead
         self._access = access
         self._client = Client(direct(url) if url else access)
         self._prefix = "" if url else PROXY
+        self._compared = False
         self._label = f"the scheduler at {url}" if url else "the scheduler"
 
     def explain(self, namespace: str, pod: str, *, node: str = "") -> Explanation:
@@ -68,10 +66,12 @@ class SchedulerApi:
             raise CommandError(f"{self._instead}; the scheduler was asked instead: {error}") from None
         if self._instead is not None:
             note(
-                f"{self._instead.right} is forbidden, so the scheduler was asked instead;"
-                " the usage of other namespaces is not shown"
+                f"{self._instead.cause}, so the scheduler was asked instead; the usage of other namespaces is not shown"
             )
             self._instead = None
+        if not self._compared:
+            self._compared = True
+            scheduler_version.warn_of_skew(self._client, prefix=self._prefix)
         return result
 
     def _send(self, method: str, path: str, kind: type[T], *, node: str, body: bytes | None, **names: str) -> T:
@@ -90,7 +90,7 @@ class SchedulerApi:
             time.sleep(pause)
             pause = min(2 * pause, _PAUSES[1])
         if status >= 400:
-            raise CommandError(f"{self._label} refused the request ({status}): {_failure(payload)}")
+            raise CommandError(f"{self._label} refused the request ({status}): {failure_of(payload)}")
         try:
             return msgspec.json.decode(payload, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -113,11 +113,3 @@ class SchedulerApi:
                 f' --token "$(kubectl create token SERVICEACCOUNT -n {namespace})"'
             )
         return token
-
-
-def _failure(payload: bytes) -> str:
-    try:
-        failure = msgspec.json.decode(payload, type=_Failure)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return payload[:256].decode(errors="replace")
-    return failure.error or failure.message or "no reason given"

@@ -13,7 +13,7 @@ from cluster.lease import Lease
 from cluster.metadata import ObjectMeta
 from cluster.resource import GPU_CLAIMS
 from cluster.resource_quota import ResourceQuota
-from scheduler.objects import Namespace, Node
+from scheduler.objects import Namespace, Node, NodeStatus
 
 
 class Version(msgspec.Struct):
@@ -64,6 +64,80 @@ class AdmissionPolicy(msgspec.Struct):
     spec: AdmissionPolicySpec = msgspec.field(default_factory=AdmissionPolicySpec)
 
 
+class RuntimeHandler(msgspec.Struct):
+    """A handler of a node's container runtime; the default one has no name."""
+
+    name: str = ""
+
+
+class GpuNodeState(NodeStatus, rename="camel", gc=False):
+    """The status of a node with the handlers that its container runtime reports; older runtimes report none."""
+
+    runtime_handlers: tuple[RuntimeHandler, ...] = ()
+
+
+class GpuNode(Node, gc=False):
+    """A node with the handlers of its container runtime."""
+
+    status: GpuNodeState = msgspec.field(default_factory=GpuNodeState)
+
+
+class RuntimeScheduling(msgspec.Struct, rename="camel"):
+    """The nodes that support a RuntimeClass; the API server adds the selector to every pod of the class."""
+
+    node_selector: dict[str, str] = {}
+
+
+class RuntimeClass(msgspec.Struct):
+    """A RuntimeClass."""
+
+    metadata: ObjectMeta
+    handler: str = ""
+    scheduling: RuntimeScheduling | None = None
+
+
+class EnvironmentVariable(msgspec.Struct):
+    """A variable of a container, with its value as far as the manifest has it."""
+
+    name: str = ""
+    value: str = ""
+
+
+class Container(msgspec.Struct):
+    """The image and the environment of a container."""
+
+    image: str = ""
+    env: tuple[EnvironmentVariable, ...] = ()
+
+
+class CdiSettings(msgspec.Struct, rename="camel"):
+    """`spec.cdi` of a ClusterPolicy."""
+
+    enabled: bool = False
+    nri_plugin_enabled: bool = False
+
+
+class ToolkitSettings(msgspec.Struct):
+    """`spec.toolkit` of a ClusterPolicy."""
+
+    version: str = ""
+    env: tuple[EnvironmentVariable, ...] = ()
+
+
+class ClusterPolicySpec(msgspec.Struct):
+    """The parts of a ClusterPolicy that decide how containers get their cards."""
+
+    cdi: CdiSettings = msgspec.field(default_factory=CdiSettings)
+    toolkit: ToolkitSettings = msgspec.field(default_factory=ToolkitSettings)
+
+
+class ClusterPolicy(msgspec.Struct):
+    """A ClusterPolicy, the configuration of NVIDIA's GPU Operator."""
+
+    metadata: ObjectMeta
+    spec: ClusterPolicySpec = msgspec.field(default_factory=ClusterPolicySpec)
+
+
 class NamedObject(msgspec.Struct):
     """An object of which only the name is read."""
 
@@ -71,10 +145,17 @@ class NamedObject(msgspec.Struct):
 
 
 class Unread(msgspec.Struct, frozen=True):
-    """A kind of object that could not be read, by its plural, and the reason."""
+    """A kind of object that could not be read.
+
+    Attributes:
+        what: its plural.
+        why: the reason.
+        is_optional: whether the report is complete enough without it.
+    """
 
     what: str
     why: str
+    is_optional: bool = False
 
 
 class ClusterSnapshot(msgspec.Struct, rename="camel"):
@@ -89,6 +170,8 @@ class ClusterSnapshot(msgspec.Struct, rename="camel"):
         workloads: manifests, with `apiVersion` and `kind`, whose pods mention GPU resources, and DaemonSets and
             Deployments that belong to HAMi.
         definitions: names of CustomResourceDefinitions.
+        runtime_class: the RuntimeClass that admission writes into GPU pods, if there is one.
+        cluster_policies: the configuration of NVIDIA's GPU Operator.
         unread: the kinds of objects that are missing because they could not be read.
         liveness: which parts of an installation work, or None if they were not checked.
     """
@@ -96,7 +179,7 @@ class ClusterSnapshot(msgspec.Struct, rename="camel"):
     namespace: str = ""
     version: Version | None = None
     now: float = 0.0
-    nodes: list[Node] = []
+    nodes: list[GpuNode] = []
     statuses: list[GpuNodeStatus] = []
     leases: list[Lease] = []
     pods: list[msgspec.Raw] = []
@@ -107,6 +190,8 @@ class ClusterSnapshot(msgspec.Struct, rename="camel"):
     webhooks: list[WebhookConfiguration] = []
     policies: list[AdmissionPolicy] = []
     definitions: list[NamedObject] = []
+    runtime_class: RuntimeClass | None = None
+    cluster_policies: list[ClusterPolicy] = []
     unread: list[Unread] = []
     liveness: Liveness | None = None
 

@@ -1,4 +1,4 @@
-"""Recognize the objects of HAMi and of NVIDIA's device plugin by the names that their charts give."""
+"""Recognize the objects of HAMi and of NVIDIA's software by the names that their charts give."""
 
 from typing import Final, Literal
 
@@ -8,10 +8,11 @@ SCHEDULER_NAME: Final = "hami-scheduler"
 SCHEDULER: Final = "hami-scheduler"
 PLUGIN: Final = "hami-device-plugin"
 NVIDIA_PLUGIN: Final = "nvidia-device-plugin"
+TOOLKIT: Final = "nvidia-container-toolkit"
 COMPONENT: Final = "app.kubernetes.io/component"
 WEBHOOK_SUFFIX: Final = "hami.io"
-WORDS: Final = (SCHEDULER, PLUGIN, NVIDIA_PLUGIN, "hami.io/")
-"""Every object of HAMi or NVIDIA's plugin that preflight reads contains one of these."""
+WORDS: Final = (SCHEDULER, PLUGIN, NVIDIA_PLUGIN, TOOLKIT, "hami.io/")
+"""Every object of HAMi or of NVIDIA's software that preflight reads contains one of these."""
 
 Plugin = Literal["HAMi's", "NVIDIA's"]
 
@@ -29,3 +30,8 @@ def plugin_of(name: str, labels: dict[str, str]) -> Plugin | None:
     if any(NVIDIA_PLUGIN in value for value in values):
         return "NVIDIA's"
     return None
+
+
+def is_toolkit(name: str, labels: dict[str, str]) -> bool:
+    """Whether a pod or DaemonSet installs NVIDIA's container toolkit on its node."""
+    return any(TOOLKIT in value for value in (name, *labels.values()))

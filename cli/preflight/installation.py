@@ -11,7 +11,7 @@ from cli.liveness.installation_check import INSTALL
 from cli.liveness.part import Liveness
 from cli.preflight import hami_objects
 from cli.preflight.cluster_snapshot import ClusterSnapshot, Version, WebhookConfiguration
-from cli.preflight.findings import Finding
+from cli.preflight.findings import Finding, Severity
 from scheduler.objects import Pod
 
 _OLDEST: Final = (1, 30)
@@ -49,9 +49,9 @@ def evaluate(
         has_hami_nodes: whether HAMi's plugin serves any node.
     """
     for gap in snapshot.unread:
-        yield Finding(
-            "blocks", ("cluster",), f"cannot be read completely: {gap.why}", "ask an administrator for that permission"
-        )
+        severity: Severity = "notes" if gap.is_optional else "blocks"
+        what = f"cannot be read completely: {gap.why}"
+        yield Finding(severity, ("cluster",), what, "ask an administrator for that permission")
     yield from _version(snapshot.version)
     yield from _parts(snapshot)
     if snapshot.liveness is not None and snapshot.liveness.installed:

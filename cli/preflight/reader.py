@@ -15,8 +15,11 @@ from cli.manifests import pod_templates
 from cli.preflight import hami_objects
 from cli.preflight.cluster_snapshot import (
     AdmissionPolicy,
+    ClusterPolicy,
     ClusterSnapshot,
+    GpuNode,
     NamedObject,
+    RuntimeClass,
     Unread,
     Version,
     WebhookConfiguration,
@@ -28,7 +31,7 @@ from cluster.gpu_node_status import GpuNodeStatus
 from cluster.lease import Lease
 from cluster.resource import Resource
 from cluster.resource_quota import ResourceQuota
-from scheduler.objects import Namespace, Node
+from scheduler.objects import Namespace
 
 T = TypeVar("T")
 
@@ -41,6 +44,7 @@ _WORKLOADS: Final = (
     Resource("batch", "v1", "jobs", "Job"),
     Resource("batch", "v1", "cronjobs", "CronJob"),
 )
+_CLUSTER_POLICIES: Final = Resource("nvidia.com", "v1", "clusterpolicies", "ClusterPolicy")
 
 
 def read(client: Client, rules: Rules, *, namespace: str) -> ClusterSnapshot:
@@ -61,7 +65,7 @@ def read(client: Client, rules: Rules, *, namespace: str) -> ClusterSnapshot:
         namespace=namespace,
         version=version,
         now=time.time() + client.clock_ahead,
-        nodes=reader.items(resource.NODES, Node),
+        nodes=reader.items(resource.NODES, GpuNode),
         statuses=reader.items(resource.GPU_NODE_STATUSES, GpuNodeStatus),
         leases=reader.items(resource.LEASES, Lease, namespace=SYSTEM_NAMESPACE),
         pods=reader.relevant_items(resource.PODS, namespace=namespace),
@@ -72,6 +76,8 @@ def read(client: Client, rules: Rules, *, namespace: str) -> ClusterSnapshot:
         webhooks=reader.items(resource.MUTATING_WEBHOOKS, WebhookConfiguration),
         policies=reader.items(resource.VALIDATING_POLICIES, AdmissionPolicy),
         definitions=reader.items(resource.DEFINITIONS, NamedObject, metadata_only=True),
+        runtime_class=reader.runtime_class(rules.webhook.runtime_class_name),
+        cluster_policies=reader.items(_CLUSTER_POLICIES, ClusterPolicy, is_optional=True),
         unread=reader.unread,
         liveness=check_installation(client, rules),
     )
@@ -85,17 +91,37 @@ class _Reader:
         self._words = tuple(word.encode() for word in words)
         self.unread: list[Unread] = []
 
-    def items(self, kind: Resource, type_: type[T], *, namespace: str = "", metadata_only: bool = False) -> list[T]:
+    def items(
+        self,
+        kind: Resource,
+        type_: type[T],
+        *,
+        namespace: str = "",
+        metadata_only: bool = False,
+        is_optional: bool = False,
+    ) -> list[T]:
         """Return the objects of a kind, or an empty list for a kind that the cluster does not define."""
         try:
             return self._client.list(kind, type_, namespace=namespace, metadata_only=metadata_only)
         except NotFoundError:
             pass
         except MissingRightError as error:
-            self._record_unread(kind.plural, f"forbidden to {error.right}")
+            self._record_unread(kind.plural, f"forbidden to {error.right}", is_optional=is_optional)
         except ApiError as error:
-            self._record_unread(kind.plural, str(error))
+            self._record_unread(kind.plural, str(error), is_optional=is_optional)
         return []
+
+    def runtime_class(self, name: str) -> RuntimeClass | None:
+        """Return a RuntimeClass, or None if it does not exist, cannot be read, or no name is given."""
+        if not name:
+            return None
+        try:
+            return self._client.get(resource.RUNTIME_CLASSES, RuntimeClass, name=name)
+        except NotFoundError:
+            pass
+        except MissingRightError as error:
+            self._record_unread(resource.RUNTIME_CLASSES.plural, f"forbidden to {error.right}")
+        return None
 
     def relevant_items(self, kind: Resource, *, namespace: str) -> list[msgspec.Raw]:
         """Return the objects that mention a GPU, an allocation or a device plugin, as the API server sent them."""
@@ -127,5 +153,5 @@ class _Reader:
     def _is_relevant(self, text: bytes) -> bool:
         return any(word in text for word in self._words)
 
-    def _record_unread(self, what: str, why: str) -> None:
-        self.unread.append(Unread(what, why))
+    def _record_unread(self, what: str, why: str, *, is_optional: bool = False) -> None:
+        self.unread.append(Unread(what, why, is_optional))

@@ -5,16 +5,16 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from allocation.allocation import Allocation
+from allocation.allocation import Allocation, Charge
 from allocation.constraints import words
 from allocation.errors import AllocationError
-from allocation.ledger.card_table import CORES, MEMORY, SLOTS
-from allocation.ledger.ledger import Ledger
+from allocation.inventory import NodeInventory
 from allocation.names import CORDON, HAMI_REGISTER, HAMI_SCORES
 from allocation.reasons import NodeRejection
 from allocation.settings import AllocationSettings
 from cli.kube.objects import NodeMetadata, Pod
 from cli.liveness.agents import AgentCheck, Agents
+from cli.top.fleet_cards import FleetCards, use_of
 from cli.top.usage import CORDONED, Amount, CardUsage, Condition, FleetUsage, NodeUsage, Share
 from cluster.gpu_node_status import UNHEALTHY, GpuNodeStatus
 from cluster.lease import Lease
@@ -40,17 +40,18 @@ class FleetObjects(msgspec.Struct, frozen=True):
 
 
 class _Counted(msgspec.Struct):
-    """The shares by node and card, and by node the message about a pod that cannot be counted."""
+    """The charges by node, the shares by node and card, and by node the message about a pod that cannot be counted."""
 
+    charges: defaultdict[str, list[Charge]]
     shares: defaultdict[tuple[str, str], list[Share]]
     uncounted: dict[str, str]
 
 
 def count(objects: FleetObjects, settings: AllocationSettings) -> FleetUsage:
     """Return the usage of every card that an agent or a register annotation reports."""
-    ledger = Ledger()
-    inventories, deliveries = Inventories(ledger), Deliveries()
-    reported, messages = set(), {}
+    fleet = FleetCards()
+    inventories, deliveries = Inventories(fleet), Deliveries()
+    reported, messages, cordons = set(), {}, {}
     for status in sorted(objects.statuses, key=lambda status: status.metadata.name):
         reported.add(status.metadata.name)
         if status.status is not None:
@@ -59,24 +60,25 @@ def count(objects: FleetObjects, settings: AllocationSettings) -> FleetUsage:
         deliveries.set_status(status)
     for node in sorted(objects.nodes or (), key=lambda node: node.metadata.name):
         annotations = node.metadata.annotations
-        ledger.set_cordon(node.metadata.name, frozenset(words(annotations.get(CORDON, ""))))
+        cordons[node.metadata.name] = frozenset(words(annotations.get(CORDON, "")))
         inventories.register(node.metadata.name, annotations.get(HAMI_REGISTER), annotations.get(HAMI_SCORES, ""))
     agents = Agents(objects.leases, now=objects.now)
-    counted = _record(ledger, objects.pods, settings)
+    counted = _record(objects.pods, settings)
     rejections = inventories.rejections
     usages = []
-    for name in sorted({*ledger.nodes, *reported, *rejections}):
-        agent = agents.of(name) if name in reported else AgentCheck("None")
-        cards = tuple(_cards(ledger, name, counted, messages)) if name in ledger.nodes else ()
+    for name in sorted({*fleet.nodes, *reported, *rejections}):
+        agent, inventory = agents.of(name) if name in reported else AgentCheck("None"), fleet.inventory(name)
+        cordoned = cordons.get(name, frozenset[str]())
+        cards = tuple(_cards(inventory, counted, cordoned, messages)) if inventory is not None else ()
         closing = [each[name] for each in (rejections, deliveries.rejections) if name in each]
         conditions = tuple(_conditions(closing, agent, counted.uncounted.get(name, ""), cards))
         usages.append(NodeUsage(name, agent.state, agent.since, conditions, cards))
     return FleetUsage(tuple(usages))
 
 
-def _record(ledger: Ledger, pods: Iterable[Pod], settings: AllocationSettings) -> _Counted:
+def _record(pods: Iterable[Pod], settings: AllocationSettings) -> _Counted:
     """Record the allocation of each running pod; a pod that cannot be counted closes its node."""
-    counted = _Counted(defaultdict(list), {})
+    counted = _Counted(defaultdict(list), defaultdict(list), {})
     for pod in sorted(pods, key=str):
         node = pod.spec.node_name
         try:
@@ -86,18 +88,28 @@ def _record(ledger: Ledger, pods: Iterable[Pod], settings: AllocationSettings) -
             continue
         if held is not None:
             allocation, charges = held
-            ledger.record(pod.metadata.uid, node, charges)
-            for uuid, share in _shares(pod, allocation):
+            counted.charges[node] += charges
+            for uuid, share in _shares(pod, allocation, charges):
                 counted.shares[node, uuid].append(share)
     return counted
 
 
-def _shares(pod: Pod, allocation: Allocation) -> Iterator[tuple[str, Share]]:
+def _shares(pod: Pod, allocation: Allocation, charges: Iterable[Charge]) -> Iterator[tuple[str, Share]]:
+    claim = allocation.claim.name if allocation.claim is not None else ""
+    whole = {charge.uuid for charge in charges if charge.whole}
     for container, shares in allocation.containers.items():
         for share in shares:
             yield (
                 share.uuid,
-                Share(pod.metadata.namespace, pod.metadata.name, container, share.memory_mib, share.cores),
+                Share(
+                    namespace=pod.metadata.namespace,
+                    pod=pod.metadata.name,
+                    container=container,
+                    memory_mib=share.memory_mib,
+                    cores=share.cores,
+                    claim=claim,
+                    whole=share.uuid in whole,
+                ),
             )
 
 
@@ -119,11 +131,12 @@ def _conditions(
             yield Condition(condition, named, len(affected))
 
 
-def _cards(ledger: Ledger, node: str, counted: _Counted, messages: dict[str, str]) -> Iterator[CardUsage]:
-    inventory, row = ledger.inventory(node), ledger.row(node)
-    for position, card in enumerate(inventory.cards if inventory else ()):
-        used, total = ledger.used[:, row, position], ledger.total[:, row, position]
-        memory, cores, slots = (Amount(int(used[kind]), int(total[kind])) for kind in (MEMORY, CORES, SLOTS))
+def _cards(
+    inventory: NodeInventory, counted: _Counted, cordoned: frozenset[str], messages: dict[str, str]
+) -> Iterator[CardUsage]:
+    use = use_of(inventory, counted.charges[inventory.node])
+    for card in inventory.cards:
+        memory, cores, slots = use[card.uuid]
         yield CardUsage(
             index=card.index,
             uuid=card.uuid,
@@ -131,9 +144,9 @@ def _cards(ledger: Ledger, node: str, counted: _Counted, messages: dict[str, str
             mode=card.mode,
             healthy=card.healthy,
             message="" if card.healthy else messages.get(card.uuid, ""),
-            cordoned=bool(ledger.cordoned[row, position]),
-            memory_mib=memory,
-            cores=cores,
-            slots=slots,
-            shares=tuple(counted.shares[node, card.uuid]),
+            cordoned=card.uuid in cordoned or card.parent in cordoned,
+            memory_mib=Amount(memory, card.memory_mib),
+            cores=Amount(cores, card.cores),
+            slots=Amount(slots, card.slots),
+            shares=tuple(counted.shares[inventory.node, card.uuid]),
         )

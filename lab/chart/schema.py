@@ -90,7 +90,7 @@ def _properties(config: Schema) -> Schema:
         "webhook": closed({**replicated, "excludeNamespaces": STRINGS}),
         "scheduler": closed(replicated),
         "agent": closed({**pods, "extraEnv": OBJECTS}),
-        "extender": closed({"enabled": FLAG, "image": STRING, "resources": OBJECT}),
+        "extender": closed({"enabled": FLAG, "image": closed(IMAGE), "resources": OBJECT}),
         "hamiNodes": closed({"enabled": FLAG, "pluginUser": STRING}),
         "delivery": closed({"hostFacts": FLAG, "nvidiaNri": FLAG}),
         "isolation": closed({"hamiCore": FLAG}),
@@ -99,6 +99,7 @@ def _properties(config: Schema) -> Schema:
         "monitoring": closed(
             {
                 "podMonitor": closed({**monitored, "interval": STRING}),
+                "serviceMonitor": closed({**monitored, "interval": STRING}),
                 "prometheusRule": closed(monitored),
                 "dashboard": closed(monitored),
             }

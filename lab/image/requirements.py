@@ -30,7 +30,8 @@ TIMEOUT_S = 900.0
 def declared() -> tuple[list[str], list[str]]:
     """Return what pyproject.toml requires to run, and to build the wheel."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return project["project"]["dependencies"], [*project["build-system"]["requires"], "pip"]
+    runtime = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["server"]]
+    return runtime, [*project["build-system"]["requires"], "pip"]
 
 
 def render(reports: Iterable[dict[str, Any]]) -> str:

@@ -11,10 +11,11 @@ import yaml
 
 from allocation import limits
 from cluster.resource import GPU_CLAIMS
+from cluster.version import Version
 from scheduler.api.allocation_view import AllocationView
 from scheduler.api.explanation_types import Explanation
-from scheduler.api.namespaced.paths import POD_EXPLANATION, SHARES, SIMULATION, TOKEN_HEADER
-from scheduler.api.namespaced.shares import NamespaceShares
+from scheduler.api.namespaced.paths import POD_EXPLANATION, SHARES, SIMULATION, TOKEN_HEADER, VERSION
+from scheduler.api.namespaced.shares_types import NamespaceShares
 from scheduler.api.responses import Failure
 from scheduler.api.simulation_types import Simulation
 
@@ -29,7 +30,7 @@ Shows what the scheduler decides, and why. Requests change nothing: they reserve
 server. The scheduler serves the API on its own port, 127.0.0.1:8444 by default. Beyond loopback it requires TLS and a
 caller that the scheduler's settings allow, by client certificate or bearer token.
 
-The paths below /api/namespaces are for users who have rights in one namespace. They are served on a separate port
+The paths below /api/namespaces are for users who have rights in one namespace. They and /version are on a separate port
 (scheduler.namespace_api) with TLS, which the API server's proxy reaches through the Service tranche-scheduler. Callers
 send a bearer token of the cluster in the header {TOKEN_HEADER}, or in Authorization if no proxy removes it. The
 responses name no pods of other namespaces, and show whether a card takes the pod, but not how full the card is.
@@ -45,9 +46,9 @@ not be sent.
 
 def document() -> dict[str, Any]:
     """Return the document, OpenAPI 3.1."""
-    types = (Simulation, AllocationView, Explanation, NamespaceShares, Failure)
+    types = (Simulation, AllocationView, Explanation, NamespaceShares, Version, Failure)
     references, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    simulation, allocation, explanation, shares, failure = references
+    simulation, allocation, explanation, shares, version, failure = references
     common = {
         "401": _text("The request has neither a client certificate nor a bearer token."),
         "403": {
@@ -156,6 +157,13 @@ def document() -> dict[str, Any]:
                         "200": _json("The nodes and cards with pods of the namespace.", shares),
                         **namespaced,
                     },
+                }
+            },
+            VERSION: {
+                "get": {
+                    "operationId": "readVersion",
+                    "summary": "Return the scheduler's version. Every replica responds, and no token is needed.",
+                    "responses": {"200": _json("The version.", version)},
                 }
             },
             OPENAPI: {

@@ -12,7 +12,7 @@ from scheduler.api.allocation_view import AllocationView
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.manifest_pod import Admit
 from scheduler.api.namespaced import shares
-from scheduler.api.namespaced.shares import NamespaceShares
+from scheduler.api.namespaced.shares_types import NamespaceShares
 from scheduler.api.request_body import Manifests
 from scheduler.api.simulation_types import Simulation
 from scheduler.cycle.cycle import SchedulingCycle

@@ -2,10 +2,10 @@
 
 import logging
 import re
+from typing import Protocol
 
 from allocation.errors import AllocationError
 from allocation.inventory import NodeInventory
-from allocation.ledger.ledger import Ledger
 from allocation.names import HAMI_REGISTER
 from allocation.quantity import INT32_MAX
 from allocation.reasons import NodeReason, NodeRejection
@@ -16,10 +16,23 @@ log = logging.getLogger(__name__)
 _UUID = re.compile(r"[^,:;\s]{1,253}")
 
 
+class Cards(Protocol):
+    """Where valid inventories go: the scheduler's ledger, or another count of the cards."""
+
+    def inventory(self, node: str) -> NodeInventory | None:
+        """Return the cards of a node."""
+
+    def set_node(self, inventory: NodeInventory) -> None:
+        """Replace the cards of a node; raise AllocationError if another node has one of them."""
+
+    def drop_node(self, node: str) -> None:
+        """Remove the cards of a node."""
+
+
 class Inventories:
     """The inventories of all nodes; the ledger gets those that are valid."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Cards) -> None:
         self._ledger = ledger
         self._reported: dict[str, NodeInventory] = {}
         self._registered: dict[str, NodeInventory] = {}

@@ -14,7 +14,7 @@ import pytest
 from certs import authority_secret
 from certs.authority_reconciler import AuthorityReconciler
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from lab import kubectl, manifests
 
 if TYPE_CHECKING:

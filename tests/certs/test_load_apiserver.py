@@ -14,7 +14,7 @@ from certs import authority_secret, ca_bundle
 from certs.probe import served_certificate
 from certs.rotate import rotate
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from lab.balancer import Balancer
 from lab.layout import Port
 from tests.certs.support import replicas

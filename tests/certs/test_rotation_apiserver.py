@@ -17,7 +17,7 @@ from certs.rotate import RotationError, rotate
 from certs.settings import RotateSettings
 from certs.x509 import new_authority
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.resource import SECRETS
 from lab.layout import Port
 from tests.certs.support import replicas

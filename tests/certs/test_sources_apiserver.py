@@ -19,7 +19,7 @@ from certs.leaf import ServerNames
 from certs.probe import served_certificate
 from certs.x509 import KeyPair, issue, new_authority
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.errors import ConflictError
 from cluster.resource import PODS, SECRETS
 from lab import kubeconfig, kubectl

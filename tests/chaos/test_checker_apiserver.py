@@ -17,7 +17,7 @@ from chaos.interference import Interference
 from chaos.proxy import Proxy, context
 from chaos.violation import Kind
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.resource import GPU_NODE_STATUSES, LEASES, NAMESPACES, NODES, PODS
 from lab import cluster as lab
 from lab import control_plane, kubectl, manifests, pki

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from lab import binaries, helm_binary
+from lab.go_module import GoModule
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "tranche"
@@ -21,8 +22,18 @@ Helm = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="session")
 def helm() -> Helm:
-    """`helm(*arguments)`, which does not raise."""
-    program = helm_binary.provide()
+    """`helm(*arguments)` with Helm 3, which does not raise."""
+    return _runner(helm_binary.HELM_3)
+
+
+@pytest.fixture(scope="session")
+def helm_4() -> Helm:
+    """`helm_4(*arguments)` with Helm 4, which does not raise."""
+    return _runner(helm_binary.HELM_4)
+
+
+def _runner(module: GoModule) -> Helm:
+    program = helm_binary.provide(module)
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60, check=False)

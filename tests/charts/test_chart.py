@@ -83,6 +83,8 @@ def test_changed_passage_stops_the_generator() -> None:
         ("config.scheduler.hots=0.0.0.0", "hots"),
         ("agent.image.repo=x", "repo"),
         ("monitoring.podMonitor.on=true", "on"),
+        ("monitoring.serviceMonitor.scheme=https", "scheme"),
+        ("extender.image.name=x", "name"),
     ],
 )
 def test_unknown_value_is_an_error_that_names_it(value: str, key: str, helm: Any) -> None:
@@ -108,6 +110,22 @@ def test_images_come_from_one_registry(render: Render) -> None:
     for pod in rendered.values():
         assert pod["spec"]["containers"][0]["image"] == "registry.example:5000/a/tranche:0.1.0"
         assert pod["spec"]["imagePullSecrets"] == [{"name": "key"}]
+
+
+def test_kube_scheduler_comes_from_the_same_registry(render: Render) -> None:
+    """Extender mode needs a second image, which a cluster without access to others mirrors as well."""
+
+    def image(*values: str) -> str:
+        rendered = pods(render("extender.enabled=true", *values))["scheduler"]["spec"]["containers"]
+        (found,) = [each["image"] for each in rendered if each["name"] == "kube-scheduler"]
+        return str(found)
+
+    mirror = "global.imageRegistry=registry.example:5000/a"
+    assert image() == "registry.k8s.io/kube-scheduler:v1.34.4"
+    assert image(mirror) == "registry.example:5000/a/kube-scheduler:v1.34.4"
+    assert image(mirror, "extender.image.tag=v1.33.1") == "registry.example:5000/a/kube-scheduler:v1.33.1"
+    digest = f"sha256:{'0' * 64}"
+    assert image(f"extender.image.digest={digest}") == f"registry.k8s.io/kube-scheduler@{digest}"
 
 
 def test_digest_takes_precedence_and_parts_may_differ(render: Render) -> None:
@@ -171,12 +189,63 @@ def test_own_namespace_is_always_excluded(render: Render) -> None:
 
 def test_monitoring_is_off_by_default(render: Render) -> None:
     """Its kinds belong to an operator that may be missing."""
-    added = {"PodMonitor", "PrometheusRule"}
+    added = {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
     assert not added & {kind for kind, _, _ in render()}
     rendered = render(*(f"monitoring.{part}.enabled=true" for part in ("podMonitor", "prometheusRule", "dashboard")))
-    assert added <= {kind for kind, _, _ in rendered}
+    assert added & {kind for kind, _, _ in rendered} == {"PodMonitor", "PrometheusRule"}
     assert rendered["PrometheusRule", "tranche-system", "tranche"]["spec"]["groups"][0]["name"] == "tranche-scheduler"
     assert "tranche.json" in rendered["ConfigMap", "tranche-system", "tranche-dashboard"]["data"]
+
+
+@pytest.mark.parametrize("extender", ["false", "true"])
+@pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
+def test_each_process_is_scraped_once(kind: str, extender: str, render: Render) -> None:
+    """By either monitor, at the port of its metrics, as a job with its own name."""
+    monitor = f"monitoring.{kind[0].lower()}{kind[1:]}"
+    rendered = render(f"{monitor}.enabled=true", f"{monitor}.labels.release=prometheus", f"extender.enabled={extender}")
+    found = rendered[kind, "tranche-system", "tranche"]
+    assert found["metadata"]["labels"]["release"] == "prometheus"
+    labels = found["spec"]["selector"]["matchLabels"]
+    (endpoint,) = found["spec"]["podMetricsEndpoints" if kind == "PodMonitor" else "endpoints"]
+    if kind == "ServiceMonitor":
+        services = [each for (which, *_), each in rendered.items() if which == "Service"]
+        (service,) = [each for each in services if labels.items() <= each["metadata"]["labels"].items()]
+        assert [each["targetPort"] for each in service["spec"]["ports"] if each["name"] == endpoint["port"]] == [
+            "metrics"
+        ]
+        labels = service["spec"]["selector"]
+    assert endpoint["relabelings"][0]["targetLabel"] == "job"
+    ports = {
+        part: [
+            port["containerPort"]
+            for each in pod["spec"]["containers"]
+            for port in each["ports"]
+            if port["name"] == "metrics"
+        ]
+        for part, pod in pods(rendered).items()
+        if labels.items() <= pod["metadata"]["labels"].items()
+    }
+    assert ports == {"webhook": [9090], "scheduler": [9090 if extender == "true" else 8444], "agent": [9090]}
+    allowed = rendered["NetworkPolicy", "tranche-system", "tranche-metrics"]["spec"]["ingress"][0]["ports"]
+    assert {port for each in ports.values() for port in each} <= {each["port"] for each in allowed}
+
+
+def test_two_monitors_at_once_are_refused(helm: Any) -> None:
+    """Each process would be scraped twice, and every rate would be double."""
+    flags = [f"--set=monitoring.{each}.enabled=true" for each in ("podMonitor", "serviceMonitor")]
+    done = helm("template", "tranche", str(chart.CHART), "--namespace=tranche-system", *flags)
+    assert "monitoring.podMonitor and monitoring.serviceMonitor: enable only one" in done.stderr
+
+
+def test_logs_of_the_test_are_printed(helm: Any) -> None:
+    """Helm prints the logs of containers, not of init containers; `--logs` of Helm 3 fails on the other hooks."""
+    done = helm(
+        "template", "tranche", str(chart.CHART), "--namespace=tranche-system", "--show-only=templates/tests/test.yaml"
+    )
+    (pod,) = [each for each in yaml.safe_load_all(done.stdout) if each["kind"] == "Pod"]
+    assert pod["metadata"]["annotations"]["helm.sh/hook-output-log-policy"] == "hook-succeeded,hook-failed"
+    assert [each["name"] for each in pod["spec"]["containers"]] == ["preflight", "dry-run"]
+    assert "initContainers" not in pod["spec"]
 
 
 def test_other_namespaces_are_refused(helm: Any) -> None:

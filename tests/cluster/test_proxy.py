@@ -10,7 +10,7 @@ import pytest
 
 from cluster import proxy
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.errors import UnreachableError
 
 if TYPE_CHECKING:

@@ -97,13 +97,15 @@ def _kubernetes_service(layout: Layout) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def helm(installable: Layout) -> Callable[..., str]:
-    """`helm(*arguments)`: the output; a failure fails the test."""
+    """`helm(*arguments)`: all output, because logs of hooks are on standard error; a failure fails the test."""
     program = helm_binary.provide()
 
     def run(*arguments: str) -> str:
         command = [program, f"--kubeconfig={installable.kubeconfig}", f"--namespace={SYSTEM}", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, f"{done.stderr}\n{kubectl.run(installable, 'get', 'pods', '-A', '-o', 'wide')}"
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, f"{done.stdout}\n{kubectl.run(installable, 'get', 'pods', '-A', '-o', 'wide')}"
         return done.stdout
 
     return run

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.errors import NotFoundError
 from cluster.resource import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from lab.provisioner import STORAGE_CLASS, Provisioner

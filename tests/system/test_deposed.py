@@ -11,7 +11,7 @@ import pytest
 from allocation.allocation import Allocation, CardShare
 from allocation.request import PodRequest
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.election import Term
 from lab import components, fleet, health, kubeconfig, wait
 from lab.processes import Daemon

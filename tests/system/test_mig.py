@@ -9,7 +9,7 @@ import pytest
 from allocation.names import ALLOCATION, HAMI_ALLOCATED, HAMI_MIG
 from allocation.wire import environment, mig_record, record
 from cluster.api import MERGE_PATCH, Api
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.errors import ApiError
 from cluster.resource import GPU_NODE_STATUSES
 from lab import components, kubeconfig, kubectl, wait

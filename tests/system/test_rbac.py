@@ -17,7 +17,7 @@ import yaml
 from allocation.names import SYSTEM_NAMESPACE
 from allocation.request import PodRequest
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from lab import components, kubeconfig, kubectl, wait
 from lab.errors import LabError
 from lab.manifests import ROOT

@@ -14,7 +14,7 @@ from chaos.load import Load
 from chaos.settings import Settings
 from chaos.settling import settle
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from lab import kubectl
 from tests.certs.support import replicas
 

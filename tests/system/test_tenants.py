@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from cluster import version
 from lab import kubectl, scheduler_service, wait
 from lab.layout import Port
 from scheduler.api.namespaced.paths import PROXY, TOKEN_HEADER
@@ -171,6 +172,14 @@ def test_client_certificate_needs_a_token_as_well(tranche: Layout, namespace: Na
     assert f'--token "$(kubectl create token SERVICEACCOUNT -n {namespace.name})"' in refused.stderr
     done = top("--token", token)
     assert (done.returncode, "gpu-" in done.stdout) == (0, True), done.stderr
+
+
+def test_version_of_the_scheduler_needs_no_token_of_it(tranche: Layout, viewer: Tenant) -> None:
+    """Every account may read it through the API server's proxy, also one with only a client certificate."""
+    own = version.own().version
+    for each in (viewer, Tenant("default", tranche.kubeconfig)):
+        done = tenants.gpu(each, "version")
+        assert (done.stdout, done.stderr) == (f"Client Version: {own}\nScheduler Version: {own}\n", "")
 
 
 def test_proxy_forwards_the_token_header_only(tranche: Layout, namespace: Namespace, viewer: Tenant) -> None:

@@ -13,7 +13,7 @@ from chaos.checker import Checker
 from chaos.settings import STEADY_NODES, Settings
 from chaos.settling import settle
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.resource import PODS
 from lab import fleet, kubectl
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.informer import Informer
 from cluster.resource import LEADERSHIPS, NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from lab import components, kubectl

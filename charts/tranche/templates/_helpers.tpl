@@ -6,15 +6,20 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* The name of `image`, with its tag or digest. */ -}}
+{{- define "tranche.imageName" -}}
+{{- $registry := .root.Values.global.imageRegistry | default .image.registry -}}
+{{- $name := compact (list $registry .image.repository) | join "/" -}}
+{{- if .image.digest -}}
+{{ $name }}@{{ .image.digest }}
+{{- else -}}
+{{ $name }}:{{ .image.tag | default .root.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
 {{- define "tranche.image" -}}
 {{- $image := mergeOverwrite (deepCopy .root.Values.image) (.own.image | default dict) -}}
-{{- $registry := .root.Values.global.imageRegistry | default $image.registry -}}
-{{- $name := compact (list $registry $image.repository) | join "/" -}}
-{{- if $image.digest -}}
-{{ $name }}@{{ $image.digest }}
-{{- else -}}
-{{ $name }}:{{ $image.tag | default .root.Chart.AppVersion }}
-{{- end -}}
+{{- include "tranche.imageName" (dict "root" .root "image" $image) -}}
 {{- end -}}
 
 {{- define "tranche.pullPolicy" -}}
@@ -87,7 +92,10 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- define "tranche.kubeScheduler" -}}
 {{- if .Values.extender.enabled }}
         - name: kube-scheduler
-          image: {{ .Values.extender.image }}
+          image: {{ include "tranche.imageName" (dict "root" . "image" .Values.extender.image) }}
+          {{- with .Values.extender.image.pullPolicy }}
+          imagePullPolicy: {{ . }}
+          {{- end }}
           command: [kube-scheduler, --config=/etc/kubernetes/config.yaml, --authentication-skip-lookup=true]
           ports:
             - {name: kube-scheduler, containerPort: 10259}
@@ -128,4 +136,14 @@ affinity: {{- toYaml . | nindent 2 }}
         - {name: package-toolkit, hostPath: {path: /etc/nvidia-container-runtime, type: DirectoryOrCreate}}
         - {name: nri, hostPath: {path: /var/run/nri, type: DirectoryOrCreate}}
 {{- end -}}
+{{- end -}}
+
+{{- /* Where and how Prometheus scrapes; `job` names the process, as the alerts do. */ -}}
+{{- define "tranche.metricsEndpoints" -}}
+- port: metrics
+  interval: {{ .interval }}
+  relabelings:
+    - sourceLabels: [__meta_kubernetes_pod_label_app_kubernetes_io_component]
+      targetLabel: job
+      replacement: tranche-$1
 {{- end -}}

@@ -1,6 +1,7 @@
 """The HTTP routes for users with rights in one namespace; `scheduler.api.openapi` describes them.
 
 The explanation of a pod requires `get pods` in the namespace, a simulation `create pods`, and the shares `list pods`.
+As with the API server, every caller may read the version.
 """
 
 from collections.abc import Awaitable, Callable
@@ -8,13 +9,14 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from aiohttp import web
 
+from cluster import version
 from cluster.manifest import UnreadableManifestError
 from scheduler.api import manifest_pod, request_body
 from scheduler.api.access_reviews import Verb
 from scheduler.api.manifest_pod import Admit, UnknownSchedulerError
 from scheduler.api.namespaced import redaction
 from scheduler.api.namespaced.gate import NamespaceGate
-from scheduler.api.namespaced.paths import POD_EXPLANATION, SHARES, SIMULATION
+from scheduler.api.namespaced.paths import POD_EXPLANATION, SHARES, SIMULATION, VERSION
 from scheduler.api.namespaced.turns import FairTurns
 from scheduler.api.queries import Queries
 from scheduler.api.request_body import LARGEST_BODY, Manifests
@@ -53,6 +55,9 @@ class _Routes:
     async def shares(self, _request: web.Request, namespace: str) -> msgspec.Struct:
         return await self._turns.take(lambda: self._current().shares(namespace))
 
+    async def version(self, _request: web.Request) -> msgspec.Struct:
+        return version.own()
+
     def guarded(
         self, ask: Callable[[web.Request, str], Awaitable[msgspec.Struct]], *, verb: Verb
     ) -> Callable[[web.Request], Awaitable[msgspec.Struct]]:
@@ -82,6 +87,7 @@ def namespace_routes(
     return [
         web.get(POD_EXPLANATION, json_handler(routes.guarded(routes.explain, verb="get"))),
         web.post(SIMULATION, json_handler(routes.guarded(routes.simulate, verb="create"))),
+        web.get(VERSION, json_handler(routes.version)),
         web.get(SHARES, json_handler(routes.guarded(routes.shares, verb="list"))),
     ]
 

@@ -3,63 +3,14 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
 from allocation.errors import AllocationError
 from allocation.ledger.ledger import Ledger
 from allocation.reasons import NodeRejection
 from allocation.steps import Steps
-from scheduler.api.explanation_types import json_name
+from scheduler.api.namespaced.shares_types import NamespaceShares, PodShare, SharedCard, SharedNode
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.running_allocation import running_allocation
-
-
-class PodShare(msgspec.Struct, frozen=True, rename=json_name):
-    """The share of a card that one container of the namespace uses: MiB and millicards.
-
-    Attributes:
-        claim: the GpuClaim of the pod, whose containers have one share together; empty without one.
-        whole: whether no other pod may use the card.
-    """
-
-    pod: str
-    container: str
-    memory_mib: int
-    cores: int
-    claim: str = ""
-    whole: bool = False
-
-
-class SharedCard(msgspec.Struct, frozen=True, rename=json_name):
-    """A card with shares of the namespace: its size in MiB, millicards and containers, and the shares."""
-
-    index: int
-    uuid: str
-    model: str
-    mode: str
-    healthy: bool
-    cordoned: bool
-    memory_mib: int
-    cores: int
-    slots: int
-    shares: tuple[PodShare, ...]
-
-
-class SharedNode(msgspec.Struct, frozen=True, rename=json_name):
-    """A node with such cards; `closed` is the code of why it takes no new GPU pods, and `reason` the text."""
-
-    name: str
-    closed: str
-    reason: str
-    cards: tuple[SharedCard, ...]
-
-
-class NamespaceShares(msgspec.Struct, frozen=True, rename=json_name):
-    """The nodes and cards with shares of a namespace, by name and position."""
-
-    namespace: str
-    nodes: tuple[SharedNode, ...]
 
 
 def view(state: ClusterState, pods: Iterable[Pod], namespace: str) -> Steps[NamespaceShares]:
@@ -82,15 +33,15 @@ def view(state: ClusterState, pods: Iterable[Pod], namespace: str) -> Steps[Name
 def _shares(state: ClusterState, pod: Pod) -> Iterator[tuple[str, str, PodShare]]:
     node = pod.spec.node_name
     try:
-        allocation = running_allocation(pod, state.settings)
+        held = running_allocation(pod, state.settings)
     except AllocationError:
         return
-    if allocation is None:
+    if held is None:
         return
-    name, (allocated, charges) = pod.metadata.name, allocation
-    claim = allocated.claim.name if allocated.claim is not None else ""
+    name, (allocation, charges) = pod.metadata.name, held
+    claim = allocation.claim.name if allocation.claim is not None else ""
     whole = {charge.uuid for charge in charges if charge.whole}
-    for container, shares in allocated.containers.items():
+    for container, shares in allocation.containers.items():
         for share in shares:
             is_whole = share.uuid in whole
             yield node, share.uuid, PodShare(name, container, share.memory_mib, share.cores, claim, is_whole)

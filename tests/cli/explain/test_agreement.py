@@ -9,7 +9,7 @@ import yaml
 
 from allocation.settings import AllocationSettings
 from allocation.steps import finish
-from cli.explain.evaluators import LocalEvaluator
+from cli.explain.local_evaluator import LocalEvaluator
 from cli.installation import rules
 from cli.installation.rules import Rules
 from cli.liveness.part import Liveness

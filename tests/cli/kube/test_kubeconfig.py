@@ -3,6 +3,7 @@
 import base64
 import json
 import stat
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from cli.errors import CommandError
+from cli.kube import kubeconfig
 from cli.kube.access import access
 from cli.kube.kubeconfig import Overrides
 
@@ -147,3 +149,35 @@ def test_service_account_is_used_inside_a_pod(tmp_path: Path, monkeypatch: pytes
     result = access(Overrides())
     assert (result.server, result.namespace) == ("https://[fd00::1]:443", "namespace")
     assert result.headers == {"Authorization": "Bearer token"}
+
+
+def test_windows_has_several_homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As kubectl, the first of HOME, HOMEDRIVE with HOMEPATH, and USERPROFILE that has a kubeconfig counts."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    for variable, name in (("HOME", "a"), ("HOMEPATH", "b"), ("USERPROFILE", "c")):
+        monkeypatch.setenv(variable, str(tmp_path / name))
+    monkeypatch.setenv("HOMEDRIVE", "")
+    for name in ("c", "b", "a"):
+        file = tmp_path / name / ".kube" / "config"
+        file.parent.mkdir(parents=True)
+        file.touch()
+        assert kubeconfig.paths(Overrides()) == [file]
+
+
+def test_client_certificate_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its key is on disk only while OpenSSL reads it, in a folder of the user."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    seen: list[int] = []
+
+    def load(_: object, file: Path) -> None:
+        seen.append(file.parent.stat().st_mode & 0o777)
+        assert "key" in file.read_text()
+
+    monkeypatch.setattr("ssl.SSLContext.load_cert_chain", load)
+    certificate, key = (base64.b64encode(each).decode() for each in (b"certificate", b"key"))
+    user = {"client-certificate-data": certificate, "client-key-data": key}
+    kept = tmp_path / "config"
+    access(Overrides(kubeconfig=_write(kept, _config(user))))
+    assert seen == [0o700]
+    assert list(tmp_path.iterdir()) == [kept]

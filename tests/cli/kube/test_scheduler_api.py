@@ -10,9 +10,12 @@ import pytest
 import yaml
 
 from cli.__main__ import main
+from cli.kube import scheduler_version
+from cluster import version
+from cluster.version import Version
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.namespaced.paths import PROXY, TOKEN_HEADER
-from scheduler.api.namespaced.shares import NamespaceShares
+from scheduler.api.namespaced.shares_types import NamespaceShares
 from tests.cli.support.http_server import serving
 
 TOKEN = "ey.my.token"  # noqa: S105 -- not a real one
@@ -71,6 +74,7 @@ def run(server: ApiServer) -> Run:
 
 EXPLANATION = f"{PROXY}/api/namespaces/team/pods/web/explanation"
 SHARES = f"{PROXY}/api/namespaces/team/shares"
+VERSION = f"{PROXY}/version"
 
 
 def test_standby_replicas_are_retried(server: ApiServer, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,10 +90,8 @@ def test_standby_replicas_are_retried(server: ApiServer, run: Run, capsys: pytes
     assert (
         "note: list gpunodestatuses of the whole cluster is forbidden, so the scheduler was asked instead;" in shown.err
     )
-    path, headers = server.requests[-1]
-    assert path == f"{EXPLANATION}?node=n1"
-    assert headers[TOKEN_HEADER] == TOKEN
-    assert len([1 for path, _ in server.requests if path.startswith(EXPLANATION)]) == 4
+    asked = [headers for path, headers in server.requests if path == f"{EXPLANATION}?node=n1"]
+    assert [headers[TOKEN_HEADER] for headers in asked] == [TOKEN] * 4
 
 
 def test_token_header_is_sent_only_to_the_scheduler(server: ApiServer, run: Run) -> None:
@@ -129,8 +131,7 @@ def test_token_flag_overrides_the_kubeconfig(server: ApiServer, run: Run) -> Non
     """The flag works as in kubectl."""
     server.responses = {SHARES: [(200, NamespaceShares("team", ()))]}
     assert run("top", "--token", "another") == 0
-    path, headers = server.requests[-1]
-    assert (path, headers[TOKEN_HEADER], headers["Authorization"]) == (SHARES, "another", "Bearer another")
+    assert [headers[TOKEN_HEADER] for path, headers in server.requests if path == SHARES] == ["another"]
     assert {headers["Authorization"] for _, headers in server.requests} == {"Bearer another"}
 
 
@@ -138,3 +139,59 @@ def test_unknown_kind_is_refused(server: ApiServer, run: Run, capsys: pytest.Cap
     """The error lists the kinds with pods."""
     assert run("explain", "svc/web") == 1
     assert "svc is not a kind with pods; the kinds are pod, deploy" in capsys.readouterr().err
+
+
+def test_version_shows_both_versions(server: ApiServer, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `kubectl version` does; no token is sent to the scheduler, so every user may ask."""
+    server.responses = {VERSION: [(200, Version("0.1.7"))]}
+    mine = version.own().version
+    assert run("version") == 0
+    assert capsys.readouterr() == (f"Client Version: {mine}\nScheduler Version: 0.1.7\n", "")
+    assert run("version", "-o", "json") == 0
+    shown = msgspec.json.decode(capsys.readouterr().out)
+    assert shown == {"clientVersion": mine, "schedulerVersion": "0.1.7"}
+    assert all(TOKEN_HEADER not in headers for _, headers in server.requests)
+
+
+def test_version_of_the_client_needs_no_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither a kubeconfig nor the scheduler is asked for."""
+    assert main(["version", "--client", "--kubeconfig", "/nowhere"]) == 0
+    assert capsys.readouterr() == (f"Client Version: {version.own().version}\n", "")
+
+
+def test_version_without_a_scheduler_fails(server: ApiServer, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """The version of the client is still printed, and the error names the next step."""
+    server.responses = {VERSION: [(503, {"message": "no endpoints available"})]}
+    assert run("version") == 1
+    shown = capsys.readouterr()
+    assert shown.out.startswith("Client Version: ")
+    assert shown.err.startswith("error: the scheduler did not return its version (503): no endpoints available; check")
+
+
+@pytest.mark.parametrize(
+    ("mine", "scheduler", "skewed"),
+    [
+        ("0.3.0", "0.3.9", False),
+        ("0.3.0", "0.4.0", False),
+        ("0.3.0", "0.2.5", False),
+        ("0.3.0", "0.5.0", True),
+        ("0.3.0", "0.1.0", True),
+        ("1.0.0", "0.9.0", True),
+        ("0.3.0", "unknown", False),
+    ],
+)
+def test_one_minor_version_of_difference_is_supported(mine: str, scheduler: str, *, skewed: bool) -> None:
+    """As between kubectl and the API server."""
+    assert scheduler_version.is_skewed(mine, scheduler) == skewed
+
+
+@pytest.mark.parametrize("theirs", [Version("9.9.0"), version.own()], ids=lambda each: each.version)
+def test_commands_warn_of_another_version(
+    server: ApiServer, run: Run, capsys: pytest.CaptureFixture[str], theirs: Version
+) -> None:
+    """The warning is on standard error, once, and the command succeeds."""
+    server.responses = {SHARES: [(200, NamespaceShares("team", ()))], VERSION: [(200, theirs)]}
+    assert run("top") == 0
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert len(warnings) == (theirs.version == "9.9.0")
+    assert all("the scheduler 9.9.0" in line for line in warnings)

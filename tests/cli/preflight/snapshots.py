@@ -8,13 +8,13 @@ import msgspec
 from allocation.inventory import Card, NodeInventory
 from allocation.names import heartbeat_lease
 from cli.installation.rules import Rules
-from cli.preflight.cluster_snapshot import ClusterSnapshot, Version
+from cli.preflight.cluster_snapshot import ClusterSnapshot, GpuNode, Version
 from cli.preflight.findings import Finding
 from cli.preflight.report import Report, evaluate
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.lease import Lease, LeaseSpec
 from cluster.metadata import ObjectMeta
-from scheduler.objects import Namespace, Node
+from scheduler.objects import Namespace
 
 NOW = 1_800_000_000.0
 REGISTERED = "GPU-a,10,40960,100,NVIDIA-A100,0,true,0,hami-core:"
@@ -27,14 +27,14 @@ def node(
     annotations: dict[str, str] | None = None,
     labels: dict[str, str] | None = None,
     **allocatable: str,
-) -> Node:
+) -> GpuNode:
     """Return a node whose kubelet advertises the given number of nvidia.com/gpu."""
     counted = {"nvidia.com/gpu": advertised} if advertised is not None else {}
     metadata = {"name": name, "annotations": annotations or {}, "labels": labels or {}}
-    return msgspec.convert({"metadata": metadata, "status": {"allocatable": {**counted, **allocatable}}}, Node)
+    return msgspec.convert({"metadata": metadata, "status": {"allocatable": {**counted, **allocatable}}}, GpuNode)
 
 
-def hami_node(name: str = "n1", *, advertised: str | None = "10", text: str = REGISTERED, **more: str) -> Node:
+def hami_node(name: str = "n1", *, advertised: str | None = "10", text: str = REGISTERED, **more: str) -> GpuNode:
     """Return a node that HAMi's plugin registered."""
     return node(name, advertised=advertised, annotations={"hami.io/node-nvidia-register": text, **more})
 

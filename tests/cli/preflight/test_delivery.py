@@ -5,12 +5,15 @@ import pytest
 
 from allocation.delivery import NodeDelivery, Toolkit
 from cli.installation.rules import Rules
+from cli.preflight.cluster_snapshot import RuntimeClass
 from cluster.gpu_node_status import GpuNodeStatus
+from cluster.metadata import ObjectMeta
 from tests.cli.preflight.snapshots import about, lease, node, report_on, status
 from webhook.settings import WebhookSettings
 
 OPERATOR = Toolkit("cdi", "1.18.0", "management.nvidia.com/gpu")
 WITH_CLASS = Rules(webhook=WebhookSettings(runtime_class_name="nvidia"))
+CLASS = RuntimeClass(ObjectMeta(name="nvidia"), "nvidia")
 
 
 def reporting(delivery: NodeDelivery) -> GpuNodeStatus:
@@ -66,7 +69,11 @@ def test_misconfigured_node_is_named_with_the_flag_that_corrects_it(
 ) -> None:
     """The next step is a setting of Tranche or a flag of NVIDIA's chart, ready to be copied."""
     report = report_on(
-        WITH_CLASS, nodes=[node(advertised=advertised)], statuses=[reporting(delivery)], leases=[lease()]
+        WITH_CLASS,
+        nodes=[node(advertised=advertised)],
+        statuses=[reporting(delivery)],
+        leases=[lease()],
+        runtime_class=CLASS,
     )
     found = about(report, "node n1", what)
     assert found.severity == severity
@@ -91,10 +98,18 @@ def test_missing_runtime_class_name_is_noticed() -> None:
     assert (found.severity, "webhook.runtime_class_name to nvidia" in found.next_step) == ("changes", True)
     by_annotation = reporting(NodeDelivery("nvidia-nri", has_nri_socket=True))
     report = report_on(nodes=[node()], statuses=[by_annotation], leases=[lease()])
-    assert not [each for each in report.findings if "node" in each.objects[0]]
+    assert not [each for each in report.findings if "RuntimeClass" in each.what]
+
+
+def test_unconfirmed_nri_plugin_is_a_note() -> None:
+    """The agent sees the socket of the container runtime, not the operator's plugin."""
+    delivered = reporting(NodeDelivery("nvidia-nri", has_nri_socket=True))
+    report = report_on(nodes=[node()], statuses=[delivered], leases=[lease()])
+    found = about(report, "node n1", "no object confirms")
+    assert (found.severity, found.next_step) == ("notes", "GPU Operator: --set cdi.nriPluginEnabled=true")
 
 
 def test_unseen_toolkit_is_a_note() -> None:
     """An agent without host paths cannot confirm anything; that blocks nothing."""
     report = report_on(WITH_CLASS, nodes=[node()], statuses=[reporting(NodeDelivery("cdi"))], leases=[lease()])
-    assert about(report, "node n1", "does not see").severity == "notes"
+    assert about(report, "node n1", "nothing confirms").severity == "notes"

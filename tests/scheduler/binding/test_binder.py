@@ -13,7 +13,7 @@ from allocation.allocation import Allocation, CardShare
 from allocation.names import ALLOCATION
 from allocation.request import ContainerRequest, Kind, PodRequest
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from lab import control_plane as control_plane_module
 from lab import kubeconfig, kubectl, manifests, wait
 from lab.processes import Daemon

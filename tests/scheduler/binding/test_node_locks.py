@@ -12,7 +12,7 @@ import pytest
 
 from allocation.names import HAMI_BIND_PHASE, HAMI_LOCK, SCHEDULER_NAME
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.informer import Informer
 from cluster.resource import NODES, PODS
 from lab import kubectl, wait

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.errors import NotFoundError
 from cluster.resource import NAMESPACES, NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from lab import kubeconfig, manifests

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.errors import ApiError, ClusterError, ConflictError, NotFoundError
 from cluster.informer import Informer
 from cluster.metadata import ObjectMeta

@@ -5,6 +5,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator
 from functools import partial
+from importlib import metadata
 from typing import Any
 
 import aiohttp
@@ -23,7 +24,7 @@ from scheduler.api import openapi
 from scheduler.api.access_reviews import AccessReviews
 from scheduler.api.health import application
 from scheduler.api.namespaced.gate import NamespaceGate
-from scheduler.api.namespaced.paths import POD_EXPLANATION, SHARES, SIMULATION, TOKEN_HEADER
+from scheduler.api.namespaced.paths import POD_EXPLANATION, SHARES, SIMULATION, TOKEN_HEADER, VERSION
 from scheduler.api.namespaced.routes import namespace_routes
 from scheduler.api.namespaced.turns import FairTurns
 from scheduler.api.queries import Queries
@@ -397,6 +398,14 @@ async def _hold(site: Site, until: asyncio.Event) -> None:
     """Block every computation."""
     async with site.turns._lock:
         await until.wait()
+
+
+@pytest.mark.parametrize("decides", [True, False])
+async def test_every_replica_returns_its_version_to_everybody(site: Site, *, decides: bool) -> None:
+    """As the API server's `/version`: neither a token nor a term as leader is needed."""
+    site.decides = decides
+    assert await site.ask("GET", VERSION) == (200, {"version": metadata.version("tranche")})
+    assert site.api.asked == []
 
 
 async def test_queries_take_a_tenth_of_the_time_at_most() -> None:
