@@ -61,7 +61,7 @@ class PlannedSummary(msgspec.Struct, frozen=True):
 
 
 class _Context(msgspec.Struct, frozen=True):
-    """What admission depends on besides the pod; the parameters of `evaluate`."""
+    """What admission depends on, other than the pod; the parameters of `evaluate`."""
 
     rules: Rules
     quotas: Mapping[str, Quotas]
