@@ -44,6 +44,10 @@ class Allocation(msgspec.Struct, frozen=True):
     containers: Mapping[str, tuple[CardShare, ...]]
     claim: ClaimMark | None = None
 
+    def indexes(self) -> tuple[int, ...]:
+        """Return the indexes of the pod's cards on its node, each once, in the order of its containers."""
+        return tuple(dict.fromkeys(share.index for shares in self.containers.values() for share in shares))
+
 
 class Charge(msgspec.Struct, frozen=True, gc=False):
     """What a pod holds of one card for as long as it lives: memory in MiB, compute in millicards, slots.

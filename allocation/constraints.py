@@ -21,7 +21,7 @@ CardKind = Literal["any", "card", "instance"]
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 _INSTANCE: Final = " MIG "
-"""What stands in the model of a MIG instance between that of its card and its profile."""
+"""Separates the model of the card from the profile in the model of a MIG instance."""
 _COUNT: Final = re.compile(r"[0-9]{1,9}")
 
 

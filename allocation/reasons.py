@@ -88,6 +88,8 @@ class NodeReason(_Code):
     """The node's container runtime cannot give containers the cards that they are allocated."""
     ContainerNameTooLong = enum.auto()
     """The node delivers cards by an annotation whose key cannot hold the name of a container of the pod."""
+    SharedClaimNotLimitable = enum.auto()
+    """HAMi's device plugin serves the node, and cannot limit the containers that share a GpuClaim together."""
     UncountedPod = enum.auto()
     """A pod on the node uses cards without an allocation that can be read."""
     InventoryRefused = enum.auto()

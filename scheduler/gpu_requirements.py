@@ -1,6 +1,7 @@
 """The GPU requirements of a pod: its resources, its annotations, its GpuClaim, and its static allocation."""
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -19,6 +20,14 @@ FindClaim = Callable[[str], ClaimSpec | None]
 """Returns a GpuClaim of the pod's namespace by its name, or None if it does not exist."""
 
 _CARD_KINDS: Mapping[str, CardKind] = {"Exclusive": "card", "Shared": "card", "MIG": "instance"}
+
+
+class PodSpec(Containers, Protocol):
+    """The spec of a pod, as far as its GPU requirements are concerned."""
+
+    @property
+    def node_selector(self) -> Mapping[str, str]:
+        """The labels that the pod's node must have."""
 
 
 class MissingClaimError(AllocationError):
@@ -52,9 +61,15 @@ class GpuRequirements(msgspec.Struct, frozen=True):
             return placed
         return self.claim.spread(placed, self.own)
 
+    @property
+    def is_divided(self) -> bool:
+        """Whether several containers share what a claim gives of a card: limits of each alone cannot express that."""
+        claimed = self.claim
+        return claimed is not None and claimed.mark.exclusivity == "Shared" and len(self.own.gpu_containers) > 1
+
 
 def read(
-    spec: Containers, annotations: Mapping[str, str], settings: AllocationSettings, *, find_claim: FindClaim
+    spec: PodSpec, annotations: Mapping[str, str], settings: AllocationSettings, *, find_claim: FindClaim
 ) -> GpuRequirements:
     """Return the GPU requirements of a pod.
 
@@ -73,7 +88,20 @@ def read(
     if found is None:
         raise MissingClaimError(f"GpuClaim {name} does not exist")
     claimed = claim.read_request(spec, own, name, found, settings)
+    _check_selector(spec, name, found)
+    if fixed is not None and fixed.claim != claimed.mark:
+        raise AllocationError(f"annotation {names.ALLOCATION} is not for GpuClaim {name}: remove it, or the claim")
     constraints = msgspec.structs.replace(
         constraints, card_kind=_CARD_KINDS[claimed.mark.exclusivity], profile=claimed.profile
     )
     return GpuRequirements(claimed.placed, constraints, fixed, own, claimed)
+
+
+def _check_selector(spec: PodSpec, name: str, found: ClaimSpec) -> None:
+    """Check that admission wrote the claim's selector into the pod, where every filter of nodes reads it."""
+    missing = found.node_labels.items() - spec.node_selector.items()
+    if missing:
+        labels = ", ".join(f"{key}={value}" for key, value in sorted(missing))
+        raise AllocationError(
+            f"GpuClaim {name}: admission did not prepare it: spec.nodeSelector lacks {labels}; create the pod again"
+        )

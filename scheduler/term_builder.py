@@ -14,6 +14,7 @@ from scheduler.binding.node_locks import NodeLocks
 from scheduler.binding.plugin_binder import PluginBinder
 from scheduler.binding.volume_binder import VolumeBinder
 from scheduler.binding.volume_steps import Shown
+from scheduler.claims.writer import StatusWriter
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.extender.verbs import Extender
 from scheduler.informers import Informers, informers
@@ -95,7 +96,12 @@ def build_term(
     )
     volume_binder = _volume_binder(api, watched=watched, state=state, metrics=metrics, settings=settings)
     binding_cycle = BindingCycle(
-        binder=plugin_binder, volumes=volume_binder, failures=failures, recorder=recorder, metrics=metrics
+        binder=plugin_binder,
+        volumes=volume_binder,
+        claims=state.claims,
+        failures=failures,
+        recorder=recorder,
+        metrics=metrics,
     )
     scheduling: Scheduling
     if settings.extender:
@@ -127,6 +133,7 @@ def build_term(
         on_cooled_down=lambda: queue.notify(ClusterEvent.CARDS_CHANGED),
         is_trusted=is_trusted,
     )
+    statuses = StatusWriter(api, claims=state.claims, is_trusted=is_trusted)
     comparer = LedgerComparer(state=state, pods=watched.pods, metrics=metrics, seconds=settings.recount_seconds)
     return LeaderTerm(
         informers=watched,
@@ -134,7 +141,7 @@ def build_term(
         locks=locks,
         volumes=volume_binder,
         scheduling=scheduling,
-        chores=(locks.run, writer.run, comparer.run),
+        chores=(locks.run, writer.run, statuses.run, comparer.run),
     )
 
 

@@ -18,6 +18,7 @@ from scheduler.metrics.cards import FAMILIES, LABELS
 from scheduler.metrics.instruments import Metrics as SchedulerMetrics
 from scheduler.state.collector import StateCollector
 from tests.scheduler.support.builders import pod, state
+from tests.scheduler.support.claims import claim
 from webhook.metrics import Metrics as WebhookMetrics
 
 PAGE = (Path(__file__).parents[1] / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -39,6 +40,7 @@ class Term:
 
     def __init__(self) -> None:
         self.state = state("n1")
+        self.state.set_claim(claim("c"))
         self.locks = self
         self.queued = 0
         self.ages = [1.0]
@@ -124,3 +126,5 @@ def test_only_the_leader_exports_cluster_metrics(leads: bool) -> None:  # noqa: 
     registry.register(StateCollector(term=Term if leads else lambda: None, recorder=recorder))
     assert registry.get_sample_value("tranche_scheduler_leading") == float(leads)
     assert (registry.get_sample_value("tranche_scheduler_nodes") == 1) is leads
+    claims = registry.get_sample_value("tranche_scheduler_gpu_claims", {"phase": "Pending"})
+    assert claims == (1 if leads else None)

@@ -158,10 +158,10 @@ def _exceeds(query: ContainerQuery, cards: Cards, memory: NDArray[np.int64] | np
 
 
 def _of_other_kind(cards: Cards, kind: CardKind) -> Flags:
-    """Return the cards of another kind; a card in MIG mode is none yet, because it may get a suitable instance."""
+    """Return the cards of another kind; a card in MIG mode counts as an instance, because it may get one."""
     if cards.mig_roles is None:
         return np.full(cards.present.shape, kind == "instance")
-    others: Flags = cards.mig_roles == (SHARED if kind == "instance" else INSTANCE)
+    others: Flags = (cards.mig_roles == SHARED) == (kind == "instance")
     return others
 
 
@@ -184,9 +184,11 @@ def _failures(cards: Cards, query: ContainerQuery) -> Failures:
         yield CardReason.ModeNotFit, cards.mig_roles == PLUGIN_MANAGED
     if query.card_kind != "any":
         yield CardReason.ModeNotFit, _of_other_kind(cards, query.card_kind)
-    yield CardReason.CardTimeSlicingExhausted, cards.used[SLOTS] >= cards.total[SLOTS]
     in_use = cards.used[SLOTS] > 0
-    if query.idle_only or request.whole:
+    if request.whole:
+        yield CardReason.ExclusiveDeviceAllocateConflict, in_use
+    yield CardReason.CardTimeSlicingExhausted, cards.used[SLOTS] >= cards.total[SLOTS]
+    if query.idle_only:
         yield CardReason.ExclusiveDeviceAllocateConflict, in_use
     memory = requested_memory(cards.whole_mib, request)
     if query.headroom.is_limited:

@@ -87,7 +87,7 @@ def annotations(
     """Return the annotation that carries `allocation`, and all that deliver it to the containers of the pod."""
     annotations = {
         names.ALLOCATION: record.encode(allocation),
-        names.ALLOCATED: ",".join(str(index) for index in _indexes(allocation)),
+        names.ALLOCATED: ",".join(str(index) for index in allocation.indexes()),
     }
     for container, shares in allocation.containers.items():
         for name, value in values(shares, delivery, visible_as=visible_as).items():
@@ -122,8 +122,3 @@ def _qualified(kind: str, shares: Sequence[CardShare]) -> str:
 
 def _key_word(variable: str) -> str:
     return variable.lower().replace("_", "-")
-
-
-def _indexes(allocation: Allocation) -> list[int]:
-    """Return the device indexes of the whole pod, each once, in the order of its containers."""
-    return list(dict.fromkeys(share.index for shares in allocation.containers.values() for share in shares))

@@ -20,7 +20,7 @@ WORDS: Final = {
     CardReason.CardComputeUnitsExhausted.name: "all of its compute is reserved",
     CardReason.CardMigTopologyInfeasible.name: "it has no free place for a large enough MIG instance",
     CardReason.AllocatedCardsInsufficientRequest.name: "it fits, but too few other cards of the node do",
-    CardReason.ModeNotFit.name: "it is in MIG mode, and HAMi's device plugin creates its instances",
+    CardReason.ModeNotFit.name: "its MIG mode does not suit the GpuClaim, or HAMi's plugin creates its instances",
     NodeReason.NodeInsufficientDevice: "it has fewer cards than one container requests",
     NodeReason.NodeUnregistered: "no agent reports its cards",
     NodeReason.NodeNameMismatch: "the pod names another node",
@@ -46,6 +46,7 @@ WORDS: Final = {
     NodeReason.NodeNotLockable: "HAMi's device plugin serves it, and the scheduler may not lock it",
     NodeReason.DeliveryUnavailable: "its container runtime cannot give containers their cards",
     NodeReason.ContainerNameTooLong: "the name of a GPU container is too long for it",
+    NodeReason.SharedClaimNotLimitable: "its device plugin cannot limit containers that share a GpuClaim",
     NodeReason.UncountedPod: "a pod uses cards there, and its allocation is unknown",
     NodeReason.InventoryRefused: "its report of cards is invalid",
     NodeReason.StaticAllocationMismatch: "the pod brought an allocation for another node, or one that does not fit",
@@ -53,6 +54,7 @@ WORDS: Final = {
     PodReason.MigInstanceAsked: "an agent is creating a MIG instance for it",
     PodReason.NoNode: "the cluster has no nodes",
     PodReason.VolumeClaimNotReady: "a PersistentVolumeClaim of the pod is missing or not bound",
+    PodReason.GpuClaimNotFound: "the GpuClaim of the pod does not exist",
 }
 """The meaning by code. The same codes are in events, in metrics and in docs/troubleshooting.md."""
 _UNKNOWN: Final = "see the reason itself"

@@ -8,6 +8,7 @@ from scheduler.binding.binder import Result
 from scheduler.binding.failure_handler import FailureHandler
 from scheduler.binding.plugin_binder import PluginBinder
 from scheduler.binding.volume_binder import VolumeBinder
+from scheduler.claims.claims import Claims
 from scheduler.cycle.result import Scheduled
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
@@ -27,10 +28,15 @@ class BindingCycle:
         recorder: Recorder,
         metrics: Metrics,
         volumes: VolumeBinder | None = None,
+        claims: Claims | None = None,
     ) -> None:
-        """Bind with `binder`, after `volumes`; in extender mode it is None: there kube-scheduler binds the volumes."""
+        """Bind with `binder`, after `volumes`; in extender mode it is None: there kube-scheduler binds the volumes.
+
+        `claims` are notified of what is reserved for their pods.
+        """
         self._binder = binder
         self._volumes = volumes
+        self._claims = claims
         self._failures = failures
         self._recorder = recorder
         self._metrics = metrics
@@ -57,6 +63,8 @@ class BindingCycle:
         without_volumes = await self._volumes.bind(pod, chosen) if self._volumes is not None else None
         if without_volumes is not None:
             return without_volumes
+        if self._claims is not None and chosen.allocation is not None:
+            self._claims.set_reserved(pod.uid, chosen.allocation)
         with self._metrics.bind_seconds.time(), self._recorder.ahead():
             return await self._binder.bind(pod, chosen)
 

@@ -43,6 +43,7 @@ class FailureHandler:
         self._queue.notify(ClusterEvent.POD_REMOVED)
         if result.outcome is not Outcome.REFUSED:
             return
+        self._cycle.state.claims.set_failed(pod.uid, "BindingRefused", result.note)
         if result.lacks_volumes:
             self._recorder.record(
                 pod.reference, type="Warning", reason="FailedScheduling", action="Scheduling", note=result.note
@@ -65,6 +66,7 @@ class FailureHandler:
         """Write the reasons why a pod is unschedulable into an event and into its condition PodScheduled."""
         pod, note = entry.pod, result.note
         entry.published, entry.reasons = note, result.reasons
+        self._cycle.state.claims.set_waiting(pod.uid, note)
         reasons = ",".join(sorted(result.reasons))
         fields = {"pod": str(pod), "uid": pod.uid, "outcome": "unschedulable", "reasons": reasons}
         log.info("pod %s is unschedulable: %s", pod, note, extra=fields)

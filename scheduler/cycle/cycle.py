@@ -148,7 +148,7 @@ class SchedulingCycle:
                 if evaluated.scores:
                     return Attempt(self._choose(evaluated, total=len(self.state.node_cache)))
         cached = None
-        if not self.state.deliveries.rejections_of(requirements.own):
+        if not self.state.own_rejections(requirements):
             cached = yield from self._fast_path.find(pod, requirements, headroom, is_rejected=few is not None)
         if isinstance(cached, Scheduled):
             return Attempt(cached)
@@ -271,7 +271,7 @@ class SchedulingCycle:
                 requirements,
                 [node],
                 ledger=self.state.ledger,
-                rejected_nodes=self.state.rejected_nodes(requirements.own),
+                rejected_nodes=self.state.rejected_nodes(requirements),
                 headroom=headroom,
             )
         )
@@ -300,7 +300,7 @@ class SchedulingCycle:
         requests = state.instance_requests.of_pod(pod.uid)
         if requests:
             return Unschedulable(messages.asked(requests), _INSTANCE_ASKED)
-        rejected = state.rejected_nodes(requirements.own)
+        rejected = state.rejected_nodes(requirements)
         planned = plan(
             state.ledger,
             requirements.request,

@@ -72,7 +72,7 @@ def evaluate(
         requirements,
         nodes.fitting,
         ledger=state.ledger,
-        rejected_nodes=state.rejected_nodes(requirements.own),
+        rejected_nodes=state.rejected_nodes(requirements),
         headroom=headroom,
     )
     is_complete = candidates is None or among is not None

@@ -14,15 +14,20 @@ from allocation.request import PodRequest
 
 _NAMED: Final = 10
 """How many models one hint names."""
+_OF_KINDS: Final = frozenset({CardReason.ModeNotFit.name, CardReason.CardTypeMismatch.name})
 
 
 def of(request: PodRequest, constraints: Constraints, *, ledger: Ledger, reasons: Collection[str]) -> tuple[str, ...]:
     """Return hints for a pod that is unschedulable for `reasons`, given as codes; empty where the codes suffice."""
     hints = []
-    if CardReason.CardTypeMismatch.name in reasons:
+    if CardReason.CardTypeMismatch.name in reasons and _keys(constraints):
         hints.append(_types(constraints, ledger))
     if CardReason.CardInsufficientMemory.name in reasons:
-        hints += _memory(request, ledger)
+        hints += _memory(request, constraints, ledger)
+    if CardReason.ExclusiveDeviceAllocateConflict.name in reasons and any(each.whole for each in request.containers):
+        hints.append("an Exclusive GpuClaim gets only cards that no pod uses")
+    if constraints.card_kind != "any" and not _OF_KINDS.isdisjoint(reasons):
+        hints.append(_kind(constraints))
     return tuple(hints)
 
 
@@ -31,20 +36,29 @@ def _types(constraints: Constraints, ledger: Ledger) -> str:
     kinds = sorted({ledger.kind_names[kind] for kind in present.tolist()})
     accepted = [kind for kind in kinds if constraints.accepts_type(*kind)]
     refused = [kind for kind in kinds if kind not in accepted]
-    keys = [
-        f'{key} "{value}"'
-        for key, value in (
-            (names.USE_TYPES, ",".join(constraints.use_types or ())),
-            (names.AVOID_TYPES, ",".join(constraints.avoid_types)),
-            (names.MODE, constraints.modes or ""),
-        )
-        if value
-    ]
+    keys = _keys(constraints)
     asked, verb = " and ".join(keys), "accept" if len(keys) > 1 else "accepts"
     with_modes = constraints.modes is not None
     if not accepted:
         return f"{asked} {verb} no model in this cluster, which has {_listed(refused, with_modes=with_modes)}"
     return f"{asked} {verb} {_listed(accepted, with_modes=with_modes)}, not {_listed(refused, with_modes=with_modes)}"
+
+
+def _keys(constraints: Constraints) -> list[str]:
+    """Return the annotations that choose models, with their values."""
+    values = {
+        names.USE_TYPES: ",".join(constraints.use_types or ()),
+        names.AVOID_TYPES: ",".join(constraints.avoid_types),
+        names.MODE: constraints.modes or "",
+    }
+    return [f'{key} "{value}"' for key, value in values.items() if value]
+
+
+def _kind(constraints: Constraints) -> str:
+    if constraints.card_kind == "card":
+        return "an Exclusive or Shared GpuClaim gets no card in MIG mode"
+    of_profile = f" of profile {constraints.profile}" if constraints.profile else ""
+    return f"a MIG GpuClaim gets only MIG instances{of_profile}"
 
 
 def _listed(kinds: list[tuple[str, str]], *, with_modes: bool) -> str:
@@ -58,7 +72,7 @@ def _listed(kinds: list[tuple[str, str]], *, with_modes: bool) -> str:
     return ", ".join([*models[:_NAMED], *more]) or "no other"
 
 
-def _memory(request: PodRequest, ledger: Ledger) -> Iterator[str]:
+def _memory(request: PodRequest, constraints: Constraints, ledger: Ledger) -> Iterator[str]:
     total = np.where(ledger.present, ledger.total[MEMORY], 0)
     if not total.size:
         return
@@ -66,7 +80,8 @@ def _memory(request: PodRequest, ledger: Ledger) -> Iterator[str]:
     largest, (model, _) = int(total[where]), ledger.kind_names[int(ledger.kinds[where])]
     for container in request.gpu_containers:
         if container.memory_mib is not None and container.memory_mib > largest:
+            who = f"container {container.name}" if constraints.card_kind == "any" else "the GpuClaim"
             yield (
-                f"container {container.name} asks for {container.memory_mib} MiB of one card; the largest card in this"
+                f"{who} asks for {container.memory_mib} MiB of one card; the largest card in this"
                 f" cluster has {largest} MiB{f' ({model})' if model else ''}"
             )

@@ -18,7 +18,7 @@ from allocation.placement.rejection import Rejection
 from allocation.steps import Steps
 from scheduler.cycle import evaluation, messages
 from scheduler.extender.wire import Args, FilterResult, HostPriority, NodeMeta, nodes_result
-from scheduler.gpu_requirements import GpuRequirements
+from scheduler.gpu_requirements import GpuRequirements, MissingClaimError
 from scheduler.state import inventories
 from scheduler.state.cluster_state import ClusterState
 
@@ -31,9 +31,10 @@ def filter_(state: ClusterState, args: Args, *, held: str = "") -> Steps[FilterR
 
     No node takes a pod that is `held`, which gives the reason.
     """
-    requirements = None if held else _read(state, args)
+    requirements = AllocationError(held) if held else _read(state, args)
     if not isinstance(requirements, GpuRequirements):
-        message = messages.held(held or str(requirements))
+        is_waiting = isinstance(requirements, MissingClaimError)
+        message = messages.unclaimed(str(requirements)) if is_waiting else messages.held(str(requirements))
         return _result(args, [], unresolvable=dict.fromkeys(_names(args), message))
     nodes, scores, rejections = yield from _evaluate(state, args, requirements)
     failed: dict[str, str] = {}
@@ -131,7 +132,7 @@ def _parts(state: ClusterState, args: Args, requirements: GpuRequirements) -> It
     names = _names(args)
     templates = {node.metadata.name: node.metadata for node in args.nodes if node.metadata.name not in state.node_cache}
     existing = [name for name in names if name not in templates] if templates else names
-    yield _Part(existing, state.ledger, state.rejected_nodes(requirements.own))
+    yield _Part(existing, state.ledger, state.rejected_nodes(requirements))
     if templates:
         ledger, unreadable = _empty_nodes(templates.values())
         yield _Part(list(templates), ledger, unreadable)

@@ -26,10 +26,11 @@ class PodMeta(msgspec.Struct):
 
 
 class PodSpec(msgspec.Struct, rename="camel"):
-    """The containers of a pod."""
+    """The containers of a pod, and the labels that it wants of its node."""
 
     containers: list[Container] = []
     init_containers: list[Container] = []
+    node_selector: dict[str, str] = {}
 
 
 class Pod(msgspec.Struct, rename="camel"):

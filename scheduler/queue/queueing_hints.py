@@ -31,6 +31,7 @@ class ClusterEvent(enum.Flag):
     STORAGE_CHANGED = enum.auto()
     """A claim, a PersistentVolume, a StorageClass, or what a CSI driver reports about a node changed."""
     GPU_CLAIM_ADDED = enum.auto()
+    """The GpuClaim of the pod was created; only the pods that name it are woken (`SchedulingQueue.wake`)."""
 
 
 NO_EVENT: Final = ClusterEvent(0)
@@ -89,6 +90,7 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     NodeReason.NodeNotLockable: _OPENED,
     NodeReason.DeliveryUnavailable: _OPENED,
     NodeReason.ContainerNameTooLong: _OPENED,
+    NodeReason.SharedClaimNotLimitable: _OPENED,
     NodeReason.UncountedPod: _OPENED,
     NodeReason.InventoryRefused: _OPENED,
     NodeReason.StaticAllocationMismatch: _FREED | ClusterEvent.NODE_CHANGED,

@@ -9,6 +9,7 @@ The order applies to namespaces within their budget (`scheduler.queue.budget`); 
 """
 
 import asyncio
+import copy
 import heapq
 import itertools
 from collections import Counter
@@ -223,6 +224,16 @@ class SchedulingQueue:
             self._last_event[event] = self._events
         self._has_new_events = True
         self._changed.set()
+
+    def wake(self, uids: Iterable[str]) -> None:
+        """Have these pods scheduled again, because what they require changed although they did not."""
+        for uid in uids:
+            entry = self._entries.get(uid)
+            if entry is None:
+                continue
+            entry.pod = copy.copy(entry.pod)  # a cycle that began before finds that the pod changed
+            if entry.place in ("unschedulable", "held"):
+                self._activate(entry)
 
     # ---- the next pod ----------------------------------------------------------------------------------------------
 

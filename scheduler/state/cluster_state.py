@@ -19,10 +19,8 @@ from allocation.ledger.ledger import Ledger
 from allocation.names import CORDON, HAMI_HANDSHAKE, HAMI_REGISTER, HAMI_SCORES, SCHEDULER_NAME
 from allocation.placement import rejection
 from allocation.placement.rejection import Rejection
-from allocation.pod import Containers
 from allocation.quota import minimum_request
 from allocation.reasons import NodeReason, NodeRejection
-from allocation.request import PodRequest
 from allocation.settings import AllocationSettings
 from cluster.gpu_claim import GpuClaim
 from cluster.gpu_node_status import GpuNodeStatus
@@ -31,7 +29,7 @@ from cluster.resource_quota import ResourceQuota
 from scheduler import gpu_requirements
 from scheduler.claims.claims import Claims
 from scheduler.filters.node_cache import NodeCache
-from scheduler.gpu_requirements import GpuRequirements
+from scheduler.gpu_requirements import GpuRequirements, PodSpec
 from scheduler.mig.requests import InstanceRequests
 from scheduler.objects import Namespace, Node, Pod
 from scheduler.queue.affinity_hints import AffinityHints
@@ -131,13 +129,20 @@ class ClusterState:
             | uncounted
         )
 
-    def rejected_nodes(self, request: PodRequest) -> dict[str, Rejection]:
-        """Return the rejections of `request` by nodes as a whole, whatever their cards.
+    def own_rejections(self, requirements: GpuRequirements) -> dict[str, NodeRejection]:
+        """Return the rejections by nodes that take other pods of the same amounts.
 
-        These nodes are closed, or their device plugin has too few devices left, or they cannot deliver to a container.
+        These nodes cannot deliver cards to a container of the pod, or cannot limit its containers together.
         """
-        rejections = self.node_cache.shortages(minimum_request(request).cards)
-        rejections |= self.deliveries.rejections_of(request) | self.closed_nodes()
+        return self.deliveries.rejections_of(requirements.own) | self.plugin_nodes.rejections_of(requirements)
+
+    def rejected_nodes(self, requirements: GpuRequirements) -> dict[str, Rejection]:
+        """Return the rejections of a pod by nodes as a whole, whatever their cards.
+
+        These nodes are closed, or their device plugin has too few devices left, or they reject this pod only.
+        """
+        rejections = self.node_cache.shortages(minimum_request(requirements.own).cards)
+        rejections |= self.own_rejections(requirements) | self.closed_nodes()
         return {node: rejection.of_node(each) for node, each in rejections.items()}
 
     def candidates(self, requirements: GpuRequirements) -> tuple[str, ...] | None:
@@ -152,7 +157,7 @@ class ClusterState:
 
     def requirements(
         self,
-        spec: Containers,
+        spec: PodSpec,
         annotations: Mapping[str, str],
         *,
         namespace: str,
@@ -175,7 +180,10 @@ class ClusterState:
             return
         if pod.finished:
             self.drop_pod(pod)
-        elif pod.spec.node_name:
+            return
+        if self.is_ours(pod):
+            self.claims.set_pod(pod)
+        if pod.spec.node_name:
             self._dequeue(pod)
             self._count(pod)
             if old is not None and old.spec.node_name:
@@ -196,6 +204,7 @@ class ClusterState:
     def drop_pod(self, pod: Pod) -> None:
         """Release what a finished or deleted pod held."""
         self._dequeue(pod)
+        self.claims.drop_pod(pod.uid)
         held = self.ledger.reservation(pod.uid)
         self.ledger.release(pod.uid)
         self.quotas.remove_pod(pod.uid, pod.metadata.namespace)
@@ -303,13 +312,12 @@ class ClusterState:
     def set_claim(self, claim: GpuClaim, _old: GpuClaim | None = None) -> None:
         """Set the state of a GpuClaim, whose spec never changes as long as it exists."""
         if self.claims.set(claim):
-            self.ledger.changes.add_other()
-            self.queue.notify(ClusterEvent.GPU_CLAIM_ADDED)
+            self.queue.wake(self.claims.users(claim))
 
     def drop_claim(self, claim: GpuClaim) -> None:
-        """Forget a GpuClaim; pods that have its cards keep them, and pods that wait for them wait on."""
+        """Forget a GpuClaim; pods that have its cards keep them, and pods that wait for them wait for another claim."""
         self.claims.drop(claim)
-        self.ledger.changes.add_other()
+        self.queue.wake(self.claims.users(claim))
 
     def set_namespace(self, namespace: Namespace, old: Namespace | None = None) -> None:
         """Set the labels of a namespace, which affinity terms may select."""

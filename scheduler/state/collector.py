@@ -1,4 +1,4 @@
-"""Metrics of the current term: pods by queue and by reason, closed nodes, node locks and MIG instance requests."""
+"""Metrics of the current term: pods by queue and reason, GpuClaims, closed nodes, node locks, MIG requests."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 
 from allocation.reasons import CLOSING, CardReason, NodeReason, PodReason
 from cluster.events import Recorder
+from scheduler.claims.users import ORDER
 from scheduler.state.cluster_state import ClusterState
 
 CODES: Final = (
@@ -61,6 +62,7 @@ class StateCollector(Collector):
         yield from (leading, dropped)
         if term is not None:
             yield from _queue(term.state)
+            yield _claims(term.state)
             yield from _nodes(term.state)
             yield from _locks(term.locks)
 
@@ -82,6 +84,16 @@ def _queue(state: ClusterState) -> Iterator[Metric]:
     for reason in CODES:
         reasons.add_metric((reason,), counts[reason])
     yield from (pods, reasons)
+
+
+def _claims(state: ClusterState) -> Metric:
+    claims = GaugeMetricFamily(
+        "tranche_scheduler_gpu_claims", "GpuClaims, by the phase of the pod that got least far.", labels=("phase",)
+    )
+    counts = state.claims.phases()
+    for phase in ORDER:
+        claims.add_metric((phase,), counts[phase])
+    return claims
 
 
 def _nodes(state: ClusterState) -> Iterator[Metric]:

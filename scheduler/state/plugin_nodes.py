@@ -15,6 +15,7 @@ import msgspec
 from allocation import quantity
 from allocation.names import HAMI_HANDSHAKE, HAMI_REGISTER
 from allocation.reasons import NodeReason, NodeRejection
+from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Node
 
 GRACE_SECONDS: Final = 60
@@ -83,6 +84,13 @@ class PluginNodes:
         seen = self._seen.get(name)
         return seen is not None and name not in self._agents and bool(seen.advertised)
 
+    def rejections_of(self, requirements: GpuRequirements) -> dict[str, NodeRejection]:
+        """Return the rejections by nodes whose plugin would give the pod more than its claim does.
+
+        HAMi's plugin limits each container by itself, so several containers could each use all that is charged once.
+        """
+        return {name: _DIVIDED for name in self._seen if self.is_hami(name)} if requirements.is_divided else {}
+
     def close(self, name: str, message: str) -> None:
         """Reject pods on a node whose lock for the plugin cannot be taken."""
         self._closed[name] = NodeRejection(NodeReason.NodeNotLockable, message, resolvable=False)
@@ -115,6 +123,13 @@ class PluginNodes:
                 f" {self._resource}"
             )
         return ""
+
+
+_DIVIDED = NodeRejection(
+    NodeReason.SharedClaimNotLimitable,
+    "HAMi's device plugin limits each container by itself, and several containers of the pod share its GpuClaim",
+    resolvable=False,
+)
 
 
 def _rejection(message: str) -> NodeRejection:

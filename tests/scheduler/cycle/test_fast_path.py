@@ -3,16 +3,19 @@
 import random
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocation.inventory import NodeInventory
 from allocation.steps import Steps, finish
+from cluster.gpu_node_status import GpuNodeStatus, status_of
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
-from tests.scheduler.support.builders import Clock, allocated, lease, node, pod, state, status
+from tests.allocation.support.mig_cards import instance, mig_card
+from tests.scheduler.support import claims
+from tests.scheduler.support.builders import Clock, lease, node, pod, state, status
 from tests.scheduler.support.scheduling import cycle_of, forget, schedule
 from tests.scheduler.support.storage_chaos import (
     CLASSES,
@@ -22,6 +25,7 @@ from tests.scheduler.support.storage_chaos import (
     some_volumes,
     storage_change,
 )
+from tests.scheduler.support.worlds import bound
 
 NODES = [f"n{number}" for number in range(5)]
 SPECS: list[dict[str, Any]] = [
@@ -33,6 +37,7 @@ SPECS: list[dict[str, Any]] = [
     {"memory": 200, "annotations": {"hami.io/node-scheduler-policy": "spread"}},
     {"memory": 5000},
 ]
+CLAIMS = [claims.claim(f"claim-{number}", **devices) for number, devices in enumerate(claims.DEVICES)]
 
 
 def no_fast_path(*_: object, **__: object) -> Steps[None]:
@@ -54,6 +59,8 @@ class Twins:
         for number in NUMBERS:
             self.storage("set_claim", some_claim(self.chance, number))
             self.storage("set_volume", some_volume(self.chance, number))
+        for each in CLAIMS:
+            self.each("set_claim", each)
         self.running: list[Pod] = []
         self.count = 0
 
@@ -78,7 +85,7 @@ class Twins:
             case "node":
                 self.each("set_node", self.node(name))
             case "cards":
-                self.each("set_status", status(name, cards=chance.randint(1, 3), healthy=chance.random() < 0.9))
+                self.each("set_status", self.status(name))
             case "beat":
                 self.each("set_lease", lease(name, renewed=f"2026-01-01T00:00:{chance.random()}Z"))
             case "gone":
@@ -107,6 +114,25 @@ class Twins:
             status={"allocatable": allocatable},
         )
 
+    def status(self, name: str) -> GpuNodeStatus:
+        """Return what an agent reports: shared cards, and sometimes one in MIG mode."""
+        chance = self.chance
+        made = status(name, cards=chance.randint(1, 3), healthy=chance.random() < 0.9)
+        if chance.random() < 0.3:
+            starts = chance.sample(range(7), chance.randint(0, 3))
+            mig = (mig_card(9, node=name), *(instance(9, "1g.5gb", start, node=name) for start in starts))
+            made.status = status_of(NodeInventory(name, (*made.inventory().cards, *mig)))
+        return made
+
+    def pod(self) -> Pod:
+        """Return a pod, half of them with a claim."""
+        name, chance = f"asks-{self.next()}", self.chance
+        volumes = {"volumes": some_volumes(chance)} if chance.random() < 0.6 else {}
+        if chance.random() < 0.5:
+            containers = ("main", "side")[: chance.choice((1, 1, 2))]
+            return claims.claiming(name, chance.choice(CLAIMS), containers=containers, **volumes)
+        return pod(name, **{**chance.choice(SPECS), **volumes})
+
     def next(self) -> int:
         """Return a number that was not used before."""
         self.count += 1
@@ -119,10 +145,7 @@ class Twins:
 
     def schedule(self) -> None:
         """Schedule a pod by both schedulers; compare the results, then run or forget the pod."""
-        spec = self.chance.choice(SPECS)
-        if self.chance.random() < 0.6:
-            spec = {**spec, "volumes": some_volumes(self.chance)}
-        pending = pod(f"asks-{self.next()}", **spec)
+        pending = self.pod()
         fast, full = (finish(schedule(each, pending)) for each in self.states)
         assert type(fast) is type(full)
         if isinstance(fast, Unschedulable):
@@ -130,7 +153,8 @@ class Twins:
             assert (fast.note, fast.is_held, fast.reasons) == (full.note, full.is_held, full.reasons)
             return
         assert isinstance(full, Scheduled)
-        assert (fast.node, fast.allocation) == (full.node, full.allocation)
+        assert (fast.node, fast.allocation, fast.charges) == (full.node, full.allocation, full.charges)
+        assert (fast.instances, fast.visible_as) == (full.instances, full.visible_as)
         # For unbound claims the fast path looks at the best node alone, and does not count the others.
         assert fast.note == full.note or (fast.volumes and "at least" in fast.note)
         assert fast.volumes == full.volumes
@@ -138,12 +162,7 @@ class Twins:
             for each in self.states:
                 forget(each, pending)
             return
-        assert fast.allocation is not None
-        (share,) = fast.allocation.containers["main"]
-        volumes = msgspec.to_builtins(pending.spec.volumes)
-        self.arrive(
-            allocated(pending.metadata.name, node=fast.node, memory=share.memory_mib, card=share.index, volumes=volumes)
-        )
+        self.arrive(bound(pending, fast))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 60))

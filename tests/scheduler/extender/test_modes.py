@@ -8,19 +8,21 @@ import msgspec
 
 from allocation.allocation import Allocation, CardShare
 from allocation.inventory import Card, NodeInventory
-from allocation.names import ALLOCATION, CORDON
+from allocation.names import ALLOCATION, CLAIM, CORDON
 from allocation.placement.rejection import UNREGISTERED, Rejection, of_node
 from allocation.reasons import CardReason, NodeReason, NodeRejection
 from allocation.steps import finish
 from allocation.wire.record import decode, encode
+from cluster.gpu_claim import GpuClaim
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.metadata import ObjectMeta
-from scheduler import gpu_requirements
 from scheduler.cycle import messages
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.quotas import ResourceQuota
+from tests.allocation.support.mig_cards import instance, mig_card
+from tests.scheduler.support import claims
 from tests.scheduler.support.builders import allocated, node, pod, state
 from tests.scheduler.support.extending import Bindings, bound, extending, filtered, reasons, scored
 from tests.scheduler.support.scheduling import forget, schedule
@@ -47,7 +49,12 @@ def cluster(dice: random.Random) -> tuple[ClusterState, list[str]]:
             )
             for index in range(dice.randint(0, 4))
         )
-        metadata: dict[str, Any] = {"name": name, "labels": {"kubernetes.io/hostname": name}}
+        if dice.random() < 0.15:
+            cards += (mig_card(9, node=name), *(instance(9, "1g.5gb", start, node=name) for start in range(2)))
+        metadata: dict[str, Any] = {
+            "name": name,
+            "labels": {"kubernetes.io/hostname": name, "zone": dice.choice("ab")},
+        }
         if dice.random() < 0.1:
             metadata["annotations"] = {CORDON: f"GPU-{name}-0"}
         spec = {"taints": [{"key": "k", "effect": "NoSchedule"}]} if dice.random() < 0.1 else {}
@@ -63,6 +70,8 @@ def cluster(dice: random.Random) -> tuple[ClusterState, list[str]]:
         hard = {"limits.nvidia.com/gpumem": str(dice.choice((500, 3000)))}
         quota = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard}}
         made.set_quota(msgspec.convert(quota, ResourceQuota))
+    for number in range(2):
+        made.set_claim(claims.some_claim(dice, f"claim-{number}"))
     return made, names
 
 
@@ -83,8 +92,27 @@ def container(dice: random.Random, name: str) -> dict[str, Any]:
     return {"name": name, "resources": {"limits": limits, "requests": limits}}
 
 
-def asking(dice: random.Random, names: list[str]) -> Pod:
-    """Return a pod with random requests, annotations and selectors."""
+def claiming(dice: random.Random, made: ClusterState, annotations: dict[str, str]) -> Pod:
+    """Return a pod with a claim, which may be missing, or not what admission read."""
+    name = dice.choice(("claim-0", "claim-1"))
+    spec = made.claims.find("default", name)
+    assert spec is not None
+    read = GpuClaim(ObjectMeta(name=name, namespace="default"), spec)
+    if dice.random() < 0.2:
+        read = claims.some_claim(dice, name)
+    if dice.random() < 0.1:
+        read.metadata.name = "missing"
+    asks = claims.claiming("asks", read, containers=("main", "side")[: dice.choice((1, 1, 2))])
+    return pod_with(asks, {**annotations, CLAIM: read.metadata.name})
+
+
+def pod_with(asks: Pod, annotations: dict[str, str]) -> Pod:
+    """Return the same pod with other annotations."""
+    return msgspec.structs.replace(asks, metadata=msgspec.structs.replace(asks.metadata, annotations=annotations))
+
+
+def asking(dice: random.Random, made: ClusterState, names: list[str]) -> Pod:
+    """Return a pod with random requests, annotations and selectors, or with a claim."""
     annotations = {}
     if dice.random() < 0.2:
         annotations["hami.io/gpu-scheduler-policy"] = dice.choice(("binpack", "spread", "mutex", "numa", "nonsense"))
@@ -100,6 +128,8 @@ def asking(dice: random.Random, names: list[str]) -> Pod:
         node_name = dice.choice((*names, "ghost"))
         share = CardShare(f"GPU-{node_name}-0", dice.choice((0, 0, 1)), 100, 0)
         annotations[ALLOCATION] = encode(Allocation(node_name, {"main": (share,)}))
+    if dice.random() < 0.3:
+        return claiming(dice, made, annotations)
     containers = [container(dice, name) for name in ("main", "side")[: dice.choice((1, 1, 2))]]
     more = {"initContainers": [container(dice, "init")]} if dice.random() < 0.1 else {}
     selector = {"nodeSelector": {"kubernetes.io/hostname": dice.choice(names)}} if dice.random() < 0.1 else {}
@@ -117,7 +147,9 @@ def restricted(asks: Pod, name: str) -> Pod:
 
 def bare(made: ClusterState, asks: Pod) -> list[str]:
     """Return the nodes without cards, which are not evaluated for a pod."""
-    candidates = made.candidates(gpu_requirements.read(asks.spec, asks.metadata.annotations, made.settings))
+    candidates = made.candidates(
+        made.requirements(asks.spec, asks.metadata.annotations, namespace=asks.metadata.namespace)
+    )
     return [] if candidates is None else sorted(made.node_cache.names - set(candidates))
 
 
@@ -143,10 +175,11 @@ def loop_note(refused: dict[str, str], others: dict[str, NodeRejection]) -> str:
 async def test_the_extender_schedules_as_the_loop_does() -> None:
     """2,000 clusters and pods: equal fitting nodes, equal reasons of every node, and equal cards on every node."""
     dice = random.Random(7)  # noqa: S311 -- repeatable
-    seen = {"fits": 0, "waits": 0, "held": 0}
+    seen = {f"{kind}{what}": 0 for kind in ("fits", "waits", "held") for what in ("", " with a claim")}
     for _ in range(SCENARIOS):
         made, names = cluster(dice)
-        asks = asking(dice, names)
+        asks = asking(dice, made, names)
+        what = " with a claim" if CLAIM in asks.metadata.annotations else ""
         sorting = finish(made.node_cache.filter(asks))
         api = Bindings()
         api.pods["asks"] = asks
@@ -158,17 +191,17 @@ async def test_the_extender_schedules_as_the_loop_does() -> None:
         whole = finish(schedule(made, asks))
         forget(made, asks)
         if isinstance(whole, Scheduled):
-            seen["fits"] += 1
+            seen["fits" + what] += 1
             assert f" {len(answer['nodenames'])} nodes fit" in whole.note or " at most " in whole.note
             if whole.allocation is not None:
                 assert scored(verbs, asks, *answer["nodenames"])[whole.node] == 10
-        elif whole.note.startswith("PodHeld"):
-            seen["held"] += 1
+        elif whole.note.startswith(("PodHeld", "GpuClaimNotFound")):
+            seen["held" + what] += 1
             assert set(refused.values()) <= {whole.note}
             assert "failedNodes" not in answer
             continue
         else:
-            seen["waits"] += 1
+            seen["waits" + what] += 1
             assert answer["nodenames"] == []
             unregistered = dict.fromkeys(bare(made, asks), UNREGISTERED.node)
             assert whole.note.startswith(loop_note(refused, {**sorting.rejections, **unregistered}))

@@ -1,0 +1,63 @@
+"""Writes the statuses of GpuClaims."""
+
+import logging
+from asyncio import sleep
+from collections.abc import Callable
+
+from cluster.api import Api
+from cluster.backoff import Backoff
+from cluster.errors import ApiError, ClusterError, ConflictError, NotFoundError
+from cluster.gpu_claim import GpuClaimStatus
+from cluster.resource import GPU_CLAIMS
+from scheduler.claims.claims import Claims
+from scheduler.claims.status import patch
+from scheduler.claims.status_queue import ClaimName
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.5, 10.0, (0.8, 1.2)
+
+
+class StatusWriter:
+    """The only writer of the status of claims, as long as this replica is trusted to lead."""
+
+    def __init__(self, api: Api, *, claims: Claims, is_trusted: Callable[[], bool]) -> None:
+        self._api = api
+        self._claims = claims
+        self._is_trusted = is_trusted
+
+    async def run(self) -> None:
+        """Write until cancelled, or until this replica is not trusted any more. The informers must be complete.
+
+        Statuses that the last leader did not write, or wrote ahead of what happened, are written first.
+        """
+        self._claims.publish()
+        backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, jitter=_JITTER)
+        while True:
+            name, earlier = await self._claims.statuses.get()
+            if not self._is_trusted():
+                return
+            status = self._claims.next_status(name, earlier)
+            if status is None:
+                continue
+            uid = self._claims.uid(name)
+            if await self._write(name, status, uid=uid):
+                backoff.reset()
+            else:
+                self._claims.write_again(name, status, uid=uid)
+                await sleep(backoff.next())
+
+    async def _write(self, name: ClaimName, status: GpuClaimStatus, *, uid: str) -> bool:
+        """Write a status; return whether nothing is left to do."""
+        # With the UID, the status of a claim does not get into another one of its name.
+        body = {"metadata": {"uid": uid}, "status": patch(status)}
+        try:
+            await self._api.merge(GPU_CLAIMS, body, namespace=name[0], name=name[1], subresource="status")
+        except (ConflictError, NotFoundError):
+            return True
+        except ClusterError as error:
+            log.warning("GpuClaim %s/%s: its status was not written: %s", *name, error)
+            # The API server refuses this status, but may accept the claim's next one.
+            return isinstance(error, ApiError) and error.status < 500
+        self._claims.mark_written(name, status, uid=uid)
+        return True

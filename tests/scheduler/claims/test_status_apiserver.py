@@ -1,0 +1,261 @@
+"""A watch on a GpuClaim sees what becomes of its pod; a term of the scheduler on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from allocation.inventory import Card, NodeInventory
+from allocation.names import CLAIM
+from allocation.settings import AllocationSettings
+from allocation.wire import environment
+from cluster.api import Api
+from cluster.connection import connect
+from cluster.events import Recorder
+from cluster.gpu_claim import GpuClaim, GpuClaimStatus
+from cluster.gpu_node_status import status_of
+from cluster.informer import Informer
+from cluster.resource import GPU_CLAIMS
+from lab import kubeconfig, kubectl, manifests, wait
+from lab.errors import LabError
+from scheduler.metrics.instruments import Metrics
+from scheduler.settings import SchedulerSettings
+from scheduler.term_builder import build_term
+from tests.scheduler.support import claims
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from lab.layout import Layout
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+NAMESPACE, NODE, PATIENCE_S = "claims", "claims-node", 60.0
+TOKEN = "1/claims"  # noqa: S105 -- no secret
+REFUSAL = "no Bindings today"
+
+
+@pytest.fixture(scope="module")
+def server(control_plane: Layout) -> Iterator[Layout]:
+    """An API server with the project's manifests, the test as the leader, and a node with four cards."""
+    manifests.install(control_plane)
+    epoch, identity = TOKEN.split("/")
+    lead = {
+        "apiVersion": "gpu.scheduling/v1",
+        "kind": "Leadership",
+        "metadata": {"name": "tranche-scheduler", "namespace": "tranche-system"},
+        "spec": {"epoch": int(epoch), "identity": identity},
+    }
+    inventory = NodeInventory(NODE, tuple(Card(f"GPU-{NODE}-{index}", index, 1000) for index in range(4)))
+    status = {
+        "apiVersion": "gpu.scheduling/v1",
+        "kind": "GpuNodeStatus",
+        "metadata": {"name": NODE},
+        "spec": {"nodeName": NODE},
+    }
+    capacity = {"capacity": {"cpu": "8", "memory": "8Gi", "pods": "110"}}
+    kubectl.apply(
+        control_plane,
+        lead,
+        status,
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}},
+    )
+    kubectl.run(control_plane, "patch", "node", NODE, "--subresource=status", "-p", json.dumps({"status": capacity}))
+    _patch_status(control_plane, "gpunodestatus", NODE, msgspec.to_builtins(status_of(inventory)))
+    wait.until(
+        lambda: kubectl.run(control_plane, "-n", NAMESPACE, "get", "serviceaccount", "default", "--ignore-not-found"),
+        what=f"ServiceAccount default in {NAMESPACE}",
+        timeout_s=PATIENCE_S,
+    )
+    yield control_plane
+    kubectl.run(control_plane, "delete", "gpunodestatus,node", NODE)
+    # Pods that hold cards may be removed at once only where the API server knows that their node is gone.
+    wait.until(lambda: _without_error(control_plane, *_REMOVAL), what="no pods", timeout_s=PATIENCE_S)
+    kubectl.run(control_plane, "-n", "tranche-system", "delete", "leadership", "tranche-scheduler")
+
+
+_REMOVAL = ("-n", NAMESPACE, "delete", "pods", "--all", "--force", "--grace-period=0")
+
+
+def _without_error(layout: Layout, *arguments: str) -> bool:
+    try:
+        kubectl.run(layout, *arguments)
+    except LabError:
+        return False
+    return True
+
+
+def _patch_status(layout: Layout, kind: str, name: str, status: Any) -> None:
+    patch = json.dumps({"status": status})
+    kubectl.run(layout, "-n", NAMESPACE, "patch", kind, name, "--subresource=status", "--type=merge", "-p", patch)
+
+
+@asynccontextmanager
+async def scheduling(layout: Layout) -> AsyncIterator[Callable[[str], list[GpuClaimStatus]]]:
+    """Run a term; yield a function that returns the statuses of a claim that a watch has seen."""
+    seen: list[GpuClaim] = []
+    identity = kubeconfig.service_account_kubeconfig(layout, namespace="tranche-system", name="tranche-scheduler")
+    async with connect(kubeconfig=str(identity)) as connection:
+        api = Api(connection)
+        term = build_term(
+            api=api,
+            token=TOKEN,
+            settings=SchedulerSettings(),
+            allocation=AllocationSettings(),
+            recorder=Recorder(api, component="test", instance="test"),
+            metrics=Metrics(),
+            is_trusted=lambda: True,
+        )
+        watch = Informer(api, GPU_CLAIMS, GpuClaim, on_upsert=lambda claim, _: seen.append(claim))
+        tasks = [asyncio.create_task(watch.run()), asyncio.create_task(term.run(wait_seconds=0.0))]
+        try:
+            yield lambda name: [each.status for each in seen if each.metadata.name == name]
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def create_claim(layout: Layout, name: str, **devices: Any) -> GpuClaim:
+    """Create a claim."""
+    made = claims.claim(name, namespace=NAMESPACE, **devices)
+    manifest = {"apiVersion": "gpu.scheduling/v1", "kind": "GpuClaim", "metadata": {"name": name}}
+    spec = {"devices": {"count": 1, **devices}}
+    kubectl.run(layout, "-n", NAMESPACE, "create", "-f", "-", stdin=json.dumps({**manifest, "spec": spec}))
+    return made
+
+
+def create_pod(layout: Layout, name: str, claim: GpuClaim) -> None:
+    """Create a pod for a claim, as admission would prepare it."""
+    references = environment.references("main", claim.spec.devices.count)
+    env = [
+        {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{key}']"}}}
+        for variable, key in references.items()
+    ]
+    container = {**claims.container(claim), "image": "none", "env": env}
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": {CLAIM: claim.metadata.name}},
+        "spec": {"schedulerName": "tranche", "containers": [container]},
+    }
+    kubectl.run(layout, "-n", NAMESPACE, "create", "-f", "-", stdin=json.dumps(manifest))
+
+
+async def until(found: Callable[[], Any], what: str) -> None:
+    """Wait for a condition while the term runs."""
+    await asyncio.to_thread(wait.until, found, what=what, timeout_s=PATIENCE_S)
+
+
+def phases(statuses: list[GpuClaimStatus]) -> list[str]:
+    """Return the phases that a watch has seen, each once in a row."""
+    return [phase for phase, _ in itertools.groupby(status.phase for status in statuses)]
+
+
+async def test_a_watch_sees_pending_reserved_and_bound(server: Layout) -> None:
+    """In this order, with the node, the indexes of the cards and both together."""
+    claim = create_claim(server, "two", count=2)
+    async with scheduling(server) as watched:
+        await until(lambda: watched("two")[-1:] and watched("two")[-1].conditions, "a status")
+        assert watched("two")[-1].conditions[0].reason == "NoPod"
+        create_pod(server, "runs", claim)
+        await until(lambda: watched("two")[-1].phase == "Bound", "phase Bound")
+        statuses = watched("two")
+    assert phases(statuses) == ["Pending", "Reserved", "Bound"]
+    for status in statuses:
+        if status.phase != "Pending":
+            assert (status.node_name, status.gpu_ids, status.allocated) == (NODE, (0, 1), f"{NODE}:0,1")
+    reasons = [(status.conditions[0].status, status.conditions[0].reason) for status in statuses if status.conditions]
+    assert [reason for reason, _ in itertools.groupby(reasons)] == [
+        ("False", "NoPod"),
+        ("False", "Waiting"),
+        ("False", "LeasesHeld"),
+        ("True", "Bound"),
+    ]
+
+
+@pytest.fixture
+def refused(server: Layout) -> Iterator[Callable[[], None]]:
+    """A policy that refuses every Binding of the namespace; the function removes it."""
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1"}
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+    policy = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": f"request.namespace != '{NAMESPACE}'", "message": REFUSAL}],
+    }
+    binding = {"policyName": "refuse-bindings", "validationActions": ["Deny"]}
+    kubectl.apply(
+        server,
+        {**kind, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "refuse-bindings"}, "spec": policy},
+        {**kind, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "refuse-bindings"}, "spec": binding},
+    )
+    probe = {
+        "metadata": {"name": "probe"},
+        "spec": {"schedulerName": "none", "containers": [{"name": "a", "image": "a"}]},
+    }
+    kubectl.run(
+        server, "-n", NAMESPACE, "create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "Pod", **probe})
+    )
+    target = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "probe"},
+        "target": {"kind": "Node", "name": NODE},
+    }
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/probe/binding?dryRun=All"
+
+    def is_effective() -> bool:
+        try:
+            kubectl.run(server, "create", "--raw", path, "-f", "-", stdin=json.dumps(target))
+        except LabError as error:
+            return REFUSAL in error.why
+        return False
+
+    wait.until(is_effective, what="the policy", timeout_s=PATIENCE_S)
+
+    def remove() -> None:
+        kinds = "validatingadmissionpolicybinding,validatingadmissionpolicy"
+        kubectl.run(server, "delete", "--ignore-not-found", kinds, "refuse-bindings")
+
+    yield remove
+    remove()
+
+
+async def test_a_refused_binding_is_a_failure_until_the_next_reservation(
+    server: Layout, refused: Callable[[], None]
+) -> None:
+    """The claim shows the message of the policy, and no cards; once it is gone, the pod is bound."""
+    claim = create_claim(server, "refused", exclusivity="Shared")
+    async with scheduling(server) as watched:
+        create_pod(server, "refused", claim)
+        await until(lambda: "Failed" in phases(watched("refused")), "phase Failed")
+        failed = next(status for status in watched("refused") if status.phase == "Failed")
+        assert REFUSAL in failed.message
+        assert (failed.node_name, failed.gpu_ids, failed.allocated) == ("", (), "")
+        assert failed.conditions[0].reason == "BindingRefused"
+        refused()
+        await until(lambda: watched("refused")[-1].phase == "Bound", "phase Bound")
+    after = phases(watched("refused"))
+    assert after[-2:] == ["Reserved", "Bound"]
+    assert set(after[:-2]) == {"Pending", "Reserved", "Failed"}
+
+
+async def test_a_new_term_corrects_what_the_last_one_left(server: Layout) -> None:
+    """A status that was written ahead of what happened, or not at all, follows the pods again."""
+    ahead, behind = (create_claim(server, name, exclusivity="Shared") for name in ("ahead", "behind"))
+    async with scheduling(server) as watched:
+        create_pod(server, "behind", behind)
+        await until(lambda: watched("behind")[-1:] and watched("behind")[-1].phase == "Bound", "phase Bound")
+    _patch_status(server, "gpuclaim", ahead.metadata.name, {"phase": "Reserved", "nodeName": NODE, "gpuIds": [1]})
+    _patch_status(server, "gpuclaim", "behind", {"phase": "Pending", "allocated": None})
+    async with scheduling(server) as watched:
+        await until(lambda: watched("ahead")[-1:] and watched("ahead")[-1].phase == "Pending", "phase Pending")
+        await until(lambda: watched("behind")[-1:] and watched("behind")[-1].phase == "Bound", "phase Bound")
+        assert (watched("ahead")[-1].node_name, watched("ahead")[-1].gpu_ids) == ("", ())
+        assert phases(watched("behind")) == ["Pending", "Bound"]

@@ -1,0 +1,61 @@
+"""GpuClaims, and pods as admission prepares them for a claim."""
+
+import random
+from typing import Any
+
+import msgspec
+
+from allocation import names
+from allocation.claim import resources
+from allocation.settings import AllocationSettings
+from cluster.gpu_claim import GpuClaim
+from scheduler.objects import Pod
+from tests.scheduler.support.builders import pod
+
+DEVICES: tuple[dict[str, Any], ...] = (
+    {"count": 1},
+    {"count": 2},
+    {"count": 1, "exclusivity": "Shared"},
+    {"count": 2, "exclusivity": "Shared", "memoryMiB": 300},
+    {"count": 1, "exclusivity": "Shared", "memoryMiB": 700, "cores": 60},
+    {"count": 1, "exclusivity": "Shared", "cores": 100},
+    {"count": 1, "exclusivity": "MIG"},
+    {"count": 1, "exclusivity": "MIG", "memoryMiB": 9000},
+    {"count": 1, "exclusivity": "MIG", "profile": "1g.5gb"},
+)
+"""Devices of every kind that a claim can ask for."""
+
+
+def claim(name: str, *, namespace: str = "default", labels: dict[str, str] | None = None, **devices: Any) -> GpuClaim:
+    """Return a claim for `devices`, whose names are those of the API; one exclusive card by default."""
+    return msgspec.convert(
+        {
+            "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}"},
+            "spec": {"selector": {"matchLabels": labels or {}}, "devices": {"count": 1, **devices}},
+        },
+        GpuClaim,
+    )
+
+
+def limits(given: GpuClaim) -> dict[str, str]:
+    """Return the limits that admission writes into a container for a claim."""
+    return {name: str(amount) for name, amount in resources(given.spec.devices, AllocationSettings()).items()}
+
+
+def container(given: GpuClaim, name: str = "main") -> dict[str, Any]:
+    """Return a container as admission prepares it for a claim."""
+    return {"name": name, "resources": {"limits": limits(given), "requests": limits(given)}}
+
+
+def claiming(name: str, given: GpuClaim, *, containers: tuple[str, ...] = ("main",), **fields: Any) -> Pod:
+    """Return a pod as admission prepares it for a claim, with GPU containers of these names."""
+    annotations = {names.CLAIM: given.metadata.name, **fields.pop("annotations", {})}
+    selector = {**given.spec.node_labels, **fields.pop("nodeSelector", {})}
+    prepared = {"containers": [container(given, each) for each in containers], "nodeSelector": selector}
+    return pod(name, namespace=given.metadata.namespace, annotations=annotations, **{**prepared, **fields})
+
+
+def some_claim(chance: random.Random, name: str) -> GpuClaim:
+    """Return a claim of any kind, some with a selector of label `zone`."""
+    labels = {"zone": chance.choice("ab")} if chance.random() < 0.2 else {}
+    return claim(name, labels=labels, **chance.choice(DEVICES))
