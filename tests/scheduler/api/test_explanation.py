@@ -38,7 +38,7 @@ def columns(ledger: Ledger) -> dict[str, Any]:
 
 def everything(made: ClusterState) -> dict[str, Any]:
     """Return the complete state of a scheduler."""
-    fleet, requests = made.node_cache, made.instance_requests
+    fleet, requests, claims = made.node_cache, made.instance_requests, made.claims
     return {
         "ledger": columns(made.ledger),
         "changes": made.ledger.changes.state,
@@ -46,6 +46,9 @@ def everything(made: ClusterState) -> dict[str, Any]:
         "used": {node: {key: amount for key, amount in used.items() if amount} for node, used in fleet._used.items()},
         "quotas": {name: sorted(uids) for name, uids in made.quotas._pods.items() if uids},
         "mig requests": {node: sorted(opened) for node, opened in requests._open.items() if opened},
+        "claims": {name: (claim.spec, claim.status) for name, claim in claims._claims.items()},
+        "claim users": {name: sorted(map(repr, users.values())) for name, users in claims._users.items() if users},
+        "claim statuses": dict(claims.statuses._due),
         "queue": [
             (entry.pod.uid, entry.attempts, entry.reasons, entry.ready_at, entry.published) for entry in made.queue
         ],
