@@ -118,7 +118,12 @@ def test_crds_are_kept_if_asked(installable: Layout, helm: Callable[..., str]) -
     kinds = {line.split()[0] for line in inventory(installable) - before}
     # The API server keeps an APIService for each group of definitions.
     assert kinds == {"CustomResourceDefinition", "GpuNodeStatus", "APIService"}
-    kubectl.run(installable, "delete", "crd", "gpunodestatuses.gpu.scheduling", "leaderships.gpu.scheduling")
+    kubectl.run(
+        installable,
+        "delete",
+        "crd",
+        *(f"{each}.gpu.scheduling" for each in ("gpuclaims", "gpunodestatuses", "leaderships")),
+    )
 
 
 def test_whole_life_with_kustomize(installable: Layout, tmp_path: Path) -> None:

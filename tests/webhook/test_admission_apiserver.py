@@ -245,6 +245,8 @@ def test_policies_have_no_type_warnings(cluster: Cluster) -> None:
         (True, ("patch", "mutatingwebhookconfigurations/tranche")),
         (False, ("patch", "mutatingwebhookconfigurations/other")),
         (False, ("list", "pods", "-A")),
+        (True, ("list", "gpuclaims", "-A")),
+        (False, ("patch", "gpuclaims", "-A")),
     ],
 )
 def test_webhook_may_do_its_work_and_nothing_else(
@@ -252,7 +254,7 @@ def test_webhook_may_do_its_work_and_nothing_else(
     allowed: bool,  # noqa: FBT001
     arguments: tuple[str, ...],
 ) -> None:
-    """Its ServiceAccount has rights to one Secret and one configuration, and none to pods."""
+    """Its ServiceAccount has rights to one Secret and one configuration, reads GpuClaims, and reads no pods."""
     question = ("auth", "can-i", *arguments, "--as", f"{ACCOUNT}tranche-webhook")
     if allowed:
         assert cluster.kubectl(*question).strip() == "yes"

@@ -23,8 +23,10 @@ pytestmark = pytest.mark.apiserver
 IN, OUT, OPERATOR = "guards-in", "guards-out", "gpu-operator"
 TENANT = "tenant"
 READY_S = 30.0
+CLAIM = "gpu.scheduling/claim"
 RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores")
 NODE_GIVEN = "which only somebody who may bind pods may choose"
+UNPREPARED = "names GpuClaim single-gpu, but the admission webhook tranche-webhook did not give it the GPU resources"
 RUNTIME = "asks the container runtime for cards that nobody allocated"
 KEYS = (
     "nvidia.cdi.k8s.io/container.main",
@@ -233,6 +235,52 @@ def test_other_namespaces_are_not_guarded_by_default(guarded: Guarded) -> None:
     """Without the component, namespaces that did not opt in are not restricted."""
     assert guarded.refusal(pod({RESOURCES[1]: 1}, node="n1"), namespace=OUT) == ""
     assert guarded.refusal(pod(annotations={KEYS[0]: "x"}), namespace=OUT) == ""
+
+
+def claim_pod(scheduler: str = "", **metadata: Any) -> dict[str, Any]:
+    """Return a pod that names a GpuClaim and requests nothing itself."""
+    sent = pod(annotations={CLAIM: "single-gpu"}, **metadata)
+    sent["spec"]["schedulerName"] = scheduler
+    sent["spec"]["schedulingGates"] = [{"name": "tests/guards"}]
+    return sent
+
+
+@pytest.mark.parametrize("scheduler", ["", "default-scheduler", "tranche"])
+def test_claim_pod_that_the_webhook_did_not_see_is_refused(guarded: Guarded, scheduler: str) -> None:
+    """Without GPU resources it would start without a card, or wait forever; the webhook does not run here."""
+    injected = {"labels": {"gpu.scheduling/injection": "enabled"}}
+    assert UNPREPARED in guarded.refusal(claim_pod(scheduler))
+    assert UNPREPARED in guarded.refusal(claim_pod(scheduler), user="")
+    assert UNPREPARED in guarded.refusal(claim_pod(scheduler, **injected), namespace=OUT)
+    assert guarded.refusal(claim_pod(scheduler), namespace=OUT) == ""
+
+
+@pytest.mark.parametrize("label", [{"gpu.scheduling/injection": "disabled"}, {"hami.io/webhook": "ignore"}])
+def test_claim_pod_of_others_is_admitted(guarded: Guarded, label: dict[str, str]) -> None:
+    """A pod that opted out, or that names another scheduler, is not prepared by the webhook either."""
+    assert guarded.refusal(claim_pod(labels=label)) == ""
+    assert guarded.refusal(claim_pod("batch")) == ""
+
+
+def test_prepared_claim_pod_is_admitted(guarded: Guarded) -> None:
+    """The webhook gave it the resources of its claim."""
+    sent = prepared()
+    sent["metadata"]["annotations"][CLAIM] = "single-gpu"
+    assert guarded.refusal(sent) == ""
+
+
+def test_claim_of_a_pod_never_changes(guarded: Guarded) -> None:
+    """Otherwise another claim, or none, would decide about the resources that admission wrote."""
+    for name, own in (("claims", {CLAIM: "single-gpu"}), ("claims-nothing", {})):
+        sent = prepared()
+        sent["metadata"] = {"name": name, "annotations": {**sent["metadata"]["annotations"], **own}}
+        assert guarded.refusal(sent, dry=False) == ""
+    for user in ((), ("--as", TENANT)):
+        annotate = ("-n", IN, "annotate", "--overwrite", *user, "pod")
+        for change in (("claims", f"{CLAIM}=other"), ("claims", f"{CLAIM}-"), ("claims-nothing", f"{CLAIM}=other")):
+            with pytest.raises(LabError, match=f"annotation {CLAIM} says which GPUs the pod has, it can be neither"):
+                kubectl.run(guarded.layout, *annotate, *change)
+        kubectl.run(guarded.layout, *annotate, "claims", f"mine={len(user)}")
 
 
 @pytest.mark.parametrize("name", [row.name for row in TABLE if row.ruling is Ruling.REMOVED])

@@ -1,0 +1,238 @@
+"""The GpuClaim kind on a real API server: defaults, values, rules, columns, its status, and who may do what with it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from allocation.claim import ClaimDevices, ClaimSpec
+from cluster.gpu_claim import GpuClaim
+from lab import kubectl, manifests, wait
+from lab.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lab.layout import Layout
+
+pytestmark = pytest.mark.apiserver
+
+NAMESPACE = "gpu-claims"
+EDITOR, VIEWER = "claims-editor", "claims-viewer"
+READY_S = 30.0
+
+
+def claim(name: str = "single-gpu", **spec: Any) -> dict[str, Any]:
+    """Return a claim; `devices` are merged with a count of 1."""
+    devices = {"count": 1, **spec.pop("devices", {})}
+    return {
+        "apiVersion": "gpu.scheduling/v1",
+        "kind": "GpuClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": devices, **spec},
+    }
+
+
+class Claims:
+    """The claims of one namespace, through kubectl."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run kubectl as administrator in the namespace."""
+        return kubectl.run(self.layout, "-n", NAMESPACE, *arguments, stdin=stdin)
+
+    def create(self, manifest: dict[str, Any], *options: str) -> dict[str, Any]:
+        """Create a claim and return it as stored."""
+        created: dict[str, Any] = json.loads(
+            self.kubectl("create", "-o", "json", *options, "-f", "-", stdin=json.dumps(manifest))
+        )
+        return created
+
+    def refusal(self, manifest: dict[str, Any]) -> str:
+        """Create a claim, which must be refused; return the error."""
+        with pytest.raises(LabError) as caught:
+            self.create(manifest, "--dry-run=server")
+        return caught.value.why
+
+
+@pytest.fixture(scope="module")
+def claims(control_plane: Layout) -> Iterator[Claims]:
+    """Yield an empty namespace in which one user has the role `edit`, another `view`."""
+    manifests.install(control_plane)
+    kubectl.apply(control_plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    made = Claims(control_plane)
+    for user, role in ((EDITOR, "edit"), (VIEWER, "view")):
+        made.kubectl("create", "rolebinding", user, f"--clusterrole={role}", f"--user={user}")
+    yield made
+    made.kubectl("delete", "gpuclaims", "--all")
+    kubectl.run(control_plane, "delete", "namespace", NAMESPACE, "--wait=false")
+
+
+def test_defaults_are_those_of_the_product(claims: Claims) -> None:
+    """A claim that states only a count is exclusive; what the API server adds is what our code assumes."""
+    stored = claims.create(claim("plain", network={}), "--dry-run=server")
+    assert stored["spec"] == {
+        "devices": {
+            "count": 1,
+            "policy": "contiguous",
+            "preferIds": [],
+            "exclusivity": "Exclusive",
+            "visibleAs": "Index",
+        },
+        "topology": {"mode": "Preferred", "minBandwidthGBps": 0},
+        "network": {"rdmaRequired": False, "minPorts": 0},
+    }
+    assert msgspec.convert(stored, GpuClaim).spec == ClaimSpec(ClaimDevices(1))
+
+
+def test_every_field_that_our_code_reads_is_stored(claims: Claims) -> None:
+    """The names of the fields are the same in the schema and in the code."""
+    devices = {"count": 3, "exclusivity": "Shared", "visibleAs": "UUID", "memoryMiB": 3000, "cores": 30}
+    stored = claims.create(claim(devices=devices, selector={"matchLabels": {"pool": "a"}}), "--dry-run=server")
+    read = msgspec.convert(stored, GpuClaim).spec
+    assert read.devices == ClaimDevices(3, "Shared", "UUID", 3000, 30)
+    assert read.node_labels == {"pool": "a"}
+    mig = claims.create(claim(devices={"exclusivity": "MIG", "profile": "1g.10gb"}), "--dry-run=server")
+    assert msgspec.convert(mig, GpuClaim).spec.devices == ClaimDevices(1, "MIG", profile="1g.10gb")
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"devices": {"count": 0}}, "spec.devices.count: Invalid value"),
+        ({"devices": {"count": 129}}, "spec.devices.count: Invalid value"),
+        ({"devices": {"count": "1"}}, "spec.devices.count: Invalid value"),
+        ({"devices": {"policy": "best"}}, 'Unsupported value: "best"'),
+        ({"devices": {"exclusivity": "exclusive"}}, 'Unsupported value: "exclusive"'),
+        ({"devices": {"visibleAs": "Name"}}, 'Unsupported value: "Name"'),
+        ({"devices": {"preferIds": [0, 0]}}, "Duplicate value: 0"),
+        ({"devices": {"preferIds": [1024]}}, "preferIds[0]: Invalid value"),
+        ({"devices": {"exclusivity": "Shared", "cores": 101}}, "spec.devices.cores: Invalid value"),
+        ({"devices": {"exclusivity": "Shared", "memoryMiB": 0}}, "spec.devices.memoryMiB: Invalid value"),
+        ({"topology": {"mode": "required"}}, 'Unsupported value: "required"'),
+        ({"topology": {"maxTier": 4}}, "spec.topology.maxTier: Invalid value"),
+        ({"network": {"preferredHcas": ["a b"]}}, "preferredHcas[0]: Invalid value"),
+        ({"storage": {"cuFile": "yes"}}, 'Unsupported value: "yes"'),
+        ({"gangRef": "-a"}, "spec.gangRef: Invalid value"),
+        # rules
+        ({"devices": {"policy": "preferIds"}}, "policy preferIds needs preferIds"),
+        ({"devices": {"memoryMiB": 1}}, "an exclusive card is given whole"),
+        ({"devices": {"exclusivity": "Exclusive", "cores": 1}}, "an exclusive card is given whole"),
+        ({"devices": {"exclusivity": "MIG", "cores": 1}}, "cores is for exclusivity Shared"),
+        ({"devices": {"exclusivity": "Shared", "profile": "1g.10gb"}}, "profile is for exclusivity MIG"),
+    ],
+)
+def test_invalid_value_is_refused(claims: Claims, spec: dict[str, Any], words: str) -> None:
+    """The message names the field, or the rule."""
+    assert words in claims.refusal(claim(**spec))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"devices": {"policy": "preferIds", "preferIds": [3, 1]}},
+        {"devices": {"exclusivity": "MIG", "memoryMiB": 1}},
+        {"devices": {"exclusivity": "Shared"}},
+        {"network": {"preferredHcas": ["mlx5_0"], "minPorts": 2}, "storage": {"cuFile": "Required"}, "gangRef": "a"},
+    ],
+)
+def test_valid_value_is_accepted(claims: Claims, spec: dict[str, Any]) -> None:
+    """No rule refuses what it does not name."""
+    claims.create(claim(**spec), "--dry-run=server")
+
+
+def test_claim_needs_devices(claims: Claims) -> None:
+    """A claim without a spec, or without a count, gives nothing."""
+    missing: dict[str, Any] = claim()
+    del missing["spec"]["devices"]["count"]
+    assert "spec.devices.count: Required value" in claims.refusal(missing)
+    del missing["spec"]["devices"]
+    assert "spec.devices: Required value" in claims.refusal(missing)
+    del missing["spec"]
+    assert "spec: Required value" in claims.refusal(missing)
+
+
+def test_spec_cannot_be_changed(claims: Claims) -> None:
+    """What admission read of a claim is what the scheduler reads; labels may change."""
+    claims.create(claim("fixed"))
+    for changed in ({"devices": {"count": 2}}, {"selector": {"matchLabels": {"pool": "b"}}}, {"gangRef": "g"}):
+        patch = json.dumps({"spec": changed})
+        with pytest.raises(LabError, match="spec cannot be changed: delete the claim and create it again"):
+            claims.kubectl("patch", "gpuclaim", "fixed", "--type=merge", "-p", patch)
+    claims.kubectl("label", "gpuclaim", "fixed", "team=a")
+    claims.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(claim("fixed")))
+
+
+def test_status_is_a_subresource(claims: Claims) -> None:
+    """A write of the claim does not write its status, and a write of the status not the claim."""
+    claims.create({**claim("viewed"), "status": {"phase": "Bound"}})
+    assert "status" not in kubectl.get(claims.layout, "-n", NAMESPACE, "gpuclaim", "viewed")
+    patch = json.dumps({"status": {"phase": "Bound", "allocated": "n1:0"}, "spec": {"devices": {"count": 5}}})
+    claims.kubectl("patch", "gpuclaim", "viewed", "--subresource=status", "--type=merge", "-p", patch)
+    stored = kubectl.get(claims.layout, "-n", NAMESPACE, "gpuclaim", "viewed")
+    assert stored["status"] == {"phase": "Bound", "allocated": "n1:0"}
+    assert stored["spec"]["devices"]["count"] == 1
+    patch = json.dumps({"status": {"phase": "Done"}})
+    with pytest.raises(LabError, match='Unsupported value: "Done"'):
+        claims.kubectl("patch", "gpuclaim", "viewed", "--subresource=status", "--type=merge", "-p", patch)
+
+
+def test_columns_of_a_listing(claims: Claims) -> None:
+    """`kubectl get gclaim` has the columns of the project that the kind comes from."""
+    claims.create(claim("listed", devices={"count": 2, "policy": "spread"}, topology={"mode": "Required"}))
+    status = {"phase": "Bound", "allocated": "gpu-sim-0:0,1", "message": "bound"}
+    patch = json.dumps({"status": status})
+    claims.kubectl("patch", "gclaim", "listed", "--subresource=status", "--type=merge", "-p", patch)
+    head, row = claims.kubectl("get", "gclaim", "listed").splitlines()
+    assert head.split() == ["NAME", "REQ", "POLICY", "TOPOLOGY", "ALLOCATED", "AGE"]
+    assert row.split()[:5] == ["listed", "2", "spread", "Required", "gpu-sim-0:0,1"]
+    head, row = claims.kubectl("get", "gclaim", "listed", "-o", "wide").splitlines()
+    assert head.split() == ["NAME", "REQ", "POLICY", "TOPOLOGY", "ALLOCATED", "PHASE", "MESSAGE", "AGE"]
+    assert row.split()[5:7] == ["Bound", "bound"]
+
+
+def test_columns_of_a_nodes_listing(claims: Claims) -> None:
+    """`kubectl get gns` shows the node and the number of its devices."""
+    status = {"apiVersion": "gpu.scheduling/v1", "kind": "GpuNodeStatus"}
+    kubectl.apply(claims.layout, {**status, "metadata": {"name": "listed"}, "spec": {"nodeName": "listed"}})
+    try:
+        patch = json.dumps({"status": {"total": 8}})
+        claims.kubectl("patch", "gns", "listed", "--subresource=status", "--type=merge", "-p", patch)
+        for options in ((), ("-o", "wide")):
+            head, row = claims.kubectl("get", "gns", "listed", *options).splitlines()
+            assert head.split()[:3] == ["NAME", "NODE", "DEVICES"]
+            assert row.split()[:3] == ["listed", "listed", "8"]
+    finally:
+        claims.kubectl("delete", "gns", "listed")
+
+
+@pytest.mark.parametrize(
+    ("user", "allowed", "refused"),
+    [
+        (
+            EDITOR,
+            ("get", "list", "watch", "create", "update", "patch", "delete"),
+            (("patch", "gpuclaims", "status"), ("update", "gpuclaims", "status")),
+        ),
+        (VIEWER, ("get", "list", "watch"), (("create", "gpuclaims", ""), ("patch", "gpuclaims", "status"))),
+    ],
+)
+def test_kubernetes_own_roles_include_claims(
+    claims: Claims, user: str, allowed: tuple[str, ...], refused: tuple[tuple[str, str, str], ...]
+) -> None:
+    """Who has `edit` in a namespace may write claims, who has `view` may read them; nobody of them writes status."""
+
+    def may(verb: str, resource: str = "gpuclaims", subresource: str = "") -> bool:
+        try:
+            answer = claims.kubectl("auth", "can-i", verb, resource, f"--subresource={subresource}", "--as", user)
+        except LabError:
+            return False
+        return answer.strip() == "yes"
+
+    wait.until(lambda: all(may(verb) for verb in allowed), what="the roles aggregated", timeout_s=READY_S)
+    assert not [question for question in refused if may(*question)]
