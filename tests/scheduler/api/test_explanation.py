@@ -18,6 +18,7 @@ from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.mig.test_requests import report
 from tests.scheduler.support.builders import Clock, allocated, node, pod, state
+from tests.scheduler.support.claiming_world import ClaimingWorld
 from tests.scheduler.support.explaining import explained
 from tests.scheduler.support.preferring import PREFERRED, PreferringWorld, in_
 from tests.scheduler.support.scheduling import schedule
@@ -55,10 +56,10 @@ def everything(made: ClusterState) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("kind", [World, PreferringWorld])
+@pytest.mark.parametrize("kind", [World, PreferringWorld, ClaimingWorld])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_explanation_predicts_the_decision_of_the_loop(seed: int, kind: type[World]) -> None:
-    """Node, cards and texts, for 600 random pods on 100 random fleets, each explained before it is scheduled."""
+    """Node, cards and texts, for 600 random pods on 100 random fleets of each kind, before they are scheduled."""
     world = kind(seed)
     for _ in range(PODS):
         pending = world.pod()
@@ -113,10 +114,11 @@ def check_node(node: NodeExplanation) -> None:
             assert not each.chosen or each.verdict == "FITS"
 
 
+@pytest.mark.parametrize("kind", [World, ClaimingWorld])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_explaining_changes_no_state(seed: int) -> None:
-    """Ledger, node cache, quotas, MIG requests, queue and the log of changes are equal before and after."""
-    world = World(seed)
+def test_explaining_changes_no_state(seed: int, kind: type[World]) -> None:
+    """Ledger, node cache, quotas, MIG requests, claims, queue and the log of changes are equal before and after."""
+    world = kind(seed)
     waiting = [world.pod() for _ in range(3)]
     for each in waiting:
         world.state.set_pod(each)
