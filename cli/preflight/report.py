@@ -9,7 +9,7 @@ from allocation.names import ALLOCATION, HAMI_ALLOCATED
 from cli.installation.rules import Rules
 from cli.liveness.installation_check import INSTALL
 from cli.liveness.part import Liveness
-from cli.preflight import hami_objects, installation, namespaces, nodes, planned_workloads, running_pods
+from cli.preflight import hami_objects, installation, namespaces, nodes, planned_pods, planned_workloads, running_pods
 from cli.preflight.cluster_snapshot import ClusterSnapshot, Unread, hards
 from cli.preflight.findings import SEVERITIES, Finding, Severity, grouped
 from cli.preflight.hami_objects import Plugin
@@ -88,7 +88,7 @@ def evaluate(snapshot: ClusterSnapshot, rules: Rules) -> Report:
     foreign = running_pods.left_by_another_scheduler(snapshot.pods)
     running = running_pods.evaluate(pods, rules.allocation, foreign=foreign)
     quotas = hards(snapshot.quotas)
-    plans = (*planned_workloads.of_workloads(snapshot.workloads), *planned_workloads.of_pods(snapshot.pods, hami=hami))
+    plans = (*planned_pods.of_workloads(snapshot.workloads), *planned_pods.of_pods(snapshot.pods, hami=hami))
     new = planned_workloads.evaluate(plans, rules, quotas=quotas, claims=snapshot.claim_specs(), hami=hami)
     verdicts, node_findings = nodes.evaluate(
         snapshot,
