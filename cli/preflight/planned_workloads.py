@@ -1,4 +1,4 @@
-"""What admission does to planned pods: those of templates, and those that are created again in place of waiting pods."""
+"""What admission does to planned pods: those of templates, and those that replace pods that wait for a node."""
 
 import json
 from collections import Counter
