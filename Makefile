@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format fuzz bench chaos soak image image-load image-push cli-wheel cli-archive krew-manifest install-test up down status doctor verify evidence clean \
-	demo-fractional demo-pending demo-placement demo-static demo-environment
+	demo-fractional demo-pending demo-placement demo-claim demo-static demo-environment
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -86,9 +86,10 @@ verify: $(INSTALLED)  ## Check that every node of the lab has its cards.
 demo-fractional:  ## Show a pod that gets 3000 MiB and 30 % of a card.
 demo-pending:  ## Show a pod that fits on no card, and the reasons.
 demo-placement:  ## Show a Deployment of three and the decision for each pod.
+demo-claim:  ## Show a pod that gets two whole cards by a GpuClaim.
 demo-static:  ## Show an allocation that a trusted identity decides beforehand.
 demo-environment:  ## Show what each container of a pod sees.
-demo-fractional demo-pending demo-placement demo-static demo-environment: demo-%: $(INSTALLED)
+demo-fractional demo-pending demo-placement demo-claim demo-static demo-environment: demo-%: $(INSTALLED)
 	@$(LAB) demo-$*
 
 evidence: $(INSTALLED)  ## Record what the cluster shows in .lab/evidence/<time>/.

@@ -37,7 +37,7 @@ class ClaimMark(msgspec.Struct, frozen=True):
 class Allocation(msgspec.Struct, frozen=True):
     """The cards of each GPU container of a pod, in the order in which the container sees them.
 
-    For a claim all containers have the same cards, and each card is charged once.
+    For a `claim`, all containers have the same shares of the same cards.
     """
 
     node: str
@@ -99,10 +99,11 @@ def charges(allocation: Allocation, request: PodRequest) -> tuple[Charge, ...]:
 
 
 def _charges_of_claim(allocation: Allocation, claim: ClaimMark) -> tuple[Charge, ...]:
-    shares = {share.uuid: share for shares in allocation.containers.values() for share in shares}
+    shares = next(iter(allocation.containers.values()), ())
     whole = claim.exclusivity == "Exclusive"
     return tuple(
-        Charge(uuid, share.memory_mib, share.cores, 1, share.parent, whole) for uuid, share in sorted(shares.items())
+        Charge(share.uuid, share.memory_mib, share.cores, 1, share.parent, whole)
+        for share in sorted(shares, key=lambda share: share.uuid)
     )
 
 

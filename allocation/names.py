@@ -18,6 +18,12 @@ MANAGED_LABEL: Final = "gpu.scheduling/managed"
 """On the Leases of cards: `true`."""
 POD_LABEL: Final = "gpu.scheduling/pod"
 """On the Lease of a card: the name of the pod that has the card, shortened with a hash beyond 63 characters."""
+POD_REF: Final = "gpu.scheduling/pod-ref"
+"""On the Lease of a card: the namespace and the name of the pod that has the card, `<namespace>/<name>`."""
+NODE: Final = "gpu.scheduling/node"
+"""On the Lease of a card: the card's node."""
+CARD: Final = "gpu.scheduling/card"
+"""On the Lease of a card: the UUID of the card, or of the MIG instance."""
 
 # ---- what a user can set -------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks import (
     admission,
     arrival,
+    claims,
     creation,
     decision,
     filtering,
@@ -42,6 +43,7 @@ _ALL = (
     scrape,
     hostile,
     volumes,
+    claims,
 )
 _BENCHMARKS = {each.NAME: each.run for each in _ALL}
 _FLAMES = {each.NAME: each.flame for each in (decision, filtering, admission, placement)}

@@ -95,8 +95,13 @@ async def settle(api: Api, layout: Layout, *, nodes: int, pods: int = fleets.CAR
 def fractional(name: str, *, memory_mib: int = 3000) -> dict[str, Any]:
     """Return a pod that requests a share of a card, as admission leaves it."""
     limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(memory_mib), "nvidia.com/gpucores": "10"}
+    return admitted(name, limits)
+
+
+def admitted(name: str, limits: Mapping[str, str]) -> dict[str, Any]:
+    """Return a pod with these GPU limits, as admission leaves it."""
     pod = plain(name, scheduler="default-scheduler")
-    pod["spec"]["containers"][0]["resources"] = {"limits": limits, "requests": limits}
+    pod["spec"]["containers"][0]["resources"] = {"limits": dict(limits), "requests": dict(limits)}
     mutation = mutate(
         decode_pod(msgspec.Raw(json.dumps(pod).encode())),
         username="",
@@ -105,8 +110,8 @@ def fractional(name: str, *, memory_mib: int = 3000) -> dict[str, Any]:
         quotas={},
         claim=None,
     )
-    admitted: dict[str, Any] = jsonpatch.apply_patch(pod, msgspec.to_builtins(mutation.operations))
-    return admitted
+    patched: dict[str, Any] = jsonpatch.apply_patch(pod, msgspec.to_builtins(mutation.operations))
+    return patched
 
 
 def plain(name: str, *, scheduler: str) -> dict[str, Any]:

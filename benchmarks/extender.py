@@ -20,7 +20,7 @@ from cluster.connection import Connection
 from cluster.events import Recorder
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.http.listener import listening
-from cluster.lease import Lease, LeaseSpec
+from cluster.lease import Lease, LeaseMeta, LeaseSpec
 from cluster.metadata import ObjectMeta
 from scheduler.api.authentication import Authenticator, require_caller
 from scheduler.api.health import application
@@ -79,7 +79,7 @@ def fill(state: ClusterState, nodes: int, *, labels: Callable[[int], dict[str, s
         inventory = ledger.inventory(name)
         if inventory is not None:
             state.set_status(GpuNodeStatus(ObjectMeta(name=name), status_of(inventory)))
-        state.set_lease(Lease(ObjectMeta(name=names.heartbeat_lease(name)), LeaseSpec("agent", _DAY, "now")))
+        state.set_lease(Lease(LeaseMeta(name=names.heartbeat_lease(name)), LeaseSpec("agent", _DAY, "now")))
     for reservation in ledger.reservations():
         state.ledger.record(reservation.uid, reservation.node, reservation.charges)
 

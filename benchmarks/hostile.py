@@ -22,6 +22,8 @@ from cluster.events import Recorder
 from scheduler.binding.binder import Result
 from scheduler.binding.binding_cycle import BindingCycle
 from scheduler.binding.failure_handler import FailureHandler
+from scheduler.binding.lease_keeper import LeaseKeeper
+from scheduler.binding.lease_writes import LeaseWrites
 from scheduler.binding.plugin_binder import PluginBinder
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled
@@ -136,12 +138,19 @@ async def _run(pods: int, nodes: int, *, hostile: bool) -> _Measured:
     recorder = Recorder(cast("Api", _Silent()), component="benchmark", instance="benchmark")
     metrics = Metrics()
     binder = cast("PluginBinder", _Binder())
+    leases = state.device_leases
+    keeper = LeaseKeeper(
+        LeaseWrites(cast("Api", _Silent()), leases=leases, token="", timeout_seconds=1),
+        leases=leases,
+        inventory_of=state.ledger.inventory,
+        on_found=state.set_lease,
+    )
     cycle = SchedulingCycle(state)
     failures = FailureHandler(api=cast("Api", _Silent()), queue=queue, cycle=cycle, recorder=recorder, metrics=metrics)
     loop = Loop(
         queue=queue,
         cycle=cycle,
-        binding_cycle=BindingCycle(binder=binder, failures=failures, recorder=recorder, metrics=metrics),
+        binding_cycle=BindingCycle(binder=binder, leases=keeper, failures=failures, recorder=recorder, metrics=metrics),
         failures=failures,
         metrics=metrics,
         concurrent_binds=64,

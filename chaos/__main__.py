@@ -87,6 +87,13 @@ def _read(argv: list[str] | None) -> tuple[str, Settings]:
         "--rate", type=float, default=default.rate, metavar="N", help="pods created per second (%(default)g)"
     )
     parser.add_argument(
+        "--claims",
+        type=float,
+        default=default.claims,
+        metavar="P",
+        help="share of the pods that get their cards by a GpuClaim (%(default)g)",
+    )
+    parser.add_argument(
         "--kills",
         type=int,
         default=default.kills,

@@ -7,45 +7,12 @@ scheduler: it reads only the objects themselves.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from chaos.claim import Claim, read
 from chaos.fleet import Fleet, fits
-from chaos.share import ALLOCATION, SCHEDULER, Allocation, Request, UnreadableError, Use, allocation, requests, uses
+from chaos.leases import CardLeases
+from chaos.pod import Pod
+from chaos.share import Allocation, Request, Use
 from chaos.violation import Kind, Violation
-
-_ENDED = frozenset({"Succeeded", "Failed"})
-
-
-class _Pod:
-    """The last observed state of a pod."""
-
-    def __init__(self, content: dict[str, Any]) -> None:
-        metadata, spec = content["metadata"], content["spec"]
-        self.name = f"{metadata['namespace']}/{metadata['name']}"
-        self.node: str = spec.get("nodeName", "")
-        self.text: str | None = metadata.get("annotations", {}).get(ALLOCATION)
-        self.ended = content.get("status", {}).get("phase") in _ENDED
-        self.is_waiting = (
-            not self.node
-            and not self.ended
-            and not metadata.get("deletionTimestamp")
-            and not spec.get("schedulingGates")
-            and spec.get("schedulerName") == SCHEDULER
-        )
-        self.unreadable = ""
-        self.requests: list[Request] = []
-        self.allocation: Allocation | None = None
-        self.uses: dict[str, Use] = {}
-        try:
-            self.requests, self.allocation = requests(content), allocation(content)
-            if self.allocation is not None and self.node and not self.ended:
-                self.uses = uses(content, self.allocation)
-        except UnreadableError as error:
-            self.unreadable = str(error)
-        self.fitting_since: float | None = None
-
-    @property
-    def shape(self) -> tuple[Request, ...]:
-        """What decides whether the pod fits: pods of one shape fit the same nodes."""
-        return tuple(request._replace(container="") for request in self.requests)
 
 
 class Books:
@@ -53,24 +20,37 @@ class Books:
 
     Attributes:
         fleet: nodes and cards.
+        claims: what each GpuClaim gives, by namespace and name.
+        leases: the Leases of cards.
         violations: in the order in which they were observed.
         placed: number of pods ever observed with a node.
         slowest: longest time in seconds that a pod waited although a node had free cards for it all the time.
     """
 
-    def __init__(self, *, clock: Callable[[], float], patience_seconds: float) -> None:
-        """Report a pod that waits longer than `patience_seconds` (by `clock`) while a node has free cards for it."""
+    def __init__(self, *, clock: Callable[[], float], patience_seconds: float, lease_seconds: float) -> None:
+        """Report what lasts too long by `clock`.
+
+        A pod may wait for `patience_seconds` while a node has free cards for it, and the Leases of cards may differ
+        from the pods for `lease_seconds`.
+        """
         self.fleet = Fleet()
+        self.claims: dict[tuple[str, str], Claim] = {}
+        self.leases = CardLeases(report=self._report, patience_seconds=lease_seconds)
         self.violations: list[Violation] = []
         self.placed = 0
         self.slowest = 0.0
         self._clock = clock
         self._patience = patience_seconds
-        self._pods: dict[str, _Pod] = {}
+        self._pods: dict[str, Pod] = {}
         self._used: dict[str, Use] = {}
         self._late: set[str] = set()
 
     # ---- observations -----------------------------------------------------------------------------------------------
+
+    def set_claim(self, content: dict[str, Any]) -> None:
+        """Record a GpuClaim. It is kept for as long as the books: pods have its cards even after it is deleted."""
+        metadata = content["metadata"]
+        self.claims[metadata["namespace"], metadata["name"]] = read(content)
 
     def set_pod(self, content: dict[str, Any]) -> None:
         """Record a new or changed pod."""
@@ -90,8 +70,9 @@ class Books:
         self._check_cards(touched)
 
     def tick(self) -> None:
-        """Check for pods that wait although a node has free cards for them; call it at intervals."""
+        """Check for pods that wait although a node has free cards for them, and the Leases; call it at intervals."""
         now, fitting = self._clock(), self._fitting()
+        self.leases.tick(self._pods, nodes=self.fleet.nodes, now=now)
         for uid, pod in self._pods.items():
             if uid not in fitting:
                 pod.fitting_since = None
@@ -108,8 +89,12 @@ class Books:
     # ---- queries ----------------------------------------------------------------------------------------------------
 
     def used(self) -> dict[str, Use]:
-        """Return the use of every card ever observed, by UUID."""
-        return {uuid: self._used.get(uuid, Use()) for uuid in self.fleet.cards}
+        """Return the use of every card ever observed, by UUID; a pod with an Exclusive claim uses all of its cards."""
+        exclusive = {uuid for pod in self._pods.values() if pod.is_exclusive for uuid in pod.uses}
+        return {
+            uuid: card.total if uuid in exclusive else self._used.get(uuid, Use())
+            for uuid, card in self.fleet.cards.items()
+        }
 
     def fitting(self) -> list[str]:
         """Return the names of the pods that wait although a node has free cards for them."""
@@ -123,21 +108,22 @@ class Books:
 
     def _fitting(self) -> set[str]:
         waiting = [(uid, pod) for uid, pod in self._pods.items() if pod.is_waiting]
-        nodes = list(self.fleet.free(self._used, now=self._clock()).values()) if waiting else []
+        nodes = list(self.fleet.free(self.used(), now=self._clock()).values()) if waiting else []
         fitting: dict[tuple[Request, ...], bool] = {}
         for _, pod in waiting:
             if pod.shape not in fitting:
-                fitting[pod.shape] = any(fits(pod.requests, cards) for cards in nodes)
+                fitting[pod.shape] = any(fits(pod.shape, cards) for cards in nodes)
         return {uid for uid, pod in waiting if fitting[pod.shape]}
 
     def _record(self, content: dict[str, Any]) -> Iterable[str]:
         """Record a pod; return the cards of which it takes more than before."""
-        uid, new = content["metadata"]["uid"], _Pod(content)
+        uid, new = content["metadata"]["uid"], Pod(content, self.claims)
         old = self._pods.get(uid)
         self._check_pod(new)
         if old is not None:
             self._check_change(old, new)
             new.fitting_since = old.fitting_since if new.is_waiting else None
+            new.version = old.version or new.version
         if new.node and (old is None or not old.node):
             self.placed += 1
         before = old.uses if old is not None else {}
@@ -152,13 +138,13 @@ class Books:
             self._used[uuid] = self._used[uuid].minus(use)
         self._late.discard(uid)
 
-    def _check_change(self, old: _Pod, new: _Pod) -> None:
+    def _check_change(self, old: Pod, new: Pod) -> None:
         if old.node and new.node != old.node:
             self._report(Kind.BOUND_TWICE, new.name, f"its node was {old.node} and is now {new.node or 'empty'}")
         if old.text is not None and new.text != old.text:
             self._report(Kind.BOUND_TWICE, new.name, f"its allocation was {old.text} and is now {new.text}")
 
-    def _check_pod(self, pod: _Pod) -> None:
+    def _check_pod(self, pod: Pod) -> None:
         if pod.unreadable:
             self._report(Kind.WRONG_ALLOCATION, pod.name, pod.unreadable)
         elif not pod.node and pod.allocation is not None:
@@ -169,10 +155,11 @@ class Books:
             for mismatch in self._mismatches(pod, pod.allocation):
                 self._report(Kind.WRONG_ALLOCATION, pod.name, f"{mismatch}: {pod.text}")
 
-    def _mismatches(self, pod: _Pod, allocated: Allocation) -> Iterator[str]:
+    def _mismatches(self, pod: Pod, allocated: Allocation) -> Iterator[str]:
         """Yield each difference between an allocation and the pod's request."""
         if allocated.node != pod.node:
             yield f"the pod is on {pod.node}"
+        yield from _claim_mismatches(pod, allocated)
         if extra := allocated.containers.keys() - {request.container for request in pod.requests}:
             yield f"{sorted(extra)} requested no GPU"
         for request in pod.requests:
@@ -183,22 +170,33 @@ class Books:
                 card = self.fleet.cards.get(uuid)
                 if card is not None and card.node != pod.node:
                     yield f"{uuid} is a card of {card.node}"
-                if card is not None and use != request.on(card.total):
+                if card is not None and use != request.on(card.total) and not pod.has_instances:
                     yield f"{request.container} requested {request.on(card.total)} of {uuid}"
 
     def _check_cards(self, uuids: Iterable[str]) -> None:
         """Check the cards of which a pod takes more than before."""
         for uuid in uuids:
             card, used = self.fleet.cards.get(uuid), self._used[uuid]
+            holders = [pod for pod in self._pods.values() if uuid in pod.uses]
+            names = sorted(pod.name for pod in holders)
+            if len(holders) > 1 and any(pod.is_exclusive for pod in holders):
+                self._report(Kind.SHARED_EXCLUSIVE, uuid, f"it is allocated to {names}")
             if card is None:
                 self._report(Kind.WRONG_ALLOCATION, uuid, "it is allocated, but no node reports it")
             elif not used.fits(card.total):
-                holders = sorted(pod.name for pod in self._pods.values() if uuid in pod.uses)
-                self._report(
-                    Kind.OVER_CAPACITY, uuid, f"its capacity is {card.total}, {used} is allocated, to {holders}"
-                )
+                self._report(Kind.OVER_CAPACITY, uuid, f"its capacity is {card.total}, {used} is allocated, to {names}")
 
     def _report(self, kind: Kind, subject: str, what: str) -> None:
         violation = Violation(kind, subject, what)
         if violation not in self.violations:
             self.violations.append(violation)
+
+
+def _claim_mismatches(pod: Pod, allocated: Allocation) -> Iterator[str]:
+    """Yield each difference between the claim that an allocation is for and the one that the pod names."""
+    if pod.claim_name is not None and pod.claim is None:
+        yield f"its GpuClaim {pod.claim_name} does not exist"
+    elif allocated.mark != (pod.claim.mark if pod.claim is not None else None):
+        yield f"its GpuClaim is {pod.claim.mark if pod.claim is not None else 'not set'}"
+    if allocated.mark is not None and len({tuple(shares) for shares in allocated.containers.values()}) > 1:
+        yield "the containers of a claim have different cards"

@@ -6,14 +6,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from chaos import leases
 from chaos.books import Books
 from chaos.journal import Handlers, Journal
 from chaos.violation import Violation
 from cluster.api import Api
-from cluster.resource import GPU_NODE_STATUSES, LEASES, NODES, PODS
+from cluster.resource import GPU_CLAIMS, GPU_NODE_STATUSES, LEASES, NODES, PODS
 
 _TICK_SECONDS = 0.5
-_AGENTS = "tranche-system"
+_SYSTEM = "tranche-system"
 
 
 class Checker:
@@ -24,17 +25,23 @@ class Checker:
     """
 
     def __init__(
-        self, api: Api, *, patience_seconds: float, report: Callable[[Violation], None] = lambda _: None
+        self,
+        api: Api,
+        *,
+        patience_seconds: float,
+        lease_seconds: float,
+        report: Callable[[Violation], None] = lambda _: None,
     ) -> None:
         """Read from `api`, which no fault affects, and `report` each violation as soon as it is observed."""
-        self.books = Books(clock=time.monotonic, patience_seconds=patience_seconds)
+        self.books = Books(clock=time.monotonic, patience_seconds=patience_seconds, lease_seconds=lease_seconds)
         self._report = report
         self._reported = 0
         fleet = self.books.fleet
         self._fleet_journals = (
             Journal(api, NODES, _one_by_one(fleet.set_node, fleet.drop_node)),
             Journal(api, GPU_NODE_STATUSES, _one_by_one(fleet.set_status, fleet.drop_status)),
-            Journal(api, LEASES, _one_by_one(self._set_lease, _ignore), namespace=_AGENTS),
+            Journal(api, LEASES, _one_by_one(self._set_lease, self._drop_lease), namespace=_SYSTEM),
+            Journal(api, GPU_CLAIMS, _one_by_one(self.books.set_claim, _ignore)),
         )
         pods = Handlers(
             self._reporting(self.books.set_pod), self._reporting(self.books.drop_pod), self.books.replace_pods
@@ -83,7 +90,15 @@ class Checker:
         self._reported = len(self.books.violations)
 
     def _set_lease(self, lease: dict[str, Any]) -> None:
-        self.books.fleet.set_lease(lease, now=time.monotonic())
+        if leases.is_of_card(lease):
+            self.books.leases.set_lease(lease)
+            self._report_new()
+        else:
+            self.books.fleet.set_lease(lease, now=time.monotonic())
+
+    def _drop_lease(self, lease: dict[str, Any]) -> None:
+        if leases.is_of_card(lease):
+            self.books.leases.drop_lease(lease)
 
 
 def _ignore(_content: dict[str, Any]) -> None:

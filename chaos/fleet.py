@@ -1,5 +1,6 @@
 """The nodes and cards as the API shows them, and which of them accept pods now."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from chaos.share import Request, Use
@@ -30,6 +31,7 @@ class Fleet:
     def __init__(self) -> None:
         self.cards: dict[str, Card] = {}
         self._shown: dict[str, list[str]] = {}
+        self.nodes: set[str] = set()
         self._open: set[str] = set()
         self._beats: dict[str, _Beat] = {}
 
@@ -49,10 +51,12 @@ class Fleet:
         """Record a Node."""
         spec = node.get("spec", {})
         closed = spec.get("unschedulable") or any(taint["effect"] in _CLOSING for taint in spec.get("taints", ()))
+        self.nodes.add(node["metadata"]["name"])
         (self._open.discard if closed else self._open.add)(node["metadata"]["name"])
 
     def drop_node(self, node: dict[str, Any]) -> None:
         """Record that a Node was deleted."""
+        self.nodes.discard(node["metadata"]["name"])
         self._open.discard(node["metadata"]["name"])
 
     def set_lease(self, lease: dict[str, Any], *, now: float) -> None:
@@ -75,11 +79,11 @@ class Fleet:
         }
 
     def _is_alive(self, node: str, now: float) -> bool:
-        beat = self._beats.get(f"gpu-{node}")
+        beat = self._beats.get(f"agent-{node}")
         return beat is not None and now - beat.seen_at < beat.seconds
 
 
-def fits(requests: list[Request], cards: list[tuple[Use, Use]]) -> bool:
+def fits(requests: Sequence[Request], cards: list[tuple[Use, Use]]) -> bool:
     """Return whether the cards of one node certainly fit the requests. A request for all compute needs idle cards."""
     left = list(cards)
     for request in requests:

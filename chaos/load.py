@@ -1,7 +1,7 @@
 """The load: pods that are created and deleted all the time. Each creation is retried until admission accepts it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -9,10 +9,17 @@ from typing import Any
 from chaos.books import Books
 from cluster.api import Api
 from cluster.errors import ClusterError, ConflictError, NotFoundError
-from cluster.resource import PODS
+from cluster.resource import GPU_CLAIMS, PODS
 
 _PAUSE_SECONDS = 0.3
 _SIZES = (2_000, 4_000, 8_000, 16_000)
+_CLAIMS: Mapping[str, Mapping[str, Any]] = {
+    "exclusive": {"count": 1},
+    "exclusive-two": {"count": 2, "visibleAs": "UUID"},
+    "shared": {"count": 1, "exclusivity": "Shared"},
+    "shared-part": {"count": 2, "exclusivity": "Shared", "memoryMiB": 4_000, "cores": 10},
+}
+"""`spec.devices` of each GpuClaim. A claim is a template: each pod that names it gets cards of its own."""
 
 
 class Load:
@@ -20,18 +27,22 @@ class Load:
 
     Attributes:
         rate: pods to create per second; it may change at any time.
+        claims: share of the pods with a GpuClaim.
         created: number of pods that the API server accepted.
         deleted: number of pods that were deleted again.
         refused: number of creations that were retried because admission or the API server was unavailable.
     """
 
-    def __init__(self, api: Api, *, namespace: str, books: Books, draw: Random, rate: float, population: int) -> None:
+    def __init__(
+        self, api: Api, *, namespace: str, books: Books, draw: Random, rate: float, claims: float, population: int
+    ) -> None:
         """Create `rate` pods per second while fewer than `population` exist; `books` names the pods that are bound."""
         self._api = api
         self._namespace = namespace
         self._books = books
         self._draw = draw
         self.rate = rate
+        self.claims = claims
         self._population = population
         self._living: dict[str, None] = {}
         self._creating = 0
@@ -39,6 +50,12 @@ class Load:
         self.created = 0
         self.deleted = 0
         self.refused = 0
+
+    async def create_claims(self) -> None:
+        """Create the GpuClaims, before the books are opened: a pod's claim must be known when the pod is observed."""
+        for name, devices in _CLAIMS.items() if self.claims else ():
+            claim = {"apiVersion": GPU_CLAIMS.api_version, "kind": GPU_CLAIMS.kind, "metadata": {"name": name}}
+            await self._api.create(GPU_CLAIMS, {**claim, "spec": {"devices": devices}}, namespace=self._namespace)
 
     @asynccontextmanager
     async def coming_and_going(self) -> AsyncIterator[None]:
@@ -74,7 +91,7 @@ class Load:
     async def _create(self, name: str) -> None:
         """Create a pod, and retry until it succeeds, as a controller does."""
         self._creating += 1
-        pod = manifest(name, self._draw)
+        pod = manifest(name, self._draw, claims=self.claims)
         while True:
             try:
                 await self._api.create(PODS, pod, namespace=self._namespace)
@@ -102,20 +119,32 @@ class Load:
                 return
 
 
-def manifest(name: str, draw: Random) -> dict[str, Any]:
-    """Return a pod of a random shape: a share of a card, several cards, a whole card, or two containers."""
+def manifest(name: str, draw: Random, *, claims: float) -> dict[str, Any]:
+    """Return a pod of a random shape; `claims` is the share of pods that name a GpuClaim instead of amounts."""
+    if draw.random() < claims:
+        claim = draw.choice(tuple(_CLAIMS))
+        count = {"nvidia.com/gpu": str(_CLAIMS[claim]["count"])}
+        pod = _pod(name, draw.choice(([{}], [count], [count, count])))
+        return {**pod, "metadata": {"name": name, "annotations": {"gpu.scheduling/claim": claim}}}
+    return _pod(name, _amounts(draw))
+
+
+def _amounts(draw: Random) -> list[dict[str, str]]:
+    """Return the limits of each container: a share of a card, of several cards, a whole card, or two containers."""
     shape = draw.random()
     share = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(draw.choice(_SIZES)), "nvidia.com/gpucores": "10"}
     if shape < 0.75:
-        limits = [share]
-    elif shape < 0.85:
-        limits = [{**share, "nvidia.com/gpu": "2"}]
-    elif shape < 0.93:
-        limits = [share, {**share, "nvidia.com/gpumem": "1000"}]
-    elif shape < 0.98:
-        limits = [{"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "25", "nvidia.com/gpucores": "20"}]
-    else:
-        limits = [{"nvidia.com/gpu": "1"}]
+        return [share]
+    if shape < 0.85:
+        return [{**share, "nvidia.com/gpu": "2"}]
+    if shape < 0.93:
+        return [share, {**share, "nvidia.com/gpumem": "1000"}]
+    if shape < 0.98:
+        return [{"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "25", "nvidia.com/gpucores": "20"}]
+    return [{"nvidia.com/gpu": "1"}]
+
+
+def _pod(name: str, limits: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     containers = [
         {"name": f"c{number}", "image": "none", "resources": {"limits": each}} for number, each in enumerate(limits)
     ]

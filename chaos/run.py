@@ -72,6 +72,7 @@ async def under_load(
                 checker = Checker(
                     Api(connection),
                     patience_seconds=config.patience_seconds,
+                    lease_seconds=config.lease_seconds,
                     report=lambda each: report(f"VIOLATION {each}"),
                 )
                 cards = len(settings.NODES) * settings.CARDS
@@ -81,8 +82,10 @@ async def under_load(
                     books=checker.books,
                     draw=Random(draw.random()),  # noqa: S311
                     rate=config.rate,
+                    claims=config.claims,
                     population=round(cards * settings.SLOTS * _POPULATION_OF_SLOTS),
                 )
+                await load.create_claims()
                 async with checker.watching(), load.coming_and_going():
                     yield world, checker, load
         finally:

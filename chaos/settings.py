@@ -38,9 +38,12 @@ class Settings(msgspec.Struct, frozen=True):
         base_port: the first of the cluster's ports.
         pods: minimum number of pods to create, whatever the minutes.
         rate: pods to create per second.
+        claims: share of the pods that get their cards by a GpuClaim, 0 to 1.
         kills: minimum number of schedulers to kill while they bind.
         lost_bindings: minimum number of applied Bindings whose response is lost.
         patience_seconds: how long a schedulable pod may wait.
+        lease_seconds: how long the Leases of cards may differ from the pods while faults are injected. Without faults a
+            leader needs 70 s at most; one fault after the other can stop each of its attempts.
         results: the directory for logs and figures.
     """
 
@@ -49,9 +52,11 @@ class Settings(msgspec.Struct, frozen=True):
     base_port: int = 32000
     pods: int = 0
     rate: float = 8.0
+    claims: float = 0.1
     kills: int = 0
     lost_bindings: int = 0
     patience_seconds: float = 90.0
+    lease_seconds: float = 180.0
     results: Path = Path(".lab/chaos")
 
     @property

@@ -13,7 +13,7 @@ _SECONDS = 120.0
 
 
 async def settle(world: World, books: Books) -> list[Violation]:
-    """Wait until every schedulable pod has a node and the ledger matches the books; return the remaining violations."""
+    """Wait until every schedulable pod has a node, and ledger and Leases match the books; return what remains wrong."""
     deadline = time.monotonic() + _SECONDS
     while remaining := await _unsettled(world, books):
         if time.monotonic() >= deadline:
@@ -29,7 +29,7 @@ async def _unsettled(world: World, books: Books) -> list[Violation]:
         Violation(Kind.WAITS, pod, f"still pending {_SECONDS:g} s after all faults were healed")
         for pod in books.fitting()
     ]
-    return [*waiting, *differences(books.used(), believed)]
+    return [*waiting, *books.leases.differences, *differences(books.used(), believed)]
 
 
 def differences(counted: dict[str, Use], believed: dict[str, Use]) -> list[Violation]:

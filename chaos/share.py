@@ -65,11 +65,19 @@ class Request(NamedTuple):
         return Use(memory, self.cores, 1)
 
 
+class Mark(NamedTuple):
+    """The GpuClaim that an allocation is for, and how it has its cards: `Exclusive`, `Shared` or `MIG`."""
+
+    claim: str
+    exclusivity: str
+
+
 class Allocation(NamedTuple):
-    """A pod's allocation annotation: the node, and for each container the UUIDs and shares of its cards."""
+    """A pod's allocation annotation: the node, for each container the UUIDs and shares of its cards, and its claim."""
 
     node: str
     containers: dict[str, list[tuple[str, Use]]]
+    mark: Mark | None
 
 
 def requests(pod: dict[str, Any]) -> list[Request]:
@@ -98,7 +106,9 @@ def allocation(pod: dict[str, Any]) -> Allocation | None:
             name: [(share["uuid"], Use(int(share["memoryMiB"]), int(share["cores"]), 1)) for share in shares]
             for name, shares in content["containers"].items()
         }
-        return Allocation(str(content["node"]), containers)
+        claim = content.get("claim")
+        mark = Mark(str(claim["name"]), str(claim["exclusivity"])) if claim is not None else None
+        return Allocation(str(content["node"]), containers, mark)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnreadableError(f"its allocation cannot be read: {error!r}: {text}") from None
 
@@ -107,8 +117,10 @@ def uses(pod: dict[str, Any], allocated: Allocation) -> dict[str, Use]:
     """Return what the pod takes of each card while it exists, by UUID.
 
     This is the maximum of two sums: all regular containers and sidecars, and each init container with the sidecars
-    that start before it.
+    that start before it. The containers of a claim have the same cards, and all of them together take each card once.
     """
+    if allocated.mark is not None:
+        return {uuid: use for shares in allocated.containers.values() for uuid, use in shares}
     steady: dict[str, Use] = {}
     peak: dict[str, Use] = {}
     for container, ends_first in _containers(pod):

@@ -12,6 +12,10 @@ class Kind(enum.StrEnum):
     NO_ALLOCATION = "bound GPU pod without an allocation"
     NO_NODE = "allocation without a node"
     WRONG_ALLOCATION = "allocation does not match the request"
+    SHARED_EXCLUSIVE = "card of an Exclusive claim held by another pod as well"
+    HELD_TWICE = "two Leases for one card, or one Lease for two pods"
+    NO_LEASE = "pod bound without a Lease for each card of its own"
+    DEAD_HOLDER = "Lease of a card that its pod does not have"
     WAITS = "schedulable pod waits too long"
     LEDGER = "ledger differs from a recount"
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from allocation import names
 from cluster.metadata import ObjectMeta
 from cluster.resource import LEASES
 
@@ -31,11 +32,44 @@ class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
             return 0.0
 
 
+class LeaseLabels(msgspec.Struct, frozen=True, gc=False, rename={"managed": names.MANAGED_LABEL}):
+    """The labels that a reader needs."""
+
+    managed: str = ""
+
+
+class LeaseAnnotations(
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    rename={"leader": names.LEADER, "pod_ref": names.POD_REF, "node": names.NODE, "card": names.CARD},
+):
+    """The annotations that a reader needs: those of a Lease that says which pod has a card."""
+
+    leader: str = ""
+    pod_ref: str = ""
+    node: str = ""
+    card: str = ""
+
+
+class LeaseMeta(ObjectMeta, rename="camel", gc=False):
+    """The metadata of a Lease; most are heartbeats, which have neither labels nor annotations."""
+
+    labels: LeaseLabels | None = None
+    annotations: LeaseAnnotations | None = None
+
+
 class Lease(msgspec.Struct):
     """A Lease."""
 
-    metadata: ObjectMeta
+    metadata: LeaseMeta
     spec: LeaseSpec = LeaseSpec()
+
+    @property
+    def is_of_a_card(self) -> bool:
+        """Whether it says which pod has a card; agents before version 0.2 have heartbeats with the same prefix."""
+        labels = self.metadata.labels
+        return labels is not None and labels.managed == "true"
 
 
 def manifest(name: str, *, namespace: str, spec: LeaseSpec) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import yaml
 from allocation import quantity
 from allocation.errors import AllocationError
 
-_CRD: Final = Path(__file__).parents[1] / "manifests" / "base" / "crds" / "gpunodestatuses.yaml"
+_CRDS: Final = Path(__file__).parents[1] / "manifests" / "base" / "crds"
 _AMOUNTS: Final = frozenset(("limits", "requests", "overhead", "allocatable", "allocatedResources"))
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _LARGEST: Final = 2**63 - 1
@@ -31,7 +31,9 @@ def is_valid(content: Any) -> bool:
             seconds = spec.get("leaseDurationSeconds") if isinstance(spec, dict) else None
             return seconds is None or (isinstance(seconds, int) and 0 < seconds <= quantity.INT32_MAX)
         case "GpuNodeStatus":
-            return bool(_gpu_node_status().is_valid(content))
+            return bool(_schema("gpunodestatuses").is_valid(content))
+        case "GpuClaim":
+            return bool(_schema("gpuclaims").is_valid(content))
         case _:
             return _has_amounts(content)
 
@@ -57,8 +59,8 @@ def _is_amount(value: Any) -> bool:
 
 
 @cache
-def _gpu_node_status() -> jsonschema.Draft202012Validator:
-    version = yaml.safe_load(_CRD.read_text())["spec"]["versions"][0]
+def _schema(plural: str) -> jsonschema.Draft202012Validator:
+    version = yaml.safe_load((_CRDS / f"{plural}.yaml").read_text())["spec"]["versions"][0]
     return jsonschema.Draft202012Validator(_bounded(version["schema"]["openAPIV3Schema"]))
 
 

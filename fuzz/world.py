@@ -9,7 +9,7 @@ from allocation.claim import ClaimDevices, ClaimSpec
 from allocation.inventory import Card, NodeInventory
 from allocation.settings import AllocationSettings
 from cluster.gpu_node_status import GpuNodeStatus, status_of
-from cluster.lease import Lease, LeaseSpec
+from cluster.lease import Lease, LeaseMeta, LeaseSpec
 from cluster.metadata import ObjectMeta
 from scheduler.objects import LabelledMeta, Namespace, Node, Pod
 from scheduler.queue.scheduling_queue import SchedulingQueue
@@ -53,7 +53,7 @@ def state() -> ClusterState:
     for name in NODES:
         made.set_node(_node(name))
         made.set_status(GpuNodeStatus(ObjectMeta(name=name, uid=name), status_of(_inventory(name))))
-        made.set_lease(Lease(ObjectMeta(name=f"gpu-{name}"), LeaseSpec("agent", 60, "2026-01-01T00:00:00.000000Z")))
+        made.set_lease(Lease(LeaseMeta(name=f"agent-{name}"), LeaseSpec("agent", 60, "2026-01-01T00:00:00.000000Z")))
     return made
 
 

@@ -21,6 +21,7 @@ COMMANDS: dict[str, Callable[[Layout], Iterator[str]]] = {
     "demo-fractional": demos.fractional,
     "demo-pending": demos.pending,
     "demo-placement": demos.placement,
+    "demo-claim": demos.claim,
     "demo-static": demos.static,
     "demo-environment": demos.containers,
     "top": demos.cards,

@@ -69,6 +69,28 @@ def placement(layout: Layout) -> Iterator[str]:
         yield _event(layout, pod, "FilteringSucceed", holding=f"find fit node({pod['spec']['nodeName']})")
 
 
+def claim(layout: Layout) -> Iterator[str]:
+    """Give a pod two whole cards by a GpuClaim, whose status shows them."""
+    gpu_claim, manifest = manifests.demo("claim")["items"]
+    _remove(layout, manifest)
+    _create(layout, gpu_claim)
+    _apply(layout, manifest)
+    pod = _placed(layout, "claim")
+    annotations = pod["metadata"]["annotations"]
+    indexes = [share.index for share in _allocation(pod).containers["main"]]
+    visible = annotations[environment.references("main", len(indexes))["CUDA_VISIBLE_DEVICES"]]
+    _expect((len(indexes), visible) == (2, "0,1"), "claim", f"{annotations[ALLOCATION]}, visible as {visible}")
+    allocated = f"{pod['spec']['nodeName']}:{','.join(map(str, indexes))}"
+
+    def bound() -> bool:
+        status = kubectl.get(layout, "-n", NAMESPACE, "gpuclaim", "two-cards").get("status", {})
+        return (status.get("phase"), status.get("allocated")) == ("Bound", allocated)
+
+    wait.until(bound, what=f"status Bound, {allocated}, of GpuClaim {NAMESPACE}/two-cards", timeout_s=_TIMEOUT_S)
+    yield f"GpuClaim two-cards is Bound: {allocated}"
+    yield f"main: CUDA_VISIBLE_DEVICES={visible}"
+
+
 def static(layout: Layout) -> Iterator[str]:
     """Create a pod that brings its allocation: accepted from a trusted identity, rejected from any other."""
     node = _best_node(layout)

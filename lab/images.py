@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lab.errors import LabError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 BUSYBOX = Path("/bin/busybox")
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -64,12 +64,16 @@ def is_dynamic(program: bytes) -> bool:
     return b"/ld-" in program[:4096]
 
 
-def archive(images: Sequence[Image], *, program: bytes, applets: Sequence[str]) -> bytes:
+def archive(
+    images: Sequence[Image], *, program: bytes, applets: Sequence[str], scripts: Mapping[str, str] | None = None
+) -> bytes:
     """Return a docker-archive of `images`, which share one layer, for `ctr images import`.
+
+    `scripts` are further programs of the layer by path.
 
     Format: Docker Image Specification v1.2, "Combined Image JSON + Filesystem Changeset Format".
     """
-    layer = _layer(program, applets)
+    layer = _layer(program, applets, scripts or {})
     digest = hashlib.sha256(layer).hexdigest()
     files = {f"{digest}/layer.tar": layer}
     manifest = []
@@ -94,7 +98,7 @@ def archive(images: Sequence[Image], *, program: bytes, applets: Sequence[str]) 
         return buffer.getvalue()
 
 
-def _layer(program: bytes, applets: Sequence[str]) -> bytes:
+def _layer(program: bytes, applets: Sequence[str], scripts: Mapping[str, str]) -> bytes:
     """Return a layer with busybox, links for its applets, two accounts, and the folders that programs expect."""
     with io.BytesIO() as buffer:
         with tarfile.open(fileobj=buffer, mode="w") as tar:
@@ -105,6 +109,8 @@ def _layer(program: bytes, applets: Sequence[str]) -> bytes:
             _add_file(tar, "bin/busybox", program, mode=0o755)
             for name, content in ACCOUNTS.items():
                 _add_file(tar, name, content, mode=0o644)
+            for name, text in scripts.items():
+                _add_file(tar, name, text.encode(), mode=0o755)
             for applet in sorted(set(applets) - {"bin/busybox"}):
                 entry = tarfile.TarInfo(applet)
                 entry.type, entry.linkname = tarfile.SYMTYPE, "/bin/busybox"

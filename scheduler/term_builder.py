@@ -10,6 +10,9 @@ from cluster.events import Recorder
 from scheduler.binding.binder import Binder
 from scheduler.binding.binding_cycle import BindingCycle
 from scheduler.binding.failure_handler import FailureHandler
+from scheduler.binding.lease_keeper import LeaseKeeper
+from scheduler.binding.lease_reconciler import LeaseReconciler
+from scheduler.binding.lease_writes import LeaseWrites
 from scheduler.binding.node_locks import NodeLocks
 from scheduler.binding.plugin_binder import PluginBinder
 from scheduler.binding.volume_binder import VolumeBinder
@@ -95,8 +98,18 @@ def build_term(
         on_reopened=lambda: queue.notify(ClusterEvent.NODE_OPENED),
     )
     volume_binder = _volume_binder(api, watched=watched, state=state, metrics=metrics, settings=settings)
+    lease_writes = LeaseWrites(
+        api, leases=state.device_leases, token=token, timeout_seconds=settings.request_timeout_seconds
+    )
+    lease_keeper = LeaseKeeper(
+        lease_writes,
+        leases=state.device_leases,
+        inventory_of=state.ledger.inventory,
+        on_found=watched.leases.add_if_new,
+    )
     binding_cycle = BindingCycle(
         binder=plugin_binder,
+        leases=lease_keeper,
         volumes=volume_binder,
         claims=state.claims,
         failures=failures,
@@ -134,6 +147,14 @@ def build_term(
         is_trusted=is_trusted,
     )
     statuses = StatusWriter(api, claims=state.claims, is_trusted=is_trusted)
+    reconciler = LeaseReconciler(
+        lease_writes,
+        leases=state.device_leases,
+        heartbeats=state.agent_leases,
+        has_node=lambda name: watched.nodes.get(name) is not None,
+        inventory_of=state.ledger.inventory,
+        is_trusted=is_trusted,
+    )
     comparer = LedgerComparer(state=state, pods=watched.pods, metrics=metrics, seconds=settings.recount_seconds)
     return LeaderTerm(
         informers=watched,
@@ -141,7 +162,7 @@ def build_term(
         locks=locks,
         volumes=volume_binder,
         scheduling=scheduling,
-        chores=(locks.run, writer.run, statuses.run, comparer.run),
+        chores=(locks.run, writer.run, statuses.run, reconciler.run, comparer.run),
     )
 
 

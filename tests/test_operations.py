@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import get_args
 
 import yaml
 
+from scheduler.binding.binder import FailureReason
 from scheduler.state.collector import CODES
 
 ROOT = Path(__file__).parents[1]
@@ -38,7 +40,7 @@ def event_reasons() -> set[str]:
             else:
                 continue
             found |= {str(word.value) for word in words if isinstance(word, ast.Constant)}
-    return found
+    return found | set(get_args(FailureReason))
 
 
 def test_page_has_a_section_per_reason() -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from allocation.claim import ClaimSpec
 from cluster.api import Api
-from cluster.errors import ClusterError, NotFoundError
+from cluster.errors import ApiError, ClusterError, NotFoundError
 from cluster.gpu_claim import GpuClaim
 from cluster.informer import SURVIVED, Informer
 from cluster.resource import GPU_CLAIMS
@@ -82,6 +82,12 @@ class ClusterClaims:
             return ReadClaim(failure=f"the API server did not answer within {_READ_SECONDS:g} s")
         except SURVIVED as error:
             log.warning("GpuClaim %s/%s: %s", namespace, name, error)
-            reason = "the API server cannot be reached" if isinstance(error, ClusterError) else "it is malformed"
-            return ReadClaim(failure=reason)
+            return ReadClaim(failure=_reason(error))
         return ReadClaim(found[0].spec if found else None)
+
+
+def _reason(error: Exception) -> str:
+    """Return what a user is told of an error; the details are for the log."""
+    if isinstance(error, ApiError) and not error.is_transient:
+        return "the API server refuses it"
+    return "the API server cannot be reached" if isinstance(error, ClusterError) else "it is malformed"

@@ -157,10 +157,6 @@ class CardTable:
         facts, (memory, cores, slots) = self.facts(row), self.used_lists(row)
         return facts.memory_mib[card] - memory[card], facts.cores[card] - cores[card], facts.slots[card] - slots[card]
 
-    def _capacity(self, row: int, card: int) -> tuple[int, int, int]:
-        facts = self.facts(row)
-        return facts.memory_mib[card], facts.cores[card], facts.slots[card]
-
     # ---- rows ------------------------------------------------------------------------------------------------------
 
     def _acquire_row(self, node: str) -> int:

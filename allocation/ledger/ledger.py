@@ -6,6 +6,7 @@ does not fit, so no order of calls can put a card over its capacity by an assump
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 import msgspec
 
@@ -13,6 +14,9 @@ from allocation.allocation import Charge
 from allocation.errors import AllocationError, OverCapacityError
 from allocation.inventory import NodeInventory
 from allocation.ledger.card_table import CORES, MEMORY, MIG_ENABLED, PLUGIN_MANAGED, SLOTS, CardTable
+
+LEASE_PREFIX: Final = "lease:"
+"""Prefix of the UIDs of reservations by which a Lease closes cards, and no pod uses them."""
 
 
 class Reservation(msgspec.Struct, frozen=True, gc=False):
@@ -236,10 +240,11 @@ class Ledger(CardTable):
             for uuid in (charge.uuid, charge.parent) if charge.parent else (charge.uuid,):
                 position = self._positions.get(uuid)
                 if position is not None and position[0] == row:
-                    amounts = (charge.memory_mib, charge.cores, charge.slots)
                     if charge.whole:
-                        amounts = self._capacity(*position)
-                    self._add_use(row, position[1], [sign * amount for amount in amounts])
+                        self._charge_whole(row, position[1], sign)
+                    else:
+                        amounts = (sign * charge.memory_mib, sign * charge.cores, sign * charge.slots)
+                        self._add_use(row, position[1], amounts)
             if reservation.node in self._mig_nodes and not charge.parent:
                 self._charge_instances(row, charge.uuid, sign)
         self._update_fullness(row, taken=sign > 0)
@@ -248,4 +253,7 @@ class Ledger(CardTable):
         """Charge all instances of a card that was put into MIG mode under a pod, which may see any of them."""
         for instance_row, card in self.instances(uuid):
             if instance_row == row:
-                self._add_use(row, card, (sign * self.total[:, row, card]).tolist())
+                self._charge_whole(row, card, sign)
+
+    def _charge_whole(self, row: int, card: int, sign: int) -> None:
+        self._add_use(row, card, (sign * self.total[:, row, card]).tolist())

@@ -185,11 +185,7 @@ def _failures(cards: Cards, query: ContainerQuery) -> Failures:
     if query.card_kind != "any":
         yield CardReason.ModeNotFit, _of_other_kind(cards, query.card_kind)
     in_use = cards.used[SLOTS] > 0
-    if request.whole:
-        yield CardReason.ExclusiveDeviceAllocateConflict, in_use
-    yield CardReason.CardTimeSlicingExhausted, cards.used[SLOTS] >= cards.total[SLOTS]
-    if query.idle_only:
-        yield CardReason.ExclusiveDeviceAllocateConflict, in_use
+    yield from _shared_too_often(cards, query, in_use)
     memory = requested_memory(cards.whole_mib, request)
     if query.headroom.is_limited:
         yield CardReason.ResourceQuotaNotFit, _exceeds(query, cards, memory)
@@ -202,6 +198,15 @@ def _failures(cards: Cards, query: ContainerQuery) -> Failures:
         yield CardReason.CardComputeUnitsExhausted, (free_cores == 0) & (cards.total[CORES] > 0)
     if cards.mig_roles is not None:
         yield CardReason.CardMigTopologyInfeasible, cards.mig_roles == MIG_ENABLED
+
+
+def _shared_too_often(cards: Cards, query: ContainerQuery, in_use: Flags) -> Failures:
+    """Yield the cards that have no room for one more container; for a whole card, any other is the reason."""
+    if query.request.whole:
+        yield CardReason.ExclusiveDeviceAllocateConflict, in_use
+    yield CardReason.CardTimeSlicingExhausted, cards.used[SLOTS] >= cards.total[SLOTS]
+    if query.idle_only:
+        yield CardReason.ExclusiveDeviceAllocateConflict, in_use
 
 
 def fitting(cards: Cards, query: ContainerQuery) -> Flags:

@@ -77,7 +77,13 @@ def decode(text: str) -> Allocation:
             CardShare(share.uuid, share.index, share.memory_mib, share.cores, share.parent) for share in shares
         )
     claim = record.claim
-    return Allocation(record.node, containers, None if claim is None else ClaimMark(claim.name, claim.exclusivity))
+    if claim is None:
+        return Allocation(record.node, containers)
+    if len(set(containers.values())) > 1:
+        raise MalformedRecordError(
+            f"annotation {ALLOCATION}: the containers of GpuClaim {claim.name} have different cards; expected the same"
+        )
+    return Allocation(record.node, containers, ClaimMark(claim.name, claim.exclusivity))
 
 
 def of_annotations(annotations: Mapping[str, str]) -> Allocation | None:

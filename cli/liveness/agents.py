@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from allocation.names import SYSTEM_NAMESPACE, heartbeat_lease
+from allocation.names import SYSTEM_NAMESPACE, heartbeat_lease, legacy_heartbeat_lease
 from cluster.lease import Lease
 from scheduler.state.agent_leases import GRACE_SECONDS
 
@@ -31,7 +31,7 @@ class Agents:
     def __init__(self, leases: Iterable[Lease] | None, *, now: float) -> None:
         """Take the Leases, or None if reading them is forbidden, and the Unix time `now` of the API server."""
         self._leases: Mapping[str, Lease] | None = (
-            None if leases is None else {lease.metadata.name: lease for lease in leases}
+            None if leases is None else {lease.metadata.name: lease for lease in leases if not lease.is_of_a_card}
         )
         self._now = now
 
@@ -40,8 +40,9 @@ class Agents:
         if self._leases is None:
             return AgentCheck("Unknown")
         name = heartbeat_lease(node)
-        prefix = f"agent of node {node} is silent: Lease {SYSTEM_NAMESPACE}/{name}"
-        lease = self._leases.get(name)
+        both = (self._leases.get(each) for each in (name, legacy_heartbeat_lease(node)))
+        lease = max((each for each in both if each is not None), key=lambda each: each.spec.renewed_at, default=None)
+        prefix = f"agent of node {node} is silent: Lease {SYSTEM_NAMESPACE}/{lease.metadata.name if lease else name}"
         renewed = lease.spec.renew_time if lease is not None else None
         if lease is None or renewed is None:
             return AgentCheck("Silent", message=f"{prefix} does not exist; see the agent's pod on that node")

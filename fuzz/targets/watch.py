@@ -15,6 +15,7 @@ from allocation import names
 from allocation.steps import finish
 from cluster import informer, resource
 from cluster.api import Api
+from cluster.gpu_claim import GpuClaim
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.informer import Informer
 from cluster.lease import Lease
@@ -53,6 +54,7 @@ class _Caches:
             "GpuNodeStatus": cache(resource.GPU_NODE_STATUSES, GpuNodeStatus, state.set_status, state.drop_status),
             "Lease": cache(resource.LEASES, Lease, state.set_lease, state.drop_lease),
             "Namespace": cache(resource.NAMESPACES, Namespace, state.set_namespace, state.drop_namespace),
+            "GpuClaim": cache(resource.GPU_CLAIMS, GpuClaim, state.set_claim, state.drop_claim),
             "ResourceQuota": cache(resource.RESOURCE_QUOTAS, ResourceQuota, state.set_quota, state.drop_quota),
         }
 

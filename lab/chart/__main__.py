@@ -1,4 +1,4 @@
-"""`python -m lab.chart`: write the generated files of charts/tranche."""
+"""`python -m lab.chart`: write the generated files of charts/tranche and charts/gpu-scheduler."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ from lab.chart import schema, template, templates
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "manifests"
 CHART = ROOT / "charts" / "tranche"
+GPU_SCHEDULER = ROOT / "charts" / "gpu-scheduler"
+"""The chart for users of ziwon's gpu-scheduler: the same templates, by a link, and further values."""
+_ZIWONS_VALUES = (
+    ("", "serviceAccountName", schema.NAME),
+    ("webhook", "caBundle", schema.STRING),
+    ("webhook", "excludeOwnNamespace", schema.FLAG),
+)
 
 
 def generated() -> dict[Path, str]:
@@ -20,7 +27,8 @@ def generated() -> dict[Path, str]:
     """
     texts = {CHART / "templates" / each.name: template.render(each, _manifest(each.source)) for each in templates.ALL}
     copies = {CHART / "files" / name: _manifest(source) for name, source in templates.FILES.items()}
-    return {**texts, **copies, CHART / "values.schema.json": schema.text()}
+    schemas = {CHART: schema.text(), GPU_SCHEDULER: schema.text(*_ZIWONS_VALUES)}
+    return {**texts, **copies, **{chart / "values.schema.json": text for chart, text in schemas.items()}}
 
 
 def _manifest(source: str) -> str:

@@ -26,6 +26,7 @@ SECTIONS = {
 Schema = dict[str, Any]
 
 STRING: Schema = {"type": "string"}
+NAME: Schema = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}
 FLAG: Schema = {"type": "boolean"}
 COUNT: Schema = {"type": "integer", "minimum": 1}
 STRINGS: Schema = {"type": "array", "items": STRING}
@@ -49,13 +50,19 @@ def closed(properties: Schema) -> Schema:
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
-def text() -> str:
-    """Return the content of values.schema.json."""
+def text(*further: tuple[str, str, Schema]) -> str:
+    """Return the content of values.schema.json.
+
+    `further` are values that the chart has in addition: section, or an empty string for the top level, name and schema.
+    """
     references, definitions = msgspec.json.schema_components(SECTIONS.values(), ref_template="#/$defs/{name}")
     sections = dict(zip(SECTIONS, references, strict=True))
+    properties = _properties(closed(sections))
+    for section, name, schema in further:
+        (properties[section]["properties"] if section else properties)[name] = schema
     document = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **closed(_properties(closed(sections))),
+        **closed(properties),
         "$defs": _bare(definitions),
     }
     return json.dumps(document, indent=1) + "\n"

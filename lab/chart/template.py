@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
+# The scheduler's ServiceAccount, wherever a manifest defines, uses or trusts it.
+_ACCOUNT = re.compile(
+    "(system:serviceaccount:tranche-system:|kind: ServiceAccount\n(?:metadata:\n  |    )name: |serviceAccountName: )"
+    r"tranche-scheduler\b"
+)
 NOTICE = "{{- /* Generated from manifests/%s by `python -m lab.chart`. */ -}}\n"
 
 
@@ -58,6 +64,7 @@ def render(template: Template, manifest: str) -> str:
                 f"manifests/{template.source} has {edit.old!r} {found} times, not {edit.count}: adapt lab/chart"
             )
         text = text.replace(edit.old, edit.new)
+    text = _ACCOUNT.sub(r'\1{{ include "tranche.schedulerAccount" . }}', text)
     if template.condition:
         text = f"{{{{- if {template.condition} }}}}\n{text}{{{{- end }}}}\n"
     return NOTICE % template.source + text

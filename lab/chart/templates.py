@@ -6,6 +6,8 @@ from lab.chart.template import Edit, Template
 
 CRDS = "and .Values.crds.enabled .Values.crds.install"
 CERT_MANAGER = ".Values.certManager.enabled"
+# Somebody else issues the webhook's certificate, into this Secret.
+MOUNTED = 'include "tranche.certificateSecret" .'
 HAMI = ".Values.hamiNodes.enabled"
 EXTENDER = ".Values.extender.enabled"
 NRI = ".Values.delivery.nvidiaNri"
@@ -81,26 +83,26 @@ WEBHOOK = (
         "          command: [python3, -m, webhook]\n",
         "          command: [python3, -m, webhook"
         f"{{{{ if {NRI} }}}}, --runtime-class-name={{{{ end }}}}]\n"
-        f"          {{{{- if {CERT_MANAGER} }}}}\n          args: [--certificates-source=cert-manager]\n"
+        f"          {{{{- if {MOUNTED} }}}}\n          args: [--certificates-source=cert-manager]\n"
         "          {{- end }}\n",
     ),
-    # With cert-manager the certificate is mounted; the process is not root, so its group may read the key.
+    # The certificate of somebody else is mounted; the process is not root, so its group may read the key.
     Edit(
         "        runAsGroup: 65532\n",
-        "        runAsGroup: 65532\n"
-        f"        {{{{- if {CERT_MANAGER} }}}}\n        fsGroup: 65532\n        {{{{- end }}}}\n",
+        f"        runAsGroup: 65532\n        {{{{- if {MOUNTED} }}}}\n        fsGroup: 65532\n        {{{{- end }}}}\n",
     ),
     Edit(
         "            - {name: tmp, mountPath: /tmp}\n",
         "            - {name: tmp, mountPath: /tmp}\n"
-        f"            {{{{- if {CERT_MANAGER} }}}}\n"
+        f"            {{{{- if {MOUNTED} }}}}\n"
         "            - {name: tls, mountPath: /etc/tranche-tls, readOnly: true}\n            {{- end }}\n",
     ),
     Edit(
         "          emptyDir: {medium: Memory, sizeLimit: 16Mi}\n",
         "          emptyDir: {medium: Memory, sizeLimit: 16Mi}\n"
-        f"        {{{{- if {CERT_MANAGER} }}}}\n"
-        "        - {name: tls, secret: {secretName: tranche-webhook-tls, defaultMode: 0440}}\n        {{- end }}\n",
+        f"        {{{{- if {MOUNTED} }}}}\n"
+        f"        - {{name: tls, secret: {{secretName: {{{{ {MOUNTED} }}}}, defaultMode: 0440}}}}\n"
+        "        {{- end }}\n",
     ),
 )
 
@@ -208,7 +210,7 @@ SCHEDULER_RBAC = (
 WEBHOOK_RBAC = (
     Edit(
         "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n",
-        f"{{{{- if not {CERT_MANAGER} }}}}\n---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n",
+        f"{{{{- if not ({MOUNTED}) }}}}\n---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n",
     ),
     Edit(
         "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n",
@@ -216,8 +218,17 @@ WEBHOOK_RBAC = (
     ),
     Edit(
         "    verbs: [get, list, watch, patch]\n",
-        f'    verbs: {{{{ {CERT_MANAGER} | ternary "[get, list, watch]" "[get, list, watch, patch]" }}}}\n',
+        f'    verbs: {{{{ {MOUNTED} | empty | ternary "[get, list, watch, patch]" "[get, list, watch]" }}}}\n',
     ),
+)
+CLIENT = (
+    "    clientConfig: &client\n      service:\n        name: tranche-webhook\n        namespace: tranche-system\n"
+    "        path: /mutate\n        port: 443\n"
+)
+ENTRY = (
+    "    clientConfig: *client\n    admissionReviewVersions: *versions\n    sideEffects: None\n"
+    "    failurePolicy: Ignore\n    reinvocationPolicy: IfNeeded\n    timeoutSeconds: 5\n    matchPolicy: Equivalent\n"
+    "    rules: *rules\n"
 )
 WEBHOOK_CONFIGURATION = (
     Edit(
@@ -227,9 +238,28 @@ WEBHOOK_CONFIGURATION = (
         "  annotations: {cert-manager.io/inject-ca-from: tranche-system/tranche-webhook}\n  {{- end }}\n",
     ),
     Edit(EXCLUDED, '{{ include "tranche.excludedNamespaces" . }}}', count=3),
+    Edit(CLIENT, f'{CLIENT}{{{{- include "tranche.caBundle" . }}}}\n'),
+    Edit(
+        "  # Pods that opt in by their own label, unless",
+        '  {{- with include "tranche.includedNamespaces" . | fromJsonArray }}\n'
+        "  # Namespaces that are opted in by name; pods that opt in by their own label have an entry already.\n"
+        "  - name: included.gpu.scheduling\n"
+        f"{ENTRY}"
+        "    namespaceSelector:\n"
+        "      matchExpressions:\n"
+        "        - {key: kubernetes.io/metadata.name, operator: In, values: {{ toJson . }}}\n"
+        "        - {key: gpu.scheduling/injection, operator: NotIn, values: [enabled]}\n"
+        "    objectSelector:\n"
+        "      matchExpressions:\n"
+        "        - {key: gpu.scheduling/injection, operator: NotIn, values: [enabled, disabled]}\n"
+        "        - {key: hami.io/webhook, operator: NotIn, values: [ignore]}\n"
+        "    matchConditions: *conditions\n"
+        "  {{- end }}\n"
+        "  # Pods that opt in by their own label, unless",
+    ),
     Edit(
         "  # A certificate of a new authority is tested here",
-        f"  {{{{- if not {CERT_MANAGER} }}}}\n  # A certificate of a new authority is tested here",
+        f"  {{{{- if not ({MOUNTED}) }}}}\n  # A certificate of a new authority is tested here",
     ),
     Edit("---\n# Patched only in dry runs", "{{- end }}\n---\n# Patched only in dry runs"),
 )
@@ -242,6 +272,12 @@ POLICIES = (
     Edit(
         "expression: \"['gpu-operator']\"",
         'expression: {{ include "tranche.operatorNamespaces" . | quote }}',
+        2,
+    ),
+    Edit(
+        'name: includedNamespaces\n      expression: "[]"',
+        "name: includedNamespaces\n      expression: "
+        '{{ include "tranche.celList" (include "tranche.includedNamespaces" . | fromJsonArray) | quote }}',
         2,
     ),
     Edit(
@@ -274,6 +310,7 @@ ALL = (
     Template("policies.yaml", "base/policies.yaml", POLICIES),
     Template("policies-lifetime.yaml", "base/policies-lifetime.yaml"),
     Template("policies-fence.yaml", "base/fence.yaml"),
+    Template("policies-device-leases.yaml", "base/device-leases.yaml"),
     Template("policies-identities.yaml", "base/identities.yaml"),
     Template("configuration.yaml", "base/deployments/configuration.yaml", CONFIGURATION),
     Template("webhook.yaml", "base/deployments/webhook.yaml", WEBHOOK),

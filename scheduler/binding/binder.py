@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -34,18 +34,23 @@ _FENCE: Final = "'tranche-fence'"
 _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.2, 5.0, (0.8, 1.2)
 
 
+FailureReason = Literal["BindingFailed", "FailedScheduling", "LeaseConflict"]
+"""Why a scheduled pod has no node, as its event says: the API server refused the Binding, a claim did not get its
+volume, or another pod has the Lease of a card."""
+
+
 class Result(msgspec.Struct, frozen=True):
     """An outcome.
 
     Attributes:
         outcome: whether the pod is bound.
-        note: unless it is, the message of the API server, or what the volumes of the pod lack.
-        lacks_volumes: whether there was no Binding because a claim did not get its volume.
+        note: unless it is, the message of the API server, or what the volumes or Leases of the pod lack.
+        reason: unless it is, that of the event.
     """
 
     outcome: Outcome
     note: str = ""
-    lacks_volumes: bool = False
+    reason: FailureReason = "BindingFailed"
 
 
 class Binder:

@@ -1,4 +1,4 @@
-"""A scheduled pod bound: its volumes first, then its Binding is written and recorded, or the failure is handled."""
+"""A scheduled pod bound: its volumes first, then its Leases, then its Binding; or the failure is handled."""
 
 import logging
 from datetime import UTC, datetime
@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from cluster.events import Recorder
 from scheduler.binding.binder import Result
 from scheduler.binding.failure_handler import FailureHandler
+from scheduler.binding.lease_keeper import LeaseKeeper
 from scheduler.binding.plugin_binder import PluginBinder
 from scheduler.binding.volume_binder import VolumeBinder
 from scheduler.claims.claims import Claims
@@ -24,6 +25,7 @@ class BindingCycle:
         self,
         *,
         binder: PluginBinder,
+        leases: LeaseKeeper,
         failures: FailureHandler,
         recorder: Recorder,
         metrics: Metrics,
@@ -35,6 +37,7 @@ class BindingCycle:
         `claims` are notified of what is reserved for their pods.
         """
         self._binder = binder
+        self._leases = leases
         self._volumes = volumes
         self._claims = claims
         self._failures = failures
@@ -63,10 +66,16 @@ class BindingCycle:
         without_volumes = await self._volumes.bind(pod, chosen) if self._volumes is not None else None
         if without_volumes is not None:
             return without_volumes
+        without_leases = await self._leases.acquire(pod, chosen)
+        if without_leases is not None:
+            return without_leases
         if self._claims is not None and chosen.allocation is not None:
             self._claims.set_reserved(pod.uid, chosen.allocation)
         with self._metrics.bind_seconds.time(), self._recorder.ahead():
-            return await self._binder.bind(pod, chosen)
+            result = await self._binder.bind(pod, chosen)
+        if result.outcome is not Outcome.BOUND:
+            await self._leases.release(pod, chosen)
+        return result
 
 
 def _fields(pod: Pod, chosen: Scheduled, result: Result) -> dict[str, str]:

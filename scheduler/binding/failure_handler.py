@@ -8,6 +8,7 @@ from cluster.errors import ClusterError, NotFoundError
 from cluster.events import Recorder
 from cluster.resource import PODS
 from scheduler.binding.binder import Result
+from scheduler.claims.users import Reason
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.metrics.instruments import Metrics
@@ -43,15 +44,10 @@ class FailureHandler:
         self._queue.notify(ClusterEvent.POD_REMOVED)
         if result.outcome is not Outcome.REFUSED:
             return
-        self._cycle.state.claims.set_failed(pod.uid, "BindingRefused", result.note)
-        if result.lacks_volumes:
-            self._recorder.record(
-                pod.reference, type="Warning", reason="FailedScheduling", action="Scheduling", note=result.note
-            )
-        else:
-            self._recorder.record(
-                pod.reference, type="Warning", reason="BindingFailed", action="Binding", note=result.note
-            )
+        lost: Reason = "LeaseConflict" if result.reason == "LeaseConflict" else "BindingRefused"
+        self._cycle.state.claims.set_failed(pod.uid, lost, result.note)
+        action = "Scheduling" if result.reason == "FailedScheduling" else "Binding"
+        self._recorder.record(pod.reference, type="Warning", reason=result.reason, action=action, note=result.note)
         self._queue.requeue(pod.uid)
 
     def unschedulable(self, entry: Entry, result: Unschedulable) -> bool:

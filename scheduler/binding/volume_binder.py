@@ -114,7 +114,9 @@ class VolumeBinder:
                     await step.write(self._api)
                 await self._until_bound(pod, node, pending)
         except _PodGoneError:
-            return Result(Outcome.GONE, "the pod was deleted while it waited for its volumes", lacks_volumes=True)
+            return Result(
+                Outcome.GONE, "the pod was deleted while it waited for its volumes", reason="FailedScheduling"
+            )
         except TimeoutError:
             first = pending[0]
             return _refused(
@@ -198,4 +200,4 @@ class VolumeBinder:
 
 
 def _refused(note: str) -> Result:
-    return Result(Outcome.REFUSED, note, lacks_volumes=True)
+    return Result(Outcome.REFUSED, note, reason="FailedScheduling")

@@ -99,6 +99,7 @@ class SchedulingCycle:
         """Release what was reserved for a pod that will not be bound."""
         self.state.ledger.forget(pod.uid)
         self.state.instance_requests.refresh(pod.uid)
+        self.state.device_leases.refresh(pod.uid)
         self.state.node_cache.forget(pod.uid)
 
     # ---- the steps of a cycle --------------------------------------------------------------------------------------

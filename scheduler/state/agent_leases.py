@@ -11,9 +11,15 @@ from typing import Final
 
 import msgspec
 
-from allocation.names import HEARTBEAT_PREFIX, SYSTEM_NAMESPACE, heartbeat_lease
+from allocation.names import (
+    HEARTBEAT_PREFIX,
+    LEGACY_HEARTBEAT_PREFIX,
+    SYSTEM_NAMESPACE,
+    heartbeat_lease,
+    legacy_heartbeat_lease,
+)
 from allocation.reasons import NodeReason, NodeRejection
-from cluster.lease import Lease, LeaseSpec
+from cluster.lease import Lease, LeaseMeta, LeaseSpec
 
 GRACE_SECONDS: Final = 60
 """Grace period for a missing Lease, and the duration of one without leaseDurationSeconds: the agents' default."""
@@ -22,83 +28,127 @@ GRACE_SECONDS: Final = 60
 class _Renewal(msgspec.Struct, frozen=True):
     """The last renewal of a Lease, or, where `spec` is None, the time since which the Lease is missing."""
 
+    name: str
     spec: LeaseSpec | None
     seen_at: float
     seconds: int
 
+    @property
+    def expires_at(self) -> float:
+        """The time after which the Lease has expired."""
+        return self.seen_at + self.seconds
+
 
 class AgentLeases:
-    """The Leases of agents, and the nodes that must have one."""
+    """The Leases of agents, and the nodes that must have one.
+
+    An agent before version 0.2 renews a Lease of another name; of the two Leases of a node the one that expires later
+    counts.
+    """
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
         """Measure ages by `clock`, in seconds, which must be monotonic."""
         self._clock = clock
         self._renewals: dict[str, _Renewal] = {}
-        self._tracked: dict[str, str] = {}
+        self._tracked: dict[str, tuple[str, str]] = {}
+        """The names of the Lease of each node, the present one and that of an agent before version 0.2."""
+        self._nodes: dict[str, str] = {}
+        self._legacy: dict[str, LeaseMeta] = {}
         # Every scheduling decision asks for expired Leases, so all are checked only when one may have expired.
         self._expired: set[str] = set()
         self._next_expiry = -math.inf
 
     def track(self, node: str) -> None:
         """Require a Lease of `node` from now on, because an agent reports its cards."""
-        name = heartbeat_lease(node)
-        self._tracked[name] = node
-        if name not in self._renewals:
-            self._renewals[name] = self._missing()
+        names = self._tracked[node] = (heartbeat_lease(node), legacy_heartbeat_lease(node))
+        self._nodes.update(dict.fromkeys(names, node))
+        if names[0] not in self._renewals:
+            self._renewals[names[0]] = self._missing(names[0])
         self._next_expiry = -math.inf
 
     def untrack(self, node: str) -> None:
         """Stop requiring a Lease of `node`."""
-        name = heartbeat_lease(node)
-        self._tracked.pop(name, None)
-        self._expired.discard(name)
-        renewal = self._renewals.get(name)
-        if renewal is not None and renewal.spec is None:
-            del self._renewals[name]
+        names = self._tracked.pop(node, ())
+        self._expired.discard(node)
+        for name in names:
+            self._nodes.pop(name, None)
+            renewal = self._renewals.get(name)
+            if renewal is not None and renewal.spec is None:
+                del self._renewals[name]
 
     def set_lease(self, lease: Lease) -> bool:
-        """Set the state of a Lease; return whether it had expired and is renewed.
+        """Set the state of a Lease other than that of a card; return whether it had expired and is renewed.
 
         A change of anything but its spec is not a renewal.
         """
         name = lease.metadata.name
         old = self._renewals.get(name)
-        if not name.startswith(HEARTBEAT_PREFIX) or (old is not None and old.spec == lease.spec):
+        if name.startswith(LEGACY_HEARTBEAT_PREFIX):
+            self._legacy[name] = lease.metadata
+        elif not name.startswith(HEARTBEAT_PREFIX):
             return False
-        had_expired = old is not None and name in self._tracked and self._is_expired(old)
-        self._renewals[name] = _Renewal(lease.spec, self._clock(), lease.spec.lease_duration_seconds or GRACE_SECONDS)
-        self._expired.discard(name)
-        self._next_expiry = min(self._next_expiry, self._renewals[name].seen_at + self._renewals[name].seconds)
+        if old is not None and old.spec == lease.spec:
+            return False
+        node = self._nodes.get(name)
+        had_expired = old is not None and node is not None and self._is_expired(node)
+        renewal = _Renewal(name, lease.spec, self._clock(), lease.spec.lease_duration_seconds or GRACE_SECONDS)
+        self._renewals[name] = renewal
+        if node is not None:
+            self._expired.discard(node)
+        self._next_expiry = min(self._next_expiry, renewal.expires_at)
         return had_expired
 
     def drop_lease(self, lease: Lease) -> None:
         """Forget a Lease; its agent has the grace period to create it again."""
         name = lease.metadata.name
-        if name in self._tracked:
-            self._renewals[name] = self._missing()
-            self._expired.discard(name)
-            self._next_expiry = -math.inf
-        else:
-            self._renewals.pop(name, None)
+        self._legacy.pop(name, None)
+        node = self._nodes.get(name)
+        if self._renewals.pop(name, None) is None or node is None:
+            return
+        present = self._tracked[node][0]
+        if present not in self._renewals or self._renewals[present].spec is None:
+            self._renewals[present] = self._missing(present)
+        self._expired.discard(node)
+        self._next_expiry = -math.inf
 
     def expired(self) -> dict[str, NodeRejection]:
         """Return the rejections by the nodes whose Leases have expired."""
         now = self._clock()
         if now > self._next_expiry:
-            self._expired = {name for name in self._tracked if self._is_expired(self._renewals[name])}
-            expiries = (renewal.seen_at + renewal.seconds for renewal in map(self._renewals.__getitem__, self._tracked))
+            self._expired = {node for node in self._tracked if self._is_expired(node)}
+            expiries = (self._renewal(node).expires_at for node in self._tracked)
             self._next_expiry = min((each for each in expiries if each >= now), default=math.inf)
-        expired = ((self._tracked[name], name, self._renewals[name]) for name in self._expired)
-        return {node: _rejection(node, name, renewal, now - renewal.seen_at) for node, name, renewal in expired}
+        expired = ((node, self._renewal(node)) for node in self._expired)
+        return {node: _rejection(node, renewal, now - renewal.seen_at) for node, renewal in expired}
 
-    def _missing(self) -> _Renewal:
-        return _Renewal(None, self._clock(), GRACE_SECONDS)
+    def superseded(self) -> list[LeaseMeta]:
+        """Return the Leases of agents before version 0.2 whose nodes have the present Lease, too.
 
-    def _is_expired(self, renewal: _Renewal) -> bool:
-        return self._clock() - renewal.seen_at > renewal.seconds
+        Their names may be those of the Leases of cards.
+        """
+        found = []
+        for present, legacy in self._tracked.values():
+            meta, renewal = self._legacy.get(legacy), self._renewals.get(present)
+            if meta is not None and renewal is not None and renewal.spec is not None:
+                found.append(meta)
+        return found
+
+    def _missing(self, name: str) -> _Renewal:
+        return _Renewal(name, None, self._clock(), GRACE_SECONDS)
+
+    def _renewal(self, node: str) -> _Renewal:
+        """Return the renewal that counts for a node."""
+        names = self._tracked[node]
+        present, legacy = self._renewals[names[0]], self._renewals.get(names[1])
+        if legacy is None or (present.spec is not None and present.expires_at >= legacy.expires_at):
+            return present
+        return legacy
+
+    def _is_expired(self, node: str) -> bool:
+        return self._clock() > self._renewal(node).expires_at
 
 
-def _rejection(node: str, name: str, renewal: _Renewal, age: float) -> NodeRejection:
+def _rejection(node: str, renewal: _Renewal, age: float) -> NodeRejection:
     """Return the rejection by the node of a silent agent.
 
     Its message gives the length of the silence in doublings of the Lease's duration: a message that changed with every
@@ -106,5 +156,7 @@ def _rejection(node: str, name: str, renewal: _Renewal, age: float) -> NodeRejec
     """
     seconds = renewal.seconds << ((math.ceil(age) - 1) // renewal.seconds).bit_length() - 1
     state = "does not exist" if renewal.spec is None else "was not renewed"
-    message = f"agent of node {node} is silent: Lease {SYSTEM_NAMESPACE}/{name} {state} for more than {seconds} s"
+    message = (
+        f"agent of node {node} is silent: Lease {SYSTEM_NAMESPACE}/{renewal.name} {state} for more than {seconds} s"
+    )
     return NodeRejection(NodeReason.AgentSilent, message, resolvable=False)

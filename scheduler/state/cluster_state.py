@@ -30,6 +30,8 @@ from scheduler import gpu_requirements
 from scheduler.claims.claims import Claims
 from scheduler.filters.node_cache import NodeCache
 from scheduler.gpu_requirements import GpuRequirements, PodSpec
+from scheduler.leases.device_lease import DeviceLease, LeasedPod
+from scheduler.leases.device_leases import DeviceLeases
 from scheduler.mig.requests import InstanceRequests
 from scheduler.objects import Namespace, Node, Pod
 from scheduler.queue.affinity_hints import AffinityHints
@@ -101,8 +103,9 @@ class ClusterState:
             clock=clock,
             seconds=mig_request_timeout_seconds,
         )
+        self.device_leases = DeviceLeases(ledger=self.ledger, on_open=lambda: queue.notify(ClusterEvent.POD_REMOVED))
         self._inventories = Inventories(self.ledger)
-        self._agent_leases = AgentLeases(clock=clock)
+        self.agent_leases = AgentLeases(clock=clock)
         self.deliveries = Deliveries()
         self.plugin_nodes = PluginNodes(clock=clock, resource=counted)
         self._affinity_hints = AffinityHints()
@@ -124,7 +127,7 @@ class ClusterState:
         return (
             self.plugin_nodes.rejections()
             | self.deliveries.rejections
-            | self._agent_leases.expired()
+            | self.agent_leases.expired()
             | self._inventories.rejections
             | uncounted
         )
@@ -210,6 +213,7 @@ class ClusterState:
         self.quotas.remove_pod(pod.uid, pod.metadata.namespace)
         self.node_cache.remove_pod(pod.uid)
         self.instance_requests.refresh(pod.uid)
+        self.device_leases.drop_pod(pod.uid)
         self._note_counted(pod)
         if held or pod.spec.node_name:
             self.queue.notify(ClusterEvent.POD_REMOVED)
@@ -234,8 +238,9 @@ class ClusterState:
             return
         self._note_counted(pod)
         if held is not None:
-            _, charges = held
+            allocation, charges = held
             self.ledger.record(pod.uid, node, charges)
+            self.device_leases.set_pod(LeasedPod(pod.metadata.namespace, pod.metadata.name, pod.uid, allocation))
             self.instance_requests.refresh(pod.uid)
             self.quotas.add_pod(pod.uid, pod.metadata.namespace)
 
@@ -279,7 +284,7 @@ class ClusterState:
 
     def set_status(self, status: GpuNodeStatus, old: GpuNodeStatus | None = None) -> None:
         """Set the report of an agent, which has no status yet just after it was created."""
-        self._agent_leases.track(status.metadata.name)
+        self.agent_leases.track(status.metadata.name)
         self.plugin_nodes.set_agent(status.metadata.name)
         inventory = status.inventory() if status.status is not None else None
         has_changed = self._inventories.report(status.metadata.name, inventory)
@@ -292,7 +297,7 @@ class ClusterState:
 
     def drop_status(self, status: GpuNodeStatus) -> None:
         """Forget the report of an agent."""
-        self._agent_leases.untrack(status.metadata.name)
+        self.agent_leases.untrack(status.metadata.name)
         self.plugin_nodes.drop_agent(status.metadata.name)
         self.deliveries.drop(status.metadata.name)
         if self._inventories.report(status.metadata.name, None):
@@ -301,13 +306,17 @@ class ClusterState:
         self.queue.notify(ClusterEvent.NODE_OPENED)  # the node needs no renewed Lease any more
 
     def set_lease(self, lease: Lease, _old: Lease | None = None) -> None:
-        """Set the Lease of an agent."""
-        if self._agent_leases.set_lease(lease):
+        """Set the Lease of a card or of an agent."""
+        device_lease = DeviceLease.of(lease)
+        if device_lease is not None:
+            self.device_leases.set_lease(device_lease)
+        elif self.agent_leases.set_lease(lease):
             self.queue.notify(ClusterEvent.NODE_OPENED)
 
     def drop_lease(self, lease: Lease) -> None:
-        """Forget the Lease of an agent."""
-        self._agent_leases.drop_lease(lease)
+        """Forget the Lease of a card or of an agent."""
+        self.device_leases.drop_lease(lease.metadata.name, lease.metadata.uid)
+        self.agent_leases.drop_lease(lease)
 
     def set_claim(self, claim: GpuClaim, _old: GpuClaim | None = None) -> None:
         """Set the state of a GpuClaim, whose spec never changes as long as it exists."""

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from allocation.allocation import Charge
 from allocation.errors import AllocationError
-from allocation.ledger.ledger import Ledger
+from allocation.ledger.ledger import LEASE_PREFIX, Ledger
 from cluster.informer import Informer
 from scheduler.metrics.instruments import Metrics
 from scheduler.mig.requests import HOLD_PREFIX
@@ -51,7 +51,8 @@ async def differences(state: ClusterState, pods: Informer[Pod]) -> AsyncIterator
     """Return a text for each pod and each card for which the ledger disagrees with pods and inventories."""
     ledger = state.ledger
     live = {pod.uid for pod in pods if pod.spec.node_name and not pod.finished}
-    confirmed = [each for each in ledger.reservations() if not each.assumed and not each.uid.startswith(HOLD_PREFIX)]
+    holds = (HOLD_PREFIX, LEASE_PREFIX)
+    confirmed = [each for each in ledger.reservations() if not each.assumed and not each.uid.startswith(holds)]
     for each in confirmed:
         if each.uid not in live:
             yield f"the pod with UID {each.uid} does not exist, but holds a share of node {each.node}"

@@ -14,7 +14,7 @@ from chaos.share import ALLOCATION, Use
 from chaos.violation import Kind
 from tests.chaos.support.objects import MIB, SLOTS, lease, limits, node, pod, share, status
 
-PATIENCE = 60.0
+PATIENCE, LEASE_SECONDS = 60.0, 70.0
 
 
 class Clock:
@@ -41,7 +41,7 @@ def books(clock: Clock) -> Books:
 
 def opened(clock: Clock) -> Books:
     """Return books with a node of two idle cards."""
-    books = Books(clock=clock, patience_seconds=PATIENCE)
+    books = Books(clock=clock, patience_seconds=PATIENCE, lease_seconds=LEASE_SECONDS)
     books.fleet.set_node(node())
     books.fleet.set_status(status())
     books.fleet.set_lease(lease(seconds=10_000), now=clock())

@@ -14,16 +14,17 @@ import yaml
 
 from chaos.checker import Checker
 from chaos.interference import Interference
+from chaos.leases import LABEL
 from chaos.proxy import Proxy, context
 from chaos.violation import Kind
 from cluster.api import Api
 from cluster.connect import connect
-from cluster.resource import GPU_NODE_STATUSES, LEASES, NAMESPACES, NODES, PODS
+from cluster.resource import GPU_CLAIMS, GPU_NODE_STATUSES, LEASES, NAMESPACES, NODES, PODS
 from lab import cluster as lab
 from lab import control_plane, kubectl, manifests, pki
 from lab.files import write_private
 from lab.layout import PORT_BLOCK, Layout
-from tests.chaos.support.objects import lease, limits, share, status
+from tests.chaos.support.objects import MIB, card_lease, claim, lease, limits, share, status
 from tests.conftest import BASE_PORT
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
 PATIENCE_S = 30.0
 PROXY_PORT = 50
-DEFINITION = manifests.ROOT / "base" / "crds" / "gpunodestatuses.yaml"
+DEFINITIONS = manifests.ROOT / "base" / "crds"
 
 
 class Cluster:
@@ -43,18 +44,29 @@ class Cluster:
         self.checker = checker
         self.proxy = proxy
 
-    async def bind(self, name: str, *shares: dict[str, Any], asks: dict[str, str] | None = None) -> None:
-        """Create a pod and bind it to the node, with an allocation if `shares` are given."""
-        await self.create(name, asks=asks)
-        allocation = json.dumps({"v": 1, "node": "n1", "containers": {"main": shares}})
+    async def bind(
+        self,
+        name: str,
+        *shares: dict[str, Any],
+        asks: dict[str, str] | None = None,
+        claimed: tuple[str, str] | None = None,
+    ) -> None:
+        """Create a pod and bind it to the node, with an allocation if `shares` are given.
+
+        `claimed` are the name and the exclusivity of its GpuClaim.
+        """
+        await self.create(name, asks=asks, claim=claimed[0] if claimed is not None else "")
+        mark = {"claim": {"name": claimed[0], "exclusivity": claimed[1]}} if claimed is not None else {}
+        allocation = json.dumps({"v": 1, "node": "n1", "containers": {"main": shares}, **mark})
         metadata = {"name": name, "annotations": {"gpu.scheduling/allocation": allocation} if shares else {}}
         body = {"metadata": metadata, "target": {"kind": "Node", "name": "n1"}}
         await self.api.request("POST", PODS.path(namespace="default", name=name, subresource="binding"), body=body)
 
-    async def create(self, name: str, *, asks: dict[str, str] | None = None) -> None:
-        """Create a pod."""
+    async def create(self, name: str, *, asks: dict[str, str] | None = None, claim: str = "") -> None:
+        """Create a pod, which names a GpuClaim if one is given."""
         container = {"name": "main", "image": "none", "resources": {"limits": limits() if asks is None else asks}}
-        pod = {"metadata": {"name": name}, "spec": {"schedulerName": "tranche", "containers": [container]}}
+        metadata = {"name": name, "annotations": {"gpu.scheduling/claim": claim} if claim else {}}
+        pod = {"metadata": metadata, "spec": {"schedulerName": "tranche", "containers": [container]}}
         await self.api.create(PODS, pod, namespace="default")
 
     async def delete(self, name: str) -> None:
@@ -75,11 +87,12 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    """A control plane with the GpuNodeStatus CRD and none of this project's policies."""
+    """A control plane with this project's CRDs and none of its policies."""
     layout = Layout(root=tmp_path_factory.mktemp("bare"), base_port=BASE_PORT + PORT_BLOCK)
     try:
         control_plane.up(layout, controller_manager=False, kube_scheduler=False)
-        kubectl.apply(layout, yaml.safe_load(DEFINITION.read_text()))
+        for file in DEFINITIONS.glob("*.yaml"):
+            kubectl.apply(layout, yaml.safe_load(file.read_text()))
         kubectl.run(layout, "wait", "--for=condition=Established", "crd", "--all")
         asyncio.run(prepare(layout))
         yield layout
@@ -99,10 +112,12 @@ async def cluster(bare: Layout) -> AsyncIterator[Cluster]:
         api = Api(await stack.enter_async_context(connect(kubeconfig=str(bare.kubeconfig))))
         identity = await asyncio.to_thread(watcher, bare, port)
         watched = await stack.enter_async_context(connect(kubeconfig=identity))
-        checker = Checker(Api(watched), patience_seconds=5.0)
+        checker = Checker(Api(watched), patience_seconds=5.0, lease_seconds=70.0)
         await stack.enter_async_context(checker.watching())
         yield Cluster(api, checker, proxy)
         await api.request("DELETE", PODS.path(namespace="default"), body={"gracePeriodSeconds": 0})
+        of_cards = {"labelSelector": f"{LABEL}=true"}
+        await api.request("DELETE", LEASES.path(namespace="tranche-system"), params=of_cards)
 
 
 async def prepare(layout: Layout) -> None:
@@ -185,6 +200,32 @@ async def test_pod_that_is_never_placed_is_reported(cluster: Cluster) -> None:
     """A card is free, but no scheduler runs."""
     await cluster.create("a")
     await cluster.reported(Kind.WAITS, "default/a")
+
+
+async def test_exclusive_card_with_a_second_pod_is_reported(cluster: Cluster) -> None:
+    """The checker reads the GpuClaims; a Shared one takes nothing, so that the card is not over its capacity."""
+    for name, exclusivity in (("alone", "Exclusive"), ("together", "Shared")):
+        content = {
+            "apiVersion": GPU_CLAIMS.api_version,
+            "kind": GPU_CLAIMS.kind,
+            **claim(name, exclusivity=exclusivity),
+        }
+        content["metadata"] = {"name": name}
+        await cluster.api.create(GPU_CLAIMS, content, namespace="default")
+    await cluster.seen(lambda: len(cluster.checker.books.claims) == 2)
+    asks = {"nvidia.com/gpu": "1"}
+    await cluster.bind("a", share(memory=MIB, cores=1000), asks=asks, claimed=("alone", "Exclusive"))
+    await cluster.bind("b", share(memory=0, cores=0), asks=asks, claimed=("together", "Shared"))
+    await cluster.reported(Kind.SHARED_EXCLUSIVE, "n1-0")
+
+
+async def test_two_leases_for_one_card_are_reported(cluster: Cluster) -> None:
+    """The Leases of cards are in the namespace of the agents' heartbeats, and their label distinguishes them."""
+    for name in ("gpu-n1-0", "gpu-n1-1"):
+        content = card_lease("p", name=name)
+        metadata = {key: content["metadata"][key] for key in ("name", "labels", "annotations")}
+        await cluster.api.create(LEASES, {**content, "metadata": metadata}, namespace="tranche-system")
+    await cluster.reported(Kind.HELD_TWICE, "n1-0")
 
 
 async def test_correct_bindings_are_not_violations(cluster: Cluster) -> None:

@@ -16,6 +16,7 @@ from lab.go_module import GoModule
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "tranche"
+GPU_SCHEDULER = ROOT / "charts" / "gpu-scheduler"
 Objects = dict[tuple[str, str, str], dict[str, Any]]
 Helm = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -44,14 +45,19 @@ def _runner(module: GoModule) -> Helm:
 @pytest.fixture
 def render(helm: Helm) -> Callable[..., Objects]:
     """`render("key=value", …)`: the objects of the chart, without those of `helm test`."""
+    return lambda *values: _rendered(helm, CHART, "tranche-system", *values)
 
-    def run(*values: str) -> Objects:
-        flags = (f"--set={each}" for each in values)
-        done = helm("template", "tranche", str(CHART), "--namespace=tranche-system", *flags)
-        assert done.returncode == 0, done.stderr
-        return {key: each for key, each in objects(done.stdout).items() if not is_test(each)}
 
-    return run
+@pytest.fixture
+def render_gpu_scheduler(helm: Helm) -> Callable[..., Objects]:
+    """As `render`, for charts/gpu-scheduler as the release `gpu-scheduler` in the namespace of that name."""
+    return lambda *values: _rendered(helm, GPU_SCHEDULER, "gpu-scheduler", *values)
+
+
+def _rendered(helm: Helm, chart: Path, namespace: str, *values: str) -> Objects:
+    done = helm("template", chart.name, str(chart), f"--namespace={namespace}", *(f"--set={each}" for each in values))
+    assert done.returncode == 0, done.stderr
+    return {key: each for key, each in objects(done.stdout).items() if not is_test(each)}
 
 
 @pytest.fixture(scope="session")

@@ -138,7 +138,7 @@ def test_digest_takes_precedence_and_parts_may_differ(render: Render) -> None:
     assert policies == {"webhook": "Always", "scheduler": None, "agent": None}
 
 
-@pytest.mark.parametrize(("values", "count"), [((), 2), (("crds.enabled=false",), 0), (("crds.install=false",), 0)])
+@pytest.mark.parametrize(("values", "count"), [((), 3), (("crds.enabled=false",), 0), (("crds.install=false",), 0)])
 def test_crds_can_be_left_out(values: tuple[str, ...], count: int, render: Render) -> None:
     """By Helm's usual name, and by the one of ziwon's chart."""
     assert sum(kind == "CustomResourceDefinition" for kind, _, _ in render(*values)) == count

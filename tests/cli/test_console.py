@@ -103,7 +103,7 @@ def test_top_has_a_row_for_each_node(gpu: Gpu) -> None:
     assert lines["cli-1"] == ["Unhealthy(1)", "2", "3000/81920", "30/200", "1/20", "1"]
     assert lines["cli-2"] == ["AgentSilent", "0", "0/0", "0/0", "0/0", "0"]
     assert lines["cli-3"] == ["Ready", "1", "0/8192", "0/100", "0/10", "0"]
-    assert "note: agent of node cli-2 is silent: Lease tranche-system/gpu-cli-2 was last renewed at" in done.stderr
+    assert "note: agent of node cli-2 is silent: Lease tranche-system/agent-cli-2 was last renewed at" in done.stderr
 
 
 def test_top_wide_and_names(gpu: Gpu) -> None:

@@ -35,7 +35,7 @@ VOLATILE = ("events", "events.events.k8s.io", "leases.coordination.k8s.io", "pod
 
 @pytest.fixture(scope="module")
 def installable(node_support: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    """A cluster without Tranche, with its image on the real node and RuntimeClass `nvidia`."""
+    """A cluster without Tranche, with its image on the real node, with a `newer` one, and RuntimeClass `nvidia`."""
     require_image_tools()
     layout = Layout(root=tmp_path_factory.mktemp("install"), base_port=BASE_PORT + 3 * PORT_BLOCK)
     try:
@@ -46,6 +46,8 @@ def installable(node_support: None, tmp_path_factory: pytest.TempPathFactory) ->
         control_plane.restart_apiserver(layout, flags={"--enable-aggregator-routing": "true"})
         real_node_module.up(layout)
         load.load(layout)
+        ctr = (str(layout.bin / "ctr"), f"--address={layout.containerd_socket}", "--namespace=k8s.io")
+        build.run(*ctr, "images", "tag", build.name(), build.name().replace(build.version(), "newer"))
         kubectl.run(layout, "apply", "-f", str(ROOT / "manifests" / "lab" / "runtimeclass.yaml"))
         kubectl.run(layout, "label", "node", layout.node_name, "gpu=on")
         with _kubernetes_service(layout):
@@ -121,9 +123,14 @@ def inventory(layout: Layout) -> set[str]:
 
 def ready(layout: Layout) -> None:
     """Wait until every process runs in its last version, and the node's cards are known."""
+    processes_ready(layout)
+    wait.until(lambda: len(cards(layout)) == len(CARDS), what="cards of the node", timeout_s=PATIENCE_S)
+
+
+def processes_ready(layout: Layout) -> None:
+    """Wait until every process runs in its last version."""
     for workload in ("deployment/tranche-webhook", "deployment/tranche-scheduler", "daemonset/tranche-agent"):
         _patiently(layout, "-n", SYSTEM, "rollout", "status", workload, "--timeout=50s")
-    wait.until(lambda: len(cards(layout)) == len(CARDS), what="cards of the node", timeout_s=PATIENCE_S)
 
 
 def cards(layout: Layout) -> list[dict[str, Any]]:

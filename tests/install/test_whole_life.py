@@ -81,9 +81,6 @@ def test_whole_life_with_helm(installable: Layout, helm: Callable[..., str]) -> 
     assert "a GPU pod is admitted" in printed
     assert "mode: loop; Tranche is installed" in printed
 
-    newer = build.name().replace(build.version(), "newer")
-    ctr = (installable.bin / "ctr", f"--address={installable.containerd_socket}", "--namespace=k8s.io")
-    build.run(*map(str, ctr), "images", "tag", build.name(), newer)
     with Admissions(installable, TEAM).running() as load:
         helm("upgrade", "tranche", CHART, "--reuse-values", "--set=image.tag=newer")
         ready(installable)

@@ -74,3 +74,16 @@ def test_a_dynamically_linked_busybox_is_rejected(tmp_path: Path) -> None:
         images.read_busybox(busybox)
     with pytest.raises(LabError, match="apt-get install busybox-static"):
         images.read_busybox(tmp_path / "none")
+
+
+def test_scripts_are_programs_of_the_layer() -> None:
+    """An image for a test may have further programs, such as a stand-in for nvidia-smi."""
+    scripts = {"usr/bin/nvidia-smi": "#!/bin/sh\n"}
+    files = unpack(images.archive((images.PLAIN,), program=PROGRAM, applets=APPLETS, scripts=scripts))
+    layer = next(content for name, content in files.items() if name.endswith("layer.tar"))
+    with tarfile.open(fileobj=io.BytesIO(layer)) as tar:
+        entry = tar.getmember("usr/bin/nvidia-smi")
+        content = tar.extractfile(entry)
+        assert entry.mode == 0o755
+        assert content is not None
+        assert content.read() == b"#!/bin/sh\n"

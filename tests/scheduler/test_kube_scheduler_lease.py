@@ -4,8 +4,7 @@ import asyncio
 
 from cluster.api import Api
 from cluster.election import Election, ElectionSettings
-from cluster.lease import Lease, LeaseSpec
-from cluster.metadata import ObjectMeta
+from cluster.lease import Lease, LeaseMeta, LeaseSpec
 from scheduler.kube_scheduler_lease import KubeSchedulerLease
 from scheduler.settings import KubeSchedulerSettings
 from tests.cluster.support.leases import Leases, no_epoch
@@ -15,7 +14,7 @@ FAST = ElectionSettings(lease_seconds=0.3, renew_deadline_seconds=0.2, retry_sec
 
 def held_by(holder: str | None) -> Lease:
     """Return the Lease of the kube-schedulers, held by `holder`."""
-    return Lease(ObjectMeta(name="kube-scheduler", namespace="kube-system"), LeaseSpec(holder))
+    return Lease(LeaseMeta(name="kube-scheduler", namespace="kube-system"), LeaseSpec(holder))
 
 
 def followed_lease(identity: str = "host-a") -> KubeSchedulerLease:

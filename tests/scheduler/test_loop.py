@@ -17,6 +17,7 @@ from scheduler.loop import Loop
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
 from scheduler.volumes.bindings import ClaimKey, VolumeBindings
+from tests.scheduler.support import leasing
 from tests.scheduler.support.builders import pod, state
 from tests.scheduler.support.scheduling import cycle_of
 
@@ -90,6 +91,7 @@ async def bound_on_n2(made: ClusterState, cycle: SchedulingCycle, binder: StuckN
         cycle=cycle,
         binding_cycle=BindingCycle(
             binder=cast("PluginBinder", binder),
+            leases=leasing.keeper(NOTHING, made),
             volumes=cast("VolumeBinder", StuckVolumes()),
             failures=failures,
             recorder=recorder,

@@ -578,7 +578,7 @@ def test_node_with_a_long_name_has_its_own_heartbeat(tranche: Layout, system: Na
         token = system.kubectl("create", "token", "tranche-agent", *bound).strip()
         identity = kubeconfig.token_kubeconfig(tranche, tmp_path / "agent", token=token, user="agent")
         assert write_as_agent(system, identity, "lease", name) == ""
-        assert "it may not write leases gpu-gpu-sim-1" in write_as_agent(system, identity, "lease", "gpu-sim-1")
+        assert "it may not write leases agent-gpu-sim-1" in write_as_agent(system, identity, "lease", "gpu-sim-1")
     finally:
         kubectl.run(tranche, "delete", "node", name)
 

@@ -65,6 +65,7 @@ def test_verify_counts_the_cards_of_every_node(tranche: Layout) -> None:
         ("demo-fractional", ",NVIDIA,3000,30:;"),
         ("demo-pending", "8/8 CardInsufficientMemory"),
         ("demo-placement", "3 nodes fit("),
+        ("demo-claim", "CUDA_VISIBLE_DEVICES=0,1"),
         ("demo-static", "is not trusted to set it"),
         ("demo-environment", "CUDA_VISIBLE_DEVICES=GPU-"),
         ("top", "/81920"),

@@ -14,10 +14,11 @@ import msgspec
 import pytest
 import yaml
 
-from allocation.names import SYSTEM_NAMESPACE
+from allocation.names import CLAIM, SYSTEM_NAMESPACE
 from allocation.request import PodRequest
 from cluster.api import Api
 from cluster.connect import connect
+from cluster.resource import GPU_CLAIMS
 from lab import components, kubeconfig, kubectl, wait
 from lab.errors import LabError
 from lab.manifests import ROOT
@@ -87,7 +88,7 @@ def tamper_with_a_report(layout: Layout) -> None:
     """Change a node's annotation and delete its report and its heartbeat; the agent restores all of them."""
     kubectl.run(layout, "annotate", "node", NODE, "hami.io/node-nvidia-register=[]", "--overwrite")
     kubectl.run(layout, "delete", "gpunodestatus", NODE)
-    system(layout, "delete", "lease", f"gpu-{NODE}")
+    system(layout, "delete", "lease", f"agent-{NODE}")
 
     def is_whole() -> bool:
         text = kubectl.run(layout, "get", "gpunodestatus", NODE, "--ignore-not-found", "-o", "json")
@@ -96,7 +97,7 @@ def tamper_with_a_report(layout: Layout) -> None:
             bool(text)
             and json.loads(text).get("status", {}).get("total") == 8
             and node["metadata"]["annotations"]["hami.io/node-nvidia-register"] != "[]"
-            and exists(layout, "lease", f"gpu-{NODE}")
+            and exists(layout, "lease", f"agent-{NODE}")
         )
 
     wait.until(is_whole, what=f"the report of {NODE}", timeout_s=PATIENCE_S, daemons=[Daemon(layout, "agent")])
@@ -215,6 +216,20 @@ def bind_where_hamis_plugin_serves(namespace: Namespace, folder: Path) -> None:
         namespace.kubectl("delete", "pod", "locks", "--wait=true")
 
 
+def end_a_pod_with_a_lease(namespace: Namespace) -> None:
+    """Have the Lease of a card created and deleted."""
+    head = {"apiVersion": GPU_CLAIMS.api_version, "kind": GPU_CLAIMS.kind}
+    namespace.create({**head, "metadata": {"name": "one"}, "spec": {"devices": {"count": 1}}})
+    leased = pod("leased", gpu=1)
+    leased["metadata"]["annotations"] = {CLAIM: "one"}
+    namespace.create(leased)
+    namespace.placed(1)
+    labelled = ("lease", "-l", "gpu.scheduling/pod=leased")
+    assert exists(namespace.layout, *labelled)
+    namespace.kubectl("delete", "pod", "leased", "--wait=true")
+    wait.until(lambda: not exists(namespace.layout, *labelled), what="the Lease's end", timeout_s=PATIENCE_S)
+
+
 async def test_every_granted_right_is_used(
     tranche: Layout,
     namespace: Namespace,
@@ -225,6 +240,7 @@ async def test_every_granted_right_is_used(
     """Every verb on every resource of every role was used in this run."""
     bind_where_hamis_plugin_serves(namespace, tmp_path)
     request_a_mig_instance(namespace, mig_node)
+    end_a_pod_with_a_lease(namespace)
     await bind_what_is_bound(namespace)
     await give_up_waiting_for_volumes(namespace)
     delete_leadership_and_lease(tranche)

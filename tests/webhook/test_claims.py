@@ -66,6 +66,14 @@ def test_memory_is_written_in_units_of_the_resource(admit: Make, pod: Make) -> N
     assert verdict.message.startswith("spec.devices.memoryMiB of the GpuClaim holds '3000': it must be a multiple")
 
 
+def test_defaults_do_not_fill_what_a_claim_leaves_out(admit: Make, pod: Make) -> None:
+    """A claim that limits no memory takes precedence over the administrator's defaults, which apply without a claim."""
+    settings = AllocationSettings(default_memory_mib=2000, default_cores_percent=20)
+    sent = pod(container(gpu="1"))
+    assert limits(admit(claims(sent, "slot"), claims=CLAIMS, allocation=settings).pod) == {COUNT: "1"}
+    assert limits(admit(sent, allocation=settings).pod) == {COUNT: "1", MEMORY: "2000", CORES: "20"}
+
+
 def test_requests_are_completed_like_limits(admit: Make, pod: Make) -> None:
     """The API server requires that they are equal."""
     sent = {"name": "main", "resources": {"limits": {COUNT: "1"}, "requests": {COUNT: "1"}}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from lab import kubeconfig, kubectl, manifests, wait
 from lab.errors import LabError
 from tests.webhook.support.claims import CLAIM, EXCLUSIVE
-from tests.webhook.test_admission_apiserver import Cluster, Webhook, pod
+from tests.webhook.test_admission_apiserver import ACCOUNT, Cluster, Webhook, pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,6 +120,23 @@ def test_deleted_claim_is_forgotten(cluster: Cluster, webhook: Webhook) -> None:
 
     wait.until(is_refused, what="the claim forgotten", timeout_s=READY_S)
     assert cluster.get(NAMESPACE, "keeps")["spec"]["containers"][0]["resources"]["limits"] == EXCLUSIVE
+
+
+def test_static_allocation_of_a_claim_is_complete(cluster: Cluster, webhook: Webhook) -> None:
+    """A trusted identity names the cards; the policies admit what admission adds, and nobody changes it later."""
+    cluster.create(claim("fixed"), namespace=NAMESPACE)
+    share = {"uuid": "GPU-a", "index": 3, "memoryMiB": 81920, "cores": 1000}
+    text = json.dumps({"v": 1, "node": "n1", "containers": {"main": [share]}})
+    sent = pod("static", annotations={CLAIM: "fixed", "gpu.scheduling/allocation": text})
+    made = cluster.create(sent, namespace=NAMESPACE, user=f"{ACCOUNT}tranche-static")
+    annotations = made["metadata"]["annotations"]
+    mark = {"name": "fixed", "exclusivity": "Exclusive"}
+    assert json.loads(annotations["gpu.scheduling/allocation"])["claim"] == mark
+    assert annotations["gpu.scheduling/allocated"] == "3"
+    assert annotations["cuda-visible-devices.gpu.scheduling/main"] == "0"
+    assert made["spec"]["containers"][0]["resources"]["limits"] == EXCLUSIVE
+    sent["metadata"]["name"] = "forged"
+    assert "is not trusted to set it" in cluster.refuses(sent, namespace=NAMESPACE)
 
 
 def test_contradiction_reaches_the_user(cluster: Cluster, webhook: Webhook) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.apiserver
 
 IN, OUT, OPERATOR = "guards-in", "guards-out", "gpu-operator"
+NAMED = "gpu-scheduler"
 TENANT = "tenant"
 READY_S = 30.0
 CLAIM = "gpu.scheduling/claim"
@@ -81,10 +82,10 @@ class Guarded:
 
 @pytest.fixture(scope="module")
 def guarded(control_plane: Layout) -> Iterator[Guarded]:
-    """Yield policies in force and three namespaces, one of which opted in; the tenant has the role `edit` in each."""
+    """Yield policies in force and four namespaces, one of which opted in; the tenant has the role `edit` in each."""
     manifests.install(control_plane)
     cluster = Guarded(control_plane)
-    for namespace in (IN, OUT, OPERATOR):
+    for namespace in (IN, OUT, OPERATOR, NAMED):
         labels = {"gpu.scheduling/injection": "enabled"} if namespace == IN else {}
         kubectl.apply(
             control_plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
@@ -96,7 +97,7 @@ def guarded(control_plane: Layout) -> Iterator[Guarded]:
         lambda: NODE_GIVEN in cluster.refusal(pod({RESOURCES[0]: 1}, node="n1")), what="policies", timeout_s=READY_S
     )
     yield cluster
-    kubectl.run(control_plane, "delete", "namespace", IN, OUT, OPERATOR, "--wait=false")
+    kubectl.run(control_plane, "delete", "namespace", IN, OUT, OPERATOR, NAMED, "--wait=false")
 
 
 @pytest.fixture
@@ -306,3 +307,37 @@ def test_container_with_sys_admin_is_refused(guarded: Guarded, capability: str) 
     plain = pod()
     plain["spec"]["containers"][0]["securityContext"] = context
     assert guarded.refusal(plain) == ""
+
+
+@pytest.fixture
+def named(guarded: Guarded) -> Iterator[Guarded]:
+    """Yield the same with the component gpu-scheduler, which opts in a namespace by name; it has no label."""
+    guarded.apply_policies(component=NAMED)
+    sent = pod({RESOURCES[0]: 1}, node="n1")
+    wait.until(lambda: guarded.refusal(sent, namespace=NAMED), what="the component in force", timeout_s=READY_S)
+    yield guarded
+    guarded.apply_policies()
+    wait.until(lambda: not guarded.refusal(sent, namespace=NAMED), what="the component gone", timeout_s=READY_S)
+
+
+def test_namespace_opted_in_by_name_is_guarded(named: Guarded) -> None:
+    """While the webhook is down, a GPU pod there is refused as in a namespace with the label, unless it opts out."""
+    sent = pod({RESOURCES[0]: 1})
+    del sent["spec"]["schedulerName"]
+    assert "did not prepare this pod" in named.refusal(sent, namespace=NAMED)
+    assert named.refusal(sent, namespace=OUT) == ""
+    sent["metadata"]["labels"] = {"gpu.scheduling/injection": "disabled"}
+    assert named.refusal(sent, namespace=NAMED) == ""
+    assert RUNTIME in named.refusal(pod(annotations={KEYS[0]: "nvidia.com/gpu=all"}), namespace=NAMED)
+    assert named.refusal(pod(annotations={KEYS[0]: "nvidia.com/gpu=all"}), namespace=OUT) == ""
+
+
+def test_alias_is_guarded_in_every_namespace(named: Guarded) -> None:
+    """The scheduler takes pods of its alias wherever they are, so they must be prepared, and may not be too large."""
+    sent = pod({RESOURCES[0]: 1})
+    assert named.refusal(sent, namespace=OUT) == ""
+    sent["spec"]["schedulerName"] = NAMED
+    assert "did not prepare this pod" in named.refusal(sent, namespace=OUT)
+    large = pod()
+    large["spec"] |= {"schedulerName": NAMED, "nodeSelector": {f"label-{number}": "x" for number in range(33)}}
+    assert "spec.nodeSelector has 33 labels, 32 is the limit" in named.refusal(large, namespace=OUT)

@@ -138,6 +138,32 @@ def test_missing_resources_are_not_confused_with_empty_ones() -> None:
     assert b'"/spec/containers/0/resources"' in patches[1]
 
 
+def test_pods_of_different_claims_are_mutated_separately(pod: Callable[..., Any]) -> None:
+    """So are pods whose main containers or node selectors differ: each decides what a claim writes."""
+    cache = MutationCache(allocation=AllocationSettings(), settings=WebhookSettings())
+
+    def patched(claim: ClaimSpec, main: str = "a", **spec: Any) -> bytes:
+        sent = pod({"name": "a"}, {"name": "b"}, **spec)
+        sent["metadata"]["annotations"] = {
+            "gpu.scheduling/claim": "c",
+            "kubectl.kubernetes.io/default-container": main,
+        }
+        made = cache.get(_read(sent), username="alice", quotas={}, claim=claim)
+        return b64decode(msgspec.json.decode(made.patch, type=str))
+
+    one, two = ClaimSpec(ClaimDevices(1)), ClaimSpec(ClaimDevices(2))
+    pool = msgspec.convert({"devices": {"count": 1}, "selector": {"matchLabels": {"pool": "a"}}}, ClaimSpec)
+    patches = [
+        patched(one),
+        patched(two),
+        patched(pool),
+        patched(pool, nodeSelector={"zone": "z"}),
+        patched(one, "b"),
+    ]
+    assert len(set(patches)) == len(patches)
+    assert patched(one) == patches[0]
+
+
 def test_pods_of_one_template_are_mutated_once(
     pod: Callable[..., Any], gpu: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,11 +1,5 @@
 {{- /* The arguments `root` and `own` are the chart's context and the values of one process. */ -}}
 
-{{- define "tranche.namespaceCheck" -}}
-{{- if ne .Release.Namespace "tranche-system" -}}
-{{- fail (printf "namespace %q: Tranche runs in tranche-system, which its admission policies name; use --namespace tranche-system" .Release.Namespace) -}}
-{{- end -}}
-{{- end -}}
-
 {{- /* The name of `image`, with its tag or digest. */ -}}
 {{- define "tranche.imageName" -}}
 {{- $registry := .root.Values.global.imageRegistry | default .image.registry -}}
@@ -60,11 +54,12 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- define "tranche.configuration" -}}
 {{- $configuration := dict -}}
 {{- with .Values.runtimeClassName }}{{ $configuration = dict "webhook" (dict "runtime_class_name" .) }}{{ end -}}
-{{- toYaml (mergeOverwrite $configuration (deepCopy .Values.config)) -}}
+{{- $account := include "tranche.schedulerAccount" . -}}
+{{- if ne $account "tranche-scheduler" -}}
+{{- $trusted := list (printf "system:serviceaccount:tranche-system:%s" $account) "system:serviceaccount:tranche-system:tranche-static" -}}
+{{- $configuration = mergeOverwrite $configuration (dict "webhook" (dict "trusted" $trusted)) -}}
 {{- end -}}
-
-{{- define "tranche.excludedNamespaces" -}}
-{{- append .Values.webhook.excludeNamespaces "tranche-system" | uniq | toJson -}}
+{{- toYaml (mergeOverwrite $configuration (deepCopy .Values.config)) -}}
 {{- end -}}
 
 {{- /* A list of strings in CEL. */ -}}

@@ -39,7 +39,7 @@ def await_devices(cluster: Layout, node: str, condition: Callable[[list[Any]], b
 def heartbeat(cluster: Layout, node: str) -> Any:
     """Return the spec of the node's heartbeat, or None if it does not exist."""
     leases = kubectl.get(cluster, "leases", "-n", "tranche-system")["items"]
-    return next((item["spec"] for item in leases if item["metadata"]["name"] == f"gpu-{node}"), None)
+    return next((item["spec"] for item in leases if item["metadata"]["name"] == f"agent-{node}"), None)
 
 
 def await_heartbeat(cluster: Layout, node: str, *, other_than: Any = None) -> Any:

@@ -100,6 +100,46 @@ def test_columns_grow_with_nodes_and_cards() -> None:
     assert ledger.present.sum() == 26
 
 
+WHOLE = Charge("GPU-n1-0", 1000, 1000, 1, whole=True)
+
+
+def test_a_whole_card_has_nothing_left() -> None:
+    """All that the card has is charged, also compute beyond 1000 millicards, of which a plain request takes none."""
+    ledger = Ledger()
+    ledger.set_node(NodeInventory("n1", (Card("GPU-n1-0", 0, 1000, cores=2000, slots=4),)))
+    ledger.assume("a", "n1", [WHOLE])
+    assert ledger.free(0, 0) == (0, 0, 0)
+    for other in (Charge("GPU-n1-0", 0, 0, 1), Charge("GPU-n1-0", 0, 1000, 1)):
+        with pytest.raises(OverCapacityError):
+            ledger.assume("b", "n1", [other])
+    ledger.forget("a")
+    assert ledger.used.sum() == 0
+
+
+def test_a_card_in_use_is_not_given_whole() -> None:
+    """Not even if its other pod takes no memory and no compute, so that the amounts alone would fit."""
+    ledger = Ledger()
+    ledger.set_node(inventory("n1"))
+    ledger.assume("a", "n1", [Charge("GPU-n1-0", 0, 0, 1)])
+    with pytest.raises(OverCapacityError, match="GPU-n1-0 on node n1 is in use"):
+        ledger.assume("b", "n1", [WHOLE])
+    ledger.release("a")
+    ledger.assume("b", "n1", [WHOLE])
+
+
+def test_a_whole_card_that_is_reported_otherwise_is_charged_as_it_is_now() -> None:
+    """So releasing it leaves nothing, and a recount gives the same in between."""
+    ledger = Ledger()
+    ledger.set_node(inventory("n1"))
+    ledger.assume("a", "n1", [WHOLE])
+    for memory in (3000, 500):
+        ledger.set_node(inventory("n1", memory=memory))
+        assert ledger.free(0, 0) == (0, 0, 0)
+        assert np.array_equal(recount(ledger).used[:, 0, :2], ledger.used[:, 0, :2])
+    ledger.release("a")
+    assert ledger.used.sum() == 0
+
+
 class Life(RuleBasedStateMachine):
     """Random histories of a ledger: nodes come and go, pods are placed, confirmed, forgotten and released."""
 

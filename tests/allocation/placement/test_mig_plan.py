@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocation.constraints import read_constraints
+from allocation.constraints import CardKind, read_constraints
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger.ledger import Ledger
 from allocation.mig import Slices
@@ -27,7 +28,15 @@ def ledger(*cards: Card, nodes: int = 1) -> Ledger:
     return ledger
 
 
-def find(of: Ledger, request: PodRequest, *, headroom: Headroom = UNLIMITED, **more: Any) -> Plan | None:
+def find(
+    of: Ledger,
+    request: PodRequest,
+    *,
+    headroom: Headroom = UNLIMITED,
+    kind: CardKind = "any",
+    profile: str = "",
+    **more: Any,
+) -> Plan | None:
     """Plan on all nodes; `more` are annotations by their short names, and arguments of `plan`."""
     annotations = {KEYS[name]: value for name, value in more.items() if name in KEYS}
     constraints = read_constraints(annotations, AllocationSettings())
@@ -35,7 +44,7 @@ def find(of: Ledger, request: PodRequest, *, headroom: Headroom = UNLIMITED, **m
         of,
         request,
         of.nodes,
-        constraints=constraints,
+        constraints=msgspec.structs.replace(constraints, card_kind=kind, profile=profile),
         headroom=headroom,
         requested=more.get("requested", {}),
         cooling_down=more.get("cooling_down", ()),
@@ -126,6 +135,37 @@ def test_the_next_node_is_used_if_the_first_cannot_create_instances() -> None:
     """Nodes are tried in the order of the node policy."""
     found = find(ledger(mig_card(0), nodes=3), pod(container(memory=100)))
     assert found == Plan("n1", (NewInstance("GPU-n1-0", "1g.5gb", Slices(6, 1)),))
+
+
+def test_no_instance_is_created_for_a_claim_of_undivided_cards() -> None:
+    """It could not get the instance."""
+    assert find(ledger(AGENT), pod(container(memory=100)), kind="card") is None
+    assert find(ledger(AGENT), pod(container(memory=100)), kind="instance") is not None
+
+
+@pytest.mark.parametrize(
+    ("profile", "memory", "expected"),
+    [
+        ("1g.5gb", 0, [("GPU-n0-0", "1g.5gb", 6)]),
+        ("2g.10gb", 100, [("GPU-n0-0", "2g.10gb", 0)]),
+        ("4g.20gb", 0, [("GPU-n0-0", "4g.20gb", 0)]),
+        ("2g.10gb", 15000, []),
+        ("2g.10g", 0, []),
+    ],
+)
+def test_only_instances_of_the_claimed_profile_are_created(
+    profile: str, memory: int, expected: list[tuple[str, str, int]]
+) -> None:
+    """Not the smallest suitable one, and none if the profile has too little memory or does not exist."""
+    request = pod(container(memory=memory))
+    assert new(find(ledger(AGENT), request, kind="instance", profile=profile)) == expected
+
+
+def test_an_undivided_card_does_not_keep_a_claim_from_its_instances() -> None:
+    """A plain pod would get the idle card; a claim of an instance does not, so an instance is created."""
+    of = ledger(shared(1), AGENT)
+    assert new(find(of, pod(container(memory=100)))) == []
+    assert new(find(of, pod(container(memory=100)), kind="instance")) == [("GPU-n0-0", "1g.5gb", 6)]
 
 
 @given(st.lists(st.tuples(st.integers(1, 45000), st.integers(1, 3)), max_size=6))

@@ -14,7 +14,7 @@ from allocation.placement.query import PlacementQuery
 from allocation.reasons import NodeReason
 from allocation.settings import AllocationSettings
 from allocation.steps import finish
-from tests.allocation.placement.test_ranking_cache import ANNOTATIONS, HEADROOMS, REQUESTS, World
+from tests.allocation.placement.test_ranking_cache import HEADROOMS, REQUESTS, World, constraints
 from tests.allocation.support.builders import container, pod
 
 DEFAULTS = AllocationSettings()
@@ -27,8 +27,7 @@ def drawn(seed: int) -> tuple[random.Random, Ledger, PlacementQuery]:
         world.step()
     chance = random.Random(seed)  # noqa: S311 -- a test
     request, headroom = chance.choice(REQUESTS), chance.choice(HEADROOMS)
-    constraints = read_constraints(chance.choice(ANNOTATIONS), DEFAULTS)
-    return chance, world.ledger, PlacementQuery(request, constraints, headroom)
+    return chance, world.ledger, PlacementQuery(request, constraints(chance), headroom)
 
 
 @settings(max_examples=200, deadline=None)
@@ -66,7 +65,7 @@ def test_scores_agree_with_placement(seed: int) -> None:
 
 def test_an_unknown_node_is_unregistered() -> None:
     """That is true in an empty ledger as well."""
-    constraints = read_constraints({}, DEFAULTS)
-    ranked = rank_nodes(Ledger(), PlacementQuery(pod(container(memory=1)), constraints), ["ghost"])
+    query = PlacementQuery(pod(container(memory=1)), read_constraints({}, DEFAULTS))
+    ranked = rank_nodes(Ledger(), query, ["ghost"])
     assert ranked.scores == {}
     assert str(ranked.rejections["ghost"]) == NodeReason.NodeUnregistered

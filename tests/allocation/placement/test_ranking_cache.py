@@ -2,11 +2,12 @@
 
 import random
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from allocation import names
-from allocation.constraints import read_constraints
+from allocation.constraints import CardKind, Constraints, read_constraints
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger.changes import Changes
 from allocation.ledger.ledger import Ledger
@@ -17,7 +18,7 @@ from allocation.quota import UNLIMITED, Headroom
 from allocation.request import Kind
 from allocation.settings import AllocationSettings
 from allocation.steps import Steps, finish
-from tests.allocation.support.builders import container, pod
+from tests.allocation.support.builders import container, pod, whole
 from tests.allocation.support.mig_cards import instance, mig_card
 
 REQUESTS = (
@@ -25,6 +26,9 @@ REQUESTS = (
     pod(container(memory=300, cores=200)),
     pod(container(percent=50)),
     pod(container(memory=1, cores=1000)),
+    pod(whole()),
+    pod(whole(2)),
+    pod(container()),
     pod(container(count=2, memory=200)),
     pod(container("a", memory=500), container("b", memory=500)),
     pod(container("i", Kind.INIT, memory=900), container("s", Kind.SIDECAR, memory=100), container("m", percent=30)),
@@ -41,7 +45,18 @@ ANNOTATIONS = (
     {names.USE_UUIDS: "GPU-n0-0,GPU-n3-0"},
     {names.MODE: "mig"},
 )
+CARD_KINDS: tuple[tuple[CardKind, str], ...] = (
+    *(("any", ""), ("any", ""), ("card", "")),
+    *(("instance", ""), ("instance", "1g.5gb"), ("instance", "2g.10gb")),
+)
 HEADROOMS = (UNLIMITED, UNLIMITED, Headroom(memory_mib=400), Headroom(cards=1, cores=1000))
+
+
+def constraints(chance: random.Random) -> Constraints:
+    """Return random constraints, some of which only a GpuClaim sets."""
+    kind, profile = chance.choice(CARD_KINDS)
+    read = read_constraints(chance.choice(ANNOTATIONS), AllocationSettings())
+    return msgspec.structs.replace(read, card_kind=kind, profile=profile)
 
 
 class FakeEligible:
@@ -129,10 +144,11 @@ class World:
     def place(self) -> None:
         """Place a pod with and without the cache, compare, and reserve."""
         request, headroom = self.chance.choice(REQUESTS), self.chance.choice(HEADROOMS)
-        constraints = read_constraints(self.chance.choice(ANNOTATIONS), AllocationSettings())
+        query = PlacementQuery(request, constraints(self.chance), headroom)
         nodes = [node for node in self.ledger.nodes if node not in self.refused]
-        plain = finish(place(self.ledger, PlacementQuery(request, constraints, headroom), nodes))
-        ranking = self.cache.ranking(request, constraints, eligible=FakeEligible(self.ledger, self.refused), key="some")
+        plain = finish(place(self.ledger, query, nodes))
+        eligible = FakeEligible(self.ledger, self.refused)
+        ranking = self.cache.ranking(request, query.constraints, eligible=eligible, key="some")
         chosen = finish(ranking.place(request, headroom=headroom))
         if not isinstance(plain, Placement):
             assert chosen is None
@@ -159,15 +175,15 @@ def test_a_repeated_request_evaluates_changed_nodes_only() -> None:
     for number in range(3):
         ledger.set_node(NodeInventory(f"n{number}", (Card(f"GPU-{number}", 0, 1000),)))
     cache, request = RankingCache(ledger), pod(container(memory=300))
-    constraints = read_constraints({}, AllocationSettings())
-    first = finish(cache.ranking(request, constraints).place(request))
+    none = read_constraints({}, AllocationSettings())
+    first = finish(cache.ranking(request, none).place(request))
     assert first is not None
     ledger.used[:, ledger.row("n1")] = ledger.total[:, ledger.row("n1")]  # without the ledger's knowledge
     ledger.assume("a", first.allocation.node, first.charges)
-    assert cache.ranking(request, constraints).count() == 3
+    assert cache.ranking(request, none).count() == 3
     ledger.changes.add(ledger.row("n1") or 0)
     ledger._used_lists.clear()
-    assert cache.ranking(request, constraints).count() == 2
+    assert cache.ranking(request, none).count() == 2
 
 
 def test_an_old_mark_is_beyond_the_log() -> None:

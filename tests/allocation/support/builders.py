@@ -52,6 +52,11 @@ def container(
     return ContainerRequest(name, kind, name, count, memory or None, percent, cores)
 
 
+def whole(count: int = 1) -> ContainerRequest:
+    """Return the request of a container for cards of its own, as an Exclusive claim makes it."""
+    return ContainerRequest("main", Kind.REGULAR, "main", count, None, 100, 1000, whole=True)
+
+
 def put(
     ledger: Ledger,
     request: PodRequest,

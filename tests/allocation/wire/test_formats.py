@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocation.allocation import Allocation, CardShare
+from allocation.allocation import Allocation, CardShare, ClaimMark
 from allocation.delivery import Delivery
 from allocation.errors import MalformedRecordError
 from allocation.inventory import Card, NodeInventory
@@ -25,7 +25,16 @@ allocations = st.builds(
 )
 
 
-@given(allocations)
+claimed = st.builds(
+    lambda node, containers, shares, mark: Allocation(node, dict.fromkeys(containers, shares), mark),
+    names,
+    st.sets(names, min_size=1, max_size=3),
+    st.lists(shares, min_size=1, max_size=4, unique_by=lambda share: share.uuid).map(tuple),
+    st.builds(ClaimMark, name=names, exclusivity=st.sampled_from(["Exclusive", "Shared", "MIG"])),
+)
+
+
+@given(allocations | claimed)
 def test_an_allocation_survives_its_annotation(allocation: Allocation) -> None:
     """decode(encode(x)) equals x."""
     assert record.decode(record.encode(allocation)) == allocation
@@ -36,6 +45,15 @@ def test_the_annotation_is_as_documented() -> None:
     allocation = Allocation("n1", {"main": (CardShare("GPU-a", 0, 3000, 300),)})
     assert record.encode(allocation) == (
         '{"v":1,"node":"n1","containers":{"main":[{"uuid":"GPU-a","index":0,"memoryMiB":3000,"cores":300}]}}'
+    )
+
+
+def test_the_annotation_names_the_claim() -> None:
+    """Only for a pod with a claim, so that the text of other pods is what releases without claims read."""
+    allocation = Allocation("n1", {"main": (CardShare("GPU-a", 0, 8, 1000),)}, ClaimMark("single-gpu", "Exclusive"))
+    assert record.encode(allocation) == (
+        '{"v":1,"node":"n1","containers":{"main":[{"uuid":"GPU-a","index":0,"memoryMiB":8,"cores":1000}]},'
+        '"claim":{"name":"single-gpu","exclusivity":"Exclusive"}}'
     )
 
 
@@ -55,6 +73,13 @@ SHARE = '{"uuid":"u","index":0,"memoryMiB":1,"cores":0}'
         '{"v":1,"node":"n","containers":{"c":[{"uuid":"u","index":0,"memoryMiB":2147483648,"cores":0}]}}',
         '{"v":1,"node":"n","containers":{"c":[SHARE,SHARE]}}'.replace("SHARE", SHARE),
         '{"v":1,"node":"n","containers":{},"more":1}',
+        '{"v":1,"node":"n","containers":{},"claim":{"name":"c"}}',
+        '{"v":1,"node":"n","containers":{},"claim":{"name":"","exclusivity":"MIG"}}',
+        '{"v":1,"node":"n","containers":{},"claim":{"name":"c","exclusivity":"exclusive"}}',
+        '{"v":1,"node":"n","containers":{},"claim":{"name":"c","exclusivity":"MIG","more":1}}',
+        '{"v":1,"node":"n","containers":{"c":[SHARE],"d":[]},"claim":{"name":"c","exclusivity":"Shared"}}'.replace(
+            "SHARE", SHARE
+        ),
     ],
 )
 def test_a_malformed_annotation_is_an_error(text: str) -> None:
@@ -161,6 +186,23 @@ def test_the_environment_of_two_cards() -> None:
         "CUDA_DEVICE_MEMORY_LIMIT_1": "4000m",
         "CUDA_DEVICE_SM_LIMIT": "30",
     }
+
+
+@pytest.mark.parametrize("delivery", ["env", "cdi", "nvidia-nri"])
+def test_cards_as_indexes_differ_in_one_variable(delivery: Delivery) -> None:
+    """An index is a position among the container's cards, not that on the node: no other card is visible to it."""
+    indexes, by_uuid = (environment.values(TWO_CARDS, delivery, visible_as=each) for each in ("Index", "UUID"))
+    assert by_uuid == environment.values(TWO_CARDS, delivery)
+    assert indexes == {**by_uuid, "CUDA_VISIBLE_DEVICES": "0,1"}
+
+
+def test_the_containers_of_a_claim_see_the_same_cards() -> None:
+    """The annotations of the pod say so for each container; which of its cards the pod has is said once."""
+    allocation = Allocation("n1", dict.fromkeys(("a", "b"), TWO_CARDS), ClaimMark("c", "Exclusive"))
+    annotations = environment.annotations(allocation, visible_as="Index")
+    of_a, of_b = (environment.resolve(environment.references(name, 2), annotations) for name in ("a", "b"))
+    assert of_a == of_b == environment.values(TWO_CARDS, visible_as="Index")
+    assert annotations["gpu.scheduling/allocated"] == "3,1"
 
 
 @pytest.mark.parametrize("delivery", ["cdi", "nvidia-nri"])

@@ -24,7 +24,7 @@ def status(name: str = "n1", *, cards: int = 2, memory: int = MIB, health: str =
 
 def lease(name: str = "n1", *, renewed: str = "now", seconds: int = 30) -> dict[str, Any]:
     """Return the heartbeat of a node's agent."""
-    return {"metadata": {"name": f"gpu-{name}"}, "spec": {"renewTime": renewed, "leaseDurationSeconds": seconds}}
+    return {"metadata": {"name": f"agent-{name}"}, "spec": {"renewTime": renewed, "leaseDurationSeconds": seconds}}
 
 
 def share(uuid: str = "n1-0", memory: int = 1000, cores: int = 100) -> dict[str, Any]:
@@ -45,14 +45,23 @@ def pod(
     shares: dict[str, list[dict[str, Any]]] | None = None,
     asks: dict[str, str] | None = None,
     phase: str = "Pending",
+    version: int = 1,
+    claimed: tuple[str, str] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """Return a pod with one container, `main`; `shares` become its allocation on node `on`."""
+    """Return a pod with one container, `main`; `shares` become its allocation on node `on`.
+
+    `claimed` are the name and the exclusivity of its GpuClaim, `version` is that of the cluster.
+    """
     annotations = {}
+    if claimed is not None:
+        annotations["gpu.scheduling/claim"] = claimed[0]
     if shares is not None:
-        annotations["gpu.scheduling/allocation"] = json.dumps({"v": 1, "node": on, "containers": shares})
+        mark = {"claim": {"name": claimed[0], "exclusivity": claimed[1]}} if claimed is not None else {}
+        annotations["gpu.scheduling/allocation"] = json.dumps({"v": 1, "node": on, "containers": shares, **mark})
+    metadata = {"namespace": "ns", "name": name, "uid": uid or name, "resourceVersion": str(version)}
     content: dict[str, Any] = {
-        "metadata": {"namespace": "ns", "name": name, "uid": uid or name, "annotations": annotations},
+        "metadata": {**metadata, "annotations": annotations},
         "spec": {
             "schedulerName": "tranche",
             "containers": [{"name": "main", "resources": {"limits": limits() if asks is None else asks}}],
@@ -63,3 +72,20 @@ def pod(
     if on:
         content["spec"]["nodeName"] = on
     return content
+
+
+def claim(name: str, **devices: Any) -> dict[str, Any]:
+    """Return a GpuClaim."""
+    return {"metadata": {"namespace": "ns", "name": name}, "spec": {"devices": {"count": 1, **devices}}}
+
+
+def card_lease(holder: str, card: int = 0, *, name: str = "", uid: str = "", version: int = 1) -> dict[str, Any]:
+    """Return the Lease by which the pod with UID `holder` has a card of node n1."""
+    metadata = {
+        "name": name or f"gpu-n1-{card}",
+        "uid": uid or f"{holder}-{card}",
+        "resourceVersion": str(version),
+        "labels": {"gpu.scheduling/managed": "true"},
+        "annotations": {"gpu.scheduling/card": f"n1-{card}"},
+    }
+    return {"metadata": metadata, "spec": {"holderIdentity": holder, "leaseDurationSeconds": 60}}

@@ -12,7 +12,7 @@ from cli.preflight.cluster_snapshot import ClusterSnapshot, GpuNode, Version
 from cli.preflight.findings import Finding
 from cli.preflight.report import Report, evaluate
 from cluster.gpu_node_status import GpuNodeStatus, status_of
-from cluster.lease import Lease, LeaseSpec
+from cluster.lease import Lease, LeaseMeta, LeaseSpec
 from cluster.metadata import ObjectMeta
 from scheduler.objects import Namespace
 
@@ -47,7 +47,7 @@ def status(name: str = "n1", *cards: Card) -> GpuNodeStatus:
 
 def lease(name: str = "n1", *, renewed: str | None = "2027-01-15T08:00:00.000000Z") -> Lease:
     """Return the heartbeat Lease of a node's agent, by default renewed at `NOW`."""
-    return Lease(ObjectMeta(name=heartbeat_lease(name)), LeaseSpec("a", 60, renewed))
+    return Lease(LeaseMeta(name=heartbeat_lease(name)), LeaseSpec("a", 60, renewed))
 
 
 def container(name: str = "main", gpu: int | None = 1, **more: Any) -> dict[str, Any]:

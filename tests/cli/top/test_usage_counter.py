@@ -20,7 +20,7 @@ from cli.top import tables, usage_counter
 from cli.top.usage import Amount, FleetUsage
 from cli.top.usage_counter import FleetObjects
 from cluster.gpu_node_status import GpuNodeStatus, status_of
-from cluster.lease import Lease
+from cluster.lease import Lease, LeaseLabels
 from cluster.metadata import ObjectMeta
 
 UUID = "GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76"
@@ -130,8 +130,17 @@ def test_a_silent_agent_is_shown_with_the_time_of_its_last_heartbeat() -> None:
     fleet = _count(statuses, [], leases=[_heartbeat("n1", age=59), _heartbeat("n2", age=61)])
     assert [node.agent for node in fleet.nodes] == ["Alive", "Silent", "Silent"]
     assert [node.silent_since for node in fleet.nodes] == ["", "2026-01-01T00:00:00.000000Z", ""]
-    assert "Lease tranche-system/gpu-n2 was last renewed at 2026-01-01" in fleet.nodes[1].conditions[0].message
-    assert "Lease tranche-system/gpu-n3 does not exist" in fleet.nodes[2].conditions[0].message
+    assert "Lease tranche-system/agent-n2 was last renewed at 2026-01-01" in fleet.nodes[1].conditions[0].message
+    assert "Lease tranche-system/agent-n3 does not exist" in fleet.nodes[2].conditions[0].message
+
+
+def test_an_agent_before_version_02_is_alive_by_its_own_lease() -> None:
+    """During an upgrade its Lease has another name, which may also be that of the Lease of a card."""
+    legacy, of_a_card = _heartbeat("n1", age=59), _heartbeat("n2", age=59)
+    legacy.metadata.name, of_a_card.metadata.name = "gpu-n1", "gpu-n2"
+    of_a_card.metadata.labels = LeaseLabels("true")
+    fleet = _count([_status("n1"), _status("n2")], [], leases=[legacy, of_a_card])
+    assert [node.agent for node in fleet.nodes] == ["Alive", "Silent"]
 
 
 def test_without_the_right_to_read_leases_no_agent_is_silent() -> None:

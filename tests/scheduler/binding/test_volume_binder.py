@@ -198,7 +198,7 @@ async def test_a_deleted_claim_ends_the_wait(api: Api, storage: Storage) -> None
     await storage.delete(PERSISTENT_VOLUME_CLAIMS, key.name, namespace=key.namespace)
     result = await binding
     assert result is not None
-    assert (result.outcome, result.lacks_volumes) == (Outcome.REFUSED, True)
+    assert (result.outcome, result.reason) == (Outcome.REFUSED, "FailedScheduling")
     assert f"claim {key} was deleted" in result.note
 
 

@@ -16,7 +16,7 @@ from allocation.names import CLAIM
 from allocation.settings import AllocationSettings
 from allocation.wire import environment
 from cluster.api import Api
-from cluster.connection import connect
+from cluster.connect import connect
 from cluster.events import Recorder
 from cluster.gpu_claim import GpuClaim, GpuClaimStatus
 from cluster.gpu_node_status import status_of
@@ -120,6 +120,7 @@ async def scheduling(layout: Layout) -> AsyncIterator[Callable[[str], list[GpuCl
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await term.drain(PATIENCE_S)
 
 
 def create_claim(layout: Layout, name: str, **devices: Any) -> GpuClaim:
@@ -178,6 +179,18 @@ async def test_a_watch_sees_pending_reserved_and_bound(server: Layout) -> None:
         ("False", "LeasesHeld"),
         ("True", "Bound"),
     ]
+
+
+async def test_a_claim_says_why_its_pod_waits(server: Layout) -> None:
+    """With the reasons of the pod's condition, and no node."""
+    claim = create_claim(server, "five", count=5)
+    async with scheduling(server) as watched:
+        create_pod(server, "waits", claim)
+        await until(
+            lambda: watched("five")[-1:] and "NodeInsufficientDevice" in watched("five")[-1].message, "the reason"
+        )
+        assert watched("five")[-1].message.startswith("pod waits: no available node")
+        assert (watched("five")[-1].phase, watched("five")[-1].node_name) == ("Pending", "")
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ import asyncio
 import msgspec
 
 from agent.publishing import heartbeat
-from allocation.names import HAMI_REGISTER, heartbeat_lease
+from allocation.names import HAMI_REGISTER, heartbeat_lease, legacy_heartbeat_lease
 from allocation.steps import finish
-from cluster.lease import Lease
-from cluster.metadata import ObjectMeta
+from cluster.lease import Lease, LeaseMeta
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.state.agent_leases import AgentLeases
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.builders import Clock, lease, node, pod, state, status
+from tests.scheduler.support.leasing import lease_of
 from tests.scheduler.support.rejections import texts
 from tests.scheduler.support.scheduling import schedule
 
@@ -32,7 +32,9 @@ def test_the_node_of_a_silent_agent_takes_no_new_gpu_pods_and_keeps_its_own() ->
     clock.now += 40
     assert made.closed_nodes() == {}
     clock.now += 1
-    assert "agent of node n1 is silent: Lease tranche-system/gpu-n1 was not renewed for more than 40 s" in reason(made)
+    assert "agent of node n1 is silent: Lease tranche-system/agent-n1 was not renewed for more than 40 s" in reason(
+        made
+    )
     assert made.ledger.reservation("uid-before") is not None
     assert isinstance(finish(schedule(made, pod("no-gpu"))), Scheduled), "a pod without GPU needs no agent"
 
@@ -95,14 +97,14 @@ def test_a_missing_lease_expires_after_the_grace_period() -> None:
     clock.now += 60
     assert made.closed_nodes() == {}
     clock.now += 1
-    assert "gpu-n1 does not exist for more than 60 s" in reason(made)
+    assert "agent-n1 does not exist for more than 60 s" in reason(made)
     made.set_lease(lease("n1"))
     assert made.closed_nodes() == {}
     made.drop_lease(lease("n1"))
     clock.now += 60
     assert made.closed_nodes() == {}
     clock.now += 1
-    assert "gpu-n1 does not exist" in reason(made)
+    assert "agent-n1 does not exist" in reason(made)
 
 
 def test_a_repeated_report_is_not_a_renewal() -> None:
@@ -141,12 +143,58 @@ def test_a_removed_report_ends_the_requirement_of_a_lease() -> None:
     assert beats.expired() == {}
 
 
+def legacy(node: str, *, renewed: str = "2026-01-01T00:00:00.000000Z") -> Lease:
+    """Return the Lease that an agent before version 0.2 renews."""
+    made = lease(node, renewed=renewed)
+    made.metadata.name = legacy_heartbeat_lease(node)
+    return made
+
+
+def test_the_lease_of_an_agent_before_version_02_counts() -> None:
+    """During an upgrade, some agents renew a Lease of the other name."""
+    clock = Clock()
+    made = state("n1", clock=clock)
+    for number in range(4):
+        made.set_lease(legacy("n1", renewed=f"2026-01-01T00:0{number}:00.000000Z"))
+        clock.now += 59
+        assert made.closed_nodes() == {}
+    clock.now += 2
+    assert "Lease tranche-system/gpu-n1 was not renewed" in reason(made)
+    made.set_lease(lease("n1"))
+    assert made.closed_nodes() == {}
+    clock.now += 61
+    assert "Lease tranche-system/agent-n1 was not renewed" in reason(made)
+
+
+def test_the_older_lease_is_superseded_once_the_present_one_is_seen() -> None:
+    """Its name may be that of a card's Lease: node a-0 and card 0 of node a."""
+    beats = AgentLeases(clock=Clock())
+    beats.track("n1")
+    beats.set_lease(legacy("n1"))
+    assert beats.superseded() == []
+    beats.set_lease(lease("n1"))
+    assert [each.name for each in beats.superseded()] == ["gpu-n1"]
+    beats.drop_lease(legacy("n1"))
+    assert beats.superseded() == []
+    assert beats.expired() == {}
+
+
+def test_the_lease_of_a_card_is_no_heartbeat() -> None:
+    """Card 0 of node a, while the agent of node a-0 is silent."""
+    clock = Clock()
+    made = state("a-0", clock=clock)
+    clock.now += 59
+    made.set_lease(lease_of("p", node="a"))
+    clock.now += 2
+    assert set(made.closed_nodes()) == {"a-0"}
+
+
 def test_other_leases_are_ignored() -> None:
     """The leader's Lease is in the same namespace."""
     beats = AgentLeases(clock=Clock())
     beats.track("tranche-scheduler")
-    assert not beats.set_lease(Lease(ObjectMeta(name="tranche-scheduler")))
-    assert beats._renewals.keys() == {"gpu-tranche-scheduler"}
+    assert not beats.set_lease(Lease(LeaseMeta(name="tranche-scheduler")))
+    assert beats._renewals.keys() == {"agent-tranche-scheduler"}
 
 
 def test_the_lease_of_an_agent_can_be_read() -> None:

@@ -10,7 +10,7 @@ from allocation.names import ALLOCATION
 from allocation.settings import AllocationSettings
 from allocation.wire.record import encode
 from cluster.gpu_node_status import GpuNodeStatus, status_of
-from cluster.lease import Lease, LeaseSpec
+from cluster.lease import Lease, LeaseMeta, LeaseSpec
 from cluster.metadata import ObjectMeta
 from scheduler.objects import LabelledMeta, Namespace, Node, Pod
 from scheduler.queue.scheduling_queue import SchedulingQueue
@@ -91,7 +91,7 @@ def status(name: str, *, cards: int = 2, memory: int = 1000, healthy: bool = Tru
 def lease(node: str, *, renewed: str = "2026-01-01T00:00:00.000000Z", seconds: int | None = 60) -> Lease:
     """Return the Lease of a node's agent."""
     spec = LeaseSpec(holder_identity="agent", lease_duration_seconds=seconds, renew_time=renewed)
-    return Lease(ObjectMeta(name=f"gpu-{node}", namespace="tranche-system"), spec)
+    return Lease(LeaseMeta(name=f"agent-{node}", namespace="tranche-system"), spec)
 
 
 def namespace(name: str, **labels: str) -> Namespace:

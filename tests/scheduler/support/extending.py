@@ -20,13 +20,14 @@ from scheduler.extender.wire import BindingArgs
 from scheduler.metrics.instruments import Metrics
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
+from tests.scheduler.support import leasing
 from tests.scheduler.support.scheduling import cycle_of
 
 TOKEN = "1/test"  # noqa: S105 -- the token of a term is not a secret
 
 
 class Bindings(Api):
-    """An API server with `pods` that accepts Bindings, or refuses them with `error`."""
+    """An API server with `pods` that accepts Leases, and accepts Bindings or refuses them with `error`."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
@@ -34,7 +35,9 @@ class Bindings(Api):
         self.error: ApiError | None = None
 
     async def request(self, method: str, path: str, **how: Any) -> bytes:
-        """Take a Binding, or show a pod."""
+        """Take a Binding or a Lease, or show a pod."""
+        if method == "POST" and path.endswith("/leases"):
+            return b"{}"
         if method == "POST" and path.endswith("/binding"):
             if self.error is not None:
                 raise self.error
@@ -55,7 +58,12 @@ def extending(state: ClusterState, api: Bindings | None = None, *, trusted: bool
     recorder = Recorder(api, component="test", instance="test")
     failures = FailureHandler(api=api, queue=state.queue, cycle=cycle, recorder=recorder, metrics=metrics)
     binding_cycle = BindingCycle(
-        binder=Binder(api, token=TOKEN, timeout_seconds=1), failures=failures, recorder=recorder, metrics=metrics
+        binder=Binder(api, token=TOKEN, timeout_seconds=1),
+        leases=leasing.keeper(api, state, token=TOKEN),
+        claims=state.claims,
+        failures=failures,
+        recorder=recorder,
+        metrics=metrics,
     )
     made = Extender(
         api=api,

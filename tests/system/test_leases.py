@@ -1,0 +1,120 @@
+"""Pods with exclusive cards or MIG instances have a Lease for each, from before their Binding until their end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from allocation.names import CLAIM
+from cluster.resource import GPU_CLAIMS
+from lab import kubectl, wait
+from tests.system.conftest import PATIENCE_S, Namespace, pod
+
+if TYPE_CHECKING:
+    from lab.layout import Layout
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+NODE = "gpu-sim-0"
+
+
+def claim(name: str, **devices: Any) -> dict[str, Any]:
+    """Return a GpuClaim."""
+    head = {"apiVersion": GPU_CLAIMS.api_version, "kind": GPU_CLAIMS.kind}
+    return {**head, "metadata": {"name": name}, "spec": {"devices": devices}}
+
+
+def claiming(name: str, claim: str, *, gpu: int, node: str = NODE) -> dict[str, Any]:
+    """Return a pod with a claim."""
+    made = pod(name, node=node, gpu=gpu)
+    made["metadata"]["annotations"] = {CLAIM: claim}
+    return made
+
+
+def holders(layout: Layout) -> dict[str, str]:
+    """Return the holder of each Lease of a card, by its name."""
+    found = kubectl.get(layout, "-n", "tranche-system", "leases", "-l", "gpu.scheduling/managed=true")["items"]
+    return {each["metadata"]["name"]: each["spec"]["holderIdentity"] for each in found}
+
+
+def test_an_exclusive_pod_holds_a_lease_for_each_card_until_it_ends(tranche: Layout, namespace: Namespace) -> None:
+    """All cards of a node; the next pod gets them when the first has ended, with Leases of its own."""
+    namespace.create(claim("all", count=8))
+    uids = []
+    for name in ("first", "second"):
+        namespace.create(claiming(name, "all", gpu=8))
+    for _ in range(2):
+        (placed,) = namespace.placed(1)
+        uids.append(placed["metadata"]["uid"])
+        assert holders(tranche) == {f"gpu-{NODE}-{index}": uids[-1] for index in range(8)}
+        assert placed["metadata"]["annotations"]["gpu.scheduling/allocated"] == "0,1,2,3,4,5,6,7"
+        namespace.kubectl("delete", "pod", placed["metadata"]["name"], "--wait=true")
+    assert len(set(uids)) == 2
+    wait.until(lambda: not holders(tranche), what="the end of the Leases", timeout_s=PATIENCE_S)
+
+
+def test_a_pod_with_a_mig_instance_holds_its_lease(tranche: Layout, namespace: Namespace, mig_node: str) -> None:
+    """Its name ends with the first slice of the instance."""
+    namespace.create(claim("instance", count=1, exclusivity="MIG"), claiming("mig", "instance", gpu=1, node=mig_node))
+    (placed,) = namespace.placed(1)
+    assert holders(tranche) == {f"gpu-{mig_node}-0.0": placed["metadata"]["uid"]}
+    namespace.kubectl("delete", "pod", "mig", "--wait=true")
+    wait.until(lambda: not holders(tranche), what="the end of the Lease", timeout_s=PATIENCE_S)
+
+
+def test_a_refused_binding_leaves_no_lease(tranche: Layout, namespace: Namespace) -> None:
+    """A policy of the administrator refuses it; the event has its message."""
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "refuses-leases-test"}}
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+    policy = {
+        **head,
+        "kind": "ValidatingAdmissionPolicy",
+        "spec": {
+            "matchConstraints": {
+                "resourceRules": [rule],
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace.name}},
+            },
+            "validations": [{"expression": "false", "message": "no pod runs here today"}],
+        },
+    }
+    binding = {
+        **head,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "spec": {"policyName": "refuses-leases-test", "validationActions": ["Deny"]},
+    }
+    kubectl.apply(tranche, policy, binding)
+    try:
+        namespace.create(claim("two", count=2))
+        wait.until(lambda: _is_refused(namespace), what="the policy's effect", timeout_s=PATIENCE_S)
+        namespace.create(claiming("refused", "two", gpu=2))
+
+        def note() -> str:
+            selector = ("--field-selector", "reason=BindingFailed,regarding.name=refused")
+            return namespace.kubectl("get", "events.v1.events.k8s.io", *selector, "-o", "jsonpath={.items[*].note}")
+
+        message = wait.until(note, what="the event", timeout_s=PATIENCE_S)
+        assert "no pod runs here today" in message
+        namespace.kubectl("delete", "pod", "refused", "--wait=true")
+        wait.until(lambda: not holders(tranche), what="the end of the Leases", timeout_s=PATIENCE_S)
+    finally:
+        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
+            kubectl.run(tranche, "delete", kind, "refuses-leases-test")
+
+
+def _is_refused(namespace: Namespace) -> bool:
+    """Return whether the policy is in effect: an ordinary pod gets no node."""
+    made = pod("ordinary", node=NODE)
+    namespace.create(made)
+    try:
+        reason = ("--field-selector", "reason=BindingFailed,regarding.name=ordinary")
+        wait.until(
+            lambda: (
+                namespace.kubectl("get", "events.v1.events.k8s.io", *reason, "-o", "name")
+                or namespace.pod("ordinary")["spec"].get("nodeName")
+            ),
+            what="an outcome",
+            timeout_s=PATIENCE_S,
+        )
+        return "nodeName" not in namespace.pod("ordinary")["spec"]
+    finally:
+        namespace.kubectl("delete", "pod", "ordinary", "--wait=true")
