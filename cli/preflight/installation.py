@@ -24,6 +24,7 @@ POLICIES: Final = (
     "tranche-creation",
     "tranche-debug",
     "tranche-deletion",
+    "tranche-device-leases",
     "tranche-eviction",
     "tranche-fence",
     "tranche-mig-wishes",
