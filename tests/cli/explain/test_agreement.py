@@ -25,7 +25,7 @@ from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
 from tests.cli.preflight.snapshots import about, report_on
 from tests.cli.preflight.snapshots import namespace as opted_in
-from tests.scheduler.support import gpu_claims
+from tests.scheduler.support import claims as gpu_claims
 from tests.scheduler.support.builders import allocated, namespace, state
 from tests.scheduler.support.scheduling import forget, schedule
 from tests.scheduler.support.storage import claim, mounts, storage_class, volume
@@ -192,7 +192,7 @@ def test_all_agree_about_a_gpu_claim(kind: str, exclusivity: str, fits: bool) ->
     cards: dict[str, Any] = {"count": 2 if fits else 3, "exclusivity": exclusivity}
     made, document = site(), workload(kind, claim="cards", count=cards["count"], **where)
     made.set_pod(allocated("runs", node="n1", memory=300))
-    claimed = gpu_claims.gpu_claim("cards", **cards)
+    claimed = gpu_claims.claim("cards", **cards)
     made.set_claim(claimed)
     pod = created(made, document)
     explained, simulated = evaluator(made).explain(pod), simulate(made, document)
@@ -222,7 +222,7 @@ def test_all_agree_about_a_gpu_claim(kind: str, exclusivity: str, fits: bool) ->
 def test_all_agree_about_a_missing_gpu_claim(kind: str) -> None:
     """A new pod is refused; a pod whose claim was deleted waits for it with the words of the event."""
     made, document = site(), workload(kind, claim="cards")
-    claimed = gpu_claims.gpu_claim("cards")
+    claimed = gpu_claims.claim("cards")
     made.set_claim(claimed)
     pod = created(made, document)
     made.drop_claim(claimed)

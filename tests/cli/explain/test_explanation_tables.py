@@ -8,8 +8,9 @@ from cluster.gpu_claim import GpuClaim
 from scheduler.api.explanation_types import ClaimExplanation, Explanation
 from scheduler.api.namespaced import redaction
 from tests.scheduler.support.builders import Clock, allocated, lease, node, pod, state
+from tests.scheduler.support.claims import claim as gpu_claim
+from tests.scheduler.support.claims import claiming, running
 from tests.scheduler.support.explaining import explained
-from tests.scheduler.support.gpu_claims import claiming, gpu_claim, running
 
 
 def test_codes_have_meanings() -> None:

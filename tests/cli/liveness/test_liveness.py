@@ -19,7 +19,7 @@ from lab import cluster, control_plane, kubectl, wait
 from lab.kubeconfig import service_account_kubeconfig
 from lab.layout import PORT_BLOCK, Layout
 from tests.conftest import BASE_PORT
-from tests.scheduler.support import gpu_claims
+from tests.scheduler.support import claims as gpu_claims
 
 ROOT = Path(__file__).parents[3]
 SYSTEM = "tranche-system"

@@ -9,7 +9,7 @@ from cli.installation.rules import Rules
 from cli.preflight.cluster_snapshot import Unread
 from cluster.resource_quota import ResourceQuota
 from tests.cli.preflight.snapshots import about, container, pod, report_on, workload
-from tests.scheduler.support.gpu_claims import gpu_claim
+from tests.scheduler.support.claims import claim as gpu_claim
 from webhook.settings import WebhookSettings
 
 DEVICES = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}

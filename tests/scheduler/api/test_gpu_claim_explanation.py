@@ -11,8 +11,9 @@ from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.api.test_explanation import everything
 from tests.scheduler.support.builders import allocated, pod, state
+from tests.scheduler.support.claims import WHOLE_MIB, claiming, running
+from tests.scheduler.support.claims import claim as gpu_claim
 from tests.scheduler.support.explaining import explained
-from tests.scheduler.support.gpu_claims import WHOLE_MIB, claiming, gpu_claim, running
 from tests.scheduler.support.scheduling import schedule
 
 SINGLE = gpu_claim("single")

@@ -28,9 +28,10 @@ from scheduler.cycle.result import Scheduled
 from scheduler.settings import SchedulerSettings, ServingSettings
 from tests.scheduler.api.test_explanation import everything
 from tests.scheduler.support.builders import allocated, namespace, pod, state
+from tests.scheduler.support.claims import claim as gpu_claim
+from tests.scheduler.support.claims import manifest as gpu_claim_manifest
+from tests.scheduler.support.claims import running
 from tests.scheduler.support.extending import Bindings, extending
-from tests.scheduler.support.gpu_claims import gpu_claim, running
-from tests.scheduler.support.gpu_claims import manifest as gpu_claim_manifest
 from tests.scheduler.support.scheduling import cycle_of, schedule
 from tests.scheduler.support.storage import mounts, storage_class, volume
 from tests.scheduler.support.worlds import World, bound

@@ -9,7 +9,7 @@ import yaml
 from cluster.manifest import UnreadableManifestError
 from scheduler.api import manifest_gpu_claim
 from scheduler.api.manifest_gpu_claim import read_gpu_claim
-from tests.scheduler.support.gpu_claims import manifest
+from tests.scheduler.support.claims import manifest
 
 DEFINITION = Path(__file__).parents[3] / "manifests" / "base" / "crds" / "gpuclaims.yaml"
 

@@ -4,7 +4,8 @@ from typing import Any, Final
 
 from cluster.gpu_claim import GpuClaim
 from scheduler.objects import Pod
-from tests.scheduler.support.gpu_claims import claiming, gpu_claim
+from tests.scheduler.support.claims import claim as gpu_claim
+from tests.scheduler.support.claims import claiming
 from tests.scheduler.support.worlds import NAMESPACES, World
 
 _CLAIMS: Final = {

@@ -31,9 +31,11 @@ from scheduler.api.queries import Queries
 from scheduler.api.request_body import LARGEST_BODY
 from scheduler.api.token_reviews import TokenReviews
 from tests.scheduler.support.builders import Clock, allocated, namespace, pod, state
+from tests.scheduler.support.claims import claim as gpu_claim
+from tests.scheduler.support.claims import manifest as gpu_claim_manifest
+from tests.scheduler.support.claims import running
 from tests.scheduler.support.extending import Bindings, extending
-from tests.scheduler.support.gpu_claims import gpu_claim, running
-from tests.scheduler.support.gpu_claims import manifest as gpu_claim_manifest
+from tests.scheduler.support.leasing import lease_of
 from tests.scheduler.support.preferring import PREFERRED, in_
 from tests.scheduler.support.scheduling import cycle_of
 from tests.scheduler.support.storage import mounts, storage_class, volume
@@ -309,6 +311,16 @@ async def test_a_namespace_sees_the_claims_of_its_own_pods(site: Site) -> None:
         ("main", "mine", True),
         ("side", "mine", True),
     ]
+    assert "secret" not in str(found)
+
+
+async def test_a_card_that_a_lease_closes_names_nobody(site: Site) -> None:
+    """Neither the pod that holds the Lease nor its claim; only that the card is not free."""
+    site.state.set_lease(lease_of("secret"))
+    site.set_pod(pod("a", memory=10, namespace="team"))
+    _, found = await site.ask("GET", POD_EXPLANATION, pod="a", token="viewer", query="?node=n1")  # noqa: S106
+    verdicts = [card["verdicts"][0]["verdict"] for card in found["nodes"][0]["cards"]]
+    assert (verdicts[0] != "FITS", verdicts[1]) == (True, "FITS")
     assert "secret" not in str(found)
 
 
