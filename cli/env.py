@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from allocation import variables
+from allocation.names import CLAIM
 from allocation.wire import environment
 from cli.errors import CommandError
 from cli.kube import objects
@@ -34,12 +35,21 @@ class ContainerEnvironment(msgspec.Struct, frozen=True):
 
 
 class PodEnvironment(msgspec.Struct, frozen=True):
-    """What `kubectl gpu env -o json` prints; `node` is empty before the pod is placed."""
+    """What `kubectl gpu env -o json` prints.
+
+    Attributes:
+        namespace: the namespace of the pod.
+        pod: the name of the pod.
+        node: its node; empty before the pod is placed.
+        containers: all containers, init containers first.
+        claim: the GpuClaim that gives the pod its cards, the same to each GPU container; empty without one.
+    """
 
     namespace: str
     pod: str
     node: str
     containers: tuple[ContainerEnvironment, ...]
+    claim: str = ""
 
     @property
     def is_managed(self) -> bool:
@@ -56,7 +66,7 @@ class PodEnvironment(msgspec.Struct, frozen=True):
     def only(self, name: str) -> "PodEnvironment":
         """Return the same pod with one container."""
         containers = tuple(container for container in self.containers if container.name == name)
-        return PodEnvironment(self.namespace, self.pod, self.node, containers)
+        return msgspec.structs.replace(self, containers=containers)
 
     def table(self, *, wide: bool = False) -> Table:
         """Return a row for each variable; the wide table has the annotation that the variable refers to."""
@@ -99,6 +109,7 @@ def of_pod(pod: Pod) -> PodEnvironment:
             ContainerEnvironment(container.name, _variables(container, pod.metadata.annotations))
             for container in (*pod.spec.init_containers, *pod.spec.containers)
         ),
+        claim=pod.metadata.annotations.get(CLAIM, ""),
     )
 
 

@@ -12,6 +12,9 @@ without --config and without a cluster it assumes the defaults and prints a
 note. Every namespace counts as opted in. A pod whose own label opts out is not
 changed.
 
+A GpuClaim that a pod names is looked for in the files, then in the cluster, in
+the namespace of the pod. If it is in neither, the pod counts as refused.
+
 Pod templates are those of Deployment, StatefulSet, DaemonSet, ReplicaSet,
 ReplicationController, Job, CronJob and PodTemplate, also inside lists.
 Documents without changes are printed as they are, with their comments.

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from cli.explain.replicas import Replicas
 from cli.liveness.part import Liveness
-from cli.workloads.claims import mounted
+from cli.workloads.claims import gpu_claim, mounted
 from cli.workloads.workload import Workload
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.request_body import Manifests
@@ -29,11 +29,12 @@ class Evaluator(Protocol):
     def simulate(self, workload: Workload, *, every: bool, claims: Sequence[dict[str, Any]] = ()) -> SimulatedWorkload:
         """Return what would happen to the first pod of a workload, or to `every` pod.
 
-        The `claims` are created together with it if its pods mount them, in addition to its own.
+        The `claims` are created together with it if its pods mount or name them, in addition to its own.
         """
 
 
 def manifests_of(workload: Workload, number: int, claims: Sequence[dict[str, Any]], *, namespace: str) -> Manifests:
-    """Return the pod with a number, and those of its workload's claims and of `claims` that it mounts."""
+    """Return the pod with a number, and those of its workload's claims and of `claims` that it mounts or names."""
     pod = workload.make(number)
-    return Manifests(pod, mounted(pod, (*workload.make_claims(number), *claims), namespace=namespace))
+    volume_claims = mounted(pod, (*workload.make_claims(number), *claims), namespace=namespace)
+    return Manifests(pod, volume_claims, gpu_claim(pod, claims, namespace=namespace))

@@ -56,8 +56,9 @@ def text(explanation: Explanation, arguments: argparse.Namespace) -> str:
         CommandError: the node that `--node` names does not exist.
     """
     headers, wide = not arguments.no_headers, arguments.output == "wide"
-    requests = explanation_tables.requests(explanation)
-    printed = [explanation_tables.sentence(explanation), *([f"requests: {requests}"] if requests else [])]
+    claim, requests = explanation_tables.claim(explanation), explanation_tables.requests(explanation)
+    printed = [explanation_tables.sentence(explanation)]
+    printed += [f"{word}: {said}" for word, said in (("GpuClaim", claim), ("requests", requests)) if said]
     if explanation.quota:
         printed.append(f"{explanation.quota}; see 'kubectl gpu top --namespaces -n {explanation.namespace}'")
     printed += [*(f"hint: {hint}" for hint in explanation.hints), ""]

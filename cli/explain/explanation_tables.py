@@ -29,6 +29,7 @@ _CLAIM_STATES: Final[Mapping[ClaimState, str]] = {
     "lost": "lost its volume",
     "foreign": "belongs to something else than the pod",
 }
+_HAS_CARDS: Final = ("bound", "binding", "finished")
 _NOT_CHECKED: Final = "the node was excluded before its cards were checked"
 
 
@@ -54,15 +55,43 @@ def _remedy(explanation: Explanation) -> str:
     return f"no pod that finishes makes it fit: {agents}change its requests, or the nodes that it accepts"
 
 
+def claim(explanation: Explanation) -> str:
+    """Return the pod's GpuClaim, such as `pair (Exclusive)`, and whether it is missing; empty without one."""
+    shown = explanation.claim
+    if shown is None:
+        return ""
+    if shown.exclusivity is None:
+        return f"{shown.name}, which does not exist"
+    named = f"{shown.name} ({shown.exclusivity})"
+    if shown.exists:
+        return named
+    return f"{named}, which was deleted" if explanation.outcome in _HAS_CARDS else f"{named}, not created yet"
+
+
 def requests(explanation: Explanation) -> str:
     """Return what the pod requests, such as `main 2 cards with 40000 MiB and 30% each`; empty without cards."""
-    return "; ".join(f"{ask.container} {_cards(ask)}" for ask in explanation.asks)
+    shown = explanation.claim
+    if shown is None:
+        return "; ".join(f"{ask.container} {_cards(ask)}" for ask in explanation.asks)
+    noun = "MIG instance" if shown.exclusivity == "MIG" else "card"
+    of_profile = f" of profile {shown.profile}" if shown.profile else ""
+    return "; ".join(f"{_cards(ask, noun)}{of_profile}, the same in every GPU container" for ask in explanation.asks)
 
 
-def _cards(ask: RequestedCards) -> str:
-    memory = f"{ask.memory_mib} MiB" if ask.memory_mib is not None else f"{ask.memory_percent}% of the memory"
-    cores = f" and {_percent(ask.cores)}% of the compute" if ask.cores else ""
-    return f"1 card with {memory}{cores}" if ask.cards == 1 else f"{ask.cards} cards with {memory}{cores} each"
+def _cards(ask: RequestedCards, noun: str = "card") -> str:
+    things = f"{ask.cards} {'whole ' if ask.whole else ''}{noun}{'' if ask.cards == 1 else 's'}"
+    amounts = [] if ask.whole else [*_amounts(ask)]
+    return f"{things} with {' and '.join(amounts)}{' each' if ask.cards > 1 else ''}" if amounts else things
+
+
+def _amounts(ask: RequestedCards) -> Iterator[str]:
+    """Return the memory and the compute of each card; a GpuClaim may say nothing about either."""
+    if ask.memory_mib is None:
+        yield f"{ask.memory_percent}% of the memory"
+    elif ask.memory_mib:
+        yield f"{ask.memory_mib} MiB"
+    if ask.cores:
+        yield f"{_percent(ask.cores)}% of the compute"
 
 
 def of_shares(explanation: Explanation) -> Table:

@@ -4,6 +4,7 @@ import time
 
 from allocation.names import SYSTEM_NAMESPACE
 from cli.installation.rules import Rules
+from cli.kube import gpu_claims
 from cli.kube.objects import LIVE
 from cli.kube.reports import gpu_node_statuses
 from cli.kube.session import Session
@@ -80,6 +81,8 @@ def read(session: Session, rules: Rules) -> ClusterState:
         state.set_node(node)
     for status in statuses:
         state.set_status(status)
+    for claim in gpu_claims.read(client):
+        state.set_claim(claim)
     clock.now = now
     if state.has_queue:
         _read_storage(session, state)

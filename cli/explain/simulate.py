@@ -64,7 +64,7 @@ def run(session: Session, arguments: argparse.Namespace) -> int:
 
 
 def _read(names: Iterable[str]) -> tuple[list[_Source], list[dict[str, Any]]]:
-    """Return the workloads and the PersistentVolumeClaims of files."""
+    """Return the workloads and the claims of files."""
     sources: list[_Source] = []
     claims: list[dict[str, Any]] = []
     for name in names:

@@ -1,10 +1,12 @@
 """`kubectl gpu inject`: manifests as the admission webhook would change them.
 
-The command reads only the installed configuration from the cluster, and works without a cluster too.
+The command reads only the installed configuration from the cluster, and GpuClaims that pods name and the files do not
+have. It works without a cluster too.
 """
 
 import argparse
 import sys
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -15,6 +17,7 @@ from cli.errors import CommandError, ConfigurationFileError
 from cli.installation.installed import DEFAULTS
 from cli.kube.session import open_session
 from cli.manifests import manifest, manifest_files, pod_templates
+from cli.manifests.gpu_claims import GpuClaims, UnknownClaimError, claims_of
 from cli.manifests.manifest import Document
 from cli.tables import note
 from cluster.errors import ClusterError
@@ -37,11 +40,12 @@ class _Rules(msgspec.Struct, frozen=True):
 def run(arguments: argparse.Namespace) -> int:
     """Print every document of every file, or the reasons why pods would be refused."""
     rules = _rules(arguments)
-    documents: list[Document] = []
+    files = [manifest_files.read(name) for name in arguments.filename]
+    documents = [document for _, read in files for document in read]
+    claims = GpuClaims(claims_of(document.content for document in documents), arguments)
     refused = False
     pods = 0
-    for name in arguments.filename:
-        label, read = manifest_files.read(name)
+    for label, read in files:
         objects = (document for document in read if document.content is not None)
         for number, document in enumerate(objects, start=1):
             where = f"{label}, document {number}"
@@ -49,8 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
                 raise CommandError(f"{where} is not a Kubernetes object but a {_kind(document.content)}")
             for template in pod_templates.of(document.content):
                 pods += 1
-                refused |= not _inject(document, template, rules, where=f"{where}, {template.owner}")
-        documents += read
+                refused |= not _inject(document, template, rules, claims, where=f"{where}, {template.owner}")
     if not any(document.content for document in documents):
         raise CommandError(f"no object in {', '.join(arguments.filename)}")
     if refused:
@@ -62,7 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _inject(document: Document, template: pod_templates.Template, rules: _Rules, *, where: str) -> bool:
+def _inject(
+    document: Document, template: pod_templates.Template, rules: _Rules, claims: GpuClaims, *, where: str
+) -> bool:
     """Change a pod in its document; return whether the webhook admits it."""
     try:
         mutation = dry_run.admit(
@@ -71,9 +76,9 @@ def _inject(document: Document, template: pod_templates.Template, rules: _Rules,
             allocation=rules.allocation,
             settings=rules.webhook,
             quotas={},  # quotas belong to a namespace of a cluster
-            find_claim=lambda _name: None,
+            find_claim=partial(claims.find, namespace=template.namespace),
         )
-    except (UnreadablePodError, AllocationError, ForbiddenPodError) as error:
+    except (UnreadablePodError, AllocationError, ForbiddenPodError, UnknownClaimError) as error:
         print(f"error: {where}: {error}", file=sys.stderr)
         return False
     for warning in mutation.warnings:

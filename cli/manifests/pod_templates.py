@@ -5,6 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
+from cli.manifests.objects_in import objects_in
+
 _TEMPLATES: Final = {
     ("", "Pod"): (),
     ("", "PodTemplate"): ("template",),
@@ -36,23 +38,17 @@ class Template(msgspec.Struct, frozen=True):
 
 def of(document: object) -> Iterator[Template]:
     """Return the pods and templates of a document, including those inside lists."""
-    if not isinstance(document, dict):
-        return
-    kind = str(document.get("kind"))
-    items = document.get("items")
-    if kind.endswith("List") and isinstance(items, list):
-        for item in items:
-            yield from of(item)
-        return
-    group, _, _ = str(document.get("apiVersion")).rpartition("/")
-    path = _TEMPLATES.get((group, kind))
-    if path is None:
-        return
-    part: Any = document
-    for step in path:
-        part = part.get(step) if isinstance(part, dict) else None
-    if isinstance(part, dict):
-        yield Template(f"{kind} {_name(document)}", part, document, _namespace(document))
+    for each in objects_in(document):
+        kind = str(each.get("kind"))
+        group, _, _ = str(each.get("apiVersion")).rpartition("/")
+        path = _TEMPLATES.get((group, kind))
+        if path is None:
+            continue
+        part: Any = each
+        for step in path:
+            part = part.get(step) if isinstance(part, dict) else None
+        if isinstance(part, dict):
+            yield Template(f"{kind} {_name(each)}", part, each, _namespace(each))
 
 
 def _name(document: dict[str, Any]) -> str:

@@ -5,10 +5,13 @@ from typing import Any
 
 import msgspec
 
+from allocation.claim import ClaimSpec
 from cli.liveness.part import Liveness
+from cluster.gpu_claim import GpuClaim
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.lease import Lease
 from cluster.metadata import ObjectMeta
+from cluster.resource import GPU_CLAIMS
 from cluster.resource_quota import ResourceQuota
 from scheduler.objects import Namespace, Node, NodeStatus
 
@@ -163,6 +166,7 @@ class ClusterSnapshot(msgspec.Struct, rename="camel"):
         version: the version of the API server, or None if it could not be read.
         now: the time of the API server in Unix seconds, for the age of Leases.
         pods: pods that mention GPU resources, an allocation or a device plugin, as the API server sent them.
+        gpu_claims: GpuClaims of all namespaces, or of `namespace`.
         workloads: manifests, with `apiVersion` and `kind`, whose pods mention GPU resources, and DaemonSets and
             Deployments that belong to HAMi.
         definitions: names of CustomResourceDefinitions.
@@ -179,6 +183,7 @@ class ClusterSnapshot(msgspec.Struct, rename="camel"):
     statuses: list[GpuNodeStatus] = []
     leases: list[Lease] = []
     pods: list[msgspec.Raw] = []
+    gpu_claims: list[GpuClaim] = []
     workloads: list[dict[str, Any]] = []
     namespaces: list[Namespace] = []
     quotas: list[ResourceQuota] = []
@@ -193,6 +198,12 @@ class ClusterSnapshot(msgspec.Struct, rename="camel"):
     def could_read(self, what: str) -> bool:
         """Whether the objects of the kind with this plural were read."""
         return all(gap.what != what for gap in self.unread)
+
+    def claim_specs(self) -> dict[tuple[str, str], ClaimSpec] | None:
+        """Return the `spec` of every GpuClaim, by namespace and name, or None if they could not be read."""
+        if not self.could_read(GPU_CLAIMS.plural):
+            return None
+        return {(each.metadata.namespace, each.metadata.name): each.spec for each in self.gpu_claims}
 
 
 def hards(quotas: list[ResourceQuota]) -> dict[str, dict[str, Mapping[str, str]]]:

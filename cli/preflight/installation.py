@@ -15,7 +15,7 @@ from cli.preflight.findings import Finding, Severity
 from scheduler.objects import Pod
 
 _OLDEST: Final = (1, 30)
-DEFINITIONS: Final = ("gpunodestatuses.gpu.scheduling", "leaderships.gpu.scheduling")
+DEFINITIONS: Final = ("gpuclaims.gpu.scheduling", "gpunodestatuses.gpu.scheduling", "leaderships.gpu.scheduling")
 POLICIES: Final = (
     "tranche-agent",
     "tranche-allocation-binding",
@@ -24,6 +24,7 @@ POLICIES: Final = (
     "tranche-creation",
     "tranche-debug",
     "tranche-deletion",
+    "tranche-device-leases",
     "tranche-eviction",
     "tranche-fence",
     "tranche-mig-wishes",

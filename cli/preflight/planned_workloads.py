@@ -1,52 +1,29 @@
-"""What admission does to pods that will be created: from templates, or again in place of pods that wait."""
+"""What admission does to planned pods: those of templates, and those that replace pods that wait for a node."""
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Literal
+from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import msgspec
 
 from allocation import names
+from allocation.claim import ClaimSpec
 from allocation.errors import AllocationError
 from allocation.request import requests_gpu
 from cli.installation.rules import Rules
 from cli.preflight.findings import Finding
-from cli.workloads import expand
+from cli.preflight.planned_pods import PlannedPod
 from scheduler.filters import unsupported_fields
 from scheduler.objects import PodSpec
 from webhook import review
 from webhook.dry_run import EXEMPT_NAMESPACES
-from webhook.mutation import Mutation, Quotas, mutate
+from webhook.mutation import Mutation, Quotas, claim_name, mutate
 from webhook.patch import Operation
 from webhook.review import ForbiddenPodError, Pod, UnreadablePodError
 
-Outcome = Literal["mutated", "unchanged", "refused", "left alone"]
-
-_KNOWN_CONTROLLERS: Final = frozenset(
-    {"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController"}
-)
-_FINISHED: Final = ("Complete", "Failed")
-
-
-class PlannedPod(msgspec.Struct, frozen=True):
-    """A pod that will be created.
-
-    Attributes:
-        source: kind and name of the object from which it will be created.
-        namespace: the namespace of the pod.
-        pod: `metadata` and `spec`.
-        user: the controller that will create it, or empty for a person.
-        waits: whether the pod exists already and has no node.
-        owned: whether the template of its controller is evaluated as well, so that only its waiting is reported.
-    """
-
-    source: str
-    namespace: str
-    pod: dict[str, Any]
-    user: str = ""
-    waits: bool = False
-    owned: bool = False
+Outcome = Literal["mutated", "unchanged", "refused", "left alone", "unknown"]
+"""What admission does to a pod; unknown if it has a GpuClaim, and the claims could not be read."""
 
 
 class PlannedSummary(msgspec.Struct, frozen=True):
@@ -58,55 +35,34 @@ class PlannedSummary(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
 
 
+class _Context(msgspec.Struct, frozen=True):
+    """What admission depends on, other than the pod; the parameters of `evaluate`."""
+
+    rules: Rules
+    quotas: Mapping[str, Quotas]
+    claims: Mapping[tuple[str, str], ClaimSpec] | None
+    hami: frozenset[str]
+
+
 class _Scheduling(msgspec.Struct):
     """The part of a planned pod that the scheduler reads."""
 
     spec: PodSpec
 
 
-def of_workloads(workloads: Iterable[dict[str, Any]]) -> Iterator[PlannedPod]:
-    """Return a planned pod per template of the controllers that still create pods and have no known owner."""
-    for document in workloads:
-        metadata = document.get("metadata") or {}
-        if _owner(metadata) in _KNOWN_CONTROLLERS or _is_finished_job(document):
-            continue
-        namespace, kind = str(metadata.get("namespace", "")), str(document["kind"])
-        for workload in expand.of(document):
-            source = f"{kind} {namespace}/{metadata.get('name', '')}"
-            yield PlannedPod(source, namespace, workload.make(0), workload.user)
-
-
-def of_pods(pods: Iterable[msgspec.Raw], *, hami: frozenset[str]) -> Iterator[PlannedPod]:
-    """Return the pods that wait for a node, as they would be sent if they were created again.
-
-    HAMi's webhook has written one of the scheduler names `hami` into them, and HAMi's scheduler its annotations: both
-    are removed.
-    """
-    for raw in pods:
-        pod = json.loads(bytes(raw))
-        metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
-        if spec.get("nodeName") or status.get("phase", "Pending") != "Pending" or metadata.get("deletionTimestamp"):
-            continue
-        if spec.get("schedulerName") == names.SCHEDULER_NAME:
-            continue  # it was already admitted
-        if spec.get("schedulerName") in hami:
-            spec = {**spec, "schedulerName": ""}
-        annotations = metadata.get("annotations") or {}
-        kept = {key: value for key, value in annotations.items() if not names.is_output_key(key)}
-        namespace = metadata["namespace"]
-        yield PlannedPod(
-            f"pod {namespace}/{metadata['name']}",
-            namespace,
-            {"metadata": {**metadata, "annotations": kept}, "spec": spec},
-            waits=True,
-            owned=_owner(metadata) in _KNOWN_CONTROLLERS,
-        )
-
-
 def evaluate(
-    pods_to_create: Iterable[PlannedPod], rules: Rules, *, quotas: Mapping[str, Quotas], hami: frozenset[str]
+    pods_to_create: Iterable[PlannedPod],
+    rules: Rules,
+    *,
+    quotas: Mapping[str, Quotas],
+    claims: Mapping[tuple[str, str], ClaimSpec] | None,
+    hami: frozenset[str],
 ) -> PlannedSummary:
-    """Evaluate each pod as admission in an opted-in namespace does, and as the scheduler's loop does."""
+    """Evaluate each pod as admission in an opted-in namespace does, and as the scheduler's loop does.
+
+    `claims` are the GpuClaims by namespace and name, None if they could not be read.
+    """
+    context = _Context(rules, quotas, claims, hami)
     outcomes: Counter[Outcome] = Counter()
     namespaces: Counter[str] = Counter()
     findings: list[Finding] = []
@@ -116,7 +72,7 @@ def evaluate(
             pod = review.decode_pod(msgspec.Raw(json.dumps(planned.pod).encode()))
             if not _requests_gpu(pod, rules):
                 continue
-            outcome, pod_findings = _admission(planned, pod, rules, quotas.get(planned.namespace, {}), hami)
+            outcome, pod_findings = _outcome(planned, pod, context)
         except (UnreadablePodError, AllocationError, ForbiddenPodError) as error:
             outcome = "refused"
             pod_findings = [
@@ -146,24 +102,45 @@ def _waiting(planned: PlannedPod) -> Finding:
     )
 
 
-def _admission(
-    planned: PlannedPod, pod: Pod, rules: Rules, quotas: Quotas, hami: frozenset[str]
-) -> tuple[Outcome, list[Finding]]:
-    """Return the outcome of admission and the findings about it.
+def _outcome(planned: PlannedPod, pod: Pod, context: _Context) -> tuple[Outcome, list[Finding]]:
+    """Return the outcome of admission, which needs the GpuClaim if the pod names one, and the findings about it.
 
     Raises:
         ForbiddenPodError, AllocationError: admission rejects the pod.
     """
-    subjects = (planned.source,)
-    if planned.namespace in EXEMPT_NAMESPACES:
-        what = f"admission is never called for namespace {planned.namespace}: it gets no card from Tranche"
+    subjects, namespace = (planned.source,), planned.namespace
+    if namespace in EXEMPT_NAMESPACES:
+        what = f"admission is never called for namespace {namespace}: it gets no card from Tranche"
         return "left alone", [Finding("changes", subjects, what, "move it to another namespace")]
+    name = claim_name(pod, username=planned.user, settings=context.rules.webhook)
+    if name is None:
+        return _admission(planned, pod, context, None)
+    if context.claims is None:
+        what = f"names GpuClaim {name}, and GpuClaims cannot be read: its admission was not evaluated"
+        return "unknown", [Finding("changes", subjects, what, "use preflight with the right to list gpuclaims")]
+    claim = context.claims.get((namespace, name))
+    if claim is None:
+        what = f"would be refused: GpuClaim {name} does not exist in namespace {namespace}"
+        step = "create the claim, as soon as GpuClaims are defined in the cluster"
+        return "refused", [Finding("blocks", subjects, what, step)]
+    return _admission(planned, pod, context, claim)
+
+
+def _admission(
+    planned: PlannedPod, pod: Pod, context: _Context, claim: ClaimSpec | None
+) -> tuple[Outcome, list[Finding]]:
+    subjects, rules = (planned.source,), context.rules
     mutation = mutate(
-        pod, username=planned.user, allocation=rules.allocation, settings=rules.webhook, quotas=quotas, claim=None
+        pod,
+        username=planned.user,
+        allocation=rules.allocation,
+        settings=rules.webhook,
+        quotas=context.quotas.get(planned.namespace, {}),
+        claim=claim,
     )
     scheduler = pod.spec.scheduler_name or ""
     if not mutation.operations and scheduler != names.SCHEDULER_NAME:
-        return "left alone", [_left_alone(subjects, scheduler, rules, hami)]
+        return "left alone", [_left_alone(subjects, scheduler, rules, context.hami)]
     warned = [Finding("changes", subjects, f"admission would warn: {text}") for text in mutation.warnings]
     if not mutation.operations:
         return "unchanged", warned
@@ -203,6 +180,8 @@ def _part(operation: Operation) -> str:
         return f"schedulerName {names.SCHEDULER_NAME}"
     if path[:2] == ["spec", "runtimeClassName"]:
         return "runtimeClassName"
+    if path[:2] == ["spec", "nodeSelector"]:
+        return "the nodeSelector of its GpuClaim"
     if "env" in path:
         return "its GPU variables refer to annotations"
     if "resources" in path:
@@ -211,7 +190,7 @@ def _part(operation: Operation) -> str:
 
 
 def _requests_gpu(pod: Pod, rules: Rules) -> bool:
-    return any(
+    return names.CLAIM in (pod.metadata.annotations or {}) or any(
         requests_gpu(container, rules.allocation) for container in (*pod.spec.init_containers, *pod.spec.containers)
     )
 
@@ -221,16 +200,3 @@ def _unsupported(planned: PlannedPod) -> str:
         return unsupported_fields.unsupported(msgspec.convert(planned.pod, _Scheduling).spec)
     except msgspec.ValidationError as error:
         return f"spec ({error})"
-
-
-def _owner(metadata: Mapping[str, Any]) -> str:
-    owners = metadata.get("ownerReferences") or ()
-    return next((str(owner.get("kind")) for owner in owners if owner.get("controller")), "")
-
-
-def _is_finished_job(document: Mapping[str, Any]) -> bool:
-    """Whether the object is a finished Job, which creates no more pods."""
-    conditions = (document.get("status") or {}).get("conditions") or ()
-    return document["kind"] == "Job" and any(
-        each.get("type") in _FINISHED and each.get("status") == "True" for each in conditions
-    )

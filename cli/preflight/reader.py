@@ -26,6 +26,7 @@ from cli.preflight.cluster_snapshot import (
 )
 from cluster import resource
 from cluster.errors import ApiError, NotFoundError
+from cluster.gpu_claim import GpuClaim
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.lease import Lease
 from cluster.resource import Resource
@@ -68,6 +69,7 @@ def read(client: Client, rules: Rules, *, namespace: str) -> ClusterSnapshot:
         statuses=reader.items(resource.GPU_NODE_STATUSES, GpuNodeStatus),
         leases=reader.items(resource.LEASES, Lease, namespace=SYSTEM_NAMESPACE),
         pods=reader.relevant_items(resource.PODS, namespace=namespace),
+        gpu_claims=reader.items(resource.GPU_CLAIMS, GpuClaim, namespace=namespace),
         workloads=[each for each in workloads if any(True for _ in pod_templates.of(each))],
         namespaces=reader.namespaces(namespace),
         quotas=reader.items(resource.RESOURCE_QUOTAS, ResourceQuota, namespace=namespace),

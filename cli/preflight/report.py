@@ -9,7 +9,7 @@ from allocation.names import ALLOCATION, HAMI_ALLOCATED
 from cli.installation.rules import Rules
 from cli.liveness.installation_check import INSTALL
 from cli.liveness.part import Liveness
-from cli.preflight import hami_objects, installation, namespaces, nodes, planned_workloads, running_pods
+from cli.preflight import hami_objects, installation, namespaces, nodes, planned_pods, planned_workloads, running_pods
 from cli.preflight.cluster_snapshot import ClusterSnapshot, Unread, hards
 from cli.preflight.findings import SEVERITIES, Finding, Severity, grouped
 from cli.preflight.hami_objects import Plugin
@@ -85,10 +85,11 @@ def evaluate(snapshot: ClusterSnapshot, rules: Rules) -> Report:
     resource = rules.allocation.resources.count
     snapshot, pods = _decoded(snapshot)
     hami = _hami_names(pods)
-    running = running_pods.evaluate(pods, rules.allocation)
+    foreign = running_pods.left_by_another_scheduler(snapshot.pods)
+    running = running_pods.evaluate(pods, rules.allocation, foreign=foreign)
     quotas = hards(snapshot.quotas)
-    plans = (*planned_workloads.of_workloads(snapshot.workloads), *planned_workloads.of_pods(snapshot.pods, hami=hami))
-    new = planned_workloads.evaluate(plans, rules, quotas=quotas, hami=hami)
+    plans = (*planned_pods.of_workloads(snapshot.workloads), *planned_pods.of_pods(snapshot.pods, hami=hami))
+    new = planned_workloads.evaluate(plans, rules, quotas=quotas, claims=snapshot.claim_specs(), hami=hami)
     verdicts, node_findings = nodes.evaluate(
         snapshot,
         resource=resource,

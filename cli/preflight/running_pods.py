@@ -1,18 +1,22 @@
 """How the scheduler would count each running pod, and the nodes that uncounted pods close."""
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Collection, Iterable
+from typing import Final, Literal
 
 import msgspec
 
 from allocation.errors import AllocationError
-from allocation.names import ALLOCATION, HAMI_ALLOCATED
+from allocation.names import ALLOCATED, ALLOCATION, HAMI_ALLOCATED
 from allocation.settings import AllocationSettings
 from allocation.wire import hami
+from cli.kube.objects import Pod as AnnotatedPod
 from cli.preflight.findings import Finding
 from scheduler.objects import Pod
 from scheduler.state.running_allocation import running_allocation
+
+_FOREIGN: Final = f"another scheduler placed it, whose annotation {ALLOCATED} does not say what it uses of each card"
+_AGAIN: Final = "let it finish, or delete it so that it is created again after the switch"
 
 Counted = Literal["ours", "HAMi's", "HAMi's, misaligned", "uncounted"]
 
@@ -26,8 +30,22 @@ class RunningSummary(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
 
 
-def evaluate(pods: Iterable[Pod], settings: AllocationSettings) -> RunningSummary:
-    """Count every pod as the scheduler does."""
+def left_by_another_scheduler(pods: Iterable[msgspec.Raw]) -> frozenset[str]:
+    """Return the UIDs of pods whose cards another scheduler with annotations of our group chose: ziwon/gpu-scheduler.
+
+    They have the indexes of their cards, which the scheduler never reads, and no allocation.
+    """
+    word = ALLOCATED.encode()
+    annotated = (msgspec.json.decode(raw, type=AnnotatedPod).metadata for raw in pods if word in bytes(raw))
+    return frozenset(
+        each.uid
+        for each in annotated
+        if ALLOCATED in each.annotations and not {ALLOCATION, HAMI_ALLOCATED} & each.annotations.keys()
+    )
+
+
+def evaluate(pods: Iterable[Pod], settings: AllocationSettings, *, foreign: Collection[str]) -> RunningSummary:
+    """Count every pod as the scheduler does; `foreign` are the UIDs of `left_by_another_scheduler`."""
     counted: Counter[Counted] = Counter()
     nodes: Counter[str] = Counter()
     namespaces: Counter[str] = Counter()
@@ -44,12 +62,17 @@ def evaluate(pods: Iterable[Pod], settings: AllocationSettings) -> RunningSummar
                 Finding(
                     "blocks",
                     (f"pod {pod}",),
-                    f"its node {node} is closed to new GPU pods, because the pod runs there uncounted: {error}",
-                    "let it finish, or delete it so that it is created again after the switch",
+                    f"its node {node} is closed to new GPU pods, because the pod runs there uncounted:"
+                    f" {_FOREIGN if pod.uid in foreign else error}",
+                    _AGAIN,
                 )
             )
             continue
         if held is None:
+            if node and not pod.finished and pod.uid in foreign:
+                counted["uncounted"] += 1
+                what = f"its cards on node {node} would be given to new pods, too: {_FOREIGN}, and it requests no GPU"
+                findings.append(Finding("blocks", (f"pod {pod}",), what, _AGAIN))
             continue
         nodes[node] += 1
         namespaces[pod.metadata.namespace] += 1

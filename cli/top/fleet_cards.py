@@ -57,19 +57,20 @@ class FleetCards:
 def use_of(inventory: NodeInventory, charges: Iterable[Charge]) -> dict[str, Use]:
     """Return the use of each card of a node by UUID, if its pods hold `charges`.
 
-    An instance is also charged to its card. A pod whose card was put into MIG mode under it may see any instance, so
-    it is charged all of them.
+    A card that a pod has alone is in full use. An instance is also charged to its card. A pod whose card was put into
+    MIG mode under it may see any instance, so it is charged all of them.
     """
     use = {card.uuid: [0, 0, 0] for card in inventory.cards}
+    sizes = {card.uuid: (card.memory_mib, card.cores, card.slots) for card in inventory.cards}
     enabled = {card.uuid for card in inventory.cards if card.is_mig_enabled}
     for charge in charges:
         amounts = (charge.memory_mib, charge.cores, charge.slots)
         for uuid in (charge.uuid, charge.parent) if charge.parent else (charge.uuid,):
-            _add(use, uuid, amounts)
+            _add(use, uuid, sizes.get(uuid, amounts) if charge.whole else amounts)
         if charge.uuid in enabled and not charge.parent:
             for card in inventory.cards:
                 if card.parent == charge.uuid:
-                    _add(use, card.uuid, (card.memory_mib, card.cores, card.slots))
+                    _add(use, card.uuid, sizes[card.uuid])
     return use
 
 

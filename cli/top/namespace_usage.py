@@ -108,7 +108,7 @@ def _add(sums: dict[str, _Sums], pod: Pod, settings: AllocationSettings) -> None
         return
     if held is None:
         return
-    _, charges = held
+    allocation, charges = held
     own = sums.setdefault(pod.metadata.namespace, _Sums())
     own.pods += 1
     for charge in charges:
@@ -116,17 +116,22 @@ def _add(sums: dict[str, _Sums], pod: Pod, settings: AllocationSettings) -> None
         own.cores += charge.cores
         own.cards += charge.slots
     try:
-        own.percent += _percent(read_request(pod.spec, settings))
+        own.percent += _percent(read_request(pod.spec, settings), is_shared=allocation.claim is not None)
     except InvalidFieldError:
         return  # the allocation counts even if the request has become invalid
 
 
-def _percent(request: PodRequest) -> int:
-    """Return the memory percentages that a pod requests, summed over its cards; init containers run one by one."""
+def _percent(request: PodRequest, *, is_shared: bool) -> int:
+    """Return the memory percentages that a pod requests, summed over its cards; init containers run one by one.
+
+    If `is_shared`, its containers request the same cards, those of its GpuClaim.
+    """
     steady = peak = 0
     for container in request.gpu_containers:
         own = container.memory_percent * container.count if container.memory_mib is None else 0
-        if container.kind is Kind.INIT:
+        if is_shared:
+            peak = max(peak, own)
+        elif container.kind is Kind.INIT:
             peak = max(peak, steady + own)
         else:
             steady += own

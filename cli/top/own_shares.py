@@ -35,7 +35,11 @@ def _conditions(node: SharedNode) -> Iterator[Condition]:
 
 
 def _card(card: SharedCard, namespace: str) -> CardUsage:
-    shares = tuple(Share(namespace, each.pod, each.container, each.memory_mib, each.cores) for each in card.shares)
+    shares = tuple(
+        Share(namespace, each.pod, each.container, each.memory_mib, each.cores, each.claim, each.whole)
+        for each in card.shares
+    )
+    memory, cores, slots = _use(card)
     return CardUsage(
         index=card.index,
         uuid=card.uuid,
@@ -44,8 +48,16 @@ def _card(card: SharedCard, namespace: str) -> CardUsage:
         healthy=card.healthy,
         message="",
         cordoned=card.cordoned,
-        memory_mib=Amount(sum(each.memory_mib for each in shares), card.memory_mib),
-        cores=Amount(sum(each.cores for each in shares), card.cores),
-        slots=Amount(len(shares), card.slots),
+        memory_mib=Amount(memory, card.memory_mib),
+        cores=Amount(cores, card.cores),
+        slots=Amount(slots, card.slots),
         shares=shares,
     )
+
+
+def _use(card: SharedCard) -> tuple[int, int, int]:
+    """Return the MiB, millicards and slots in use; the containers of a GpuClaim have one share together."""
+    if any(each.whole for each in card.shares):
+        return card.memory_mib, card.cores, card.slots
+    held = {(each.pod, each.claim or each.container, bool(each.claim)): each for each in card.shares}.values()
+    return sum(each.memory_mib for each in held), sum(each.cores for each in held), len(held)

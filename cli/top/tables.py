@@ -9,6 +9,8 @@ from cli.tables import NOTHING, Table
 from cli.top.usage import Amount, CardUsage, FleetUsage, NodeUsage
 
 _READY: Final = "Ready"
+_WHOLE: Final = "whole"
+"""Instead of the slots of a card that one pod has alone."""
 _PODS_SHOWN: Final = 2
 # UUIDs from NVML begin with eight random digits, which is enough to tell the cards of a table apart.
 _RANDOM_UUID: Final = re.compile(r"((?:GPU|MIG)-[0-9a-f]{8})-[0-9a-f-]{27}")
@@ -52,7 +54,7 @@ def _card(node: NodeUsage, card: CardUsage, *, wide: bool) -> list[str]:
         card.uuid if wide else _RANDOM_UUID.sub(r"\1", card.uuid),
         str(card.memory_mib),
         _percent(card.cores),
-        str(card.slots),
+        _WHOLE if card.is_whole else str(card.slots),
         card.state,
         _pods(card, shown=None if wide else _PODS_SHOWN),
     ]

@@ -22,16 +22,23 @@ class Amount(msgspec.Struct, frozen=True):
 
 
 class Share(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB"}):
-    """The share of a card that one container has, in MiB and millicards."""
+    """The share of a card that one container has, in MiB and millicards.
+
+    Attributes:
+        claim: the GpuClaim of the pod, whose containers have one share together; empty without one.
+        whole: whether no other pod may use the card.
+    """
 
     namespace: str
     pod: str
     container: str
     memory_mib: int
     cores: int
+    claim: str = ""
+    whole: bool = False
 
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.pod}/{self.container}"
+        return f"{self.namespace}/{self.pod}/{self.container}{f'({self.claim})' if self.claim else ''}"
 
 
 class CardUsage(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB"}):
@@ -53,6 +60,11 @@ class CardUsage(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB"})
     cores: Amount
     slots: Amount
     shares: tuple[Share, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether one pod has the card alone."""
+        return any(share.whole for share in self.shares)
 
     @property
     def state(self) -> str:

@@ -89,17 +89,27 @@ def _record(pods: Iterable[Pod], settings: AllocationSettings) -> _Counted:
         if held is not None:
             allocation, charges = held
             counted.charges[node] += charges
-            for uuid, share in _shares(pod, allocation):
+            for uuid, share in _shares(pod, allocation, charges):
                 counted.shares[node, uuid].append(share)
     return counted
 
 
-def _shares(pod: Pod, allocation: Allocation) -> Iterator[tuple[str, Share]]:
+def _shares(pod: Pod, allocation: Allocation, charges: Iterable[Charge]) -> Iterator[tuple[str, Share]]:
+    claim = allocation.claim.name if allocation.claim is not None else ""
+    whole = {charge.uuid for charge in charges if charge.whole}
     for container, shares in allocation.containers.items():
         for share in shares:
             yield (
                 share.uuid,
-                Share(pod.metadata.namespace, pod.metadata.name, container, share.memory_mib, share.cores),
+                Share(
+                    namespace=pod.metadata.namespace,
+                    pod=pod.metadata.name,
+                    container=container,
+                    memory_mib=share.memory_mib,
+                    cores=share.cores,
+                    claim=claim,
+                    whole=share.uuid in whole,
+                ),
             )
 
 

@@ -24,12 +24,16 @@ class Gpu(msgspec.Struct, frozen=True, rename=json_name):
 
 
 class GpuShare(msgspec.Struct, frozen=True, rename=json_name):
-    """The share of one card that a pod uses: MiB, millicards, and the number of its containers on the card."""
+    """The share of one card that a pod uses: MiB, millicards, and the number of its containers on the card.
+
+    The containers of a pod with a GpuClaim count as one. No other pod may use a `whole` card.
+    """
 
     uuid: str
     memory_mib: int
     cores: int
     slots: int
+    whole: bool
 
 
 class Worker(msgspec.Struct, frozen=True, rename=json_name):
@@ -84,5 +88,7 @@ def _gpus(ledger: Ledger, node: str) -> Iterable[tuple[str, Gpu]]:
 
 
 def _worker(reservation: Reservation) -> Worker:
-    shares = tuple(GpuShare(each.uuid, each.memory_mib, each.cores, each.slots) for each in reservation.charges)
+    shares = tuple(
+        GpuShare(each.uuid, each.memory_mib, each.cores, each.slots, each.whole) for each in reservation.charges
+    )
     return Worker(reservation.uid, reservation.node, reservation.assumed, shares)

@@ -12,11 +12,11 @@ from allocation.allocation import Allocation
 from allocation.constraints import Constraints
 from allocation.errors import AllocationError
 from allocation.steps import Steps
-from scheduler.api import claim_explanation, node_explanation
+from scheduler.api import claim_explanation, gpu_claim_explanation, node_explanation
 from scheduler.api.explanation_types import Explanation, Policy, ReasonGroup, RequestedCards, Share
 from scheduler.cycle import messages, remedies
 from scheduler.cycle.cycle import Attempt, SchedulingCycle
-from scheduler.cycle.result import Scheduled
+from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
@@ -66,9 +66,12 @@ def of_dry_run(
         outcome="held",
         answer=decision.note,
         note=decision.note,
+        claim=gpu_claim_explanation.gpu_claim(state, pod),
         queue=state.queue.position(pod.uid),
     )
     if evaluation is None:
+        if isinstance(decision, Unschedulable) and not decision.is_held:
+            return _without_claim(explanation)
         return explanation
     requirements = evaluation.requirements
     nodes = []
@@ -82,7 +85,7 @@ def of_dry_run(
         for group in messages.by_reason(evaluation.rejections, evaluation.nodes.rejections)
     )
     asks = tuple(
-        RequestedCards(each.name, each.count, each.memory_mib, each.memory_percent, each.cores)
+        RequestedCards(each.name, each.count, each.memory_mib, each.memory_percent, each.cores, each.whole)
         for each in requirements.request.gpu_containers
     )
     explanation = msgspec.structs.replace(
@@ -103,9 +106,21 @@ def of_dry_run(
     return msgspec.structs.replace(explanation, outcome="waits", answer=f"waits: {decision.note}", hints=hints)
 
 
+def _without_claim(explanation: Explanation) -> Explanation:
+    """Return the explanation of a pod whose GpuClaim does not exist, without which no node is evaluated."""
+    hints = gpu_claim_explanation.hints(explanation.claim, namespace=explanation.namespace)
+    return msgspec.structs.replace(explanation, outcome="waits", answer=f"waits: {explanation.note}", hints=hints)
+
+
 def _without_decision(state: ClusterState, pod: Pod) -> Explanation | None:
     """Return the explanation of a pod that the scheduler would not schedule now, or None for one that it would."""
-    blank = Explanation(namespace=pod.metadata.namespace, pod=pod.metadata.name, outcome="foreign", answer="")
+    blank = Explanation(
+        namespace=pod.metadata.namespace,
+        pod=pod.metadata.name,
+        outcome="foreign",
+        answer="",
+        claim=gpu_claim_explanation.gpu_claim(state, pod),
+    )
     if pod.finished:
         answer = f"is finished ({pod.status.phase}) and uses no cards"
         return msgspec.structs.replace(blank, outcome="finished", answer=answer, node=pod.spec.node_name)
@@ -150,7 +165,8 @@ def _bound(state: ClusterState, pod: Pod, blank: Explanation) -> Explanation:
     answer = (
         f"is bound to {node}{_cards(shares)}; its environment reads the annotations that were written with the Binding"
     )
-    return msgspec.structs.replace(explanation, answer=answer, shares=shares)
+    claim = gpu_claim_explanation.gpu_claim(state, pod, allocated[0].claim)
+    return msgspec.structs.replace(explanation, answer=answer, shares=shares, claim=claim)
 
 
 def _index(state: ClusterState, node: str, uuid: str) -> int:

@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from allocation.allocation import Exclusivity
 from scheduler.queue.scheduling_queue import QueuePosition
 
 _MIB = "MiB"
@@ -120,11 +121,13 @@ class RequestedCards(msgspec.Struct, frozen=True, rename=json_name):
     """The cards that a container asks for, with the memory and compute of each.
 
     Attributes:
-        container: the name of the container.
+        container: the name of the container; for a pod with a GpuClaim, whose GPU containers have the same cards, that
+            of the first.
         cards: the number of different cards.
         memory_mib: MiB of each card; None if the request is a percentage.
         memory_percent: percent of the memory of each card; 0 if the request is in MiB.
         cores: millicards of each card.
+        whole: whether it asks for cards that no other pod uses, as an exclusive GpuClaim does.
     """
 
     container: str
@@ -132,6 +135,25 @@ class RequestedCards(msgspec.Struct, frozen=True, rename=json_name):
     memory_mib: int | None
     memory_percent: int
     cores: int
+    whole: bool = False
+
+
+class GpuClaimExplanation(msgspec.Struct, frozen=True, rename=json_name):
+    """The GpuClaim of a pod, whose GPU containers have the same cards.
+
+    Attributes:
+        name: the name of the claim, which is in the namespace of the pod.
+        exclusivity: `Exclusive`, the pod has its cards alone; `Shared`, other pods use them, too; `MIG`, it has MIG
+            instances; None if nothing says, because the claim does not exist and the pod has no cards.
+        exists: whether the claim exists; a simulation may create it together with the pod. A pod keeps its cards if its
+            claim is deleted.
+        profile: of the MIG instances that it accepts; empty if it accepts all.
+    """
+
+    name: str
+    exclusivity: Exclusivity | None = None
+    exists: bool = False
+    profile: str = ""
 
 
 class Policy(msgspec.Struct, frozen=True, rename=json_name):
@@ -186,13 +208,14 @@ class Explanation(msgspec.Struct, frozen=True, rename=json_name):
         asks: the cards that each container asks for; empty if the pod asks for no card, or was scheduled before.
         quota: the limits of its namespace that the pod would exceed, with used and requested amounts; empty if no node
             rejects it for a quota.
+        claim: the GpuClaim that the pod names; None if it names none.
         policy: the rules by which node and cards are chosen; None if the pod cannot be read, or was scheduled before.
         resolvable: whether pods that finish or are evicted could make a waiting pod fit.
         nodes: all nodes, by name.
         reasons: the nodes that do not take the pod, by reason, the most frequent reason first.
         claims: the PersistentVolumeClaims of a pod that fits or waits; empty in extender mode.
         hints: remedies for requests that no card meets: an annotation with the models in the cluster, or the largest
-            card.
+            card; and for a missing GpuClaim.
         queue: the position in the scheduling queue; None if the pod is not queued, or only the scheduler knows.
     """
 
@@ -205,6 +228,7 @@ class Explanation(msgspec.Struct, frozen=True, rename=json_name):
     shares: tuple[Share, ...] = ()
     asks: tuple[RequestedCards, ...] = ()
     quota: str = ""
+    claim: GpuClaimExplanation | None = None
     policy: Policy | None = None
     resolvable: bool = False
     nodes: tuple[NodeExplanation, ...] = ()

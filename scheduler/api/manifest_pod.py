@@ -6,9 +6,11 @@ from typing import Any, Protocol
 
 import msgspec
 
+from allocation.claim import ClaimSpec
 from allocation.errors import AllocationError
 from cluster.manifest import UnreadableManifestError, without_nulls
 from scheduler.api import manifest_claims
+from scheduler.api.manifest_gpu_claim import read_gpu_claim
 from scheduler.api.request_body import Manifests
 from scheduler.filters import resources
 from scheduler.gpu_requirements import FindClaim
@@ -36,7 +38,7 @@ class Admit(Protocol):
         """Change `manifest` as admission would, and return the warnings.
 
         `labels` are those of the namespace, None if it does not exist; `quotas` are the `spec.hard` of its
-        ResourceQuotas, by name; `find_claim` finds its GpuClaims.
+        ResourceQuotas, by name; `find_claim` returns its GpuClaims.
 
         Raises:
             UnreadableManifestError: the manifest is not a Pod.
@@ -82,8 +84,16 @@ def read_pod(
         raise UnreadableManifestError("metadata must be an object, and metadata.namespace a string")
     namespace = metadata["namespace"]
     labels = state.node_cache.namespaces.get(namespace)
-    quotas, find_claim = state.quotas.hards(namespace), partial(state.claims.find, namespace)
-    warnings = [*admit(admitted, namespace=namespace, labels=labels, quotas=quotas, find_claim=find_claim)]
+    gpu_claims = _gpu_claims(manifests.gpu_claim, namespace=namespace)
+    warnings = [
+        *admit(
+            admitted,
+            namespace=namespace,
+            labels=labels,
+            quotas=state.quotas.hards(namespace),
+            find_claim=partial(state.find_claim, namespace=namespace, planned=gpu_claims),
+        )
+    ]
     try:
         pod = msgspec.convert(admitted, Pod)
     except msgspec.ValidationError as error:
@@ -108,4 +118,18 @@ def read_pod(
     claims = manifest_claims.read_claims(
         manifests.claims, pod=pod, pod_manifest=admitted, classes=state.volumes.objects.classes.values()
     )
-    return SubmittedPod(PlannedPod.of(pod, claims), tuple(warnings))
+    return SubmittedPod(PlannedPod.of(pod, claims, gpu_claims), tuple(warnings))
+
+
+def _gpu_claims(manifest: dict[str, Any] | None, *, namespace: str) -> dict[str, ClaimSpec]:
+    """Return the spec of the GpuClaim that is created together with a pod in `namespace`, by its name."""
+    if manifest is None:
+        return {}
+    claim = read_gpu_claim(manifest)
+    name, own = claim.metadata.name, claim.metadata.namespace or namespace
+    if own != namespace:
+        raise UnreadableManifestError(
+            f"GpuClaim {name} has namespace {own!r}, but the pod has {namespace!r}: a pod can name only a claim of its"
+            " own namespace"
+        )
+    return {name: claim.spec}

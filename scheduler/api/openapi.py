@@ -10,6 +10,7 @@ import msgspec
 import yaml
 
 from allocation import limits
+from cluster.resource import GPU_CLAIMS
 from cluster.version import Version
 from scheduler.api.allocation_view import AllocationView
 from scheduler.api.explanation_types import Explanation
@@ -36,9 +37,10 @@ responses name no pods of other namespaces, and show whether a card takes the po
 """
 
 _MANIFEST: Final = f"""\
-The manifest of a Pod (v1), as a user would create it; or a List (v1) of one Pod and at most {limits.VOLUMES}
-PersistentVolumeClaims (v1) that would be created together with it. A claim that exists in the cluster counts as it is
-there. The claims of generic ephemeral volumes need not be sent.
+The manifest of a Pod (v1), as a user would create it; or a List (v1) of one Pod and the claims that would be created
+together with it: at most {limits.VOLUMES} PersistentVolumeClaims (v1), and the GpuClaim ({GPU_CLAIMS.api_version}) that
+the pod names. A claim that exists in the cluster counts as it is there. The claims of generic ephemeral volumes need
+not be sent.
 """
 
 

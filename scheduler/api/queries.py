@@ -40,7 +40,7 @@ class Queries(msgspec.Struct, frozen=True):
         """Return what would happen to a pod that was created now, together with its claims.
 
         Raises:
-            UnreadableManifestError: the manifests are not a Pod and claims that it may mount.
+            UnreadableManifestError: the manifests are not a Pod and claims that it may use.
             UnknownSchedulerError: another scheduler would place the pod.
         """
         try:

@@ -23,6 +23,7 @@ from scheduler.cycle.cycle import SchedulingCycle
 
 _NODES: Final = "NodePredicates"
 _CARDS: Final = "GPUCards"
+_CLAIMS: Final = "GpuClaims"
 
 
 def simulate(
@@ -32,10 +33,10 @@ def simulate(
     attempt = yield from cycle.dry_run(submitted.pod)
     explained = yield from explanation.of_dry_run(cycle.state, submitted.pod, attempt, cards_of=cards_of)
     names = tuple(node.name for node in explained.nodes)
-    rejected = attempt.evaluation.nodes.rejections if attempt.evaluation is not None else {}
+    rejected = attempt.evaluation.nodes.rejections if attempt.evaluation is not None else None
     return Simulation(
         schedule_result=_result(explained),
-        filter_detail=FilterDetail(_stages(names, rejected, explained) if attempt.evaluation is not None else ()),
+        filter_detail=FilterDetail(_stages(names, rejected, explained) if rejected is not None else ()),
         error=_error(explained, rejected),
         gpu_scheduler_state=_cards(explained),
         warnings=submitted.warnings,
@@ -63,11 +64,15 @@ def _stages(names: tuple[str, ...], rejected: Container[str], explained: Explana
     )
 
 
-def _error(explained: Explanation, rejected: Container[str]) -> SimulationError | None:
+def _error(explained: Explanation, rejected: Container[str] | None) -> SimulationError | None:
+    """Return why the pod would not be scheduled; `rejected` is None if no node was evaluated."""
     if explained.outcome == "fits":
         return None
     if explained.outcome != "waits":
         return SimulationError("Held", explained.note)
+    if rejected is None:
+        unclaimed = Diagnosis((_CLAIMS,), NodeToStatus({}), pre_filter_msg=explained.note)
+        return SimulationError("FitError", explained.note, diagnosis=unclaimed)
     statuses = {node.name: _status(node, rejected) for node in explained.nodes if not node.fits}
     plugins = tuple(sorted({status.plugin for status in statuses.values()}))
     return SimulationError("FitError", explained.note, len(explained.nodes), Diagnosis(plugins, NodeToStatus(statuses)))

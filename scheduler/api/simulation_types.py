@@ -47,7 +47,7 @@ class NodeToStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Diagnosis(msgspec.Struct, frozen=True, rename="camel"):
-    """Why no node takes the pod."""
+    """Why no node takes the pod; `pre_filter_msg` is the reason if no node was evaluated."""
 
     unschedulable_plugins: tuple[str, ...]
     node_to_status: NodeToStatus
@@ -63,7 +63,8 @@ class SimulationError(msgspec.Struct, frozen=True, rename="camel"):
         type: `NotAdmitted`, admission refuses the pod; `Held`, only a change of its spec helps; `FitError`, no node
             takes it now.
         message: the reason.
-        num_all_nodes: the number of nodes; only for `FitError`.
+        num_all_nodes: the number of nodes; only for `FitError`, and not if the pod's GpuClaim does not exist, without
+            which no node is evaluated.
         diagnosis: the reason for each node; only for `FitError`.
     """
 

@@ -27,6 +27,7 @@ from scheduler.objects import Pod
 from scheduler.scoring.node_scorer import NodeScorer
 from scheduler.settings import NO_PREFERENCES, ScoreWeights
 from scheduler.state.cluster_state import ClusterState
+from scheduler.volumes.planned_pod import PlannedPod
 
 T = TypeVar("T")
 
@@ -203,8 +204,9 @@ class SchedulingCycle:
     def _read(self, pod: Pod) -> GpuRequirements | Unschedulable:
         if pod.excess:
             return _held(pod.excess)
+        planned, meta = pod.gpu_claims if isinstance(pod, PlannedPod) else {}, pod.metadata
         try:
-            return self.state.requirements(pod.spec, pod.metadata.annotations, namespace=pod.metadata.namespace)
+            return self.state.requirements(pod.spec, meta.annotations, namespace=meta.namespace, planned=planned)
         except MissingClaimError as error:
             return Unschedulable(messages.unclaimed(str(error)), _CLAIM_NOT_FOUND, path="cached")
         except AllocationError as error:

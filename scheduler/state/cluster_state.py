@@ -12,6 +12,7 @@ from functools import partial
 
 import msgspec
 
+from allocation.claim import ClaimSpec
 from allocation.constraints import words
 from allocation.errors import AllocationError
 from allocation.ledger.ledger import Ledger
@@ -153,14 +154,26 @@ class ClusterState:
             return None
         return (*self.ledger.nodes, *(name for name in self.closed_nodes() if self.ledger.row(name) is None))
 
-    def requirements(self, spec: PodSpec, annotations: Mapping[str, str], *, namespace: str) -> GpuRequirements:
-        """Return the GPU requirements of a pod in `namespace`.
+    def find_claim(self, name: str, *, namespace: str, planned: Mapping[str, ClaimSpec] = {}) -> ClaimSpec | None:
+        """Return the GpuClaim of a pod in `namespace`, or else the one of this name that is `planned` with the pod."""
+        return self.claims.find(namespace, name) or planned.get(name)
+
+    def requirements(
+        self,
+        spec: PodSpec,
+        annotations: Mapping[str, str],
+        *,
+        namespace: str,
+        planned: Mapping[str, ClaimSpec] = {},
+    ) -> GpuRequirements:
+        """Return the GPU requirements of a pod in `namespace`; the claims `planned` are created together with it.
 
         Raises:
             MissingClaimError: its GpuClaim does not exist.
             AllocationError: a resource or an annotation is malformed or exceeds a limit, or contradicts the claim.
         """
-        return gpu_requirements.read(spec, annotations, self.settings, find_claim=partial(self.claims.find, namespace))
+        find_claim = partial(self.find_claim, namespace=namespace, planned=planned)
+        return gpu_requirements.read(spec, annotations, self.settings, find_claim=find_claim)
 
     # ---- pods ------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@ import json
 import msgspec
 import yaml
 
-from allocation.allocation import Allocation, CardShare
+from allocation.allocation import Allocation, CardShare, ClaimMark
+from allocation.names import CLAIM
 from allocation.wire import environment
 from cli import env
 from cli.kube.objects import Pod
@@ -51,6 +52,17 @@ def test_literal_values_are_shown() -> None:
     assert [(item.name, item.value, item.annotation) for item in side[0].variables] == [
         ("NVIDIA_VISIBLE_DEVICES", "void", "")
     ]
+
+
+def test_the_variables_of_a_claim_count_the_cards_of_the_container() -> None:
+    """The runtime shows a container its own cards only, so CUDA has them by position; the claim is named."""
+    pod = _pod()
+    shares = (CardShare("GPU-a", 5, 3000, 1000), CardShare("GPU-b", 7, 3000, 1000))
+    allocation = Allocation("n1", {"main": shares}, ClaimMark("pair", "Exclusive"))
+    pod.metadata.annotations = {CLAIM: "pair", **environment.annotations(allocation, visible_as="Index")}
+    shown = env.of_pod(pod)
+    assert {item.name: item.value for item in shown.containers[1].variables}["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert (shown.claim, shown.only("main").claim, env.of_pod(_pod()).claim) == ("pair", "pair", "")
 
 
 def test_before_placement_references_are_empty() -> None:

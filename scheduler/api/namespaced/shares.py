@@ -33,12 +33,18 @@ def view(state: ClusterState, pods: Iterable[Pod], namespace: str) -> Steps[Name
 def _shares(state: ClusterState, pod: Pod) -> Iterator[tuple[str, str, PodShare]]:
     node = pod.spec.node_name
     try:
-        allocation = running_allocation(pod, state.settings)
+        held = running_allocation(pod, state.settings)
     except AllocationError:
         return
-    for container, shares in allocation[0].containers.items() if allocation is not None else ():
+    if held is None:
+        return
+    name, (allocation, charges) = pod.metadata.name, held
+    claim = allocation.claim.name if allocation.claim is not None else ""
+    whole = {charge.uuid for charge in charges if charge.whole}
+    for container, shares in allocation.containers.items():
         for share in shares:
-            yield node, share.uuid, PodShare(pod.metadata.name, container, share.memory_mib, share.cores)
+            is_whole = share.uuid in whole
+            yield node, share.uuid, PodShare(name, container, share.memory_mib, share.cores, claim, is_whole)
 
 
 def _node(

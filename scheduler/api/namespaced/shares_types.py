@@ -6,12 +6,19 @@ from scheduler.api.explanation_types import json_name
 
 
 class PodShare(msgspec.Struct, frozen=True, rename=json_name):
-    """The share of a card that one container of the namespace uses: MiB and millicards."""
+    """The share of a card that one container of the namespace uses: MiB and millicards.
+
+    Attributes:
+        claim: the GpuClaim of the pod, whose containers have one share together; empty without one.
+        whole: whether no other pod may use the card.
+    """
 
     pod: str
     container: str
     memory_mib: int
     cores: int
+    claim: str = ""
+    whole: bool = False
 
 
 class SharedCard(msgspec.Struct, frozen=True, rename=json_name):

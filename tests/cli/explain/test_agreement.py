@@ -1,10 +1,11 @@
-"""`simulate`, `explain`, `preflight` and the event agree about fields and volumes, for every kind of workload."""
+"""`simulate`, `explain`, `preflight` and the event agree about fields, volumes and claims of every workload."""
 
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from allocation.settings import AllocationSettings
 from allocation.steps import finish
@@ -12,7 +13,9 @@ from cli.explain.local_evaluator import LocalEvaluator
 from cli.installation import rules
 from cli.installation.rules import Rules
 from cli.liveness.part import Liveness
+from cli.manifests import manifest
 from cli.workloads import expand
+from scheduler.api.explanation_types import GpuClaimExplanation
 from scheduler.api.manifest_pod import read_pod
 from scheduler.api.request_body import Manifests
 from scheduler.api.simulation_types import Simulation
@@ -20,7 +23,9 @@ from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.filters import unsupported_fields
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
-from tests.cli.preflight.snapshots import report_on
+from tests.cli.preflight.snapshots import about, report_on
+from tests.cli.preflight.snapshots import namespace as opted_in
+from tests.scheduler.support import claims as gpu_claims
 from tests.scheduler.support.builders import allocated, namespace, state
 from tests.scheduler.support.scheduling import forget, schedule
 from tests.scheduler.support.storage import claim, mounts, storage_class, volume
@@ -57,13 +62,21 @@ KINDS = {
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def workload(kind: str, *, of_set: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    """Return a workload whose pods request a share of a card; `of_set` are fields of its own spec."""
-    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}
-    spec = {"containers": [{"name": "main", "image": "x", "resources": {"limits": limits}}], **more}
-    pod = {"metadata": {"labels": {"app": "x"}}, "spec": spec}
+def workload(
+    kind: str, *, of_set: dict[str, Any] | None = None, claim: str = "", count: int = 1, **more: Any
+) -> dict[str, Any]:
+    """Return a workload whose pods request a share of a card; `of_set` are fields of its own spec.
+
+    With a `claim`, two containers of the pods request its `count` of cards.
+    """
+    limits = {"nvidia.com/gpu": count, **({} if claim else {"nvidia.com/gpumem": 100})}
+    names = ("main", "side") if claim else ("main",)
+    containers = [{"name": name, "image": "x", "resources": {"limits": limits}} for name in names]
+    spec = {"containers": containers, **more}
+    annotations = {"gpu.scheduling/claim": claim} if claim else {}
+    pod = {"metadata": {"labels": {"app": "x"}, "annotations": annotations}, "spec": spec}
     inner: dict[str, Any] = {"template": pod, **(of_set or {})}
-    metadata = {"name": "train", "namespace": TEAM}
+    metadata = {"name": "train", "namespace": TEAM, **({"annotations": annotations} if kind == "Pod" else {})}
     own = pod["spec"] if kind == "Pod" else {"jobTemplate": {"spec": inner}} if kind == "CronJob" else inner
     return {"apiVersion": KINDS[kind], "kind": kind, "metadata": metadata, "spec": own}
 
@@ -168,6 +181,75 @@ def test_all_agree_about_a_claim(kind: str, state_of_claim: str, reason: str) ->
         assert explained.claims[0].volume == "pv"
         assert "n2" in explained.claims[0].usable_on
     assert report_on(workloads=[document]).summary.held == 0
+
+
+@every_kind
+@pytest.mark.parametrize("exclusivity", ["Exclusive", "Shared"])
+@pytest.mark.parametrize("fits", [True, False])
+def test_all_agree_about_a_gpu_claim(kind: str, exclusivity: str, fits: bool) -> None:  # noqa: FBT001
+    """The pod gets the cards that they name, in each container, or waits for the same reason."""
+    where = {"nodeSelector": {"kubernetes.io/hostname": "n2"}} if kind == "DaemonSet" else {}
+    cards: dict[str, Any] = {"count": 2 if fits else 3, "exclusivity": exclusivity}
+    made, document = site(), workload(kind, claim="cards", count=cards["count"], **where)
+    made.set_pod(allocated("runs", node="n1", memory=300))
+    claimed = gpu_claims.claim("cards", **cards)
+    made.set_claim(claimed)
+    pod = created(made, document)
+    explained, simulated = evaluator(made).explain(pod), simulate(made, document)
+    assert simulated.explanation is not None
+    for each in (explained, simulated.explanation):
+        assert each.claim == GpuClaimExplanation("cards", exclusivity, exists=True)  # type: ignore[arg-type]  # a literal
+        assert [(ask.container, ask.cards, ask.whole) for ask in each.asks] == [
+            ("main", cards["count"], exclusivity == "Exclusive")
+        ]
+    assert explained.note == simulated.explanation.note == (event(made, pod) or explained.note)
+    if not fits:
+        assert (explained.outcome, event(made, pod)) == ("waits", explained.note)
+        assert "NodeInsufficientDevice" in explained.note
+        return
+    decision = finish(schedule(made, pod))
+    assert isinstance(decision, Scheduled)
+    assert decision.allocation is not None
+    given = [(name, share.uuid) for name, shares in decision.allocation.containers.items() for share in shares]
+    for each in (explained, simulated.explanation):
+        assert (each.node, [(share.container, share.uuid) for share in each.shares]) == (decision.node, given)
+    if exclusivity == "Exclusive" or kind == "DaemonSet":
+        assert decision.node == "n2"  # one card of n1 is in use; the DaemonSet's pod is tied to n2
+    assert {name for name, _ in given} == {"main", "side"}
+
+
+@every_kind
+def test_all_agree_about_a_missing_gpu_claim(kind: str) -> None:
+    """A new pod is refused; a pod whose claim was deleted waits for it with the words of the event."""
+    made, document = site(), workload(kind, claim="cards")
+    claimed = gpu_claims.claim("cards")
+    made.set_claim(claimed)
+    pod = created(made, document)
+    made.drop_claim(claimed)
+    explained, simulated = evaluator(made).explain(pod), simulate(made, document)
+    assert (explained.outcome, explained.claim) == ("waits", GpuClaimExplanation("cards"))
+    assert explained.note == event(made, pod)
+    assert explained.note.startswith("GpuClaimNotFound: GpuClaim cards does not exist")
+    assert simulated.error is not None
+    assert simulated.error.type == "NotAdmitted"
+    assert "GpuClaim cards does not exist in namespace default" in simulated.error.message
+    if kind != "Pod":
+        missing = about(report_on(workloads=[document], namespaces=[opted_in(TEAM)]), "GpuClaim cards does not exist")
+        assert missing.severity == "blocks"
+
+
+def test_a_gpu_claim_of_the_files_need_not_exist() -> None:
+    """It counts for the pods that name it, with and without --all, and nothing is created."""
+    (each,) = expand.of(workload("Deployment", of_set={"replicas": 3}, claim="cards", count=2))
+    text = yaml.safe_dump(gpu_claims.manifest("cards", count=2, labels={"kubernetes.io/hostname": "n2"}))
+    (of_file,), made = manifest.read(text), site()
+    first, replicas = evaluator(made).simulate(each, every=True, claims=[of_file.content])
+    assert first.explanation is not None
+    assert first.explanation.claim == GpuClaimExplanation("cards", "Exclusive", exists=False)
+    assert (replicas.fit, replicas.nodes) == (1, {"n2": 1})
+    alone, _ = evaluator(made).simulate(each, every=False)
+    assert alone.error is not None
+    assert alone.error.type == "NotAdmitted"
 
 
 def with_volumes() -> ClusterState:

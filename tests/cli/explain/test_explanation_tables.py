@@ -1,10 +1,15 @@
 """The sentence and the tables of an explanation."""
 
+import pytest
+
 from cli.explain import explanation_tables
 from cli.explain.reason_words import meaning
+from cluster.gpu_claim import GpuClaim
 from scheduler.api.explanation_types import ClaimExplanation, Explanation
 from scheduler.api.namespaced import redaction
 from tests.scheduler.support.builders import Clock, allocated, lease, node, pod, state
+from tests.scheduler.support.claims import claim as gpu_claim
+from tests.scheduler.support.claims import claiming, running
 from tests.scheduler.support.explaining import explained
 
 
@@ -76,6 +81,44 @@ def test_requests_are_shown_by_container() -> None:
     asks = pod("a", containers=[{"name": "main", "resources": {"limits": limits}}])
     explanation = explained(state("n1"), asks)
     assert explanation_tables.requests(explanation) == "main 2 cards with 50% of the memory and 30% of the compute each"
+
+
+@pytest.mark.parametrize(
+    ("claimed", "claim", "requests"),
+    [
+        (gpu_claim("c"), "c (Exclusive)", "1 whole card"),
+        (gpu_claim("c", count=2), "c (Exclusive)", "2 whole cards"),
+        (gpu_claim("c", exclusivity="Shared"), "c (Shared)", "1 card"),
+        (
+            gpu_claim("c", count=2, exclusivity="Shared", memoryMiB=400, cores=30),
+            "c (Shared)",
+            "2 cards with 400 MiB and 30% of the compute each",
+        ),
+        (
+            gpu_claim("c", count=2, exclusivity="MIG", profile="1g.10gb"),
+            "c (MIG)",
+            "2 MIG instances of profile 1g.10gb",
+        ),
+    ],
+)
+def test_a_claim_and_what_it_gives_are_shown(claimed: GpuClaim, claim: str, requests: str) -> None:
+    """The containers have the same cards, so there is one request."""
+    made = state("n1")
+    made.set_claim(claimed)
+    explanation = explained(made, claiming("a", claimed, containers=("main", "side")))
+    assert explanation_tables.claim(explanation) == claim
+    assert explanation_tables.requests(explanation) == f"{requests}, the same in every GPU container"
+
+
+def test_a_claim_that_does_not_exist_is_marked() -> None:
+    """It is missing, or it was deleted after its pod got the cards."""
+    made, gone = state("n1"), gpu_claim("gone")
+    missing = explained(made, claiming("a", gone))
+    assert explanation_tables.claim(missing) == "gone, which does not exist"
+    assert explanation_tables.sentence(missing).startswith("pod default/a waits: GpuClaimNotFound: GpuClaim gone does")
+    made.set_pod(runs := running("b", gone, node="n1"))
+    assert explanation_tables.claim(explained(made, runs)) == "gone (Exclusive), which was deleted"
+    assert explanation_tables.claim(explained(made, pod("c", memory=1))) == ""
 
 
 def test_every_row_has_a_meaning() -> None:

@@ -90,6 +90,7 @@ def test_explain_notes_an_unreadable_configuration_too(installed: Layout, gpu: G
             ("", "namespaces"),
             ("", "resourcequotas"),
             ("coordination.k8s.io", "leases"),
+            ("gpu.scheduling", "gpuclaims"),
             ("gpu.scheduling", "gpunodestatuses"),
             ("", "persistentvolumes"),
             ("", "persistentvolumeclaims"),

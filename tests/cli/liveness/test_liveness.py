@@ -19,6 +19,7 @@ from lab import cluster, control_plane, kubectl, wait
 from lab.kubeconfig import service_account_kubeconfig
 from lab.layout import PORT_BLOCK, Layout
 from tests.conftest import BASE_PORT
+from tests.scheduler.support import claims as gpu_claims
 
 ROOT = Path(__file__).parents[3]
 SYSTEM = "tranche-system"
@@ -185,6 +186,30 @@ def test_a_working_installation_adds_nothing_to_the_output(gpu: Gpu) -> None:
     assert {each["name"] for each in result["liveness"]["parts"]} == {"webhook", "RuntimeClass", "scheduler", "agents"}
     report = preflight(gpu)
     assert (report.returncode, report.stdout.splitlines()[0][:20]) == (0, "0 things to do first"), report.stdout
+
+
+def test_a_viewer_has_the_right_to_read_the_claims_of_pods(installed: Layout, gpu: Gpu) -> None:
+    """`simulate` and `inject` find a claim in the cluster, and both say of another one that it is missing."""
+    kubectl.apply(installed, gpu_claims.manifest("whole", namespace=TEAM))
+
+    def ask(command: str, name: str) -> "subprocess.CompletedProcess[str]":
+        metadata = {**NEW_POD["metadata"], "annotations": {"gpu.scheduling/claim": name}}
+        spec = {**NEW_POD["spec"], "containers": [{"name": "main", "image": "i"}]}
+        return gpu(command, "-f", "-", stdin=json.dumps({**NEW_POD, "metadata": metadata, "spec": spec}))
+
+    simulated = ask("simulate", "whole")
+    assert (simulated.returncode, simulated.stderr) == (0, "")
+    assert simulated.stdout.startswith(
+        f"pod {TEAM}/new would go to {NODE}, card 0\nGpuClaim: whole (Exclusive)\nrequests: 1 whole card"
+    )
+    injected = ask("inject", "whole")
+    assert injected.returncode == 0
+    assert "nvidia.com/gpucores" in injected.stdout
+    for command in ("simulate", "inject"):
+        missing = ask(command, "gone")
+        assert missing.returncode == 1
+        assert "GpuClaim gone" in missing.stdout + missing.stderr
+    assert f"GpuClaim gone does not exist in namespace {TEAM}" in ask("simulate", "gone").stdout
 
 
 @pytest.mark.parametrize(

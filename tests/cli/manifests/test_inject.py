@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import yaml
 
 from cli.__main__ import main
+from tests.cli.support.http_server import serving
 
 Inject = Callable[..., tuple[int, str, str]]
 
@@ -316,6 +318,107 @@ def test_static_allocation_requires_a_trusted_user(inject: Inject) -> None:
     code, out, _ = inject(pod, options=("-f", "-", "--as", trusted))
     assert code == 0
     assert yaml.safe_load(out)["metadata"]["annotations"]["gpu.scheduling/allocated"] == "0"
+
+
+CLAIM = {
+    "apiVersion": "gpu.scheduling/v1",
+    "kind": "GpuClaim",
+    "metadata": {"name": "pair"},
+    "spec": {"devices": {"count": 2}, "selector": {"matchLabels": {"rack": "1"}}},
+}
+
+
+def claim_pod(**metadata: Any) -> dict[str, Any]:
+    """Return a pod that requests its cards by a claim only."""
+    spec = {"containers": [{"name": "main", "image": "i"}, {"name": "side", "image": "i"}]}
+    annotations = {"gpu.scheduling/claim": "pair"}
+    return make("v1", "Pod", {"metadata": {"name": "x", "annotations": annotations, **metadata}, "spec": spec})
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_claim_of_a_pod_may_be_anywhere_in_the_files(inject: Inject, order: int) -> None:
+    """Admission writes what it gives; the claim itself keeps its text."""
+    listed = {"apiVersion": "v1", "kind": "List", "items": [CLAIM]}
+    code, out, err = inject(*(listed, claim_pod())[::order])
+    assert code == 0
+    assert "GpuClaim pair: no container requests nvidia.com/gpu, so only main gets the cards" in err
+    claim, pod = list(yaml.safe_load_all(out))[::order]
+    assert claim == listed
+    assert injected(pod)
+    assert pod["spec"]["nodeSelector"] == {"rack": "1"}
+    assert pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
+    again = inject(out)
+    assert again[:2] == (0, out)
+
+
+@pytest.mark.parametrize(
+    ("pod", "claim", "found"),
+    [
+        ({}, {}, True),
+        ({"namespace": "team"}, {}, False),
+        ({"namespace": "team"}, {"namespace": "team"}, True),
+        ({}, {"namespace": "default"}, True),
+        ({}, {"namespace": "team"}, False),
+    ],
+)
+def test_a_claim_of_the_files_counts_in_its_namespace(
+    inject: Inject,
+    monkeypatch: pytest.MonkeyPatch,
+    pod: dict[str, str],
+    claim: dict[str, str],
+    found: bool,  # noqa: FBT001
+) -> None:
+    """Without a kubeconfig and -n, objects without a namespace are in `default`."""
+    monkeypatch.setenv("KUBECONFIG", os.devnull)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    made = {**CLAIM, "metadata": {"name": "pair", **claim}}
+    assert inject(made, claim_pod(**pod))[0] == (0 if found else 1)
+
+
+def test_a_claim_that_is_nowhere_is_an_error(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line names the pod, the claim, and what to do; no manifest is printed."""
+    monkeypatch.setenv("KUBECONFIG", os.devnull)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    code, out, err = inject(CONFIG_MAP, claim_pod())
+    assert (code, out) == (1, "")
+    start = "error: standard input, document 2, Pod x: GpuClaim pair is not in the files, and the cluster cannot be"
+    assert err.startswith(start)
+    assert err.endswith("; add the claim to the files\n")
+
+
+def test_a_claim_is_looked_up_in_the_cluster(inject: Inject, tmp_path: Path) -> None:
+    """In the namespace of the pod, or that of the command line; only names that the files do not have."""
+    path, asked = "/apis/gpu.scheduling/v1/namespaces/{}/gpuclaims/pair", []
+
+    def respond(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
+        asked.append(request.path)
+        found = request.path == path.format("team")
+        return (200, json.dumps(CLAIM).encode()) if found else (404, b'{"message": "gpuclaims \\"pair\\" not found"}')
+
+    with serving(respond) as url:
+        kubeconfig = tmp_path / "kubeconfig"
+        cluster = {"name": "c", "cluster": {"server": url}}
+        context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+        user = {"name": "u", "user": {"token": "t"}}
+        content = {"clusters": [cluster], "contexts": [context], "users": [user], "current-context": "c"}
+        kubeconfig.write_text(yaml.safe_dump(content))
+        options = ("-f", "-", "--kubeconfig", str(kubeconfig), "-n", "team")
+        code, out, _ = inject(claim_pod(), options=options)
+        assert (code, injected(yaml.safe_load(out))) == (0, True)
+        code, _, err = inject(claim_pod(namespace="other"), options=options)
+        assert code == 1
+        assert "GpuClaim pair is neither in the files nor in namespace other of the cluster; add it" in err
+        assert asked == [path.format("team"), path.format("other")]
+        assert inject(CLAIM, claim_pod(), POD, options=options)[0] == 0
+        assert len(asked) == 2
+
+
+def test_an_invalid_claim_is_refused(inject: Inject) -> None:
+    """As by the API server, before any pod is looked at."""
+    made = {**CLAIM, "spec": {"devices": {"count": 0}}}
+    code, out, err = inject(made, POD)
+    assert (code, out) == (1, "")
+    assert err == "error: GpuClaim pair: spec.devices.count holds 0; write a number of cards from 1 to 128\n"
 
 
 def test_api_clients_are_not_loaded() -> None:

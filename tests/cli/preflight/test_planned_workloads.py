@@ -6,8 +6,10 @@ import msgspec
 import pytest
 
 from cli.installation.rules import Rules
+from cli.preflight.cluster_snapshot import Unread
 from cluster.resource_quota import ResourceQuota
 from tests.cli.preflight.snapshots import about, container, pod, report_on, workload
+from tests.scheduler.support.claims import claim as gpu_claim
 from webhook.settings import WebhookSettings
 
 DEVICES = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}
@@ -146,3 +148,37 @@ def test_the_warnings_of_admission_are_reported() -> None:
     """Users learn before the switch which variables the webhook would drop."""
     made = workload("Deployment", container(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}]))
     assert "CUDA_VISIBLE_DEVICES=0 was dropped" in about(report_on(workloads=[made]), "admission would warn").what
+
+
+CLAIMED = workload("Deployment", container(gpu=None), annotations={"gpu.scheduling/claim": "cards"})
+
+
+def test_a_workload_with_a_claim_is_evaluated_by_its_claim() -> None:
+    """Also if its containers request nothing: admission writes the cards and the selector of the claim."""
+    claimed = gpu_claim("cards", namespace="team", labels={"rack": "1"}, count=2)
+    report = report_on(workloads=[CLAIMED], gpu_claims=[claimed])
+    assert report.summary.new == {"mutated": 1}
+    found = about(report, "admission would change")
+    assert "the nodeSelector of its GpuClaim, limits, its GPU variables" in found.what
+
+
+def test_a_workload_that_contradicts_its_claim_is_refused() -> None:
+    """The finding contains the message of the webhook."""
+    made = workload(annotations={"gpu.scheduling/claim": "cards"})
+    report = report_on(workloads=[made], gpu_claims=[gpu_claim("cards", namespace="team", count=2)])
+    assert "GpuClaim cards gives 2" in about(report, "would be refused").what
+
+
+def test_a_missing_claim_blocks_the_switch() -> None:
+    """A claim of another namespace does not count."""
+    report = report_on(workloads=[CLAIMED], gpu_claims=[gpu_claim("cards", namespace="other")])
+    found = about(report, "would be refused: GpuClaim cards does not exist in namespace team")
+    assert (found.severity, found.objects, report.summary.new) == ("blocks", ("Deployment team/web",), {"refused": 1})
+
+
+def test_claims_that_cannot_be_read_leave_the_outcome_open() -> None:
+    """Nothing is said to be missing that may exist."""
+    report = report_on(workloads=[CLAIMED, workload(name="plain")], unread=[Unread("gpuclaims", "forbidden")])
+    assert report.summary.new == {"mutated": 1, "unknown": 1}
+    assert about(report, "its admission was not evaluated").severity == "changes"
+    assert not [each for each in report.findings if "does not exist" in each.what]

@@ -48,3 +48,26 @@ def test_an_unreadable_pod_is_reported() -> None:
     """It blocks the switch, and does not end the command."""
     report = report_on(pods=[msgspec.Raw(b'{"metadata": 3}')])
     assert "a pod cannot be read" in about(report, "cannot be read completely").what
+
+
+def test_pods_of_another_scheduler_with_our_annotations_are_named() -> None:
+    """They have the indexes of their cards and no allocation: with a GPU resource they close their node.
+
+    Without, as for a claim alone, nobody counts them, and their cards would be given to other pods.
+    """
+    left = {"gpu.scheduling/allocated": "0"}
+    report = report_on(
+        pods=[
+            pod("with-resource", node="n1", annotations=left),
+            pod("claim-only", container(gpu=None), node="n2", annotations={**left, "gpu.scheduling/claim": "a"}),
+            pod("ended", container(gpu=None), node="n2", phase="Succeeded", annotations=left),
+            pod("ours", node="n1", annotations={**left, "gpu.scheduling/allocation": OURS}),
+        ]
+    )
+    assert report.summary.running == {"ours": 1, "uncounted": 2}
+    closes = about(report, "pod team/with-resource")
+    assert (closes.severity, "another scheduler placed it" in closes.what) == ("blocks", True)
+    assert "its node n1 is closed" in closes.what
+    shared = about(report, "pod team/claim-only")
+    assert (shared.severity, shared.objects) == ("blocks", ("pod team/claim-only",))
+    assert "its cards on node n2 would be given to new pods, too" in shared.what

@@ -39,6 +39,7 @@ def charge(uuid: str) -> st.SearchStrategy[Charge]:
         cores=st.integers(0, 300),
         slots=st.integers(0, 2),
         parent=st.sampled_from(("", parent)),
+        whole=st.booleans(),
     )
 
 

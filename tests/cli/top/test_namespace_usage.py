@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from allocation.allocation import Allocation, CardShare
+from allocation.allocation import Allocation, CardShare, ClaimMark
+from allocation.pod import Resources
 from allocation.settings import AllocationSettings
 from allocation.wire import environment
-from cli.kube.objects import Pod
+from cli.kube.objects import Pod, PodContainer
 from cli.top.namespace_usage import NamespaceUsage, ResourceUsage, count
 from cluster.resource_quota import ResourceQuota
 from lab import kubectl
@@ -60,6 +61,22 @@ def test_usage_of_all_four_resources_is_shown_with_its_limit() -> None:
         ResourceUsage("nvidia.com/gpumem-percentage", 10, 50, "all", note),
         ResourceUsage("nvidia.com/gpucores", 30),
     )
+
+
+def test_the_cards_of_a_claim_count_once() -> None:
+    """Admission writes the request into each GPU container, and they share the cards."""
+    shares = tuple(CardShare(f"GPU-{index}", index, 40000, 1000) for index in range(2))
+    allocation = Allocation("n1", dict.fromkeys(("main", "side"), shares), ClaimMark("pair", "Exclusive"))
+    limits = {"nvidia.com/gpu": "2", "nvidia.com/gpumem-percentage": "100", "nvidia.com/gpucores": "100"}
+    made = pod("a")
+    made.metadata.annotations = environment.annotations(allocation)
+    made.spec.containers = [PodContainer(name, Resources(limits)) for name in ("main", "side")]
+    assert [(each.resource, each.used) for each in only([made], []).resources] == [
+        ("nvidia.com/gpu", 2),
+        ("nvidia.com/gpumem", 80000),
+        ("nvidia.com/gpumem-percentage", 200),
+        ("nvidia.com/gpucores", 200),
+    ]
 
 
 def test_units_are_those_of_the_resource() -> None:

@@ -9,7 +9,7 @@ import yaml
 
 from agent.publishing import heartbeat
 from allocation import names
-from allocation.allocation import Allocation, CardShare
+from allocation.allocation import Allocation, CardShare, ClaimMark, Exclusivity
 from allocation.delivery import NodeDelivery, Toolkit
 from allocation.inventory import Card, NodeInventory
 from allocation.settings import AllocationSettings, ResourceNames
@@ -264,5 +264,46 @@ def test_json_and_yaml_have_the_same_structure() -> None:
         "memoryMiB": {"used": 3000, "total": 40960},
         "cores": {"used": 305, "total": 1000},
         "slots": {"used": 1, "total": 10},
-        "shares": [{"namespace": "team", "pod": "p", "container": "main", "memoryMiB": 3000, "cores": 305}],
+        "shares": [
+            {
+                "namespace": "team",
+                "pod": "p",
+                "container": "main",
+                "memoryMiB": 3000,
+                "cores": 305,
+                "claim": "",
+                "whole": False,
+            }
+        ],
     }
+
+
+def _claiming(exclusivity: Exclusivity, share: CardShare) -> Pod:
+    """Return a pod with a claim, whose two containers have the same card."""
+    pod = _pod(init=(share,), main=(share,))
+    allocation = Allocation("n1", {"init": (share,), "main": (share,)}, ClaimMark("single", exclusivity))
+    pod.metadata.annotations = {names.CLAIM: "single", names.ALLOCATION: record.encode(allocation)}
+    return pod
+
+
+def test_a_card_that_a_pod_has_alone_is_shown_as_whole() -> None:
+    """It is in full use, whatever the share says, and names the claim with each container."""
+    pod = _claiming("Exclusive", CardShare(UUID, 0, 40000, 900))
+    fleet = _count([_status()], [pod])
+    card = fleet.nodes[0].cards[0]
+    assert card.is_whole
+    assert (card.memory_mib, card.cores, card.slots) == (Amount(40960, 40960), Amount(1000, 1000), Amount(10, 10))
+    row = tables.of_cards(fleet).rows[0]
+    assert (row[5], row[-1]) == ("whole", "team/p/init(single),team/p/main(single)")
+    assert tables.of_nodes(fleet).rows[0][5] == "10/20"
+
+
+def test_the_containers_of_a_claim_count_once() -> None:
+    """They share the card; other pods may use it as well."""
+    pod = _claiming("Shared", CardShare(UUID, 0, 3000, 300))
+    fleet = _count([_status()], [pod, _pod("other", main=(CardShare(UUID, 0, 1000, 100),))])
+    card = fleet.nodes[0].cards[0]
+    assert (card.memory_mib.used, card.cores.used, card.slots.used) == (4000, 400, 2)
+    assert not card.is_whole
+    row = tables.of_cards(fleet, wide=True).rows[0]
+    assert (row[7], row[-1]) == ("2/10", "team/other/main,team/p/init(single),team/p/main(single)")

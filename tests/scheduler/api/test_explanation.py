@@ -18,6 +18,7 @@ from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.mig.test_requests import report
 from tests.scheduler.support.builders import Clock, allocated, node, pod, state
+from tests.scheduler.support.claiming_world import ClaimingWorld
 from tests.scheduler.support.explaining import explained
 from tests.scheduler.support.preferring import PREFERRED, PreferringWorld, in_
 from tests.scheduler.support.scheduling import schedule
@@ -38,7 +39,7 @@ def columns(ledger: Ledger) -> dict[str, Any]:
 
 def everything(made: ClusterState) -> dict[str, Any]:
     """Return the complete state of a scheduler."""
-    fleet, requests = made.node_cache, made.instance_requests
+    fleet, requests, claims = made.node_cache, made.instance_requests, made.claims
     return {
         "ledger": columns(made.ledger),
         "changes": made.ledger.changes.state,
@@ -46,16 +47,19 @@ def everything(made: ClusterState) -> dict[str, Any]:
         "used": {node: {key: amount for key, amount in used.items() if amount} for node, used in fleet._used.items()},
         "quotas": {name: sorted(uids) for name, uids in made.quotas._pods.items() if uids},
         "mig requests": {node: sorted(opened) for node, opened in requests._open.items() if opened},
+        "claims": {name: (claim.spec, claim.status) for name, claim in claims._claims.items()},
+        "claim users": {name: sorted(map(repr, users.values())) for name, users in claims._users.items() if users},
+        "claim statuses": dict(claims.statuses._due),
         "queue": [
             (entry.pod.uid, entry.attempts, entry.reasons, entry.ready_at, entry.published) for entry in made.queue
         ],
     }
 
 
-@pytest.mark.parametrize("kind", [World, PreferringWorld])
+@pytest.mark.parametrize("kind", [World, PreferringWorld, ClaimingWorld])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_explanation_predicts_the_decision_of_the_loop(seed: int, kind: type[World]) -> None:
-    """Node, cards and texts, for 600 random pods on 100 random fleets, each explained before it is scheduled."""
+    """Node, cards and texts, for 600 random pods on 100 random fleets of each kind, before they are scheduled."""
     world = kind(seed)
     for _ in range(PODS):
         pending = world.pod()
@@ -110,10 +114,11 @@ def check_node(node: NodeExplanation) -> None:
             assert not each.chosen or each.verdict == "FITS"
 
 
+@pytest.mark.parametrize("kind", [World, ClaimingWorld])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_explaining_changes_no_state(seed: int) -> None:
-    """Ledger, node cache, quotas, MIG requests, queue and the log of changes are equal before and after."""
-    world = World(seed)
+def test_explaining_changes_no_state(seed: int, kind: type[World]) -> None:
+    """Ledger, node cache, quotas, MIG requests, claims, queue and the log of changes are equal before and after."""
+    world = kind(seed)
     waiting = [world.pod() for _ in range(3)]
     for each in waiting:
         world.state.set_pod(each)

@@ -28,6 +28,9 @@ from scheduler.cycle.result import Scheduled
 from scheduler.settings import SchedulerSettings, ServingSettings
 from tests.scheduler.api.test_explanation import everything
 from tests.scheduler.support.builders import allocated, namespace, pod, state
+from tests.scheduler.support.claims import claim as gpu_claim
+from tests.scheduler.support.claims import manifest as gpu_claim_manifest
+from tests.scheduler.support.claims import running
 from tests.scheduler.support.extending import Bindings, extending
 from tests.scheduler.support.scheduling import cycle_of, schedule
 from tests.scheduler.support.storage import mounts, storage_class, volume
@@ -214,6 +217,56 @@ async def test_claims_are_sent_with_the_pod_in_a_list(site: Site) -> None:
     assert (status, "spec.accessModes holds nothing" in content["error"]) == (400, True)
 
 
+def claim_pod(name: str = "single") -> dict[str, Any]:
+    """Return a pod as a user writes it, which requests its card by a claim only."""
+    made = manifest(1)
+    made["metadata"]["annotations"] = {"gpu.scheduling/claim": name}
+    made["spec"]["containers"] = [{"name": "main", "image": "x"}]
+    return made
+
+
+async def test_a_gpu_claim_that_exists_gives_the_pod_its_cards(site: Site) -> None:
+    """Admission prepares the pod for it; a claim that is sent with the pod counts less than the one that exists."""
+    site.state.set_claim(gpu_claim("single", namespace="team"))
+    other = gpu_claim_manifest("single", exclusivity="Shared")
+    for body in (claim_pod(), {"apiVersion": "v1", "kind": "List", "items": [claim_pod(), other]}):
+        _, content = await site.simulate(body)
+        assert content["error"] is None
+        shown = content["explanation"]
+        assert shown["claim"] == {"name": "single", "exclusivity": "Exclusive", "exists": True, "profile": ""}
+        assert [(share["container"], share["memoryMiB"], share["cores"]) for share in shown["shares"]] == [
+            ("main", 1000, 1000)
+        ]
+
+
+async def test_a_gpu_claim_is_sent_with_the_pod_in_a_list(site: Site) -> None:
+    """It is not created, so the next pod without it is refused, with the remedy."""
+    planned = gpu_claim_manifest("single", exclusivity="Shared", memoryMiB=200)
+    before = everything(site.state)
+    for _ in range(2):
+        _, content = await site.simulate({"apiVersion": "v1", "kind": "List", "items": [planned, claim_pod()]})
+        shown = content["explanation"]
+        assert (shown["outcome"], shown["claim"]["exists"], shown["claim"]["exclusivity"]) == ("fits", False, "Shared")
+        assert shown["asks"][0]["memoryMiB"] == 200
+        assert everything(site.state) == before
+        _, alone = await site.simulate(claim_pod())
+        assert alone["error"]["type"] == "NotAdmitted"
+        assert "GpuClaim single does not exist in namespace team: create it" in alone["error"]["message"]
+
+
+async def test_a_pod_that_is_not_reviewed_waits_for_its_gpu_claim(site: Site) -> None:
+    """Admission never sees the pod; no node is evaluated before the scheduler knows what the pod requests."""
+    made = claim_pod("gone")
+    made["metadata"]["namespace"] = "plain"
+    made["spec"]["schedulerName"] = "tranche"
+    made["spec"]["containers"] = manifest(10)["spec"]["containers"]
+    _, content = await site.simulate(made)
+    error = content["error"]
+    assert (error["type"], error["message"]) == ("FitError", error["diagnosis"]["preFilterMsg"])
+    assert error["message"].startswith("GpuClaimNotFound: GpuClaim gone does not exist")
+    assert (error["diagnosis"]["nodeToStatus"]["nodes"], "numAllNodes" in error) == ({}, False)
+
+
 async def test_another_schedulers_pod_is_500(site: Site) -> None:
     """The pod names another scheduler, or its namespace is not opted in. The message is TensorFusion's."""
     plain = manifest(600)
@@ -315,6 +368,21 @@ async def test_the_maps_of_the_allocation_agree(seed: int) -> None:
         assert position is not None
         used = int(world.state.ledger.used[(MEMORY, *position)])
         assert gpu["memoryMiB"]["total"] - gpu["memoryMiB"]["free"] == used
+
+
+async def test_the_allocation_shows_which_cards_a_pod_has_alone(site: Site) -> None:
+    """The containers of a claim count as one, and its card has nothing free."""
+    for name, claimed in (("alone", gpu_claim("a")), ("shares", gpu_claim("b", exclusivity="Shared", memoryMiB=100))):
+        card = 0 if name == "alone" else 1
+        made = running(name, claimed, node="n1", cards=(card,), containers=("main", "side"))
+        site.state.set_pod(made)
+        site.pods.add_if_new(made)
+    _, content = await site.send("GET", ALLOCATION)
+    (alone,) = content["allocation"]["default/alone"]["gpus"]
+    assert alone == {"uuid": "GPU-n1-0", "memoryMiB": 1000, "cores": 1000, "slots": 1, "whole": True}
+    (shares,) = content["allocation"]["default/shares"]["gpus"]
+    assert shares == {"uuid": "GPU-n1-1", "memoryMiB": 100, "cores": 0, "slots": 1, "whole": False}
+    assert [content["gpuStore"][each]["slots"]["free"] for each in ("GPU-n1-0", "GPU-n1-1")] == [0, 3]
 
 
 async def test_http_requests_change_no_state(site: Site) -> None:

@@ -13,6 +13,7 @@ from scheduler.api.request_body import Manifests
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "train"}}
 CLAIM = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
+GPU_CLAIM = {"apiVersion": "gpu.scheduling/v1", "kind": "GpuClaim", "metadata": {"name": "data"}}
 
 
 def listed(*items: Any) -> dict[str, Any]:
@@ -20,19 +21,20 @@ def listed(*items: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "List", "items": list(items)}
 
 
+@pytest.mark.parametrize("gpu_claim", [None, GPU_CLAIM])
 @pytest.mark.parametrize("claims", [(), (CLAIM,), (CLAIM, CLAIM)])
-def test_what_is_encoded_is_parsed(claims: tuple[dict[str, Any], ...]) -> None:
+def test_what_is_encoded_is_parsed(claims: tuple[dict[str, Any], ...], gpu_claim: dict[str, Any] | None) -> None:
     """A pod without claims is sent alone, so that earlier releases read it, too."""
-    manifests = Manifests(POD, claims)
+    manifests = Manifests(POD, claims, gpu_claim)
     body = request_body.encode(manifests)
     assert request_body.parse_json(body) == request_body.parse(body) == manifests
-    assert (msgspec.json.decode(body) == POD) is (not claims)
+    assert (msgspec.json.decode(body) == POD) is (not claims and gpu_claim is None)
 
 
 def test_a_list_may_be_in_yaml_and_in_any_order() -> None:
     """The claims keep their order."""
-    body = yaml.safe_dump(listed(CLAIM, POD)).encode()
-    assert request_body.parse(body) == Manifests(POD, (CLAIM,))
+    body = yaml.safe_dump(listed(GPU_CLAIM, CLAIM, POD)).encode()
+    assert request_body.parse(body) == Manifests(POD, (CLAIM,), GPU_CLAIM)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,8 @@ def test_a_list_may_be_in_yaml_and_in_any_order() -> None:
         (listed(POD, {**CLAIM, "kind": "Secret"}), r"items\[1\] of the List has kind Secret"),
         (listed(POD, "claim"), r"items\[1\] of the List has kind None"),
         ({**listed(), "items": {}}, "not a list"),
+        (listed(POD, {**GPU_CLAIM, "apiVersion": "v1"}), r"items\[1\] of the List has kind GpuClaim and apiVersion v1"),
+        (listed(POD, GPU_CLAIM, GPU_CLAIM), "2 GpuClaims, and a pod names one"),
         (listed(POD, *[CLAIM] * (limits.VOLUMES + 1)), "65 PersistentVolumeClaims; 64 is the limit"),
     ],
 )

@@ -1,16 +1,22 @@
 """GpuClaims, and pods as admission prepares them for a claim."""
 
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from allocation import names
+from allocation.allocation import Allocation, CardShare, ClaimMark
 from allocation.claim import resources
 from allocation.settings import AllocationSettings
+from allocation.wire import record
 from cluster.gpu_claim import GpuClaim
 from scheduler.objects import Pod
 from tests.scheduler.support.builders import pod
+
+WHOLE_MIB = 1000
+"""The memory of a card of `builders.status`."""
 
 DEVICES: tuple[dict[str, Any], ...] = (
     {"count": 1},
@@ -26,15 +32,21 @@ DEVICES: tuple[dict[str, Any], ...] = (
 """Devices of every kind that a claim can ask for."""
 
 
+def manifest(name: str, *, namespace: str = "", labels: dict[str, str] | None = None, **devices: Any) -> dict[str, Any]:
+    """Return the manifest of a claim for one card, unless `devices` say something else."""
+    selector = {"selector": {"matchLabels": labels}} if labels else {}
+    return {
+        "apiVersion": "gpu.scheduling/v1",
+        "kind": "GpuClaim",
+        "metadata": {"name": name, **({"namespace": namespace} if namespace else {})},
+        "spec": {"devices": {"count": 1, **devices}, **selector},
+    }
+
+
 def claim(name: str, *, namespace: str = "default", labels: dict[str, str] | None = None, **devices: Any) -> GpuClaim:
     """Return a claim for `devices`, whose names are those of the API; one exclusive card by default."""
-    return msgspec.convert(
-        {
-            "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}"},
-            "spec": {"selector": {"matchLabels": labels or {}}, "devices": {"count": 1, **devices}},
-        },
-        GpuClaim,
-    )
+    written = manifest(name, namespace=namespace, labels=labels, **devices)
+    return msgspec.convert({**written, "metadata": {**written["metadata"], "uid": f"uid-{name}"}}, GpuClaim)
 
 
 def limits(given: GpuClaim) -> dict[str, str]:
@@ -47,12 +59,26 @@ def container(given: GpuClaim, name: str = "main") -> dict[str, Any]:
     return {"name": name, "resources": {"limits": limits(given), "requests": limits(given)}}
 
 
-def claiming(name: str, given: GpuClaim, *, containers: tuple[str, ...] = ("main",), **fields: Any) -> Pod:
+def claiming(name: str, given: GpuClaim, *, containers: Iterable[str] = ("main",), **fields: Any) -> Pod:
     """Return a pod as admission prepares it for a claim, with GPU containers of these names."""
     annotations = {names.CLAIM: given.metadata.name, **fields.pop("annotations", {})}
     selector = {**given.spec.node_labels, **fields.pop("nodeSelector", {})}
     prepared = {"containers": [container(given, each) for each in containers], "nodeSelector": selector}
     return pod(name, namespace=given.metadata.namespace, annotations=annotations, **{**prepared, **fields})
+
+
+def running(name: str, given: GpuClaim, *, node: str, cards: Iterable[int] = (0,), **more: Any) -> Pod:
+    """Return a pod with a claim that runs on cards of `builders.status`."""
+    devices, containers = given.spec.devices, tuple(more.pop("containers", ("main",)))
+    exclusive = devices.exclusivity == "Exclusive"
+    memory, cores = (WHOLE_MIB, 1000) if exclusive else (devices.memory_mib or 0, (devices.cores or 0) * 10)
+    shares = tuple(CardShare(f"GPU-{node}-{index}", index, memory, cores) for index in cards)
+    mark = ClaimMark(given.metadata.name, devices.exclusivity)
+    text = record.encode(Allocation(node, dict.fromkeys(containers, shares), mark))
+    annotations = {names.ALLOCATION: text}
+    return claiming(
+        name, given, containers=containers, annotations=annotations, node=node, **{"phase": "Running", **more}
+    )
 
 
 def some_claim(chance: random.Random, name: str) -> GpuClaim:

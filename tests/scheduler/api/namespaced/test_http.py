@@ -31,7 +31,11 @@ from scheduler.api.queries import Queries
 from scheduler.api.request_body import LARGEST_BODY
 from scheduler.api.token_reviews import TokenReviews
 from tests.scheduler.support.builders import Clock, allocated, namespace, pod, state
+from tests.scheduler.support.claims import claim as gpu_claim
+from tests.scheduler.support.claims import manifest as gpu_claim_manifest
+from tests.scheduler.support.claims import running
 from tests.scheduler.support.extending import Bindings, extending
+from tests.scheduler.support.leasing import lease_of
 from tests.scheduler.support.preferring import PREFERRED, in_
 from tests.scheduler.support.scheduling import cycle_of
 from tests.scheduler.support.storage import mounts, storage_class, volume
@@ -291,7 +295,49 @@ async def test_a_namespace_sees_its_own_shares(site: Site) -> None:
     (node,) = found["nodes"]
     (card,) = node["cards"]
     assert (node["name"], node["closed"], card["uuid"], card["memoryMiB"]) == ("n1", "", "GPU-n1-0", 1000)
-    assert card["shares"] == [{"pod": "mine", "container": "main", "memoryMiB": 300, "cores": 0}]
+    assert card["shares"] == [
+        {"pod": "mine", "container": "main", "memoryMiB": 300, "cores": 0, "claim": "", "whole": False}
+    ]
+
+
+async def test_a_namespace_sees_the_claims_of_its_own_pods(site: Site) -> None:
+    """Not those of other namespaces, on whatever card."""
+    mine, theirs = gpu_claim("mine", namespace="team"), gpu_claim("secret", namespace="other")
+    site.set_pod(running("a", mine, node="n1", containers=("main", "side")))
+    site.set_pod(running("b", theirs, node="n1", cards=(1,)))
+    _, found = await site.ask("GET", SHARES, token="viewer")  # noqa: S106
+    (card,) = found["nodes"][0]["cards"]
+    assert [(each["container"], each["claim"], each["whole"]) for each in card["shares"]] == [
+        ("main", "mine", True),
+        ("side", "mine", True),
+    ]
+    assert "secret" not in str(found)
+
+
+async def test_a_card_that_a_lease_closes_names_nobody(site: Site) -> None:
+    """Neither the pod that holds the Lease nor its claim; only that the card is not free."""
+    site.state.set_lease(lease_of("secret"))
+    site.set_pod(pod("a", memory=10, namespace="team"))
+    _, found = await site.ask("GET", POD_EXPLANATION, pod="a", token="viewer", query="?node=n1")  # noqa: S106
+    verdicts = [card["verdicts"][0]["verdict"] for card in found["nodes"][0]["cards"]]
+    assert (verdicts[0] != "FITS", verdicts[1]) == (True, "FITS")
+    assert "secret" not in str(found)
+
+
+async def test_a_claim_of_another_namespace_is_unknown(site: Site) -> None:
+    """The answer is the same whether it exists there or not."""
+    made = manifest(10)
+    made["metadata"]["annotations"] = {"gpu.scheduling/claim": "secret"}
+    answers = []
+    for _ in range(2):
+        status, answer = await site.ask("POST", SIMULATION, body=made, token="editor")  # noqa: S106
+        assert (status, answer["error"]["type"]) == (200, "NotAdmitted")
+        answers.append(answer)
+        site.state.set_claim(gpu_claim("secret", namespace="other"))
+    assert answers[0] == answers[1]
+    planned = gpu_claim_manifest("secret", namespace="other")
+    status, answer = await site.ask("POST", SIMULATION, body=listed(made, planned), token="editor")  # noqa: S106
+    assert (status, "a pod can name only a claim of its own namespace" in answer["error"]) == (400, True)
 
 
 @pytest.mark.parametrize(
