@@ -4,7 +4,7 @@ A claim qualifies the GPU request in a pod's immutable spec, which admission wri
 itself. Its cards belong to the pod: all GPU containers see the same cards, and each card is charged once.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -59,6 +59,10 @@ class ClaimSpec(msgspec.Struct, frozen=True):
     def node_labels(self) -> Mapping[str, str]:
         """The labels that the node must have."""
         return self.selector.match_labels
+
+
+FindClaim = Callable[[str], ClaimSpec | None]
+"""Returns a GpuClaim of a pod's namespace by its name, or None if it does not exist."""
 
 
 class ClaimRequest(msgspec.Struct, frozen=True):

@@ -1,13 +1,13 @@
 """The GPU requirements of a pod: its resources, its annotations, its GpuClaim, and its static allocation."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
 
 from allocation import claim, names
 from allocation.allocation import Allocation
-from allocation.claim import ClaimRequest, ClaimSpec
+from allocation.claim import ClaimRequest, FindClaim
 from allocation.constraints import CardKind, Constraints, read_constraints
 from allocation.errors import AllocationError
 from allocation.limits import excess_of_gpu_containers
@@ -15,9 +15,6 @@ from allocation.pod import Containers
 from allocation.request import PodRequest, read_request
 from allocation.settings import AllocationSettings
 from allocation.wire import record
-
-FindClaim = Callable[[str], ClaimSpec | None]
-"""Returns a GpuClaim of the pod's namespace by its name, or None if it does not exist."""
 
 _CARD_KINDS: Mapping[str, CardKind] = {"Exclusive": "card", "Shared": "card", "MIG": "instance"}
 

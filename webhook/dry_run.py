@@ -1,14 +1,14 @@
 """Admission without an API server: shows what admission would make of a manifest."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import jsonpatch
 import msgspec
 
 from allocation import names
-from allocation.claim import ClaimSpec
+from allocation.claim import FindClaim
 from allocation.errors import AllocationError
 from allocation.settings import AllocationSettings
 from cluster.manifest import NotAdmittedError, UnreadableManifestError, without_nulls
@@ -19,9 +19,6 @@ from webhook.settings import WebhookSettings
 
 EXEMPT_NAMESPACES: Final = ("kube-system", "kube-public", "kube-node-lease", names.SYSTEM_NAMESPACE)
 """Namespaces for whose pods the API server never calls the webhook (manifests/base/webhook.yaml)."""
-
-FindClaim = Callable[[str], ClaimSpec | None]
-"""Returns a GpuClaim of the pod's namespace by its name, or None if it does not exist."""
 
 
 def admit(

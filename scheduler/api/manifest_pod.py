@@ -6,14 +6,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from allocation.claim import ClaimSpec
+from allocation.claim import ClaimSpec, FindClaim
 from allocation.errors import AllocationError
 from cluster.manifest import UnreadableManifestError, without_nulls
 from scheduler.api import manifest_claims
 from scheduler.api.manifest_gpu_claim import read_gpu_claim
 from scheduler.api.request_body import Manifests
 from scheduler.filters import resources
-from scheduler.gpu_requirements import FindClaim
 from scheduler.objects import Pod, PodStatus
 from scheduler.state.cluster_state import ClusterState
 from scheduler.volumes.planned_pod import PlannedPod
