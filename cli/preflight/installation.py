@@ -25,6 +25,7 @@ POLICIES: Final = (
     "tranche-debug",
     "tranche-deletion",
     "tranche-eviction",
+    "tranche-device-leases",
     "tranche-fence",
     "tranche-mig-wishes",
     "tranche-phase",
