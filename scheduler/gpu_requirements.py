@@ -7,7 +7,7 @@ import msgspec
 
 from allocation import claim, names
 from allocation.allocation import Allocation
-from allocation.claim import ClaimRequest, FindClaim
+from allocation.claim import ClaimRequest, ClaimSpec, FindClaim
 from allocation.constraints import CardKind, Constraints, read_constraints
 from allocation.errors import AllocationError
 from allocation.limits import excess_of_gpu_containers
