@@ -1,6 +1,10 @@
 """A pod is placed where it fits, by policy; where it does not fit, each card has a reason."""
 
+from itertools import combinations
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from allocation.allocation import charges
 from allocation.constraints import read_constraints
@@ -284,6 +288,17 @@ def test_topology_aware_selects_the_worst_linked_single_card() -> None:
 def test_topology_aware_without_links_keeps_the_order() -> None:
     """Without link scores, the first cards by the other policies are selected."""
     assert cards_of(put(linked({}), pod(container(count=2, memory=1)), card_policy="topology-aware")) == [0, 1]
+
+
+@given(cards=st.integers(2, 10), data=st.data())
+def test_topology_aware_selection_is_the_best_of_all_subsets(cards: int, data: st.DataObject) -> None:
+    """Of equally linked subsets it is the first in the order of the other policies, here that of the cards."""
+    count = data.draw(st.integers(2, cards))
+    couples = [*combinations(range(cards), 2)]
+    pairs = {couple: data.draw(st.sampled_from((0, 10, 25, 50))) for couple in couples}
+    outcome = put(linked(pairs, cards=cards), pod(container(count=count, memory=1)), card_policy="topology-aware")
+    best = max(combinations(range(cards), count), key=lambda some: sum(pairs[pair] for pair in combinations(some, 2)))
+    assert cards_of(outcome) == [*best]
 
 
 @pytest.mark.parametrize("cards", [16, 20])
