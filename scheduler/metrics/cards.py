@@ -20,7 +20,7 @@ FAMILIES: Final = {
     "hami_gpu_memory_allocated_bytes": "Device memory allocated to pods.",
     "hami_gpu_core_allocated_ratio": "Percent of one card's compute allocated to pods.",
     "hami_node_gpu_memory_allocated_ratio": "Percent of the card's memory allocated to pods.",
-    "hami_gpu_shared_count": "Containers that share the card.",
+    "hami_gpu_shared_count": "Slots in use: one for each container that shares the card, all for an exclusive claim.",
 }
 """Gauges; a "ratio" is 0 to 100 there."""
 
