@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 READY_S = 30.0
+LONGEST_SOCKET = "device-plugins/kubelet.sock"
+"""The longest path of the kubelet's sockets in its folder."""
 
 
 def start(layout: Layout) -> None:
@@ -28,7 +30,7 @@ def start(layout: Layout) -> None:
         "--kubeconfig": own,
         "--hostname-override": layout.node_name,
         "--node-ip": layout.node_address,
-        "--root-dir": layout.node / "kubelet",
+        "--root-dir": layout.kubelet,
     }
     arguments = (f"{flag}={value}" for flag, value in flags.items())
     daemon.start(namespace.inside(layout, [layout.bin / "kubelet", *arguments]))

@@ -66,7 +66,15 @@ class Layout:
                 why=f"it must be a multiple of {PORT_BLOCK} between 1100 and 65400",
                 remedy=f"unset LAB_BASE_PORT (leave out --base-port), or set {DEFAULT_BASE_PORT} for example",
             )
-        if (length := len(os.fsencode(self.containerd_socket))) > SOCKET_PATH_LIMIT:
+        self.check_socket(self.containerd_socket)
+
+    def check_socket(self, path: Path) -> None:
+        """Check that the kernel accepts the path of a socket in the lab's folder.
+
+        Raises:
+            LabError: it is too long.
+        """
+        if (length := len(os.fsencode(path))) > SOCKET_PATH_LIMIT:
             raise LabError(
                 f"lab folder {self.root}",
                 why=f"a socket in it would have a path of {length} bytes, the kernel allows {SOCKET_PATH_LIMIT}",
@@ -128,6 +136,11 @@ class Layout:
     def node(self) -> Path:
         """The folders of containerd and of the kubelet of the real node."""
         return self.root / "node"
+
+    @property
+    def kubelet(self) -> Path:
+        """The folder of the kubelet."""
+        return self.node / "kubelet"
 
     @property
     def containerd_socket(self) -> Path:

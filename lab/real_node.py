@@ -59,10 +59,12 @@ def up(layout: Layout, *, report: Callable[[str], None] = print) -> None:
     """Start the node and return when it is Ready. The control plane must be running. Idempotent.
 
     Raises:
-        LabError: the machine cannot run a node, a port is taken, or the node did not become Ready.
+        LabError: the machine cannot run a node, the path of the lab's folder is too long for the kubelet's sockets, a
+            port is taken, or the node did not become Ready.
     """
     if missing := unsupported():
         raise LabError("real node", why="; ".join(missing), remedy="or pass --no-real-node")
+    layout.check_socket(layout.kubelet / kubelet.LONGEST_SOCKET)
     binaries.provide(layout.bin, ("kubelet",), report=report)
     containerd.provide(layout.bin, report=report)
     if not Daemon(layout, "kubelet").is_running:

@@ -116,9 +116,9 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
 
 
 @pytest.fixture
-def own_layout(tmp_path: Path) -> Iterator[Layout]:
-    """A separate lab for one test."""
-    layout = Layout(root=tmp_path, base_port=BASE_PORT + PORT_BLOCK)
+def own_layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
+    """A separate lab for one test, in a folder with a short name: paths of sockets are limited."""
+    layout = Layout(root=tmp_path_factory.mktemp("own"), base_port=BASE_PORT + PORT_BLOCK)
     yield layout
     cluster.down(layout)
 

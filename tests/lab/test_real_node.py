@@ -10,6 +10,7 @@ import pytest
 
 from lab import cgroups, cluster, images, kubectl, namespace, network, processes, wait
 from lab import real_node as module
+from lab.errors import LabError
 from lab.layout import Layout
 from lab.processes import Daemon
 
@@ -98,6 +99,14 @@ def test_the_node_does_not_change_the_machine(real_node: Layout) -> None:
     mounts = Path("/proc/self/mountinfo").read_text()
     assert str(real_node.root) not in mounts
     assert not [folder for folder in namespace.FOLDERS if f" {folder} " in mounts]
+
+
+def test_a_folder_with_too_long_a_path_is_refused(node_support: None) -> None:
+    """The kubelet would exit, with an error that does not name the cause."""
+    layout = Layout(root=Path("/" + "x" * 80))
+    with pytest.raises(LabError, match="the kernel allows 107"):
+        module.up(layout)
+    assert not layout.root.exists()
 
 
 @pytest.mark.parametrize("namespace_dies", [True, False], ids=["everything", "all-but-the-containers"])
