@@ -42,15 +42,18 @@ async def test_rolling_restart_loses_no_admission_and_no_pod(own_layout: Layout)
         await asyncio.to_thread(kubectl.apply, own_layout, {"apiVersion": "v1", "kind": "Namespace", "metadata": team})
         await replicas.eventually(lambda: replicas.is_admitted(api))
         before = await replicas.failed_calls(api)
-        checker = Checker(api, patience_seconds=Settings().patience_seconds)
+        settings = Settings()
+        checker = Checker(api, patience_seconds=settings.patience_seconds, lease_seconds=settings.lease_seconds)
         pods = Load(
             api,
             namespace=world.NAMESPACE,
             books=checker.books,
             draw=Random(1),  # noqa: S311 -- not a secret
             rate=PODS_A_SECOND,
+            claims=settings.claims,
             population=PODS,
         )
+        await pods.create_claims()
         async with (
             checker.watching(),
             pods.coming_and_going(),

@@ -49,7 +49,7 @@ async def test_exactly_one_of_two_namespaces_gets_the_card(own_layout: Layout) -
         ]
         await asyncio.to_thread(kubectl.apply, own_layout, *teams)
         api = Api(connection)
-        checker = Checker(api, patience_seconds=PATIENCE_S)
+        checker = Checker(api, patience_seconds=PATIENCE_S, lease_seconds=PATIENCE_S)
         async with checker.watching():
             for number in range(ROUNDS):
                 if number % EACH == 0:

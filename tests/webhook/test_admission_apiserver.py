@@ -224,7 +224,7 @@ def test_policies_have_no_type_warnings(cluster: Cluster) -> None:
         for each in yaml.safe_load_all(file.read_text())
         if each["kind"] == "ValidatingAdmissionPolicy"
     ]
-    assert len(names) == 14
+    assert len(names) == 15
 
     def checked() -> list[Any] | None:
         objects = [kubectl.get(cluster.layout, "validatingadmissionpolicy", name) for name in names]
