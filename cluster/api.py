@@ -103,10 +103,7 @@ class Api:
             ) as response:
                 status = response.status
                 self.traffic.answered(method, path, params or {}, status=status, seconds=time.perf_counter() - begin)
-                try:
-                    yield response
-                finally:
-                    _abandon(response)
+                yield response
         except (aiohttp.ClientError, TimeoutError) as error:
             if not status:
                 self.traffic.answered(method, path, params or {}, status=0, seconds=0.0)
@@ -158,16 +155,6 @@ async def _read(response: aiohttp.ClientResponse, method: str, path: str) -> byt
         return await response.read()
     except (aiohttp.ClientError, TimeoutError) as error:
         raise UnreachableError(f"{method} {path}: {type(error).__name__} {error}".rstrip()) from error
-
-
-def _abandon(response: aiohttp.ClientResponse) -> None:
-    """Drop the connection of a response whose body was not read to its end, such as a cancelled watch.
-
-    To close it would wait for the server's part of the TLS shutdown, possibly for longer than the event loop lives.
-    """
-    connection = response.connection
-    if connection is not None and connection.transport is not None:
-        connection.transport.abort()
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float | None:

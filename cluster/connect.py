@@ -19,6 +19,7 @@ from kubernetes.aio.client import Configuration
 from cluster import proxy
 from cluster.connection import Connection
 from cluster.errors import ClusterError
+from cluster.sockets import Sockets
 
 _CONCURRENT_REQUESTS = 128
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
@@ -55,7 +56,8 @@ async def connect(*, kubeconfig: str = "", context: str = "") -> AsyncIterator[C
     server = str(configuration.host).rstrip("/")
     # Determined once, without aiohttp's trust_env, which looks up a netrc file and a proxy in a thread per request.
     proxied = configuration.proxy or proxy.of_environment(server)
-    connector = aiohttp.TCPConnector(limit=_CONCURRENT_REQUESTS, ssl=tls)
+    sockets = Sockets()
+    connector = aiohttp.TCPConnector(limit=_CONCURRENT_REQUESTS, ssl=tls, socket_factory=sockets.create)
     try:
         async with aiohttp.ClientSession(connector=connector, auto_decompress=True, proxy=proxied or None) as session:
             yield Connection(
@@ -65,6 +67,7 @@ async def connect(*, kubeconfig: str = "", context: str = "") -> AsyncIterator[C
                 namespace=namespace.strip() or "default",
             )
     finally:
+        await sockets.cut()
         if refresher is not None:
             refresher.cancel()
             with suppress(asyncio.CancelledError):

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import ssl
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+import uvloop
+
+from certs.ephemeral import EphemeralSource
+from certs.leaf import ServerNames
+from cluster.api import Api
+from cluster.connect import connect
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_BEGINNING = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
+
+
+def _kubeconfig(folder: Path, port: int) -> str:
+    cluster = {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "a", "cluster": cluster}],
+        "users": [{"name": "a", "user": {"token": "none"}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "current-context": "a",
+    }
+    file = folder / "kubeconfig"
+    file.write_text(json.dumps(content))
+    return str(file)
+
+
+@pytest.mark.parametrize("has_answered", [True, False], ids=["a watch", "a request without a response"])
+def test_cancelled_requests_do_not_outlive_the_event_loop(tmp_path: Path, *, has_answered: bool) -> None:
+    """The server never takes part in the TLS shutdown, which the event loop would wait for."""
+    tls = EphemeralSource(ServerNames(("localhost",))).context(None)
+    asked, ended = threading.Event(), threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        with suppress(OSError, ssl.SSLError), tls.wrap_socket(listener.accept()[0], server_side=True) as connection:
+            connection.recv(65536)
+            if has_answered:
+                connection.sendall(_BEGINNING)
+            asked.set()
+            ended.wait(30)
+
+    async def read(api: Api) -> None:
+        async with api.open("GET", "/") as response:
+            await response.read()
+
+    async def cancel(kubeconfig: str) -> None:
+        async with connect(kubeconfig=kubeconfig) as connection:
+            reading = asyncio.create_task(read(Api(connection)))
+            assert await asyncio.to_thread(asked.wait, 30)
+            await asyncio.sleep(0.1)  # for the response, if there is one, to be read
+            reading.cancel()
+            with suppress(asyncio.CancelledError):
+                await reading
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, args=(listener,), daemon=True)
+        server.start()
+        loop = uvloop.new_event_loop()
+        try:
+            loop.run_until_complete(asyncio.wait_for(cancel(_kubeconfig(tmp_path, listener.getsockname()[1])), 30))
+        finally:
+            loop.close()  # raises OSError while a connection is open
+            ended.set()
+            server.join(30)
