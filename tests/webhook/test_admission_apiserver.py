@@ -19,6 +19,7 @@ import yaml
 from lab import health, kubeconfig, kubectl, manifests, wait
 from lab.errors import LabError
 from lab.layout import Port
+from tests.support import namespaces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,14 +173,7 @@ def cluster(control_plane: Layout) -> Iterator[Cluster]:
     for namespace in (IN, OUT):
         prepared.kubectl("create", "namespace", namespace)
     prepared.kubectl("label", "namespace", IN, "gpu.scheduling/injection=enabled")
-    for namespace in (IN, OUT):
-        wait.until(
-            lambda name=namespace: prepared.kubectl(  # type: ignore[misc]
-                "-n", name, "get", "serviceaccount", "default", "--ignore-not-found", "-o", "name"
-            ),
-            what=f"ServiceAccount default in {namespace}",
-            timeout_s=READY_S,
-        )
+    namespaces.usable(control_plane, IN, OUT, timeout_s=READY_S)
     yield prepared
     prepared.kubectl("delete", "namespace", IN, OUT, "--wait=false")
 

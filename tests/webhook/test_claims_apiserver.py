@@ -9,6 +9,7 @@ import pytest
 
 from lab import kubeconfig, kubectl, manifests, wait
 from lab.errors import LabError
+from tests.support import namespaces
 from tests.webhook.support.claims import CLAIM, EXCLUSIVE
 from tests.webhook.test_admission_apiserver import ACCOUNT, Cluster, Webhook, pod
 
@@ -33,13 +34,7 @@ def cluster(control_plane: Layout) -> Iterator[Cluster]:
         kubectl.apply(
             control_plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
         )
-        wait.until(
-            lambda name=namespace: prepared.kubectl(  # type: ignore[misc]
-                "-n", name, "get", "serviceaccount", "default", "--ignore-not-found", "-o", "name"
-            ),
-            what=f"ServiceAccount default in {namespace}",
-            timeout_s=READY_S,
-        )
+    namespaces.usable(control_plane, NAMESPACE, OTHER, timeout_s=READY_S)
     yield prepared
     prepared.kubectl("delete", "namespace", NAMESPACE, OTHER, "--wait=false")
 

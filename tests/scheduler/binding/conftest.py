@@ -17,13 +17,14 @@ from cluster.connect import connect
 from cluster.errors import ClusterError, NotFoundError
 from cluster.lease import Lease
 from cluster.resource import LEADERSHIPS, LEASES, PODS
-from lab import kubeconfig, kubectl, manifests, wait
+from lab import kubeconfig, kubectl, manifests
 from scheduler.binding.binder import Binder
 from scheduler.cycle.result import Scheduled
 from scheduler.leases.device_lease import LeasedPod, planned
 from scheduler.metrics.labels import Outcome
 from scheduler.objects import Pod
 from tests.scheduler.support.leasing import allocation
+from tests.support import namespaces
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -135,14 +136,7 @@ def lease_layout(control_plane: Layout) -> Iterator[Layout]:
         control_plane,
         *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in NAMESPACES),
     )
-    for name in NAMESPACES:
-        wait.until(
-            lambda name=name: kubectl.run(
-                control_plane, "-n", name, "get", "serviceaccount", "default", "--ignore-not-found"
-            ),
-            what=f"ServiceAccount default in {name}",
-            timeout_s=60,
-        )
+    namespaces.usable(control_plane, *NAMESPACES)
     yield control_plane
     kubectl.run(
         control_plane, "-n", SYSTEM_NAMESPACE, "delete", "leadership", "tranche-scheduler", "--ignore-not-found"

@@ -15,12 +15,13 @@ from allocation.request import ContainerRequest, Kind, PodRequest
 from cluster.api import Api
 from cluster.connect import connect
 from lab import control_plane as control_plane_module
-from lab import kubeconfig, kubectl, manifests, wait
+from lab import kubeconfig, kubectl, manifests
 from lab.processes import Daemon
 from scheduler.binding.binder import Binder, Result
 from scheduler.cycle.result import Scheduled
 from scheduler.metrics.labels import Outcome
 from scheduler.objects import Pod
+from tests.support import namespaces
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -51,11 +52,7 @@ def server(control_plane: Layout) -> Iterator[Layout]:
     }
     kubectl.apply(control_plane, lead)
     kubectl.apply(control_plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    wait.until(
-        lambda: kubectl.run(control_plane, "-n", NAMESPACE, "get", "serviceaccount", "default", "--ignore-not-found"),
-        what=f"ServiceAccount default in {NAMESPACE}",
-        timeout_s=60,
-    )
+    namespaces.usable(control_plane, NAMESPACE)
     yield control_plane
     kubectl.run(control_plane, "-n", "tranche-system", "delete", "leadership", "tranche-scheduler")
 

@@ -28,6 +28,7 @@ from scheduler.metrics.instruments import Metrics
 from scheduler.settings import SchedulerSettings
 from scheduler.term_builder import build_term
 from tests.scheduler.support import claims
+from tests.support import namespaces
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -68,11 +69,7 @@ def server(control_plane: Layout) -> Iterator[Layout]:
     )
     kubectl.run(control_plane, "patch", "node", NODE, "--subresource=status", "-p", json.dumps({"status": capacity}))
     _patch_status(control_plane, "gpunodestatus", NODE, msgspec.to_builtins(status_of(inventory)))
-    wait.until(
-        lambda: kubectl.run(control_plane, "-n", NAMESPACE, "get", "serviceaccount", "default", "--ignore-not-found"),
-        what=f"ServiceAccount default in {NAMESPACE}",
-        timeout_s=PATIENCE_S,
-    )
+    namespaces.usable(control_plane, NAMESPACE, timeout_s=PATIENCE_S)
     yield control_plane
     _remove_pods(control_plane)
     kubectl.run(control_plane, "delete", "gpunodestatus,node", NODE)
