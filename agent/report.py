@@ -5,8 +5,10 @@ from typing import Final
 import msgspec
 
 from allocation.delivery import NodeDelivery
+from allocation.fabric import NO_FABRIC, Fabric
 from allocation.inventory import Card, NodeInventory
 from allocation.mig import MODE
+from allocation.topology.layout import PeerLink
 from cluster.gpu_node_status import Status, status_of
 from cluster.mig_status import InstanceRequestStatus
 
@@ -21,18 +23,26 @@ class DeviceReport(msgspec.Struct, frozen=True):
         bandwidth_gbps: GB/s of its active NVLinks in one direction, summed and rounded down.
         island: the NVLink island, named within its node; empty if the card has no NVLink.
         message: why the card is unhealthy; empty if it is healthy.
+        links: its NVLinks to other cards; empty behind switches and without links.
+        pcie_groups: the cards near it on PCIe (`cluster.gpu_node_status.Device`); empty if unknown.
+        missing: whether the node does not have the card any more; it is unhealthy then, too.
     """
 
     card: Card
     bandwidth_gbps: int = 0
     island: str = ""
     message: str = ""
+    links: tuple[PeerLink, ...] = ()
+    pcie_groups: tuple[int, ...] = ()
+    missing: bool = False
 
 
 class NodeReport(msgspec.Struct, frozen=True):
     """The devices of one node in the order of their indexes, its driver, and the isolation backends that it offers.
 
-    `mig_instances` is the status of the scheduler's instance requests; `delivery` is None until it was found out.
+    `mig_instances` is the status of the scheduler's instance requests; `delivery` is None until it was found out, and
+    `fabric` as well: a source that knows it, such as a fleet file, sets it. An `incomplete` report lacks cards that are
+    there and could not be read.
     """
 
     node: str
@@ -41,6 +51,8 @@ class NodeReport(msgspec.Struct, frozen=True):
     isolation: tuple[str, ...] = (NO_ISOLATION,)
     mig_instances: tuple[InstanceRequestStatus, ...] = ()
     delivery: NodeDelivery | None = None
+    fabric: Fabric | None = None
+    incomplete: bool = False
 
     @property
     def creates_instances(self) -> bool:
@@ -59,11 +71,21 @@ class NodeReport(msgspec.Struct, frozen=True):
             device.bandwidth_gbps = report.bandwidth_gbps
             device.island = report.island
             device.message = report.message
+            if report.links:
+                device.links = report.links
+            if report.pcie_groups:
+                device.pcie_groups = report.pcie_groups
+            if report.missing:
+                device.missing = True
         status.driver_version = self.driver_version
         has_mig = any(device.card.mode == MODE for device in self.devices)
         status.isolation = [*self.isolation, *([MODE] if has_mig else [])]
         if self.delivery is not None:
             status.delivery = self.delivery
+        if self.fabric not in (None, NO_FABRIC):
+            status.fabric = self.fabric
+        if self.incomplete:
+            status.incomplete = True
         if self.mig_instances:
             status.mig_instances = self.mig_instances
         return status

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from agent import daemon_call, delivery, isolation
+from agent import daemon_call, delivery, fabric, isolation
 from agent.instance_reconciler import InstanceReconciler
 from agent.inventory import InventoryError, InventorySource
 from agent.metrics import Metrics
@@ -96,7 +96,8 @@ class Agent:
 
     async def _read(self) -> Mapping[str, NodeReport]:
         def read() -> dict[str, NodeReport]:
-            offered, found = isolation.backends(self._settings), delivery.find(self._settings)
+            offered = isolation.backends(self._settings)
+            own_delivery, own_fabric = delivery.find(self._settings), fabric.find(self._settings)
             with self._metrics.inventory_seconds.time():
                 reports = self._source.read()
             changes = [self._reconciler(node).reconcile(self._source, report) for node, report in reports.items()]
@@ -106,7 +107,8 @@ class Agent:
                 node: msgspec.structs.replace(
                     self._reconciler(node).with_requests(report),
                     isolation=offered,
-                    delivery=report.delivery or found,
+                    delivery=report.delivery or own_delivery,
+                    fabric=report.fabric or own_fabric,
                 )
                 for node, report in reports.items()
             }

@@ -47,7 +47,8 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             leaves them as they are, with `agent` it creates further ones that the scheduler requests. NVML requires a
             privileged process for that.
         ignored_xids: XIDs that applications cause, and that do not affect the health of the card.
-        sysfs: the mount point of sysfs, from which the agent reads the NUMA node of a card.
+        sysfs: the mount point of sysfs, from which the agent reads the NUMA node of a card and the network adapters.
+        procfs: the mount point of procfs, from which it reads whether GPUDirect Storage can be used (`agent.fabric`).
         hami_core_library: the path of HAMi-core's library on this node; the backend is reported if this file exists.
         mps_pipe_directory: the pipe directory of the MPS daemon; the backend is reported if it exists.
         delivery: how containers of this node get their cards (`allocation.delivery`); `auto` chooses what the node's
@@ -71,6 +72,7 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mig_instances_by: Literal["administrator", "agent"] = "administrator"
     ignored_xids: tuple[int, ...] = (13, 31, 43, 45, 68, 109)
     sysfs: str = "/sys"
+    procfs: str = "/proc"
     hami_core_library: str = "/usr/local/vgpu/libvgpu.so"
     mps_pipe_directory: str = "/tmp/nvidia-mps"  # noqa: S108 -- it is CUDA's default
     delivery: Literal["auto"] | Delivery = "auto"

@@ -9,13 +9,17 @@ from allocation.request import Kind, PodRequest
 
 
 class CardShare(msgspec.Struct, frozen=True, gc=False):
-    """A container's share of one card: memory in MiB, compute in millicards; `parent` is the card of a MIG instance."""
+    """A container's share of one card: memory in MiB, compute in millicards; `parent` is the card of a MIG instance.
+
+    A `whole` card is nobody else's, whatever the amounts, which limit the container.
+    """
 
     uuid: str
     index: int
     memory_mib: int
     cores: int
     parent: str = ""
+    whole: bool = False
 
 
 Exclusivity = Literal["Exclusive", "Shared", "MIG"]
@@ -79,6 +83,11 @@ def charges(allocation: Allocation, request: PodRequest) -> tuple[Charge, ...]:
     """
     if allocation.claim is not None:
         return _charges_of_claim(allocation, allocation.claim)
+    whole = any(container.whole for container in request.containers)
+    if len(allocation.containers) == 1:
+        (shares,) = allocation.containers.values()
+        if len({share.uuid for share in shares}) == len(shares):  # as in most pods: nothing to add up
+            return _charges_of_shares(shares, whole=whole)
     steady: dict[str, Cost] = {}
     peak: dict[str, Cost] = {}
     unknown = dict(allocation.containers)
@@ -93,16 +102,18 @@ def charges(allocation: Allocation, request: PodRequest) -> tuple[Charge, ...]:
     for shares in unknown.values():
         _add(steady, shares)
     _raise_to(peak, steady)
-    parents = {share.uuid: share.parent for shares in allocation.containers.values() for share in shares}
-    whole = any(container.whole for container in request.containers)
-    return tuple(Charge(uuid, *peak[uuid], parents[uuid], whole) for uuid in sorted(peak))
+    every = {share.uuid: share for shares in allocation.containers.values() for share in shares}
+    return tuple(Charge(uuid, *peak[uuid], every[uuid].parent, whole or every[uuid].whole) for uuid in sorted(peak))
 
 
 def _charges_of_claim(allocation: Allocation, claim: ClaimMark) -> tuple[Charge, ...]:
     shares = next(iter(allocation.containers.values()), ())
-    whole = claim.exclusivity == "Exclusive"
+    return _charges_of_shares(shares, whole=claim.exclusivity == "Exclusive")
+
+
+def _charges_of_shares(shares: Iterable[CardShare], *, whole: bool) -> tuple[Charge, ...]:
     return tuple(
-        Charge(share.uuid, share.memory_mib, share.cores, 1, share.parent, whole)
+        Charge(share.uuid, share.memory_mib, share.cores, 1, share.parent, whole or share.whole)
         for share in sorted(shares, key=lambda share: share.uuid)
     )
 

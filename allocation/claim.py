@@ -12,15 +12,21 @@ import msgspec
 from allocation import quantity
 from allocation.allocation import Allocation, ClaimMark, Exclusivity
 from allocation.errors import AllocationError, InvalidFieldError
+from allocation.fabric import CuFileDemand
 from allocation.pod import Container, Containers
 from allocation.quantity import Quantity
 from allocation.request import MILLI_PER_PERCENT, WHOLE_CARD, ContainerRequest, Kind, PodRequest
 from allocation.settings import AllocationSettings
+from allocation.topology.demand import DevicePolicy, TopologyMode
 
 VisibleAs = Literal["Index", "UUID"]
 
 
-class ClaimDevices(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB", "visible_as": "visibleAs"}):
+class ClaimDevices(
+    msgspec.Struct,
+    frozen=True,
+    rename={"memory_mib": "memoryMiB", "visible_as": "visibleAs", "prefer_ids": "preferIds"},
+):
     """`spec.devices` of a claim.
 
     Attributes:
@@ -30,6 +36,8 @@ class ClaimDevices(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB
         memory_mib: per card; None for all memory of an exclusive card, and for no limit of a shared one.
         cores: percent of each shared card; None reserves none.
         profile: of the MIG instances, such as `1g.10gb`; empty accepts all.
+        policy: which cards of a node are preferred.
+        prefer_ids: the indexes of the cards that policy preferIds prefers.
     """
 
     count: int
@@ -38,22 +46,56 @@ class ClaimDevices(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB
     memory_mib: int | None = None
     cores: int | None = None
     profile: str = ""
+    policy: DevicePolicy = "contiguous"
+    prefer_ids: tuple[int, ...] = ()
 
 
 class _Selector(msgspec.Struct, frozen=True, rename="camel"):
     match_labels: dict[str, str] = {}
 
 
-class ClaimSpec(msgspec.Struct, frozen=True):
+class ClaimTopology(
+    msgspec.Struct, frozen=True, rename={"min_bandwidth_gbps": "minBandwidthGBps", "max_tier": "maxTier"}
+):
+    """`spec.topology`: how the cards should be connected (`allocation.topology.demand.TopologyDemand`)."""
+
+    mode: TopologyMode = "Preferred"
+    min_bandwidth_gbps: int = 0
+    max_tier: int | None = None
+
+
+class ClaimNetwork(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec.network`: the adapters of the node (`allocation.fabric.FabricDemand`)."""
+
+    rdma_required: bool = False
+    min_ports: int = 0
+    preferred_hcas: tuple[str, ...] = ()
+
+
+class ClaimStorage(msgspec.Struct, frozen=True, rename={"cu_file": "cuFile"}):
+    """`spec.storage`: whether the node must or should have GPUDirect Storage."""
+
+    cu_file: CuFileDemand | None = None
+
+
+class ClaimSpec(msgspec.Struct, frozen=True, rename={"gang_ref": "gangRef"}):
     """The `spec` of a claim, which never changes.
 
     Attributes:
         devices: the cards.
         selector: the labels that the node must have, in `match_labels`.
+        topology: how the cards should be connected.
+        network: the adapters that the node should have.
+        storage: the storage that the node should reach.
+        gang_ref: the group of pods that belong together; empty for none.
     """
 
     devices: ClaimDevices
     selector: _Selector = _Selector()
+    topology: ClaimTopology = ClaimTopology()
+    network: ClaimNetwork = ClaimNetwork()
+    storage: ClaimStorage = ClaimStorage()
+    gang_ref: str = ""
 
     @property
     def node_labels(self) -> Mapping[str, str]:

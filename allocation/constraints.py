@@ -1,4 +1,4 @@
-"""The constraints that a pod's annotations put on its cards and nodes; HAMi's keys (hami.md 1.3).
+"""The constraints that a pod's annotations put on its cards and nodes; HAMi's keys (hami.md 1.3), and TensorFusion's.
 
 HAMi ignores values that it cannot read. Here an unknown value is an error that names the valid values.
 """
@@ -11,9 +11,12 @@ from typing import Final, Literal, get_args
 import msgspec
 
 from allocation import names
-from allocation.errors import InvalidFieldError
+from allocation.errors import invalid_annotation
+from allocation.fabric import FabricDemand
 from allocation.inventory import CARD_MODES
 from allocation.settings import AllocationSettings, CardPolicy, NodePolicy, Weights
+from allocation.topology import annotations as topology_annotations
+from allocation.topology.demand import TopologyDemand
 
 CARD_POLICIES: Final[tuple[CardPolicy, ...]] = get_args(CardPolicy)
 NODE_POLICIES: Final[tuple[NodePolicy, ...]] = get_args(NodePolicy)
@@ -25,7 +28,7 @@ _INSTANCE: Final = " MIG "
 _COUNT: Final = re.compile(r"[0-9]{1,9}")
 
 
-class Constraints(msgspec.Struct, frozen=True):
+class Constraints(msgspec.Struct, frozen=True, cache_hash=True):
     """Constraints of a whole pod.
 
     Attributes:
@@ -40,6 +43,8 @@ class Constraints(msgspec.Struct, frozen=True):
         modes: text that must contain the card's mode; None accepts all.
         card_kind: whether the pod accepts undivided cards, MIG instances, or both.
         profile: of the MIG instances that the pod accepts; empty accepts all.
+        topology: what the pod demands of the connections between the cards of a container; None if nothing.
+        fabric: what the pod demands of the node's network and storage; None if nothing.
     """
 
     node_policy: NodePolicy
@@ -53,6 +58,8 @@ class Constraints(msgspec.Struct, frozen=True):
     modes: str | None = None
     card_kind: CardKind = "any"
     profile: str = ""
+    topology: TopologyDemand | None = None
+    fabric: FabricDemand | None = None
 
     @property
     def idle_only(self) -> bool:
@@ -97,9 +104,11 @@ def read_constraints(annotations: Mapping[str, str], settings: AllocationSetting
         return _unconstrained(settings)
     uses, avoids = _set(annotations.get(names.USE_UUIDS, "")), _set(annotations.get(names.AVOID_UUIDS, ""))
     use_types, avoid_types = _words(annotations, names.USE_TYPES), _words(annotations, names.AVOID_TYPES)
+    policies = _card_policies(annotations, settings)
+    topology = topology_annotations.read_demand(annotations, accepts_unknown=settings.topology.accepts_unknown)
     return Constraints(
         node_policy=_node_policy(annotations, settings),
-        card_policies=_card_policies(annotations, settings),
+        card_policies=policies,
         weights=_weights(annotations, settings),
         use_uuids=uses or None,
         avoid_uuids=avoids,
@@ -107,13 +116,20 @@ def read_constraints(annotations: Mapping[str, str], settings: AllocationSetting
         avoid_types=tuple(word.lower() for word in avoid_types),
         numa_bind=_flag(annotations, names.NUMA_BIND),
         modes=_modes(annotations),
+        topology=topology or _linked(policies),
     )
 
 
 @lru_cache(maxsize=8)
 def _unconstrained(settings: AllocationSettings) -> Constraints:
     """Return the constraints of a pod without any, as most pods are."""
-    return Constraints(settings.node_policy, (settings.card_policy,), settings.weights)
+    policies = (settings.card_policy,)
+    return Constraints(settings.node_policy, policies, settings.weights, topology=_linked(policies))
+
+
+def _linked(policies: tuple[CardPolicy, ...]) -> TopologyDemand | None:
+    """Return the demand of HAMi's topology-aware, which does not depend on its place among the policies."""
+    return TopologyDemand(policy="linked") if "topology-aware" in policies else None
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -135,7 +151,7 @@ def _flag(annotations: Mapping[str, str], key: str) -> bool:
     """Read a Go boolean, as HAMi does."""
     text = annotations.get(key, "").strip()
     if text and text not in _TRUE | _FALSE:
-        raise _invalid(key, text, expected="it must be true or false", remedy='write "true", or remove it')
+        raise invalid_annotation(key, text, expected="it must be true or false", remedy='write "true", or remove it')
     return text in _TRUE
 
 
@@ -143,7 +159,7 @@ def _modes(annotations: Mapping[str, str]) -> str | None:
     """Return the modes as written: HAMi looks for a card's mode anywhere in the value, whatever separates them."""
     text = annotations.get(names.MODE, "").strip()
     if text and not any(mode in text for mode in CARD_MODES):
-        raise _invalid(names.MODE, text, expected=f"it must name one or more of {', '.join(CARD_MODES)}")
+        raise invalid_annotation(names.MODE, text, expected=f"it must name one or more of {', '.join(CARD_MODES)}")
     return text or None
 
 
@@ -154,7 +170,7 @@ def _node_policy(annotations: Mapping[str, str], settings: AllocationSettings) -
     for policy in NODE_POLICIES:
         if text == policy:
             return policy
-    raise _invalid(names.NODE_POLICY, text, expected=f"it must be one of {', '.join(NODE_POLICIES)}")
+    raise invalid_annotation(names.NODE_POLICY, text, expected=f"it must be one of {', '.join(NODE_POLICIES)}")
 
 
 def _card_policies(annotations: Mapping[str, str], settings: AllocationSettings) -> tuple[CardPolicy, ...]:
@@ -162,7 +178,7 @@ def _card_policies(annotations: Mapping[str, str], settings: AllocationSettings)
     unknown = [word for word in policies if word not in CARD_POLICIES]
     if unknown or len(set(policies)) != len(policies):
         expected = f"it must be one of {', '.join(CARD_POLICIES)}, or several of them in order, each once"
-        raise _invalid(names.CARD_POLICY, annotations[names.CARD_POLICY], expected=expected)
+        raise invalid_annotation(names.CARD_POLICY, annotations[names.CARD_POLICY], expected=expected)
     return tuple(policy for word in policies for policy in CARD_POLICIES if policy == word) or (settings.card_policy,)
 
 
@@ -179,9 +195,7 @@ def _weights(annotations: Mapping[str, str], settings: AllocationSettings) -> We
         weights[name] = int(value)
     if len(weights) != len(Weights.__struct_fields__) or not any(weights.values()):
         expected = "it must set slot, core and memory, each to a whole number of at most 9 digits and one to at least 1"
-        raise _invalid(names.WEIGHTS, text, expected=expected, remedy='write for example "slot=1,core=1,memory=3"')
+        raise invalid_annotation(
+            names.WEIGHTS, text, expected=expected, remedy='write for example "slot=1,core=1,memory=3"'
+        )
     return Weights(**weights)
-
-
-def _invalid(key: str, value: str, *, expected: str, remedy: str = "change it, or remove it") -> InvalidFieldError:
-    return InvalidFieldError(field=f'metadata.annotations["{key}"]', value=value, expected=expected, remedy=remedy)

@@ -17,6 +17,13 @@ class InvalidFieldError(AllocationError):
         super().__init__(f"{field} holds {str(value)!r}: {expected}; {remedy}")
 
 
+def invalid_annotation(
+    key: str, value: str, *, expected: str, remedy: str = "change it, or remove it"
+) -> InvalidFieldError:
+    """Return the error of the annotation `key` of a user's object, which has an invalid `value`."""
+    return InvalidFieldError(field=f'metadata.annotations["{key}"]', value=value, expected=expected, remedy=remedy)
+
+
 class MalformedRecordError(AllocationError):
     """An annotation that a program wrote cannot be read."""
 

@@ -1,12 +1,17 @@
 """The cards of a node, as its agent reports them."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import msgspec
 
+from allocation.fabric import NO_FABRIC, Fabric
 from allocation.mig import MODE, Creator, MigInstance, MigProfile
+from allocation.topology import layout
+from allocation.topology.layout import CardLinks, Layout
 
 WHOLE_CORES = 1000
+MOST_UNDIVIDED = 128
+"""Cards of one node whose connections are evaluated: there is a value for each pair, and no machine has more cards."""
 CARD_MODES = ("hami-core", "mig", "mps")
 
 
@@ -20,7 +25,7 @@ class Card(msgspec.Struct, frozen=True):
         cores: compute in millicards; 1000 is one whole card.
         slots: how many containers can share it.
         model: the name that NVML reports.
-        numa: NUMA node; 0 if unknown.
+        numa: NUMA node; -1 if unknown.
         mode: `hami-core`, `mig` or `mps`, as in HAMi's register annotation.
         healthy: whether new pods can be placed on it.
         instance: its properties as a MIG instance; None for a physical card.
@@ -47,6 +52,11 @@ class Card(msgspec.Struct, frozen=True):
         return self.instance is None and self.mode == MODE
 
     @property
+    def is_undivided(self) -> bool:
+        """Whether it is a physical card that is not in MIG mode, so that links to other cards can be used."""
+        return self.instance is None and self.mode != MODE
+
+    @property
     def parent(self) -> str:
         """The UUID of the card that it is an instance of; empty for a physical card."""
         return self.instance.parent if self.instance is not None else ""
@@ -58,13 +68,22 @@ class NodeInventory(msgspec.Struct, frozen=True):
     Attributes:
         node: its name.
         cards: its cards.
-        pair_scores: how well two cards are connected, by their UUIDs; higher is better, a missing pair is 0.
+        links: the connections of its undivided cards (`Card.is_undivided`), in their order; None if only their NUMA
+            nodes are known.
+        fabric: the adapters and the storage path of the node.
     """
 
     node: str
     cards: tuple[Card, ...]
-    pair_scores: Mapping[str, Mapping[str, int]] = {}
+    links: Layout | None = None
+    fabric: Fabric = NO_FABRIC
 
-    def pair_score(self, one: int, other: int) -> int:
-        """Return how well the cards at two positions are connected."""
-        return self.pair_scores.get(self.cards[one].uuid, {}).get(self.cards[other].uuid, 0)
+    @property
+    def layout(self) -> Layout:
+        """The connections of its undivided cards."""
+        return self.links if self.links is not None else unlinked(self.cards)
+
+
+def unlinked(cards: Sequence[Card]) -> Layout:
+    """Return the layout of the undivided among `cards` if only their NUMA nodes are known."""
+    return layout.of_links(tuple(CardLinks(card.index, card.numa) for card in cards if card.is_undivided))

@@ -7,6 +7,8 @@ SCHEDULER_NAME: Final = "tranche"
 SYSTEM_NAMESPACE: Final = "tranche-system"
 API_GROUP: Final = "gpu.scheduling"
 API_VERSION: Final = "v1"
+BINDING_GROUP: Final = "gpu.bytetrade.io"
+BINDING_VERSION: Final = "v1alpha1"
 
 MAX_NAME_LENGTH: Final = 253
 _MAX_LABEL_LENGTH: Final = 63
@@ -33,6 +35,12 @@ HAMI_WEBHOOK_LABEL: Final = "hami.io/webhook"
 """On a pod: `ignore` opts it out of admission, as in HAMi."""
 CLAIM: Final = "gpu.scheduling/claim"
 """On a pod: the name of the GpuClaim, in the pod's namespace, whose cards its GPU containers get."""
+QUEUE: Final = "gpu.scheduling/queue"
+"""On a pod, a label: the GpuQueue that it belongs to. On a namespace, the same for its pods without the label."""
+RESREQ: Final = "gpu.scheduling/resreq"
+"""On a pod, an annotation: what it requires, such as `cpu=4,mem=16g,gpu=2`, for a pod that requests no resources."""
+PREEMPTION_PROTECTION: Final = "gpu.scheduling/preemption-protection"
+"""On a pod, an annotation: for how long after its creation no other pod preempts it, such as `30m` or `2h`."""
 NODE_POLICY: Final = "hami.io/node-scheduler-policy"
 CARD_POLICY: Final = "hami.io/gpu-scheduler-policy"
 WEIGHTS: Final = "hami.io/device-scoring-weights"
@@ -42,9 +50,22 @@ USE_TYPES: Final = "nvidia.com/use-gputype"
 AVOID_TYPES: Final = "nvidia.com/nouse-gputype"
 NUMA_BIND: Final = "nvidia.com/numa-bind"
 MODE: Final = "nvidia.com/vgpu-mode"
+REQUIRE_TOPOLOGY: Final = "tensor-fusion.ai/require-gpu-topology"
+TOPOLOGY_MAX_TIER: Final = "tensor-fusion.ai/gpu-topology-max-tier"
+TOPOLOGY_SOURCE: Final = "tensor-fusion.ai/gpu-topology-source"
+
+APP_NAME: Final = "applications.app.bytetrade.io/name"
+"""On a pod, a label: the application that it belongs to, whose cards GPUBindings name."""
+APP_OWNER: Final = "applications.app.bytetrade.io/owner"
+"""On a pod, a label: the user whose application it is."""
+CONSUME_POLICY: Final = "gpu.bytetrade.io/app-pod-consume-policy"
+"""On a pod, a label or an annotation: `all` or `single` of the cards that are bound to its application."""
 
 CONSTRAINT_KEYS: Final = frozenset(
-    (NODE_POLICY, CARD_POLICY, WEIGHTS, USE_UUIDS, AVOID_UUIDS, USE_TYPES, AVOID_TYPES, NUMA_BIND, MODE)
+    {
+        *(NODE_POLICY, CARD_POLICY, WEIGHTS, USE_UUIDS, AVOID_UUIDS, USE_TYPES, AVOID_TYPES, NUMA_BIND, MODE),
+        *(REQUIRE_TOPOLOGY, TOPOLOGY_MAX_TIER, TOPOLOGY_SOURCE),
+    }
 )
 """The annotations by which a pod constrains its cards and nodes."""
 
@@ -53,6 +74,8 @@ CONSTRAINT_KEYS: Final = frozenset(
 ALLOCATION: Final = "gpu.scheduling/allocation"
 ALLOCATED: Final = "gpu.scheduling/allocated"
 LEADER: Final = "gpu.scheduling/leader"
+CHARGED_TO: Final = "gpu.scheduling/charged-to"
+"""On a pod: the queue that pays for its share, whatever its labels say later."""
 FENCED_LABEL: Final = "gpu.scheduling/fenced"
 HAMI_NODE: Final = "hami.io/vgpu-node"
 HAMI_TIME: Final = "hami.io/vgpu-time"
@@ -83,9 +106,11 @@ HAMI_LOCK: Final = "hami.io/mutex.lock"
 # ---- what an administrator writes on a node ------------------------------------------------------------------------
 
 CORDON: Final = "hami.io/device-cordon"
+SHARE_MODE_PREFIX: Final = "sharemode.gpu.bytetrade.io/"
+"""Followed by the UUID of a card: how the pods of applications share it."""
 
 SCHEDULER_KEYS: Final = CONSTRAINT_KEYS | {
-    *(CLAIM, ALLOCATION, HAMI_ALLOCATED, HAMI_MIG, HAMI_BIND_PHASE),
+    *(CLAIM, CONSUME_POLICY, PREEMPTION_PROTECTION, ALLOCATION, CHARGED_TO, HAMI_ALLOCATED, HAMI_MIG, HAMI_BIND_PHASE),
     *(HAMI_REGISTER, HAMI_SCORES, HAMI_HANDSHAKE, HAMI_LOCK, CORDON),
 }
 """The annotations of pods and nodes that the scheduler reads."""
@@ -97,7 +122,7 @@ DELIVERY_KEY: Final = "nvidia.cdi.k8s.io"
 DELIVERY_PREFIXES: Final = ("nvidia.cdi.k8s.io/", "cdi.k8s.io/", "nvidia.com/container.")
 """Keys by which a plugin of the container runtime, if there is one, gives a pod's containers any card."""
 
-_DOMAINS: Final = frozenset((API_GROUP, "hami.io", "nvidia.com"))
+_DOMAINS: Final = frozenset((API_GROUP, "hami.io", "nvidia.com", "tensor-fusion.ai", BINDING_GROUP))
 
 
 def environment_key(variable: str, container: str) -> str:
@@ -162,7 +187,8 @@ def is_relevant_key(key: str) -> bool:
 
 def is_output_key(key: str) -> bool:
     """Whether only the scheduler may write the annotation `key`, because the ledger or a kubelet trusts it."""
-    return key in (ALLOCATION, ALLOCATED, LEADER) or key.startswith(OUTPUT_PREFIXES) or is_environment_key(key)
+    ours = (ALLOCATION, ALLOCATED, LEADER, CHARGED_TO)
+    return key in ours or key.startswith(OUTPUT_PREFIXES) or is_environment_key(key)
 
 
 def is_delivery_key(key: str) -> bool:

@@ -19,6 +19,7 @@ _GRAMMAR: Final = re.compile(
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _MIB: Final = 2**20
+_COUNTS_MIB: Final = re.compile(r"[+-]?[0-9.]+k?")
 _MAX_LENGTH: Final = 128
 """Characters of a quantity. The API server's canonical form of a 63-bit number has at most 30."""
 
@@ -89,6 +90,25 @@ def milli(text: Quantity) -> int:
 def units(text: Quantity) -> int:
     """Return a requested amount in whole units (bytes, pods), rounded up."""
     return -int(-parse(text) // 1)
+
+
+@_cached
+def binding_mib(text: Quantity) -> int:
+    """Return the MiB of a GPUBinding's memory: a plain number, or one with `k`, counts MiB, any other suffix bytes.
+
+    Application services write MiB as a decimal quantity, and Go prints 24000 as `24k`. Fractions are rounded up.
+
+    Raises:
+        AllocationError: the quantity cannot be read, or is not an amount of memory.
+    """
+    written = str(text)
+    value = parse(written)
+    if not _COUNTS_MIB.fullmatch(written):
+        value /= _MIB
+    mib = -int(-value // 1)
+    if not 0 < mib <= INT32_MAX:
+        raise AllocationError(f"{written[:_MAX_LENGTH]!r} is not an amount of memory from 1 to {INT32_MAX} MiB")
+    return mib
 
 
 def milli_capacity(text: Quantity) -> int:

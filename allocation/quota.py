@@ -3,12 +3,13 @@
 Several objects in one namespace combine by their minimum. Use is the sum of what live pods hold, recomputed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from allocation import quantity
 from allocation.errors import AllocationError
+from allocation.fairness.quota_spec import QuotaSpec
 from allocation.request import MILLI_PER_PERCENT, Kind, PodRequest
 from allocation.settings import AllocationSettings
 
@@ -16,16 +17,18 @@ _PREFIX = "limits."
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """The smallest limit of one resource in a namespace.
+    """The smallest limit of one resource for the pods of a namespace or a queue.
 
     Attributes:
-        quota: the name of its ResourceQuota object.
+        kind: of the object that sets it, such as `ResourceQuota`.
+        name: the name of that object.
         resource: the name that users write, such as `nvidia.com/gpumem`.
         amount: how much all pods together may hold, in units of the resource.
         unit: MiB, millicards or shares per unit of the resource.
     """
 
-    quota: str
+    kind: str
+    name: str
     resource: str
     amount: int
     unit: int
@@ -72,6 +75,18 @@ class Headroom(msgspec.Struct, frozen=True):
             self.limits,
         )
 
+    def within(self, other: "Headroom") -> "Headroom":
+        """Return what is left of both, with the limits that are closest."""
+        if not other.is_limited:
+            return self
+        if not self.is_limited:
+            return other
+        (own_memory, own_cores, own_cards), (its_memory, its_cores, its_cards) = self.limits, other.limits
+        memory, memory_limit = _closest((self.memory_mib, own_memory), (other.memory_mib, its_memory))
+        cores, cores_limit = _closest((self.cores, own_cores), (other.cores, its_cores))
+        cards, cards_limit = _closest((self.cards, own_cards), (other.cards, its_cards))
+        return Headroom(memory, cores, cards, (memory_limit, cores_limit, cards_limit))
+
     def excess(self, request: PodRequest) -> str:
         """Describe the limits that a pod's minimum request exceeds; all limits if it exceeds none.
 
@@ -104,15 +119,36 @@ def limits(hards: Mapping[str, Mapping[str, str]], settings: AllocationSettings)
     `hards` are the `spec.hard` of these objects, by their names. A limit that is not a whole number counts as 0: it was
     meant to limit.
     """
-    names = settings.resources
-    memory, cores, cards = (
-        _smallest(hards, resource, unit)
-        for resource, unit in (
-            (names.memory, settings.memory_factor),
-            (names.cores, MILLI_PER_PERCENT),
-            (names.count, 1),
+    return _full(*(_smallest(hards, resource, unit) for resource, unit in _resources(settings)))
+
+
+def of_object(kind: str, name: str, amounts: Mapping[str, int], settings: AllocationSettings) -> Headroom:
+    """Return the headroom of nobody's use under the limits of a GpuQueue or a GpuQuota, by resource."""
+    return _full(
+        *(
+            Limit(kind, name, resource, amounts[resource], unit) if resource in amounts else None
+            for resource, unit in _resources(settings)
         )
     )
+
+
+def of_gpu_quotas(specs: Mapping[str, QuotaSpec], settings: AllocationSettings) -> Headroom:
+    """Return the headroom of an empty namespace with these GpuQuotas, by their names: the smallest of each limit."""
+    headroom = UNLIMITED
+    for name, spec in sorted(specs.items()):
+        headroom = headroom.within(of_object("GpuQuota", name, spec.total.limits, settings))
+    return headroom
+
+
+def _resources(settings: AllocationSettings) -> Iterator[tuple[str, int]]:
+    """Iterate over the limited resources: memory, cores, cards; with MiB, millicards or shares per unit."""
+    names = settings.resources
+    yield names.memory, settings.memory_factor
+    yield names.cores, MILLI_PER_PERCENT
+    yield names.count, 1
+
+
+def _full(memory: Limit | None, cores: Limit | None, cards: Limit | None) -> Headroom:
     return Headroom(_amount(memory), _amount(cores), _amount(cards), (memory, cores, cards))
 
 
@@ -120,10 +156,22 @@ def _amount(limit: Limit | None) -> int | None:
     return None if limit is None else limit.amount * limit.unit
 
 
+_Left = tuple[int | None, Limit | None]
+"""What is left of one resource, and its limit."""
+
+
+def _closest(left: _Left, right: _Left) -> _Left:
+    if right[0] is None or (left[0] is not None and left[0] <= right[0]):
+        return left
+    return right
+
+
 def _smallest(hards: Mapping[str, Mapping[str, str]], resource: str, unit: int) -> Limit | None:
     key = _PREFIX + resource
     candidates = [
-        Limit(quota, resource, _read(hard[key]), unit) for quota, hard in sorted(hards.items()) if key in hard
+        Limit("ResourceQuota", quota, resource, _read(hard[key]), unit)
+        for quota, hard in sorted(hards.items())
+        if key in hard
     ]
     return min(candidates, key=lambda limit: limit.amount, default=None)
 
@@ -131,7 +179,7 @@ def _smallest(hards: Mapping[str, Mapping[str, str]], resource: str, unit: int) 
 def _describe(limit: Limit, used: int, requested: int, *, more: str = "") -> str:
     """Describe a limit; `used` and `requested` are MiB, millicards or shares."""
     return (
-        f"ResourceQuota {limit.quota} limits {limit.resource} to {limit.amount}:"
+        f"{limit.kind} {limit.name} limits {limit.resource} to {limit.amount}:"
         f" {-(-used // limit.unit)} used, {-(-requested // limit.unit)} requested{more}"
     )
 
@@ -170,14 +218,11 @@ def minimum_request(request: PodRequest) -> MinimumRequest:
     return peak | steady
 
 
-def exceeds_quota(request: PodRequest, hards: Mapping[str, Mapping[str, str]], settings: AllocationSettings) -> str:
-    """Return the limits that `request` exceeds even in an empty namespace, or an empty string.
-
-    `hards` are the `spec.hard` of the namespace's ResourceQuota objects, by their names.
-    """
-    if not hards:
+def exceeds_quota(request: PodRequest, headroom: Headroom) -> str:
+    """Return the limits that `request` exceeds even with the `headroom` of an empty namespace, or an empty string."""
+    if not headroom.is_limited:
         return ""
-    headroom, minimum = limits(hards, settings), minimum_request(request)
+    minimum = minimum_request(request)
     if headroom.allows(memory_mib=minimum.memory_mib, cores=minimum.cores, cards=minimum.cards):
         return ""
     return f"{headroom.excess(request)}, which is too much even if no other pod uses any"

@@ -34,6 +34,8 @@ class CardReason(enum.IntEnum):
     ModeNotFit = 14
     """The pod accepts only undivided cards, or only MIG instances, and the card is of the other kind; or the card is in
     MIG mode and HAMi's device plugin makes its instances: it makes none for our pods."""
+    CardTopologyMismatch = 15
+    """The card fits, and enough others of the node do, but no set of them is connected as the pod requires."""
 
 
 class _Code(enum.StrEnum):
@@ -90,6 +92,14 @@ class NodeReason(_Code):
     """The node delivers cards by an annotation whose key cannot hold the name of a container of the pod."""
     SharedClaimNotLimitable = enum.auto()
     """HAMi's device plugin serves the node, and cannot limit the containers that share a GpuClaim together."""
+    BoundCountMismatch = enum.auto()
+    """HAMi's device plugin serves the node, and the pod requests another number of cards than it would get there."""
+    NodeNotBound = enum.auto()
+    """No card of the node is bound to the pod's application."""
+    InsufficientGPU = enum.auto()
+    """Too few of the cards of the node that are bound to the pod's application are left."""
+    FabricMismatch = enum.auto()
+    """The pod's GpuClaim requires RDMA ports, or GPUDirect Storage, that the node does not have."""
     UncountedPod = enum.auto()
     """A pod on the node uses cards without an allocation that can be read."""
     InventoryRefused = enum.auto()
@@ -122,6 +132,20 @@ class PodReason(_Code):
     """A PersistentVolumeClaim of the pod does not exist, is being deleted, or waits to be bound."""
     GpuClaimNotFound = enum.auto()
     """The GpuClaim that the pod names does not exist in its namespace."""
+    NoOwnerApplication = enum.auto()
+    """Every GPU pod needs the label of an application, and the pod has none."""
+    NoGpuBinding = enum.auto()
+    """No GPUBinding gives the pod's application a card."""
+    QueueUnknown = enum.auto()
+    """The GpuQueue that the pod or its namespace names does not exist."""
+    QueueForbidden = enum.auto()
+    """The GpuQueue that the pod names is not for its namespace."""
+    QueueSuspended = enum.auto()
+    """The pod's GpuQueue takes no new pods."""
+    PodQuotaNotFit = enum.auto()
+    """As many pods of the pod's GpuQueue, or of its namespace, have a node as it or a GpuQuota allows."""
+    QuotaSingleExceeded = enum.auto()
+    """The pod requests more than a GpuQuota of its namespace allows a single pod, or one card of it."""
 
 
 _PUBLIC_MESSAGES: Final[Mapping[str, str]] = {

@@ -4,9 +4,13 @@ from typing import Literal
 
 import msgspec
 
+from allocation.errors import AllocationError
+from allocation.fairness.resreq import Requirement
+
 NodePolicy = Literal["binpack", "spread"]
 CardPolicy = Literal["binpack", "spread", "numa", "mutex", "topology-aware"]
 CorePolicy = Literal["default", "force", "disable"]
+UnknownTopology = Literal["treat-as-worst", "reject"]
 
 
 class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,6 +39,39 @@ class ResourceNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return (*self.gpu_resources(), self.priority)
 
 
+class TopologySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How connections between cards are judged.
+
+    Attributes:
+        unknown: what becomes of cards whose connection is not known where a pod requires one: `treat-as-worst` gives
+            the connection the highest tier, `reject` never gives a pod such cards together.
+    """
+
+    unknown: UnknownTopology = "treat-as-worst"
+
+    @property
+    def accepts_unknown(self) -> bool:
+        """Whether cards whose connection is not known can do for a pod that requires one."""
+        return self.unknown == "treat-as-worst"
+
+
+BindingsMode = Literal["off", "labelled", "required"]
+
+
+class BindingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which pods get only the cards that GPUBindings give to their application.
+
+    Attributes:
+        mode: `off` reads no bindings, `labelled` applies them to pods with the label of an application, `required` to
+            all pods that request a GPU.
+        require_namespace: whether a binding gives a card only to the pods of the namespace that it names. Otherwise one
+            without a namespace trusts the labels of pods in every namespace.
+    """
+
+    mode: BindingsMode = "off"
+    require_namespace: bool = False
+
+
 class AllocationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Defaults of requests and policies of placement.
 
@@ -49,6 +86,10 @@ class AllocationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         node_policy: `binpack` prefers full nodes, `spread` empty ones; a pod's annotation takes precedence.
         card_policy: the same for the cards of a node, by HAMi's names.
         weights: of slots, cores and memory in a card's score.
+        topology: how connections between cards are judged.
+        bindings: which pods get only the cards of their application.
+        default_resreq: what a pod requires that names a GpuQueue by its label and no resources, where the queue does
+            not say it (`allocation.fairness.resreq`).
     """
 
     resources: ResourceNames = ResourceNames()
@@ -60,9 +101,16 @@ class AllocationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     node_policy: NodePolicy = "binpack"
     card_policy: CardPolicy = "spread"
     weights: Weights = Weights()
+    topology: TopologySettings = TopologySettings()
+    bindings: BindingSettings = BindingSettings()
+    default_resreq: str = "cpu=1,mem=1g,gpu=0"
 
     def __post_init__(self) -> None:
         """Reject values from which no request can be derived; msgspec adds the section to the error."""
+        try:
+            Requirement.parse(self.default_resreq)
+        except AllocationError as error:
+            raise ValueError(f"default_resreq: {error}") from None
         if self.memory_factor < 1 or self.default_memory_mib % self.memory_factor:
             raise ValueError(
                 f"memory_factor is {self.memory_factor} and default_memory_mib {self.default_memory_mib}:"

@@ -4,13 +4,19 @@ Everything that a computation has read may change between two steps. It must the
 within one step.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TypeVar, cast
 
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
 """A computation that yields where it can be interrupted, and returns its result."""
+
+
+def one_step(run: Callable[[], T]) -> Steps[T]:
+    """Return a computation of one step."""
+    yield from ()
+    return run()
 
 
 def finish(steps: Steps[T]) -> T:

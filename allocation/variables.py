@@ -81,6 +81,17 @@ TABLE: Final = (
     Variable("NVIDIA_GDS", Ruling.ADMITTED, "devices of storage"),
     Variable("NVIDIA_MOFED", Ruling.ADMITTED, "devices of the network"),
     Variable(
+        "NCCL_IB_HCA",
+        Ruling.ADMITTED,
+        "which adapters NCCL uses; the node's where a claim asks for the network and the container does not set it",
+    ),
+    Variable("NCCL_NET_GDR_LEVEL", Ruling.ADMITTED, "how far adapters reach into cards; the same"),
+    Variable(
+        "CUFILE_ENV_PATH_JSON",
+        Ruling.ADMITTED,
+        "cuFile's configuration; that of the image where a claim asks for storage and the container does not set it",
+    ),
+    Variable(
         "LD_PRELOAD",
         Ruling.ADMITTED,
         "allocators need it; HAMi's plugin loads HAMi-core by `/etc/ld.so.preload`, which it does not replace",

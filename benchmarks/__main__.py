@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks import (
     admission,
     arrival,
+    bindings,
     claims,
     creation,
     decision,
@@ -20,9 +21,12 @@ from benchmarks import (
     machine,
     placement,
     policies,
+    preemption,
+    queues,
     results,
     scrape,
     start,
+    topology,
     volumes,
 )
 from benchmarks.results import Result, Row
@@ -44,6 +48,10 @@ _ALL = (
     hostile,
     volumes,
     claims,
+    topology,
+    bindings,
+    queues,
+    preemption,
 )
 _BENCHMARKS = {each.NAME: each.run for each in _ALL}
 _FLAMES = {each.NAME: each.flame for each in (decision, filtering, admission, placement)}

@@ -29,6 +29,7 @@ from cluster.logs import LogSettings
 from webhook.admission import Admission
 from webhook.claims import ReadClaim
 from webhook.metrics import Metrics
+from webhook.quotas import Quotas
 from webhook.routes import LARGEST_REVIEW, Health
 from webhook.server import serving
 from webhook.settings import WebhookSettings
@@ -176,7 +177,11 @@ class _NoClaims:
 
 def _admission(settings: WebhookSettings, metrics: Metrics) -> Admission:
     return Admission(
-        allocation=AllocationSettings(), settings=settings, metrics=metrics, quotas=lambda _: {}, claims=_NoClaims()
+        allocation=AllocationSettings(),
+        settings=settings,
+        metrics=metrics,
+        quotas=lambda _: Quotas(),
+        claims=_NoClaims(),
     )
 
 

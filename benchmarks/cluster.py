@@ -28,6 +28,7 @@ from lab import binaries, cluster, control_plane, manifests
 from lab.layout import Layout
 from lab.processes import Daemon
 from webhook.mutation import mutate
+from webhook.quotas import Quotas
 from webhook.review import decode_pod
 from webhook.settings import WebhookSettings
 
@@ -107,7 +108,7 @@ def admitted(name: str, limits: Mapping[str, str]) -> dict[str, Any]:
         username="",
         allocation=AllocationSettings(),
         settings=WebhookSettings(),
-        quotas={},
+        quotas=Quotas(),
         claim=None,
     )
     patched: dict[str, Any] = jsonpatch.apply_patch(pod, msgspec.to_builtins(mutation.operations))

@@ -27,7 +27,7 @@ from scheduler.api.health import application
 from scheduler.api.token_reviews import TokenReviews
 from scheduler.extender.routes import PATHS, extender_routes
 from scheduler.metrics.instruments import Metrics
-from scheduler.objects import Meta, Node, NodeStatus
+from scheduler.objects import Node, NodeMeta, NodeStatus
 from scheduler.settings import SchedulerSettings
 from scheduler.state.cluster_state import ClusterState
 from scheduler.term_builder import build_term
@@ -75,7 +75,7 @@ def fill(state: ClusterState, nodes: int, *, labels: Callable[[int], dict[str, s
     ledger = fleets.half_full(nodes)
     for number, name in enumerate(ledger.nodes):
         allocatable = {"cpu": "256", "memory": "2Ti", "pods": "1000"}
-        state.set_node(Node(Meta(name=name, labels=labels(number)), status=NodeStatus(allocatable)))
+        state.set_node(Node(NodeMeta(name=name, labels=labels(number)), status=NodeStatus(allocatable)))
         inventory = ledger.inventory(name)
         if inventory is not None:
             state.set_status(GpuNodeStatus(ObjectMeta(name=name), status_of(inventory)))

@@ -29,6 +29,11 @@ def half_full(nodes: int, *, seed: int = 1) -> Ledger:
     return ledger
 
 
+def charge(uuid: str, memory_mib: int = 10000) -> Charge:
+    """Return what a pod with a share of a card is charged."""
+    return Charge(uuid, memory_mib, 300, 1)
+
+
 def inventory(number: int) -> NodeInventory:
     """Return the cards of a node."""
     name = node(number)

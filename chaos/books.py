@@ -44,6 +44,7 @@ class Books:
         self._pods: dict[str, Pod] = {}
         self._used: dict[str, Use] = {}
         self._late: set[str] = set()
+        self._nominated: dict[str, tuple[str, int]] = {}
 
     # ---- observations -----------------------------------------------------------------------------------------------
 
@@ -54,7 +55,11 @@ class Books:
 
     def set_pod(self, content: dict[str, Any]) -> None:
         """Record a new or changed pod."""
+        uid = content["metadata"]["uid"]
+        was_evicted = uid in self._pods and self._pods[uid].is_evicted
         self._check_cards(self._record(content))
+        if self._pods[uid].is_evicted and not was_evicted:
+            self._check_eviction(self._pods[uid])
 
     def drop_pod(self, content: dict[str, Any]) -> None:
         """Record a deleted pod. Its last state counts as well: the pod may have been bound since the previous one."""
@@ -124,6 +129,10 @@ class Books:
             self._check_change(old, new)
             new.fitting_since = old.fitting_since if new.is_waiting else None
             new.version = old.version or new.version
+        if new.node:
+            self._nominated.pop(uid, None)
+        elif new.nominated:  # kept when the pod is deleted: its victims may be evicted later
+            self._nominated[uid] = new.nominated, new.priority
         if new.node and (old is None or not old.node):
             self.placed += 1
         before = old.uses if old is not None else {}
@@ -143,6 +152,10 @@ class Books:
             self._report(Kind.BOUND_TWICE, new.name, f"its node was {old.node} and is now {new.node or 'empty'}")
         if old.text is not None and new.text != old.text:
             self._report(Kind.BOUND_TWICE, new.name, f"its allocation was {old.text} and is now {new.text}")
+
+    def _check_eviction(self, victim: Pod) -> None:
+        if not any(node == victim.node and priority > victim.priority for node, priority in self._nominated.values()):
+            self._report(Kind.WRONG_VICTIM, victim.name, f"its priority is {victim.priority}, on {victim.node}")
 
     def _check_pod(self, pod: Pod) -> None:
         if pod.unreadable:

@@ -12,6 +12,9 @@ from cluster.errors import ClusterError, ConflictError, NotFoundError
 from cluster.resource import GPU_CLAIMS, PODS
 
 _PAUSE_SECONDS = 0.3
+URGENT = "chaos-urgent"
+"""The PriorityClass of pods that preempt others."""
+_URGENT_SHARE = 0.02
 _SIZES = (2_000, 4_000, 8_000, 16_000)
 _CLAIMS: Mapping[str, Mapping[str, Any]] = {
     "exclusive": {"count": 1},
@@ -121,6 +124,9 @@ class Load:
 
 def manifest(name: str, draw: Random, *, claims: float) -> dict[str, Any]:
     """Return a pod of a random shape; `claims` is the share of pods that name a GpuClaim instead of amounts."""
+    if draw.random() < _URGENT_SHARE:
+        pod = _pod(name, [{"nvidia.com/gpu": "4", "nvidia.com/gpumem": "70000"}])
+        return {**pod, "spec": {**pod["spec"], "priorityClassName": URGENT}}
     if draw.random() < claims:
         claim = draw.choice(tuple(_CLAIMS))
         count = {"nvidia.com/gpu": str(_CLAIMS[claim]["count"])}

@@ -7,6 +7,7 @@ from chaos.claim import ANNOTATION, Claim
 from chaos.share import ALLOCATION, SCHEDULER, Allocation, Request, UnreadableError, Use, allocation, requests, uses
 
 _ENDED = frozenset({"Succeeded", "Failed"})
+_EVICTED = frozenset({"EvictionByEvictionAPI", "PreemptionByScheduler"})
 
 
 class Pod:
@@ -25,6 +26,9 @@ class Pod:
         allocation: its allocation.
         uses: what it takes of each card, by UUID.
         version: of the cluster, in which it was first observed with a node; 0 without one.
+        priority: of the pod.
+        nominated: the node on which others are evicted for it; empty if none are.
+        is_evicted: whether it is deleted by an Eviction.
         fitting_since: since when it waits although a node has free cards for it.
     """
 
@@ -58,6 +62,10 @@ class Pod:
             and spec.get("schedulerName") == SCHEDULER
             and (self.claim_name is None or self.claim is not None)
         )
+        status = content.get("status", {})
+        self.priority: int = spec.get("priority", 0)
+        self.nominated: str = status.get("nominatedNodeName", "")
+        self.is_evicted = any(each.get("reason") in _EVICTED for each in status.get("conditions", ()))
         self.fitting_since: float | None = None
 
     @property

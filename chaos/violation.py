@@ -17,6 +17,7 @@ class Kind(enum.StrEnum):
     NO_LEASE = "pod bound without a Lease for each card of its own"
     DEAD_HOLDER = "Lease of a card that its pod does not have"
     WAITS = "schedulable pod waits too long"
+    WRONG_VICTIM = "pod evicted for none of higher priority"
     LEDGER = "ledger differs from a recount"
 
 

@@ -16,6 +16,7 @@ import yaml
 from chaos import settings
 from chaos.clock import Clocks
 from chaos.interference import Interference
+from chaos.load import URGENT
 from chaos.proxy import Proxy, context
 from chaos.replica import Replica
 from chaos.settings import Settings, Timing
@@ -119,7 +120,16 @@ def _control_plane(layout: Layout) -> None:
     control_plane.up(layout, kube_scheduler=False)
     manifests.install(layout)
     opted_in = {"gpu.scheduling/injection": "enabled"}
-    apply(layout, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": opted_in}})
+    apply(
+        layout,
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": opted_in}},
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": URGENT},
+            "value": 1000,
+        },
+    )
 
 
 def _configure(layout: Layout, timing: Timing) -> Path:

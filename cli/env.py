@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from allocation import variables
+from allocation import fabric, variables
 from allocation.names import CLAIM
 from allocation.wire import environment
 from cli.errors import CommandError
@@ -117,7 +117,7 @@ def _variables(container: PodContainer, annotations: dict[str, str]) -> tuple[Va
     """Return the GPU variables; of two entries with the same name the kubelet uses the later one."""
     by_name: dict[str, Variable] = {}
     for entry in container.env:
-        if variables.is_owned(entry.name):
+        if variables.is_owned(entry.name) or entry.name in fabric.VARIABLES:
             key = _annotation(entry)
             value = environment.resolve({entry.name: key}, annotations)[entry.name] if key else entry.value
             by_name[entry.name] = Variable(entry.name, value, key)

@@ -27,6 +27,16 @@ def add_filename(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_resource_names(parser: argparse.ArgumentParser) -> None:
+    """Add the file that names resources, for commands that count what pods request."""
+    parser.add_argument(
+        "--config",
+        default="",
+        metavar="FILE",
+        help="Tranche's configuration file, if it renames resources (default: the default configuration)",
+    )
+
+
 def add_scheduler_url(parser: argparse.ArgumentParser) -> None:
     """Add the URL of the scheduler's API for namespaces."""
     parser.add_argument(

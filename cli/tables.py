@@ -47,6 +47,20 @@ def structured(data: msgspec.Struct | dict[str, Any], *, output: str) -> str | N
             return None
 
 
+def listed(names: Sequence[str], *, shown: int | None = None) -> str:
+    """Return names separated by commas, at most `shown` of them and how many more there are."""
+    more = [f"+{len(names) - shown} more"] if shown is not None and len(names) > shown else []
+    return ",".join([*names[:shown], *more]) or NOTHING
+
+
+def age(seconds: float) -> str:
+    """Return how long ago something was, in the largest unit of which there are two or more, as `kubectl get` does."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)}{unit}"
+    return f"{int(max(seconds, 0))}s"
+
+
 def note(text: str) -> None:
     """Print a remark to standard error."""
     print(f"note: {text}", file=sys.stderr)

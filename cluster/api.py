@@ -17,9 +17,11 @@ from cluster.resource import Resource
 
 T = TypeVar("T")
 
+JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
-_JSON = "application/json"
 _BUSY = 429
 _BUSY_ATTEMPTS = 6
 _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.1, 10.0, (1.0, 1.2)
@@ -48,27 +50,29 @@ class Api:
         *,
         params: Mapping[str, str] | None = None,
         body: object = None,
-        content_type: str = _JSON,
+        content_type: str = JSON,
         timeout: float | None = None,  # noqa: ASYNC109 -- it is also the time limit of the connection
+        repeat_if_busy: bool = True,
     ) -> bytes:
         """Send one request and return the body of the response.
 
         The server did not execute a request that it answered with 429, so the request is repeated a limited number of
-        times, after the time that the server asks for.
+        times, after the time that the server asks for. With `repeat_if_busy` False it is sent once.
 
         Raises:
             ApiError: the server refused the request.
             UnreachableError: no response arrived; whether the request took effect is unknown.
         """
         backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, jitter=_JITTER)
-        for attempt in range(_BUSY_ATTEMPTS):
+        attempts = _BUSY_ATTEMPTS if repeat_if_busy else 1
+        for attempt in range(attempts):
             async with self.open(
                 method, path, params=params, body=body, content_type=content_type, timeout=timeout
             ) as response:
                 payload = await _read(response, method, path)
                 if response.status < 400:
                     return payload
-                if response.status != _BUSY or attempt == _BUSY_ATTEMPTS - 1:
+                if response.status != _BUSY or attempt == attempts - 1:
                     raise from_answer(request=f"{method} {path}", status=response.status, body=payload)
                 pause = backoff.next(requested=_retry_after(response))
             await asyncio.sleep(pause)
@@ -82,7 +86,7 @@ class Api:
         *,
         params: Mapping[str, str] | None = None,
         body: object = None,
-        content_type: str = _JSON,
+        content_type: str = JSON,
         timeout: float | None = None,  # noqa: ASYNC109 -- see request
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send one request and yield the response before its body has arrived, for watches."""

@@ -5,9 +5,9 @@ An unknown key is an error, so that a typo never becomes a silent default. Flags
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, Literal, NoReturn, TypeVar, get_args, get_origin
 
 import msgspec
 import yaml
@@ -145,6 +145,7 @@ def _parts(
     tree: dict[str, Any], arguments: Mapping[str, Any], types: Mapping[str, Any], section: str
 ) -> dict[str, Any]:
     for key in _all_keys(types):
+        _restore_words(tree, key)
         given = arguments[".".join(key.path)]
         if given is not None:
             _put(tree, key, given, section)
@@ -212,9 +213,31 @@ def _put(tree: dict[str, Any], key: _Key, given: str, section: str) -> None:
     node[key.path[-1]] = value
 
 
+def _restore_words(tree: Mapping[str, Any], key: _Key) -> None:
+    """Restore the words `off` and `on`, which YAML reads as booleans without quotes, for a key that holds words."""
+    if get_origin(key.type) is not Literal:
+        return
+    node: Any = tree
+    for part in key.path[:-1]:
+        node = node.get(part) if isinstance(node, Mapping) else None
+    if isinstance(node, dict):
+        for word, value in (("off", False), ("on", True)):
+            if node.get(key.path[-1]) is value and word in get_args(key.type):
+                node[key.path[-1]] = word
+
+
 def _convert(value: object, kind: type[S], section: str) -> S:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        known = ", ".join(".".join(key.path) for key in _keys((section,), kind))
-        raise ConfigurationError(f"section {section}: {error}; known keys: {known}") from None
+        keys = list(_keys((section,), kind))
+        known = ", ".join(".".join(key.path) for key in keys)
+        raise ConfigurationError(f"section {section}: {error}{_permitted(error, keys)}; known keys: {known}") from None
+
+
+def _permitted(error: msgspec.ValidationError, keys: Iterable[_Key]) -> str:
+    """Return which words the key that `error` names can hold, to be appended; empty for keys that hold other values."""
+    for key in keys:
+        if get_origin(key.type) is Literal and f"`$.{'.'.join(key.path[1:])}`" in str(error):
+            return f", must be one of {', '.join(get_args(key.type))}"
+    return ""

@@ -3,8 +3,11 @@
 import msgspec
 
 from allocation.delivery import NodeDelivery
-from allocation.inventory import Card, NodeInventory
+from allocation.fabric import NO_FABRIC, Fabric
+from allocation.inventory import MOST_UNDIVIDED, Card, NodeInventory
 from allocation.mig import Creator, InstanceRequest
+from allocation.topology import layout
+from allocation.topology.layout import NUMA_UNKNOWN, CardLinks, PeerLink
 from cluster.metadata import ObjectMeta
 from cluster.mig_status import InstanceRequestStatus, InstanceStatus, ProfileStatus
 
@@ -18,6 +21,7 @@ class Device(
         "bandwidth_gbps": "bandwidthGBps",
         "mig_profiles": "migProfiles",
         "instances_by": "instancesBy",
+        "pcie_groups": "pcieGroups",
     },
 ):
     """One card, or one MIG instance of a card, as in `status.devices`.
@@ -25,7 +29,12 @@ class Device(
     Attributes:
         bandwidth_gbps: GB/s of its active NVLinks in one direction, summed and rounded down.
         island: cards with the same, non-empty island on one node reach each other over NVLink.
+        numa: its NUMA node; unset if unknown.
+        links: its links to other cards where they are point to point; unset behind switches and without links.
+        pcie_groups: the lowest index among the cards with which it shares its NUMA node, its host bridge, its PCIe
+            switches, and its PCIe switch, in this order; unset if unknown.
         message: why it is not Healthy; empty if it is.
+        missing: whether the node does not have it any more, though it had; unset if it has it.
         instance: the MIG instance that it is; unset for a physical card.
         mig_profiles: the profiles of instances that it can have; unset for a card that is not in MIG mode.
         instances_by: who creates its instances; unset for a card that is not in MIG mode.
@@ -37,12 +46,15 @@ class Device(
     cores: int = 1000
     slots: int = 10
     model: str = ""
-    numa: int = 0
+    numa: int | msgspec.UnsetType = msgspec.UNSET
     mode: str = "hami-core"
     health: str = HEALTHY
     message: str = ""
     bandwidth_gbps: int = 0
     island: str = ""
+    links: tuple[PeerLink, ...] | msgspec.UnsetType = msgspec.UNSET
+    pcie_groups: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    missing: bool | msgspec.UnsetType = msgspec.UNSET
     instance: InstanceStatus | msgspec.UnsetType = msgspec.UNSET
     mig_profiles: tuple[ProfileStatus, ...] | msgspec.UnsetType = msgspec.UNSET
     instances_by: Creator | msgspec.UnsetType = msgspec.UNSET
@@ -57,12 +69,23 @@ class Device(
             cores=self.cores,
             slots=self.slots,
             model=self.model,
-            numa=self.numa,
+            numa=NUMA_UNKNOWN if self.numa is msgspec.UNSET else self.numa,
             mode=self.mode,
             healthy=self.health == HEALTHY,
             instance=None if instance is msgspec.UNSET else instance.instance(),
             mig_profiles=() if profiles is msgspec.UNSET else tuple(each.profile() for each in profiles),
             instances_by="plugin" if creator is msgspec.UNSET else creator,
+        )
+
+    def card_links(self) -> CardLinks:
+        """Return what is known of the connections of an undivided card."""
+        return CardLinks(
+            index=self.id,
+            numa=NUMA_UNKNOWN if self.numa is msgspec.UNSET else self.numa,
+            island=self.island,
+            bandwidth_gbps=self.bandwidth_gbps,
+            peers=() if self.links is msgspec.UNSET else self.links,
+            pcie=() if self.pcie_groups is msgspec.UNSET else self.pcie_groups,
         )
 
 
@@ -86,6 +109,9 @@ class Status(msgspec.Struct, rename="camel"):
         isolation: the backends that can enforce limits on this node; `none` is always one of them.
         mig_instances: the status of the instance requests in `spec`; unset without any.
         delivery: how containers of the node get their cards; unset if the agent is older than the field.
+        fabric: the node's adapters and its path to storage; unset without adapters and storage.
+        incomplete: whether the node may have cards that are not among the devices, because they could not be read;
+            unset if it has none.
     """
 
     devices: list[Device] = []
@@ -94,6 +120,8 @@ class Status(msgspec.Struct, rename="camel"):
     isolation: list[str] = []
     mig_instances: tuple[InstanceRequestStatus, ...] | msgspec.UnsetType = msgspec.UNSET
     delivery: NodeDelivery | msgspec.UnsetType = msgspec.UNSET
+    fabric: Fabric | msgspec.UnsetType = msgspec.UNSET
+    incomplete: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class GpuNodeStatus(msgspec.Struct):
@@ -106,24 +134,15 @@ class GpuNodeStatus(msgspec.Struct):
     def inventory(self) -> NodeInventory:
         """Return the cards in the order of their indexes, each instance after its card."""
         devices = sorted(self.status.devices if self.status else [], key=lambda device: device.id)
+        cards = tuple(device.card() for device in devices)
+        links = tuple(device.card_links() for device, card in zip(devices, cards, strict=True) if card.is_undivided)
+        fabric = self.status.fabric if self.status else msgspec.UNSET
         return NodeInventory(
             self.metadata.name,
-            tuple(device.card() for device in devices),
-            _pair_scores(devices),
+            cards,
+            layout.of_links(links) if len(links) <= MOST_UNDIVIDED else None,
+            NO_FABRIC if fabric is msgspec.UNSET else fabric,
         )
-
-
-def _pair_scores(devices: list[Device]) -> dict[str, dict[str, int]]:
-    """Return the topology score of each pair of cards in an NVLink island: the smaller of their bandwidths."""
-    return {
-        one.uuid: {
-            other.uuid: min(one.bandwidth_gbps, other.bandwidth_gbps)
-            for other in devices
-            if other.island == one.island and other is not one
-        }
-        for one in devices
-        if one.island
-    }
 
 
 def status_of(inventory: NodeInventory) -> Status:
@@ -136,7 +155,7 @@ def status_of(inventory: NodeInventory) -> Status:
             cores=card.cores,
             slots=card.slots,
             model=card.model,
-            numa=card.numa,
+            numa=msgspec.UNSET if card.numa == NUMA_UNKNOWN else card.numa,
             mode=card.mode,
             health=HEALTHY if card.healthy else UNHEALTHY,
             instance=msgspec.UNSET if card.instance is None else InstanceStatus.of(card.instance),

@@ -16,7 +16,7 @@ import msgspec
 
 from cluster.api import Api
 from cluster.backoff import Backoff
-from cluster.errors import ClusterError, GoneError, UnreachableError, from_answer, from_watch
+from cluster.errors import ClusterError, GoneError, NotFoundError, UnreachableError, from_answer, from_watch
 from cluster.metadata import ListMeta, ObjectMeta
 from cluster.resource import Resource
 
@@ -61,6 +61,7 @@ class Informer(Generic[O]):
 
     Attributes:
         synced: set once the first list is complete.
+        problem: why it is not complete yet; empty if nothing has failed, or once it is complete.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Informer(Generic[O]):
         self._event = msgspec.json.Decoder(_WatchEvent)
         self._last_received = time.monotonic()
         self.synced = asyncio.Event()
+        self.problem = ""
 
     def add_handlers(self, *, on_upsert: Callable[[O, O | None], None], on_delete: Callable[[O], None]) -> None:
         """Call these, too, after those that are there already; for handlers that need the informer to be built."""
@@ -149,9 +151,18 @@ class Informer(Generic[O]):
                 log.info("%s: the resourceVersion is too old to watch from; listing again", self._resource.plural)
             except SURVIVED as error:
                 reason = "lost"
+                if not self.synced.is_set():
+                    self.problem = self._explain(error)
                 pause = backoff.next()
                 log.warning("%s: %s; again in %.1f s", self._resource.plural, error, pause)
                 await asyncio.sleep(pause)
+
+    def _explain(self, error: Exception) -> str:
+        """Return what keeps the first list from being complete, and the remedy where there is one."""
+        if isinstance(error, NotFoundError):
+            kind = f"{self._resource.plural} of {self._resource.api_version}"
+            return f"the API server does not serve {kind}: apply their CustomResourceDefinition"
+        return f"{self._resource.plural}: {error}"
 
     # ---- list ------------------------------------------------------------------------------------------------------
 
@@ -183,6 +194,7 @@ class Informer(Generic[O]):
                 await asyncio.sleep(0)
             self._set(item)
         self.synced.set()
+        self.problem = ""
         return str(page.metadata.resource_version)
 
     # ---- watch -----------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from allocation.names import API_GROUP, API_VERSION
+from allocation.names import API_GROUP, API_VERSION, BINDING_GROUP, BINDING_VERSION
 
 
 class Resource(msgspec.Struct, frozen=True):
@@ -58,6 +58,7 @@ VALIDATING_POLICIES = Resource(
     "ValidatingAdmissionPolicy",
 )
 DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition")
+POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass")
@@ -66,3 +67,6 @@ SUBJECT_ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessre
 GPU_NODE_STATUSES = Resource(API_GROUP, API_VERSION, "gpunodestatuses", "GpuNodeStatus")
 LEADERSHIPS = Resource(API_GROUP, API_VERSION, "leaderships", "Leadership")
 GPU_CLAIMS = Resource(API_GROUP, API_VERSION, "gpuclaims", "GpuClaim")
+GPU_QUEUES = Resource(API_GROUP, API_VERSION, "gpuqueues", "GpuQueue")
+GPU_QUOTAS = Resource(API_GROUP, API_VERSION, "gpuquotas", "GpuQuota")
+GPU_BINDINGS = Resource(BINDING_GROUP, BINDING_VERSION, "gpubindings", "GPUBinding")

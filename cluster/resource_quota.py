@@ -1,7 +1,7 @@
 """The ResourceQuota object, and a table of the quotas of each namespace."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -35,6 +35,10 @@ class NamespaceQuotas:
         hards.pop(quota.metadata.name, None)
         if not hards:
             del self._hards[quota.metadata.namespace]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the namespaces with quotas."""
+        return iter(tuple(self._hards))
 
     def hards(self, namespace: str) -> Mapping[str, Mapping[str, str]]:
         """Return the `spec.hard` of each quota of a namespace, by name."""

@@ -1,5 +1,6 @@
 """The state of a scheduler in a small cluster: two nodes with cards, and a namespace that opted in."""
 
+import time
 from functools import partial
 from typing import Any, Final
 
@@ -12,7 +13,11 @@ from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.lease import Lease, LeaseMeta, LeaseSpec
 from cluster.metadata import ObjectMeta
 from scheduler.objects import LabelledMeta, Namespace, Node, Pod
+from scheduler.preemption.choice import Chooser
+from scheduler.preemption.disruption_budgets import DisruptionBudgets
+from scheduler.preemption.eligibility import Eligibility
 from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.settings import PreemptionSettings
 from scheduler.state.cluster_state import ClusterState
 from webhook import dry_run
 from webhook.claims import ReadClaim
@@ -81,3 +86,9 @@ def pod() -> Pod:
         "spec": {"schedulerName": "tranche", "containers": [{"name": "main", "resources": {"limits": limits}}]},
     }
     return msgspec.convert(body, Pod)
+
+
+def chooser(made: ClusterState) -> Chooser:
+    """Return what says whom pods preempt, without any PodDisruptionBudget."""
+    budgets, settings = DisruptionBudgets(), PreemptionSettings()
+    return Chooser(made, Eligibility(made, budgets=budgets, settings=settings, unix=time.time))

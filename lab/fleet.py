@@ -24,6 +24,9 @@ _NODE: dict[str, Any] = {
     "memoryMiB": CARD_MEMORY_MIB,
     "slots": 10,
     "model": "NVIDIA H100 80GB HBM3",
+    "numa": [index // 4 for index in range(CARDS_PER_NODE)],
+    "island": "nvlink-0",
+    "bandwidthGBps": 478,
 }
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cluster import logs
-from cluster.api import Api
+from cluster.api import STRATEGIC_MERGE_PATCH, Api
 from cluster.connect import connect
 from cluster.connection import Connection
 from cluster.errors import ClusterError, NotFoundError
@@ -41,7 +41,6 @@ _MANAGER = "tranche-lab"
 _SIMULATED = "Simulated"
 # `kubectl get nodes` prints it as the node's role.
 _ROLE = "node-role.kubernetes.io/simulated"
-_STRATEGIC = "application/strategic-merge-patch+json"
 _CAPACITY = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "250"}
 
 # The API server requires all of these; only the version has a meaning for clients.
@@ -152,7 +151,7 @@ class Kubelets:
             "nodeInfo": _NODE_INFO,
         }
         path = NODES.path(name=node, subresource="status")
-        await self._api.request("PATCH", path, body={"status": status}, content_type=_STRATEGIC)
+        await self._api.request("PATCH", path, body={"status": status}, content_type=STRATEGIC_MERGE_PATCH)
         log.info("node %s is Ready", node)
 
     async def _stay_ready(self, node: str) -> None:
@@ -221,7 +220,7 @@ class Kubelets:
         }
         path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="status")
         body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
-        await self._nodes[pod.spec.node_name].request("PATCH", path, body=body, content_type=_STRATEGIC)
+        await self._nodes[pod.spec.node_name].request("PATCH", path, body=body, content_type=STRATEGIC_MERGE_PATCH)
 
 
 def _as_node(connection: Connection, node: str) -> Connection:

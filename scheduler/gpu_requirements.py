@@ -1,17 +1,19 @@
 """The GPU requirements of a pod: its resources, its annotations, its GpuClaim, and its static allocation."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, Self
 
 import msgspec
 
-from allocation import claim, names
+from allocation import claim, claim_demands, names
 from allocation.allocation import Allocation
+from allocation.bindings.bound_cards import BoundCards
 from allocation.claim import ClaimRequest, ClaimSpec, FindClaim
 from allocation.constraints import CardKind, Constraints, read_constraints
 from allocation.errors import AllocationError
 from allocation.limits import excess_of_gpu_containers
 from allocation.pod import Containers
+from allocation.reasons import PodReason
 from allocation.request import PodRequest, read_request
 from allocation.settings import AllocationSettings
 from allocation.wire import record
@@ -27,8 +29,17 @@ class PodSpec(Containers, Protocol):
         """The labels that the pod's node must have."""
 
 
-class MissingClaimError(AllocationError):
-    """The GpuClaim of a pod does not exist: the pod waits for it."""
+class WaitingPodError(AllocationError):
+    """A pod waits for another object, whatever the nodes are.
+
+    Attributes:
+        reason: the code of what it waits for.
+    """
+
+    def __init__(self, reason: PodReason, why: str) -> None:
+        """Describe what the pod waits for, and the remedy."""
+        self.reason = reason
+        super().__init__(why)
 
 
 class GpuRequirements(msgspec.Struct, frozen=True):
@@ -36,10 +47,12 @@ class GpuRequirements(msgspec.Struct, frozen=True):
 
     Attributes:
         request: the amounts that are placed: those of its containers, or with a claim those of the claim.
-        constraints: the constraints on cards and nodes, from its annotations and its claim.
+        constraints: the constraints on cards and nodes, from its annotations and its claim; what the claim says of
+            connections takes the place of what annotations say.
         fixed: its static allocation, which admission accepts from trusted identities only.
         own: the amounts of its own containers; the same as `request` without a claim.
         claim: what it requests by its claim; None without a claim.
+        bound: the cards that are bound to its application; None if it may have others.
     """
 
     request: PodRequest
@@ -47,6 +60,7 @@ class GpuRequirements(msgspec.Struct, frozen=True):
     fixed: Allocation | None
     own: PodRequest
     claim: ClaimRequest | None = None
+    bound: BoundCards | None = None
 
     def __bool__(self) -> bool:
         """Whether the pod needs a card."""
@@ -57,6 +71,27 @@ class GpuRequirements(msgspec.Struct, frozen=True):
         if self.claim is None or self.fixed is not None:
             return placed
         return self.claim.spread(placed, self.own)
+
+    def on(self, bound: BoundCards) -> Self:
+        """Return the requirements of the same pod on the cards that are `bound` to its application, and on no others.
+
+        The pod's own list of cards does not count, so that it cannot choose those of another application.
+
+        Raises:
+            AllocationError: several containers would share what is bound to the application as a whole.
+        """
+        if self.claim is not None:
+            bound = msgspec.structs.replace(bound, policy="single")  # the claim says how many cards the pod gets
+        elif bound.policy == "all" and len(self.own.gpu_containers) > 1:
+            containers = ", ".join(each.name for each in self.own.gpu_containers)
+            raise AllocationError(
+                f"label {names.CONSUME_POLICY}: policy all gives all cards bound to {bound.identity} to one container,"
+                f" and {containers} request GPUs: let one container request them, or write single"
+            )
+        cards = frozenset(card.uuid for card in bound.cards)
+        return msgspec.structs.replace(
+            self, constraints=msgspec.structs.replace(self.constraints, use_uuids=cards), bound=bound
+        )
 
     @property
     def is_divided(self) -> bool:
@@ -71,7 +106,7 @@ def read(
     """Return the GPU requirements of a pod.
 
     Raises:
-        MissingClaimError: its claim does not exist.
+        WaitingPodError: its claim does not exist.
         AllocationError: a resource or an annotation is malformed or exceeds a limit, or contradicts the claim.
     """
     own = read_request(spec, settings)
@@ -83,13 +118,19 @@ def read(
         return GpuRequirements(own, constraints, fixed, own)
     found = find_claim(name)
     if found is None:
-        raise MissingClaimError(f"GpuClaim {name} does not exist")
+        raise WaitingPodError(
+            PodReason.GpuClaimNotFound, f"GpuClaim {name} does not exist: create it in the pod's namespace"
+        )
     claimed = claim.read_request(spec, own, name, found, settings)
     _check_selector(spec, name, found)
     if fixed is not None and fixed.claim != claimed.mark:
         raise AllocationError(f"annotation {names.ALLOCATION} is not for GpuClaim {name}: remove it, or the claim")
     constraints = msgspec.structs.replace(
-        constraints, card_kind=_CARD_KINDS[claimed.mark.exclusivity], profile=claimed.profile
+        constraints,
+        card_kind=_CARD_KINDS[claimed.mark.exclusivity],
+        profile=claimed.profile,
+        topology=claim_demands.topology(found, settings),
+        fabric=claim_demands.fabric(found),
     )
     return GpuRequirements(claimed.placed, constraints, fixed, own, claimed)
 

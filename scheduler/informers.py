@@ -7,21 +7,29 @@ import msgspec
 
 from allocation.names import SYSTEM_NAMESPACE
 from cluster.api import Api
+from cluster.disruption_budget import PodDisruptionBudget
+from cluster.gpu_binding import GpuBinding
 from cluster.gpu_claim import GpuClaim
 from cluster.gpu_node_status import GpuNodeStatus
+from cluster.gpu_queue import GpuQueue
+from cluster.gpu_quota import GpuQuota
 from cluster.informer import Informer
 from cluster.lease import Lease
 from cluster.resource import (
     CSI_DRIVERS,
     CSI_NODES,
     CSI_STORAGE_CAPACITIES,
+    GPU_BINDINGS,
     GPU_CLAIMS,
     GPU_NODE_STATUSES,
+    GPU_QUEUES,
+    GPU_QUOTAS,
     LEASES,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     RESOURCE_QUOTAS,
     STORAGE_CLASSES,
@@ -31,6 +39,7 @@ from cluster.resource_quota import ResourceQuota
 from scheduler.binding.node_locks import NodeLocks
 from scheduler.binding.volume_binder import VolumeBinder
 from scheduler.objects import Namespace, Node, NodeWithImages, Pod
+from scheduler.preemption.disruption_budgets import DisruptionBudgets
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.storage import Storage
 from scheduler.volumes.bindings import ClaimKey
@@ -79,7 +88,8 @@ class StorageInformers(msgspec.Struct, frozen=True):
 class Informers(msgspec.Struct, frozen=True):
     """One informer for each kind that scheduling depends on; pods come last, because they refer to all others.
 
-    In extender mode, `storage` is None: kube-scheduler evaluates the volumes of pods.
+    In extender mode, `storage` is None: kube-scheduler evaluates the volumes of pods. `bindings` is None where no
+    GPUBinding counts, because the kind may not exist there; `budgets` is None where nobody is preempted.
     """
 
     nodes: Informer[Node]
@@ -88,12 +98,21 @@ class Informers(msgspec.Struct, frozen=True):
     namespaces: Informer[Namespace]
     quotas: Informer[ResourceQuota]
     claims: Informer[GpuClaim]
+    gpu_quotas: Informer[GpuQuota]
+    queues: Informer[GpuQueue]
+    bindings: Informer[GpuBinding] | None
+    budgets: Informer[PodDisruptionBudget] | None
     storage: StorageInformers | None
     pods: Informer[Pod]
 
     def __iter__(self) -> Iterator[Informer[Any]]:
         """Iterate over all informers."""
-        yield from (self.nodes, self.statuses, self.leases, self.namespaces, self.quotas, self.claims)
+        yield from (self.nodes, self.statuses, self.leases, self.namespaces, self.quotas)
+        yield from (self.gpu_quotas, self.claims, self.queues)
+        if self.bindings is not None:
+            yield self.bindings
+        if self.budgets is not None:
+            yield self.budgets
         yield from self.storage or ()
         yield self.pods
 
@@ -104,10 +123,19 @@ class Informers(msgspec.Struct, frozen=True):
         self.leases.add_handlers(on_upsert=state.set_lease, on_delete=state.drop_lease)
         self.namespaces.add_handlers(on_upsert=state.set_namespace, on_delete=state.drop_namespace)
         self.quotas.add_handlers(on_upsert=state.set_quota, on_delete=state.drop_quota)
+        self.gpu_quotas.add_handlers(on_upsert=state.set_gpu_quota, on_delete=state.drop_gpu_quota)
         self.claims.add_handlers(on_upsert=state.set_claim, on_delete=state.drop_claim)
+        self.queues.add_handlers(on_upsert=state.set_queue, on_delete=state.drop_queue)
+        if self.bindings is not None:
+            self.bindings.add_handlers(on_upsert=state.set_binding, on_delete=state.drop_binding)
         if self.storage is not None:
             self.storage.feed(state.storage)
         self.pods.add_handlers(on_upsert=state.set_pod, on_delete=state.drop_pod)
+
+    def feed_budgets(self, budgets: DisruptionBudgets) -> None:
+        """Have every change applied to `budgets`."""
+        if self.budgets is not None:
+            self.budgets.add_handlers(on_upsert=budgets.set, on_delete=budgets.drop)
 
     def feed_locks(self, locks: NodeLocks) -> None:
         """Have changes of nodes and pods applied to `locks`."""
@@ -123,10 +151,19 @@ class Informers(msgspec.Struct, frozen=True):
         self.pods.add_handlers(on_upsert=binder.set_pod, on_delete=binder.set_pod)
 
 
-def informers(api: Api, *, relist_seconds: float, has_storage: bool, with_images: bool = False) -> Informers:
+def informers(
+    api: Api,
+    *,
+    relist_seconds: float,
+    has_storage: bool,
+    has_bindings: bool,
+    preempts: bool = False,
+    with_images: bool = False,
+) -> Informers:
     """Return the informers, which list all objects again every `relist_seconds`.
 
-    Extenders need none for storage (`has_storage`). Nodes have their images if `with_images`.
+    Extenders need none for storage (`has_storage`), GPUBindings are watched if they count (`has_bindings`), and
+    PodDisruptionBudgets if the scheduler preempts pods. Nodes have their images if `with_images`.
     """
     kind = NodeWithImages if with_images else Node
     return Informers(
@@ -135,7 +172,13 @@ def informers(api: Api, *, relist_seconds: float, has_storage: bool, with_images
         leases=Informer(api, LEASES, Lease, namespace=SYSTEM_NAMESPACE, relist_seconds=relist_seconds),
         namespaces=Informer(api, NAMESPACES, Namespace, relist_seconds=relist_seconds),
         quotas=Informer(api, RESOURCE_QUOTAS, ResourceQuota, relist_seconds=relist_seconds),
+        gpu_quotas=Informer(api, GPU_QUOTAS, GpuQuota, relist_seconds=relist_seconds),
         claims=Informer(api, GPU_CLAIMS, GpuClaim, relist_seconds=relist_seconds),
+        queues=Informer(api, GPU_QUEUES, GpuQueue, relist_seconds=relist_seconds),
+        bindings=Informer(api, GPU_BINDINGS, GpuBinding, relist_seconds=relist_seconds) if has_bindings else None,
+        budgets=Informer(api, POD_DISRUPTION_BUDGETS, PodDisruptionBudget, relist_seconds=relist_seconds)
+        if preempts
+        else None,
         storage=_storage_informers(api, relist_seconds) if has_storage else None,
         pods=Informer(api, PODS, Pod, relist_seconds=relist_seconds),
     )

@@ -34,11 +34,13 @@ class Leader:
         self._term: LeaderTerm | None = None
 
     @property
-    def is_ready(self) -> bool:
-        """Whether this replica schedules, or stands by while another one leads."""
-        if self._term is not None:
-            return self._term.is_deciding
-        return self._election.is_standing_by
+    def unready(self) -> str:
+        """Why this replica neither schedules nor stands by while another one leads; empty if it does."""
+        is_ready = self._term.is_deciding if self._term is not None else self._election.is_standing_by
+        if is_ready:
+            return ""
+        problem = self._term.problem if self._term is not None else ""
+        return "the scheduler has not read the cluster yet" + (f": {problem}" if problem else "")
 
     @property
     def deciding(self) -> LeaderTerm | None:

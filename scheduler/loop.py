@@ -13,7 +13,8 @@ from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled, ScheduleResult
 from scheduler.metrics.instruments import Metrics
 from scheduler.pacing import Pacer
-from scheduler.queue.scheduling_queue import Entry, SchedulingQueue
+from scheduler.queue.entry import Entry
+from scheduler.queue.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
 

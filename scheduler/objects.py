@@ -7,6 +7,9 @@ from typing import TypeVar
 
 import msgspec
 
+from allocation.bindings import share_modes
+from allocation.bindings.share_modes import ShareMode
+from allocation.label_selector import Expression, LabelSelector
 from allocation.limits import excess_of_annotations
 from allocation.names import CONSTRAINT_KEYS, SCHEDULER_KEYS
 from allocation.pod import Container, Resources
@@ -59,6 +62,17 @@ class Meta(LabelledMeta, rename="camel", gc=False):
                 self.annotations[key] = _shared(self.annotations[key])
 
 
+class NodeMeta(Meta, gc=False):
+    """Metadata of a node, with the share modes of its cards."""
+
+    share_modes: dict[str, ShareMode] = {}
+
+    def __post_init__(self) -> None:
+        """Read the share modes from the annotations, of which only those of fixed names are kept."""
+        self.share_modes = share_modes.read(self.annotations)
+        super().__post_init__()
+
+
 class Port(msgspec.Struct, rename="camel", gc=False):
     """A container port; only one with a host port matters."""
 
@@ -80,25 +94,6 @@ class PodContainer(Container, rename="camel", gc=False):
             self.resources.requests = self.resources.limits
         if self.ports:
             self.ports = tuple(port for port in self.ports if port.host_port)
-
-
-class Expression(msgspec.Struct, frozen=True, gc=False):
-    """A label or field selector requirement."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Share the operator, because there are only six."""
-        msgspec.structs.force_setattr(self, "operator", sys.intern(self.operator))
-
-
-class LabelSelector(msgspec.Struct, rename="camel", gc=False):
-    """A label selector; all requirements must hold."""
-
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[Expression, ...] = ()
 
 
 class Term(msgspec.Struct, rename="camel", gc=False):
@@ -272,6 +267,8 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     node_name: str = ""
     scheduler_name: str = ""
     priority: int = 0
+    preemption_policy: str = "PreemptLowerPriority"
+    termination_grace_period_seconds: int = 30
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
@@ -312,9 +309,11 @@ class ContainerStatus(msgspec.Struct, rename="camel", gc=False):
 
 
 class PodStatus(msgspec.Struct, rename="camel", gc=False):
-    """The status of a pod: its phase, and the resources that its node has granted to it."""
+    """The status of a pod: its phase, nominated node and start, and what its node has granted to its containers."""
 
     phase: str = "Pending"
+    nominated_node_name: str = ""
+    start_time: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     allocated_resources: dict[str, Quantity] = {}
@@ -389,7 +388,7 @@ class NodeImage(msgspec.Struct, frozen=True, rename="camel", gc=False):
 class Node(msgspec.Struct, gc=False):
     """A node; its images are not decoded, because thousands of nodes have fifty each."""
 
-    metadata: Meta
+    metadata: NodeMeta
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 

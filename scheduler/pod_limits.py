@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from allocation import limits
 
 if TYPE_CHECKING:
-    from scheduler.objects import Expression, LabelSelector, PodSpec
+    from allocation.label_selector import Expression, LabelSelector
+    from scheduler.objects import PodSpec
 
 _CONTAINERS = "spec.containers and spec.initContainers have"
 _AFFINITY = "spec.affinity"

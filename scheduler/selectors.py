@@ -1,35 +1,20 @@
 """Selectors of nodes and labels, taints and tolerations, as kube-scheduler reads them."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-import msgspec
-
-from scheduler.objects import Expression, LabelSelector, Node, NodeSelector, PodSpec, Taint, Term, Toleration
+from allocation.label_selector import Expression, ExpressionSet, is_met
+from scheduler.objects import Node, NodeSelector, PodSpec, Taint, Term, Toleration
 
 _BLOCKING: Final = ("NoSchedule", "NoExecute")
 _CORDON: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,4000}")
-"""What Go parses as an integer. Python accepts more, and raises an exception at 4,300 digits."""
 
 Matcher = Callable[[Node], bool]
 """Whether a pod's nodeSelector and required node affinity match a node."""
 
 
-class _Test(msgspec.Struct, frozen=True, gc=False):
-    """An expression with its values in a set, for fast lookup."""
-
-    key: str
-    operator: str
-    values: frozenset[str]
-
-
-_Tests = tuple[tuple[_Test, ...], tuple[_Test, ...]]
+_Tests = tuple[tuple[ExpressionSet, ...], tuple[ExpressionSet, ...]]
 """The expressions of a term over labels, and those over fields."""
-
-Selector = tuple[Expression, ...] | None
-"""A label selector: all expressions must hold. An empty selector matches everything, None matches nothing."""
 
 
 def node_matcher(spec: PodSpec) -> Matcher:
@@ -55,7 +40,7 @@ def label_matcher(selector: NodeSelector) -> Callable[[Mapping[str, str]], bool]
 
     def matches(labels: Mapping[str, str]) -> bool:
         return any(
-            all(_matches(each, labels) for each in on_labels) and all(_matches(each, {}) for each in on_fields)
+            all(is_met(each, labels) for each in on_labels) and all(is_met(each, {}) for each in on_fields)
             for on_labels, on_fields in terms
         )
 
@@ -91,23 +76,6 @@ def term_matcher(term: Term) -> Matcher | None:
     return lambda node: _holds(compiled, node)
 
 
-def label_selector(selector: LabelSelector | None) -> Selector:
-    """Read a label selector."""
-    if selector is None:
-        return None
-    return (*of_labels(selector.match_labels), *selector.match_expressions)
-
-
-def of_labels(labels: Mapping[str, str]) -> tuple[Expression, ...]:
-    """Return the expressions that match objects with these labels."""
-    return tuple(Expression(key, "In", (value,)) for key, value in labels.items())
-
-
-def accepts(selector: Selector, labels: Mapping[str, str]) -> bool:
-    """Whether `selector` matches an object with these labels."""
-    return selector is not None and all(_matches(each, labels) for each in selector)
-
-
 def _compile_terms(selector: NodeSelector) -> tuple[_Tests, ...]:
     # An empty term matches no node.
     return tuple(
@@ -117,42 +85,14 @@ def _compile_terms(selector: NodeSelector) -> tuple[_Tests, ...]:
     )
 
 
-def _compile(expressions: Iterable[Expression]) -> tuple[_Test, ...]:
-    return tuple(_Test(each.key, each.operator, frozenset(each.values)) for each in expressions)
+def _compile(expressions: Iterable[Expression]) -> tuple[ExpressionSet, ...]:
+    return tuple(ExpressionSet(each.key, each.operator, frozenset(each.values)) for each in expressions)
 
 
 def _holds(term: _Tests, node: Node) -> bool:
     on_labels, on_fields = term
     labels, fields = node.metadata.labels, {"metadata.name": node.metadata.name}
-    return all(_matches(each, labels) for each in on_labels) and all(_matches(each, fields) for each in on_fields)
-
-
-def _matches(expression: Expression | _Test, labels: Mapping[str, str]) -> bool:
-    value = labels.get(expression.key)
-    match expression.operator:
-        case "In":
-            return value in expression.values
-        case "NotIn":
-            return value not in expression.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            if value is None or len(expression.values) != 1:
-                return False
-            number, limit = _integer(value), _integer(next(iter(expression.values)))
-            if number is None or limit is None:
-                return False
-            return number > limit if expression.operator == "Gt" else number < limit
-        case _:
-            return False
-
-
-def _integer(text: str) -> int | None:
-    """Return the integer of 64 bits in `text`, or None if it is not one."""
-    number = int(text) if _INTEGER.fullmatch(text) else None
-    return number if number is not None and -(2**63) <= number < 2**63 else None
+    return all(is_met(each, labels) for each in on_labels) and all(is_met(each, fields) for each in on_fields)
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:

@@ -16,7 +16,6 @@ from typing import Final
 from aiohttp import web
 
 from allocation.names import SYSTEM_NAMESPACE
-from allocation.settings import AllocationSettings
 from certs.ephemeral import EphemeralSource
 from certs.files import FileSource
 from certs.leaf import ServerNames
@@ -25,9 +24,6 @@ from cluster.api import Api
 from cluster.configuration import Configuration
 from cluster.http.exposition import Registry
 from cluster.http.listener import listening
-from cluster.informer import Informer
-from cluster.resource import RESOURCE_QUOTAS
-from cluster.resource_quota import NamespaceQuotas, ResourceQuota
 from scheduler.api.access_reviews import AccessReviews
 from scheduler.api.authentication import Authenticator, require_caller
 from scheduler.api.health import application, health_routes
@@ -45,8 +41,11 @@ from scheduler.metrics.instruments import Metrics
 from scheduler.settings import NamespaceApiSettings, SchedulerSettings, ServingSettings
 from webhook import dry_run
 from webhook.admission import Admission
+from webhook.bindings import ClusterBindings, cluster_bindings
 from webhook.claims import ClusterClaims
+from webhook.cluster_quotas import ClusterQuotas
 from webhook.metrics import Metrics as AdmissionMetrics
+from webhook.queues import ClusterQueues
 from webhook.routes import admission_routes
 from webhook.settings import WebhookSettings
 
@@ -68,18 +67,25 @@ async def serving(
     routes = api_routes(lambda: _queries(leader), admit=admit, is_open=settings.is_private)
     tokens = TokenReviews(api)
     background: list[Coroutine[None, None, None]] = []
+    quotas: ClusterQuotas | None = None
     if settings.extender:
         routes += extender_routes(lambda: _extender(leader))
         if settings.serving.webhook:
-            quotas, claims = NamespaceQuotas(), ClusterClaims(api)
-            admission, registry = _admission(configuration.allocation, configuration.others["webhook"], quotas, claims)
+            quotas, claims = ClusterQuotas(api), ClusterClaims(api)
+            bindings = cluster_bindings(api, configuration.allocation.bindings)
+            queues = ClusterQueues(api)
+            admission, registry = _admission(configuration, quotas, claims, queues, bindings)
             routes += admission
             registries.append(registry)
             background += [
-                Informer(api, RESOURCE_QUOTAS, ResourceQuota, on_upsert=quotas.set, on_delete=quotas.drop).run(),
+                quotas.resource_quotas.run(),
+                quotas.gpu_quotas.run(),
                 claims.informer.run(),
+                queues.queues.run(),
+                queues.namespaces.run(),
+                *([bindings.informer.run()] if bindings is not None else ()),
             ]
-    health = health_routes(registries=registries, ready=lambda: leader.is_ready)
+    health = health_routes(registries=registries, unready=lambda: leader.unready)
     app = application(
         [*health, *routes],
         largest_body_mib=settings.serving.largest_body_mib,
@@ -88,6 +94,8 @@ async def serving(
     async with AsyncExitStack() as stack:
         for coroutine in background:
             stack.callback(asyncio.create_task(coroutine).cancel)
+        if quotas is not None:
+            await quotas.listed()
         listener = listening(app, host=settings.host, port=settings.port, tls=_tls(settings.serving))
         port = await stack.enter_async_context(listener)
         if settings.probe_port:
@@ -117,10 +125,22 @@ def _extender(leader: Leader) -> Extender | None:
 
 
 def _admission(
-    allocation: AllocationSettings, settings: WebhookSettings, quotas: NamespaceQuotas, claims: ClusterClaims
+    configuration: Configuration[SchedulerSettings],
+    quotas: ClusterQuotas,
+    claims: ClusterClaims,
+    queues: ClusterQueues,
+    bindings: ClusterBindings | None,
 ) -> tuple[list[web.RouteDef], Registry]:
     metrics = AdmissionMetrics()
-    admission = Admission(allocation=allocation, settings=settings, metrics=metrics, quotas=quotas.hards, claims=claims)
+    admission = Admission(
+        allocation=configuration.allocation,
+        settings=configuration.others["webhook"],
+        metrics=metrics,
+        quotas=quotas.of_namespace,
+        claims=claims,
+        memberships=queues,
+        bindings=bindings,
+    )
     return admission_routes(admission), metrics.registry
 
 

@@ -1,11 +1,24 @@
 """The settings of the scheduler."""
 
 import ipaddress
+import re
 from typing import Final, Literal
 
 import msgspec
 
 from cluster.election import ElectionSettings
+
+NETWORK_LEVELS: Final = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone", "nvidia.com/gpu.clique")
+"""The node labels that name network blocks unless others are configured: regions, zones, NVLink domains."""
+
+_LABEL_KEY: Final = re.compile(
+    r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII
+)
+"""The key of a label, as Kubernetes permits it."""
+
+_MOST_CONCURRENT_PREEMPTIONS: Final = 64
+
+MissingDevicesPolicy = Literal["keep", "delete"]
 
 
 class KubeSchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,7 +37,7 @@ class KubeSchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 
 class ServingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """TLS, and the callers that may use the API and, in extender mode, `/filter`, `/prioritize` and `/bind`.
+    """TLS, and the callers that may use the API and, in extender mode, `/filter` and the other verbs.
 
     Attributes:
         certificate_file: the server's certificate in PEM; it is reloaded when the file changes. Empty serves without
@@ -90,10 +103,15 @@ class ScoreWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """In loop mode: how much the cards and each preference of a pod count when a node is chosen.
 
     The node with the highest total of weight x score is chosen among those that take the pod. Each score is 0 to 100,
-    and those of preferences are kube-scheduler's. With the default weights, the best node for the cards has 10,000
-    points and the worst 0, and all preferences together are worth at most 900: they choose among nodes that are about
-    equally good for the cards, within 9 % of the range between best and worst. With `cards: 1` preferences come first:
-    one preference of weight 2 that a node fulfils is worth more than all that the cards can differ by.
+    and those of preferences are kube-scheduler's, except for network blocks. With the default weights, the best node
+    for the cards has 10,000 points and the worst 0, and all of kube-scheduler's preferences together are worth at most
+    900: they choose among nodes that are about equally good for the cards, within 9 % of the range between best and
+    worst. With `cards: 1` preferences come first: one preference of weight 2 that a node fulfils is worth more than all
+    that the cards can differ by.
+
+    Network blocks concern only pods of a gang that has nodes already, and come before everything else by default: the
+    blocks nearest to these nodes have 25,000 points and all others at most half, so that no difference of cards and
+    preferences (10,900 points) outweighs them.
 
     Image locality and CPU and memory have weight 0 by default, because no pod asks for them, and because with them
     every decision compares all nodes, also for the many pods that have no preference.
@@ -101,6 +119,7 @@ class ScoreWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         cards: the score of the cards (binpack or spread), scaled so that of the nodes that take the pod the best has
             100 and the worst 0; 0 to 10000.
+        network_blocks: few network blocks for the pods of a gang, see `network_levels`; 0 to 10000.
         node_affinity: preferred terms of node affinity; 0 to 100, as all of the following.
         taint_toleration: taints with effect PreferNoSchedule that the pod does not tolerate.
         pod_affinity: preferred terms of pod affinity and anti-affinity, those of the pod and those of running pods.
@@ -112,6 +131,7 @@ class ScoreWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     cards: int = 100
+    network_blocks: int = 250
     node_affinity: int = 2
     taint_toleration: int = 3
     pod_affinity: int = 2
@@ -123,7 +143,7 @@ class ScoreWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Refuse weights out of range."""
         for name, weight in (("cards", self.cards), *self.preferences.items()):
-            most = 10_000 if name == "cards" else 100
+            most = 10_000 if name in ("cards", "network_blocks") else 100
             if not 0 <= weight <= most:
                 raise ValueError(f"weights.{name} is {weight}: it must be an integer from 0 to {most}")
 
@@ -131,6 +151,7 @@ class ScoreWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def preferences(self) -> dict[str, int]:
         """The weight of each preference, by name."""
         return {
+            "network_blocks": self.network_blocks,
             "node_affinity": self.node_affinity,
             "taint_toleration": self.taint_toleration,
             "pod_affinity": self.pod_affinity,
@@ -140,8 +161,36 @@ class ScoreWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         }
 
 
-NO_PREFERENCES: Final = ScoreWeights(node_affinity=0, taint_toleration=0, pod_affinity=0, topology_spread=0)
+NO_PREFERENCES: Final = ScoreWeights(
+    network_blocks=0, node_affinity=0, taint_toleration=0, pod_affinity=0, topology_spread=0
+)
 """The weights with which the cards alone decide."""
+
+
+class PreemptionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether and how the scheduler evicts pods of lower priority for one that fits nowhere.
+
+    Attributes:
+        enabled: whether it evicts at all.
+        concurrent: for how many pods at the same time, at most 64.
+        nomination_seconds: for how long, at least, a pod keeps the cards that were freed for it.
+        longest_protection_seconds: the longest time for which a pod can protect itself by annotation.
+    """
+
+    enabled: bool = True
+    concurrent: int = 8
+    nomination_seconds: float = 360.0
+    longest_protection_seconds: float = 3600.0
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of range."""
+        if not 1 <= self.concurrent <= _MOST_CONCURRENT_PREEMPTIONS:
+            raise ValueError(
+                f"preemption.concurrent is {self.concurrent}: it must be an integer from 1 to"
+                f" {_MOST_CONCURRENT_PREEMPTIONS}"
+            )
+        if self.nomination_seconds <= 0:
+            raise ValueError(f"preemption.nomination_seconds is {self.nomination_seconds:g}: it must be above 0")
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -157,6 +206,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         namespace_api: the API for users who have rights in one namespace.
         kube_scheduler: the leader election of the kube-schedulers, in extender mode.
         weights: in loop mode, how much the cards and each preference of a pod count when a node is chosen.
+        network_levels: in loop mode, the node labels that name network blocks, from the widest level to the narrowest;
+            pods of a gang prefer to share them. An empty list disables this.
         aliases: further schedulerNames, in addition to `tranche`, whose pods are scheduled.
         concurrent_binds: how many Bindings the loop writes at the same time.
         request_timeout_seconds: the server-side time limit of a Binding.
@@ -167,8 +218,16 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         first_backoff_seconds: the first pause after a failed Binding, which doubles each time; also the pause before
             the reasons of an unschedulable pod are computed again.
         longest_backoff_seconds: the longest such pause.
+        patience_seconds: how long the first pod of a queue waits for other pods to end before cards are held for it;
+            0 never holds any. A GpuQueue may set its own.
         mig_request_timeout_seconds: how long an agent has to create a MIG instance; after a failure, no instance is
             requested on the card for the same time.
+        missing_devices: what becomes of pods whose card their node does not have any more: `keep` records an event,
+            `delete` deletes the pod as well, so that its controller creates another one.
+        missing_devices_delay_seconds: how long a term waits before it looks for such pods; after a reboot, drivers may
+            be ready later than the scheduler.
+        missing_devices_period_seconds: how often it looks.
+        preemption: whether and how pods of lower priority are evicted.
         election: the leader election of the scheduler's replicas.
         drain_seconds: how long the process waits for Bindings and events in progress before it exits.
     """
@@ -182,6 +241,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     namespace_api: NamespaceApiSettings = NamespaceApiSettings()
     kube_scheduler: KubeSchedulerSettings = KubeSchedulerSettings()
     weights: ScoreWeights = ScoreWeights()
+    network_levels: tuple[str, ...] = NETWORK_LEVELS
     aliases: tuple[str, ...] = ()
     concurrent_binds: int = 64
     request_timeout_seconds: float = 10.0
@@ -190,7 +250,12 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     relist_seconds: float = 600.0
     first_backoff_seconds: float = 0.2
     longest_backoff_seconds: float = 5.0
+    patience_seconds: float = 300.0
     mig_request_timeout_seconds: float = 120.0
+    missing_devices: MissingDevicesPolicy = "keep"
+    missing_devices_delay_seconds: float = 300.0
+    missing_devices_period_seconds: float = 30.0
+    preemption: PreemptionSettings = PreemptionSettings()
     election: ElectionSettings = ElectionSettings()
     drain_seconds: float = 10.0
 
@@ -200,7 +265,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         return _is_loopback(self.host) or bool(self.serving.certificate_file and self.serving.knows_callers)
 
     def __post_init__(self) -> None:
-        """Refuse an extender that is open to other hosts: a caller of `/bind` can allocate cards."""
+        """Refuse wrong labels, and an extender that is open to other hosts: a caller of `/bind` can allocate cards."""
+        _check_network_levels(self.network_levels)
         serving = self.serving
         if self.extender and not _is_loopback(self.host):
             if not serving.certificate_file:
@@ -213,6 +279,14 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
                     f"in extender mode other hosts can reach host {self.host!r}, and anybody could call: set"
                     " serving.client_ca_file, serving.users or serving.groups, or set host to 127.0.0.1"
                 )
+
+
+def _check_network_levels(levels: tuple[str, ...]) -> None:
+    for place, level in enumerate(levels):
+        if _LABEL_KEY.fullmatch(level) is None:
+            raise ValueError(f"network_levels[{place}] is {level!r}: it must be the key of a label")
+        if level in levels[:place]:
+            raise ValueError(f"network_levels[{place}] is {level!r}, which is in the list already")
 
 
 def _is_loopback(host: str) -> bool:

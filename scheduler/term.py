@@ -16,6 +16,7 @@ from scheduler.binding.volume_binder import VolumeBinder
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.extender.verbs import Extender
 from scheduler.informers import Informers
+from scheduler.preemption.preemptor import Preemptor
 from scheduler.state.cluster_state import ClusterState
 
 log = logging.getLogger(__name__)
@@ -51,9 +52,10 @@ class LeaderTerm:
         locks: NodeLocks,
         volumes: VolumeBinder | None,
         scheduling: Scheduling,
+        preemptor: Preemptor,
         chores: tuple[Callable[[], Coroutine[None, None, None]], ...],
     ) -> None:
-        """Run `scheduling` and `chores` concurrently; see `scheduler.term_builder`.
+        """Run `scheduling`, `preemptor` and `chores` concurrently; see `scheduler.term_builder`.
 
         `volumes` has the volumes of pods bound; None where kube-scheduler does.
         """
@@ -61,6 +63,7 @@ class LeaderTerm:
         self._cycle = cycle
         self._volumes = volumes
         self._scheduling = scheduling
+        self._preemptor = preemptor
         self._chores = chores
         self.locks = locks
         self.extender = scheduling if isinstance(scheduling, Extender) else None
@@ -72,6 +75,11 @@ class LeaderTerm:
         return self._cycle.state
 
     @property
+    def problem(self) -> str:
+        """What keeps the informers from being complete; empty if nothing has failed."""
+        return next((informer.problem for informer in self._informers if informer.problem), "")
+
+    @property
     def ledger(self) -> Ledger:
         """The reservations of this term."""
         return self._cycle.state.ledger
@@ -79,7 +87,7 @@ class LeaderTerm:
     @property
     def queries(self) -> Queries:
         """The queries of the API about this term."""
-        return Queries(self._cycle, self._informers.pods)
+        return Queries(self._cycle, self._preemptor.chooser, self._informers.pods)
 
     async def run(self, *, wait_seconds: float) -> None:
         """Wait, read the state, and schedule until cancelled, or until the Lease is too old to be trusted.
@@ -99,8 +107,9 @@ class LeaderTerm:
                 ", ".join(f"{len(informer)} {informer.plural}" for informer in self._informers),
                 len(self.state.queue),
             )
+            await self._preemptor.restore(self._informers.pods)
             self.is_deciding = True
-            working = [group.create_task(chore()) for chore in self._chores]
+            working = [group.create_task(chore()) for chore in (*self._chores, self._preemptor.run)]
             await self._scheduling.run()
             for task in (*reading, *working):
                 task.cancel()

@@ -9,6 +9,7 @@ from cluster.api import Api
 from cluster.events import Recorder
 from scheduler.binding.binder import Binder
 from scheduler.binding.binding_cycle import BindingCycle
+from scheduler.binding.bound_cards_check import BoundCardsCheck
 from scheduler.binding.failure_handler import FailureHandler
 from scheduler.binding.lease_keeper import LeaseKeeper
 from scheduler.binding.lease_reconciler import LeaseReconciler
@@ -20,16 +21,28 @@ from scheduler.binding.volume_steps import Shown
 from scheduler.claims.writer import StatusWriter
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.extender.verbs import Extender
+from scheduler.fairness.queue_reporter import QueueReporter
+from scheduler.fairness.status_writer import PacedStatusWriter
 from scheduler.informers import Informers, informers
 from scheduler.loop import Loop
 from scheduler.metrics.instruments import Metrics
 from scheduler.mig.writer import RequestWriter
+from scheduler.missing_devices.reconciler import MissingDeviceReconciler
+from scheduler.patience import Patience
+from scheduler.preemption import waiting_pod
+from scheduler.preemption.choice import Chooser
+from scheduler.preemption.disruption_budgets import DisruptionBudgets
+from scheduler.preemption.eligibility import Eligibility
+from scheduler.preemption.evictor import Evictor
+from scheduler.preemption.preemptor import Preemptor
+from scheduler.preemption.rejected_pods import RejectedPods
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.settings import NO_PREFERENCES, SchedulerSettings
 from scheduler.state import uncounted_pods
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.ledger_comparer import LedgerComparer
+from scheduler.state.quota_reporter import QuotaReporter
 from scheduler.term import LeaderTerm, Scheduling
 
 
@@ -51,6 +64,8 @@ def build_term(
         api,
         relist_seconds=settings.relist_seconds,
         has_storage=not settings.extender,
+        has_bindings=allocation.bindings.mode != "off",
+        preempts=settings.preemption.enabled,
         with_images=weights.image_locality > 0,
     )
 
@@ -69,6 +84,7 @@ def build_term(
         mig_request_timeout_seconds=settings.mig_request_timeout_seconds,
         on_uncounted=uncounted_pods.reporter(recorder),
         scores_resources=weights.node_resources > 0,
+        network_levels=settings.network_levels,
     )
     watched.feed_state(state)
     locks = NodeLocks(
@@ -110,12 +126,17 @@ def build_term(
     binding_cycle = BindingCycle(
         binder=plugin_binder,
         leases=lease_keeper,
+        bound_cards=BoundCardsCheck(api, allocation.bindings) if allocation.bindings.mode != "off" else None,
         volumes=volume_binder,
         claims=state.claims,
         failures=failures,
         recorder=recorder,
         metrics=metrics,
     )
+    budgets = DisruptionBudgets()
+    watched.feed_budgets(budgets)
+    chooser = Chooser(state, Eligibility(state, budgets=budgets, settings=settings.preemption, unix=time.time))
+    rejected = RejectedPods(watched.pods, clock=clock)
     scheduling: Scheduling
     if settings.extender:
         scheduling = Extender(
@@ -125,6 +146,8 @@ def build_term(
             cycle=cycle,
             binding_cycle=binding_cycle,
             metrics=metrics,
+            rejected=rejected,
+            chooser=chooser,
             names=names,
             is_trusted=is_trusted,
         )
@@ -139,6 +162,23 @@ def build_term(
             is_trusted=is_trusted,
         )
 
+    # Preemption.
+    preemptor = Preemptor(
+        chooser,
+        Evictor(
+            api,
+            token=token,
+            recorder=recorder,
+            timeout_seconds=settings.request_timeout_seconds,
+            is_trusted=is_trusted,
+        ),
+        waiting=rejected.above if settings.extender else waiting_pod.of_queue(queue),
+        metrics=metrics,
+        settings=settings.preemption,
+        clock=clock,
+        is_trusted=is_trusted,
+    )
+
     # Background tasks.
     writer = RequestWriter(
         api,
@@ -147,6 +187,10 @@ def build_term(
         is_trusted=is_trusted,
     )
     statuses = StatusWriter(api, claims=state.claims, is_trusted=is_trusted)
+    queues = QueueReporter(state.fair_share, lambda: queue.waiting, settings=allocation, recorder=recorder)
+    queue_statuses = PacedStatusWriter(api, queues, is_trusted=is_trusted)
+    quotas = QuotaReporter(state.quotas, settings=allocation, recorder=recorder)
+    quota_statuses = PacedStatusWriter(api, quotas, is_trusted=is_trusted)
     reconciler = LeaseReconciler(
         lease_writes,
         leases=state.device_leases,
@@ -155,6 +199,16 @@ def build_term(
         inventory_of=state.ledger.inventory,
         is_trusted=is_trusted,
     )
+    missing_devices = MissingDeviceReconciler(
+        api,
+        state=state,
+        statuses=watched.statuses,
+        pods=watched.pods,
+        recorder=recorder,
+        settings=settings,
+        is_trusted=is_trusted,
+    )
+    patience = Patience(cycle, recorder=recorder, patience_seconds=settings.patience_seconds, is_trusted=is_trusted)
     comparer = LedgerComparer(state=state, pods=watched.pods, metrics=metrics, seconds=settings.recount_seconds)
     return LeaderTerm(
         informers=watched,
@@ -162,7 +216,11 @@ def build_term(
         locks=locks,
         volumes=volume_binder,
         scheduling=scheduling,
-        chores=(locks.run, writer.run, statuses.run, reconciler.run, comparer.run),
+        preemptor=preemptor,
+        chores=(
+            *(locks.run, writer.run, statuses.run, queue_statuses.run, quota_statuses.run),
+            *(reconciler.run, missing_devices.run, patience.run, comparer.run),
+        ),
     )
 
 

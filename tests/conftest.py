@@ -32,7 +32,7 @@ WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 BASE_PORT = int(os.environ.get("LAB_TEST_BASE_PORT", "22000")) + 1000 * WORKER
 CLUSTER_MARKS = frozenset({"apiserver", "kubelet", "helm", "image"})
 SYSTEM = Path(__file__).with_name("system")
-EXTENDER = SYSTEM / "test_extender.py"
+EXTENDERS = frozenset(SYSTEM.glob("test_*extender.py"))
 _GROUPS = ("system", "lab", "extender")
 """The groups of tests that share a lab, the longest first."""
 
@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @functools.cache
 def _group(file: Path) -> str:
     """Return the name that tests which use one lab have in common."""
-    if file == EXTENDER:
+    if file in EXTENDERS:
         return "extender"
     if SYSTEM in file.parents:
         return "system"

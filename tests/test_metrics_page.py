@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from agent.metrics import Metrics as AgentMetrics
+from allocation.settings import AllocationSettings, BindingSettings
 from cluster.api_metrics import TrafficMetrics
 from cluster.event_loop import PauseMonitor
 from cluster.events import Recorder
@@ -19,6 +20,8 @@ from scheduler.metrics.instruments import Metrics as SchedulerMetrics
 from scheduler.state.collector import StateCollector
 from tests.scheduler.support.builders import pod, state
 from tests.scheduler.support.claims import claim
+from tests.scheduler.support.driving import gpu_queue
+from tests.scheduler.support.quotas import gpu_quota
 from webhook.metrics import Metrics as WebhookMetrics
 
 PAGE = (Path(__file__).parents[1] / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -39,8 +42,10 @@ class Term:
     """A current term without locks."""
 
     def __init__(self) -> None:
-        self.state = state("n1")
+        self.state = state("n1", settings=AllocationSettings(bindings=BindingSettings(mode="required")))
         self.state.set_claim(claim("c"))
+        self.state.set_queue(gpu_queue("team"))
+        self.state.set_gpu_quota(gpu_quota("team", total={"maxPods": 1}))
         self.locks = self
         self.queued = 0
         self.ages = [1.0]

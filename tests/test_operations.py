@@ -39,8 +39,14 @@ def event_reasons() -> set[str]:
                 words = [value for key, value in pairs if isinstance(key, ast.Constant) and key.value == "reason"]
             else:
                 continue
+            words = [each for word in words for each in _choices(word)]
             found |= {str(word.value) for word in words if isinstance(word, ast.Constant)}
     return found | set(get_args(FailureReason))
+
+
+def _choices(word: ast.expr) -> list[ast.expr]:
+    """Return both results of a conditional expression, or the expression itself."""
+    return [word.body, word.orelse] if isinstance(word, ast.IfExp) else [word]
 
 
 def test_page_has_a_section_per_reason() -> None:

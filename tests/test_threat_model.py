@@ -33,6 +33,10 @@ TOPICS = (
     *("nvidia.cdi.k8s.io/*", "cdi.k8s.io/*", "nvidia.com/container.*"),
     *("/var/run/nvidia-container-devices", "pods/binding", "legacy `bindings`", "nodeName", "foreign `schedulerName`"),
     *("labels of namespace or pod", "debug container", "resize", "privileged", "`/dev`", "use-gpuuuid"),
+    *("label of its application", "names no namespace", "share mode", "GPUBinding written"),
+    *("GpuQueue of another team", "gpu.scheduling/charged-to", "gpu.scheduling/resreq", "GpuQueue or GpuQuota written"),
+    *("a GpuQuota changed", "late eviction", "who may evict", "evicts pods of the system", "PodDisruptionBudget"),
+    *("drained", "nominatedNodeName"),
     *("an agent's token", "the webhook's token", "Lease `tranche-scheduler`", "deposed leader"),
 )
 
@@ -88,7 +92,7 @@ def test_page_names_each_policy_that_exists() -> None:
     """A policy that the page omits has an unknown purpose; a policy that only the page names protects nothing."""
     policies = {
         each["metadata"]["name"]
-        for folder in ("base", "hami-nodes")
+        for folder in ("base", "hami-nodes", "gpubindings/writers", "missing-devices")
         for file in (ROOT / "manifests" / folder).glob("*.yaml")
         for each in yaml.safe_load_all(file.read_text())
         if each["kind"] == "ValidatingAdmissionPolicy"

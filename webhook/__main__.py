@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from functools import partial
 
 from certs.authority_secret import BrokenAuthorityError
@@ -13,13 +14,13 @@ from cluster.configuration import Configuration
 from cluster.connect import connect
 from cluster.errors import ClusterError
 from cluster.http import process_metrics
-from cluster.informer import Informer
-from cluster.resource import RESOURCE_QUOTAS
-from cluster.resource_quota import NamespaceQuotas, ResourceQuota
 from webhook import certificates
 from webhook.admission import Admission
+from webhook.bindings import cluster_bindings
 from webhook.claims import ClusterClaims
+from webhook.cluster_quotas import ClusterQuotas
 from webhook.metrics import Metrics
+from webhook.queues import ClusterQueues
 from webhook.routes import Health
 from webhook.server import serving
 from webhook.settings import WebhookSettings
@@ -42,13 +43,20 @@ def main() -> None:
 
 
 async def _run(loaded: Configuration[WebhookSettings], stop: asyncio.Event) -> None:
-    settings, health, metrics, quotas = loaded.own, Health(), Metrics(), NamespaceQuotas()
+    settings, health, metrics = loaded.own, Health(), Metrics()
     process_metrics.register(metrics.registry)
     async with connect(kubeconfig=loaded.cluster.kubeconfig, context=loaded.cluster.context) as connection:
         api = Api(connection, traffic=TrafficMetrics(metrics.registry))
-        claims = ClusterClaims(api)
+        claims, bindings = ClusterClaims(api), cluster_bindings(api, loaded.allocation.bindings)
+        queues, quotas = ClusterQueues(api), ClusterQuotas(api)
         admission = Admission(
-            allocation=loaded.allocation, settings=settings, metrics=metrics, quotas=quotas.hards, claims=claims
+            allocation=loaded.allocation,
+            settings=settings,
+            metrics=metrics,
+            quotas=quotas.of_namespace,
+            claims=claims,
+            memberships=queues,
+            bindings=bindings,
         )
         reconciler = await certificates.start(api, settings, stop)
         if reconciler is None:
@@ -62,14 +70,23 @@ async def _run(loaded: Configuration[WebhookSettings], stop: asyncio.Event) -> N
             watch = certificates.ConfigurationWatch(api, configuration=settings.webhook_configuration)
             poll_seconds = settings.certificates.poll_seconds
             reconciling = certificates.run(reconciler, health, watch, poll_seconds=poll_seconds)
-            # Admission waits neither for the quotas, because a pod that exceeds one is admitted and the scheduler holds
-            # it, nor for the claims, because one that is missing here is read.
-            informer = Informer(api, RESOURCE_QUOTAS, ResourceQuota, on_upsert=quotas.set, on_delete=quotas.drop)
-            await process.until(stop, reconciling, watch.run(), informer.run(), claims.informer.run())
+            # Admission waits neither for the ResourceQuotas, because a pod that exceeds one is admitted and the
+            # scheduler holds it, nor for the claims, because one that is missing here is read, nor for the queues and
+            # the bindings, because the scheduler obeys them in any case.
+            copies = [quotas.resource_quotas.run(), quotas.gpu_quotas.run(), claims.informer.run()]
+            copies += [queues.queues.run(), queues.namespaces.run()]
+            copies += [bindings.informer.run()] if bindings else []
+            await process.until(stop, _ready_with(quotas, reconciling), watch.run(), *copies)
             health.ready = False
             log.info("draining for %g s", settings.drain_seconds)
             await asyncio.sleep(settings.drain_seconds)
     log.info("stopped")
+
+
+async def _ready_with(quotas: ClusterQuotas, reconciling: Coroutine[None, None, None]) -> None:
+    """Run `reconciling`, which reports ready, once the defaults of GpuQuotas are known."""
+    await quotas.listed()
+    await reconciling
 
 
 if __name__ == "__main__":

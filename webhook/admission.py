@@ -11,10 +11,12 @@ from allocation.claim import ClaimSpec
 from allocation.errors import AllocationError
 from allocation.settings import AllocationSettings
 from webhook import claimed_pod, ephemeral_containers, mutation, mutation_cache, review
+from webhook.bindings import BindingLookup
 from webhook.claims import ClaimLookup, ReadClaim, UncachedClaimError
+from webhook.membership import MembershipLookup
 from webhook.metrics import OUTCOMES, Metrics, Outcome
-from webhook.mutation import Quotas
 from webhook.mutation_cache import UNCHANGED, EncodedMutation, MutationCache
+from webhook.quotas import Quotas
 from webhook.review import (
     ForbiddenPodError,
     Pod,
@@ -55,10 +57,17 @@ class Admission:
         metrics: Metrics,
         quotas: Callable[[str], Quotas],
         claims: ClaimLookup,
+        memberships: MembershipLookup | None = None,
+        bindings: BindingLookup | None = None,
     ) -> None:
-        """Use these settings; `quotas` maps a namespace to the `spec.hard` of its ResourceQuotas by their names."""
+        """Use these settings; `quotas` returns the quotas of a namespace.
+
+        `memberships` are None where no GpuQueue counts, and `bindings` where no GPUBinding does.
+        """
         self._quotas = quotas
         self._claims = claims
+        self._memberships = memberships
+        self._bindings = bindings
         self._settings = settings
         self._mutations = MutationCache(allocation=allocation, settings=settings)
         self._count = {outcome: metrics.reviews.labels(outcome).inc for outcome in OUTCOMES}
@@ -130,8 +139,15 @@ class Admission:
         if request.sub_resource:
             old_pod = review.decode_pod(request.old_object)
             return mutation_cache.encode(ephemeral_containers.mutate(pod, old_pod=old_pod))
-        claim = self._claim(pod, request, read)
-        return self._mutations.get(pod, username=entry.user, quotas=self._quotas(request.namespace), claim=claim)
+        claim, labels = self._claim(pod, request, read), pod.metadata.labels or {}
+        return self._mutations.get(
+            pod,
+            username=entry.user,
+            quotas=self._quotas(request.namespace),
+            claim=claim,
+            bound=self._bindings.of_pod(labels, request.namespace) if self._bindings is not None else None,
+            membership=self._memberships.of_pod(labels, request.namespace) if self._memberships is not None else None,
+        )
 
     def _claim(self, pod: Pod, request: Request, read: ReadClaim | None) -> ClaimSpec | None:
         """Return the GpuClaim that a new pod names, from the local copy or as it was `read`; None if it names none."""

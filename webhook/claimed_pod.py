@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from allocation import claim as gpu_claim
-from allocation import names
+from allocation import claim_demands, fabric, names
 from allocation.claim import ClaimSpec
 from allocation.errors import InvalidFieldError
 from allocation.pod import Resources
@@ -116,12 +116,15 @@ def prepare(
     completed = _completed(pod.spec, gpu_containers, given)
     request = read_request(completed, settings)
     placed = gpu_claim.read_request(completed, request, name, claim, settings).placed
+    demand = claim_demands.fabric(claim)
+    variables = fabric.variables(demand) if demand is not None else ()
     all_containers = (*completed.init_containers, *completed.containers)
     containers = {
         container.name: GpuContainer(
             cards=requested.count,
             resources=_gpu_resources(container, settings),
             constants=environment.constants(priority=requested.priority, core_policy=settings.core_policy),
+            fabric=variables,
         )
         for container, requested in zip(all_containers, request.containers, strict=True)
         if requested.count

@@ -1,7 +1,8 @@
 """Admission without an API server: shows what admission would make of a manifest."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import jsonpatch
@@ -10,12 +11,19 @@ import msgspec
 from allocation import names
 from allocation.claim import FindClaim
 from allocation.errors import AllocationError
+from allocation.fairness.queue_spec import FindQueue
+from allocation.fairness.quota_spec import QuotaSpec
 from allocation.settings import AllocationSettings
 from cluster.manifest import NotAdmittedError, UnreadableManifestError, without_nulls
 from webhook import claimed_pod
-from webhook.mutation import Mutation, Quotas, claim_name, mutate
-from webhook.review import NO_LABELS, ForbiddenPodError, Pod, UnreadablePodError, decode_pod
+from webhook.membership import Membership
+from webhook.mutation import Mutation, claim_name, mutate
+from webhook.quotas import Quotas
+from webhook.review import ForbiddenPodError, Pod, UnreadablePodError, decode_pod
 from webhook.settings import WebhookSettings
+
+FindMembership = Callable[[Mapping[str, str]], Membership | None]
+"""Returns the GpuQueue that a pod with these labels belongs to; None if it belongs to none."""
 
 EXEMPT_NAMESPACES: Final = ("kube-system", "kube-public", "kube-node-lease", names.SYSTEM_NAMESPACE)
 """Namespaces for whose pods the API server never calls the webhook (manifests/base/webhook.yaml)."""
@@ -29,6 +37,7 @@ def admit(
     settings: WebhookSettings,
     quotas: Quotas,
     find_claim: FindClaim,
+    find_membership: FindMembership,
     namespace: str = "",
 ) -> Mutation:
     """Change the manifest `pod` in place as admission would, and return the mutation.
@@ -46,7 +55,15 @@ def admit(
         claim = find_claim(name)
         if claim is None:
             raise claimed_pod.missing(name, namespace)
-    mutation = mutate(decoded, username=username, allocation=allocation, settings=settings, quotas=quotas, claim=claim)
+    mutation = mutate(
+        decoded,
+        username=username,
+        allocation=allocation,
+        settings=settings,
+        quotas=quotas,
+        claim=claim,
+        membership=find_membership(decoded.metadata.labels or {}),
+    )
     if mutation.operations:
         jsonpatch.apply_patch(pod, msgspec.to_builtins(mutation.operations), in_place=True)
     return mutation
@@ -57,14 +74,17 @@ def dry_run(
     *,
     namespace: str,
     labels: Mapping[str, str] | None,
-    quotas: Quotas,
+    quotas: Mapping[str, Mapping[str, str]],
+    gpu_quotas: Mapping[str, QuotaSpec],
     find_claim: FindClaim,
+    find_queue: FindQueue,
     allocation: AllocationSettings,
     settings: WebhookSettings,
 ) -> tuple[str, ...]:
     """Change a pod in place as its creation in a namespace with `labels` would; return the warnings for its creator.
 
-    Where `labels` is None the namespace does not exist and counts as opted in.
+    Where `labels` is None the namespace does not exist and counts as opted in. `quotas` are the `spec.hard` of its
+    ResourceQuotas, and `gpu_quotas` the `spec` of its GpuQuotas, by name.
 
     Raises:
         UnreadableManifestError: `manifest` is not a pod.
@@ -78,8 +98,11 @@ def dry_run(
             username="",
             allocation=allocation,
             settings=settings,
-            quotas=quotas,
+            quotas=Quotas(quotas, gpu_quotas),
             find_claim=find_claim,
+            find_membership=partial(
+                Membership.of_labels, namespace=namespace, of_namespace=labels, find_queue=find_queue
+            ),
             namespace=namespace,
         ).warnings
     except UnreadablePodError as error:
@@ -90,12 +113,13 @@ def dry_run(
 
 def _is_reviewed(pod: Pod, *, namespace: str, namespace_labels: Mapping[str, str]) -> bool:
     """Whether the API server sends a pod to admission at all (manifests/base/webhook.yaml)."""
-    labels = pod.metadata.labels or NO_LABELS
-    if namespace in EXEMPT_NAMESPACES or labels.hami_webhook == "ignore":
+    labels = pod.metadata.labels or {}
+    injection = labels.get(names.INJECTION_LABEL)
+    if namespace in EXEMPT_NAMESPACES or labels.get(names.HAMI_WEBHOOK_LABEL) == "ignore":
         return False
     if namespace_labels.get(names.INJECTION_LABEL) == "enabled":
-        return labels.injection != "disabled"
-    return labels.injection == "enabled"
+        return injection != "disabled"
+    return injection == "enabled"
 
 
 def _decode(pod: dict[str, Any]) -> Pod:

@@ -3,32 +3,37 @@
 Our entries come first, because `$(VARIABLE)` in a user's entry expands only variables that were defined before it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
 from allocation import variables
 from allocation.wire import environment
 from webhook.patch import Operation, add, pointer, remove, replace
+from webhook.resources import GpuContainer
 from webhook.review import EnvironmentEntry, PodContainer
 
 
-def entries(container: str, cards: int, constants: Mapping[str, str]) -> list[EnvironmentEntry]:
-    """Return the entries of a container with `cards` cards; do not modify them, because containers share them.
+def entries(container: PodContainer, prepared: GpuContainer) -> list[EnvironmentEntry]:
+    """Return the entries of a GPU container; do not modify them, because containers share them.
 
-    Each reads an annotation that comes with the Binding, except for `constants`, whose values are known already.
+    Each reads an annotation that comes with the Binding, except for constants, whose values are known already. A
+    variable of the node's fabric gives no card, so the container's own entry for it is left alone.
     """
-    return [*_references(container, cards), *({"name": name, "value": value} for name, value in constants.items())]
+    own = {entry.get("name") for entry in container.env or ()} if prepared.fabric else set()
+    fabric = tuple(name for name in prepared.fabric if name not in own)
+    constants = ({"name": name, "value": value} for name, value in prepared.constants.items())
+    return [*_references(container.name, prepared.cards, fabric), *constants]
 
 
 @lru_cache(maxsize=1024)
-def _references(container: str, cards: int) -> tuple[EnvironmentEntry, ...]:
+def _references(container: str, cards: int, fabric: tuple[str, ...]) -> tuple[EnvironmentEntry, ...]:
     return tuple(
         {
             "name": name,
             "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{key}']"}},
         }
-        for name, key in environment.references(container, cards).items()
+        for name, key in environment.references(container, cards, fabric=fabric).items()
     )
 
 

@@ -12,20 +12,24 @@ from allocation import limits, names
 from allocation.allocation import Allocation
 from allocation.claim import ClaimSpec
 from allocation.constraints import read_constraints
-from allocation.quota import exceeds_quota
 from allocation.request import PodRequest, ignored_percentages, read_request, requests_gpu
 from allocation.settings import AllocationSettings
-from webhook import claimed_pod, environment, near_misses, resources, security, static_allocation
+from webhook import bound_pod, claimed_pod, environment, near_misses, resources, resreq, security, static_allocation
+from webhook.bound_pod import BoundPod
 from webhook.claimed_pod import NamedClaim
+from webhook.membership import Membership
 from webhook.patch import Operation, add, pointer
+from webhook.quotas import Quotas
 from webhook.resources import GpuContainer
-from webhook.review import NO_LABELS, ForbiddenPodError, Pod, PodContainer, PodSpec
+from webhook.review import ForbiddenPodError, Pod, PodContainer, PodSpec
 from webhook.settings import WebhookSettings
 
 _DEFAULT_SCHEDULERS = ("", "default-scheduler")
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a static pod, which a kubelet reads from a file and mirrors to the API."""
 _NODE_USER = "system:node:"
+OPT_OUT_LABELS = (names.INJECTION_LABEL, names.HAMI_WEBHOOK_LABEL)
+"""The labels of a pod that decide whether admission prepares it."""
 
 
 class Mutation(msgspec.Struct, frozen=True):
@@ -38,10 +42,6 @@ class Mutation(msgspec.Struct, frozen=True):
 
     operations: tuple[Operation, ...] = ()
     warnings: tuple[str, ...] = ()
-
-
-Quotas = Mapping[str, Mapping[str, str]]
-"""The `spec.hard` of a namespace's ResourceQuota objects by their names."""
 
 
 def claim_name(pod: Pod, *, username: str, settings: WebhookSettings) -> str | None:
@@ -64,10 +64,13 @@ def mutate(
     settings: WebhookSettings,
     quotas: Quotas,
     claim: ClaimSpec | None,
+    bound: BoundPod | None = None,
+    membership: Membership | None = None,
 ) -> Mutation:
     """Return the mutation of `pod`, which `username` creates in a namespace with `quotas`.
 
     `claim` is the GpuClaim that `claim_name` returns the name of; None where it does not exist, or the pod needs none.
+    `bound` is what GPUBindings say about the pod, `membership` the GpuQueue that it names.
 
     Raises:
         ForbiddenPodError: the pod may not be created as it is.
@@ -82,33 +85,76 @@ def mutate(
         raise ForbiddenPodError(f"the pod has a static allocation, but {skip_reason}: remove one or the other")
     if skip_reason:
         return Mutation()
+    pod, required = _with_requirement(pod, membership, allocation)
     claimed = claimed_pod.named(annotations, claim)
     if claimed or static is not None or any(requests_gpu(each, allocation) for each in _containers(pod.spec)):
         _check_size(pod)
+    if static is not None:
+        bound = None  # the cards are chosen already
+    amount = bound.memory(allocation) if bound is not None and claimed is None else ""
+    stated = pod.spec
+    if bound is not None and amount:
+        pod = Pod(pod.metadata, bound_pod.with_memory(stated, bound, allocation))
     prepared = _prepare(pod, static, claimed, settings=allocation, quotas=quotas)
     if not prepared.containers:
-        return Mutation()
+        return _without_gpus(pod, required, membership)
     _forbid(limits.excess_of_gpu_containers(len(prepared.containers)))
     _check_security(pod.spec)
     _check_node(pod.spec, static)
     operations = [
+        *required,
         *_spec_operations(pod.spec, settings),
         *claimed_pod.node_selector(pod.spec, claimed),
         *_annotation_operations(annotations, prepared.static, claimed),
+        *bound_pod.annotation_operations(annotations, bound),
     ]
-    warnings = list(prepared.warnings)
-    for changes, notes in _container_changes(pod.spec, prepared.containers):
+    warnings = [*_admitted(membership), *prepared.warnings]
+    if bound is not None:
+        warnings += bound_pod.warnings(stated, annotations, bound, allocation, has_claim=claimed is not None)
+        operations += bound_pod.resource_operations(stated, allocation, amount=amount)
+    for changes, more in _container_changes(stated, prepared.containers):
         operations += changes
-        warnings += notes
+        warnings += more
     return Mutation(tuple(operations), tuple(warnings))
+
+
+def _with_requirement(
+    pod: Pod, membership: Membership | None, settings: AllocationSettings
+) -> tuple[Pod, tuple[Operation, ...]]:
+    """Return the pod with what it requires in one line as resources, and the operations that make the same change."""
+    required = resreq.of_pod(pod, membership, settings)
+    if required is None:
+        return pod, ()
+    changed = Pod(pod.metadata, resreq.with_requirement(pod.spec, required, settings))
+    return changed, tuple(resreq.operations(pod.spec, required, settings))
+
+
+def _without_gpus(pod: Pod, required: tuple[Operation, ...], membership: Membership | None) -> Mutation:
+    """Return the mutation of a pod without a GPU, which is ours if what it requires was written in one line."""
+    if not required:
+        return Mutation()
+    warnings = _admitted(membership)
+    return Mutation((*required, *_scheduler(pod.spec)), warnings)
+
+
+def _admitted(membership: Membership | None) -> tuple[str, ...]:
+    """Return the warnings about the queue of a pod.
+
+    Raises:
+        ForbiddenPodError: the queue is not for the pod's namespace.
+    """
+    if membership is None:
+        return ()
+    membership.check()
+    return membership.warnings
 
 
 def _skip_reason(pod: Pod, *, username: str, settings: WebhookSettings) -> str:
     """Return the reason why admission leaves a pod unchanged, or an empty string."""
-    labels = pod.metadata.labels or NO_LABELS
-    if labels.injection == "disabled":
+    labels = pod.metadata.labels or {}
+    if labels.get(names.INJECTION_LABEL) == "disabled":
         return f"label {names.INJECTION_LABEL}: disabled opts it out"
-    if labels.hami_webhook == "ignore":
+    if labels.get(names.HAMI_WEBHOOK_LABEL) == "ignore":
         return f"label {names.HAMI_WEBHOOK_LABEL}: ignore opts it out"
     scheduler = pod.spec.scheduler_name or ""
     if scheduler not in (*_DEFAULT_SCHEDULERS, names.SCHEDULER_NAME, *settings.aliases, *settings.takeover):
@@ -154,12 +200,12 @@ def _from_claim(
 def _from_request(pod: Pod, *, settings: AllocationSettings, quotas: Quotas) -> _Prepared:
     """Prepare a pod that the scheduler will place."""
     near_misses.refuse(pod.spec, settings)
-    request = read_request(pod.spec, settings)
+    spec, request = quotas.completed(pod.spec, read_request(pod.spec, settings), settings)
     if request:
         _check_placeable(pod, request, settings, quotas)
     containers = {
         container.name: resources.from_request(container, container_request, settings)
-        for container, container_request in zip(_containers(pod.spec), request.containers, strict=True)
+        for container, container_request in zip(_containers(spec), request.containers, strict=True)
         if container_request.count
     }
     return _Prepared(containers, warnings=ignored_percentages(pod.spec, settings))
@@ -168,9 +214,7 @@ def _from_request(pod: Pod, *, settings: AllocationSettings, quotas: Quotas) -> 
 def _check_placeable(pod: Pod, request: PodRequest, settings: AllocationSettings, quotas: Quotas) -> None:
     """Refuse now what the scheduler could never place: unreadable constraints, and more than the quotas allow."""
     read_constraints(pod.metadata.annotations or {}, settings)
-    excess = exceeds_quota(request, quotas, settings)
-    if excess:
-        raise ForbiddenPodError(f"exceeding resource quota: {excess}; request less, or have the quota raised")
+    quotas.check(request, settings)
 
 
 def _containers(spec: PodSpec) -> Sequence[PodContainer]:
@@ -214,9 +258,13 @@ def _check_node(spec: PodSpec, static: Allocation | None) -> None:
     )
 
 
-def _spec_operations(spec: PodSpec, settings: WebhookSettings) -> Iterator[Operation]:
+def _scheduler(spec: PodSpec) -> Iterator[Operation]:
     if spec.scheduler_name != names.SCHEDULER_NAME:
         yield add(pointer("spec", "schedulerName"), names.SCHEDULER_NAME)
+
+
+def _spec_operations(spec: PodSpec, settings: WebhookSettings) -> Iterator[Operation]:
+    yield from _scheduler(spec)
     if settings.runtime_class_name and not spec.runtime_class_name:
         yield add(pointer("spec", "runtimeClassName"), settings.runtime_class_name)
     if spec.termination_grace_period_seconds == 0:
@@ -246,5 +294,5 @@ def _container_changes(
             else:
                 yield resources.operations(container, at=at, prepared=gpu_container), ()
                 cards = gpu_container.cards
-                wanted = environment.entries(container.name, cards, gpu_container.constants)
+                wanted = environment.entries(container, gpu_container)
             yield environment.changes(container, at=at, cards=cards, wanted=wanted)

@@ -1,8 +1,8 @@
 """Caches mutations: pods of one template differ only in fields that admission does not read, so one mutation fits all.
 
-A mutation is a pure function of the fields that are read here of a pod, of its creator, of the quotas of its namespace
-and of its GpuClaim. The cache key is a digest of exactly these, so the cache keeps no user data in its keys, and a pod
-that differs in any of them is mutated on its own.
+A mutation is a pure function of the fields that are read here of a pod, of its creator, of the quotas of its namespace,
+of its GpuClaim, of its GpuQueue and of what GPUBindings say about it. The cache key is a digest of exactly these, so
+the cache keeps no user data in its keys, and a pod that differs in any of them is mutated on its own.
 """
 
 from hashlib import blake2b
@@ -14,8 +14,11 @@ from allocation import names
 from allocation.claim import ClaimSpec
 from allocation.settings import AllocationSettings
 from webhook import patch
+from webhook.bound_pod import BoundPod
 from webhook.claimed_pod import DEFAULT_CONTAINER
-from webhook.mutation import MIRROR, Mutation, Quotas, mutate
+from webhook.membership import Membership
+from webhook.mutation import MIRROR, OPT_OUT_LABELS, Mutation, mutate
+from webhook.quotas import Quotas
 from webhook.review import Pod, PodMeta
 from webhook.settings import WebhookSettings
 
@@ -61,10 +64,19 @@ class MutationCache:
         self._settings = settings
         self._mutations: dict[bytes, EncodedMutation] = {}
 
-    def get(self, pod: Pod, *, username: str, quotas: Quotas, claim: ClaimSpec | None) -> EncodedMutation:
+    def get(
+        self,
+        pod: Pod,
+        *,
+        username: str,
+        quotas: Quotas,
+        claim: ClaimSpec | None,
+        bound: BoundPod | None = None,
+        membership: Membership | None = None,
+    ) -> EncodedMutation:
         """Return the encoded result of `webhook.mutation.mutate` for `pod`; raises what that raises."""
         relevant = _relevant_fields(pod)
-        digest = blake2b(_encode_key((username, quotas, claim, relevant)), digest_size=16).digest()
+        digest = blake2b(_encode_key((username, quotas, claim, bound, membership, relevant)), digest_size=16).digest()
         mutation = self._mutations.get(digest)
         if mutation is None:
             mutation = encode(
@@ -75,6 +87,8 @@ class MutationCache:
                     settings=self._settings,
                     quotas=quotas,
                     claim=claim,
+                    bound=bound,
+                    membership=membership,
                 )
             )
             if len(bytes(mutation.patch)) <= _MAX_PATCH_BYTES:
@@ -88,10 +102,13 @@ class MutationCache:
 
 
 def _relevant_fields(pod: Pod) -> Pod:
-    """Return `pod` without its name and without annotations of others, in which pods of one template differ."""
+    """Return `pod` without its name and without what others read, in which pods of one template differ."""
     annotations = pod.metadata.annotations
     if annotations is not None:
         annotations = {
             key: value for key, value in annotations.items() if names.is_relevant_key(key) or key in _OTHER_KEYS
         }
-    return Pod(PodMeta(annotations=annotations, labels=pod.metadata.labels), pod.spec)
+    labels = pod.metadata.labels
+    if labels is not None:
+        labels = {key: labels[key] for key in OPT_OUT_LABELS if key in labels}
+    return Pod(PodMeta(annotations=annotations, labels=labels), pod.spec)

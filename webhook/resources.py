@@ -22,11 +22,13 @@ class GpuContainer(msgspec.Struct, frozen=True):
         cards: the number of its cards.
         resources: its complete GPU resources by name.
         constants: its environment variables whose values are known at admission.
+        fabric: its environment variables of the node's fabric, each unless its own `env` sets it.
     """
 
     cards: int
     resources: Mapping[str, Quantity]
     constants: Mapping[str, str] = {}
+    fabric: tuple[str, ...] = ()
 
 
 def stated_resources(container: PodContainer) -> dict[str, Quantity]:

@@ -9,7 +9,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from allocation import names
 from allocation.pod import Container, Resources
 from cluster.http.status import Failure
 from webhook import patch
@@ -64,23 +63,13 @@ class PodSpec(msgspec.Struct, rename="camel"):
     termination_grace_period_seconds: int | None = None
 
 
-class PodLabels(msgspec.Struct):
-    """The labels that decide whether admission prepares a pod."""
-
-    injection: str | None = msgspec.field(default=None, name=names.INJECTION_LABEL)
-    hami_webhook: str | None = msgspec.field(default=None, name=names.HAMI_WEBHOOK_LABEL)
-
-
-NO_LABELS = PodLabels()
-
-
 class PodMeta(msgspec.Struct, rename="camel"):
     """A pod's metadata; the name is empty until the API server has generated it."""
 
     name: str = ""
     generate_name: str = ""
     annotations: dict[str, str] | None = None
-    labels: PodLabels | None = None
+    labels: dict[str, str] | None = None
 
 
 class Pod(msgspec.Struct):

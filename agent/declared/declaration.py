@@ -1,138 +1,145 @@
-"""The cards of a node in a fleet file: a compact form for identical cards, or a list.
+"""The cards of a node in a fleet file: a compact form for identical cards, a list, or a list with keys for the node.
 
-    {count: 8, memoryMiB: 81920, model: NVIDIA H100 80GB HBM3}
+    {count: 8, memoryMiB: 81920, model: NVIDIA H100 80GB HBM3, numa: [0, 0, 0, 0, 1, 1, 1, 1]}
     [{index: 0, memoryMiB: 40960}, {index: 1, memoryMiB: 40960, healthy: false}]
+    {cards: [{index: 0, memoryMiB: 40960}, {index: 1, memoryMiB: 40960}], links: [[0, 1, 50]]}
 
 Nothing is guessed: an unknown key, a value of the wrong type and a repeated card are errors.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import msgspec
-
-from agent.declared import mig_declaration
+from agent.declared import keys, mig_declaration
+from agent.declared.connections import connect
+from agent.declared.keys import Key
 from agent.inventory import UUID
 from agent.report import DeviceReport
 from allocation.errors import InvalidFieldError
 from allocation.inventory import CARD_MODES, Card
-from allocation.quantity import INT32_MAX
 from allocation.request import MILLI_PER_PERCENT
+from allocation.topology.layout import NUMA_UNKNOWN
 
-_CREATORS: Final = ("administrator", "agent")
 _MOST_CARDS: Final = 1024  # the limit of the GpuNodeStatus CRD
 _MOST_PERCENT: Final = 10_000  # the limit of `agent.core_scaling`, in percent
+_MOST_PCIE_GROUPS: Final = 4
 _UNHEALTHY: Final = "declared unhealthy in the fleet file"
-
-
-class _Key(msgspec.Struct, frozen=True):
-    """A key and its allowed values; it is required if its default is None, unless it is `optional`."""
-
-    expected: str
-    accepts: Callable[[Any], bool]
-    default: Any = None
-    optional: bool = False
-
-
-def _whole(least: int, most: int = INT32_MAX, *, default: int | None = None) -> _Key:
-    def accepts(value: object) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-
-    return _Key(f"it must be a whole number from {least} to {most}", accepts, default)
-
-
-def _is_short_text(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= 253
+_MISSING: Final = "declared missing in the fleet file"
 
 
 def _is_uuid(value: object) -> bool:
     return isinstance(value, str) and UUID.fullmatch(value) is not None
 
 
-_UUID_TEXT: Final = _Key("it must be a string without spaces, commas, colons and semicolons", _is_uuid, optional=True)
+def _is_pcie(value: object) -> bool:
+    return isinstance(value, list) and len(value) <= _MOST_PCIE_GROUPS and all(map(keys.whole(0).accepts, value))
+
+
+_UUID_TEXT: Final = Key("it must be a string without spaces, commas, colons and semicolons", _is_uuid, optional=True)
 _COMMON: Final = {
-    "memoryMiB": _whole(1),
-    "slots": _whole(1, default=10),
-    "cores": _whole(1, _MOST_PERCENT, default=100),
-    "model": _Key("it must be a string", _is_short_text, ""),
-    "island": _Key("it must be a string", _is_short_text, ""),
-    "bandwidthGBps": _whole(0, default=0),
-    "numa": _whole(0, default=0),
-    "mode": _Key(f"it must be one of {', '.join(CARD_MODES)}", lambda value: value in CARD_MODES, "hami-core"),
-    "instances": _Key("it must be a list of MIG instances", lambda value: isinstance(value, list), ()),
-    "instancesBy": _Key(f"it must be one of {', '.join(_CREATORS)}", lambda value: value in _CREATORS, "administrator"),
+    "memoryMiB": keys.whole(1),
+    "slots": keys.whole(1, default=10),
+    "cores": keys.whole(1, _MOST_PERCENT, default=100),
+    "model": keys.text(),
+    "bandwidthGBps": keys.whole(0, default=0),
+    "mode": keys.one_of(*CARD_MODES, default="hami-core"),
+    "instances": keys.list_of("MIG instances"),
+    "instancesBy": keys.one_of("administrator", "agent", default="administrator"),
+}
+_OF_EACH_CARD: Final = {
+    "island": keys.text(),
+    "numa": keys.whole(0, default=NUMA_UNKNOWN),
+    "pcieGroups": Key(f"it must be a list of at most {_MOST_PCIE_GROUPS} card indexes", _is_pcie, ()),
 }
 _LISTED: Final = {
-    "index": _whole(0),
+    "index": keys.whole(0),
     "uuid": _UUID_TEXT,
-    "healthy": _Key("it must be true or false", lambda value: isinstance(value, bool), default=True),
+    "healthy": keys.boolean(default=True),
+    "missing": keys.boolean(default=False),
     **_COMMON,
+    **_OF_EACH_CARD,
 }
+_OF_NODE: Final = {
+    "links": keys.list_of("links such as [0, 1, 50]"),
+    "delivery": keys.mapping(),
+    "fabric": keys.mapping(),
+}
+_CARDS: Final = {"cards": keys.list_of("cards", _MOST_CARDS), **_OF_NODE}
 _COMPACT: Final = {
-    "count": _whole(1, _MOST_CARDS),
+    "count": keys.whole(1, _MOST_CARDS),
     "uuidPrefix": _UUID_TEXT,
-    "unhealthy": _Key("it must be a list of card indexes", lambda value: isinstance(value, list), ()),
-    "delivery": _Key("it must be a mapping", lambda value: isinstance(value, Mapping), optional=True),
+    "unhealthy": keys.list_of("card indexes"),
     **_COMMON,
+    **{name: keys.per_card(key) for name, key in _OF_EACH_CARD.items()},
+    **_OF_NODE,
 }
+_EXAMPLE: Final = "{count: 8, memoryMiB: 81920}"
+_EXAMPLE_CARD: Final = "{index: 0, memoryMiB: 81920}"
 
 
 def read_cards(declared: object, *, node: str, place: str) -> tuple[DeviceReport, ...]:
     """Return the cards that `declared` lists for `node`, in the order of their indexes.
 
-    A card without a UUID gets `GPU-<node>-<index>` in both forms, so that the file can change from one form to the
-    other while every pod keeps its cards. `place` is the position of `declared` in the file, for messages.
+    A card without a UUID gets `GPU-<node>-<index>` in every form, so that the file can change from one form to another
+    while every pod keeps its cards. `place` is the position of `declared` in the file, for messages.
 
     Raises:
         InvalidFieldError: a key is unknown or has an invalid value.
     """
+    if isinstance(declared, Mapping) and "cards" in declared:
+        fields = keys.read(declared, _CARDS, place=place, example=_EXAMPLE)
+        return connect(_listed(fields["cards"], node=node, place=f"{place}.cards"), fields["links"], place=place)
     if isinstance(declared, Mapping):
-        return _compact(declared, node=node, place=place)
+        fields = keys.read(declared, _COMPACT, place=place, example=_EXAMPLE)
+        return connect(tuple(_compact(fields, node=node, place=place)), fields["links"], place=place)
     if isinstance(declared, list) and len(declared) <= _MOST_CARDS:
-        return _listed(declared, node=node, place=place)
+        return connect(_listed(declared, node=node, place=place), (), place=place)
     raise InvalidFieldError(
         field=place,
         value=declared,
-        expected=f"it must be a mapping with count and memoryMiB, or a list of at most {_MOST_CARDS} cards",
-        remedy="write for example {count: 8, memoryMiB: 81920}",
+        expected=f"it must be a mapping with count and memoryMiB or with cards, or a list of up to {_MOST_CARDS} cards",
+        remedy=f"write for example {_EXAMPLE}",
     )
 
 
-def _compact(declared: Mapping[Any, Any], *, node: str, place: str) -> tuple[DeviceReport, ...]:
-    fields = _fields(declared, _COMPACT, place=place)
+def _compact(fields: Mapping[str, Any], *, node: str, place: str) -> Iterator[DeviceReport]:
     count = fields["count"]
     for index in fields["unhealthy"]:
-        if not _whole(0, count - 1).accepts(index):
+        if not keys.whole(0, count - 1).accepts(index):
             raise InvalidFieldError(
                 field=f"{place}.unhealthy",
                 value=index,
                 expected=f"the node has the cards 0 to {count - 1}",
                 remedy="use existing indexes",
             )
+    values = {name: _per_card(fields, name, key, place=place) for name, key in _OF_EACH_CARD.items()}
     prefix = fields["uuidPrefix"] or f"GPU-{node}"
-    return tuple(
-        device
-        for index in range(count)
-        for device in mig_declaration.declared_devices(
-            _card(fields, index=index, uuid=f"{prefix}-{index}", healthy=index not in fields["unhealthy"]),
-            fields,
-            place=place,
+    for index in range(count):
+        own = {**fields, **{name: each[index] for name, each in values.items()}}
+        card = _card(own, index=index, uuid=f"{prefix}-{index}", healthy=index not in fields["unhealthy"])
+        yield from mig_declaration.declared_devices(card, own, place=place)
+
+
+def _per_card(fields: Mapping[str, Any], name: str, key: Key, *, place: str) -> list[Any]:
+    """Return the value of each card, of a key that has one value for all or a list."""
+    value, count = fields[name], fields["count"]
+    if not isinstance(value, list) or key.accepts(value):
+        return [value] * count
+    if len(value) != count:
+        raise InvalidFieldError(
+            field=f"{place}.{name}",
+            value=value,
+            expected=f"a list must have a value for each of the {count} cards",
+            remedy="add or remove values, or write one value for all cards",
         )
-    )
+    return value
 
 
 def _listed(declared: list[Any], *, node: str, place: str) -> tuple[DeviceReport, ...]:
     cards: dict[int, tuple[DeviceReport, ...]] = {}
     for position, item in enumerate(declared):
         here = f"{place}[{position}]"
-        if not isinstance(item, Mapping):
-            raise InvalidFieldError(
-                field=here,
-                value=item,
-                expected="a card must be a mapping",
-                remedy="write for example {index: 0, memoryMiB: 81920}",
-            )
-        fields = _fields(item, _LISTED, place=here)
+        fields = keys.read(item, _LISTED, place=here, example=_EXAMPLE_CARD)
         index = fields["index"]
         if index in cards:
             raise InvalidFieldError(
@@ -147,6 +154,8 @@ def _listed(declared: list[Any], *, node: str, place: str) -> tuple[DeviceReport
 
 
 def _card(fields: Mapping[str, Any], *, index: int, uuid: str, healthy: bool) -> DeviceReport:
+    missing = fields.get("missing", False)
+    message = _MISSING if missing else "" if healthy else _UNHEALTHY
     card = Card(
         uuid=uuid,
         index=index,
@@ -156,22 +165,13 @@ def _card(fields: Mapping[str, Any], *, index: int, uuid: str, healthy: bool) ->
         model=fields["model"],
         numa=fields["numa"],
         mode=fields["mode"],
-        healthy=healthy,
+        healthy=not message,
     )
-    return DeviceReport(card, fields["bandwidthGBps"], fields["island"], "" if healthy else _UNHEALTHY)
-
-
-def _fields(declared: Mapping[Any, Any], keys: Mapping[str, _Key], *, place: str) -> dict[str, Any]:
-    valid = f"the valid keys are {', '.join(sorted(keys))}"
-    for name, value in declared.items():
-        key = keys.get(name)
-        if key is None:
-            raise InvalidFieldError(field=f"{place}.{name}", value=value, expected="the key is unknown", remedy=valid)
-        if not key.accepts(value):
-            raise InvalidFieldError(
-                field=f"{place}.{name}", value=value, expected=key.expected, remedy="correct the value"
-            )
-    for name, key in keys.items():
-        if name not in declared and key.default is None and not key.optional:
-            raise InvalidFieldError(field=f"{place}.{name}", value="", expected=key.expected, remedy="add the key")
-    return {name: declared.get(name, key.default) for name, key in keys.items()}
+    return DeviceReport(
+        card,
+        fields["bandwidthGBps"],
+        fields["island"],
+        message,
+        pcie_groups=tuple(fields["pcieGroups"]),
+        missing=missing,
+    )

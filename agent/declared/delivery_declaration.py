@@ -10,7 +10,7 @@ from allocation.errors import InvalidFieldError
 
 
 def read_delivery(declared: object, *, place: str) -> NodeDelivery | None:
-    """Return the delivery that the compact form of a node's cards declares, or None; the keys are those of the API.
+    """Return the delivery that a node's mapping declares, or None if it declares none; the keys are those of the API.
 
     `place` is the position of `declared` in the file, for messages.
 

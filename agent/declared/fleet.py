@@ -5,7 +5,8 @@
     gpu-2:
       - {index: 0, uuid: GPU-8dcd427f, memoryMiB: 40960, cores: 100, model: NVIDIA A100-SXM4-40GB, numa: 1}
 
-`agent.declared.declaration` defines the keys.
+`agent.declared.declaration` defines the keys of cards; `connections`, `delivery_declaration` and `fabric_declaration`
+those of their node.
 """
 
 import re
@@ -18,6 +19,7 @@ import msgspec
 from agent.declared import mig_declaration
 from agent.declared.declaration import read_cards
 from agent.declared.delivery_declaration import read_delivery
+from agent.declared.fabric_declaration import read_fabric
 from agent.inventory import InventoryError
 from agent.report import NodeReport
 from allocation.errors import InvalidFieldError
@@ -123,7 +125,9 @@ def _inventories(tree: object, *, file: str) -> dict[str, NodeReport]:
                 remedy="use the name of the Node object",
             )
         cards = read_cards(declared, node=node, place=place)
-        fleet[node] = NodeReport(node, cards, delivery=read_delivery(declared, place=place))
+        fleet[node] = NodeReport(
+            node, cards, delivery=read_delivery(declared, place=place), fabric=read_fabric(declared, place=place)
+        )
         for card in fleet[node].inventory.cards:
             if card.uuid in owners:
                 raise InvalidFieldError(

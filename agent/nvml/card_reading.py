@@ -13,8 +13,11 @@ import pynvml
 
 from agent.inventory import UUID
 from agent.nvml.mig_reading import MigReading, read_mig
-from agent.nvml.nvlink import SWITCH, Link
+from agent.nvml.nvlink import Link
+from agent.nvml.nvlink_reading import read_links
 from agent.nvml.nvml import NotThereError, NvmlError, UnusableCardError, bus_id, call, field
+from agent.nvml.pcie import Place
+from allocation.topology.layout import NUMA_UNKNOWN
 
 T = TypeVar("T")
 
@@ -44,8 +47,8 @@ class CardReading(msgspec.Struct, frozen=True):
         index: its index, valid until the next `nvmlInit`.
         memory_mib: its memory, rounded down.
         model: its name.
-        address: its PCI address.
-        numa: the NUMA node of the CPUs next to it; 0 if unknown.
+        address: its PCI address, which a card keeps: None also if NVML has none.
+        numa: the NUMA node of the CPUs next to it, or `NUMA_UNKNOWN`.
         is_mig_enabled: whether it is in MIG mode.
         mig: its MIG profiles and instances; empty if it is not in MIG mode.
         links: its active NVLinks.
@@ -66,6 +69,11 @@ class CardReading(msgspec.Struct, frozen=True):
     uncorrected: int | None
     recovery: str
     notes: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> Place:
+        """Where it is: by its PCI address, or by its UUID if the address is unknown."""
+        return Place(self.index, self.address or self.uuid)
 
     def completed(self, previous: "CardReading | None") -> "CardReading":
         """Return this reading with the values that could not be read taken from the `previous` one."""
@@ -100,7 +108,7 @@ def read_card(index: int, *, sysfs: Path) -> CardReading:
         handle = call("nvmlDeviceGetHandleByIndex", index)
         uuid = _uuid(handle)
         memory_mib = _memory_mib(handle)
-        address = attempt(lambda: bus_id(call("nvmlDeviceGetPciInfo", handle)), absent="")
+        address = attempt(lambda: bus_id(call("nvmlDeviceGetPciInfo", handle)), absent=None)
         is_mig_enabled = attempt(lambda: bool(call("nvmlDeviceGetMigMode", handle)[0]), absent=False)
         return CardReading(
             uuid=uuid,
@@ -108,14 +116,14 @@ def read_card(index: int, *, sysfs: Path) -> CardReading:
             memory_mib=memory_mib,
             model=attempt(lambda: str(call("nvmlDeviceGetName", handle)), absent=""),
             address=address,
-            numa=attempt(lambda: _numa(handle, address, sysfs), absent=0),
+            numa=attempt(lambda: _numa(handle, address, sysfs), absent=NUMA_UNKNOWN),
             is_mig_enabled=is_mig_enabled,
             mig=(
                 attempt(lambda: read_mig(handle, memory_mib=memory_mib), absent=MigReading())
                 if is_mig_enabled
                 else MigReading()
             ),
-            links=attempt(lambda: _links(handle), absent=_NO_LINKS),
+            links=attempt(lambda: read_links(handle), absent=_NO_LINKS),
             uncorrected=attempt(lambda: _uncorrected(handle), absent=None),
             recovery=attempt(lambda: _recovery(handle), absent="") or "",
             notes=tuple(notes),
@@ -140,7 +148,7 @@ def _memory_mib(handle: Any) -> int:
 
 
 def _numa(handle: Any, address: str | None, sysfs: Path) -> int:
-    """Return the NUMA node of the CPUs next to the card, or 0 without one.
+    """Return the NUMA node of the CPUs next to the card, or `NUMA_UNKNOWN` without one.
 
     The kernel reports it, or -1 without one. NVML's own function works only if GPUs are NUMA nodes themselves, so it is
     the fallback.
@@ -152,40 +160,7 @@ def _numa(handle: Any, address: str | None, sysfs: Path) -> int:
             node = -1
         if node >= 0:
             return node
-    return max(int(call("nvmlDeviceGetNumaNodeId", handle)), 0)
-
-
-def _links(handle: Any) -> tuple[Link, ...]:
-    remotes: dict[int, str] = {}
-    for number in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        try:
-            if call("nvmlDeviceGetNvLinkState", handle, number) == pynvml.NVML_FEATURE_ENABLED:
-                remotes[number] = _remote(handle, number)
-        except NotThereError:
-            continue
-    return tuple(Link(remote, _speed(handle, number)) for number, remote in remotes.items())
-
-
-def _remote(handle: Any, number: int) -> str:
-    try:
-        if call("nvmlDeviceGetNvLinkRemoteDeviceType", handle, number) == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
-            return SWITCH
-    except NotThereError:
-        pass  # a driver that does not report the type reports the address, which joins the cards of a switch, too
-    try:
-        return bus_id(call("nvmlDeviceGetNvLinkRemotePciInfo", handle, number))
-    except NotThereError:
-        return ""
-
-
-def _speed(handle: Any, number: int) -> int:
-    try:
-        return field(handle, pynvml.NVML_FI_DEV_NVLINK_GET_SPEED, number)
-    except NotThereError:
-        try:
-            return field(handle, pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON)
-        except NotThereError:
-            return 0
+    return max(int(call("nvmlDeviceGetNumaNodeId", handle)), NUMA_UNKNOWN)
 
 
 def _uncorrected(handle: Any) -> int | None:

@@ -1,14 +1,17 @@
-"""NVLink islands: the groups of cards of a node that reach each other over NVLink.
+"""How the cards of a node are linked over NVLink: the pairs with links of their own, and islands.
 
-The links form a graph whose vertices are PCI addresses; an island is a connected component. Links join cards directly
-or through a switch. All switches of a node count as one vertex, because every card of an NVSwitch system is linked to
-each of them, and because some drivers do not report a switch's address.
+An island is a group of cards that reach each other: a connected component of the graph whose vertices are PCI
+addresses and whose edges are links. Links join cards directly or through a switch. All switches of a node count as one
+vertex, because every card of an NVSwitch system is linked to each of them, and because some drivers do not report a
+switch's address.
 """
 
 from collections.abc import Iterable
 from typing import Final
 
 import msgspec
+
+from allocation.topology.layout import PeerLink
 
 SWITCH: Final = "switch"
 
@@ -25,7 +28,7 @@ class Link(msgspec.Struct, frozen=True):
     mb_per_s: int
 
 
-def bandwidth_gbps(links: tuple[Link, ...]) -> int:
+def bandwidth_gbps(links: Iterable[Link]) -> int:
     """Return the sum of all links in one direction in GB/s (10⁹ bytes), rounded down: 478 for 18 of 26562 MB/s."""
     return sum(link.mb_per_s for link in links) // 1000
 
@@ -55,5 +58,18 @@ def islands(cards: Iterable[Endpoint]) -> dict[int, str]:
     names: dict[str, str] = {}
     return {
         card.index: names.setdefault(find(card.address), f"nvlink-{card.index}") if card.links else ""
+        for card in ordered
+    }
+
+
+def peers(cards: Iterable[Endpoint]) -> dict[int, tuple[PeerLink, ...]]:
+    """Return by index what links each card to which other cards point to point, in the order of their indexes."""
+    ordered = sorted(cards, key=lambda card: card.index)
+    return {
+        card.index: tuple(
+            PeerLink(other.index, bandwidth_gbps(link for link in card.links if link.remote == other.address))
+            for other in ordered
+            if any(link.remote == other.address for link in card.links)
+        )
         for card in ordered
     }

@@ -6,15 +6,13 @@ readable is left out, with the reason in the log.
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock
 from types import TracebackType
 from typing import Any, Final, Self
-
-import msgspec
 
 from agent import daemon_call
 from agent.health import CriticalEvent, Health, Probe
@@ -24,20 +22,20 @@ from agent.nvml import mig_creation
 from agent.nvml.card_probes import CardProbes, Readings, Unreadable
 from agent.nvml.card_reading import CardReading
 from agent.nvml.event_watch import EventWatch
-from agent.nvml.mig_devices import mig_devices
-from agent.nvml.nvlink import Endpoint, bandwidth_gbps, islands
+from agent.nvml.node_devices import devices_of
 from agent.nvml.nvml import NvmlError, call
+from agent.nvml.pcie import PcieLevels
 from agent.nvml.session import NvmlSession
-from agent.report import DeviceReport, NodeReport
-from agent.scaling import scaled
+from agent.report import NodeReport
 from agent.settings import AgentSettings
-from allocation.inventory import Card
 from allocation.mig import InstanceRequest
 
 log = logging.getLogger(__name__)
 
 _STOP_SECONDS: Final = 2.0
 _MIG_SECONDS: Final = 30.0
+_NOT_LISTED: Final = "NVML no longer lists the card"
+"""Why a card is unhealthy that the node does not have any more."""
 
 
 class NvmlSource:
@@ -59,12 +57,14 @@ class NvmlSource:
         self._health = Health(quiet_seconds=settings.quiet_seconds, ignored_xids=settings.ignored_xids)
         self._session = NvmlSession()
         self._probes = CardProbes(sysfs=Path(settings.sysfs), seconds=settings.probe_seconds)
+        self._pcie = PcieLevels(seconds=settings.probe_seconds)
         self._watch: EventWatch | None = None
         self._events: SimpleQueue[CriticalEvent] = SimpleQueue()
         self._readings: Readings = {}
         self._log_once = LogOnce()
         self._opened_at = 0.0
         self._is_complete = True
+        self._is_unsure = False
         self._mig_call: Future[None] | None = None
         self._lock = Lock()
 
@@ -95,7 +95,19 @@ class NvmlSource:
             }
             for uuid, message in messages.items():
                 self._log_once.report(f"card {uuid}", message)
-            return {self._node: self._report(messages, lost=failures)}
+            devices = devices_of(
+                self._readings,
+                messages=messages,
+                lost=failures,
+                missing={uuid for uuid, failure in failures.items() if failure == _NOT_LISTED},
+                levels=self._pcie.levels,
+                settings=self._settings,
+            )
+            return {
+                self._node: NodeReport(
+                    self._node, devices, driver_version=self._session.driver, incomplete=self._is_unsure
+                )
+            }
 
     # ---- cards -----------------------------------------------------------------------------------------------------
 
@@ -113,6 +125,8 @@ class NvmlSource:
         for uuid, reading in read.items():
             self._readings[uuid] = reading.completed(self._readings.get(uuid))
             self._log_once.report(f"reading of card {uuid}", "; ".join(reading.notes))
+        problem = self._pcie.read([reading.place for reading in read.values()])
+        self._log_once.report(f"PCIe topology of node {self._node}", problem)
         failures = self._attribute(read, unread)
         self._is_complete = bool(count) and not unread and not failures
         self._watch_cards({reading.index for reading in read.values()})
@@ -134,6 +148,7 @@ class NvmlSource:
         if (
             is_changing_mig
             or self._probes.is_busy
+            or self._pcie.is_busy
             or (self._watch is not None and not self._watch.stop(seconds=_STOP_SECONDS))
         ):
             return False
@@ -144,7 +159,10 @@ class NvmlSource:
     def _attribute(self, read: Readings, unread: Unreadable) -> dict[str, str]:
         """Return the failures of known cards that were not read, and log the other cards that are left out."""
         missing = {uuid: reading.index for uuid, reading in self._readings.items() if uuid not in read}
-        failures = dict.fromkeys(missing, "NVML no longer lists the card")
+        # A card that the driver lists and cannot read may be any of these, and a driver that lists none has failed.
+        self._is_unsure = any(not error.uuid for error in unread.values())
+        is_gone = bool(read) and not self._is_unsure
+        failures = dict.fromkeys(missing, _NOT_LISTED if is_gone else "NVML does not show the card")
         by_index = {index: uuid for uuid, index in missing.items()}
         for index, error in unread.items():
             uuid = error.uuid or by_index.get(index, "")
@@ -176,37 +194,6 @@ class NvmlSource:
                 log.warning("card %s: the driver reports %s", event.uuid, event)
             else:
                 log.info("card %s: the driver reports %s, which the settings ignore", event.uuid, event)
-
-    # ---- the report ------------------------------------------------------------------------------------------------
-
-    def _report(self, messages: Mapping[str, str], *, lost: Collection[str]) -> NodeReport:
-        cards = _in_order(self._readings, lost=lost)
-        island_of = islands(Endpoint(card.index, card.address or card.uuid, card.links or ()) for card in cards)
-        return NodeReport(
-            self._node,
-            tuple(
-                device
-                for card in cards
-                for device in self._devices(card, island=island_of[card.index], message=messages[card.uuid])
-            ),
-            driver_version=self._session.driver,
-        )
-
-    def _devices(self, reading: CardReading, *, island: str, message: str) -> tuple[DeviceReport, ...]:
-        card = Card(
-            uuid=reading.uuid,
-            index=reading.index,
-            memory_mib=reading.memory_mib,
-            slots=self._settings.slots,
-            model=reading.model or "",
-            numa=reading.numa or 0,
-            healthy=not message,
-        )
-        settings = self._settings
-        if not reading.is_mig_enabled:
-            card = scaled(card, memory=settings.memory_scaling, cores=settings.core_scaling)
-        device = DeviceReport(card, bandwidth_gbps(reading.links or ()), island, message)
-        return mig_devices(device, reading.mig, by=settings.mig_instances_by) if reading.is_mig_enabled else (device,)
 
     # ---- MIG instances ---------------------------------------------------------------------------------------------
 
@@ -244,12 +231,3 @@ class NvmlSource:
 
 def _probe(reading: CardReading, failure: str) -> Probe:
     return Probe(failure) if failure else Probe(reading.recovery, reading.uncorrected)
-
-
-def _in_order(known: Readings, *, lost: Collection[str]) -> list[CardReading]:
-    """Return the cards by index. If another card now has the index of a lost one, the lost one moves to the end."""
-    cards = {reading.index: reading for uuid, reading in known.items() if uuid not in lost}
-    for uuid in sorted(lost, key=lambda uuid: known[uuid].index):
-        index = known[uuid].index if known[uuid].index not in cards else max(cards) + 1
-        cards[index] = msgspec.structs.replace(known[uuid], index=index)
-    return [cards[index] for index in sorted(cards)]

@@ -16,6 +16,7 @@ from agent.report import DeviceReport, NodeReport
 from agent.settings import AgentSettings
 from allocation.inventory import Card
 from allocation.mig import InstanceRequest
+from allocation.topology.layout import NUMA_UNKNOWN
 
 VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 _INDEX: Final = re.compile(r"[0-9]{1,4}")
@@ -91,6 +92,7 @@ class VisibleDevices:
                 memory_mib=default.memory_mib,
                 slots=self._settings.slots,
                 model=default.model,
+                numa=NUMA_UNKNOWN,
             )
             for index, entry in sorted(zip(indexes, self._entries, strict=True))
         ]

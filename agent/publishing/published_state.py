@@ -103,8 +103,8 @@ def _content(status: Status | None) -> object:
     if status is None:
         return None
     devices = {device.uuid: device for device in status.devices}
-    scalars = (status.total, status.driver_version, status.delivery)
-    return devices, scalars, frozenset(status.isolation), _request_statuses(status)
+    others = (status.total, status.driver_version, status.delivery, status.fabric)
+    return devices, others, frozenset(status.isolation), _request_statuses(status)
 
 
 def _request_statuses(status: Status) -> dict[str, InstanceRequestStatus]:

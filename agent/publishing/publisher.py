@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0
 _JITTER: Final = (0.8, 1.0)
 _RENEWALS_PER_LEASE: Final = 3
+_OF_OTHERS: Final = "inUseBy"
 _SETTLE_SECONDS: Final = 0.5  # also limits how often the publisher overwrites another writer
 
 
@@ -190,17 +191,22 @@ class Publisher:
             manager=STATUS_MANAGER,
             subresource="status",
         )
-        await self._remove_others(msgspec.json.decode(applied), own={device.uuid for device in status.devices})
+        await self._remove_others(msgspec.json.decode(applied), own=msgspec.to_builtins(status))
 
-    async def _remove_others(self, applied: dict[str, Any], *, own: Collection[str]) -> None:
-        """Remove devices that other clients added: an apply keeps them, and the scheduler would use them."""
-        devices = applied["status"].get("devices", [])
-        kept = [device for device in devices if device["uuid"] in own]
-        if len(kept) < len(devices):
-            body = {
-                "metadata": {"resourceVersion": applied["metadata"]["resourceVersion"]},
-                "status": {"devices": kept},
-            }
+    async def _remove_others(self, applied: dict[str, Any], *, own: dict[str, Any]) -> None:
+        """Remove what other clients added: an apply keeps it, and the scheduler would use it. `inUseBy` is theirs."""
+        status = applied["status"]
+        owned = {device["uuid"]: {*device, _OF_OTHERS} for device in own["devices"]}
+        devices = [
+            {key: value for key, value in device.items() if key in owned[device["uuid"]]}
+            for device in status.get("devices", [])
+            if device["uuid"] in owned
+        ]
+        changes: dict[str, Any] = dict.fromkeys(status.keys() - own.keys())
+        if devices != status.get("devices", []):
+            changes["devices"] = devices
+        if changes:
+            body = {"metadata": {"resourceVersion": applied["metadata"]["resourceVersion"]}, "status": changes}
             await self._api.merge(GPU_NODE_STATUSES, body, name=self.node, subresource="status")
 
     async def _renew(self) -> None:

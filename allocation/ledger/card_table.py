@@ -5,7 +5,7 @@ single numbers from arrays costs more than the decision itself.
 """
 
 from collections.abc import Sequence
-from itertools import repeat
+from itertools import count, repeat
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,9 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocation.errors import AllocationError
-from allocation.inventory import Card
+from allocation.fabric import Fabric
+from allocation.interned import Interned
+from allocation.inventory import Card, NodeInventory
 from allocation.ledger.changes import Changes
 from allocation.mig import whole_mib
+from allocation.topology.subsets import MOST_CARDS
+from allocation.topology.tables import TopologyTables
 
 MEMORY, CORES, SLOTS = range(3)
 DIMENSIONS = 3
@@ -49,6 +53,9 @@ class NodeFacts(msgspec.Struct, frozen=True):
         numa: its NUMA node.
         kinds: the position of its model and mode in `Ledger.kind_names`.
         instances: which cards are MIG instances; None if the node has no card in MIG mode.
+        is_uniform: whether all cards have the same memory, compute and slots.
+        layout: the number of its layout in `Ledger.topology`.
+        bits: the bit of each card in the layout; -1 of one that is not undivided.
         capacity: sums of memory, compute and slots.
         mean_mib: the memory of the node's mean card.
     """
@@ -61,6 +68,9 @@ class NodeFacts(msgspec.Struct, frozen=True):
     numa: list[int]
     kinds: list[int]
     instances: list[bool] | None
+    is_uniform: bool
+    layout: int
+    bits: list[int]
     capacity: tuple[int, int, int]
     mean_mib: int
 
@@ -79,6 +89,12 @@ class CardTable:
         whole_mib: the memory that a percentage refers to; shape (row, card).
         kinds: the position of each card's model and mode in `kind_names`; shape (row, card).
         kind_names: every model and mode that was ever reported.
+        topology: the layouts of all nodes, and the best sets of cards of each.
+        layouts: the number of each node's layout in `topology`; shape (row,).
+        masks: the mask of each card in its node's layout, 0 of one that is not undivided, and of all cards of a node
+            with too many for tables; shape (row, card).
+        fabrics: the number of each node's fabric in `fabric_kinds`; shape (row,).
+        fabric_kinds: the fabrics of all nodes.
         capacity: the sums of `total` over a node's cards; shape (dimension, row).
         fullness: ten times the used fraction of each sum, added up: 0 to 30; shape (row,).
         changes: the rows in which anything changed that a decision depends on.
@@ -95,12 +111,18 @@ class CardTable:
         self.whole_mib: Codes = _codes(rows, cards)
         self.kinds: Codes = _codes(rows, cards)
         self.kind_names: list[tuple[str, str]] = []
+        self.topology = TopologyTables()
+        self.layouts: NDArray[np.int64] = np.zeros(rows, np.int64)
+        self.masks: Codes = _codes(rows, cards)
+        self.fabrics: NDArray[np.int64] = np.zeros(rows, np.int64)
+        self.fabric_kinds: Interned[Fabric] = Interned()
         self.capacity: Sums = np.zeros((DIMENSIONS, rows), np.int64)
         self.fullness: NDArray[np.float64] = np.zeros(rows)
         self.changes = Changes()
         self._used_sums: list[list[int]] = [[0, 0, 0] for _ in range(rows)]
         self._used_lists: dict[int, list[list[int]]] = {}
         self._facts: dict[int, NodeFacts] = {}
+        self._bits: dict[int, list[int]] = {}
         self._order: NDArray[np.int64] | None = None
         self._rows: dict[str, int] = {}
         self._names = [""] * rows
@@ -195,14 +217,18 @@ class CardTable:
         self.mig_roles = _grown(self.mig_roles, _codes(rows, cards))
         self.whole_mib = _grown(self.whole_mib, _codes(rows, cards))
         self.kinds = _grown(self.kinds, _codes(rows, cards))
+        self.layouts = _grown(self.layouts, np.zeros(rows, np.int64))
+        self.masks = _grown(self.masks, _codes(rows, cards))
+        self.fabrics = _grown(self.fabrics, np.zeros(rows, np.int64))
         self.capacity = _grown(self.capacity, np.zeros((DIMENSIONS, rows), np.int64))
         self.fullness = _grown(self.fullness, np.zeros(rows))
         self._used_sums.extend([0, 0, 0] for _ in range(rows - len(self._used_sums)))
 
     # ---- cards -----------------------------------------------------------------------------------------------------
 
-    def _fill(self, row: int, cards: Sequence[Card]) -> None:
+    def _fill(self, row: int, inventory: NodeInventory) -> None:
         """Write the cards of a node into its row, which must be clear."""
+        cards = inventory.cards
         for position, card in enumerate(cards):
             self.total[:, row, position] = (card.memory_mib, card.cores, card.slots)
             self.present[row, position] = True
@@ -213,6 +239,11 @@ class CardTable:
         if any(card.is_mig_enabled or card.instance is not None for card in cards):
             self._fill_mig(row, cards)
         self.capacity[:, row] = self.total[:, row].sum(axis=1)
+        layout, self._bits[row] = inventory.layout, _bits(cards)
+        self.layouts[row] = self.topology.acquire(layout)
+        if len(layout) <= MOST_CARDS:
+            self.masks[row, : len(cards)] = [1 << bit if bit >= 0 else 0 for bit in self._bits[row]]
+        self.fabrics[row] = self.fabric_kinds.acquire(inventory.fabric)
 
     def _clear(self, row: int) -> None:
         self._clear_use(row)
@@ -221,6 +252,10 @@ class CardTable:
         self.healthy[row] = False
         self.cordoned[row] = False
         self.mig_roles[row] = SHARED
+        self.masks[row] = 0
+        if self._bits.pop(row, None) is not None:
+            self.topology.release(self.layouts.item(row))
+            self.fabric_kinds.release(self.fabrics.item(row))
         self._facts.pop(row, None)
 
     def _set_cordoned(self, row: int, cordoned: Sequence[bool]) -> None:
@@ -263,6 +298,9 @@ class CardTable:
             numa=self.numa[row, :count].tolist(),
             kinds=self.kinds[row, :count].tolist(),
             instances=[role == INSTANCE for role in mig_roles] if any(mig_roles) else None,
+            is_uniform=len(set(zip(memory, cores, slots, strict=True))) <= 1,
+            layout=self.layouts.item(row),
+            bits=self._bits[row],
             capacity=sums,
             mean_mib=sums[MEMORY] // max(sum(amount > 0 for amount in slots), 1),
         )
@@ -290,6 +328,12 @@ class CardTable:
             + (slots / capacity[SLOTS] if capacity[SLOTS] else 0.0)
         ) * 10
         self.changes.add(row, taken=taken)
+
+
+def _bits(cards: Sequence[Card]) -> list[int]:
+    """Return the bit of each card in the layout of its node, -1 of one that is not undivided."""
+    bit = count()
+    return [next(bit) if card.is_undivided else -1 for card in cards]
 
 
 def _columns(rows: int, cards: int) -> Columns:

@@ -5,14 +5,15 @@ incrementally and equal to a recount at any time. Check and reservation are one 
 does not fit, so no order of calls can put a card over its capacity by an assumption.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
 
 from allocation.allocation import Charge
 from allocation.errors import AllocationError, OverCapacityError
-from allocation.inventory import NodeInventory
+from allocation.inventory import MOST_UNDIVIDED, NodeInventory
 from allocation.ledger.card_table import CORES, MEMORY, MIG_ENABLED, PLUGIN_MANAGED, SLOTS, CardTable
 
 LEASE_PREFIX: Final = "lease:"
@@ -34,12 +35,18 @@ class Reservation(msgspec.Struct, frozen=True, gc=False):
     charges: tuple[Charge, ...]
     assumed: bool
 
+    @property
+    def is_pod(self) -> bool:
+        """Whether a pod has the cards; otherwise they are only kept from others. The UID of a pod has no colon."""
+        return ":" not in self.uid
+
 
 class Ledger(CardTable):
     """The cards of all nodes and what pods hold of them."""
 
     def __init__(self, *, rows: int = 16, cards: int = 8) -> None:
         super().__init__(rows=rows, cards=cards)
+        self._followers: list[Callable[[Reservation, int], None]] = []
         self._inventories: dict[str, NodeInventory] = {}
         self._positions: dict[str, tuple[int, int]] = {}
         self._reservations: dict[str, Reservation] = {}
@@ -62,10 +69,12 @@ class Ledger(CardTable):
         """Replace the cards of a node by its report, and recount what pods hold there.
 
         Raises:
-            AllocationError: another node has reported one of the cards, or the report has a card twice.
+            AllocationError: another node has reported one of the cards, or the report has a card twice, or too many.
         """
         if inventory == self._inventories.get(inventory.node):
             return
+        if sum(card.is_undivided for card in inventory.cards) > MOST_UNDIVIDED:
+            raise AllocationError(f"node {inventory.node} reports more than {MOST_UNDIVIDED} cards, which is the limit")
         seen: set[str] = set()
         for card in inventory.cards:
             elsewhere = self._positions.get(card.uuid)
@@ -85,7 +94,7 @@ class Ledger(CardTable):
             self._mig_nodes.add(inventory.node)
         for position, card in enumerate(inventory.cards):
             self._positions[card.uuid] = (row, position)
-        self._fill(row, inventory.cards)
+        self._fill(row, inventory)
         self._cordon(row, inventory)
         self._recount(inventory.node)
 
@@ -139,6 +148,10 @@ class Ledger(CardTable):
         cards = self._inventories[self.node(row)].cards
         return [(row, index) for index, card in enumerate(cards) if card.parent == uuid]
 
+    def follow(self, follower: Callable[[Reservation, int], None]) -> None:
+        """Have `follower` called with each reservation that is added, and 1, or removed, and -1."""
+        self._followers.append(follower)
+
     # ---- pods ------------------------------------------------------------------------------------------------------
 
     def reservation(self, uid: str) -> Reservation | None:
@@ -148,6 +161,19 @@ class Ledger(CardTable):
     def reservations(self, node: str | None = None) -> Iterator[Reservation]:
         """Iterate over what pods hold, on `node` or on all nodes."""
         yield from (self._reservations if node is None else self._by_node.get(node, {})).values()
+
+    def used_by_pods(self, node: str) -> list[list[int]]:
+        """Return what pods hold of the cards of a node, by dimension and card; the node must have an inventory."""
+        row, reservations = self._rows[node], [*self.reservations(node)]
+        if all(each.is_pod for each in reservations):
+            return [[*amounts] for amounts in self.used_lists(row)]
+        inventory = self._inventories[node]
+        alone = Ledger(rows=1, cards=max(1, len(inventory.cards)))
+        alone.set_node(inventory)
+        for each in reservations:
+            if each.is_pod:
+                alone.record(each.uid, node, each.charges)
+        return alone.used_lists(0)
 
     def assume(self, uid: str, node: str, charges: Iterable[Charge]) -> None:
         """Reserve `charges` for a pod whose Binding is about to be written.
@@ -169,12 +195,13 @@ class Ledger(CardTable):
             AllocationError: the node does not have a card.
             OverCapacityError: a card has too little free capacity.
         """
+        row = self._rows.get(node)
         for charge in charges:
             position = self._positions.get(charge.uuid)
-            if position is None or self.node(position[0]) != node:
+            if position is None or position[0] != row:
                 raise AllocationError(f"node {node} has no card {charge.uuid}")
             free = self.free(*position)
-            if charge.whole and self.used_lists(position[0])[SLOTS][position[1]]:
+            if charge.whole and self.used_lists(row)[SLOTS][position[1]]:
                 raise OverCapacityError(f"card {charge.uuid} on node {node} is in use, so it cannot be given whole")
             if free[MEMORY] < charge.memory_mib or free[CORES] < charge.cores or free[SLOTS] < charge.slots:
                 raise OverCapacityError(f"card {charge.uuid} on node {node} has {[*free]} free, not {charge}")
@@ -202,6 +229,18 @@ class Ledger(CardTable):
         if reservation is not None:
             self._remove(reservation)
 
+    @contextmanager
+    def without(self, uids: Iterable[str]) -> Iterator[None]:
+        """Show the ledger as if these pods held nothing; no other task may read it until the context ends."""
+        removed = [self._reservations[uid] for uid in uids if uid in self._reservations]
+        for each in removed:
+            self._remove(each)
+        try:
+            yield
+        finally:
+            for each in removed:
+                self._add(each)
+
     def _cordon(self, row: int, inventory: NodeInventory) -> None:
         uuids = self.cordon(inventory.node)
         self._set_cordoned(row, [card.uuid in uuids or card.parent in uuids for card in inventory.cards])
@@ -217,6 +256,8 @@ class Ledger(CardTable):
         self._reservations[reservation.uid] = reservation
         self._by_node.setdefault(reservation.node, {})[reservation.uid] = reservation
         self._charge(reservation, 1)
+        for follower in self._followers:
+            follower(reservation, 1)
 
     def _remove(self, reservation: Reservation) -> None:
         del self._reservations[reservation.uid]
@@ -224,6 +265,8 @@ class Ledger(CardTable):
         if not self._by_node[reservation.node]:
             del self._by_node[reservation.node]
         self._charge(reservation, -1)
+        for follower in self._followers:
+            follower(reservation, -1)
 
     def _remove_cards(self, node: str) -> None:
         old = self._inventories.get(node)
@@ -256,4 +299,5 @@ class Ledger(CardTable):
                 self._charge_whole(row, card, sign)
 
     def _charge_whole(self, row: int, card: int, sign: int) -> None:
-        self._add_use(row, card, (sign * self.total[:, row, card]).tolist())
+        facts = self.facts(row)
+        self._add_use(row, card, (sign * facts.memory_mib[card], sign * facts.cores[card], sign * facts.slots[card]))

@@ -38,6 +38,7 @@ class Cards(msgspec.Struct):
     """Cards to evaluate: several rows of the ledger, (dimension, row, card), or one row, (dimension, card).
 
     Attributes:
+        rows: the rows of the ledger; an array with one entry where it is one row.
         total: capacity.
         used: used amounts; a caller may replace them while it places one container after the other.
         present: whether there is a card; this and all that follow have no dimension axis.
@@ -50,6 +51,7 @@ class Cards(msgspec.Struct):
         whole_mib: the memory that a percentage refers to.
     """
 
+    rows: NDArray[np.int64]
     total: Columns
     used: Columns
     present: Flags
@@ -67,6 +69,7 @@ class ConstraintMasks:
 
     def __init__(self, ledger: Ledger, constraints: Constraints) -> None:
         self.ledger = ledger
+        self._all_rows = np.arange(len(ledger.fullness))
         self._accepted_kinds: NDArray[np.bool_] | None = None
         if constraints.chooses_types:
             self._accepted_kinds = np.array(
@@ -84,6 +87,7 @@ class ConstraintMasks:
         present = ledger.present[rows]
         total = ledger.total[:, rows]
         return Cards(
+            rows=np.atleast_1d(self._all_rows[rows]),
             total=total,
             used=ledger.used[:, rows],
             present=present,

@@ -13,9 +13,11 @@ from allocation.inventory import Card, NodeInventory
 from allocation.ledger.ledger import Ledger
 from allocation.mig import MODE, MigInstance, MigProfile, Slices, suitable
 from allocation.placement.fit import ConstraintMasks, verdicts
-from allocation.placement.node_filter import rank_rows
+from allocation.placement.node_filter import best_first
+from allocation.placement.node_values import NodeValues
 from allocation.placement.placement import Placement, place
 from allocation.placement.query import PlacementQuery
+from allocation.placement.score import node_scores
 from allocation.quota import UNLIMITED, Headroom
 from allocation.reasons import CardReason
 from allocation.request import ContainerRequest, PodRequest
@@ -52,13 +54,14 @@ def plan(
     `requested` are, by card, the slices of instances requested for other pods. Cards in `cooling_down` get no instances
     now.
     """
-    if constraints.card_kind == "card":
-        return None
+    if constraints.card_kind == "card" or (constraints.topology is not None and constraints.topology.is_required):
+        return None  # instances are not linked to each other
     query = PlacementQuery(request, constraints, headroom)
     mig_nodes = ledger.mig_nodes
     rows = ledger.rows([name for name in nodes if name in mig_nodes])
-    best, _ = rank_rows(ledger, query, rows)
-    for name in ledger.names(best):
+    scores = node_scores(ledger, request.gpu_containers)[rows]
+    values = NodeValues(ledger, constraints).of_rows(rows, np.zeros(len(rows)), scores)
+    for name in ledger.names(rows[best_first(ledger, rows, values)]):
         possible = _plan_on(ledger, query, name, requested=requested, cooling_down=cooling_down)
         if possible is not None:
             return possible

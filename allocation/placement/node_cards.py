@@ -20,20 +20,35 @@ class NodeCards:
     """The cards of one node, for one pod.
 
     Attributes:
+        row: the row of the ledger.
         total: capacity by dimension and card.
         used: used amounts by dimension and card, those of the pod's own containers included.
         numa: the NUMA node of each card.
         instances: which cards are MIG instances; None if the node has no card in MIG mode.
+        is_uniform: whether all cards have the same capacity.
     """
 
-    __slots__ = ("_idle_only", "_is_copy", "_usable", "_whole_mib", "instances", "numa", "total", "used")
+    __slots__ = (
+        "_idle_only",
+        "_is_copy",
+        "_usable",
+        "_whole_mib",
+        "instances",
+        "is_uniform",
+        "numa",
+        "row",
+        "total",
+        "used",
+    )
 
     def __init__(self, ledger: Ledger, row: int, constraints: Constraints) -> None:
         facts = ledger.facts(row)
+        self.row = row
         self.total = (facts.memory_mib, facts.cores, facts.slots)
         self.used = ledger.used_lists(row)
         self.numa = facts.numa
         self.instances = facts.instances
+        self.is_uniform = facts.is_uniform
         self._is_copy = False
         self._whole_mib = facts.whole_mib
         self._usable = facts.usable
@@ -99,5 +114,7 @@ class NodeCards:
 def _of_kind(facts: NodeFacts, kind: CardKind) -> list[bool]:
     """Return which cards are usable and of a kind."""
     wanted = kind == "instance"
+    if facts.instances is None and not wanted:
+        return facts.usable
     instances = facts.instances if facts.instances is not None else [False] * len(facts.usable)
     return [usable and instance == wanted for usable, instance in zip(facts.usable, instances, strict=True)]

@@ -16,8 +16,10 @@ from allocation.ledger.card_table import Flags
 from allocation.ledger.ledger import Ledger
 from allocation.placement import fit, score
 from allocation.placement.block_max import INFEASIBLE, BlockMax
+from allocation.placement.card_sets import NO_SET
 from allocation.placement.fit import ConstraintMasks
-from allocation.placement.node_cards import NodeCards
+from allocation.placement.node_cards import ALL, NodeCards
+from allocation.placement.node_values import NodeValues
 from allocation.placement.placement import Placement, place_on
 from allocation.placement.query import PlacementQuery
 from allocation.quota import UNLIMITED, Headroom
@@ -54,7 +56,7 @@ class NodeRanking:
         self._containers = request.gpu_containers
         self._constraints = constraints
         self._eligible = eligible
-        self._sign = 1.0 if constraints.node_policy == "binpack" else -1.0
+        self._node_values = NodeValues(ledger, constraints)
         self._mark = -1
         self._rows: NDArray[np.int64] = np.zeros(0, np.int64)
         self._ranks: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -109,6 +111,11 @@ class NodeRanking:
         for rank, value in passed:
             self._values.set(rank, value)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether only nodes that changed have to be evaluated, and not all of them."""
+        return self._ledger.changes.reaches(self._mark)
+
     def count(self) -> int:
         """Return on how many nodes every container fits by itself."""
         self._refresh()
@@ -117,7 +124,7 @@ class NodeRanking:
     def feasible(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the rows on which every container fits by itself, by node name, with their values.
 
-        A value is the score of the node, negative for a policy that prefers low scores: higher is better.
+        A higher value is better (`allocation.placement.node_values`).
         """
         self._refresh()
         values = self._values.values
@@ -135,7 +142,13 @@ class NodeRanking:
             passed.append(following)
         if runners_up:
             self._restore(passed)
-        return {self._node(rank): value * self._sign for rank, value in passed}
+        if self._node_values.is_score:
+            return {self._node(rank): value * self._node_values.sign for rank, value in passed}
+        return {self._node(rank): self._score(self._rows.item(rank)) for rank, _ in passed}
+
+    def _score(self, row: int) -> float:
+        """Return how full the node of a row would be."""
+        return score.node_score(self._ledger.fullness.item(row), self._ledger.facts(row), self._containers)
 
     def _node(self, rank: int) -> str:
         return self._ledger.node(self._rows.item(rank))
@@ -146,6 +159,8 @@ class NodeRanking:
         if changed is not None and len(changed) <= max(_FEW, len(self._ranks) // _FRACTION):
             for entry in changed:
                 row = entry if entry >= 0 else ~entry
+                if entry < 0 and row in changed:
+                    continue  # it also changed otherwise, and is evaluated for that
                 rank = self._ranks.item(row)
                 # A failed trial may succeed after any change: with other cards free, containers choose other cards.
                 if entry >= 0 or values.value(rank) != INFEASIBLE or row in self._failed:
@@ -160,10 +175,20 @@ class NodeRanking:
         cards = ConstraintMasks(ledger, self._constraints).cards(slice(None))
         query = PlacementQuery(PodRequest(self._containers), self._constraints)
         fits = np.ones(ledger.fullness.shape, np.bool_) if self._eligible is None else self._eligible.rows().copy()
+        sets, fabrics = self._node_values.sets, self._node_values.fabrics
+        worths = np.full(fits.shape, np.inf if sets is not None else 0.0)
         for container in self._containers:
             each = fit.fitting(cards, query.for_container(container))
             fits &= each.any(axis=1) if container.count == 1 else each.sum(axis=1) >= container.count
-        values = np.where(fits, score.node_scores(ledger, self._containers) * self._sign, INFEASIBLE)
+            if sets is not None:
+                rows = np.flatnonzero(fits)
+                worths[rows] = np.minimum(worths[rows], sets.worths(rows, each[rows], container.count))
+                fits &= worths != NO_SET
+        every = np.arange(len(fits))
+        if fabrics is not None:
+            fits &= fabrics.accepted(every)
+        values = self._node_values.of_rows(every, worths, score.node_scores(ledger, self._containers))
+        values = np.where(fits, values, INFEASIBLE)
         self._rows = ledger.order()
         self._ranks = np.zeros(values.shape, np.int64)
         self._ranks[self._rows] = np.arange(len(self._rows))
@@ -174,8 +199,17 @@ class NodeRanking:
         ledger = self._ledger
         if self._eligible is not None and not self._eligible.row(row):
             return INFEASIBLE
+        sets, fabrics = self._node_values.sets, self._node_values.fabrics
+        if fabrics is not None and fabrics.rejection(row) is not None:
+            return INFEASIBLE
+        worth = np.inf if sets is not None else 0.0
         cards = NodeCards(ledger, row, self._constraints)
         for container in self._containers:
-            if len(cards.fitting(container, UNLIMITED, limit=container.count)) < container.count:
+            fitting = cards.fitting(container, UNLIMITED, limit=container.count if sets is None else ALL)
+            if len(fitting) < container.count:
                 return INFEASIBLE
-        return score.node_score(ledger.fullness.item(row), ledger.facts(row), self._containers) * self._sign
+            if sets is not None:
+                worth = min(worth, sets.worth(row, fitting, container.count))
+                if worth == NO_SET:
+                    return INFEASIBLE
+        return self._node_values.of_row(row, worth, self._score(row))

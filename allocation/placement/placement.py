@@ -1,6 +1,6 @@
 """Places a pod: filters and ranks all nodes, then selects the cards on the best one. The ledger is only read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -9,19 +9,23 @@ from numpy.typing import NDArray
 from allocation.allocation import Allocation, CardShare, Charge, charges
 from allocation.constraints import Constraints
 from allocation.inventory import NodeInventory
+from allocation.ledger.card_table import Flags
 from allocation.ledger.ledger import Ledger
-from allocation.placement import rejection
+from allocation.placement import card_requests, rejection
 from allocation.placement.block_max import INFEASIBLE
+from allocation.placement.card_requests import CardRequests
 from allocation.placement.card_selection import Choice, choose
-from allocation.placement.fit import Cards, ConstraintMasks, resolvable, verdicts
+from allocation.placement.card_sets import NO_SET, CardSets
+from allocation.placement.fit import ABSENT, Cards, ConstraintMasks, Verdicts, resolvable, verdicts
 from allocation.placement.node_cards import NodeCards
+from allocation.placement.node_fabrics import NodeFabrics
 from allocation.placement.node_filter import filter_nodes, rank_nodes
 from allocation.placement.query import PlacementQuery
 from allocation.placement.rejection import UNREGISTERED, Rejection
-from allocation.placement.score import node_scores
 from allocation.quota import Headroom
 from allocation.reasons import CardReason
 from allocation.request import ContainerRequest, Kind
+from allocation.settings import NodePolicy
 from allocation.steps import Steps
 
 
@@ -32,12 +36,14 @@ class Placement(msgspec.Struct, frozen=True):
         allocation: the cards of each container.
         charges: what to reserve.
         scores: the fitting nodes with their scores, best first; the first is the chosen one.
+        values: how good each of them is (`allocation.placement.node_values`); empty if that is its score.
         rejections: the other nodes; empty if nobody asked for them.
     """
 
     allocation: Allocation
     charges: tuple[Charge, ...]
     scores: dict[str, float]
+    values: dict[str, float] = {}
     rejections: dict[str, Rejection] = {}
 
 
@@ -74,7 +80,7 @@ def place(ledger: Ledger, query: PlacementQuery, nodes: Sequence[str]) -> Steps[
         return NoPlacement(rejections)
     chosen = next(iter(fitting.values()))
     scores = ranked.scores if is_sure else {name: ranked.scores[name] for name in fitting}
-    return Placement(chosen, charges(chosen, query.request), scores, rejections)
+    return Placement(chosen, charges(chosen, query.request), scores, ranked.values, rejections)
 
 
 def scores_of(
@@ -84,14 +90,26 @@ def scores_of(
 
     A higher score is better, whatever the node policy; `INFEASIBLE` if `place` would not choose the node.
     """
-    sign = 1 if query.constraints.node_policy == "binpack" else -1
     if _is_sure(query):
         filtered = filter_nodes(ledger, query, nodes)
-        scores = node_scores(ledger, query.request.gpu_containers)[filtered.rows]
-        return filtered.by_node(sign * scores, otherwise=INFEASIBLE), filtered.rejections
+        return filtered.by_node(filtered.values, otherwise=INFEASIBLE), filtered.rejections
     outcome = yield from place(ledger, query, nodes)
-    by_name = outcome.scores if isinstance(outcome, Placement) else {}
-    return np.array([sign * by_name[name] if name in by_name else INFEASIBLE for name in nodes]), outcome.rejections
+    placed = outcome if isinstance(outcome, Placement) else None
+    scores, values = (placed.scores, placed.values) if placed is not None else ({}, {})
+    return values_of(nodes, scores, values, policy=query.constraints.node_policy), outcome.rejections
+
+
+def values_of(
+    nodes: Sequence[str], scores: Mapping[str, float], values: Mapping[str, float], *, policy: NodePolicy
+) -> NDArray[np.float64]:
+    """Return how good each of `nodes` is; higher is better, and `INFEASIBLE` is for nodes without a score.
+
+    `scores` and `values` are those of a `Placement`, `policy` is the node policy of the pod.
+    """
+    if values:
+        return np.array([values[name] if name in scores else INFEASIBLE for name in nodes])
+    sign = 1 if policy == "binpack" else -1
+    return np.array([sign * scores[name] if name in scores else INFEASIBLE for name in nodes])
 
 
 def _is_sure(query: PlacementQuery) -> bool:
@@ -113,23 +131,26 @@ def place_on(
     if row is None or inventory is None:
         return UNREGISTERED
     constraints, headroom = query.constraints, query.headroom
+    refusal = NodeFabrics(ledger, constraints.fabric).rejection(row) if constraints.fabric is not None else None
+    if refusal is not None:
+        return refusal
+    sets = CardSets(ledger, constraints.topology) if constraints.topology is not None else None
     cards = NodeCards(ledger, row, constraints)
+    requests = card_requests.of_node(query.bound, inventory, cards)
     picked: dict[str, tuple[CardShare, ...]] = {}
     containers = query.request.gpu_containers
     for container in containers:
-        fitting = cards.fitting(container, headroom)
+        fitting = (cards if requests is None else requests).fitting(container, headroom)
         choice = Choice(scattered=())
         if len(fitting) >= container.count:
-            choice = choose(cards, fitting, inventory, request=container, constraints=constraints)
+            choice = choose(cards, fitting, inventory, request=container, constraints=constraints, sets=sets)
         if observer is not None:
             observer(container, cards, headroom, choice)
         if not choice.positions:
-            columns = cards_of(ledger, row, cards, constraints)
-            judged = verdicts(columns, query.for_container(container, headroom))
-            able = int(resolvable(columns, container, judged).sum()) >= container.count
-            judged[list(choice.scattered)] = CardReason.NumaNotFit
-            return rejection.of_cards(judged, container, resolvable=able)
-        shares = tuple(_share(inventory, position, container) for position in choice.positions)
+            return _rejection(
+                ledger, cards, choice, query=query, container=container, requests=requests, headroom=headroom, sets=sets
+            )
+        shares = _shares(inventory, choice.positions, container, requests)
         picked[container.name] = shares
         if container.kind is not Kind.INIT and container is not containers[-1]:
             for position, share in zip(choice.positions, shares, strict=True):
@@ -143,6 +164,51 @@ def place_on(
     return Allocation(node, picked)
 
 
+def _rejection(
+    ledger: Ledger,
+    cards: NodeCards,
+    choice: Choice,
+    *,
+    query: PlacementQuery,
+    container: ContainerRequest,
+    requests: CardRequests | None,
+    headroom: Headroom,
+    sets: CardSets | None,
+) -> Rejection:
+    """Return why a node has no cards for a container, which may be a matter of the pod's earlier containers."""
+    judged, can_fit = judge(
+        cards_of(ledger, cards.row, cards, query.constraints), query, container, requests=requests, headroom=headroom
+    )
+    possible = np.flatnonzero(can_fit).tolist()
+    able = len(possible) >= container.count
+    if able and sets is not None:
+        able = sets.worth(cards.row, possible, container.count) != NO_SET
+    judged[list(choice.scattered)] = CardReason.NumaNotFit
+    judged[list(choice.unconnected)] = CardReason.CardTopologyMismatch
+    return rejection.of_cards(judged, container, resolvable=able)
+
+
+def judge(
+    columns: Cards,
+    query: PlacementQuery,
+    container: ContainerRequest,
+    *,
+    requests: CardRequests | None,
+    headroom: Headroom,
+) -> tuple[Verdicts, Flags]:
+    """Return by card of one node the verdict on a container, and whether it would fit if no pod held any of the card.
+
+    `requests` are None unless they differ by card; `headroom` is what earlier containers leave of the pod's quotas.
+    """
+    judged = np.full(columns.present.shape, ABSENT, np.int8)
+    can_fit = np.zeros(columns.present.shape, np.bool_)
+    for request, positions in card_requests.by_request(requests, container, len(judged)):
+        each = verdicts(columns, query.for_container(request, headroom))
+        judged[positions] = each[positions]
+        can_fit[positions] = resolvable(columns, request, each)[positions]
+    return judged, can_fit
+
+
 def cards_of(ledger: Ledger, row: int, cards: NodeCards, constraints: Constraints) -> Cards:
     """Return the cards of a row, with what the pod's earlier containers use of them."""
     columns = ConstraintMasks(ledger, constraints).cards(row)
@@ -151,8 +217,27 @@ def cards_of(ledger: Ledger, row: int, cards: NodeCards, constraints: Constraint
     return columns
 
 
-def _share(inventory: NodeInventory, position: int, container: ContainerRequest) -> CardShare:
+def _shares(
+    inventory: NodeInventory, positions: Sequence[int], container: ContainerRequest, requests: CardRequests | None
+) -> tuple[CardShare, ...]:
+    """Return what a container gets of the cards at `positions`."""
+    if requests is None:
+        return tuple(_share(inventory, position, container) for position in positions)
+    return tuple(_bound_share(inventory, position, container, requests) for position in positions)
+
+
+def _share(inventory: NodeInventory, position: int, request: ContainerRequest) -> CardShare:
     card = inventory.cards[position]
     if card.instance is not None:
         return CardShare(card.uuid, card.index, card.memory_mib, card.cores, card.parent)
-    return CardShare(card.uuid, card.index, container.memory_on(card.memory_mib), container.cores)
+    return CardShare(card.uuid, card.index, request.memory_on(card.memory_mib), request.cores)
+
+
+def _bound_share(
+    inventory: NodeInventory, position: int, container: ContainerRequest, requests: CardRequests
+) -> CardShare:
+    request = requests.on_card(container, position)
+    share = _share(inventory, position, request)
+    # Of a container that has whole cards by its claim, the mark of the claim tells; an instance is always whole.
+    is_whole = request.whole and not container.whole and not share.parent
+    return msgspec.structs.replace(share, whole=True) if is_whole else share

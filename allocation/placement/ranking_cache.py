@@ -13,6 +13,9 @@ from allocation.placement.node_ranking import Eligible, NodeRanking
 from allocation.request import PodRequest
 
 _MAX_RANKINGS = 256
+_MAX_USERS_RANKINGS = 32
+"""Rankings for pods that list the indexes or the bandwidth that they want, of which users can write very many: they
+must not displace those of other pods."""
 
 
 class RankingCache:
@@ -21,19 +24,23 @@ class RankingCache:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._rankings: OrderedDict[Hashable, NodeRanking] = OrderedDict()
+        self._users_rankings: OrderedDict[Hashable, NodeRanking] = OrderedDict()
 
     def ranking(
         self, request: PodRequest, constraints: Constraints, *, eligible: Eligible | None = None, key: Hashable = None
     ) -> NodeRanking:
         """Return the ranking of nodes for a request; `key` identifies `eligible`."""
-        name = (_signature(request), constraints, key)
-        ranking = self._rankings.get(name)
+        name, topology = (_signature(request), constraints, key), constraints.topology
+        rankings, most = self._rankings, _MAX_RANKINGS
+        if topology is not None and (topology.prefer_ids or topology.min_bandwidth_gbps):
+            rankings, most = self._users_rankings, _MAX_USERS_RANKINGS
+        ranking = rankings.get(name)
         if ranking is None:
-            ranking = self._rankings[name] = NodeRanking(self._ledger, request, constraints, eligible)
-            if len(self._rankings) > _MAX_RANKINGS:
-                self._rankings.popitem(last=False)
+            ranking = rankings[name] = NodeRanking(self._ledger, request, constraints, eligible)
+            if len(rankings) > most:
+                rankings.popitem(last=False)
         else:
-            self._rankings.move_to_end(name)
+            rankings.move_to_end(name)
         return ranking
 
 

@@ -8,7 +8,8 @@ which hides every GPU: the environment fails closed.
 How cards reach a container differs by node (`allocation.delivery`), and only in values that come with the Binding.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from allocation import names
 from allocation.allocation import Allocation, CardShare
@@ -34,14 +35,18 @@ _CORE_POLICY = "GPU_CORE_UTILIZATION_POLICY"
 _PRIORITY = "CUDA_TASK_PRIORITY"
 
 
-def references(container: str, cards: int) -> dict[str, str]:
-    """Return the annotation key that each variable of a container with `cards` cards refers to."""
+def references(container: str, cards: int, *, fabric: Iterable[str] = ()) -> dict[str, str]:
+    """Return the annotation key that each variable of a container with `cards` cards refers to.
+
+    `fabric` are the variables of the node's fabric that the container has (`allocation.fabric.variables`).
+    """
     variables = (
         NVIDIA_VISIBLE_DEVICES,
         CUDA_VISIBLE_DEVICES,
         _MEMORY_LIMIT,
         *(f"{_MEMORY_LIMIT}_{position}" for position in range(cards)),
         "CUDA_DEVICE_SM_LIMIT",
+        *fabric,
     )
     return {name: names.environment_key(_key_word(name), container) for name in variables}
 
@@ -68,29 +73,39 @@ def values(
     runtime gives the container, because to the container the cards of the node have no other.
 
     Memory limits have the form that HAMi-core reads: a decimal number of MiB with suffix `m`, no leading zeros. The
-    limit without an index is the fallback for an unexpected card, so it is the smallest. To HAMi-core, 0 means no
-    limit, of memory and of cores alike.
+    limit without an index is the fallback for a card whose own limit the container does not refer to, because it is
+    unexpected, or one more than the container requested; so it is the smallest. To HAMi-core, 0 means no limit, of
+    memory and of cores alike.
     """
+    limits = [share.memory_mib for share in shares if share.memory_mib]
     uuids = ",".join(share.uuid for share in shares)
     return {
         NVIDIA_VISIBLE_DEVICES: uuids if delivery == "env" else _qualified(_TOOLKIT_KIND, shares),
         CUDA_VISIBLE_DEVICES: uuids if visible_as == "UUID" else ",".join(map(str, range(len(shares)))),
-        _MEMORY_LIMIT: f"{min(share.memory_mib for share in shares)}m",
+        _MEMORY_LIMIT: f"{min(limits, default=0)}m",
         **{f"{_MEMORY_LIMIT}_{position}": f"{share.memory_mib}m" for position, share in enumerate(shares)},
         "CUDA_DEVICE_SM_LIMIT": str(-(-min(share.cores for share in shares) // MILLI_PER_PERCENT)),
     }
 
 
 def annotations(
-    allocation: Allocation, delivery: Delivery = DEFAULT, *, visible_as: VisibleAs = "UUID"
+    allocation: Allocation,
+    delivery: Delivery = DEFAULT,
+    *,
+    visible_as: VisibleAs = "UUID",
+    fabric: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Return the annotation that carries `allocation`, and all that deliver it to the containers of the pod."""
+    """Return the annotation that carries `allocation`, and all that deliver it to the containers of the pod.
+
+    `fabric` are the variables of the node's fabric for the pod (`allocation.fabric.environment`), equal for each
+    container.
+    """
     annotations = {
         names.ALLOCATION: record.encode(allocation),
         names.ALLOCATED: ",".join(str(index) for index in allocation.indexes()),
     }
     for container, shares in allocation.containers.items():
-        for name, value in values(shares, delivery, visible_as=visible_as).items():
+        for name, value in {**values(shares, delivery, visible_as=visible_as), **fabric}.items():
             annotations[names.environment_key(_key_word(name), container)] = value
         if delivery == "nvidia-nri":
             annotations[names.delivery_key(container)] = _qualified(_HOST_KIND, shares)

@@ -6,11 +6,12 @@ import msgspec
 
 from allocation.allocation import Allocation, CardShare
 from allocation.errors import MalformedRecordError
-from allocation.inventory import Card, NodeInventory
+from allocation.inventory import MOST_UNDIVIDED, Card, NodeInventory
 from allocation.mig import MigProfile, Slices
-from allocation.names import HAMI_REGISTER
+from allocation.names import HAMI_REGISTER, HAMI_SCORES
 from allocation.quantity import INT32_MAX
 from allocation.request import MILLI_PER_PERCENT, PodRequest
+from allocation.topology import layout
 
 DEVICE_TYPE = "NVIDIA"
 """The type of every card in an allocation string, and the prefix of every model in a register annotation."""
@@ -56,6 +57,7 @@ class _Scores(msgspec.Struct):
 
 
 DEFAULT_MODE = "hami-core"
+"""What is known of their connections grows with their square; a GpuClaim has no more cards either."""
 _LINE_FIELDS = (7, 9)
 _GO_BOOLEANS = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
@@ -80,7 +82,7 @@ def encode_register(inventory: NodeInventory) -> str:
                 devmem=card.memory_mib,
                 devcore=card.cores // MILLI_PER_PERCENT,
                 type=_registered_model(card.model),
-                numa=card.numa,
+                numa=max(card.numa, 0),  # HAMi writes 0 for a card whose NUMA node it does not know
                 mode=card.mode,
                 health=card.healthy,
                 mig_profiles=tuple(_profile(profile) for profile in card.mig_profiles),
@@ -102,12 +104,22 @@ def decode_register(node: str, text: str, scores: str = "") -> NodeInventory:
     Raises:
         MalformedRecordError: one of them cannot be read.
     """
+    key = HAMI_REGISTER
     try:
         cards = _register_decoder.decode(text) if text.lstrip().startswith("[") else _decode_lines(text)
+        key = HAMI_SCORES
         pairs = {entry.uuid: entry.score for entry in _scores_decoder.decode(scores)} if scores else {}
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise MalformedRecordError(f"node {node}, annotation {HAMI_REGISTER}: {error}") from None
-    return NodeInventory(node, tuple(_card(card) for card in sorted(cards, key=lambda card: card.index)), pairs)
+        raise MalformedRecordError(f"node {node}, annotation {key}: {error}") from None
+    if len(cards) > MOST_UNDIVIDED:
+        raise MalformedRecordError(
+            f"node {node}, annotation {HAMI_REGISTER}: it has {len(cards)} cards, {MOST_UNDIVIDED} is the limit"
+        )
+    inventory = NodeInventory(node, tuple(_card(card) for card in sorted(cards, key=lambda card: card.index)))
+    if not pairs:
+        return inventory
+    undivided = [(card.uuid, card.index, card.numa) for card in inventory.cards if card.is_undivided]
+    return msgspec.structs.replace(inventory, links=layout.of_scores(undivided, pairs))
 
 
 def _card(card: _Registered) -> Card:

@@ -1,9 +1,9 @@
 """The allocation annotation: an allocation as text.
 
 `{"v":1,"node":"n1","containers":{"main":[{"uuid":"GPU-…","index":0,"memoryMiB":3000,"cores":300}]}}`, cores in
-millicards; a MIG instance has the UUID of its card as `parent`, and the allocation for a GpuClaim has
-`"claim":{"name":"single-gpu","exclusivity":"Exclusive"}`, after which it charges each card once. A static allocation
-has the same key, so a person may have written what is read here.
+millicards; a MIG instance has the UUID of its card as `parent`, a card that nobody else may use is `whole`.
+The allocation for a GpuClaim has `"claim":{"name":"single-gpu","exclusivity":"Exclusive"}`, after which it charges each
+card once. A static allocation has the same key, so a person may have written what is read here.
 """
 
 from collections.abc import Mapping
@@ -26,6 +26,7 @@ class _Share(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, ren
     memory_mib: Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
     cores: Annotated[int, msgspec.Meta(ge=0, le=WHOLE_CORES)]
     parent: Annotated[str, msgspec.Meta(max_length=253)] = ""
+    whole: bool = False
 
 
 class _Claim(msgspec.Struct, forbid_unknown_fields=True):
@@ -46,13 +47,14 @@ _encoder = msgspec.json.Encoder()
 
 def encode(allocation: Allocation) -> str:
     """Return the annotation's value."""
-    containers = {
-        name: [_Share(share.uuid, share.index, share.memory_mib, share.cores, share.parent) for share in shares]
-        for name, shares in allocation.containers.items()
-    }
+    containers = {name: [_share(share) for share in shares] for name, shares in allocation.containers.items()}
     mark = allocation.claim
     claim = None if mark is None else _Claim(mark.name, mark.exclusivity)
     return _encoder.encode(_Record(1, allocation.node, containers, claim)).decode()
+
+
+def _share(share: CardShare) -> _Share:
+    return _Share(share.uuid, share.index, share.memory_mib, share.cores, share.parent, share.whole)
 
 
 def decode(text: str) -> Allocation:
@@ -74,7 +76,8 @@ def decode(text: str) -> Allocation:
         if len(set(uuids)) != len(uuids):
             raise MalformedRecordError(f"annotation {ALLOCATION}: container {name} has a card twice")
         containers[name] = tuple(
-            CardShare(share.uuid, share.index, share.memory_mib, share.cores, share.parent) for share in shares
+            CardShare(share.uuid, share.index, share.memory_mib, share.cores, share.parent, share.whole)
+            for share in shares
         )
     claim = record.claim
     if claim is None:

@@ -7,10 +7,13 @@ from cli.flags import add_filename
 
 _DESCRIPTION = """\
 Prints manifests with every pod and pod template as the admission webhook would
-change it. The command reads only the installed configuration from the cluster;
-without --config and without a cluster it assumes the defaults and prints a
-note. Every namespace counts as opted in. A pod whose own label opts out is not
-changed.
+change it. Without --config the installed configuration is read from the
+cluster; without a cluster the defaults are assumed, and a note says so. Every
+namespace counts as opted in. A pod whose own label opts out is not changed.
+
+The GpuQuotas of the pod's namespace are read from the cluster: their defaults
+are filled in, and a pod that exceeds one alone counts as refused. ResourceQuotas
+are not read.
 
 A GpuClaim that a pod names is looked for in the files, then in the cluster, in
 the namespace of the pod. If it is in neither, the pod counts as refused.

@@ -3,7 +3,7 @@
 import argparse
 
 from cli.commands import TABLE, Command
-from cli.flags import add_scheduler_url
+from cli.flags import add_resource_names, add_scheduler_url
 
 _DESCRIPTION = """\
 Shows how much of the cards is reserved, as the scheduler counts it; nothing is
@@ -30,12 +30,7 @@ def _add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--namespaces", action="store_true", help="show the usage and the limits of namespaces")
     parser.add_argument("-A", "--all-namespaces", action="store_true", help="include every namespace (the default)")
     parser.add_argument("-w", "--watch", action="store_true", help="print again after each change, until Ctrl-C")
-    parser.add_argument(
-        "--config",
-        default="",
-        metavar="FILE",
-        help="Tranche's configuration file, if it renames resources (default: the default configuration)",
-    )
+    add_resource_names(parser)
     add_scheduler_url(parser)
 
 

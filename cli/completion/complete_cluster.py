@@ -4,11 +4,11 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from cli.kube import kubeconfig
+from cli.kube import gpu_bindings, kubeconfig
 from cli.kube.objects import NodeMetadata
 from cli.kube.reports import gpu_node_statuses
 from cli.kube.session import Session, open_session, overrides
-from cluster.resource import GPU_NODE_STATUSES, NAMESPACES, NODES, PODS, Resource
+from cluster.resource import GPU_NODE_STATUSES, GPU_QUEUES, GPU_QUOTAS, NAMESPACES, NODES, PODS, Resource
 
 _SECONDS: Final = 2.0
 """A user who presses Tab does not wait longer."""
@@ -44,6 +44,25 @@ def _uuids(arguments: argparse.Namespace) -> Candidates:
             yield device.uuid, f"card {device.id} of node {report.metadata.name}, {device.health}"
 
 
+def _apps(arguments: argparse.Namespace) -> Candidates:
+    bindings = gpu_bindings.read(open_session(arguments, timeout=_SECONDS).client)
+    return ((app, "") for app in sorted({each.spec.app_name for each in bindings}))
+
+
+def _owners(arguments: argparse.Namespace) -> Candidates:
+    bindings = gpu_bindings.read(open_session(arguments, timeout=_SECONDS).client)
+    return ((owner, "") for owner in sorted({each.spec.owner for each in bindings} - {""}))
+
+
+def _queues(arguments: argparse.Namespace) -> Candidates:
+    return _names(open_session(arguments, timeout=_SECONDS), GPU_QUEUES)
+
+
+def _quotas(arguments: argparse.Namespace) -> Candidates:
+    session = open_session(arguments, timeout=_SECONDS)
+    return _names(session, GPU_QUOTAS, namespace=session.namespace)
+
+
 def _contexts(arguments: argparse.Namespace) -> Candidates:
     for name in kubeconfig.contexts(overrides(arguments)):
         yield name, ""
@@ -54,5 +73,9 @@ BY_METAVAR: Final[dict[str, Callable[[argparse.Namespace], Candidates]]] = {
     "NODE": _nodes,
     "NAMESPACE": _namespaces,
     "UUID": _uuids,
+    "APP": _apps,
+    "OWNER": _owners,
+    "QUEUE": _queues,
+    "QUOTA": _quotas,
     "CONTEXT": _contexts,
 }

@@ -34,6 +34,7 @@ def choose(session: Session, arguments: argparse.Namespace) -> Evaluator:
     chosen = rules.read(arguments.config, session.client)
     try:
         state = scheduler_state.read(session, chosen)
+        budgets = scheduler_state.read_budgets(session)
     except MissingRightError as error:
         return remote(SchedulerApi(session.access, instead=error))
     chosen.note_gaps()
@@ -41,7 +42,7 @@ def choose(session: Session, arguments: argparse.Namespace) -> Evaluator:
     require_installation(alive)
     scheduler_version.warn_of_skew(session.client)
     return local_evaluator.LocalEvaluator(
-        state, chosen, alive, namespace=session.namespace, cards_of=_cards_of(arguments)
+        state, chosen, alive, budgets=budgets, namespace=session.namespace, cards_of=_cards_of(arguments)
     )
 
 

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from cli.errors import CommandError
-from cli.explain import evaluators, explanation_tables
+from cli.explain import binding_tables, evaluators, explanation_tables, preemption_lines, queue_lines, topology_lines
 from cli.explain.pods_of import pods_of
 from cli.kube.session import Session
 from cli.liveness.wording import liveness_lines, with_liveness
@@ -59,8 +59,12 @@ def text(explanation: Explanation, arguments: argparse.Namespace) -> str:
     claim, requests = explanation_tables.claim(explanation), explanation_tables.requests(explanation)
     printed = [explanation_tables.sentence(explanation)]
     printed += [f"{word}: {said}" for word, said in (("GpuClaim", claim), ("requests", requests)) if said]
+    printed += queue_lines.of_pod(explanation)
+    printed += binding_tables.lines(explanation)
+    printed += topology_lines.of_pod(explanation)
     if explanation.quota:
-        printed.append(f"{explanation.quota}; see 'kubectl gpu top --namespaces -n {explanation.namespace}'")
+        printed.append(f"{explanation.quota}; {queue_lines.where_limits_are_shown(explanation)}")
+    printed += preemption_lines.of_pod(explanation)
     printed += [*(f"hint: {hint}" for hint in explanation.hints), ""]
     if arguments.node:
         node = next((each for each in explanation.nodes if each.name == arguments.node), None)
@@ -68,13 +72,17 @@ def text(explanation: Explanation, arguments: argparse.Namespace) -> str:
             raise CommandError(f"the cluster has no node {arguments.node}; see 'kubectl get nodes'")
         if node is not None:
             verdict = f"node {node.name} {'can take it' if node.fits else f'cannot take it: {node.reason}'}"
-            return "\n".join([*printed, verdict, explanation_tables.of_cards(node).text(headers=headers)])
+            lines = [] if node.chosen else topology_lines.of_node(node)
+            return "\n".join([*printed, verdict, *lines, explanation_tables.of_cards(node).text(headers=headers)])
+    printed += [table.text(headers=headers) for table in binding_tables.tables(explanation)]
     if explanation.shares:
         printed.append(explanation_tables.of_shares(explanation).text(headers=headers))
     if explanation.claims:
         printed.append(explanation_tables.of_claims(explanation).text(headers=headers))
     if explanation.nodes:
         printed.append(explanation_tables.of_nodes(explanation, wide=wide).text(headers=headers))
+        lines = topology_lines.of_rejections(explanation, wide=wide) if explanation.outcome == "waits" else []
+        printed += [*lines, ""] if lines else []
     if explanation.policy is not None and explanation.outcome == "fits":
         printed += [
             f"nodes by {explanation.policy.nodes}",

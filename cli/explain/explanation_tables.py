@@ -5,6 +5,7 @@ from typing import Final
 
 from allocation.reasons import NodeReason
 from allocation.request import MILLI_PER_PERCENT
+from cli.explain.names_list import some
 from cli.explain.reason_words import WORDS, meaning
 from cli.tables import NOTHING, Table
 from scheduler.api.explanation_types import (
@@ -18,7 +19,6 @@ from scheduler.api.explanation_types import (
     RequestedCards,
 )
 
-_NAMED: Final = 5
 _CLAIM_STATES: Final[Mapping[ClaimState, str]] = {
     "bound": "is bound",
     "unbound": "is bound with its pod",
@@ -52,7 +52,10 @@ def _remedy(explanation: Explanation) -> str:
     if silent == len(explanation.nodes):
         return "their agents are silent: it waits until an agent reports again"
     agents = f"restart the silent agents of {silent} of them, " if silent else ""
-    return f"no pod that finishes makes it fit: {agents}change its requests, or the nodes that it accepts"
+    change = "change its requests, or the nodes that it accepts"
+    if explanation.bindings is not None:
+        change = "its application needs other bound cards, or the pod other requests"
+    return f"no pod that finishes makes it fit: {agents}{change}"
 
 
 def claim(explanation: Explanation) -> str:
@@ -129,7 +132,7 @@ def of_nodes(explanation: Explanation, *, wide: bool = False) -> Table:
     for group in explanation.reasons:
         resolvable = "yes" if group.resolvable else "no"
         meanings = meaning(codes[group.nodes[0]])
-        rows.append((str(len(group.nodes)), group.reason, resolvable, meanings, _some(group.nodes, wide=wide)))
+        rows.append((str(len(group.nodes)), group.reason, resolvable, meanings, some(group.nodes, wide=wide)))
     return Table(("NODES", "REASON", "RESOLVABLE", "MEANING", "NAMES"), rows)
 
 
@@ -139,7 +142,7 @@ def _fitting(nodes: tuple[NodeExplanation, ...], *, wide: bool) -> Iterator[tupl
     for node in chosen:
         yield "1", "chosen", "", "would go here" if node.score is None else f"score {node.score:.2f}", node.name
     if others:
-        yield str(len(others)), "fits", "", "can take the pod too", _some(others, wide=wide)
+        yield str(len(others)), "fits", "", "can take the pod too", some(others, wide=wide)
 
 
 def of_cards(node: NodeExplanation) -> Table:
@@ -184,8 +187,3 @@ def _amount(amount: Amount) -> str:
 
 def _percent(cores: int) -> str:
     return f"{cores / MILLI_PER_PERCENT:g}"
-
-
-def _some(names: tuple[str, ...], *, wide: bool) -> str:
-    shown = names if wide else names[:_NAMED]
-    return ",".join(shown) + (",…" if len(shown) < len(names) else "")

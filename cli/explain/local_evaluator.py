@@ -1,5 +1,6 @@
 """Evaluates pods with the scheduler's own functions, in this process. They compute with numpy."""
 
+import time
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
@@ -8,7 +9,7 @@ import msgspec
 
 from allocation.steps import finish
 from cli.errors import CommandError
-from cli.explain import replica_evaluation, replicas
+from cli.explain import replica_evaluation, replicas, tiers
 from cli.explain.evaluator import SimulatedWorkload, manifests_of
 from cli.installation.rules import Rules
 from cli.liveness.part import Liveness
@@ -21,6 +22,9 @@ from scheduler.api.manifest_pod import SubmittedPod, UnknownSchedulerError, othe
 from scheduler.api.simulation_types import Simulation
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.objects import Pod
+from scheduler.preemption.choice import Chooser
+from scheduler.preemption.disruption_budgets import DisruptionBudgets
+from scheduler.preemption.eligibility import Eligibility
 from scheduler.state.cluster_state import ClusterState
 from webhook import dry_run
 
@@ -29,20 +33,29 @@ class LocalEvaluator:
     """Evaluates pods in this process, over what the API server shows."""
 
     def __init__(
-        self, state: ClusterState, chosen: Rules, alive: Liveness, *, namespace: str, cards_of: Collection[str] | None
+        self,
+        state: ClusterState,
+        chosen: Rules,
+        alive: Liveness,
+        *,
+        budgets: DisruptionBudgets,
+        namespace: str,
+        cards_of: Collection[str] | None,
     ) -> None:
         """Use `namespace` for manifests that name none."""
         self.alive = alive
         self._state = state
         self._cycle = SchedulingCycle(state, weights=chosen.weights)
+        self._chooser = Chooser(state, Eligibility(state, budgets=budgets, settings=chosen.preemption, unix=time.time))
         self._admit = partial(dry_run.dry_run, allocation=chosen.allocation, settings=chosen.webhook)
         self._namespace = namespace
         self._cards_of = cards_of
 
     def explain(self, pod: Pod) -> Explanation:
         """See Evaluator."""
-        explained = finish(explanation.explain(self._cycle, pod, cards_of=self._cards_of))
+        explained = finish(explanation.explain(self._cycle, pod, chooser=self._chooser, cards_of=self._cards_of))
         explained = msgspec.structs.replace(explained, queue=None)  # only the scheduler knows its queue
+        explained = tiers.with_blocker(self._cycle, explained)
         return qualified(explained, self.alive, is_created=True)
 
     def simulate(self, workload: Workload, *, every: bool, claims: Sequence[dict[str, Any]] = ()) -> SimulatedWorkload:
@@ -79,8 +92,9 @@ class LocalEvaluator:
             raise CommandError(other_scheduler_message(str(error), namespace)) from None
 
     def _simulate(self, submitted: SubmittedPod) -> Simulation:
-        simulated = finish(simulation.simulate(self._cycle, submitted, cards_of=self._cards_of))
+        simulated = finish(simulation.simulate(self._cycle, submitted, chooser=self._chooser, cards_of=self._cards_of))
         if simulated.explanation is None:
             return simulated
-        explained = qualified(simulated.explanation, self.alive, is_created=False)
+        explained = tiers.with_blocker(self._cycle, simulated.explanation)
+        explained = qualified(explained, self.alive, is_created=False)
         return msgspec.structs.replace(simulated, explanation=explained)

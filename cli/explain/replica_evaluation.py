@@ -61,6 +61,7 @@ def every(cycle: SchedulingCycle, workload: Workload, *, submit: Submit, simulat
         decision = finish(cycle.schedule(submitted.pod))
         if isinstance(decision, Scheduled):
             nodes[decision.node] += 1
+            cycle.state.bindings.set_pod(submitted.pod)  # the cards of its application are in use for the next pods
             continue
         unfit = unfit or simulate(submitted)
         differ = workload.make_on is not None or any(workload.make_claims(number))

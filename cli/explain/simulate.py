@@ -69,10 +69,11 @@ def _read(names: Iterable[str]) -> tuple[list[_Source], list[dict[str, Any]]]:
     claims: list[dict[str, Any]] = []
     for name in names:
         label, documents = manifest_files.read(name)
-        for number, document in enumerate((each for each in documents if each.content is not None), start=1):
+        contents = (each.plain for each in documents if each.content is not None)
+        for number, content in enumerate(contents, start=1):
             where = f"{label}, document {number}"
-            sources += [_Source(f"{where}, {each.owner}", each) for each in expand.of(document.content)]
-            claims += claims_in(document.content)
+            sources += [_Source(f"{where}, {each.owner}", each) for each in expand.of(content)]
+            claims += claims_in(content)
     return sources, claims
 
 

@@ -15,7 +15,13 @@ from cli.kube.client import Client
 from cli.tables import note
 from cluster import configuration
 from cluster.configuration import Configuration, ConfigurationError
-from scheduler.settings import KubeSchedulerSettings, SchedulerSettings, ScoreWeights
+from scheduler.settings import (
+    NETWORK_LEVELS,
+    KubeSchedulerSettings,
+    PreemptionSettings,
+    SchedulerSettings,
+    ScoreWeights,
+)
 from webhook.settings import WebhookSettings
 
 
@@ -28,6 +34,8 @@ class Rules(msgspec.Struct, frozen=True):
         names: the schedulerNames of the pods that Tranche places.
         extender: whether kube-scheduler decides, and calls Tranche as its extender.
         weights: how much cards and preferences count, in loop mode.
+        network_levels: the node labels that name network blocks, in loop mode.
+        preemption: whether and how pods of lower priority are evicted.
         kube_scheduler: the Lease of kube-scheduler's leader, in extender mode.
         gaps: the parts of the installed configuration that cannot be read, and for which the defaults are assumed.
     """
@@ -37,6 +45,8 @@ class Rules(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = (SCHEDULER_NAME,)
     extender: bool = False
     weights: ScoreWeights = ScoreWeights()
+    network_levels: tuple[str, ...] = NETWORK_LEVELS
+    preemption: PreemptionSettings = PreemptionSettings()
     kube_scheduler: KubeSchedulerSettings = KubeSchedulerSettings()
     gaps: tuple[str, ...] = ()
 
@@ -102,5 +112,7 @@ def _rules(text: str, *, source: str, scheduler_flags: Sequence[str] = (), webho
         names=(SCHEDULER_NAME, *own.aliases),
         extender=own.extender,
         weights=own.weights,
+        network_levels=own.network_levels,
+        preemption=own.preemption,
         kube_scheduler=own.kube_scheduler,
     )

@@ -7,13 +7,16 @@ import msgspec
 from allocation.pod import Container
 from cluster.metadata import ObjectMeta
 
-LIVE: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+"""Selects the pods that have not finished."""
+LIVE: Final = f"spec.nodeName!=,{UNFINISHED}"
 """Selects the pods that have a node and have not finished: their shares count."""
 
 
 class Meta(ObjectMeta, rename="camel"):
-    """Metadata with annotations."""
+    """Metadata with labels and annotations."""
 
+    labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
 
 

@@ -1,7 +1,7 @@
 """`kubectl gpu inject`: manifests as the admission webhook would change them.
 
-The command reads only the installed configuration from the cluster, and GpuClaims that pods name and the files do not
-have. It works without a cluster too.
+The command reads only the installed configuration from the cluster, the GpuQuotas of the pods' namespaces, the
+GpuQueues that pods name, and GpuClaims that they name and the files do not have. It works without a cluster too.
 """
 
 import argparse
@@ -18,10 +18,13 @@ from cli.installation.installed import DEFAULTS
 from cli.kube.session import open_session
 from cli.manifests import manifest, manifest_files, pod_templates
 from cli.manifests.gpu_claims import GpuClaims, UnknownClaimError, claims_of
+from cli.manifests.gpu_queues import GpuQueues
+from cli.manifests.gpu_quotas import GpuQuotas
 from cli.manifests.manifest import Document
 from cli.tables import note
 from cluster.errors import ClusterError
 from webhook import dry_run
+from webhook.quotas import Quotas
 from webhook.review import ForbiddenPodError, UnreadablePodError
 from webhook.settings import WebhookSettings
 
@@ -37,12 +40,21 @@ class _Rules(msgspec.Struct, frozen=True):
     user: str
 
 
+class _Cluster(msgspec.Struct, frozen=True):
+    """The objects of the cluster, and of the files, that admission of a pod depends on."""
+
+    claims: GpuClaims
+    queues: GpuQueues
+    quotas: GpuQuotas
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Print every document of every file, or the reasons why pods would be refused."""
     rules = _rules(arguments)
     files = [manifest_files.read(name) for name in arguments.filename]
     documents = [document for _, read in files for document in read]
     claims = GpuClaims(claims_of(document.content for document in documents), arguments)
+    cluster = _Cluster(claims, GpuQueues(arguments), GpuQuotas(arguments))
     refused = False
     pods = 0
     for label, read in files:
@@ -53,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
                 raise CommandError(f"{where} is not a Kubernetes object but a {_kind(document.content)}")
             for template in pod_templates.of(document.content):
                 pods += 1
-                refused |= not _inject(document, template, rules, claims, where=f"{where}, {template.owner}")
+                refused |= not _inject(document, template, rules, cluster, where=f"{where}, {template.owner}")
     if not any(document.content for document in documents):
         raise CommandError(f"no object in {', '.join(arguments.filename)}")
     if refused:
@@ -66,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _inject(
-    document: Document, template: pod_templates.Template, rules: _Rules, claims: GpuClaims, *, where: str
+    document: Document, template: pod_templates.Template, rules: _Rules, cluster: _Cluster, *, where: str
 ) -> bool:
     """Change a pod in its document; return whether the webhook admits it."""
     try:
@@ -75,8 +87,9 @@ def _inject(
             username=rules.user,
             allocation=rules.allocation,
             settings=rules.webhook,
-            quotas={},  # quotas belong to a namespace of a cluster
-            find_claim=partial(claims.find, namespace=template.namespace),
+            quotas=Quotas(gpu_quotas=cluster.quotas.of_namespace(template.namespace)),
+            find_claim=partial(cluster.claims.find, namespace=template.namespace),
+            find_membership=partial(cluster.queues.membership, namespace=template.namespace),
         )
     except (UnreadablePodError, AllocationError, ForbiddenPodError, UnknownClaimError) as error:
         print(f"error: {where}: {error}", file=sys.stderr)

@@ -33,6 +33,14 @@ class Document(msgspec.Struct):
     content: Any
     changed: bool = False
 
+    @property
+    def plain(self) -> Any:
+        """The content as JSON has it, whose scalars do not remember how they were written.
+
+        What only YAML has, such as `!!binary`, becomes a text.
+        """
+        return json.loads(json.dumps(self.content, default=str))
+
 
 class _Text(str):
     """A string that remembers its style."""

@@ -167,6 +167,7 @@ class ClusterSnapshot(msgspec.Struct, rename="camel"):
         now: the time of the API server in Unix seconds, for the age of Leases.
         pods: pods that mention GPU resources, an allocation or a device plugin, as the API server sent them.
         gpu_claims: GpuClaims of all namespaces, or of `namespace`.
+        gpu_bindings: names of GPUBindings.
         workloads: manifests, with `apiVersion` and `kind`, whose pods mention GPU resources, and DaemonSets and
             Deployments that belong to HAMi.
         definitions: names of CustomResourceDefinitions.
@@ -184,6 +185,7 @@ class ClusterSnapshot(msgspec.Struct, rename="camel"):
     leases: list[Lease] = []
     pods: list[msgspec.Raw] = []
     gpu_claims: list[GpuClaim] = []
+    gpu_bindings: list[NamedObject] = []
     workloads: list[dict[str, Any]] = []
     namespaces: list[Namespace] = []
     quotas: list[ResourceQuota] = []

@@ -15,7 +15,13 @@ from cli.preflight.findings import Finding, Severity
 from scheduler.objects import Pod
 
 _OLDEST: Final = (1, 30)
-DEFINITIONS: Final = ("gpuclaims.gpu.scheduling", "gpunodestatuses.gpu.scheduling", "leaderships.gpu.scheduling")
+DEFINITIONS: Final = (
+    "gpuclaims.gpu.scheduling",
+    "gpunodestatuses.gpu.scheduling",
+    "gpuqueues.gpu.scheduling",
+    "gpuquotas.gpu.scheduling",
+    "leaderships.gpu.scheduling",
+)
 POLICIES: Final = (
     "tranche-agent",
     "tranche-allocation-binding",
@@ -29,6 +35,7 @@ POLICIES: Final = (
     "tranche-fence",
     "tranche-mig-wishes",
     "tranche-phase",
+    "tranche-preemption",
     "tranche-resize",
     "tranche-volumes",
 )

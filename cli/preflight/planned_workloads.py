@@ -18,8 +18,9 @@ from scheduler.filters import unsupported_fields
 from scheduler.objects import PodSpec
 from webhook import review
 from webhook.dry_run import EXEMPT_NAMESPACES
-from webhook.mutation import Mutation, Quotas, claim_name, mutate
+from webhook.mutation import Mutation, claim_name, mutate
 from webhook.patch import Operation
+from webhook.quotas import Quotas
 from webhook.review import ForbiddenPodError, Pod, UnreadablePodError
 
 Outcome = Literal["mutated", "unchanged", "refused", "left alone", "unknown"]
@@ -39,7 +40,7 @@ class _Context(msgspec.Struct, frozen=True):
     """What admission depends on, other than the pod; the parameters of `evaluate`."""
 
     rules: Rules
-    quotas: Mapping[str, Quotas]
+    quotas: Mapping[str, Mapping[str, Mapping[str, str]]]
     claims: Mapping[tuple[str, str], ClaimSpec] | None
     hami: frozenset[str]
 
@@ -54,13 +55,14 @@ def evaluate(
     pods_to_create: Iterable[PlannedPod],
     rules: Rules,
     *,
-    quotas: Mapping[str, Quotas],
+    quotas: Mapping[str, Mapping[str, Mapping[str, str]]],
     claims: Mapping[tuple[str, str], ClaimSpec] | None,
     hami: frozenset[str],
 ) -> PlannedSummary:
     """Evaluate each pod as admission in an opted-in namespace does, and as the scheduler's loop does.
 
-    `claims` are the GpuClaims by namespace and name, None if they could not be read.
+    `quotas` are the `spec.hard` of the ResourceQuotas by namespace and name, `claims` the GpuClaims, None if they could
+    not be read.
     """
     context = _Context(rules, quotas, claims, hami)
     outcomes: Counter[Outcome] = Counter()
@@ -135,7 +137,7 @@ def _admission(
         username=planned.user,
         allocation=rules.allocation,
         settings=rules.webhook,
-        quotas=context.quotas.get(planned.namespace, {}),
+        quotas=Quotas(context.quotas.get(planned.namespace, {})),
         claim=claim,
     )
     scheduler = pod.spec.scheduler_name or ""

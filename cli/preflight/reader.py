@@ -70,6 +70,7 @@ def read(client: Client, rules: Rules, *, namespace: str) -> ClusterSnapshot:
         leases=reader.items(resource.LEASES, Lease, namespace=SYSTEM_NAMESPACE),
         pods=reader.relevant_items(resource.PODS, namespace=namespace),
         gpu_claims=reader.items(resource.GPU_CLAIMS, GpuClaim, namespace=namespace),
+        gpu_bindings=reader.items(resource.GPU_BINDINGS, NamedObject, metadata_only=True),
         workloads=[each for each in workloads if any(True for _ in pod_templates.of(each))],
         namespaces=reader.namespaces(namespace),
         quotas=reader.items(resource.RESOURCE_QUOTAS, ResourceQuota, namespace=namespace),

@@ -9,7 +9,16 @@ from allocation.names import ALLOCATION, HAMI_ALLOCATED
 from cli.installation.rules import Rules
 from cli.liveness.installation_check import INSTALL
 from cli.liveness.part import Liveness
-from cli.preflight import hami_objects, installation, namespaces, nodes, planned_pods, planned_workloads, running_pods
+from cli.preflight import (
+    gpu_bindings,
+    hami_objects,
+    installation,
+    namespaces,
+    nodes,
+    planned_pods,
+    planned_workloads,
+    running_pods,
+)
 from cli.preflight.cluster_snapshot import ClusterSnapshot, Unread, hards
 from cli.preflight.findings import SEVERITIES, Finding, Severity, grouped
 from cli.preflight.hami_objects import Plugin
@@ -103,6 +112,7 @@ def evaluate(snapshot: ClusterSnapshot, rules: Rules) -> Report:
         (
             *installation.evaluate(snapshot, rules, hami=hami, has_hami_nodes=has_hami_nodes),
             *(() if is_installed else installation.remains(pods)),
+            *gpu_bindings.evaluate(snapshot, rules),
             *node_findings,
             *running.findings,
             *new.findings,

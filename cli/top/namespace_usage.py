@@ -1,22 +1,26 @@
-"""The GPU usage of each namespace, and the limits that its ResourceQuotas set.
+"""The GPU usage of each namespace, and the limits that its GpuQuotas and ResourceQuotas set.
 
 Kubernetes does not count `limits.` of extended resources, so `kubectl describe quota` shows a usage of 0. This module
 shows what admission and the scheduler count.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
 
 from allocation import quantity, quota
-from allocation.errors import AllocationError, InvalidFieldError
-from allocation.request import MILLI_PER_PERCENT, Kind, PodRequest, read_request
+from allocation.errors import AllocationError
+from allocation.fairness.quota_spec import QuotaSpec
+from allocation.request import MILLI_PER_PERCENT
 from allocation.settings import AllocationSettings, ResourceNames
 from cli.kube.objects import Pod
 from cli.tables import NOTHING, Table
+from cli.top.namespace_sums import NamespaceSums, add_up
+from cluster.gpu_quota import GpuQuota
+from cluster.resource import RESOURCE_QUOTAS
 from cluster.resource_quota import NamespaceQuotas, ResourceQuota
-from scheduler.state.running_allocation import running_allocation
 
 _LIMITS: Final = "limits."
 
@@ -28,7 +32,8 @@ class ResourceUsage(msgspec.Struct, frozen=True):
         resource: the name of the resource.
         used: the amount that pods hold, as the scheduler counts; for a percentage, the sum of the requests.
         limit: the amount that pods may hold, or None without a limit.
-        quota: the ResourceQuota that sets the limit, or empty.
+        quota: the GpuQuota or ResourceQuota that sets the limit, or empty.
+        kind: the kind of the quota, or empty.
         note: why the limit has no effect, or empty if it is enforced.
     """
 
@@ -36,7 +41,15 @@ class ResourceUsage(msgspec.Struct, frozen=True):
     used: int
     limit: int | None = None
     quota: str = ""
+    kind: str = ""
     note: str = ""
+
+    @property
+    def cell(self) -> str:
+        """The quota in the table, as kubectl takes it, with the note."""
+        if not self.quota:
+            return NOTHING
+        return f"{self.kind.lower()}/{self.quota}" + (f" ({self.note})" if self.note else "")
 
 
 class NamespaceUsage(msgspec.Struct, frozen=True):
@@ -62,7 +75,7 @@ class NamespacesUsage(msgspec.Struct, frozen=True):
                 each.resource,
                 str(each.used),
                 NOTHING if each.limit is None else str(each.limit),
-                (each.quota or NOTHING) + (f" ({each.note})" if each.note else ""),
+                each.cell,
             )
             for namespace in self.namespaces
             for each in namespace.resources
@@ -70,18 +83,13 @@ class NamespacesUsage(msgspec.Struct, frozen=True):
         return Table(("NAMESPACE", "PODS", "RESOURCE", "USED", "LIMIT", "QUOTA"), rows)
 
 
-class _Sums(msgspec.Struct):
-    """Sums over the pods of a namespace: MiB, millicards and shares held, and percentages requested."""
-
-    pods: int = 0
-    uncounted: int = 0
-    memory_mib: int = 0
-    cores: int = 0
-    cards: int = 0
-    percent: int = 0
-
-
-def count(pods: Iterable[Pod], quotas: Iterable[ResourceQuota], settings: AllocationSettings) -> NamespacesUsage:
+def count(
+    pods: Iterable[Pod],
+    quotas: Iterable[ResourceQuota],
+    settings: AllocationSettings,
+    *,
+    gpu_quotas: Iterable[GpuQuota] = (),
+) -> NamespacesUsage:
     """Return the usage of every namespace that has GPU pods with a node, or limits on GPU resources."""
     namespace_quotas = NamespaceQuotas()
     names = set()
@@ -89,73 +97,48 @@ def count(pods: Iterable[Pod], quotas: Iterable[ResourceQuota], settings: Alloca
         namespace_quotas.set(each)
         if any(f"{_LIMITS}{resource}" in each.spec.hard for resource in settings.resources.gpu_resources()):
             names.add(each.metadata.namespace)
-    sums: dict[str, _Sums] = {}
-    for pod in pods:
-        _add(sums, pod, settings)
+    specs: defaultdict[str, dict[str, QuotaSpec]] = defaultdict(dict)
+    for gpu_quota in gpu_quotas:
+        specs[gpu_quota.metadata.namespace][gpu_quota.metadata.name] = gpu_quota.spec
+    sums = add_up(pods, settings)
     return NamespacesUsage(
         tuple(
-            _usage(name, sums.get(name, _Sums()), namespace_quotas.hards(name), settings)
-            for name in sorted({*sums, *names})
+            _usage(
+                name,
+                sums.get(name, NamespaceSums()),
+                namespace_quotas.hards(name),
+                quota.of_gpu_quotas(specs.get(name, {}), settings),
+                settings=settings,
+            )
+            for name in sorted({*sums, *names, *specs})
         )
     )
 
 
-def _add(sums: dict[str, _Sums], pod: Pod, settings: AllocationSettings) -> None:
-    try:
-        held = running_allocation(pod, settings)
-    except AllocationError:
-        sums.setdefault(pod.metadata.namespace, _Sums()).uncounted += 1
-        return
-    if held is None:
-        return
-    allocation, charges = held
-    own = sums.setdefault(pod.metadata.namespace, _Sums())
-    own.pods += 1
-    for charge in charges:
-        own.memory_mib += charge.memory_mib
-        own.cores += charge.cores
-        own.cards += charge.slots
-    try:
-        own.percent += _percent(read_request(pod.spec, settings), is_shared=allocation.claim is not None)
-    except InvalidFieldError:
-        return  # the allocation counts even if the request has become invalid
-
-
-def _percent(request: PodRequest, *, is_shared: bool) -> int:
-    """Return the memory percentages that a pod requests, summed over its cards; init containers run one by one.
-
-    If `is_shared`, its containers request the same cards, those of its GpuClaim.
-    """
-    steady = peak = 0
-    for container in request.gpu_containers:
-        own = container.memory_percent * container.count if container.memory_mib is None else 0
-        if is_shared:
-            peak = max(peak, own)
-        elif container.kind is Kind.INIT:
-            peak = max(peak, steady + own)
-        else:
-            steady += own
-    return max(peak, steady)
-
-
 def _usage(
-    name: str, sums: _Sums, hards: Mapping[str, Mapping[str, str]], settings: AllocationSettings
+    name: str,
+    sums: NamespaceSums,
+    hards: Mapping[str, Mapping[str, str]],
+    headroom: quota.Headroom,
+    *,
+    settings: AllocationSettings,
 ) -> NamespaceUsage:
+    """Return the usage of a namespace; `headroom` is that of its GpuQuotas while it is empty."""
     names = settings.resources
-    memory, cores, cards = quota.limits(hards, settings).limits
+    memory, cores, cards = quota.limits(hards, settings).within(headroom).limits
     resources = (
-        _limited(names.count, sums.cards, cards),
-        _limited(names.memory, -(-sums.memory_mib // settings.memory_factor), memory),
+        _limited(names.count, sums.use.cards, cards),
+        _limited(names.memory, -(-sums.use.memory_mib // settings.memory_factor), memory),
         _percentage(names, sums.percent, hards),
-        _limited(names.cores, -(-sums.cores // MILLI_PER_PERCENT), cores),
+        _limited(names.cores, -(-sums.use.cores // MILLI_PER_PERCENT), cores),
     )
-    return NamespaceUsage(name, sums.pods, sums.uncounted, resources)
+    return NamespaceUsage(name, sums.use.pods, sums.uncounted, resources)
 
 
 def _limited(resource: str, used: int, limit: quota.Limit | None) -> ResourceUsage:
     if limit is None:
         return ResourceUsage(resource, used)
-    return ResourceUsage(resource, used, limit.amount, limit.quota)
+    return ResourceUsage(resource, used, limit.amount, limit.name, limit.kind)
 
 
 def _percentage(names: ResourceNames, used: int, hards: Mapping[str, Mapping[str, str]]) -> ResourceUsage:
@@ -169,4 +152,4 @@ def _percentage(names: ResourceNames, used: int, hards: Mapping[str, Mapping[str
     except AllocationError:
         limit = 0
     note = f"not enforced: a percentage is charged as {names.memory}, limit that instead"
-    return ResourceUsage(names.memory_percentage, used, limit, limiting[0], note)
+    return ResourceUsage(names.memory_percentage, used, limit, limiting[0], RESOURCE_QUOTAS.kind, note)

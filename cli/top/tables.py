@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from allocation.request import MILLI_PER_PERCENT
-from cli.tables import NOTHING, Table
+from cli.tables import NOTHING, Table, listed
 from cli.top.usage import Amount, CardUsage, FleetUsage, NodeUsage
 
 _READY: Final = "Ready"
@@ -56,17 +56,11 @@ def _card(node: NodeUsage, card: CardUsage, *, wide: bool) -> list[str]:
         _percent(card.cores),
         _WHOLE if card.is_whole else str(card.slots),
         card.state,
-        _pods(card, shown=None if wide else _PODS_SHOWN),
+        listed([str(share) for share in card.shares], shown=None if wide else _PODS_SHOWN),
     ]
     if wide:
         row[3:3] = [card.model or NOTHING, card.mode]
     return row
-
-
-def _pods(card: CardUsage, *, shown: int | None) -> str:
-    names = [str(share) for share in card.shares]
-    more = [f"+{len(names) - shown} more"] if shown is not None and len(names) > shown else []
-    return ",".join([*names[:shown], *more]) or NOTHING
 
 
 def _sum(cards: Sequence[CardUsage], amount: Callable[[CardUsage], Amount]) -> Amount:

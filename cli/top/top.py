@@ -1,26 +1,21 @@
 """`kubectl gpu top`: how much of each node and card is reserved, and which pods have shares."""
 
 import argparse
-import time
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Final
 
-from allocation.names import SYSTEM_NAMESPACE
 from allocation.settings import AllocationSettings
 from cli import settings
 from cli.errors import CommandError, MissingRightError, UsageError
-from cli.kube.objects import LIVE, NodeMetadata, Pod
-from cli.kube.reports import gpu_node_statuses
+from cli.kube import own_kinds
+from cli.kube.objects import LIVE, Pod
 from cli.kube.session import Session
 from cli.tables import note, render
-from cli.top import tables, usage_counter
+from cli.top import fleet_reader, tables, usage_counter
 from cli.top.usage import CONDITIONS_OF_CARDS, FleetUsage
-from cli.top.usage_counter import FleetObjects
-from cluster.lease import Lease
-from cluster.resource import GPU_NODE_STATUSES, LEASES, NODES, PODS, RESOURCE_QUOTAS, Resource
+from cluster.gpu_quota import GpuQuota
+from cluster.resource import GPU_NODE_STATUSES, GPU_QUOTAS, PODS, RESOURCE_QUOTAS
 from cluster.resource_quota import ResourceQuota
-
-T = TypeVar("T")
 
 _NOTES: Final = 5
 _KIND: Final = ("nodes", "node")
@@ -36,7 +31,7 @@ def run(session: Session, arguments: argparse.Namespace) -> int:
     if arguments.scheduler_url:
         return _show_own(session, arguments, instead=None)
     try:
-        objects = _read(session)
+        objects = fleet_reader.read(session)
     except MissingRightError as error:
         return _show_own(session, arguments, instead=error)
     fleet = _selected(usage_counter.count(objects, allocation_settings), arguments)
@@ -65,9 +60,10 @@ def _namespaces(session: Session, arguments: argparse.Namespace, allocation_sett
         session.client.list(PODS, Pod, namespace=namespace, field_selector=LIVE),
         session.client.list(RESOURCE_QUOTAS, ResourceQuota, namespace=namespace),
         allocation_settings,
+        gpu_quotas=own_kinds.read_if_possible(session.client, GPU_QUOTAS, GpuQuota, namespace=namespace),
     )
     if not found.namespaces:
-        note("no namespace has GPU pods with a node, or a ResourceQuota that limits GPU resources")
+        note("no namespace has GPU pods with a node, or a quota that limits GPU resources")
     for each in found.namespaces:
         if each.uncounted:
             note(f"namespace {each.name}: {each.uncounted} running pods cannot be counted; see 'kubectl gpu top'")
@@ -100,28 +96,6 @@ def _require_named(fleet: FleetUsage, arguments: argparse.Namespace) -> None:
     for name in _names(arguments):
         if name not in names:
             raise CommandError(f"node {name} has no cards reported by an agent or an annotation; see 'kubectl gpu top'")
-
-
-def _read(session: Session) -> FleetObjects:
-    """Read the objects that `top` shows; without the right to read nodes or Leases, read the rest."""
-    client = session.client
-    return FleetObjects(
-        statuses=gpu_node_statuses(client),
-        pods=client.list(PODS, Pod, field_selector=LIVE),
-        nodes=_if_allowed(session, NODES, NodeMetadata, "cordoned cards and nodes with HAMi's plugin are not shown"),
-        leases=_if_allowed(session, LEASES, Lease, "the state of agents is not shown", namespace=SYSTEM_NAMESPACE),
-        now=time.time() + client.clock_ahead,
-    )
-
-
-def _if_allowed(
-    session: Session, resource: Resource, kind: type[T], otherwise: str, *, namespace: str = ""
-) -> list[T] | None:
-    try:
-        return session.client.list(resource, kind, namespace=namespace, metadata_only=resource is NODES)
-    except MissingRightError as error:
-        note(f"{otherwise}: {error}")
-        return None
 
 
 def _names(arguments: argparse.Namespace) -> Sequence[str]:

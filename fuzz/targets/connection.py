@@ -7,10 +7,13 @@ from cluster.http.connections import ConnectionTable, Timeouts
 from fuzz.world import ALLOCATION, CLAIMS, WEBHOOK
 from webhook.admission import Admission
 from webhook.metrics import Metrics
+from webhook.quotas import Quotas
 from webhook.review_protocol import ReviewConnection
 from webhook.routes import Health
 
-_ADMISSION = Admission(allocation=ALLOCATION, settings=WEBHOOK, metrics=Metrics(), quotas=lambda _: {}, claims=CLAIMS)
+_ADMISSION = Admission(
+    allocation=ALLOCATION, settings=WEBHOOK, metrics=Metrics(), quotas=lambda _: Quotas(), claims=CLAIMS
+)
 _PIECES = (1, 7, 100, 1500)
 _READY = Health()
 _READY.ready = True

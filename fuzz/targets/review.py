@@ -6,18 +6,37 @@ import json
 from typing import Any
 
 import jsonpatch
+import msgspec
 
+from allocation.fairness.quota_spec import QuotaSpec
 from fuzz.world import ALLOCATION, CLAIMS, WEBHOOK
 from webhook.admission import Admission
 from webhook.claims import UncachedClaimError
 from webhook.metrics import Metrics
+from webhook.quotas import Quotas
 from webhook.review import UnreadableReviewError
 
+_QUOTAS = Quotas(
+    {"few": {"limits.nvidia.com/gpu": "4"}},
+    msgspec.convert(
+        {
+            "small": {
+                "total": {"limits": {"nvidia.com/gpumem": 60_000}},
+                "single": {
+                    "limits": {"nvidia.com/gpumem": 30_000, "nvidia.com/gpucores": 90},
+                    "maxCards": 3,
+                    "defaults": {"nvidia.com/gpumem": 2_000, "nvidia.com/gpucores": 10},
+                },
+            }
+        },
+        dict[str, QuotaSpec],
+    ),
+)
 _ADMISSION = Admission(
     allocation=ALLOCATION,
     settings=WEBHOOK,
     metrics=Metrics(),
-    quotas=lambda namespace: {"few": {"limits.nvidia.com/gpu": "4"}} if namespace == "team" else {},
+    quotas=lambda namespace: _QUOTAS if namespace == "team" else Quotas(),
     claims=CLAIMS,
 )
 _CODES = {400, 403}  # claims can always be read here

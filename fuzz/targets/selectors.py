@@ -2,8 +2,9 @@
 
 import msgspec
 
+from allocation.label_selector import LabelSelector, accepts, label_selector
 from scheduler import selectors
-from scheduler.objects import LabelSelector, Node, PodSpec
+from scheduler.objects import Node, PodSpec
 
 _LABELS = {"kubernetes.io/hostname": "n1", "size": "7", "huge": "9" * 63, "empty": "", "minus": "-7"}
 _NODE = msgspec.convert(
@@ -22,8 +23,8 @@ def try_bytes(data: bytes) -> None:
         selector = msgspec.json.decode(data, type=LabelSelector)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
-    assert not selectors.accepts(None, _LABELS)
-    assert isinstance(selectors.accepts(selectors.label_selector(selector), _LABELS), bool)
+    assert not accepts(None, _LABELS)
+    assert isinstance(accepts(label_selector(selector), _LABELS), bool)
     assert isinstance(selectors.node_matcher(spec)(_NODE), bool)
     assert selectors.untolerated_taint(spec, _NODE) in (None, *_NODE.spec.taints)
     selectors.tolerates_unschedulable(spec)

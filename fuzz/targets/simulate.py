@@ -15,6 +15,7 @@ _STATE.storage.set_class(
     msgspec.convert({"metadata": {"name": "local"}, "volumeBindingMode": "WaitForFirstConsumer"}, StorageClass)
 )
 _CYCLE = SchedulingCycle(_STATE)
+_CHOOSER = world.chooser(_STATE)
 _USED = _STATE.ledger.used.copy()
 
 
@@ -30,6 +31,6 @@ def try_bytes(data: bytes) -> None:
         return
     except UnknownSchedulerError:
         return
-    msgspec.json.encode(finish(simulation.simulate(_CYCLE, submitted)))
+    msgspec.json.encode(finish(simulation.simulate(_CYCLE, submitted, chooser=_CHOOSER)))
     assert (_STATE.ledger.used == _USED).all()
     assert not len(_STATE.queue)

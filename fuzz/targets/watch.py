@@ -41,6 +41,7 @@ class _Caches:
     def __init__(self) -> None:
         self.state = state = world.state()
         self.cycle = SchedulingCycle(self.state)
+        self.chooser = world.chooser(self.state)
         self.pods = Informer(_NOWHERE, resource.PODS, Pod, on_upsert=state.set_pod, on_delete=state.drop_pod)
         self._owners: dict[str, tuple[str, str]] = {}
         self._given: dict[str, tuple[Any, ...]] = {}
@@ -117,7 +118,7 @@ def try_bytes(data: bytes) -> None:
 
 
 def _explain(caches: _Caches, pod: Pod) -> None:
-    msgspec.json.encode(finish(explanation.explain(caches.cycle, pod)))
+    msgspec.json.encode(finish(explanation.explain(caches.cycle, pod, chooser=caches.chooser)))
 
 
 async def _differences(caches: _Caches) -> list[str]:

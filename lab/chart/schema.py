@@ -6,14 +6,14 @@ The part for `config` follows from the settings of the processes, which reject u
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from agent.settings import AgentSettings
-from allocation.settings import AllocationSettings
+from allocation.settings import AllocationSettings, BindingsMode
 from cluster.logs import LogSettings
-from scheduler.settings import SchedulerSettings
+from scheduler.settings import MissingDevicesPolicy, SchedulerSettings
 from webhook.settings import WebhookSettings
 
 SECTIONS = {
@@ -99,6 +99,8 @@ def _properties(config: Schema) -> Schema:
         "agent": closed({**pods, "extraEnv": OBJECTS}),
         "extender": closed({"enabled": FLAG, "image": closed(IMAGE), "resources": OBJECT}),
         "hamiNodes": closed({"enabled": FLAG, "pluginUser": STRING}),
+        "bindings": closed({"mode": {"enum": [*get_args(BindingsMode)]}, "requireNamespace": FLAG, "writers": STRINGS}),
+        "missingDevices": {"enum": [*get_args(MissingDevicesPolicy)]},
         "delivery": closed({"hostFacts": FLAG, "nvidiaNri": FLAG}),
         "isolation": closed({"hamiCore": FLAG}),
         "certManager": closed({"enabled": FLAG}),

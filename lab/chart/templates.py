@@ -10,7 +10,10 @@ CERT_MANAGER = ".Values.certManager.enabled"
 MOUNTED = 'include "tranche.certificateSecret" .'
 HAMI = ".Values.hamiNodes.enabled"
 EXTENDER = ".Values.extender.enabled"
+PREEMPTION = 'dig "preemption" "enabled" true (.Values.config.scheduler | default dict)'
 NRI = ".Values.delivery.nvidiaNri"
+BINDINGS = 'ne .Values.bindings.mode "off"'
+MISSING = 'eq .Values.missingDevices "delete"'
 HOST_PATHS = "or .Values.isolation.hamiCore .Values.delivery.hostFacts"
 EXCLUDED = "[kube-system, kube-public, kube-node-lease, tranche-system]}"
 # The aliases of the scheduler's configuration name it as well.
@@ -81,7 +84,7 @@ WEBHOOK = (
     ),
     Edit(
         "          command: [python3, -m, webhook]\n",
-        "          command: [python3, -m, webhook"
+        '          command: [python3, -m, webhook{{ include "tranche.bindingFlags" . }}'
         f"{{{{ if {NRI} }}}}, --runtime-class-name={{{{ end }}}}]\n"
         f"          {{{{- if {MOUNTED} }}}}\n          args: [--certificates-source=cert-manager]\n"
         "          {{- end }}\n",
@@ -117,7 +120,9 @@ SCHEDULER = (
     ),
     Edit(
         "          command: [python3, -m, scheduler]\n",
-        '          command: [python3, -m, scheduler]\n          {{- include "tranche.extenderArguments" . }}\n',
+        '          command: [python3, -m, scheduler{{ include "tranche.bindingFlags" . }}'
+        f"{{{{ if {MISSING} }}}}, --missing-devices=delete{{{{ end }}}}]\n"
+        '          {{- include "tranche.extenderArguments" . }}\n',
     ),
     Edit(
         "{name: metrics, containerPort: 8444}",
@@ -200,8 +205,12 @@ NETWORK = (
 # In extender mode kube-scheduler brings the rights for volumes.
 SCHEDULER_RBAC = (
     Edit(
+        "---\n# Preemption. A role of its own",
+        f"{{{{- if {PREEMPTION} }}}}\n---\n# Preemption. A role of its own",
+    ),
+    Edit(
         "---\n# Volumes. A role of its own",
-        f"{{{{- if not {EXTENDER} }}}}\n---\n# Volumes. A role of its own",
+        f"{{{{- end }}}}\n{{{{- if not {EXTENDER} }}}}\n---\n# Volumes. A role of its own",
     ),
     Edit("---\n# Leader election", "{{- end }}\n---\n# Leader election"),
 )
@@ -294,10 +303,19 @@ NAMESPACE = (
     ),
 )
 
+WRITERS = (
+    Edit(
+        'name: writers\n      expression: "[]"',
+        'name: writers\n      expression: {{ include "tranche.celList" .Values.bindings.writers | quote }}',
+    ),
+)
+
 ALL = (
     Template("namespace.yaml", "base/namespace.yaml", NAMESPACE, ".Values.namespace.create"),
     _crd("gpuclaims"),
     _crd("gpunodestatuses"),
+    _crd("gpuqueues"),
+    _crd("gpuquotas"),
     _crd("leaderships"),
     Template("rbac-agent.yaml", "base/rbac/agent.yaml"),
     Template("rbac-editor.yaml", "base/rbac/editor.yaml"),
@@ -320,6 +338,15 @@ ALL = (
     Template("cert-manager.yaml", "cert-manager/certificate.yaml", condition=CERT_MANAGER),
     Template("hami-nodes.yaml", "hami-nodes/scheduler.yaml", condition=HAMI),
     Template("extender.yaml", "extender/rbac.yaml", condition=EXTENDER),
+    Template("missing-devices.yaml", "missing-devices/scheduler.yaml", condition=MISSING),
+    Template("crd-gpubindings.yaml", "gpubindings/crd.yaml", condition=f"{CRDS} ({BINDINGS})"),
+    Template("gpubindings.yaml", "gpubindings/rbac.yaml", condition=BINDINGS),
+    Template(
+        "policies-gpubinding-writers.yaml",
+        "gpubindings/writers/policy.yaml",
+        WRITERS,
+        f"and ({BINDINGS}) .Values.bindings.writers",
+    ),
 )
 # Files that templates read as they are: they hold `{{` of Prometheus and Grafana.
 FILES = {

@@ -7,7 +7,8 @@ import msgspec
 
 from allocation.ledger.card_table import CORES, MEMORY, SLOTS
 from allocation.ledger.ledger import Ledger, Reservation
-from scheduler.api.explanation_types import Amount, json_name
+from scheduler.api.explanation_types import Amount
+from scheduler.api.json_names import json_name
 from scheduler.objects import Pod
 
 
@@ -80,9 +81,10 @@ def view(ledger: Ledger, pods: Iterable[Pod]) -> AllocationView:
 
 def _gpus(ledger: Ledger, node: str) -> Iterable[tuple[str, Gpu]]:
     row, inventory = ledger.row(node), ledger.inventory(node)
+    used = ledger.used_by_pods(node)
     for position, card in enumerate(inventory.cards if inventory is not None else ()):
         total = ledger.total[:, row, position].tolist()
-        free = (ledger.total[:, row, position] - ledger.used[:, row, position]).tolist()
+        free = [amount - held[position] for amount, held in zip(total, used, strict=True)]
         memory, cores, slots = (Amount(free[kind], total[kind]) for kind in (MEMORY, CORES, SLOTS))
         yield card.uuid, Gpu(node, card.index, card.model, card.healthy, memory, cores, slots)
 

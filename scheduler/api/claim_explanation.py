@@ -5,9 +5,10 @@ from typing import Final
 
 import msgspec
 
+from allocation.label_selector import Expression
 from scheduler.api.explanation_types import ClaimExplanation, ClaimState
 from scheduler.cycle.result import Scheduled, ScheduleResult
-from scheduler.objects import Expression, NodeSelector, Pod, Term
+from scheduler.objects import NodeSelector, Pod, Term
 from scheduler.state.cluster_state import ClusterState
 from scheduler.volumes import pod_claims
 from scheduler.volumes.bindings import ClaimKey

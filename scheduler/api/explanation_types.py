@@ -5,15 +5,12 @@ from typing import Literal
 import msgspec
 
 from allocation.allocation import Exclusivity
-from scheduler.queue.scheduling_queue import QueuePosition
-
-_MIB = "MiB"
-
-
-def json_name(name: str) -> str:
-    """Return the name of a field in JSON: `freeMiB` for `free_mib`."""
-    head, *rest = name.split("_")
-    return head + "".join(_MIB if part == "mib" else part.capitalize() for part in rest)
+from scheduler.api.bindings_types import BindingsExplanation
+from scheduler.api.json_names import json_name
+from scheduler.api.preemption_types import PreemptionExplanation
+from scheduler.api.queue_types import PodQueue
+from scheduler.api.topology_types import TopologyExplanation
+from scheduler.queue.entry import QueuePosition
 
 
 class Amount(msgspec.Struct, frozen=True):
@@ -76,6 +73,9 @@ class NodeExplanation(msgspec.Struct, frozen=True, rename=json_name):
         scores: if the pod has preferences, the scores of the cards and of each preference, 0 to 100, by the names of
             `scheduler.weights`; empty wherever `score` is None.
         cards: the cards in order of position; empty if the fleet is large and `?node=` does not name the node.
+        topology: how the set of cards that each container would have compares with the best set of the node, or which
+            set the pod waits for; empty if the pod demands nothing of the connections between its cards, and for a
+            node without `cards` that is not the chosen one.
     """
 
     name: str
@@ -89,6 +89,7 @@ class NodeExplanation(msgspec.Struct, frozen=True, rename=json_name):
     score: float | None
     cards: tuple[CardExplanation, ...]
     scores: dict[str, float] = {}
+    topology: tuple[TopologyExplanation, ...] = ()
 
 
 class ReasonGroup(msgspec.Struct, frozen=True, rename=json_name):
@@ -205,18 +206,25 @@ class Explanation(msgspec.Struct, frozen=True, rename=json_name):
         note: the message of the event for this decision; empty if the decision has no event.
         node: the node where the pod is or would go.
         shares: the shares of cards that the pod has or would have there.
-        asks: the cards that each container asks for; empty if the pod asks for no card, or was scheduled before.
-        quota: the limits of its namespace that the pod would exceed, with used and requested amounts; empty if no node
-            rejects it for a quota.
+        asks: the cards that each container asks for; empty if the pod asks for no card, or was scheduled before. If
+            `bindings` has cards, they decide what the pod gets of each, and with policy all how many.
+        topology: how the set of cards that each container has or would have compares with the best set of the node;
+            empty if the pod demands nothing of the connections between its cards.
+        quota: the limits of its namespace or GpuQueue that the pod would exceed, with used and requested amounts; empty
+            if no node rejects it for a quota.
         claim: the GpuClaim that the pod names; None if it names none.
+        bindings: the cards that GPUBindings give to the pod's application; None if GPUBindings do not concern the pod.
         policy: the rules by which node and cards are chosen; None if the pod cannot be read, or was scheduled before.
         resolvable: whether pods that finish or are evicted could make a waiting pod fit.
         nodes: all nodes, by name.
         reasons: the nodes that do not take the pod, by reason, the most frequent reason first.
         claims: the PersistentVolumeClaims of a pod that fits or waits; empty in extender mode.
         hints: remedies for requests that no card meets: an annotation with the models in the cluster, or the largest
-            card; and for a missing GpuClaim.
+            card; and for a missing GpuClaim or GPUBinding, and a GpuQueue that does not take the pod.
+        preemption: whom the pod would preempt; None if it does not wait for others to go.
         queue: the position in the scheduling queue; None if the pod is not queued, or only the scheduler knows.
+        gpu_queue: the queue that is charged for the pod, and the pod's rank; None while the cluster has no GpuQueue,
+            and for pods that are finished or of another scheduler.
     """
 
     namespace: str
@@ -227,12 +235,16 @@ class Explanation(msgspec.Struct, frozen=True, rename=json_name):
     node: str = ""
     shares: tuple[Share, ...] = ()
     asks: tuple[RequestedCards, ...] = ()
+    topology: tuple[TopologyExplanation, ...] = ()
     quota: str = ""
     claim: GpuClaimExplanation | None = None
+    bindings: BindingsExplanation | None = None
     policy: Policy | None = None
     resolvable: bool = False
     nodes: tuple[NodeExplanation, ...] = ()
     reasons: tuple[ReasonGroup, ...] = ()
     claims: tuple[ClaimExplanation, ...] = ()
     hints: tuple[str, ...] = ()
+    preemption: PreemptionExplanation | None = None
     queue: QueuePosition | None = None
+    gpu_queue: PodQueue | None = None

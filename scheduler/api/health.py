@@ -12,15 +12,18 @@ from cluster.http.exposition import Registry
 _MIB = 2**20
 
 
-def health_routes(*, registries: Sequence[Registry], ready: Callable[[], bool]) -> list[web.RouteDef]:
-    """Return `/healthz` (the process is alive), `/readyz` (it has read the cluster, or is a standby) and `/metrics`."""
+def health_routes(*, registries: Sequence[Registry], unready: Callable[[], str]) -> list[web.RouteDef]:
+    """Return `/healthz` (the process is alive), `/readyz` (it has read the cluster, or stands by) and `/metrics`.
+
+    `unready` says why the process is not ready; empty if it is.
+    """
 
     async def healthz(_request: web.Request) -> web.Response:
         return web.Response(text="ok")
 
     async def readyz(_request: web.Request) -> web.Response:
-        if not ready():
-            return web.Response(status=503, text="the scheduler has not read the cluster yet")
+        if why := unready():
+            return web.Response(status=503, text=why)
         return web.Response(text="ok")
 
     async def show_metrics(_request: web.Request) -> web.Response:

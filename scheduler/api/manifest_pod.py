@@ -8,6 +8,8 @@ import msgspec
 
 from allocation.claim import ClaimSpec, FindClaim
 from allocation.errors import AllocationError
+from allocation.fairness.queue_spec import FindQueue, QueueKey, QueueSpec
+from allocation.fairness.quota_spec import QuotaSpec
 from cluster.manifest import UnreadableManifestError, without_nulls
 from scheduler.api import manifest_claims
 from scheduler.api.manifest_gpu_claim import read_gpu_claim
@@ -32,12 +34,15 @@ class Admit(Protocol):
         namespace: str,
         labels: Mapping[str, str] | None,
         quotas: Mapping[str, Mapping[str, str]],
+        gpu_quotas: Mapping[str, QuotaSpec],
         find_claim: FindClaim,
+        find_queue: FindQueue,
     ) -> Sequence[str]:
         """Change `manifest` as admission would, and return the warnings.
 
         `labels` are those of the namespace, None if it does not exist; `quotas` are the `spec.hard` of its
-        ResourceQuotas, by name; `find_claim` returns its GpuClaims.
+        ResourceQuotas, by name, and `gpu_quotas` the `spec` of its GpuQuotas; `find_claim` returns its GpuClaims, and
+        `find_queue` the GpuQueues.
 
         Raises:
             UnreadableManifestError: the manifest is not a Pod.
@@ -90,7 +95,9 @@ def read_pod(
             namespace=namespace,
             labels=labels,
             quotas=state.quotas.hards(namespace),
+            gpu_quotas=state.quotas.specs(namespace),
             find_claim=partial(state.find_claim, namespace=namespace, planned=gpu_claims),
+            find_queue=partial(_find_queue, state),
         )
     ]
     try:
@@ -118,6 +125,11 @@ def read_pod(
         manifests.claims, pod=pod, pod_manifest=admitted, classes=state.volumes.objects.classes.values()
     )
     return SubmittedPod(PlannedPod.of(pod, claims, gpu_claims), tuple(warnings))
+
+
+def _find_queue(state: ClusterState, name: str) -> QueueSpec | None:
+    queue = state.fair_share.queues.get(QueueKey(name=name))
+    return queue.spec if queue is not None else None
 
 
 def _gpu_claims(manifest: dict[str, Any] | None, *, namespace: str) -> dict[str, ClaimSpec]:

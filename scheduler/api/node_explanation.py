@@ -3,10 +3,11 @@
 from collections.abc import Collection, Iterator, Sequence
 
 from allocation.ledger.card_table import CORES, MEMORY, SLOTS
-from allocation.placement import card_verdicts
+from allocation.placement import bound_placement, card_verdicts
 from allocation.placement.card_verdicts import Trial
 from allocation.placement.query import PlacementQuery
 from allocation.placement.rejection import Rejection
+from scheduler.api import topology_explanation
 from scheduler.api.explanation_types import Amount, CardExplanation, CardVerdict, NodeExplanation
 from scheduler.cycle.evaluation import Evaluation
 from scheduler.cycle.result import Scheduled, ScheduleResult
@@ -30,37 +31,44 @@ def nodes(
         rejection = evaluation.rejections.get(name)
         refusal = rejection.node if rejection is not None else filtered.get(name)
         wants_cards = cards_of is None or name in cards_of
+        is_chosen = name == chosen
+        query = _query(state, pod, evaluation, name) if wants_cards or is_chosen else None
+        trials = _trials(state, query, name, rejection) if query is not None else ()
         yield NodeExplanation(
             name=name,
             fits=name in scores,
-            chosen=name == chosen,
+            chosen=is_chosen,
             reason=refusal.coded_text if refusal is not None else str(rejection or ""),
             code=refusal.code.value if refusal is not None else "",
             resolvable=rejection.resolvable if rejection is not None else refusal is not None and refusal.resolvable,
             container=rejection.container if rejection is not None else "",
             counts={reason.name: count for reason, count in rejection.counts.items()} if rejection is not None else {},
             score=scores.get(name),
-            cards=_cards(state, name, _trials(state, pod, evaluation, name, rejection)) if wants_cards else (),
+            cards=_cards(state, name, trials) if wants_cards else (),
             scores=parts.get(name, {}),
+            topology=topology_explanation.of_trials(state, query, name, trials) if query is not None else (),
         )
 
 
-def _trials(
-    state: ClusterState, pod: Pod, evaluation: Evaluation, node: str, rejection: Rejection | None
-) -> Sequence[Trial]:
-    requirements = evaluation.requirements
+def _query(state: ClusterState, pod: Pod, evaluation: Evaluation, node: str) -> PlacementQuery | None:
+    """Return what was to be placed on a node; None if its cards were not evaluated."""
+    requirements, bound = evaluation.requirements, evaluation.requirements.bound
     if not requirements.request or requirements.fixed is not None or node in evaluation.nodes.rejections:
-        return ()
+        return None
     if state.ledger.row(node) is None:
-        return ()  # the node was removed after its evaluation
+        return None  # the node was removed after its evaluation
+    headroom = state.headroom(pod.metadata.labels, pod.metadata.namespace)
+    query = PlacementQuery(requirements.request, requirements.constraints, headroom)
+    if bound is None:
+        return query
+    here = bound_placement.query_on(query, bound, bound_placement.by_node(state.ledger, bound).get(node, ()))
+    return here if isinstance(here, PlacementQuery) else None
+
+
+def _trials(state: ClusterState, query: PlacementQuery, node: str, rejection: Rejection | None) -> Sequence[Trial]:
     if rejection is not None:
-        return card_verdicts.rejected(
-            state.ledger, requirements.request, node, rejection, constraints=requirements.constraints
-        )
-    headroom = state.quotas.headroom(pod.metadata.namespace)
-    return card_verdicts.fitting(
-        state.ledger, PlacementQuery(requirements.request, requirements.constraints, headroom), node
-    )
+        return card_verdicts.rejected(state.ledger, query, node, rejection)
+    return card_verdicts.fitting(state.ledger, query, node)
 
 
 def _cards(state: ClusterState, node: str, trials: Sequence[Trial]) -> tuple[CardExplanation, ...]:

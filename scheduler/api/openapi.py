@@ -16,11 +16,15 @@ from scheduler.api.allocation_view import AllocationView
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.namespaced.paths import POD_EXPLANATION, SHARES, SIMULATION, TOKEN_HEADER, VERSION
 from scheduler.api.namespaced.shares_types import NamespaceShares
+from scheduler.api.queue_types import QueuesView
+from scheduler.api.quota_types import QuotasView
 from scheduler.api.responses import Failure
 from scheduler.api.simulation_types import Simulation
 
 OPENAPI: Final = "/openapi.json"
 ALLOCATION: Final = "/api/allocation"
+QUEUES: Final = "/api/queues"
+QUOTAS: Final = "/api/quotas"
 EXPLAIN: Final = "/api/explain/{namespace}/{pod}"
 SIMULATE: Final = "/api/simulate-schedule"
 
@@ -46,9 +50,9 @@ not be sent.
 
 def document() -> dict[str, Any]:
     """Return the document, OpenAPI 3.1."""
-    types = (Simulation, AllocationView, Explanation, NamespaceShares, Version, Failure)
+    types = (Simulation, AllocationView, QueuesView, QuotasView, Explanation, NamespaceShares, Version, Failure)
     references, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    simulation, allocation, explanation, shares, version, failure = references
+    simulation, allocation, queues, quotas, explanation, shares, version, failure = references
     common = {
         "401": _text("The request has neither a client certificate nor a bearer token."),
         "403": {
@@ -99,6 +103,20 @@ def document() -> dict[str, Any]:
                     "operationId": "readAllocation",
                     "summary": "List all cards, and the pods that use them.",
                     "responses": {"200": _json("The allocation as four maps.", allocation), **common},
+                }
+            },
+            QUEUES: {
+                "get": {
+                    "operationId": "readQueues",
+                    "summary": "List the queues: what each has, is entitled to, and waits for.",
+                    "responses": {"200": _json("The queues in the order in which they are served.", queues), **common},
+                }
+            },
+            QUOTAS: {
+                "get": {
+                    "operationId": "readQuotas",
+                    "summary": "List the quotas: what pods use of each limit, and what is left.",
+                    "responses": {"200": _json("The quotas of all namespaces.", quotas), **common},
                 }
             },
             EXPLAIN: {

@@ -7,22 +7,26 @@ import msgspec
 from allocation.steps import Steps
 from cluster.informer import Informer
 from cluster.manifest import NotAdmittedError
-from scheduler.api import allocation_view, explanation, manifest_pod, simulation
+from scheduler.api import allocation_view, explanation, manifest_pod, queue_view, quota_view, simulation
 from scheduler.api.allocation_view import AllocationView
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.manifest_pod import Admit
 from scheduler.api.namespaced import shares
 from scheduler.api.namespaced.shares_types import NamespaceShares
+from scheduler.api.queue_types import QueuesView
+from scheduler.api.quota_types import QuotasView
 from scheduler.api.request_body import Manifests
 from scheduler.api.simulation_types import Simulation
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.objects import Pod
+from scheduler.preemption.choice import Chooser
 
 
 class Queries(msgspec.Struct, frozen=True):
-    """The queries of one term, from its state and the informer with all pods."""
+    """The queries of one term, from its state, its preemption and the informer with all pods."""
 
     cycle: SchedulingCycle
+    chooser: Chooser
     pods: Informer[Pod]
 
     def explain(
@@ -32,7 +36,7 @@ class Queries(msgspec.Struct, frozen=True):
         pod = self.pods.get(name, namespace)
         if pod is None:
             return None
-        return (yield from explanation.explain(self.cycle, pod, cards_of=cards_of))
+        return (yield from explanation.explain(self.cycle, pod, chooser=self.chooser, cards_of=cards_of))
 
     def simulate(
         self, manifests: Manifests, admit: Admit, *, cards_of: Collection[str] | None = None
@@ -47,11 +51,22 @@ class Queries(msgspec.Struct, frozen=True):
             submitted = manifest_pod.read_pod(self.cycle.state, manifests, admit)
         except NotAdmittedError as error:
             return simulation.not_admitted(str(error))
-        return (yield from simulation.simulate(self.cycle, submitted, cards_of=cards_of))
+        return (yield from simulation.simulate(self.cycle, submitted, chooser=self.chooser, cards_of=cards_of))
 
     def allocation(self) -> AllocationView:
         """Return all cards, and the pods that use them."""
         return allocation_view.view(self.cycle.state.ledger, self.pods)
+
+    def queues(self) -> QueuesView:
+        """Return the queues: what each has, is entitled to, and waits for."""
+        return queue_view.view(self.cycle.state)
+
+    def quotas(self) -> QuotasView:
+        """Return the quotas: what is used of each limit, and what is left."""
+        quotas = self.cycle.state.quotas
+        return quota_view.view(
+            quotas.gpu_quotas(), quotas.resource_quotas, use_of=quotas.use, settings=self.cycle.state.settings
+        )
 
     def shares(self, namespace: str) -> Steps[NamespaceShares]:
         """Return the cards that the pods of a namespace use."""

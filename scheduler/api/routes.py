@@ -10,13 +10,13 @@ from aiohttp import web
 from cluster.manifest import UnreadableManifestError
 from scheduler.api import openapi, request_body
 from scheduler.api.manifest_pod import Admit, UnknownSchedulerError
-from scheduler.api.openapi import ALLOCATION, EXPLAIN, OPENAPI, SIMULATE
+from scheduler.api.openapi import ALLOCATION, EXPLAIN, OPENAPI, QUEUES, QUOTAS, SIMULATE
 from scheduler.api.queries import Queries
 from scheduler.api.request_body import LARGEST_BODY
 from scheduler.api.responses import NOT_DECIDING, HttpError, json_handler, read_body
 from scheduler.pacing import Pacer
 
-API_PATHS: Final = frozenset({EXPLAIN, SIMULATE, ALLOCATION})
+API_PATHS: Final = frozenset({EXPLAIN, SIMULATE, ALLOCATION, QUEUES, QUOTAS})
 """The paths that require an authenticated caller. The OpenAPI document is public."""
 
 _CLOSED: Final = (
@@ -40,6 +40,12 @@ class _Routes:
 
     async def allocation(self, _request: web.Request) -> msgspec.Struct:
         return self._current().allocation()
+
+    async def queues(self, _request: web.Request) -> msgspec.Struct:
+        return self._current().queues()
+
+    async def quotas(self, _request: web.Request) -> msgspec.Struct:
+        return self._current().quotas()
 
     async def explain(self, request: web.Request) -> msgspec.Struct:
         namespace, name = request.match_info["namespace"], request.match_info["pod"]
@@ -82,6 +88,8 @@ def api_routes(queries: Callable[[], Queries | None], *, admit: Admit, is_open: 
     return [
         web.get(OPENAPI, routes.describe),
         web.get(ALLOCATION, json_handler(routes.allocation)),
+        web.get(QUEUES, json_handler(routes.queues)),
+        web.get(QUOTAS, json_handler(routes.quotas)),
         web.get(EXPLAIN, json_handler(routes.explain)),
         web.post(SIMULATE, json_handler(routes.simulate)),
     ]

@@ -3,11 +3,12 @@
 from collections.abc import Collection, Container, Mapping
 from typing import Final
 
-from allocation.reasons import CardReason
+from allocation.reasons import CardReason, PodReason
 from allocation.steps import Steps
 from scheduler.api import explanation
 from scheduler.api.explanation_types import CardVerdict, Explanation, NodeExplanation
 from scheduler.api.manifest_pod import SubmittedPod
+from scheduler.api.queue_explanation import QUEUE_REASONS
 from scheduler.api.simulation_types import (
     Diagnosis,
     FilterDetail,
@@ -20,18 +21,21 @@ from scheduler.api.simulation_types import (
     SimulationError,
 )
 from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.preemption.choice import Chooser
 
 _NODES: Final = "NodePredicates"
 _CARDS: Final = "GPUCards"
 _CLAIMS: Final = "GpuClaims"
+_BINDINGS: Final = "GPUBindings"
+_QUEUES: Final = "GpuQueues"
 
 
 def simulate(
-    cycle: SchedulingCycle, submitted: SubmittedPod, *, cards_of: Collection[str] | None = None
+    cycle: SchedulingCycle, submitted: SubmittedPod, *, chooser: Chooser, cards_of: Collection[str] | None = None
 ) -> Steps[Simulation]:
-    """Return what would happen to the pod now; for `cards_of` see `scheduler.api.explanation.explain`."""
+    """Return what would happen to the pod now; for the rest see `scheduler.api.explanation.explain`."""
     attempt = yield from cycle.dry_run(submitted.pod)
-    explained = yield from explanation.of_dry_run(cycle.state, submitted.pod, attempt, cards_of=cards_of)
+    explained = yield from explanation.of_dry_run(chooser, submitted.pod, attempt, cards_of=cards_of)
     names = tuple(node.name for node in explained.nodes)
     rejected = attempt.evaluation.nodes.rejections if attempt.evaluation is not None else None
     return Simulation(
@@ -71,11 +75,18 @@ def _error(explained: Explanation, rejected: Container[str] | None) -> Simulatio
     if explained.outcome != "waits":
         return SimulationError("Held", explained.note)
     if rejected is None:
-        unclaimed = Diagnosis((_CLAIMS,), NodeToStatus({}), pre_filter_msg=explained.note)
-        return SimulationError("FitError", explained.note, diagnosis=unclaimed)
+        waiting = Diagnosis((_plugin(explained.note),), NodeToStatus({}), pre_filter_msg=explained.note)
+        return SimulationError("FitError", explained.note, diagnosis=waiting)
     statuses = {node.name: _status(node, rejected) for node in explained.nodes if not node.fits}
     plugins = tuple(sorted({status.plugin for status in statuses.values()}))
     return SimulationError("FitError", explained.note, len(explained.nodes), Diagnosis(plugins, NodeToStatus(statuses)))
+
+
+def _plugin(note: str) -> str:
+    """Return which part keeps a pod waiting for which no node was evaluated; its `note` begins with the reason."""
+    if note.startswith(tuple(QUEUE_REASONS)):
+        return _QUEUES
+    return _CLAIMS if note.startswith(PodReason.GpuClaimNotFound) else _BINDINGS
 
 
 def _status(node: NodeExplanation, rejected: Container[str]) -> NodeStatus:

@@ -63,8 +63,8 @@ class SimulationError(msgspec.Struct, frozen=True, rename="camel"):
         type: `NotAdmitted`, admission refuses the pod; `Held`, only a change of its spec helps; `FitError`, no node
             takes it now.
         message: the reason.
-        num_all_nodes: the number of nodes; only for `FitError`, and not if the pod's GpuClaim does not exist, without
-            which no node is evaluated.
+        num_all_nodes: the number of nodes; only for `FitError`, and not if no node is evaluated, because the pod's
+            GpuClaim does not exist, no GPUBinding gives it a card, or its GpuQueue does not take it.
         diagnosis: the reason for each node; only for `FitError`.
     """
 

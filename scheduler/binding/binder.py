@@ -34,9 +34,9 @@ _FENCE: Final = "'tranche-fence'"
 _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.2, 5.0, (0.8, 1.2)
 
 
-FailureReason = Literal["BindingFailed", "FailedScheduling", "LeaseConflict"]
+FailureReason = Literal["BindingFailed", "FailedScheduling", "GpuBindingChanged", "LeaseConflict"]
 """Why a scheduled pod has no node, as its event says: the API server refused the Binding, a claim did not get its
-volume, or another pod has the Lease of a card."""
+volume, a card is not bound to the pod's application any more, or another pod has the Lease of a card."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -81,6 +81,7 @@ class Binder:
         annotations = {
             names.LEADER: self._token,
             **allocation_annotations(chosen, unix_seconds=int(time.time()), delivery=self._delivery_of(chosen.node)),
+            **({names.CHARGED_TO: chosen.charged_to} if chosen.charged_to else {}),
             **more,
         }
         body = {
@@ -168,7 +169,7 @@ def allocation_annotations(chosen: Scheduled, *, unix_seconds: int, delivery: De
     if chosen.allocation is None:
         return {}
     return {
-        **environment.annotations(chosen.allocation, delivery, visible_as=chosen.visible_as),
+        **environment.annotations(chosen.allocation, delivery, visible_as=chosen.visible_as, fabric=chosen.fabric),
         **environment.hami_annotations(
             chosen.allocation, chosen.request, unix_seconds=unix_seconds, instances=chosen.instances
         ),

@@ -1,10 +1,11 @@
-"""A scheduled pod bound: its volumes first, then its Leases, then its Binding; or the failure is handled."""
+"""A scheduled pod bound: its volumes and Leases, a look at its GPUBindings, its Binding; or the failure is handled."""
 
 import logging
 from datetime import UTC, datetime
 
 from cluster.events import Recorder
 from scheduler.binding.binder import Result
+from scheduler.binding.bound_cards_check import BoundCardsCheck
 from scheduler.binding.failure_handler import FailureHandler
 from scheduler.binding.lease_keeper import LeaseKeeper
 from scheduler.binding.plugin_binder import PluginBinder
@@ -29,15 +30,17 @@ class BindingCycle:
         failures: FailureHandler,
         recorder: Recorder,
         metrics: Metrics,
+        bound_cards: BoundCardsCheck | None = None,
         volumes: VolumeBinder | None = None,
         claims: Claims | None = None,
     ) -> None:
         """Bind with `binder`, after `volumes`; in extender mode it is None: there kube-scheduler binds the volumes.
 
-        `claims` are notified of what is reserved for their pods.
+        `bound_cards` confirms what GPUBindings give; `claims` are notified of what is reserved for their pods.
         """
         self._binder = binder
         self._leases = leases
+        self._bound_cards = bound_cards
         self._volumes = volumes
         self._claims = claims
         self._failures = failures
@@ -69,6 +72,10 @@ class BindingCycle:
         without_leases = await self._leases.acquire(pod, chosen)
         if without_leases is not None:
             return without_leases
+        without_cards = await self._bound_cards.confirm(pod, chosen) if self._bound_cards is not None else None
+        if without_cards is not None:
+            await self._leases.release(pod, chosen)
+            return without_cards
         if self._claims is not None and chosen.allocation is not None:
             self._claims.set_reserved(pod.uid, chosen.allocation)
         with self._metrics.bind_seconds.time(), self._recorder.ahead():

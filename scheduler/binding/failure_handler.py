@@ -3,7 +3,8 @@
 import logging
 from datetime import UTC, datetime
 
-from cluster.api import Api
+from allocation.reasons import NodeReason
+from cluster.api import STRATEGIC_MERGE_PATCH, Api
 from cluster.errors import ClusterError, NotFoundError
 from cluster.events import Recorder
 from cluster.resource import PODS
@@ -14,12 +15,11 @@ from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
 from scheduler.objects import Pod
+from scheduler.queue.entry import Entry
 from scheduler.queue.queueing_hints import ClusterEvent
-from scheduler.queue.scheduling_queue import Entry, SchedulingQueue
+from scheduler.queue.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
-
-_STRATEGIC = "application/strategic-merge-patch+json"
 
 
 class FailureHandler:
@@ -53,7 +53,12 @@ class FailureHandler:
     def unschedulable(self, entry: Entry, result: Unschedulable) -> bool:
         """Put a pod back into the queue that no node takes; return whether its reasons have to be published."""
         self._queue.add_unschedulable(
-            entry, note=result.note, reasons=result.reasons, is_held=result.is_held, kind=result.kind
+            entry,
+            note=result.note,
+            reasons=result.reasons,
+            is_held=result.is_held,
+            kind=result.kind,
+            demand=result.demand,
         )
         self._metrics.decisions.labels("unschedulable").inc()
         return result.note not in ("", entry.published)
@@ -66,7 +71,14 @@ class FailureHandler:
         reasons = ",".join(sorted(result.reasons))
         fields = {"pod": str(pod), "uid": pod.uid, "outcome": "unschedulable", "reasons": reasons}
         log.info("pod %s is unschedulable: %s", pod, note, extra=fields)
-        self._recorder.record(pod.reference, type="Warning", reason="FilteringFailed", action="Scheduling", note=note)
+        is_used_up = NodeReason.InsufficientGPU.value in result.reasons  # application services look for this event
+        self._recorder.record(
+            pod.reference,
+            type="Warning",
+            reason="InsufficientGPU" if is_used_up else "FilteringFailed",
+            action="Scheduling",
+            note=note,
+        )
         condition = {
             "type": "PodScheduled",
             "status": "False",
@@ -77,7 +89,7 @@ class FailureHandler:
         path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="status")
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
         try:
-            await self._api.request("PATCH", path, body=body, content_type=_STRATEGIC)
+            await self._api.request("PATCH", path, body=body, content_type=STRATEGIC_MERGE_PATCH)
         except NotFoundError:
             return
         except ClusterError as error:

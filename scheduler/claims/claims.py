@@ -84,9 +84,11 @@ class Claims:
         if self._claim_of.get(pod.uid, name) != name:
             self.drop_pod(pod.uid)
         self._claim_of[pod.uid] = name
+        user = self._users[name].get(pod.uid)
         if pod.spec.node_name:
-            self._set_user(pod.uid, _bound(pod))
-        elif self._users[name].get(pod.uid) is None:
+            if user is None or user.reason != "DeviceMissing":
+                self._set_user(pod.uid, _bound(pod))
+        elif user is None:
             meta = pod.metadata
             self._set_user(pod.uid, _user(meta.name, meta.creation_timestamp or "", "Pending", "Waiting", " waits"))
 
@@ -121,6 +123,11 @@ class Claims:
         old = self._find_user(uid)
         if old is not None:
             self._set_user(uid, _user(old.pod, old.created, "Failed", reason, f": {why}"))
+
+    def set_restored(self, pod: Pod) -> None:
+        """Note that a running pod has all its cards again."""
+        if self._find_user(pod.uid) is not None:
+            self._set_user(pod.uid, _bound(pod))
 
     def _find_user(self, uid: str) -> ClaimUser | None:
         name = self._claim_of.get(uid)

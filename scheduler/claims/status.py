@@ -5,6 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from cluster.conditions import transition_time
 from cluster.gpu_claim import ClaimCondition, GpuClaimStatus
 from scheduler.claims.users import ORDER, ClaimUser
 
@@ -23,7 +24,7 @@ def desired(users: Iterable[ClaimUser], *, before: GpuClaimStatus, now: str) -> 
     last = min(by_age, key=lambda user: ORDER.index(user.phase), default=_NO_POD)
     placed = [user for user in by_age if user.node]
     value: Literal["True", "False"] = "True" if last.phase == "Bound" else "False"
-    since = (c.last_transition_time for c in before.conditions if (c.type, c.status) == (_ALLOCATED, value))
+    since = transition_time(_ALLOCATED, value, before=before.conditions, now=now)
     message = last.message[:_MAX_MESSAGE]
     return GpuClaimStatus(
         phase=last.phase,
@@ -31,7 +32,7 @@ def desired(users: Iterable[ClaimUser], *, before: GpuClaimStatus, now: str) -> 
         gpu_ids=placed[0].cards if placed else (),
         allocated=_joined(placed),
         message=message,
-        conditions=(ClaimCondition(_ALLOCATED, value, last.reason, message, next(since, now)),),
+        conditions=(ClaimCondition(_ALLOCATED, value, last.reason, message, since),),
     )
 
 

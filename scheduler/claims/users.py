@@ -8,7 +8,9 @@ import msgspec
 
 from cluster.gpu_claim import Phase
 
-Reason = Literal["NoPod", "Waiting", "Reserved", "LeasesHeld", "Bound", "LeaseConflict", "BindingRefused"]
+Reason = Literal[
+    "NoPod", "Waiting", "Reserved", "LeasesHeld", "Bound", "LeaseConflict", "BindingRefused", "DeviceMissing"
+]
 
 ORDER: Final[tuple[Phase, ...]] = ("Failed", "Pending", "Reserved", "Bound")
 """From the least advanced phase to the most advanced one."""

@@ -5,23 +5,24 @@ reserved; the check and the reservation are one step.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
 
 from allocation.errors import AllocationError
 from allocation.placement.mig_plan import plan
-from allocation.placement.rejection import UNREGISTERED
 from allocation.quota import Headroom
-from allocation.reasons import PodReason
-from allocation.steps import Steps, finish
-from scheduler.cycle import evaluation, messages, remedies
+from allocation.reasons import NodeReason, PodReason
+from allocation.steps import Steps, finish, one_step
+from scheduler.cycle import evaluation, lifted_holds, messages, remedies
+from scheduler.cycle.demand import demand_of
 from scheduler.cycle.evaluation import Evaluation
 from scheduler.cycle.fast_path import FastPath, PossiblyUnschedulable
 from scheduler.cycle.preference import prefer
 from scheduler.cycle.result import Scheduled, ScheduleResult, Unschedulable
 from scheduler.filters import unsupported_fields
-from scheduler.gpu_requirements import GpuRequirements, MissingClaimError
+from scheduler.gpu_requirements import GpuRequirements, WaitingPodError
 from scheduler.metrics.labels import Path
 from scheduler.objects import Pod
 from scheduler.scoring.node_scorer import NodeScorer
@@ -31,7 +32,7 @@ from scheduler.volumes.planned_pod import PlannedPod
 
 T = TypeVar("T")
 
-_CLAIM_NOT_FOUND: Final = frozenset({PodReason.GpuClaimNotFound.value})
+_NOT_BOUND: Final = frozenset({NodeReason.NodeNotBound.value})
 _INSTANCE_ASKED: Final = frozenset({PodReason.MigInstanceAsked.value})
 _DEFAULT_WEIGHTS: Final = ScoreWeights()
 _ATTEMPTS: Final = 3
@@ -67,6 +68,7 @@ class SchedulingCycle:
             closed_nodes=state.closed_nodes,
             scorer=self._scorer,
         )
+        state.queue.competition.may_fit = self._fast_path.may_fit
 
     def schedule(self, pod: Pod, *, explain: bool = True) -> Steps[ScheduleResult | None]:
         """Choose a node and cards for `pod` and reserve them.
@@ -74,26 +76,42 @@ class SchedulingCycle:
         Return None if the pod changed meanwhile, or the cluster changed too often. Without `explain` the result may
         lack the reasons why no node takes the pod, which take longer to compute.
         """
-        return self._with_own_instances(pod, self._schedule(pod, explain=explain))
+        if not self.state.holds:
+            return self._with_own_instances(pod, self._schedule(pod, explain=explain))
+        return lifted_holds.schedule(
+            self.state, pod, lambda: self._with_own_instances(pod, self._schedule(pod, explain=explain))
+        )
 
     def dry_run(self, pod: Pod) -> Steps[Attempt]:
         """Return what `schedule` would return now, with the evaluation of every node unless the pod is held.
 
         Nothing is reserved, and no MIG instance is requested.
         """
-        return self._with_own_instances(pod, self._dry_run(pod))
+        if not self.state.holds:
+            return self._with_own_instances(pod, self._dry_run(pod))
+        return lifted_holds.attempt(
+            self.state,
+            pod,
+            lambda: self._with_own_instances(pod, self._dry_run(pod)),
+            lambda attempt: isinstance(attempt.result, Scheduled),
+        )
 
     def reserve_on(self, pod: Pod, node: str) -> ScheduleResult:
         """Choose cards for `pod` on the `node` that kube-scheduler chose, and reserve them.
 
         kube-scheduler has evaluated the node in every other respect.
         """
-        requirements = self._read(pod)
-        if isinstance(requirements, Unschedulable):
-            return requirements
-        result = self._choose(self._cards(requirements, node, self._headroom(pod)), path="single_node")
-        self._assume(pod, result)
-        return result
+        if not self.state.holds:
+            return self._reserve_on(pod, node)
+        run = partial(one_step, lambda: self._reserve_on(pod, node))
+        return finish(lifted_holds.schedule(self.state, pod, run))
+
+    def requirements(self, pod: Pod) -> GpuRequirements | Unschedulable:
+        """Return the GPU requirements of a pod, or the reason why it is held."""
+        field = unsupported_fields.unsupported(pod.spec) if self.state.has_queue and not pod.excess else ""
+        if field:
+            return _held(unsupported_fields.remedy(field))
+        return self._read(pod)
 
     def forget(self, pod: Pod) -> None:
         """Release what was reserved for a pod that will not be bound."""
@@ -101,6 +119,16 @@ class SchedulingCycle:
         self.state.instance_requests.refresh(pod.uid)
         self.state.device_leases.refresh(pod.uid)
         self.state.node_cache.forget(pod.uid)
+        if not self.state.node_cache.node_of(pod.uid):
+            self.state.fair_share.remove_pod(pod.uid)
+        self.state.queue.wake(self.state.bindings.peers(pod.uid))
+
+    def _reserve_on(self, pod: Pod, node: str) -> ScheduleResult:
+        requirements = self._read(pod)
+        if isinstance(requirements, Unschedulable):
+            return requirements
+        evaluated = evaluation.evaluate_node(self.state, requirements, node, self._headroom(pod))
+        return self._assume(pod, self._choose(evaluated, path="single_node"))
 
     # ---- the steps of a cycle --------------------------------------------------------------------------------------
 
@@ -113,7 +141,7 @@ class SchedulingCycle:
             return finish(steps) if is_exposed else (yield from steps)
 
     def _schedule(self, pod: Pod, *, explain: bool) -> Steps[ScheduleResult | None]:
-        requirements = self._requirements(pod)
+        requirements = self.requirements(pod)
         if isinstance(requirements, Unschedulable):
             return requirements
         queue, changes = self.state.queue, self.state.ledger.changes
@@ -133,16 +161,27 @@ class SchedulingCycle:
                 if bindings is None:
                     continue
                 result = msgspec.structs.replace(result, volumes=bindings)
-            self._assume(pod, result)
-            return result
+            return self._assume(pod, result)
         return None
 
     def _find(self, pod: Pod, requirements: GpuRequirements, headroom: Headroom, *, explain: bool) -> Steps[Attempt]:
+        """Return the result for a pod whose volumes are known: on the cards of its application, or on any."""
+        volumes = self.state.node_cache.volumes_of(pod)
+        if volumes is not None and volumes.problem:
+            return Attempt(_waiting(PodReason.VolumeClaimNotReady, volumes.problem))
+        if requirements.bound is not None:
+            # GPUBindings may change between two steps of a cycle, so this is one step.
+            return finish(self._find_bound(pod, requirements, headroom, explain=explain))
+        return (
+            yield from self._find_any(pod, requirements, headroom, has_volumes=volumes is not None, explain=explain)
+        )
+
+    def _find_any(
+        self, pod: Pod, requirements: GpuRequirements, headroom: Headroom, *, has_volumes: bool, explain: bool
+    ) -> Steps[Attempt]:
         """Return the result of the fast path if it has one, else evaluate every node."""
-        volumes, few = self.state.node_cache.volumes_of(pod), None
-        if volumes is not None:
-            if volumes.problem:
-                return Attempt(_waiting(volumes.problem))
+        few = None
+        if has_volumes:
             few = self.state.node_cache.few_candidates(pod)
             if few is not None:
                 evaluated = yield from self._evaluate(pod, requirements, headroom, among=few)
@@ -156,15 +195,33 @@ class SchedulingCycle:
         ledger = self.state.ledger
         known = cached if not ledger.mig_nodes else None
         if known is not None and (known.note or not (explain or isinstance(known, PossiblyUnschedulable))):
-            return Attempt(Unschedulable(known.note, known.reasons, path="cached", kind=known.kind))
+            found = Unschedulable(known.note, known.reasons, path="cached", kind=known.kind, demand=known.demand)
+            return Attempt(found)
         before = ledger.changes.state
-        evaluated = yield from self._evaluate(pod, requirements, headroom)
-        result = self._conclude(pod, evaluated, headroom)
+        attempt = yield from self._evaluate_all(pod, requirements, headroom)
+        result = attempt.result
         if isinstance(result, Unschedulable) and known is not None:
             if ledger.changes.state == before:
-                self._fast_path.remember(known, result.note, result.reasons)
-            result = msgspec.structs.replace(result, kind=known.kind)
-        return Attempt(result, evaluated)
+                self._fast_path.remember(known, result)
+            return Attempt(msgspec.structs.replace(result, kind=known.kind), attempt.evaluation)
+        return attempt
+
+    def _find_bound(
+        self, pod: Pod, requirements: GpuRequirements, headroom: Headroom, *, explain: bool
+    ) -> Steps[Attempt]:
+        """Return the result on the few nodes with cards that are bound to the pod's application."""
+        total, few = len(self.state.node_cache), self.state.candidates(requirements)
+        evaluated = yield from self._evaluate(pod, requirements, headroom, among=few)
+        if evaluated.scores:
+            return Attempt(self._choose(evaluated, total=total))
+        if not explain:
+            return Attempt(Unschedulable("", evaluated.reasons() | _NOT_BOUND))
+        return (yield from self._evaluate_all(pod, requirements, headroom))
+
+    def _evaluate_all(self, pod: Pod, requirements: GpuRequirements, headroom: Headroom) -> Steps[Attempt]:
+        """Evaluate every node that may take the pod."""
+        evaluated = yield from self._evaluate(pod, requirements, headroom)
+        return Attempt(self._conclude(pod, evaluated, headroom), evaluated)
 
     def _evaluate(
         self, pod: Pod, requirements: GpuRequirements, headroom: Headroom, *, among: Sequence[str] | None = None
@@ -184,36 +241,36 @@ class SchedulingCycle:
         )
 
     def _dry_run(self, pod: Pod) -> Steps[Attempt]:
-        requirements, headroom = self._requirements(pod), self._headroom(pod)
+        requirements, headroom = self.requirements(pod), self._headroom(pod)
         if isinstance(requirements, Unschedulable):
             return Attempt(requirements)
         attempt = yield from self._find(pod, requirements, headroom, explain=True)
         evaluated = attempt.evaluation
         if evaluated is None:
             evaluated = yield from self._evaluate(pod, requirements, headroom)
-        rejections = evaluated.rejections | dict.fromkeys(evaluated.unregistered, UNREGISTERED)
-        return Attempt(attempt.result, msgspec.structs.replace(evaluated, rejections=rejections, unregistered=()))
-
-    def _requirements(self, pod: Pod) -> GpuRequirements | Unschedulable:
-        """Return the GPU requirements of a pod, or the reason why it is held."""
-        field = unsupported_fields.unsupported(pod.spec) if self.state.has_queue and not pod.excess else ""
-        if field:
-            return _held(unsupported_fields.remedy(field))
-        return self._read(pod)
+        rejections = evaluated.rejections | dict.fromkeys(sorted(evaluated.others), evaluated.rejection_of_others)
+        return Attempt(attempt.result, msgspec.structs.replace(evaluated, rejections=rejections, others=()))
 
     def _read(self, pod: Pod) -> GpuRequirements | Unschedulable:
         if pod.excess:
             return _held(pod.excess)
         planned, meta = pod.gpu_claims if isinstance(pod, PlannedPod) else {}, pod.metadata
         try:
-            return self.state.requirements(pod.spec, meta.annotations, namespace=meta.namespace, planned=planned)
-        except MissingClaimError as error:
-            return Unschedulable(messages.unclaimed(str(error)), _CLAIM_NOT_FOUND, path="cached")
+            return self.state.requirements(
+                pod.spec,
+                meta.annotations,
+                labels=meta.labels,
+                namespace=meta.namespace,
+                uid=meta.uid,
+                planned=planned,
+            )
+        except WaitingPodError as error:
+            return _waiting(error.reason, str(error))
         except AllocationError as error:
             return _held(str(error))
 
     def _headroom(self, pod: Pod) -> Headroom:
-        return self.state.quotas.headroom(pod.metadata.namespace)
+        return self.state.headroom(pod.metadata.labels, pod.metadata.namespace)
 
     # ---- the result ------------------------------------------------------------------------------------------------
 
@@ -222,7 +279,8 @@ class SchedulingCycle:
         result = self._choose(evaluated)
         if isinstance(result, Scheduled):
             return result
-        return self._wait_for_instances(pod, evaluated, headroom) or result
+        demand = demand_of(self.state, pod, evaluated)
+        return self._wait_for_instances(pod, evaluated, headroom) or msgspec.structs.replace(result, demand=demand)
 
     def _choose(self, evaluated: Evaluation, *, path: Path = "full", total: int | None = None) -> ScheduleResult:
         """Return the best node, or the reasons; of `total` nodes, those that were not evaluated do not fit."""
@@ -230,10 +288,16 @@ class SchedulingCycle:
         if not evaluated.scores:
             reasons = evaluated.reasons()
             advice = remedies.of(request, evaluated.requirements.constraints, ledger=state.ledger, reasons=reasons)
-            note = messages.no_fit(evaluated.rejections, rejected_nodes, bare=evaluated.unregistered, hints=advice)
+            note = messages.no_fit(
+                evaluated.rejections,
+                rejected_nodes,
+                others=evaluated.others,
+                rejection_of_others=evaluated.rejection_of_others,
+                hints=advice,
+            )
             return Unschedulable(note, reasons or frozenset({PodReason.NoNode.value}), path=path)
         fitting = len(evaluated.scores)
-        rejected = len(evaluated.rejections) + len(rejected_nodes) + len(evaluated.unregistered)
+        rejected = len(evaluated.rejections) + len(rejected_nodes) + len(evaluated.others)
         if total is not None:
             rejected = total - fitting
         if evaluated.allocation is not None:
@@ -262,32 +326,25 @@ class SchedulingCycle:
         nodes = finish(self.state.node_cache.filter(pod, (result.node,)))
         if not nodes.fitting:
             return None
-        confirmed = self._choose(self._cards(requirements, result.node, self._headroom(pod)))
+        confirmed = self._choose(evaluation.evaluate_node(self.state, requirements, result.node, self._headroom(pod)))
         return msgspec.structs.replace(confirmed, note=result.note) if isinstance(confirmed, Scheduled) else None
 
-    def _cards(self, requirements: GpuRequirements, node: str, headroom: Headroom) -> Evaluation:
-        """Evaluate the cards of one node."""
-        return finish(
-            evaluation.evaluate_cards(
-                requirements,
-                [node],
-                ledger=self.state.ledger,
-                rejected_nodes=self.state.rejected_nodes(requirements),
-                headroom=headroom,
-            )
-        )
+    def _assume(self, pod: Pod, result: ScheduleResult) -> ScheduleResult:
+        """Reserve what was chosen, or request the MIG instances that the pod waits for; return the result.
 
-    def _assume(self, pod: Pod, result: ScheduleResult) -> None:
-        """Reserve what was chosen, or request the MIG instances that the pod waits for."""
+        If cards are shared fairly, the result says which queue pays.
+        """
         state = self.state
         if isinstance(result, Unschedulable):
             if result.requested_instances is not None:
                 state.instance_requests.add(pod.uid, result.requested_instances)
-            return
+            return result
         if result.allocation is not None:
             state.ledger.assume(pod.uid, result.node, result.charges)
             state.quotas.add_pod(pod.uid, pod.metadata.namespace)
         state.node_cache.add_pod(pod, result.node, assumed=True, bindings=result.volumes)
+        queue = state.fair_share.add_pod(pod)
+        return msgspec.structs.replace(result, charged_to=str(queue)) if state.fair_share.queues else result
 
     def _wait_for_instances(self, pod: Pod, evaluated: Evaluation, headroom: Headroom) -> Unschedulable | None:
         """Return the result that the pod waits for MIG instances, requested before or now; None if none would help.
@@ -298,6 +355,8 @@ class SchedulingCycle:
         state, requirements = self.state, evaluated.requirements
         if not state.has_queue or not state.ledger.mig_nodes or not requirements.request or requirements.fixed:
             return None
+        if requirements.bound is not None:
+            return None  # an application service binds what exists
         requests = state.instance_requests.of_pod(pod.uid)
         if requests:
             return Unschedulable(messages.asked(requests), _INSTANCE_ASKED)
@@ -321,5 +380,5 @@ def _held(why: str) -> Unschedulable:
     return Unschedulable(messages.held(why), frozenset({PodReason.PodHeld.value}), is_held=True, path="cached")
 
 
-def _waiting(why: str) -> Unschedulable:
-    return Unschedulable(messages.waiting(why), frozenset({PodReason.VolumeClaimNotReady.value}), path="cached")
+def _waiting(reason: PodReason, why: str) -> Unschedulable:
+    return Unschedulable(messages.waiting(reason, why), frozenset({reason.value}), path="cached")

@@ -3,7 +3,7 @@
 Both the loop and the extender use this module, so both modes give the same nodes, reasons and cards.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from allocation.allocation import Allocation, Charge, charges
 from allocation.errors import AllocationError, OverCapacityError
 from allocation.ledger.ledger import Ledger
-from allocation.placement import placement, rejection
+from allocation.placement import bound_placement, placement, rejection
 from allocation.placement.block_max import INFEASIBLE
 from allocation.placement.placement import Placement
 from allocation.placement.query import PlacementQuery
-from allocation.placement.rejection import Rejection, naming_quota
+from allocation.placement.rejection import UNREGISTERED, Rejection, naming_quota
 from allocation.quota import Headroom
 from allocation.reasons import NodeReason, NodeRejection
-from allocation.steps import Steps
+from allocation.steps import Steps, finish
 from scheduler.cycle import static_allocation
 from scheduler.filters.node_cache import FilteredNodes
 from scheduler.gpu_requirements import GpuRequirements
@@ -35,26 +35,30 @@ class Evaluation(msgspec.Struct, frozen=True):
         requirements: the GPU requirements of the pod.
         scores: the nodes that take the pod, with their scores, best first; if the pod has preferences, their totals.
         rejections: the rejections by nodes whose cards do not take the pod.
+        values: how good each node that takes the pod is; empty if that is its score (`allocation.placement.placement`).
         allocation: the cards on the best node; None if no node takes the pod, or it requests no GPU.
         charges: what the allocation costs each card.
         nodes: the nodes that passed the filters, and the rejections by those that did not, whatever their cards.
-        unregistered: the nodes that were not evaluated because they have no cards.
+        others: the nodes that were not evaluated, in no order.
+        rejection_of_others: why they do not take the pod: they have no cards, or none that is bound to its application.
         preferences: the parts of the totals; None if the pod has no preferences.
     """
 
     requirements: GpuRequirements
     scores: dict[str, float]
     rejections: dict[str, Rejection]
+    values: Mapping[str, float] = {}
     allocation: Allocation | None = None
     charges: tuple[Charge, ...] = ()
     nodes: FilteredNodes = FilteredNodes([], {})
-    unregistered: Sequence[str] = ()
+    others: Collection[str] = ()
+    rejection_of_others: Rejection = UNREGISTERED
     preferences: TotalScores | None = None
 
     def reasons(self) -> frozenset[str]:
         """Return the codes of all rejections."""
-        codes = rejection.codes(self.rejections.values(), self.nodes.rejections.values())
-        return codes | {NodeReason.NodeUnregistered.value} if self.unregistered else codes
+        others = (self.rejection_of_others,) if self.others else ()
+        return rejection.codes((*self.rejections.values(), *others), self.nodes.rejections.values())
 
 
 def evaluate(
@@ -76,8 +80,10 @@ def evaluate(
         headroom=headroom,
     )
     is_complete = candidates is None or among is not None
-    unregistered = () if is_complete else sorted(state.node_cache.names - set(candidates or ()))
-    return msgspec.structs.replace(cards, nodes=nodes, unregistered=unregistered)
+    others = frozenset() if is_complete else state.node_cache.names - set(candidates or ())
+    bound = requirements.bound
+    because = UNREGISTERED if bound is None else bound_placement.not_bound(bound.identity)
+    return msgspec.structs.replace(cards, nodes=nodes, others=others, rejection_of_others=because)
 
 
 def evaluate_cards(
@@ -95,13 +101,35 @@ def evaluate_cards(
     open_ = [name for name in nodes if name not in rejected_nodes] if rejected_nodes else nodes
     if requirements.fixed is not None:
         return _evaluate_fixed(requirements, requirements.fixed, open_, rejected_nodes, ledger=ledger)
-    outcome = yield from placement.place(
-        ledger, PlacementQuery(requirements.request, requirements.constraints, headroom), open_
-    )
+    query, outcome = PlacementQuery(requirements.request, requirements.constraints, headroom), None
+    if requirements.bound is not None:
+        outcome = bound_placement.place(ledger, query, requirements.bound, open_)
+    else:
+        outcome = yield from placement.place(ledger, query, open_)
     rejections = {**naming_quota(outcome.rejections, requirements.request, headroom), **rejected_nodes}
     if not isinstance(outcome, Placement):
         return Evaluation(requirements, {}, rejections)
-    return Evaluation(requirements, outcome.scores, rejections, outcome.allocation, outcome.charges)
+    return Evaluation(
+        requirements,
+        outcome.scores,
+        rejections,
+        outcome.values,
+        outcome.allocation,
+        outcome.charges,
+    )
+
+
+def evaluate_node(state: ClusterState, requirements: GpuRequirements, node: str, headroom: Headroom) -> Evaluation:
+    """Evaluate the cards of one node, in one step."""
+    return finish(
+        evaluate_cards(
+            requirements,
+            [node],
+            ledger=state.ledger,
+            rejected_nodes=state.rejected_nodes(requirements),
+            headroom=headroom,
+        )
+    )
 
 
 def scores_of(
@@ -121,6 +149,12 @@ def scores_of(
             requirements, nodes, ledger=ledger, rejected_nodes=rejected_nodes, headroom=headroom
         )
         return np.array([evaluated.scores.get(name, INFEASIBLE) for name in nodes]), evaluated.rejections
+    if requirements.bound is not None:
+        evaluated = yield from evaluate_cards(
+            requirements, nodes, ledger=ledger, rejected_nodes=rejected_nodes, headroom=headroom
+        )
+        policy = requirements.constraints.node_policy
+        return placement.values_of(nodes, evaluated.scores, evaluated.values, policy=policy), evaluated.rejections
     scores, rejections = yield from placement.scores_of(
         ledger, PlacementQuery(requirements.request, requirements.constraints, headroom), nodes
     )
@@ -147,7 +181,7 @@ def _evaluate_fixed(
     own_rejection = _rejection(fixed, cost, ledger)
     if own_rejection is not None:
         return Evaluation(requirements, {}, {**rejections, fixed.node: own_rejection})
-    return Evaluation(requirements, {fixed.node: 0.0}, rejections, fixed, cost)
+    return Evaluation(requirements, {fixed.node: 0.0}, rejections, allocation=fixed, charges=cost)
 
 
 def _rejection(fixed: Allocation, cost: Sequence[Charge], ledger: Ledger) -> Rejection | None:

@@ -9,12 +9,13 @@ come from the full path.
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping
 from itertools import islice
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 import numpy as np
 
 from allocation.allocation import Allocation, charges
+from allocation.fairness.shares import Amounts
 from allocation.ledger.ledger import Ledger
 from allocation.placement.node_ranking import NodeRanking
 from allocation.placement.placement import place_on
@@ -25,7 +26,7 @@ from allocation.reasons import NodeRejection
 from allocation.steps import Steps
 from scheduler.cycle import messages
 from scheduler.cycle.eligible_nodes import EligibleNodes
-from scheduler.cycle.result import Scheduled
+from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.filters.digest import digest
 from scheduler.filters.node_cache import NodeCache
 from scheduler.gpu_requirements import GpuRequirements
@@ -35,7 +36,8 @@ from scheduler.scoring.node_scorer import NodeScorer, best_first
 
 _CLASSES: Final = 256
 _RUNNERS_UP: Final = 2
-_NO_NOTE: Final = ("", frozenset[str]())
+_Note = tuple[str, frozenset[str], Amounts | None]
+_NO_NOTE: Final[_Note] = ("", frozenset(), None)
 
 
 class KnownUnschedulable(msgspec.Struct, frozen=True):
@@ -45,11 +47,13 @@ class KnownUnschedulable(msgspec.Struct, frozen=True):
         kind: the same for all pods that are rejected for the same reasons.
         note: the reasons for the last pod of this kind if nothing has changed since, else empty.
         reasons: the codes of these reasons.
+        demand: as in `Unschedulable`.
     """
 
     kind: bytes
     note: str = ""
     reasons: frozenset[str] = frozenset()
+    demand: Amounts | None = None
 
 
 class PossiblyUnschedulable(KnownUnschedulable, frozen=True):
@@ -79,8 +83,10 @@ class FastPath:
         self._columns = NodeColumns(ledger, node_cache)
         self._rankings = RankingCache(ledger)
         self._classes: OrderedDict[Hashable, EligibleNodes] = OrderedDict()
-        self._notes: dict[bytes, tuple[str, frozenset[str]]] = {}
+        self._notes: dict[bytes, _Note] = {}
         self._notes_state = (-1, -1)
+        self._rankings_of: OrderedDict[bytes, NodeRanking] = OrderedDict()
+        """By kind of pods that no node took, the ranking in which none did."""
 
     def find(
         self, pod: Pod, requirements: GpuRequirements, headroom: Headroom, *, is_rejected: bool = False
@@ -111,7 +117,9 @@ class FastPath:
         bindings = self._node_cache.volume_bindings(pod, best.allocation.node) if best is not None else None
         if best is None or depends_on_other_pods or bindings is None:
             known = self._unschedulable(pod, key, requirements, headroom)
-            return known if best is None else PossiblyUnschedulable(known.kind, known.note, known.reasons)
+            if best is None:
+                self._remember_ranking(known.kind, ranking)
+            return known if best is None else PossiblyUnschedulable(known.kind, known.note, known.reasons, known.demand)
         preferences = self._scorer.preferences(pod)
         if preferences and bindings:
             return None  # scores are normalised over the nodes that have room for the unbound claims, too
@@ -125,6 +133,23 @@ class FastPath:
             is_exact=not bindings and self._is_exact(requirements, headroom),
         )
         return Scheduled.on_cards(self._ledger, requirements, best.allocation, best.charges, note=note, path="cached")
+
+    def may_fit(self, kind: Hashable) -> bool:
+        """Return False if no node takes any pod of a kind for which `find` had a result; otherwise one may.
+
+        It is not worked out where that takes long: a decision, which can be interrupted, finds out.
+        """
+        ranking = self._rankings_of.get(cast("bytes", kind))
+        if ranking is None or not ranking.is_known or self._ledger.mig_nodes:
+            return True
+        self._refresh_closed()
+        return ranking.count() > 0
+
+    def _remember_ranking(self, kind: bytes, ranking: NodeRanking) -> None:
+        self._rankings_of[kind] = ranking
+        self._rankings_of.move_to_end(kind)
+        if len(self._rankings_of) > _CLASSES:
+            self._rankings_of.popitem(last=False)
 
     def _unschedulable(
         self, pod: Pod, key: Hashable, requirements: GpuRequirements, headroom: Headroom
@@ -189,12 +214,12 @@ class FastPath:
         is_uniform = requirements.request.gpu_containers[0].memory_mib is not None and not self._ledger.mig_nodes
         return is_uniform or not headroom.is_limited
 
-    def remember(self, known: KnownUnschedulable, note: str, reasons: frozenset[str]) -> None:
-        """Cache the reasons from the full path for pods of the same kind, until anything changes."""
+    def remember(self, known: KnownUnschedulable, result: Unschedulable) -> None:
+        """Cache the result of the full path for pods of the same kind, until anything changes."""
         if self._ledger.changes.state != self._notes_state or len(self._notes) >= _CLASSES:
             self._notes.clear()
             self._notes_state = self._ledger.changes.state
-        self._notes[known.kind] = (note, reasons)
+        self._notes[known.kind] = (result.note, result.reasons, result.demand)
 
     def _refresh_closed(self) -> None:
         closed = self._closed_nodes()

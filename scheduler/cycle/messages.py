@@ -1,7 +1,7 @@
 """The texts of events and conditions about scheduling results, in HAMi's words where HAMi has some."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, islice
 
 import msgspec
@@ -48,22 +48,27 @@ def no_fit(
     rejections: Mapping[str, Rejection],
     node_rejections: Mapping[str, NodeRejection],
     *,
-    bare: Sequence[str] = (),
+    others: Collection[str] = (),
+    rejection_of_others: Rejection = UNREGISTERED,
     hints: Sequence[str] = (),
 ) -> str:
     """Return the reasons why no node takes the pod, with the nodes of each, the most frequent first; `hints` follow.
 
-    The nodes `bare` were not evaluated because they have no cards. The text is visible to all readers of the pod, so it
+    The nodes `others` were not evaluated, for one reason. The text is visible to all readers of the pod, so it
     names no other pod.
     """
-    if not rejections and not node_rejections and not bare:
+    if not rejections and not node_rejections and not others:
         return f"no available node, {PodReason.NoNode}: the cluster has none"
-    of_bare = ((name, UNREGISTERED) for name in bare)
-    groups = _grouped(chain(rejections.items(), node_rejections.items(), of_bare), is_public=True)
+    groups = _grouped(
+        chain(rejections.items(), node_rejections.items()),
+        is_public=True,
+        others=others,
+        rejection_of_others=rejection_of_others,
+    )
     reasons = "; ".join(f"{len(each.nodes)} nodes {each.reason}({_some(each.nodes)})" for each in groups[:_NAMED])
     if len(groups) > _NAMED:
         reasons += f"; and {len(groups) - _NAMED} more reasons"
-    note = f"no available node, {len(rejections) + len(node_rejections) + len(bare)} nodes do not meet: {reasons}"
+    note = f"no available node, {len(rejections) + len(node_rejections) + len(others)} nodes do not meet: {reasons}"
     quota = quota_of(rejections)
     return "; ".join((note, *([quota] if quota else []), *hints))
 
@@ -83,19 +88,22 @@ def held(why: str) -> str:
     return f"{PodReason.PodHeld}: {why}"
 
 
-def waiting(why: str) -> str:
-    """Return the reason of a pod that waits for a PersistentVolumeClaim, whatever the nodes are."""
-    return f"{PodReason.VolumeClaimNotReady}: {why}"
+def waiting(reason: PodReason, why: str) -> str:
+    """Return the reason of a pod that waits for another object, whatever the nodes are."""
+    return f"{reason}: {why}"
 
 
-def unclaimed(why: str) -> str:
-    """Return the reason of a pod that waits for its GpuClaim, whatever the nodes are."""
-    return f"{PodReason.GpuClaimNotFound}: {why}: create it in the pod's namespace"
-
-
-def _grouped(rejections: Iterable[tuple[str, Rejection | NodeRejection]], *, is_public: bool) -> list[NodeGroup]:
+def _grouped(
+    rejections: Iterable[tuple[str, Rejection | NodeRejection]],
+    *,
+    is_public: bool,
+    others: Collection[str] = (),
+    rejection_of_others: Rejection = UNREGISTERED,
+) -> list[NodeGroup]:
     # Most of thousands of nodes share a few rejection objects: each object is put into words once.
     by_object: dict[int, tuple[Rejection | NodeRejection, list[str]]] = {}
+    if others:
+        by_object[id(rejection_of_others)] = (rejection_of_others, [*others])
     for name, each in rejections:
         nodes_of = by_object.get(id(each))
         if nodes_of is None:

@@ -5,7 +5,7 @@ import numpy as np
 
 from allocation.allocation import Allocation, charges
 from allocation.ledger.ledger import Ledger
-from allocation.placement.placement import place_on
+from allocation.placement.placement import place_on, values_of
 from allocation.placement.query import PlacementQuery
 from allocation.quota import Headroom
 from allocation.steps import Steps
@@ -28,15 +28,17 @@ def prefer(
     """Return the evaluation with the totals of cards and preferences as scores, and cards on the node of the best one.
 
     Of equal totals, the node comes first that would come first without preferences. A pod whose static allocation names
-    the node, or that has no preferences, keeps its evaluation.
+    the node, whose application owns the cards, or that has no preferences, keeps its evaluation.
     """
     requirements = evaluated.requirements
-    preferences = scorer.preferences(pod) if evaluated.scores and requirements.fixed is None else ()
+    is_free = requirements.fixed is None and requirements.bound is None
+    preferences = scorer.preferences(pod) if evaluated.scores and is_free else ()
     if not preferences:
         return evaluated
     names = sorted(name for name in evaluated.scores if name in node_cache)
-    sign = 1.0 if requirements.constraints.node_policy == "binpack" else -1.0
-    cards = np.array([evaluated.scores[name] * sign for name in names]) if requirements.request else None
+    cards = None
+    if requirements.request:
+        cards = values_of(names, evaluated.scores, evaluated.values, policy=requirements.constraints.node_policy)
     nodes = NodeList([node_cache.nodes[name] for name in names])
     scores = yield from scorer.score(pod, preferences, nodes)
     total = scorer.total(names, cards, scores)

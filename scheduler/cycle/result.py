@@ -1,12 +1,16 @@
 """The result of scheduling a pod: the node and cards that are reserved for it, or the reasons why no node takes it."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Self
 
 import msgspec
 
 from allocation.allocation import Allocation, Charge
+from allocation.bindings.bound_cards import BoundCards
 from allocation.claim import VisibleAs
+from allocation.fabric import environment
+from allocation.fairness.shares import Amounts
+from allocation.inventory import NodeInventory
 from allocation.ledger.ledger import Ledger
 from allocation.placement.mig_plan import Plan
 from allocation.request import PodRequest
@@ -30,6 +34,10 @@ class Scheduled(msgspec.Struct, frozen=True):
         path: how the node was found.
         volumes: what has to be written for the pod's unbound claims before it is bound.
         visible_as: how `CUDA_VISIBLE_DEVICES` names the cards.
+        fabric: the environment variables by which its GPU containers use the node's adapters and storage, if its claim
+            asks for them.
+        bound: the cards among these that are bound to the pod's application; None if it may have others.
+        charged_to: the queue that pays, as annotation `gpu.scheduling/charged-to` has it; empty without any GpuQueue.
     """
 
     node: str
@@ -41,6 +49,9 @@ class Scheduled(msgspec.Struct, frozen=True):
     path: Path = "full"
     volumes: VolumeBindings = NO_BINDINGS
     visible_as: VisibleAs = "UUID"
+    fabric: Mapping[str, str] = {}
+    bound: BoundCards | None = None
+    charged_to: str = ""
 
     @classmethod
     def on_cards(
@@ -55,10 +66,20 @@ class Scheduled(msgspec.Struct, frozen=True):
     ) -> Self:
         """Return the result for the `placed` cards, with the MIG instances among them."""
         request, allocation = requirements.own, requirements.allocation(placed)
-        inventory = ledger.inventory(placed.node) if placed.node in ledger.mig_nodes else None
-        instances = mig_record.entries(allocation, request, inventory) if inventory is not None else ()
-        visible_as = requirements.claim.visible_as if requirements.claim is not None else "UUID"
-        return cls(placed.node, request, allocation, note, instances, charges, path, visible_as=visible_as)
+        inventory = ledger.inventory(placed.node) or NodeInventory(placed.node, ())
+        demand = requirements.constraints.fabric
+        return cls(
+            placed.node,
+            request,
+            allocation,
+            note,
+            instances=mig_record.entries(allocation, request, inventory) if placed.node in ledger.mig_nodes else (),
+            charges=charges,
+            path=path,
+            visible_as=requirements.claim.visible_as if requirements.claim is not None else "UUID",
+            fabric=environment(demand, inventory.fabric) if demand is not None else {},
+            bound=requirements.bound.among(placed) if requirements.bound is not None else None,
+        )
 
 
 class Unschedulable(msgspec.Struct, frozen=True):
@@ -71,6 +92,8 @@ class Unschedulable(msgspec.Struct, frozen=True):
         path: how the result was found.
         requested_instances: the MIG instances that an agent is asked to create for the pod.
         kind: pods of one kind are rejected for the same reasons; None is a kind of its own.
+        demand: what the pod requests, if it would fit as soon as other pods are gone; None if that would not help, or
+            is not known.
     """
 
     note: str
@@ -79,6 +102,7 @@ class Unschedulable(msgspec.Struct, frozen=True):
     path: Path = "full"
     requested_instances: Plan | None = None
     kind: Hashable = None
+    demand: Amounts | None = None
 
 
 ScheduleResult = Scheduled | Unschedulable

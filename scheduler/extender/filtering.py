@@ -9,16 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocation.errors import AllocationError
-from allocation.inventory import NodeInventory
 from allocation.ledger.ledger import Ledger
-from allocation.names import HAMI_REGISTER
+from allocation.names import HAMI_REGISTER, HAMI_SCORES
 from allocation.placement import rejection
 from allocation.placement.block_max import INFEASIBLE
 from allocation.placement.rejection import Rejection
 from allocation.steps import Steps
 from scheduler.cycle import evaluation, messages
-from scheduler.extender.wire import Args, FilterResult, HostPriority, NodeMeta, nodes_result
-from scheduler.gpu_requirements import GpuRequirements, MissingClaimError
+from scheduler.extender.wire import Args, FilterResult, HostPriority, NodeMeta, Pod, nodes_result
+from scheduler.gpu_requirements import GpuRequirements, WaitingPodError
 from scheduler.state import inventories
 from scheduler.state.cluster_state import ClusterState
 
@@ -31,11 +30,14 @@ def filter_(state: ClusterState, args: Args, *, held: str = "") -> Steps[FilterR
 
     No node takes a pod that is `held`, which gives the reason.
     """
-    requirements = AllocationError(held) if held else _read(state, args)
+    requirements = AllocationError(held) if held else read(state, args.pod)
     if not isinstance(requirements, GpuRequirements):
-        is_waiting = isinstance(requirements, MissingClaimError)
-        message = messages.unclaimed(str(requirements)) if is_waiting else messages.held(str(requirements))
-        return _result(args, [], unresolvable=dict.fromkeys(_names(args), message))
+        why = str(requirements)
+        if isinstance(requirements, WaitingPodError):
+            message = messages.waiting(requirements.reason, why)
+        else:
+            message = messages.held(why)
+        return _result(args, [], unresolvable=dict.fromkeys(node_names(args), message))
     nodes, scores, rejections = yield from _evaluate(state, args, requirements)
     failed: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
@@ -50,9 +52,9 @@ def filter_(state: ClusterState, args: Args, *, held: str = "") -> Steps[FilterR
 
 def prioritize(state: ClusterState, args: Args) -> Steps[list[HostPriority]]:
     """Return a score for each node: 10 for those that the loop prefers to all others, and less for worse ones."""
-    requirements = _read(state, args)
+    requirements = read(state, args.pod)
     if not isinstance(requirements, GpuRequirements):
-        return [HostPriority(name, 0) for name in _names(args)]
+        return [HostPriority(name, 0) for name in node_names(args)]
     nodes, scores, _ = yield from _evaluate(state, args, requirements)
     return list(map(HostPriority, nodes, _points(scores)))
 
@@ -87,15 +89,18 @@ def _result(
     return result
 
 
-def _names(args: Args) -> Sequence[str]:
+def node_names(args: Args) -> Sequence[str]:
+    """Return the names of the nodes that are asked about."""
     return args.names if args.names is not None else [node.metadata.name for node in args.nodes]
 
 
-def _read(state: ClusterState, args: Args) -> GpuRequirements | AllocationError:
-    """Return what the pod requires, or why that cannot be read."""
+def read(state: ClusterState, pod: Pod) -> GpuRequirements | AllocationError:
+    """Return what a pod requires, or why that cannot be read."""
     try:
-        meta = args.pod.metadata
-        return state.requirements(args.pod.spec, meta.annotations or {}, namespace=meta.namespace)
+        meta = pod.metadata
+        return state.requirements(
+            pod.spec, meta.annotations or {}, labels=meta.labels or {}, namespace=meta.namespace, uid=meta.uid
+        )
     except AllocationError as error:
         return error
 
@@ -104,7 +109,7 @@ def _evaluate(
     state: ClusterState, args: Args, requirements: GpuRequirements
 ) -> Steps[tuple[Sequence[str], NDArray[np.float64], dict[str, Rejection]]]:
     """Return all nodes, the score of each, and the rejections by those that do not take the pod."""
-    headroom = state.quotas.headroom(args.pod.metadata.namespace)
+    headroom = state.headroom(args.pod.metadata.labels or {}, args.pod.metadata.namespace)
     parts = [*_parts(state, args, requirements)]
     evaluated = []
     for part in parts:
@@ -129,7 +134,7 @@ class _Part(msgspec.Struct, frozen=True):
 
 def _parts(state: ClusterState, args: Args, requirements: GpuRequirements) -> Iterator[_Part]:
     """Iterate over the existing nodes, and then, if there are any, the node templates of an autoscaler."""
-    names = _names(args)
+    names = node_names(args)
     templates = {node.metadata.name: node.metadata for node in args.nodes if node.metadata.name not in state.node_cache}
     existing = [name for name in names if name not in templates] if templates else names
     yield _Part(existing, state.ledger, state.rejected_nodes(requirements))
@@ -145,15 +150,16 @@ def _empty_nodes(nodes: Iterable[NodeMeta]) -> tuple[Ledger, dict[str, Rejection
     """
     ledger, unreadable = Ledger(), dict[str, Rejection]()
     for node in nodes:
-        text = (node.annotations or {}).get(HAMI_REGISTER)
+        annotations = node.annotations or {}
+        text = annotations.get(HAMI_REGISTER)
         if text is None:
             continue
         try:
-            inventory = inventories.read(node.name, text)
+            inventory = inventories.read(node.name, text, annotations.get(HAMI_SCORES, ""))
         except AllocationError as error:
             unreadable[node.name] = rejection.of_node(inventories.refused(error))
             continue
         cards = enumerate(inventory.cards)
         renamed = tuple(msgspec.structs.replace(card, uuid=f"new/{node.name}/{place}") for place, card in cards)
-        ledger.set_node(NodeInventory(node.name, renamed))
+        ledger.set_node(msgspec.structs.replace(inventory, cards=renamed))
     return ledger, unreadable

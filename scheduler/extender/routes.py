@@ -4,11 +4,12 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from scheduler.extender import wire
+from scheduler.extender import preemption_wire, wire
+from scheduler.extender.preemption_wire import PreemptionResult
 from scheduler.extender.verbs import Extender, RefusedError
 from scheduler.extender.wire import BindingResult, FilterResult, HostPriority, UnreadableError
 
-PATHS = frozenset({"/filter", "/prioritize", "/bind"})
+PATHS = frozenset({"/filter", "/prioritize", "/preempt", "/bind"})
 _NOT_DECIDING = (
     "this replica does not decide: it does not lead, or has not read the cluster yet; the replica next to the"
     " leading kube-scheduler does"
@@ -25,7 +26,12 @@ def extender_routes(deciding: Callable[[], Extender | None]) -> list[web.RouteDe
 
         return web.post(path, handle)
 
-    return [route("/filter", _filter), route("/prioritize", _prioritize), route("/bind", _bind)]
+    return [
+        route("/filter", _filter),
+        route("/prioritize", _prioritize),
+        route("/preempt", _preempt),
+        route("/bind", _bind),
+    ]
 
 
 async def _filter(extender: Extender | None, body: bytes) -> web.Response:
@@ -47,6 +53,16 @@ async def _prioritize(extender: Extender | None, body: bytes) -> web.Response:
         return web.Response(status=400, text=str(error))
 
 
+async def _preempt(extender: Extender | None, body: bytes) -> web.Response:
+    """Return the nodes that remain; kube-scheduler evicts nobody where the status shows an error."""
+    if extender is None:
+        return web.Response(status=503, text=_NOT_DECIDING)
+    try:
+        return _json(await extender.preempt(preemption_wire.decode(body)))
+    except UnreadableError as error:
+        return web.Response(status=400, text=str(error))
+
+
 async def _bind(extender: Extender | None, body: bytes) -> web.Response:
     if extender is None:
         return _json(BindingResult(error=_NOT_DECIDING))
@@ -57,5 +73,5 @@ async def _bind(extender: Extender | None, body: bytes) -> web.Response:
     return _json(BindingResult())
 
 
-def _json(result: FilterResult | BindingResult | list[HostPriority]) -> web.Response:
+def _json(result: FilterResult | PreemptionResult | BindingResult | list[HostPriority]) -> web.Response:
     return web.Response(body=wire.encode(result), content_type="application/json")

@@ -1,4 +1,4 @@
-"""The extender of a stock kube-scheduler, which asks it for fitting nodes, for their scores, and for the Binding.
+"""The extender of a stock kube-scheduler, which asks it for fitting nodes, their scores, evictions and the Binding.
 
 Nothing is reserved between `/filter` and `/bind`, so nothing has to expire, and a pod that kube-scheduler gives up
 leaves nothing behind: `/bind` checks and reserves in one step, and fails if another pod was faster; kube-scheduler then
@@ -9,21 +9,29 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from typing import TypeVar
 
+from allocation.steps import Steps
 from cluster.api import Api
 from cluster.errors import ClusterError, NotFoundError
 from cluster.informer import Informer
 from cluster.resource import PODS
 from scheduler.binding.binding_cycle import BindingCycle
+from scheduler.cycle import lifted_holds
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Unschedulable
-from scheduler.extender import filtering
+from scheduler.extender import filtering, preemption
+from scheduler.extender.preemption_wire import PreemptionArgs, PreemptionResult
 from scheduler.extender.wire import Args, BindingArgs, FilterResult, HostPriority
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
 from scheduler.objects import Pod
 from scheduler.pacing import Pacer
+from scheduler.preemption.choice import Chooser
+from scheduler.preemption.rejected_pods import RejectedPods
 from scheduler.state.cluster_state import ClusterState
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -47,16 +55,20 @@ class Extender:
         cycle: SchedulingCycle,
         binding_cycle: BindingCycle,
         metrics: Metrics,
+        rejected: RejectedPods,
+        chooser: Chooser,
         names: frozenset[str],
         is_trusted: Callable[[], bool],
     ) -> None:
-        """Bind pods whose schedulerName is one of `names`."""
+        """Bind pods whose schedulerName is one of `names`, and note in `rejected` those that no node takes."""
         self._api = api
         self._state = state
         self._pods = pods
         self._cycle = cycle
         self._binding_cycle = binding_cycle
         self._metrics = metrics
+        self._rejected = rejected
+        self._chooser = chooser
         self._names = names
         self._is_trusted = is_trusted
         self._is_open = False
@@ -92,7 +104,12 @@ class Extender:
         with self._metrics.extender_seconds.labels("filter").time():
             pod = self._pods.get(args.pod.metadata.name, args.pod.metadata.namespace)
             held = pod.excess if pod is not None else ""
-            return await Pacer().run(filtering.filter_(self._state, args, held=held))
+            result = await Pacer().run(
+                self._lifted(pod, lambda: filtering.filter_(self._state, args, held=held), lambda found: found.has_node)
+            )
+            if pod is not None:
+                self._rejected.note(pod, None if result.has_node else tuple(filtering.node_names(args)))
+            return result
 
     async def filter_by_news(self, args: Args) -> FilterResult:
         """Return the nodes that take the pod, after a short wait for pod deletions if none does.
@@ -112,7 +129,27 @@ class Extender:
     async def prioritize(self, args: Args) -> list[HostPriority]:
         """Return the scores of the nodes."""
         with self._metrics.extender_seconds.labels("prioritize").time():
-            return await Pacer().run(filtering.prioritize(self._state, args))
+            pod = self._pods.get(args.pod.metadata.name, args.pod.metadata.namespace)
+            return await Pacer().run(
+                self._lifted(
+                    pod,
+                    lambda: filtering.prioritize(self._state, args),
+                    lambda points: any(each.score for each in points),
+                )
+            )
+
+    def _lifted(self, pod: Pod | None, run: Callable[[], Steps[T]], has_fit: Callable[[T], bool]) -> Steps[T]:
+        """Return the result of `run` for a pod, to which the cards that are held for it are free."""
+        if pod is None or not self._state.holds:
+            return run()
+        return lifted_holds.attempt(self._state, pod, run, has_fit)
+
+    async def preempt(self, args: PreemptionArgs) -> PreemptionResult:
+        """Return the nodes whose cards take the pod once the victims are gone: those of kube-scheduler, and more."""
+        with self._metrics.extender_seconds.labels("preempt").time():
+            pod = self._pods.get(args.pod.metadata.name, args.pod.metadata.namespace)
+            more = preemption.of_chooser(self._chooser, pod)
+            return await Pacer().run(preemption.preempt(self._state, args, more=more))
 
     async def bind(self, args: BindingArgs) -> None:
         """Reserve cards for the pod on the node that kube-scheduler chose, and bind it.

@@ -18,11 +18,13 @@ class UnreadableError(Exception):
 
 
 class PodMeta(msgspec.Struct):
-    """The identity and the annotations of a pod."""
+    """The identity, the annotations and the labels of a pod."""
 
     name: str = ""
     namespace: str = ""
+    uid: str = ""
     annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
 
 
 class PodSpec(msgspec.Struct, rename="camel"):
@@ -103,9 +105,14 @@ class FilterResult(msgspec.Struct, omit_defaults=True, rename="camel"):
     error: str = ""
 
     @property
+    def has_node(self) -> bool:
+        """Whether a node takes the pod."""
+        return bool(self.nodenames or (self.nodes and self.nodes.items))
+
+    @property
     def awaits_a_pod(self) -> bool:
         """Whether no node takes the pod, and one would if other pods left it."""
-        return not self.nodenames and not (self.nodes and self.nodes.items) and bool(self.failed_nodes)
+        return not self.has_node and bool(self.failed_nodes)
 
 
 class HostPriority(msgspec.Struct, gc=False):
@@ -127,7 +134,20 @@ _names = msgspec.json.Decoder(list[str] | None)
 _node_list = msgspec.json.Decoder(_NodeList | None)
 _node = msgspec.json.Decoder(_Node)
 _encoder = msgspec.json.Encoder()
-_BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""The errors of msgspec for arbitrary bytes."""
+
+
+def decode_pod(sent: msgspec.Raw) -> Pod:
+    """Read the pod of a request; raises one of `BAD`.
+
+    Raises:
+        UnreadableError: it is another object.
+    """
+    pod = _pod.decode(sent)
+    if pod.api_version not in ("", "v1") or pod.kind not in ("", "Pod"):
+        raise UnreadableError(f"the pod is a {pod.kind or 'Pod'} of {pod.api_version}, expected a Pod of v1")
+    return pod
 
 
 def decode_args(body: bytes) -> Args:
@@ -137,20 +157,23 @@ def decode_args(body: bytes) -> Args:
         UnreadableError: the body is malformed.
     """
     try:
-        parts = {key.lower(): value for key, value in _keys.decode(body).items()}
+        parts = decode_keys(body)
         if "pod" not in parts:
             raise UnreadableError("the body is not an ExtenderArgs: it has no pod")
-        pod = _pod.decode(parts["pod"])
+        pod = decode_pod(parts["pod"])
         names = _names.decode(parts["nodenames"]) if "nodenames" in parts else None
         listed = _node_list.decode(parts["nodes"]) if names is None and "nodes" in parts else None
         nodes = [Candidate(_node.decode(raw).metadata, raw) for raw in (listed.items or () if listed else ())]
-    except _BAD as error:
+    except BAD as error:
         raise UnreadableError(f"the body is not an ExtenderArgs: {error}") from None
-    if pod.api_version not in ("", "v1") or pod.kind not in ("", "Pod"):
-        raise UnreadableError(f"the pod is a {pod.kind or 'Pod'} of {pod.api_version}, expected a Pod of v1")
     if names is None and listed is None:
         raise UnreadableError("the body is not an ExtenderArgs: it has neither nodenames nor nodes")
     return Args(pod, names, nodes)
+
+
+def decode_keys(body: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """Return the members of a JSON object by their keys in lower case; raises one of `BAD`."""
+    return {key.lower(): value for key, value in _keys.decode(body).items()}
 
 
 def decode_binding(body: bytes) -> BindingArgs:
@@ -162,7 +185,7 @@ def decode_binding(body: bytes) -> BindingArgs:
     try:
         parts: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
         return msgspec.convert({key.lower(): value for key, value in parts.items()}, BindingArgs)
-    except _BAD as error:
+    except BAD as error:
         raise UnreadableError(f"the body is not an ExtenderBindingArgs: {error}") from None
 
 
@@ -171,6 +194,6 @@ def nodes_result(nodes: Sequence[Candidate]) -> _Nodes:
     return _Nodes([node.raw for node in nodes])
 
 
-def encode(result: FilterResult | BindingResult | Sequence[HostPriority]) -> bytes:
+def encode(result: msgspec.Struct | Sequence[HostPriority]) -> bytes:
     """Return a result as JSON."""
     return _encoder.encode(result)

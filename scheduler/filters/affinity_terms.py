@@ -6,8 +6,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from allocation.label_selector import Selector, accepts, label_selector
 from scheduler.objects import Pod, PodAffinity, PodAffinityTerm
-from scheduler.selectors import Selector, accepts, label_selector
 
 V = TypeVar("V")
 

@@ -11,12 +11,12 @@ from typing import Final
 
 import msgspec
 
+from allocation.label_selector import accepts
 from allocation.reasons import NodeReason, NodeRejection
 from scheduler.filters import affinity_terms
 from scheduler.filters.affinity_terms import Namespaces, PodTerm
 from scheduler.filters.pod_index import PodIndex
 from scheduler.objects import Node, Pod
-from scheduler.selectors import accepts
 
 Domains = Mapping[str, set[str]]
 """Values of node labels, by topology key."""

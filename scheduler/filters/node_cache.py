@@ -1,7 +1,8 @@
 """The nodes as kube-scheduler sees them: which pods they admit, and their free CPU, memory, pod slots and ports."""
 
 import functools
-from collections.abc import Callable, Iterable, KeysView, Mapping
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 import msgspec
@@ -12,6 +13,8 @@ from scheduler import selectors
 from scheduler.filters import affinity_terms, inter_pod_affinity, resources, topology_spread
 from scheduler.filters.affinity_terms import Namespaces
 from scheduler.filters.digest import digest
+from scheduler.filters.gangs import Gangs
+from scheduler.filters.network_blocks import NetworkBlocks
 from scheduler.filters.node_index import NodeIndex
 from scheduler.filters.node_labels import NodeLabels
 from scheduler.filters.pod_index import IndexedPod, PodIndex
@@ -19,6 +22,7 @@ from scheduler.filters.resources import Amounts
 from scheduler.filters.scored_requests import ScoredRequests
 from scheduler.objects import Node, Pod, PodSpec
 from scheduler.selectors import Matcher
+from scheduler.settings import NETWORK_LEVELS
 from scheduler.volumes.bindings import NO_BINDINGS, VolumeBindings
 from scheduler.volumes.pod_volumes import PodVolumes, UnboundClaims, VolumeRequirements
 from scheduler.volumes.volume_cache import VolumeCache
@@ -45,6 +49,7 @@ _PORT_TAKEN: Final = NodeRejection(NodeReason.NodePortTaken, "node didn't have f
 class _PodInfo(msgspec.Struct, frozen=True):
     """A pod on a node; `assumed` until the API server shows it there."""
 
+    name: str
     node: str
     amounts: Amounts
     ports: frozenset[HostPort]
@@ -115,6 +120,8 @@ class NodeCache:
 
     Attributes:
         index: soft taints and images, counted over all nodes.
+        network: the network blocks of the nodes.
+        gangs: the nodes of each gang; their claims are set from outside.
         scored_requests: CPU and memory as preferences count them; None if no preference needs them.
     """
 
@@ -126,13 +133,14 @@ class NodeCache:
         on_change: Callable[[str, bool], None] = lambda *_: None,
         volumes: VolumeCache | None = None,
         scores_resources: bool = False,
+        network_levels: Sequence[str] = NETWORK_LEVELS,
     ) -> None:
         """Count all resources except those named in `ours`, which the ledger counts.
 
         Nodes with an agent do not advertise the resource `counted`; see `shortages` for those that do. `on_change` is
         called with each node that changes, and whether the only change is that a pod came to it. Without `volumes`,
         nothing is known about storage, and every node takes every volume. If `scores_resources`, CPU and memory are
-        also summed as preferences count them.
+        also summed as preferences count them. The labels `network_levels` name network blocks, the widest first.
         """
         self._on_change = on_change
         self._volumes = volumes
@@ -149,6 +157,8 @@ class NodeCache:
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._last_needs: tuple[Pod, Amounts, frozenset[HostPort]] | None = None
         self.index = NodeIndex()
+        self.network = NetworkBlocks(network_levels)
+        self.gangs = Gangs()
         self.scored_requests = ScoredRequests() if scores_resources else None
 
     def __contains__(self, node: str) -> bool:
@@ -173,6 +183,7 @@ class NodeCache:
         self._labels.replace(self._nodes.get(node.metadata.name), node)
         self._remove_from_index(node.metadata.name)
         self.index.add(node)
+        self.network.set_node(node.metadata.name, node.metadata.labels)
         self._nodes[node.metadata.name] = node
         self._allocatable[node.metadata.name] = resources.allocatable(node.status.allocatable)
         if self._counted in node.status.allocatable:
@@ -185,6 +196,7 @@ class NodeCache:
         """Forget a node."""
         self._remove_from_index(name)
         self._labels.replace(self._nodes.pop(name, None), None)
+        self.network.set_node(name, {})
         self._allocatable.pop(name, None)
         self._advertising.discard(name)
         self._on_change(name, False)  # noqa: FBT003
@@ -214,7 +226,7 @@ class NodeCache:
         """Count a pod that runs on `node`, or, if `assumed`, is being bound to it with `bindings` of its volumes."""
         self._uncount(pod.uid)
         amounts, ports = self._needs(pod)
-        info = _PodInfo(node, amounts, ports, self._pod_index.add(pod, node), assumed)
+        info = _PodInfo(pod.metadata.name, node, amounts, ports, self._pod_index.add(pod, node), assumed)
         self._pods[pod.uid] = info
         self._on_node.setdefault(node, {})[pod.uid] = info
         used = self._used.setdefault(node, {})
@@ -222,6 +234,7 @@ class NodeCache:
             used[name] = used.get(name, 0) + amount
         if self.scored_requests is not None:
             self.scored_requests.add(pod, node)
+        self.gangs.add(pod, node)
         self._on_change(node, True)  # noqa: FBT003
         if pod.spec.volumes and self._volumes is not None:
             self._volumes.add_pod(pod, node, bindings)
@@ -249,13 +262,47 @@ class NodeCache:
             used[name] -= amount
         if self.scored_requests is not None:
             self.scored_requests.remove(uid)
+        self.gangs.remove(uid)
         self._on_change(info.node, False)  # noqa: FBT003
         return info
+
+    @contextmanager
+    def without(self, uids: Iterable[str]) -> Iterator[None]:
+        """Show the resources and ports of nodes as if these pods had left; no other task may read until it ends.
+
+        Other pods may be added meanwhile. The volumes of these, and what others require of their labels, stay.
+        """
+        gone = {uid: self._pods[uid] for uid in uids if uid in self._pods}
+        for uid, info in gone.items():
+            del self._on_node[info.node][uid]
+            for name, amount in info.amounts.items():
+                self._used[info.node][name] -= amount
+        try:
+            yield
+        finally:
+            for uid, info in gone.items():
+                self._on_node[info.node][uid] = info
+                for name, amount in info.amounts.items():
+                    self._used[info.node][name] += amount
 
     def node_of(self, uid: str) -> str:
         """Return the node on which a pod is counted, or an empty string."""
         info = self._pods.get(uid)
         return info.node if info is not None else ""
+
+    def cpu_and_memory(self, uid: str) -> tuple[int, int]:
+        """Return the CPU in millicores and the memory in bytes of a pod that is counted on a node."""
+        amounts = self._pods[uid].amounts
+        return amounts.get(resources.CPU, 0), amounts.get(resources.MEMORY, 0)
+
+    def pods_of(self, node: str) -> tuple[str, ...]:
+        """Return the UIDs of the pods on a node."""
+        return tuple(self._on_node.get(node, ()))
+
+    def name_of(self, uid: str) -> str:
+        """Return `namespace/name` of a pod that is counted on a node, or an empty string."""
+        info = self._pods.get(uid)
+        return f"{info.indexed.group.namespace}/{info.name}" if info is not None else ""
 
     def pods_on(self, node: str) -> int:
         """Return the number of pods on a node."""

@@ -11,11 +11,12 @@ from typing import Final
 
 import msgspec
 
+from allocation.label_selector import Selector, accepts, label_selector, of_labels
 from allocation.reasons import NodeReason, NodeRejection
 from scheduler import selectors
 from scheduler.filters.pod_index import PodIndex
 from scheduler.objects import Node, Pod, SpreadConstraint
-from scheduler.selectors import Matcher, Selector
+from scheduler.selectors import Matcher
 
 _NO_DOMAIN: Final = NodeRejection(
     NodeReason.TopologySpreadMismatch,
@@ -66,11 +67,11 @@ def strict(pod: Pod) -> list[SpreadConstraint]:
 
 def selector(constraint: SpreadConstraint, pod: Pod) -> Selector:
     """Return the selector of the pods that a constraint of `pod` counts."""
-    own = selectors.label_selector(constraint.label_selector)
+    own = label_selector(constraint.label_selector)
     if own is None:
         return None
     labels = pod.metadata.labels
-    return selectors.of_labels({key: labels[key] for key in constraint.match_label_keys if key in labels}) + own
+    return of_labels({key: labels[key] for key in constraint.match_label_keys if key in labels}) + own
 
 
 def _limit(constraint: SpreadConstraint, pod: Pod, pod_index: PodIndex, nodes: Iterable[Node]) -> _Limit:
@@ -83,7 +84,7 @@ def _limit(constraint: SpreadConstraint, pod: Pod, pod_index: PodIndex, nodes: I
             domain = node.metadata.labels[constraint.topology_key]
             counts[domain] = counts.get(domain, 0) + pods[node.metadata.name]
     least = min(counts.values()) if len(counts) >= (constraint.min_domains or 1) else 0
-    counts_itself = selectors.accepts(counted, pod.metadata.labels)
+    counts_itself = accepts(counted, pod.metadata.labels)
     return _Limit(constraint.topology_key, counts, constraint.max_skew + least - counts_itself)
 
 
@@ -92,7 +93,7 @@ def matching_pods(labels: Selector, namespace: str, pod_index: PodIndex) -> Coun
     pods: Counter[str] = Counter()
     if labels:
         for group in pod_index.of(namespace):
-            if not group.is_terminating and selectors.accepts(labels, group.labels):
+            if not group.is_terminating and accepts(labels, group.labels):
                 pods.update(group.nodes)
     return pods
 

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from allocation.inventory import NodeInventory
 from allocation.ledger.card_table import CORES, MEMORY, SLOTS
-from allocation.ledger.ledger import LEASE_PREFIX, Ledger
+from allocation.ledger.ledger import Ledger
 from allocation.request import MILLI_PER_PERCENT
 from cluster.http import exposition
 
@@ -52,11 +52,11 @@ class Cards:
             await asyncio.sleep(0)
 
     def _add(self, ledger: Ledger, node: str, lines: tuple[list[str], ...]) -> None:
-        row, inventory = ledger.row(node), ledger.inventory(node)
-        if row is None or inventory is None:
+        inventory = ledger.inventory(node)
+        if inventory is None:
             return
         limit, core_limit, allocated, cores, ratio, shared = lines
-        used = _used_by_pods(ledger, row, node)
+        used = ledger.used_by_pods(node)
         for position, (card, labels) in enumerate(zip(inventory.cards, self._labels_of(inventory), strict=True)):
             memory = used[MEMORY][position]
             limit.append(f"hami_gpu_memory_limit_bytes{labels} {card.memory_mib * _MIB}\n")
@@ -74,19 +74,6 @@ class Cards:
             made = [exposition.labels(dict(zip(LABELS, each, strict=True))) for each in values]
             cached = self._labels[inventory.node] = (inventory, made)
         return cached[1]
-
-
-def _used_by_pods(ledger: Ledger, row: int, node: str) -> list[list[int]]:
-    """Return what pods use of each card, per dimension; a card that a Lease closes is not used by it."""
-    used: list[list[int]] = ledger.used[:, row].tolist()
-    for reservation in ledger.reservations(node):
-        if reservation.uid.startswith(LEASE_PREFIX):
-            for charge in reservation.charges:
-                found = ledger.position(charge.uuid)
-                if found is not None and found[0] == row:
-                    for dimension, total in enumerate(ledger.total[:, row, found[1]].tolist()):
-                        used[dimension][found[1]] -= total
-    return used
 
 
 class CardStates(Collector):

@@ -8,7 +8,7 @@ from prometheus_client import Counter, Histogram
 from allocation.ledger.ledger import Ledger
 from cluster.http.exposition import Registry
 from scheduler.metrics.cards import Cards, CardStates
-from scheduler.metrics.labels import BindError, Outcome, Path
+from scheduler.metrics.labels import BindError, EvictionOutcome, Outcome, Path
 
 _DECIDE_BUCKETS: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
 _BIND_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -47,8 +47,15 @@ class Metrics:
             _WAIT_BUCKETS,
         )
         self.extender_seconds = self._histogram(
-            "extender_seconds", "Calls of kube-scheduler: filter, prioritize, bind.", _BIND_BUCKETS, "verb"
+            "extender_seconds", "Calls of kube-scheduler: filter, prioritize, preempt, bind.", _BIND_BUCKETS, "verb"
         )
+        self.preemptions = self._counter(
+            "preemptions",
+            "Pods for which others were evicted: evicted, refused (by a PodDisruptionBudget, a policy or a missing"
+            " right), unknown (no response), gone (the pod was deleted), deposed (another replica leads).",
+            "outcome",
+        )
+        self.victims = self._counter("victims", "Pods that were evicted for others of higher priority.")
         self.bind_errors = self._counter(
             "bind_errors",
             "Bindings that were not acknowledged: conflict (409), gone (404), unknown (no response or 5xx; it is sent"
@@ -76,11 +83,13 @@ class Metrics:
         # Label values are shown as 0 before they occur, so that the first occurrence counts as an increase.
         for outcome in ("unschedulable", *(each.value for each in Outcome)):
             self.decisions.labels(outcome)
+        for eviction in EvictionOutcome:
+            self.preemptions.labels(eviction.value)
         for kind in get_args(BindError):
             self.bind_errors.labels(kind)
         for path in get_args(Path):
             self.scheduling_seconds.labels(path)
-        for verb in ("filter", "prioritize", "bind"):
+        for verb in ("filter", "prioritize", "preempt", "bind"):
             self.extender_seconds.labels(verb)
 
     def show_cards(self, ledger: Callable[[], Ledger | None]) -> None:

@@ -20,3 +20,18 @@ class Outcome(enum.Enum):
     """Another scheduler bound the pod."""
     REFUSED = "refused"
     """The API server refuses this Binding."""
+
+
+class EvictionOutcome(enum.Enum):
+    """How the eviction of the victims of a preemption ended."""
+
+    EVICTED = "evicted"
+    """Every victim is evicted, or was gone."""
+    REFUSED = "refused"
+    """The API server refuses a write: by a PodDisruptionBudget, a policy, or a role, or because it is overloaded."""
+    UNKNOWN = "unknown"
+    """The outcome of a write remains unknown."""
+    GONE = "gone"
+    """The preemptor is deleted, another pod has its name, or it does not need the node any more."""
+    DEPOSED = "deposed"
+    """This replica is not trusted as the leader any more."""

@@ -5,11 +5,10 @@ from typing import Final
 
 import msgspec
 
-from scheduler import selectors
+from allocation.label_selector import Selector, accepts
 from scheduler.filters import affinity_terms, topology_spread
 from scheduler.filters.affinity_terms import Namespaces, PodTerm, TermIndex
 from scheduler.objects import Pod
-from scheduler.selectors import Selector
 
 _MANY: Final = 64
 """With more terms or selectors to compare than this, any pod counts as a match: retries cost the budget of the waiting
@@ -66,7 +65,7 @@ class AffinityHints:
     def may_unblock(self, pod: Pod, namespaces: Namespaces) -> bool:
         """Whether a rule of a waiting pod matches `pod`, or may match it."""
         peers = self._peers.get(pod.metadata.namespace, ())
-        if len(peers) > _MANY or any(selectors.accepts(each, pod.metadata.labels) for each in peers):
+        if len(peers) > _MANY or any(accepts(each, pod.metadata.labels) for each in peers):
             return True
         for position, (term, _) in enumerate(self._terms.about(pod.metadata.namespace)):
             if position >= _MANY or term.matches(pod, namespaces):

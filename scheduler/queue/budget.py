@@ -1,13 +1,13 @@
-"""The scheduling time that a namespace may use before its pods wait behind those of other namespaces.
+"""The scheduling time that a queue may use before its pods wait behind those of other queues.
 
-Scheduling time is a debt, which is paid off as time passes. The pods of a namespace beyond its credit are scheduled
-when no namespace within its credit has a pod to schedule, the smallest debt first. So no time is left unused.
+Scheduling time is a debt, which is paid off as time passes. The pods of a queue beyond its credit are scheduled when
+no queue within its credit has a pod to schedule, the smallest debt first. So no time is left unused.
 """
 
 from typing import Final
 
 CREDIT_SECONDS: Final = 0.25
-"""The debt up to which a namespace has credit: its pods compete with all others by priority and age."""
+"""The debt up to which a queue has credit: its pods compete with all others."""
 REPAID_SHARE: Final = 0.1
 """Seconds of debt that are paid off per second."""
 FREE_SECONDS: Final = 0.002
@@ -15,7 +15,7 @@ FREE_SECONDS: Final = 0.002
 
 
 class Budget:
-    """The debt of one namespace; `now` is monotonic, in seconds."""
+    """The debt of one queue; `now` is monotonic, in seconds."""
 
     def __init__(self) -> None:
         self._debt = 0.0
@@ -35,5 +35,5 @@ class Budget:
         return self._debt
 
     def has_credit(self, now: float) -> bool:
-        """Whether the namespace's pods compete with all others by priority and age."""
+        """Whether the queue's pods compete with all others."""
         return self.debt(now) <= CREDIT_SECONDS

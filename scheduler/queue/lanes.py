@@ -1,10 +1,10 @@
-"""Unschedulable pods of one namespace, in lanes of equal pods: the reasons that reject one reject all of them.
+"""Unschedulable pods of one queue, in lanes of equal pods: the reasons that reject one reject all of them.
 
 A sweep retries the first pod of each lane, in the order of the pods. An event starts another sweep, whose cost depends
 on the number of lanes, not on the number of waiting pods.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Protocol
 
 from sortedcontainers import SortedKeyList
@@ -32,10 +32,15 @@ class Lane:
         tried: the serial number of the last event before one of them was last tried.
         events: the kinds of events that may make them schedulable, by the last result for one of them.
         note: the reasons of their last rejection; empty as long as no result had reasons.
+        is_shared: whether it is tried together with those of its kind in other queues.
+        offered: the sort key with which the lane competes with those of its kind in other queues; None while it does
+            not.
     """
 
-    def __init__(self, key: Hashable) -> None:
+    def __init__(self, key: Hashable, *, is_shared: bool) -> None:
         self.key = key
+        self.is_shared = is_shared
+        self.offered: tuple[int, int, int, str, int] | None = None
         self.events: tuple[ClusterEvent, ...] = ()
         self.pods: SortedKeyList[Any, Order] = SortedKeyList(key=_order)
         self.tried = -1
@@ -49,9 +54,10 @@ class Lane:
 
 
 class Lanes:
-    """All lanes of a namespace, in the order of their first pods."""
+    """All lanes of a queue, in the order of their first pods."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, are_shared: bool = False) -> None:
+        self._are_shared = are_shared
         self._lanes: dict[Hashable, Lane] = {}
         self._heads: SortedKeyList[Lane, Order] = SortedKeyList(key=_order)
         self._passed: Order | None = None
@@ -60,11 +66,21 @@ class Lanes:
         """Whether there is any pod."""
         return bool(self._lanes)
 
+    def __iter__(self) -> Iterator[Lane]:
+        """Iterate over the lanes, in order."""
+        return iter(self._heads)
+
+    @property
+    def first(self) -> Lane | None:
+        """The lane of the first pod; None without pods."""
+        lane: Lane | None = self._heads[0] if self._heads else None
+        return lane
+
     def add(self, pod: Pending, key: Hashable, *, tried: int, events: tuple[ClusterEvent, ...]) -> Lane:
         """Add a rejected pod to the lane of `key`."""
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane(key)
+            lane = self._lanes[key] = Lane(key, is_shared=self._are_shared)
         else:
             self._heads.remove(lane)
         lane.pods.add(pod)

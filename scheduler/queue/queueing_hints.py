@@ -33,6 +33,12 @@ class ClusterEvent(enum.Flag):
     GPU_CLAIM_ADDED = enum.auto()
     """The GpuClaim of the pod was created; only the pods that name it are woken (`SchedulingQueue.wake`)."""
 
+    GPU_QUEUE_CHANGED = enum.auto()
+    """A GpuQueue was created or changed."""
+    GPU_BINDING_CHANGED = enum.auto()
+    """The GPUBindings of the pod's application changed, or another of its pods gave back cards; only its pods are woken
+    (`SchedulingQueue.wake`)."""
+
 
 NO_EVENT: Final = ClusterEvent(0)
 """Only a change of the pod itself helps."""
@@ -63,7 +69,8 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     CardReason.ExclusiveDeviceAllocateConflict.name: _FREED,
     CardReason.NumaNotFit.name: _FREED,
     CardReason.AllocatedCardsInsufficientRequest.name: _FREED,
-    CardReason.ResourceQuotaNotFit.name: _FREED | ClusterEvent.QUOTA_CHANGED,
+    CardReason.CardTopologyMismatch.name: _FREED,
+    CardReason.ResourceQuotaNotFit.name: _FREED | ClusterEvent.QUOTA_CHANGED | ClusterEvent.GPU_QUEUE_CHANGED,
     # Nodes.
     NodeReason.NodeInsufficientDevice: ClusterEvent.CARDS_CHANGED,
     NodeReason.NodeUnregistered: ClusterEvent.CARDS_CHANGED,
@@ -91,6 +98,10 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     NodeReason.DeliveryUnavailable: _OPENED,
     NodeReason.ContainerNameTooLong: _OPENED,
     NodeReason.SharedClaimNotLimitable: _OPENED,
+    NodeReason.BoundCountMismatch: _OPENED | ClusterEvent.GPU_BINDING_CHANGED,
+    NodeReason.NodeNotBound: ClusterEvent.CARDS_CHANGED | ClusterEvent.GPU_BINDING_CHANGED,
+    NodeReason.InsufficientGPU: ClusterEvent.CARDS_CHANGED | ClusterEvent.GPU_BINDING_CHANGED,
+    NodeReason.FabricMismatch: ClusterEvent.CARDS_CHANGED,
     NodeReason.UncountedPod: _OPENED,
     NodeReason.InventoryRefused: _OPENED,
     NodeReason.StaticAllocationMismatch: _FREED | ClusterEvent.NODE_CHANGED,
@@ -99,6 +110,13 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     PodReason.MigInstanceAsked: ANY_EVENT,
     PodReason.VolumeClaimNotReady: ClusterEvent.STORAGE_CHANGED,
     PodReason.GpuClaimNotFound: ClusterEvent.GPU_CLAIM_ADDED,
+    PodReason.NoOwnerApplication: NO_EVENT,
+    PodReason.NoGpuBinding: ClusterEvent.GPU_BINDING_CHANGED,
+    PodReason.QueueUnknown: ClusterEvent.GPU_QUEUE_CHANGED,
+    PodReason.QueueForbidden: ClusterEvent.GPU_QUEUE_CHANGED | ClusterEvent.NAMESPACE_CHANGED,
+    PodReason.QueueSuspended: ClusterEvent.GPU_QUEUE_CHANGED,
+    PodReason.PodQuotaNotFit: ClusterEvent.GPU_QUEUE_CHANGED | ClusterEvent.QUOTA_CHANGED | ClusterEvent.POD_REMOVED,
+    PodReason.QuotaSingleExceeded: ClusterEvent.QUOTA_CHANGED,
     PodReason.PodHeld: NO_EVENT,
 }
 """The events that can lift each reason."""

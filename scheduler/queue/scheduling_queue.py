@@ -1,11 +1,13 @@
-"""The scheduling queue: highest priority first, then oldest. Unschedulable pods wait for an event that may help them.
+"""The scheduling queue: highest tier first, then highest priority, then smallest share, then oldest.
+
+Without GpuQueues all tiers and shares are equal. Unschedulable pods wait for an event that may help them.
 
 A pod is *active* (scheduled next), *unschedulable* (until an event that its queueing hint names), in *backoff* (its
 Binding failed; it is scheduled again after a pause) or *held* (only a change of the pod itself helps). Lack of capacity
 causes no backoff: a freed card is offered to the first pod in order. The cost of an event does not depend on the number
 of waiting pods.
 
-The order applies to namespaces within their budget (`scheduler.queue.budget`); pods of other namespaces come after.
+The order applies to queues within their budget (`scheduler.queue.budget`); pods of other queues come after.
 """
 
 import asyncio
@@ -13,94 +15,39 @@ import copy
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Literal, cast
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
-import msgspec
-
+from allocation.fairness.queue_spec import QueueKey
+from allocation.fairness.shares import Amounts
 from scheduler.objects import Pod
-from scheduler.queue.lanes import Lane, Order
-from scheduler.queue.namespace_queue import NamespaceQueue
-from scheduler.queue.queueing_hints import ClusterEvent, events_for, members
+from scheduler.queue.competition import Competition
+from scheduler.queue.entry import Entry, Place, QueuePosition
+from scheduler.queue.lanes import Lane
+from scheduler.queue.offer import offer
+from scheduler.queue.queue_order import WaitingDemand
+from scheduler.queue.queueing_hints import ClusterEvent, events_for
 
 _SEARCHED = 64
 """How many equal pods are searched for the next one whose published reasons are out of date."""
 
 
-Place = Literal["active", "backoff", "unschedulable", "held", "binding"]
-
-
-class Entry(msgspec.Struct, eq=False):
-    """A pod without a node.
-
-    Attributes:
-        pod: its last known state.
-        order: its sort key.
-        since: when it was first seen, on the clock of the queue.
-        place: where it is; `binding` once it is popped.
-        attempts: failures with reasons so far.
-        ready_at: when a pause ends: after a failed Binding, or until reasons that are out of date are computed again.
-        published: the note that was last written to its condition.
-        due_since: when it became active.
-        reasons: the codes that were last published.
-        tried: the serial number of the last event before it was popped.
-        lane: the pods that are rejected for the same reasons; None unless it is unschedulable.
-        explain: whether its next result must give reasons if no node takes it.
-        is_stale: whether its reasons are out of date, and are computed again at `ready_at`.
-    """
-
-    pod: Pod
-    order: Order
-    since: float
-    place: Place = "active"
-    attempts: int = 0
-    ready_at: float = 0.0
-    published: str = ""
-    due_since: float = 0.0
-    reasons: frozenset[str] = frozenset()
-    tried: int = -1
-    lane: Lane | None = None
-    explain: bool = True
-    is_stale: bool = False
-
-
-class QueuePosition(msgspec.Struct, frozen=True):
-    """Where a pod without a node is in the scheduling queue.
-
-    Attributes:
-        place: `active`, scheduled next; `backoff`, after a failed Binding; `unschedulable` until one of `events`,
-            or, without events, until the pod itself changes; or `binding`.
-        attempts: failures so far.
-        waited_seconds: the time since it was first seen.
-        pause_seconds: the time until it is scheduled again, if it is in backoff.
-        events: the kinds of events after which it is scheduled again.
-    """
-
-    place: Literal["active", "backoff", "unschedulable", "binding"]
-    attempts: int
-    waited_seconds: float
-    pause_seconds: float
-    events: tuple[str, ...]
-
-
 class SchedulingQueue:
-    """Pods that wait for a node."""
+    """Pods that wait for a node.
+
+    Attributes:
+        competition: which of them is tried next.
+    """
 
     def __init__(self, *, clock: Callable[[], float], first_backoff: float, longest_backoff: float) -> None:
         self.clock = clock
+        self.competition = Competition(on_skipped=self._note_unexplained, on_separated=self._activate)
         self._backoff = (first_backoff, longest_backoff)
         self._entries: dict[str, Entry] = {}
         self._places: Counter[Place] = Counter()
-        self._namespaces: dict[str, NamespaceQueue] = {}
-        self._heads: list[tuple[Order, NamespaceQueue]] = []
-        """The first pod of each namespace with credit; entries that are out of date are skipped."""
-        self._indebted: dict[str, NamespaceQueue] = {}
+        self._waiting: Counter[QueueKey] = Counter()
         self._pausing: list[tuple[float, int, Entry]] = []
+        self._gated: set[str] = set()
         self._serial = itertools.count()
-        self._events = 0
-        self._last_event: dict[ClusterEvent, int] = {}
-        """The serial number of the last event of each kind."""
-        self._has_new_events = False
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -120,6 +67,24 @@ class SchedulingQueue:
             "unschedulable": count["unschedulable"] + count["held"],
             "binding": count["binding"],
         }
+
+    @property
+    def waiting(self) -> Mapping[QueueKey, int]:
+        """The number of pods without a node by queue."""
+        return self._waiting
+
+    def in_order(self) -> list[Entry]:
+        """Return the pods without a node in the order in which a free card is offered to them."""
+        rank = self.competition.order.rank
+        return sorted(self._entries.values(), key=lambda entry: offer(rank(entry.key), entry.order))
+
+    def demanding(self) -> list[Entry]:
+        """Return the first pod of each lane that waits for cards or nodes to become free, in the order of the pods."""
+        return self.competition.demanding()
+
+    def demands(self) -> Iterator[WaitingDemand]:
+        """Iterate over what the pods of each queue require that wait for cards or nodes to become free."""
+        return self.competition.demands()
 
     def get(self, uid: str) -> Entry | None:
         """Return the entry of a pod, or None if it is not in the queue."""
@@ -148,12 +113,16 @@ class SchedulingQueue:
         entry = self._entries.get(pod.uid)
         if entry is None:
             order = (-pod.spec.priority, pod.metadata.creation_timestamp or "", next(self._serial))
-            entry = self._entries[pod.uid] = Entry(pod, order, since=self.clock(), place="binding")
+            entry = Entry(pod, self.competition.order.key(pod), order, since=self.clock(), place="binding")
+            self._entries[pod.uid] = entry
+            self._waiting[entry.key] += 1
             self._places["binding"] += 1
             self._activate(entry)
             return
-        changed = entry.pod.spec != pod.spec or entry.pod.metadata.annotations != pod.metadata.annotations
+        old, new = entry.pod.metadata, pod.metadata
+        changed = entry.pod.spec != pod.spec or (old.annotations, old.labels) != (new.annotations, new.labels)
         entry.pod = pod
+        self._rekey(entry)
         if changed and entry.place in ("unschedulable", "held"):
             self._activate(entry)
 
@@ -161,18 +130,28 @@ class SchedulingQueue:
         """Forget a pod that has a node, is finished, or was deleted."""
         entry = self._entries.pop(uid, None)
         if entry is not None:
-            self._withdraw(entry)
+            self.competition.withdraw(entry)
             self._places[entry.place] -= 1
+            self._leave(entry.key)
+            self._changed.set()  # a lower tier may not have to wait any more
 
     # ---- scheduling failed -----------------------------------------------------------------------------------------
 
     def add_unschedulable(
-        self, entry: Entry, *, note: str, reasons: frozenset[str], is_held: bool = False, kind: Hashable = None
+        self,
+        entry: Entry,
+        *,
+        note: str,
+        reasons: frozenset[str],
+        is_held: bool = False,
+        kind: Hashable = None,
+        demand: Amounts | None = None,
     ) -> None:
         """Put back a pod that no node takes; it waits for an event that may lift one of `reasons`.
 
         Pods of one `kind` are rejected for the same reasons; None is a kind of its own. If `note` is empty, the pod is
-        scheduled again, with reasons, when the pause after the last result with reasons is over.
+        scheduled again, with reasons, when the pause after the last result with reasons is over. `demand` is what it
+        requests, if it would fit as soon as other pods are gone; like the reasons, it stays without a `note`.
         """
         if self._entries.get(entry.pod.uid) is not entry:
             return
@@ -186,9 +165,9 @@ class SchedulingQueue:
             self._move(entry, "held")
             return
         self._move(entry, "unschedulable")
-        entry.lane = lane = self._queue_of(entry).lanes.add(
-            entry, entry.pod.uid if kind is None else kind, tried=entry.tried, events=events_for(reasons)
-        )
+        if note:
+            entry.demand = demand
+        lane = self.competition.add_rejected(entry, kind, events_for(reasons))
         if note and lane.note != note:
             lane.note = note
             self._explain_next(lane, lane.pods, excluding=entry)
@@ -214,15 +193,12 @@ class SchedulingQueue:
             self._activate(entry)
 
     def charge(self, entry: Entry, seconds: float, *, placed: bool) -> None:
-        """Charge the namespace of a pod for the time that scheduling the pod took."""
-        self._queue_of(entry).budget.charge(seconds, placed=placed, now=self.clock())
+        """Charge the queue of a pod for the time that scheduling the pod took."""
+        self.competition.charge(entry, seconds, placed=placed, now=self.clock())
 
     def notify(self, events: ClusterEvent) -> None:
         """Have all unschedulable pods scheduled again that one of `events` may help."""
-        self._events += 1
-        for event in members(events):
-            self._last_event[event] = self._events
-        self._has_new_events = True
+        self.competition.notify(events)
         self._changed.set()
 
     def wake(self, uids: Iterable[str]) -> None:
@@ -235,82 +211,74 @@ class SchedulingQueue:
             if entry.place in ("unschedulable", "held"):
                 self._activate(entry)
 
+    def gate(self, uid: str) -> None:
+        """Do not schedule a pod until `ungate`, whatever changes; it keeps its place before others."""
+        self._gated.add(uid)
+
+    def ungate(self, uid: str) -> None:
+        """Schedule a pod again that is gated."""
+        self._gated.discard(uid)
+        self.wake((uid,))
+
+    # ---- the order of queues changes -------------------------------------------------------------------------------
+
+    def rerank(self, key: QueueKey | None) -> None:
+        """Note that the rank of a queue may have changed; None means all queues."""
+        self.competition.rerank(key)
+        self._changed.set()
+
+    def rekey(self) -> None:
+        """Ask again which queue each pod belongs to."""
+        for entry in self:
+            self._rekey(entry)
+
+    def _leave(self, key: QueueKey) -> None:
+        self._waiting[key] -= 1
+        if not self._waiting[key]:
+            del self._waiting[key]
+
+    def _rekey(self, entry: Entry) -> None:
+        key = self.competition.order.key(entry.pod)
+        if key == entry.key:
+            return
+        is_waiting = entry.place in ("active", "unschedulable")
+        self.competition.withdraw(entry)
+        self._leave(entry.key)
+        self._waiting[key] += 1
+        entry.key = key
+        if is_waiting:
+            self._move(entry, "binding")
+            self._activate(entry)
+
     # ---- the next pod ----------------------------------------------------------------------------------------------
 
     async def pop(self) -> Entry:
         """Return the next pod to schedule; wait until there is one."""
         while True:
             self._changed.clear()
-            now = self.clock()
-            self._end_pauses(now)
-            queue = self._next_queue(now)
-            if queue is not None:
-                return self._take(queue, now)
-            pause = self._pausing[0][0] - now if self._pausing else None
+            entry = self.pop_due()
+            if entry is not None:
+                return entry
+            pause = self._pausing[0][0] - self.clock() if self._pausing else None
             try:
                 async with asyncio.timeout(pause):
                     await self._changed.wait()
             except TimeoutError:
                 continue
 
-    def _take(self, queue: NamespaceQueue, now: float) -> Entry:
-        entry = cast("Entry", queue.next(self._is_due, has_credit=queue.budget.has_credit(now)))
-        if entry.lane is not None:
-            queue.lanes.continue_after(entry.order)
-        self._withdraw(entry)
-        queue.pass_turn()
-        entry.tried, entry.explain = self._events, entry.place == "active"
-        self._move(entry, "binding")
-        self._offer(queue, now)
-        return entry
-
-    def _next_queue(self, now: float) -> NamespaceQueue | None:
-        """Return the queue whose first pod is next, or None if no pod is due."""
-        if self._has_new_events:
-            self._has_new_events = False
-            self._restart_sweeps(now)
-        for queue in tuple(self._indebted.values()):
-            if queue.budget.has_credit(now):
-                del self._indebted[queue.namespace]
-                self._offer(queue, now)
-        while self._heads:
-            order, queue = heapq.heappop(self._heads)
-            if order != queue.offered:
+    def pop_due(self) -> Entry | None:
+        """Return the next pod to schedule, or None if none is due."""
+        now = self.clock()
+        self._end_pauses(now)
+        while (entry := self.competition.next(now)) is not None:
+            if entry.pod.uid in self._gated:
+                self._move(entry, "unschedulable")
+                self.competition.add_rejected(entry, None, ())
                 continue
-            queue.offered = None
-            if not queue.budget.has_credit(now):
-                self._indebted[queue.namespace] = queue
-                continue
-            first = queue.next(self._is_due, has_credit=True)
-            if first is not None and first.order == order:
-                return queue
-            self._offer(queue, now)
-        ready = [each for each in self._indebted.values() if each.next(self._is_due, has_credit=False) is not None]
-        return min(ready, key=lambda queue: queue.budget.debt(now), default=None)
-
-    def _restart_sweeps(self, now: float) -> None:
-        for queue in tuple(self._namespaces.values()):
-            if queue.is_idle(now):
-                del self._namespaces[queue.namespace]
-                self._indebted.pop(queue.namespace, None)
-            else:
-                queue.restart_sweep(has_credit=queue.budget.has_credit(now))
-                self._offer(queue, now)
-
-    def _offer(self, queue: NamespaceQueue, now: float) -> None:
-        """Let the first pod of a namespace compete with those of other namespaces."""
-        if queue.namespace in self._indebted:
-            return
-        first = queue.next(self._is_due, has_credit=queue.budget.has_credit(now))
-        order = first.order if first is not None else None
-        if order != queue.offered:
-            queue.offered = order
-            if order is not None:
-                heapq.heappush(self._heads, (order, queue))
-
-    def _is_due(self, lane: Lane) -> bool:
-        """Whether an event that may help the pods of a lane has happened since one of them was tried."""
-        return any(self._last_event.get(event, -1) > lane.tried for event in lane.events)
+            entry.explain = entry.place == "active"
+            self._move(entry, "binding")
+            return entry
+        return None
 
     def _end_pauses(self, now: float) -> None:
         while self._pausing and self._pausing[0][0] <= now:
@@ -326,6 +294,11 @@ class SchedulingQueue:
         heapq.heappush(self._pausing, (when, next(self._serial), entry))
         self._changed.set()
 
+    def _note_unexplained(self, entry: Entry) -> None:
+        """Have the reasons of a pod that still fits nowhere computed again when its pause is over."""
+        if not entry.is_stale:
+            self._explain_at(entry, entry.ready_at)
+
     def _explain_next(self, lane: Lane, pods: Iterable[Entry], *, excluding: Entry) -> None:
         """Have reasons computed again for the first of `pods` whose published reasons differ from the lane's."""
         for each in itertools.islice(pods, _SEARCHED):
@@ -340,31 +313,13 @@ class SchedulingQueue:
         entry.attempts += 1
 
     def _activate(self, entry: Entry) -> None:
-        self._withdraw(entry)
+        self.competition.withdraw(entry)
         self._move(entry, "active")
         entry.due_since = now = self.clock()
-        queue = self._queue_of(entry)
-        queue.active.add(entry)
-        self._offer(queue, now)
+        self.competition.add_active(entry, now)
         self._changed.set()
-
-    def _withdraw(self, entry: Entry) -> None:
-        """Remove a pod from the active pods, or from its lane."""
-        queue = self._queue_of(entry)
-        if entry.lane is not None:
-            queue.lanes.remove(entry, entry.lane)
-            entry.lane = None
-        elif entry.place == "active":
-            queue.active.remove(entry)
 
     def _move(self, entry: Entry, place: Place) -> None:
         self._places[entry.place] -= 1
         self._places[place] += 1
         entry.place = place
-
-    def _queue_of(self, entry: Entry) -> NamespaceQueue:
-        namespace = entry.pod.metadata.namespace
-        queue = self._namespaces.get(namespace)
-        if queue is None:
-            queue = self._namespaces[namespace] = NamespaceQueue(namespace)
-        return queue

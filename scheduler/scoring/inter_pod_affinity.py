@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from allocation.label_selector import accepts
 from allocation.steps import Steps
 from scheduler.filters import affinity_terms
 from scheduler.filters.node_cache import NodeCache
 from scheduler.objects import Node, Pod
 from scheduler.scoring.candidates import Candidates, Scores
 from scheduler.scoring.normalisation import scaled_to_range
-from scheduler.selectors import accepts
 
 _STEP = 512
 """Nodes whose pods are counted between two interruptions."""

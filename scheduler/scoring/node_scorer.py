@@ -16,6 +16,7 @@ from scheduler.objects import Pod
 from scheduler.scoring import (
     image_locality,
     inter_pod_affinity,
+    network_blocks,
     node_affinity,
     node_resources,
     taint_toleration,
@@ -102,6 +103,10 @@ def _preferences(node_cache: NodeCache, strategy: Strategy) -> dict[str, _Prefer
         ),
         "topology_spread": _Preference(
             topology_spread.concerns, partial(topology_spread.scores, node_cache=node_cache)
+        ),
+        "network_blocks": _Preference(
+            partial(network_blocks.concerns, node_cache=node_cache),
+            partial(network_blocks.scores, node_cache=node_cache),
         ),
         "image_locality": _Preference(_concerns_every_pod, partial(image_locality.scores, node_cache=node_cache)),
         "node_resources": _Preference(_concerns_every_pod, resources),

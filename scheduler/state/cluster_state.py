@@ -7,27 +7,31 @@ unschedulable pod schedulable.
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-
-import msgspec
 
 from allocation.claim import ClaimSpec
 from allocation.constraints import words
 from allocation.errors import AllocationError
 from allocation.ledger.ledger import Ledger
-from allocation.names import CORDON, HAMI_HANDSHAKE, HAMI_REGISTER, HAMI_SCORES, SCHEDULER_NAME
-from allocation.placement import rejection
+from allocation.names import CORDON, HAMI_HANDSHAKE, HAMI_REGISTER, HAMI_SCORES, QUEUE, SCHEDULER_NAME
+from allocation.placement import bound_placement, rejection
 from allocation.placement.rejection import Rejection
-from allocation.quota import minimum_request
+from allocation.quota import Headroom, minimum_request
 from allocation.reasons import NodeReason, NodeRejection
 from allocation.settings import AllocationSettings
+from cluster.gpu_binding import GpuBinding
 from cluster.gpu_claim import GpuClaim
 from cluster.gpu_node_status import GpuNodeStatus
+from cluster.gpu_queue import GpuQueue
+from cluster.gpu_quota import GpuQuota
 from cluster.lease import Lease
 from cluster.resource_quota import ResourceQuota
 from scheduler import gpu_requirements
+from scheduler.bindings.app_bindings import AppBindings
 from scheduler.claims.claims import Claims
+from scheduler.fairness.fair_share import FairShare
+from scheduler.fairness.holds import Holds
 from scheduler.filters.node_cache import NodeCache
 from scheduler.gpu_requirements import GpuRequirements, PodSpec
 from scheduler.leases.device_lease import DeviceLease, LeasedPod
@@ -37,6 +41,7 @@ from scheduler.objects import Namespace, Node, Pod
 from scheduler.queue.affinity_hints import AffinityHints
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.settings import NETWORK_LEVELS
 from scheduler.state.agent_leases import AgentLeases
 from scheduler.state.deliveries import Deliveries
 from scheduler.state.inventories import Inventories
@@ -52,7 +57,11 @@ _NODE_KEYS = (HAMI_REGISTER, HAMI_SCORES, HAMI_HANDSHAKE, CORDON)
 
 
 class ClusterState:
-    """The ledger, the node cache and the queue, updated together when pods, nodes or inventories change."""
+    """The ledger, the node cache and the queue, updated together when pods, nodes or inventories change.
+
+    Attributes:
+        running: the pods that have a node and are not finished, by UID.
+    """
 
     def __init__(
         self,
@@ -65,13 +74,14 @@ class ClusterState:
         mig_request_timeout_seconds: float = 120.0,
         on_uncounted: Callable[[Pod, str], None] = lambda _pod, _why: None,
         scores_resources: bool = False,
+        network_levels: Sequence[str] = NETWORK_LEVELS,
     ) -> None:
         """Begin with an empty state; `clock`, in seconds, must be monotonic.
 
         Pods whose scheduler name is in `names` are ours. They wait in the queue if `has_queue`; otherwise
         kube-scheduler has the queue. An agent has `mig_request_timeout_seconds` to create a MIG instance.
         `on_uncounted` is called once for each pod that closes its node, with the reason why it cannot be counted.
-        `scores_resources` if nodes are scored by their CPU and memory.
+        `scores_resources` if nodes are scored by their CPU and memory. The labels `network_levels` name network blocks.
         """
         self.settings = settings
         self.ledger = Ledger()
@@ -92,11 +102,18 @@ class ClusterState:
             on_change=self.ledger.note_change,
             volumes=self.volumes if has_queue else None,
             scores_resources=scores_resources,
+            network_levels=network_levels,
         )
         self.names = frozenset(names)
         self.has_queue = has_queue
         self.claims = Claims()
+        self.bindings = AppBindings(ledger=self.ledger, settings=settings.bindings)
         self.quotas = Quotas(ledger=self.ledger, settings=settings)
+        self.fair_share = FairShare(
+            ledger=self.ledger, node_cache=self.node_cache, settings=settings, on_change=queue.rerank
+        )
+        queue.competition.order = self.fair_share
+        self.holds = Holds(self.ledger, self.node_cache)
         self.instance_requests = InstanceRequests(
             ledger=self.ledger,
             is_waiting=lambda uid: queue.get(uid) is not None,
@@ -104,11 +121,12 @@ class ClusterState:
             seconds=mig_request_timeout_seconds,
         )
         self.device_leases = DeviceLeases(ledger=self.ledger, on_open=lambda: queue.notify(ClusterEvent.POD_REMOVED))
-        self._inventories = Inventories(self.ledger)
+        self._inventories = Inventories(self.ledger, on_change=self._recount_cards)
         self.agent_leases = AgentLeases(clock=clock)
         self.deliveries = Deliveries()
         self.plugin_nodes = PluginNodes(clock=clock, resource=counted)
         self._affinity_hints = AffinityHints()
+        self.running: dict[str, Pod] = {}
         self._uncounted: defaultdict[str, dict[str, NodeRejection]] = defaultdict(dict)
         self._on_uncounted = on_uncounted
 
@@ -135,9 +153,14 @@ class ClusterState:
     def own_rejections(self, requirements: GpuRequirements) -> dict[str, NodeRejection]:
         """Return the rejections by nodes that take other pods of the same amounts.
 
-        These nodes cannot deliver cards to a container of the pod, or cannot limit its containers together.
+        These nodes cannot deliver cards to a container of the pod, or cannot limit its containers together, or would
+        give it another number of cards than are bound to its application.
         """
-        return self.deliveries.rejections_of(requirements.own) | self.plugin_nodes.rejections_of(requirements)
+        rejections = self.deliveries.rejections_of(requirements.own) | self.plugin_nodes.rejections_of(requirements)
+        if requirements.bound is not None and requirements.bound.policy == "all":
+            for node, cards in bound_placement.by_node(self.ledger, requirements.bound).items():
+                rejections |= self.plugin_nodes.rejections_of_count(node, requirements.own, len(cards))
+        return rejections
 
     def rejected_nodes(self, requirements: GpuRequirements) -> dict[str, Rejection]:
         """Return the rejections of a pod by nodes as a whole, whatever their cards.
@@ -149,9 +172,11 @@ class ClusterState:
         return {node: rejection.of_node(each) for node, each in rejections.items()}
 
     def candidates(self, requirements: GpuRequirements) -> tuple[str, ...] | None:
-        """Return the nodes to evaluate for a pod, or None for all; for a GPU pod, nodes without cards are left out."""
+        """Return the nodes to evaluate for a pod, or None for all: for a GPU pod those with cards that it may have."""
         if not requirements.request or requirements.fixed is not None:
             return None
+        if requirements.bound is not None:
+            return bound_placement.nodes_of(self.ledger, requirements.bound)
         return (*self.ledger.nodes, *(name for name in self.closed_nodes() if self.ledger.row(name) is None))
 
     def find_claim(self, name: str, *, namespace: str, planned: Mapping[str, ClaimSpec] = {}) -> ClaimSpec | None:
@@ -163,29 +188,67 @@ class ClusterState:
         spec: PodSpec,
         annotations: Mapping[str, str],
         *,
+        labels: Mapping[str, str],
         namespace: str,
+        uid: str,
         planned: Mapping[str, ClaimSpec] = {},
     ) -> GpuRequirements:
-        """Return the GPU requirements of a pod in `namespace`; the claims `planned` are created together with it.
+        """Return the GPU requirements of a pod; the claims `planned` are created together with it.
 
         Raises:
-            MissingClaimError: its GpuClaim does not exist.
+            WaitingPodError: its GpuQueue takes no pod now, its namespace has as many as a GpuQuota allows, its GpuClaim
+                does not exist, or no GPUBinding gives its application a card.
             AllocationError: a resource or an annotation is malformed or exceeds a limit, or contradicts the claim.
         """
+        self.fair_share.check(self.fair_share.queues.key(labels, namespace), namespace)
+        requirements = self.unlimited_requirements(
+            spec, annotations, labels=labels, namespace=namespace, uid=uid, planned=planned
+        )
+        if requirements:
+            self.quotas.check(namespace)
+        return requirements
+
+    def unlimited_requirements(
+        self,
+        spec: PodSpec,
+        annotations: Mapping[str, str],
+        *,
+        labels: Mapping[str, str],
+        namespace: str,
+        uid: str,
+        planned: Mapping[str, ClaimSpec] = {},
+    ) -> GpuRequirements:
+        """Return the same as `requirements`, also where there may be no more pods of its queue or namespace now."""
+        self.fair_share.queues.check(self.fair_share.queues.key(labels, namespace), namespace)
         find_claim = partial(self.find_claim, namespace=namespace, planned=planned)
-        return gpu_requirements.read(spec, annotations, self.settings, find_claim=find_claim)
+        requirements = gpu_requirements.read(spec, annotations, self.settings, find_claim=find_claim)
+        if requirements:
+            self.quotas.check_single(
+                requirements.request, namespace, largest_mib=lambda: int(self.ledger.whole_mib.max())
+            )
+        if not requirements.request or requirements.fixed is not None:
+            return requirements
+        bound = self.bindings.of_pod(labels, annotations, namespace=namespace, uid=uid)
+        return requirements if bound is None else requirements.on(bound)
+
+    def headroom(self, labels: Mapping[str, str], namespace: str) -> Headroom:
+        """Return what a pod with these labels may still reserve, by the quotas of its namespace and its GpuQueue."""
+        key = self.fair_share.queues.key(labels, namespace)
+        return self.quotas.headroom(namespace).within(self.fair_share.headroom(key))
 
     # ---- pods ------------------------------------------------------------------------------------------------------
 
     def set_pod(self, pod: Pod, old: Pod | None = None) -> None:
         """Set the state of a pod; `old` is its previous state."""
         if old is not None and _counts_alike(pod, old):
+            self._show(pod)
             return
         if pod.finished:
             self.drop_pod(pod)
             return
         if self.is_ours(pod):
             self.claims.set_pod(pod)
+        self.queue.wake(self.bindings.set_pod(pod))
         if pod.spec.node_name:
             self._dequeue(pod)
             self._count(pod)
@@ -207,10 +270,13 @@ class ClusterState:
     def drop_pod(self, pod: Pod) -> None:
         """Release what a finished or deleted pod held."""
         self._dequeue(pod)
+        self.running.pop(pod.uid, None)
         self.claims.drop_pod(pod.uid)
+        self.queue.wake(self.bindings.drop_pod(pod.uid))
         held = self.ledger.reservation(pod.uid)
         self.ledger.release(pod.uid)
-        self.quotas.remove_pod(pod.uid, pod.metadata.namespace)
+        self.quotas.remove_pod(pod.uid)
+        self.fair_share.remove_pod(pod.uid)
         self.node_cache.remove_pod(pod.uid)
         self.instance_requests.refresh(pod.uid)
         self.device_leases.drop_pod(pod.uid)
@@ -218,13 +284,21 @@ class ClusterState:
         if held or pod.spec.node_name:
             self.queue.notify(ClusterEvent.POD_REMOVED)
 
+    def _show(self, pod: Pod) -> None:
+        """Keep what does not count of a running pod, such as when it was started."""
+        if pod.uid in self.running:
+            self.running[pod.uid] = pod
+
     def _dequeue(self, pod: Pod) -> None:
         self.queue.remove(pod.uid)
         self._affinity_hints.remove(pod.uid)
+        if self.holds.release(pod.uid):
+            self.queue.notify(ClusterEvent.POD_REMOVED)
 
     def _count(self, pod: Pod) -> None:
         """Count a pod that has a node, or close its node if that is impossible."""
         node = pod.spec.node_name
+        self.running[pod.uid] = pod
         self.node_cache.add_pod(pod, node)
         try:
             held = running_allocation(pod, self.settings)
@@ -237,6 +311,8 @@ class ClusterState:
                 self._on_uncounted(pod, str(error))
             return
         self._note_counted(pod)
+        if held is not None or self.is_ours(pod):
+            self.fair_share.add_pod(pod)
         if held is not None:
             allocation, charges = held
             self.ledger.record(pod.uid, node, charges)
@@ -271,15 +347,21 @@ class ClusterState:
         self.ledger.set_cordon(name, cordon)
         if self._inventories.register(name, annotations.get(HAMI_REGISTER), annotations.get(HAMI_SCORES, "")):
             events |= ClusterEvent.CARDS_CHANGED
+        if self.bindings.is_on and (old is None or node.metadata.share_modes != old.metadata.share_modes):
+            self.bindings.set_share_modes(name, node.metadata.share_modes)
+            events |= ClusterEvent.CARDS_CHANGED
+        self.fair_share.touch(name)
         self.queue.notify(events)
 
     def drop_node(self, node: Node) -> None:
         """Forget a node. The reservations of its pods are kept and count again if the node is created again."""
         self.node_cache.drop_node(node.metadata.name)
         self.plugin_nodes.drop_node(node.metadata.name)
+        self.bindings.set_share_modes(node.metadata.name, {})
         events = ClusterEvent.NODE_CHANGED
         if self._inventories.register(node.metadata.name, None):
             events |= ClusterEvent.CARDS_CHANGED
+        self.fair_share.touch(node.metadata.name)
         self.queue.notify(events)
 
     def set_status(self, status: GpuNodeStatus, old: GpuNodeStatus | None = None) -> None:
@@ -305,6 +387,11 @@ class ClusterState:
         self.instance_requests.drop_status(status.metadata.name)
         self.queue.notify(ClusterEvent.NODE_OPENED)  # the node needs no renewed Lease any more
 
+    def _recount_cards(self, node: str) -> None:
+        """Have shares follow the cards of a node, which changed, came or went."""
+        self.fair_share.touch(node)
+        self.fair_share.recount_node(node)
+
     def set_lease(self, lease: Lease, _old: Lease | None = None) -> None:
         """Set the Lease of a card or of an agent."""
         device_lease = DeviceLease.of(lease)
@@ -320,24 +407,50 @@ class ClusterState:
 
     def set_claim(self, claim: GpuClaim, _old: GpuClaim | None = None) -> None:
         """Set the state of a GpuClaim, whose spec never changes as long as it exists."""
+        self.node_cache.gangs.set_claim(claim.metadata.namespace, claim.metadata.name, claim.spec.gang_ref)
         if self.claims.set(claim):
             self.queue.wake(self.claims.users(claim))
 
     def drop_claim(self, claim: GpuClaim) -> None:
         """Forget a GpuClaim; pods that have its cards keep them, and pods that wait for them wait for another claim."""
+        self.node_cache.gangs.drop_claim(claim.metadata.namespace, claim.metadata.name)
         self.claims.drop(claim)
         self.queue.wake(self.claims.users(claim))
+
+    def set_binding(self, binding: GpuBinding, _old: GpuBinding | None = None) -> None:
+        """Set the state of a GPUBinding."""
+        self.queue.wake(self.bindings.set(binding))
+
+    def drop_binding(self, binding: GpuBinding) -> None:
+        """Forget a GPUBinding; pods that have its card keep it."""
+        self.queue.wake(self.bindings.drop(binding))
 
     def set_namespace(self, namespace: Namespace, old: Namespace | None = None) -> None:
         """Set the labels of a namespace, which affinity terms may select."""
         if old is not None and old.metadata.labels == namespace.metadata.labels:
             return
         self.node_cache.set_namespace(namespace.metadata.name, namespace.metadata.labels)
+        was = old.metadata.labels.get(QUEUE) if old is not None else None
+        if namespace.metadata.labels.get(QUEUE) != was:
+            self.fair_share.set_namespace(namespace.metadata.name)
+            self.queue.rekey()
         self.queue.notify(ClusterEvent.NAMESPACE_CHANGED)
 
     def drop_namespace(self, namespace: Namespace) -> None:
         """Forget a namespace."""
         self.node_cache.drop_namespace(namespace.metadata.name)
+
+    def set_queue(self, queue: GpuQueue, _old: GpuQueue | None = None) -> None:
+        """Set the state of a GpuQueue."""
+        if self.fair_share.set_queue(queue):
+            self.ledger.changes.add_other()
+            self.queue.notify(ClusterEvent.GPU_QUEUE_CHANGED)
+
+    def drop_queue(self, queue: GpuQueue) -> None:
+        """Forget a GpuQueue; its pods keep their cards, and those without cards wait."""
+        self.fair_share.drop_queue(queue)
+        self.ledger.changes.add_other()
+        self.queue.notify(ClusterEvent.GPU_QUEUE_CHANGED)
 
     def set_quota(self, quota: ResourceQuota, _old: ResourceQuota | None = None) -> None:
         """Set the state of a quota."""
@@ -351,6 +464,18 @@ class ClusterState:
         self.ledger.changes.add_other()
         self.queue.notify(ClusterEvent.QUOTA_CHANGED)
 
+    def set_gpu_quota(self, quota: GpuQuota, _old: GpuQuota | None = None) -> None:
+        """Set the state of a GpuQuota."""
+        if self.quotas.set_gpu_quota(quota):
+            self.ledger.changes.add_other()
+            self.queue.notify(ClusterEvent.QUOTA_CHANGED)
+
+    def drop_gpu_quota(self, quota: GpuQuota) -> None:
+        """Forget a GpuQuota."""
+        self.quotas.drop_gpu_quota(quota)
+        self.ledger.changes.add_other()
+        self.queue.notify(ClusterEvent.QUOTA_CHANGED)
+
 
 def _counts_alike(pod: Pod, old: Pod) -> bool:
     """Whether nothing changed that scheduling depends on; most updates of a pod concern its containers' state."""
@@ -360,8 +485,15 @@ def _counts_alike(pod: Pod, old: Pod) -> bool:
         and pod.metadata.annotations == old.metadata.annotations
         and pod.metadata.labels == old.metadata.labels
         and pod.spec == old.spec
-        and msgspec.structs.replace(pod.status, phase=old.status.phase) == old.status
+        and (pod.spec.node_name or pod.status.nominated_node_name == old.status.nominated_node_name)
+        and _granted(pod) == _granted(old)
     )
+
+
+def _granted(pod: Pod) -> tuple[object, ...]:
+    """Return what the node has granted to a pod's containers."""
+    status = pod.status
+    return status.container_statuses, status.init_container_statuses, status.allocated_resources, status.resources
 
 
 def _is_alike(node: Node, old: Node) -> bool:
@@ -369,6 +501,7 @@ def _is_alike(node: Node, old: Node) -> bool:
     return (
         node.metadata.labels == old.metadata.labels
         and all(node.metadata.annotations.get(key) == old.metadata.annotations.get(key) for key in _NODE_KEYS)
+        and node.metadata.share_modes == old.metadata.share_modes
         and node.spec == old.spec
         and node.status.allocatable == old.status.allocatable
     )

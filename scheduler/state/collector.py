@@ -1,15 +1,20 @@
-"""Metrics of the current term: pods by queue and reason, GpuClaims, closed nodes, node locks, MIG requests."""
+"""Metrics of the current term: pods by queue and reason, claims, bindings, closed nodes, node locks, MIG requests."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import Final, Protocol, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from allocation.bindings import problems
+from allocation.bindings.problems import BindingProblem
+from allocation.fairness.queue_spec import QueueKey
 from allocation.reasons import CLOSING, CardReason, NodeReason, PodReason
 from cluster.events import Recorder
 from scheduler.claims.users import ORDER
+from scheduler.fairness import quota_use
+from scheduler.fairness.standings import Standings
 from scheduler.state.cluster_state import ClusterState
 
 CODES: Final = (
@@ -63,6 +68,11 @@ class StateCollector(Collector):
         if term is not None:
             yield from _queue(term.state)
             yield _claims(term.state)
+            if term.state.bindings.is_on:
+                yield from _bindings(term.state)
+            if term.state.fair_share.queues:
+                yield from _queues(term.state)
+            yield from _quotas(term.state)
             yield from _nodes(term.state)
             yield from _locks(term.locks)
 
@@ -94,6 +104,66 @@ def _claims(state: ClusterState) -> Metric:
     for phase in ORDER:
         claims.add_metric((phase,), counts[phase])
     return claims
+
+
+def _queues(state: ClusterState) -> Iterator[Metric]:
+    """Yield the metrics of GpuQueues; namespaces' own queues are left out, because users name namespaces."""
+    labels = ("queue",)
+    share = GaugeMetricFamily("tranche_queue_share_ratio", "Dominant share of the GpuQueue: 0 to 1.", labels=labels)
+    entitlement = GaugeMetricFamily(
+        "tranche_queue_entitlement_ratio",
+        "Share to which the GpuQueue is entitled by its weight: 0 to 1.",
+        labels=labels,
+    )
+    running = GaugeMetricFamily("tranche_queue_running_pods", "Pods of the GpuQueue with a node.", labels=labels)
+    waiting = GaugeMetricFamily("tranche_queue_waiting_pods", "Pods of the GpuQueue without a node.", labels=labels)
+    standings = Standings(state.fair_share, state.queue.waiting)
+    for queue in state.fair_share.queues:
+        name = queue.metadata.name
+        standing = standings.of(QueueKey(name=name))
+        share.add_metric((name,), float(standing.share))
+        entitlement.add_metric((name,), standing.entitlement)
+        running.add_metric((name,), standing.use.pods)
+        waiting.add_metric((name,), standing.waiting)
+    yield from (share, entitlement, running, waiting)
+
+
+def _quotas(state: ClusterState) -> Iterator[Metric]:
+    """Yield the metrics of GpuQuotas, which only administrators create: their namespaces are few."""
+    available = GaugeMetricFamily(
+        "tranche_quota_available_ratio",
+        "Part of a limit of the GpuQuota that is left: at most 1; negative if more than the limit is used.",
+        labels=("namespace", "quota", "resource"),
+    )
+    alert = GaugeMetricFamily(
+        "tranche_quota_alert_ratio",
+        "Part of each limit of the GpuQuota below which it is nearly full.",
+        labels=("namespace", "quota"),
+    )
+    for quota in state.quotas.gpu_quotas():
+        name, total = (quota.metadata.namespace, quota.metadata.name), quota.spec.total
+        for each in quota_use.of_total(total, state.quotas.use(quota.metadata.namespace), state.settings):
+            available.add_metric((*name, each.resource), each.available_ratio)
+        alert.add_metric(name, (100 - total.alert_threshold_percent) / 100)
+    yield from (available, alert)
+
+
+def _bindings(state: ClusterState) -> Iterator[Metric]:
+    bindings = GaugeMetricFamily("tranche_scheduler_gpu_bindings", "GPUBindings.")
+    bindings.add_metric((), len(state.bindings))
+    by_problem = GaugeMetricFamily(
+        "tranche_scheduler_gpu_binding_problems",
+        "GPUBindings that give no pod their card, or trust every namespace: one binding may have several problems.",
+        labels=("problem",),
+    )
+    counts = Counter(
+        problem
+        for each in state.bindings
+        for problem in problems.of_binding(each.spec, is_known=state.ledger.position(each.spec.card) is not None)
+    )
+    for problem in get_args(BindingProblem):
+        by_problem.add_metric((problem,), counts[problem])
+    yield from (bindings, by_problem)
 
 
 def _nodes(state: ClusterState) -> Iterator[Metric]:

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections.abc import Callable
 from typing import Protocol
 
 from allocation.errors import AllocationError
@@ -32,8 +33,10 @@ class Cards(Protocol):
 class Inventories:
     """The inventories of all nodes; the ledger gets those that are valid."""
 
-    def __init__(self, ledger: Cards) -> None:
+    def __init__(self, ledger: Cards, *, on_change: Callable[[str], object] = lambda _: None) -> None:
+        """Fill `ledger`; `on_change` is called with each node whose cards changed, came or went there."""
         self._ledger = ledger
+        self._on_change = on_change
         self._reported: dict[str, NodeInventory] = {}
         self._registered: dict[str, NodeInventory] = {}
         self._unreadable: dict[str, NodeRejection] = {}
@@ -83,18 +86,25 @@ class Inventories:
             return False
         if inventory is None:
             self._refused.pop(node, None)
-            self._ledger.drop_node(node)
+            self._drop(node)
             return False
         try:
             self._ledger.set_node(inventory)
         except AllocationError as error:
-            self._ledger.drop_node(node)
+            self._drop(node)
             if self._refused.get(node) != refused(error):
                 log.error("%s", error)  # noqa: TRY400 -- the message says it all
             self._refused[node] = refused(error)
             return False
         self._refused.pop(node, None)
+        self._on_change(node)
         return True
+
+    def _drop(self, node: str) -> None:
+        had_cards = self._ledger.inventory(node) is not None
+        self._ledger.drop_node(node)
+        if had_cards:
+            self._on_change(node)
 
 
 def refused(error: AllocationError) -> NodeRejection:

@@ -11,10 +11,9 @@ from typing import TypeVar
 
 from allocation.allocation import Charge
 from allocation.errors import AllocationError
-from allocation.ledger.ledger import LEASE_PREFIX, Ledger
+from allocation.ledger.ledger import Ledger
 from cluster.informer import Informer
 from scheduler.metrics.instruments import Metrics
-from scheduler.mig.requests import HOLD_PREFIX
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.running_allocation import running_allocation
@@ -51,8 +50,7 @@ async def differences(state: ClusterState, pods: Informer[Pod]) -> AsyncIterator
     """Return a text for each pod and each card for which the ledger disagrees with pods and inventories."""
     ledger = state.ledger
     live = {pod.uid for pod in pods if pod.spec.node_name and not pod.finished}
-    holds = (HOLD_PREFIX, LEASE_PREFIX)
-    confirmed = [each for each in ledger.reservations() if not each.assumed and not each.uid.startswith(holds)]
+    confirmed = [each for each in ledger.reservations() if not each.assumed and each.is_pod]
     for each in confirmed:
         if each.uid not in live:
             yield f"the pod with UID {each.uid} does not exist, but holds a share of node {each.node}"

@@ -15,6 +15,7 @@ import msgspec
 from allocation import quantity
 from allocation.names import HAMI_HANDSHAKE, HAMI_REGISTER
 from allocation.reasons import NodeReason, NodeRejection
+from allocation.request import PodRequest
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Node
 
@@ -90,6 +91,17 @@ class PluginNodes:
         HAMi's plugin limits each container by itself, so several containers could each use all that is charged once.
         """
         return {name: _DIVIDED for name in self._seen if self.is_hami(name)} if requirements.is_divided else {}
+
+    def rejections_of_count(self, name: str, request: PodRequest, count: int) -> dict[str, NodeRejection]:
+        """Return the rejection by a node whose plugin serves it, of a pod that is to get `count` cards there.
+
+        The kubelet gives the pod as many devices as it requests.
+        """
+        requested = sum(container.count for container in request.containers)
+        if not self.is_hami(name) or requested == count:
+            return {}
+        message = f"HAMi's device plugin gives the pod as many cards as it requests: {requested}, and {count} are bound"
+        return {name: NodeRejection(NodeReason.BoundCountMismatch, message, resolvable=False)}
 
     def close(self, name: str, message: str) -> None:
         """Reject pods on a node whose lock for the plugin cannot be taken."""

@@ -1,56 +1,147 @@
-"""The headroom of each namespace: its ResourceQuotas less the reservations of its pods, summed for each decision."""
+"""The headroom of each namespace: its ResourceQuotas and GpuQuotas less what its pods hold."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+import msgspec
+
+from allocation import quota, single_quota
+from allocation.fairness.quota_spec import QuotaSpec
 from allocation.ledger.ledger import Ledger
-from allocation.quota import UNLIMITED, Headroom, limits
+from allocation.quota import UNLIMITED, Headroom
+from allocation.reasons import PodReason
+from allocation.request import PodRequest
 from allocation.settings import AllocationSettings
+from cluster.gpu_quota import GpuQuota
 from cluster.resource_quota import NamespaceQuotas, ResourceQuota
+from scheduler.fairness.use import Use, UseByOwner
+from scheduler.gpu_requirements import WaitingPodError
 
 
 class Quotas:
     """The limits of every namespace, and its pods with reservations."""
 
     def __init__(self, *, ledger: Ledger, settings: AllocationSettings) -> None:
-        self._ledger = ledger
         self._settings = settings
-        self._quotas = NamespaceQuotas()
+        self.resource_quotas = NamespaceQuotas()
+        self._gpu_quotas: defaultdict[str, dict[str, GpuQuota]] = defaultdict(dict)
         self._limits: dict[str, Headroom] = {}
-        self._pods: defaultdict[str, set[str]] = defaultdict(set)
+        self._use: UseByOwner[str] = UseByOwner(ledger)
+
+    # ---- objects ---------------------------------------------------------------------------------------------------
 
     def set_quota(self, quota: ResourceQuota) -> None:
         """Set the state of one ResourceQuota of a namespace."""
-        self._quotas.set(quota)
+        self.resource_quotas.set(quota)
         self._sum_up(quota.metadata.namespace)
 
     def drop_quota(self, quota: ResourceQuota) -> None:
         """Forget one ResourceQuota; the others of its namespace stay."""
-        self._quotas.drop(quota)
+        self.resource_quotas.drop(quota)
         self._sum_up(quota.metadata.namespace)
+
+    def set_gpu_quota(self, quota: GpuQuota) -> bool:
+        """Set the state of one GpuQuota of a namespace; return whether its spec is new."""
+        meta = quota.metadata
+        old = self._gpu_quotas[meta.namespace].get(meta.name)
+        self._gpu_quotas[meta.namespace][meta.name] = quota
+        if old is not None and old.spec == quota.spec:
+            return False
+        self._sum_up(meta.namespace)
+        return True
+
+    def drop_gpu_quota(self, quota: GpuQuota) -> None:
+        """Forget one GpuQuota; the others of its namespace stay."""
+        meta = quota.metadata
+        self._gpu_quotas[meta.namespace].pop(meta.name, None)
+        if not self._gpu_quotas[meta.namespace]:
+            del self._gpu_quotas[meta.namespace]
+        self._sum_up(meta.namespace)
 
     def hards(self, namespace: str) -> Mapping[str, Mapping[str, str]]:
         """Return the `spec.hard` of the ResourceQuotas of a namespace, by their names."""
-        return self._quotas.hards(namespace)
+        return self.resource_quotas.hards(namespace)
+
+    def gpu_quotas(self) -> Iterator[GpuQuota]:
+        """Iterate over the GpuQuotas of all namespaces."""
+        yield from [each for quotas in self._gpu_quotas.values() for each in quotas.values()]
+
+    def gpu_quota(self, namespace: str, name: str) -> GpuQuota | None:
+        """Return a GpuQuota; None if it does not exist."""
+        return self._gpu_quotas.get(namespace, {}).get(name)
+
+    def specs(self, namespace: str) -> Mapping[str, QuotaSpec]:
+        """Return the specs of the GpuQuotas of a namespace, by their names."""
+        return {name: each.spec for name, each in self._gpu_quotas.get(namespace, {}).items()}
+
+    # ---- pods ------------------------------------------------------------------------------------------------------
 
     def add_pod(self, uid: str, namespace: str) -> None:
         """Count the reservation of a pod against its namespace."""
-        self._pods[namespace].add(uid)
+        self._use.add_pod(uid, namespace)
 
-    def remove_pod(self, uid: str, namespace: str) -> None:
+    def remove_pod(self, uid: str) -> None:
         """Stop counting the reservation of a pod."""
-        self._pods[namespace].discard(uid)
+        self._use.remove_pod(uid)
+
+    def use(self, namespace: str) -> Use:
+        """Return what the pods of a namespace hold."""
+        return self._use.of(namespace)
 
     def headroom(self, namespace: str) -> Headroom:
         """Return what the pods of a namespace may still reserve."""
         limit = self._limits.get(namespace, UNLIMITED)
         if limit == UNLIMITED:
             return UNLIMITED
-        for uid in self._pods[namespace]:
-            reservation = self._ledger.reservation(uid)
-            for charge in reservation.charges if reservation is not None else ():
-                limit = limit.less(memory_mib=charge.memory_mib, cores=charge.cores, cards=charge.slots)
-        return limit
+        use = self._use.of(namespace)
+        return limit.less(memory_mib=use.memory_mib, cores=use.cores, cards=use.cards)
+
+    def pods_left(self, namespace: str) -> int | None:
+        """Return how many more pods of a namespace may have a GPU, negative if it has too many; None if any number."""
+        most = self._most_pods(namespace)
+        return None if most is None else most[0] - self._use.of(namespace).pods
+
+    def check(self, namespace: str) -> None:
+        """Check whether a namespace may have one more pod with a GPU.
+
+        Raises:
+            WaitingPodError: it has as many as a GpuQuota allows.
+        """
+        most = self._most_pods(namespace)
+        if most is not None and self._use.of(namespace).pods >= most[0]:
+            why = f"{most[0]} GPU pods of the namespace have a node, as many as GpuQuota {most[1]} allows: maxPods"
+            raise WaitingPodError(PodReason.PodQuotaNotFit, why)
+
+    def check_single(self, request: PodRequest, namespace: str, *, largest_mib: Callable[[], int]) -> None:
+        """Check whether a pod may request so much, whatever other pods hold.
+
+        A percentage of memory is that of the cluster's largest card, whose memory `largest_mib` returns.
+
+        Raises:
+            WaitingPodError: a GpuQuota of its namespace allows a single pod less.
+        """
+        specs = self.specs(namespace)
+        if not specs:
+            return
+        containers = tuple(
+            msgspec.structs.replace(each, memory_mib=largest_mib() * each.memory_percent // 100)
+            if each.memory_percent and each.memory_mib is None
+            else each
+            for each in request.containers
+        )
+        why = single_quota.exceeded(msgspec.structs.replace(request, containers=containers), specs, self._settings)
+        if why:
+            raise WaitingPodError(PodReason.QuotaSingleExceeded, why)
+
+    def _most_pods(self, namespace: str) -> tuple[int, str] | None:
+        """Return the smallest `maxPods`, and which quota sets it."""
+        quotas = self._gpu_quotas.get(namespace)
+        if not quotas:
+            return None
+        limits = ((each.spec.total.max_pods, name) for name, each in quotas.items())
+        return min(((most, name) for most, name in limits if most is not None), default=None)
 
     def _sum_up(self, namespace: str) -> None:
-        self._limits[namespace] = limits(self._quotas.hards(namespace), self._settings)
+        limits = quota.limits(self.resource_quotas.hards(namespace), self._settings)
+        gpu_limits = quota.of_gpu_quotas(self.specs(namespace), self._settings)
+        self._limits[namespace] = limits.within(gpu_limits)

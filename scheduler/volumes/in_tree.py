@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-from scheduler.objects import Expression, NodeSelector, Term, Volume
+from allocation.label_selector import Expression
+from scheduler.objects import NodeSelector, Term, Volume
 from scheduler.volumes.objects import PersistentVolume, VolumeSpec
 
 _EBS: Final = "kubernetes.io/aws-ebs"

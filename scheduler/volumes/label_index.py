@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
-from scheduler.objects import Expression, NodeSelector
+from allocation.label_selector import Expression
+from scheduler.objects import NodeSelector
 
 Labels = frozenset[tuple[str, str]]
 """Labels as pairs of key and value. A node needs one of them at least, and maybe more than that."""

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable
 
-from scheduler import selectors
+from allocation.label_selector import accepts, label_selector
 from scheduler.objects import Node
 from scheduler.volumes.bindings import ClaimKey
 from scheduler.volumes.compiled_volume import CompiledVolume
@@ -56,7 +56,7 @@ class ClaimMatcher:
         self.key = key
         self.size = size_of(spec.resources.requests)
         self._claim = claim
-        self._selector = selectors.label_selector(spec.selector)
+        self._selector = label_selector(spec.selector)
         self._available = index.available(claim.storage_class)
         self._reserved = sorted(
             (each for each in reserved if each.source.storage_class == claim.storage_class and self._fits(each)),
@@ -104,7 +104,7 @@ class ClaimMatcher:
         source = volume.source
         return (
             self._fits(volume)
-            and (self._selector is None or selectors.accepts(self._selector, source.metadata.labels))
+            and (self._selector is None or accepts(self._selector, source.metadata.labels))
             and set(self._claim.spec.access_modes) <= set(source.spec.access_modes)
         )
 

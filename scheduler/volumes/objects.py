@@ -2,8 +2,9 @@
 
 import msgspec
 
+from allocation.label_selector import LabelSelector
 from cluster.metadata import ObjectMeta
-from scheduler.objects import LabelSelector, NodeSelector
+from scheduler.objects import NodeSelector
 
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"

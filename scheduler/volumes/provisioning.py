@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from allocation import quantity
-from scheduler import selectors
+from allocation.label_selector import Selector, accepts, label_selector
 from scheduler.objects import Node
-from scheduler.selectors import Selector
 from scheduler.volumes import label_index
 from scheduler.volumes.label_index import LabelIndex
 from scheduler.volumes.objects import StorageCapacity, StorageClass, TopologyTerm
@@ -25,7 +24,7 @@ class Provisioning:
             self._sufficient = LabelIndex()
             for each in capacities:
                 if each.node_topology is not None and _largest(each) >= size:
-                    selector = selectors.label_selector(each.node_topology) or ()
+                    selector = label_selector(each.node_topology) or ()
                     key = f"{each.metadata.namespace}/{each.metadata.name}"
                     self._sufficient.add(key, selector, label_index.of_expressions(selector))
 
@@ -40,7 +39,7 @@ class Provisioning:
         if self._sufficient is None:
             return True
         labels, index = node.metadata.labels, self._sufficient
-        return any(selectors.accepts(each, labels) for bucket in index.buckets(labels) for each in index.items(bucket))
+        return any(accepts(each, labels) for bucket in index.buckets(labels) for each in index.items(bucket))
 
 
 def is_less(capacity: StorageCapacity, old: StorageCapacity) -> bool:

@@ -1,10 +1,15 @@
 """The GpuNodeStatus CRD: the ledger trusts these objects, so the API server rejects invalid ones."""
 
 import json
+import re
 from typing import Any
 
+import msgspec
 import pytest
 
+from allocation.fabric import CuFile, Fabric, Hca, HcaPort
+from allocation.topology.layout import PeerLink
+from cluster.gpu_node_status import Device, Status
 from lab import kubectl
 from lab.errors import LabError
 from lab.layout import Layout
@@ -44,6 +49,13 @@ def test_object_name_must_equal_node_name(cluster: Layout) -> None:
         ("bandwidthGBps", -1),
         ("message", "x" * 1025),
         ("instancesBy", "nobody"),
+        ("numa", -1),
+        ("links", [{"id": 1}]),
+        ("links", [{"id": -1, "bandwidthGBps": 50}]),
+        ("links", [{"id": 1, "bandwidthGBps": -1}]),
+        ("links", [{"id": 1, "bandwidthGBps": 50}] * 65),
+        ("pcieGroups", [0, 0, 0, 0, 0]),
+        ("pcieGroups", [-1]),
     ],
 )
 def test_value_out_of_bounds_is_rejected(cluster: Layout, field: str, value: object) -> None:
@@ -83,6 +95,70 @@ def test_kubectl_wide_shows_driver_isolation_and_delivery(cluster: Layout) -> No
         kubectl.run(cluster, *patch, '{"status": {"delivery": {"mode": "hook"}}}')
     with pytest.raises(LabError, match=r"status\.isolation\[0\]"):
         kubectl.run(cluster, *patch, '{"status": {"isolation": ["time-slicing"]}}')
+
+
+LINKS = (PeerLink(1, 50), PeerLink(2, 25))
+PORTS = (HcaPort(1, "Active", 400, "InfiniBand"), HcaPort(2, "Down", 0, "Ethernet"))
+HCAS = (Hca("mlx5_10", "MT4129", PORTS, gpu_direct=True, numa=1), Hca("mlx5_2", numa=-1))
+FABRIC = Fabric(HCAS, CuFile(enabled=True, version="2.17.5"))
+
+
+def _write_status(cluster: Layout, name: str, status: Status) -> None:
+    patch = msgspec.json.encode({"status": status}).decode()
+    kubectl.run(cluster, "patch", "gns", name, "--subresource=status", "--type=merge", "-p", patch)
+
+
+def test_no_field_of_a_full_status_is_dropped(cluster: Layout) -> None:
+    """Links and adapters come back in their order, with every value."""
+    _create(cluster, name="crd-full", node="crd-full")
+    card = Device(0, "GPU-a", 100, numa=0, island="a", bandwidth_gbps=75, links=LINKS, pcie_groups=(0, 0, 0, 0))
+    status = Status([card, Device(1, "GPU-b", 100)], 2, "570.86.15", ["none"], fabric=FABRIC)
+    _write_status(cluster, "crd-full", status)
+    stored = kubectl.get(cluster, "gns", "crd-full")["status"]
+    assert stored == json.loads(msgspec.json.encode(status))
+    assert msgspec.convert(stored, Status) == status
+
+
+def _fabric(**hca: Any) -> dict[str, Any]:
+    return {"hcas": [{"name": "mlx5_0"} | hca]}
+
+
+@pytest.mark.parametrize(
+    ("fabric", "field"),
+    [
+        (_fabric(name="mlx5_0,mlx5_1"), "hcas[0].name"),
+        (_fabric(name="^mlx5"), "hcas[0].name"),
+        (_fabric(name=""), "hcas[0].name"),
+        (_fabric(name="x" * 64), "hcas[0].name"),
+        ({"hcas": [{"model": "MT4129"}]}, "hcas[0].name"),
+        (_fabric(model="x" * 64), "hcas[0].model"),
+        (_fabric(numa=-2), "hcas[0].numa"),
+        (_fabric(gpuDirect="yes"), "hcas[0].gpuDirect"),
+        ({"hcas": [{"name": f"mlx5_{number}"} for number in range(65)]}, "hcas"),
+        (_fabric(ports=[{"state": "Active"}]), "hcas[0].ports[0].number"),
+        (_fabric(ports=[{"number": 0}]), "hcas[0].ports[0].number"),
+        (_fabric(ports=[{"number": 1, "state": "Up"}]), "hcas[0].ports[0].state"),
+        (_fabric(ports=[{"number": 1, "rateGbps": -1}]), "hcas[0].ports[0].rateGbps"),
+        (_fabric(ports=[{"number": 1, "linkLayer": "Wireless"}]), "hcas[0].ports[0].linkLayer"),
+        (_fabric(ports=[{"number": number} for number in range(1, 18)]), "hcas[0].ports"),
+        ({"cuFile": {"enabled": "yes"}}, "cuFile.enabled"),
+        ({"cuFile": {"version": "x" * 64}}, "cuFile.version"),
+    ],
+)
+def test_invalid_fabric_is_rejected(cluster: Layout, fabric: dict[str, Any], field: str) -> None:
+    """The scheduler writes the names into the environment of containers, and counts the ports."""
+    _create(cluster, name="crd-1", node="crd-1")
+    patch = json.dumps({"status": {"fabric": fabric}})
+    with pytest.raises(LabError, match=re.escape(f"status.fabric.{field}")):
+        kubectl.run(cluster, "patch", "gns", "crd-1", "--subresource=status", "--type=merge", "-p", patch)
+
+
+@pytest.mark.parametrize("fabric", [Fabric((HCAS[1],) * 2), Fabric((Hca("mlx5_0", ports=(PORTS[0],) * 2),))])
+def test_adapters_and_ports_count_once(cluster: Layout, fabric: Fabric) -> None:
+    """Both are maps, by name and by number."""
+    _create(cluster, name="crd-1", node="crd-1")
+    with pytest.raises(LabError, match="Duplicate value"):
+        _write_status(cluster, "crd-1", Status(fabric=fabric))
 
 
 PLACE = {"start": 6, "size": 1}

@@ -82,6 +82,40 @@ def test_changed_delivery_is_restored(cluster: Layout, served: Callable[[str], A
     assert "tranche_agent_repairs_total 1.0" in agent.http("/metrics")[1]
 
 
+def test_changed_connections_are_restored(cluster: Layout, served: Callable[[str], Any], fleet_file: Any) -> None:
+    """Links, ports and adapters that other clients change or add do not last: pods would be placed by them."""
+    served("repair-7")
+    content = "{count: 3, memoryMiB: 1, links: [[0, 1, 50]], fabric: {hcas: [{name: mlx5_0, ports: [{number: 1}]}]}}"
+    fleet_file.write_text(f"repair-7: {content}")
+    before = wait.until(
+        lambda: "fabric" in (status := published(cluster, "repair-7")["status"]) and status,
+        what="the declared fabric",
+        timeout_s=DEADLINE_S,
+    )
+    fabric = {"hcas": [{"name": "mlx5_0", "ports": [{"number": 1}, {"number": 2}]}, {"name": "invented"}]}
+    devices = [before["devices"][0] | {"links": [{"id": 1, "bandwidthGBps": 99}, {"id": 2, "bandwidthGBps": 99}]}]
+    for change in ({"fabric": fabric}, {"devices": [*devices, *before["devices"][1:]]}):
+        patch = json.dumps({"status": change})
+        kubectl.run(cluster, "patch", "gns", "repair-7", "--subresource=status", "--type=merge", "-p", patch)
+        wait.until(
+            lambda: published(cluster, "repair-7")["status"] == before, what="restored status", timeout_s=DEADLINE_S
+        )
+
+
+def test_invented_connections_are_removed(cluster: Layout, served: Callable[[str], Any]) -> None:
+    """What other clients add where the agent reports nothing does not last either."""
+    served("repair-8")
+    before = published(cluster, "repair-8")["status"]
+    first, *others = before["devices"]
+    invented = first | {"numa": 1, "links": [{"id": 1, "bandwidthGBps": 99}], "pcieGroups": [0], "inUseBy": ["pod-1"]}
+    patch = json.dumps({"status": {"devices": [invented, *others], "fabric": {"hcas": [{"name": "mlx5_0"}]}}})
+    kubectl.run(cluster, "patch", "gns", "repair-8", "--subresource=status", "--type=merge", "-p", patch)
+    repaired = before | {"devices": [first | {"inUseBy": ["pod-1"]}, *others]}
+    wait.until(
+        lambda: published(cluster, "repair-8")["status"] == repaired, what="restored status", timeout_s=DEADLINE_S
+    )
+
+
 def test_deleted_status_is_created_again(cluster: Layout, served: Callable[[str], Any]) -> None:
     """Without its GpuNodeStatus a node has no cards for the scheduler."""
     served("repair-3")

@@ -9,6 +9,10 @@ from agent.inventory import InventoryError
 from agent.nvml.visible_devices import entries
 from agent.report import NodeReport
 from agent.settings import AgentSettings, DefaultCard
+from allocation.topology.layout import NUMA_UNKNOWN
+from cluster.gpu_node_status import GpuNodeStatus
+from cluster.metadata import ObjectMeta
+from tests.nvml import machines
 from tests.nvml.stub import DRIVER_NOT_LOADED, Hardware, cards
 
 
@@ -76,6 +80,14 @@ def test_variable_accepts_uuids_and_their_prefixes(hardware: Hardware, caplog: p
     assert "ignored entries: GPU-1, 99, MIG-x; each must name exactly one card" in caplog.text
 
 
+def test_links_to_hidden_cards_stay_reported(hardware: Hardware) -> None:
+    """Without them a card whose only peer is hidden would look like one behind a switch."""
+    hardware.has(*machines.pcie_pairs(4))
+    report = _read(AgentSettings(), visible="0,2,3")
+    status = GpuNodeStatus(ObjectMeta(name="n1"), report.status())
+    assert status.inventory().layout.bandwidth == ((300, 0, 0), (0, 300, 300), (0, 300, 300))
+
+
 def test_without_nvml_settings_describe_the_cards_of_the_variable(hardware: Hardware) -> None:
     """The indexes and UUIDs are those of the variable, everything else comes from the settings."""
     _no_driver(hardware)
@@ -83,6 +95,7 @@ def test_without_nvml_settings_describe_the_cards_of_the_variable(hardware: Hard
     report = _read(settings, visible="5,2")
     assert [(device.card.index, device.card.uuid) for device in report.devices] == [(2, "GPU-n1-2"), (5, "GPU-n1-5")]
     assert {(card.memory_mib, card.model, card.slots) for card in report.inventory.cards} == {(40960, "NVIDIA A100", 3)}
+    assert {card.numa for card in report.inventory.cards} == {NUMA_UNKNOWN}
     named = _read(settings, visible="GPU-b,GPU-a")
     assert [(device.card.index, device.card.uuid) for device in named.devices] == [(0, "GPU-b"), (1, "GPU-a")]
 

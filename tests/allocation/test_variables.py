@@ -2,6 +2,7 @@
 
 import pytest
 
+from allocation import fabric
 from allocation.variables import TABLE, Ruling, is_owned
 from allocation.wire import environment
 
@@ -12,6 +13,12 @@ def test_every_variable_has_one_row_and_a_reason() -> None:
         name = row.name.replace("*", "0")
         assert [each.name for each in TABLE if each.covers(name)] == [row.name]
         assert row.reason
+
+
+def test_variables_of_the_fabric_are_admitted() -> None:
+    """They give no card."""
+    rulings = {row.ruling for row in TABLE for name in fabric.VARIABLES if row.covers(name)}
+    assert rulings == {Ruling.ADMITTED}
 
 
 def test_variables_that_tranche_sets_are_owned() -> None:

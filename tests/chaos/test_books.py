@@ -357,3 +357,18 @@ def test_over_capacity_is_reported_exactly_when_it_happens(steps: list[tuple[int
         assert books.used()["n1-0"] == total
         exceeded |= total[0] > MIB or total[2] > SLOTS
     assert (Kind.OVER_CAPACITY in kinds(books)) == exceeded
+
+
+@pytest.mark.parametrize(("urgent", "on", "is_legal"), [(1, "n1", True), (0, "n1", False), (1, "n2", False)])
+def test_an_eviction_needs_a_nominated_pod_of_higher_priority(
+    books: Books, urgent: int, on: str, *, is_legal: bool
+) -> None:
+    """On the node of the victim; it counts even if that pod is deleted meanwhile."""
+    nominated = pod("urgent", priority=urgent)
+    books.set_pod({**nominated, "status": {"phase": "Pending", "nominatedNodeName": on}})
+    books.drop_pod(nominated)
+    books.set_pod(holding("victim"))
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    for _ in range(2):
+        books.set_pod({**holding("victim"), "status": {"phase": "Running", "conditions": [condition]}})
+    assert kinds(books) == ([] if is_legal else [Kind.WRONG_VICTIM])

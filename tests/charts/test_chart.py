@@ -30,6 +30,13 @@ CASES = {
     "facts of the host": (("delivery.hostFacts=true",), ("install",), ("delivery",)),
     "NVIDIA's NRI plugin": (("delivery.nvidiaNri=true",), ("install",), ("nvidia-nri",)),
     "extender mode": (("extender.enabled=true",), ("install",), ("extender",)),
+    "missing devices": (("missingDevices=delete",), ("install",), ("missing-devices",)),
+    "GPUBindings": (("bindings.mode=labelled",), ("install",), ("gpubindings",)),
+    "GPUBindings for every pod": (
+        ("bindings.mode=required", "bindings.requireNamespace=true"),
+        ("install",),
+        ("gpubindings", "gpubindings/required", "gpubindings/require-namespace"),
+    ),
 }
 
 
@@ -138,7 +145,7 @@ def test_digest_takes_precedence_and_parts_may_differ(render: Render) -> None:
     assert policies == {"webhook": "Always", "scheduler": None, "agent": None}
 
 
-@pytest.mark.parametrize(("values", "count"), [((), 3), (("crds.enabled=false",), 0), (("crds.install=false",), 0)])
+@pytest.mark.parametrize(("values", "count"), [((), 5), (("crds.enabled=false",), 0), (("crds.install=false",), 0)])
 def test_crds_can_be_left_out(values: tuple[str, ...], count: int, render: Render) -> None:
     """By Helm's usual name, and by the one of ziwon's chart."""
     assert sum(kind == "CustomResourceDefinition" for kind, _, _ in render(*values)) == count
@@ -173,6 +180,26 @@ def test_aliases_of_the_scheduler_reach_the_policies(render: Render) -> None:
     policy = render("config.scheduler.aliases={old}")["ValidatingAdmissionPolicy", "", "tranche-creation"]
     text = yaml.safe_dump(policy, width=10_000)
     assert "in ['tranche', 'old']" in text.replace("''", "'")
+
+
+@pytest.mark.parametrize(
+    ("values", "evicts"),
+    [
+        ((), True),
+        (("config.scheduler.preemption.concurrent=2",), True),
+        (("config.scheduler.preemption.enabled=true",), True),
+        (("config.scheduler.preemption.enabled=false",), False),
+    ],
+)
+def test_right_to_evict_goes_with_the_setting(values: tuple[str, ...], *, evicts: bool, render: Render) -> None:
+    """Where preemption is off, the scheduler reads that, and no role grants it what it does not need."""
+    rendered = render(*values)
+    roles = [each for (kind, _, _), each in rendered.items() if kind == "ClusterRole"]
+    granted = any("pods/eviction" in rule["resources"] for role in roles for rule in role["rules"])
+    bound = ("ClusterRoleBinding", "", "tranche-scheduler-preemption") in rendered
+    text = yaml.safe_dump(rendered["ConfigMap", "tranche-system", "tranche"]["data"]["config.yaml"])
+    settings = configuration.parse(text, source="chart", section="scheduler", settings=schema.SECTIONS["scheduler"])
+    assert (granted, bound, settings.own.preemption.enabled) == (evicts, evicts, evicts)
 
 
 def test_own_namespace_is_always_excluded(render: Render) -> None:
@@ -215,6 +242,7 @@ def test_each_process_is_scraped_once(kind: str, extender: str, render: Render) 
         ]
         labels = service["spec"]["selector"]
     assert endpoint["relabelings"][0]["targetLabel"] == "job"
+    assert endpoint["honorLabels"] is True, "the namespace of a quota would be that of the scheduler"
     ports = {
         part: [
             port["containerPort"]

@@ -78,7 +78,7 @@ def test_one_alias_in_webhook_scheduler_and_policy(kustomize: Render) -> None:
     assert configuration["webhook"]["aliases"] == configuration["scheduler"]["aliases"] == [NAME]
     expressions = policy(objects, "tranche-creation")
     compared = [name for name, text in expressions.items() if "['tranche'" in text]
-    assert sorted(compared) == ["concerns-gpus", "is-new-or-waits", "isUnpreparedClaim", "ours", "tooLarge"]
+    assert sorted(compared) == ["concerns-gpus", "is-new-or-waits", "isReviewed", "ours", "tooLarge"]
     assert all(f"in ['tranche', '{NAME}']" in expressions[name] for name in compared)
 
 

@@ -157,6 +157,20 @@ def test_without_numpy_the_scheduler_explains(python: Run, kubeconfig: str, plat
     )
 
 
+def test_queues_name_the_extra(python: Run, kubeconfig: str) -> None:
+    """They are counted with numpy."""
+    done = python(MAIN, "queues", "--kubeconfig", kubeconfig)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "numpy is not installed; install kubectl-gpu with the extra 'server'" in done.stderr
+
+
+def test_quotas_are_counted_without_numpy(python: Run, kubeconfig: str) -> None:
+    """A user with rights in one namespace may have only the base package; here the server refuses every list."""
+    done = python(MAIN, "quota", "--kubeconfig", kubeconfig)
+    assert "list gpuquotas in namespace default" in done.stderr
+    assert "numpy" not in done.stderr
+
+
 @pytest.mark.parametrize("platform", ["", LIKE_WINDOWS], ids=["here", "like Windows"])
 def test_output_is_utf8_with_plain_newlines(python: Run, tmp_path: Path, platform: str) -> None:
     """As kubectl writes it, whatever the locale."""

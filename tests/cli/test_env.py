@@ -7,7 +7,7 @@ from allocation.allocation import Allocation, CardShare, ClaimMark
 from allocation.names import CLAIM
 from allocation.wire import environment
 from cli import env
-from cli.kube.objects import Pod
+from cli.kube.objects import FieldReference, Pod, Variable, VariableSource
 from cli.tables import render
 
 SHARES = (CardShare("GPU-a", 0, 3000, 300), CardShare("GPU-b", 1, 3000, 300))
@@ -63,6 +63,23 @@ def test_the_variables_of_a_claim_count_the_cards_of_the_container() -> None:
     shown = env.of_pod(pod)
     assert {item.name: item.value for item in shown.containers[1].variables}["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert (shown.claim, shown.only("main").claim, env.of_pod(_pod()).claim) == ("pair", "pair", "")
+
+
+def test_variables_of_the_fabric_are_shown() -> None:
+    """Those that the claim asks for have the value of the Binding, and the user's own the value of the spec."""
+    pod = _pod()
+    key = environment.references("main", 0, fabric=("NCCL_IB_HCA",))["NCCL_IB_HCA"]
+    pod.metadata.annotations[key] = "=mlx5_0,mlx5_1"
+    reference = VariableSource(FieldReference(f"metadata.annotations['{key}']"))
+    pod.spec.containers[0].env = [
+        Variable("NCCL_IB_HCA", value_from=reference),
+        Variable("NCCL_NET_GDR_LEVEL", "SYS"),
+    ]
+    (main,) = env.of_pod(pod).only("main").containers
+    assert [(each.name, each.value, each.annotation) for each in main.variables] == [
+        ("NCCL_IB_HCA", "=mlx5_0,mlx5_1", key),
+        ("NCCL_NET_GDR_LEVEL", "SYS", ""),
+    ]
 
 
 def test_before_placement_references_are_empty() -> None:

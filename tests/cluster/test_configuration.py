@@ -44,3 +44,42 @@ def test_section_of_an_included_process_is_read(tmp_path: Path) -> None:
     file.write_text("webhook: {prot: 5}\n")
     with pytest.raises(SystemExit):
         loaded("--config", str(file))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "allocation: {topology: {unknown: maybe}}",
+            "Invalid enum value 'maybe' - at `$.topology.unknown`, must be one of treat-as-worst, reject; known keys:",
+        ),
+        ("allocation: {node_policy: best}", "at `$.node_policy`, must be one of binpack, spread; known keys:"),
+        ("allocation: {default_count: x}", "at `$.default_count`; known keys:"),
+        ("allocation: {topology: {known: reject}}", "allocation.topology.unknown"),
+    ],
+)
+def test_error_of_a_word_says_which_words_are_valid(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
+) -> None:
+    """It names the key, what it holds, and what it can hold."""
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    with pytest.raises(SystemExit):
+        loaded("--config", str(file))
+    assert message in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.parametrize("text", ["off", '"off"', "Off"])
+def test_off_needs_no_quotes(tmp_path: Path, text: str) -> None:
+    """YAML reads it as a boolean; where the key holds words it is one of them, in the file and as a flag."""
+    file = tmp_path / "config.yaml"
+    file.write_text(f"allocation: {{bindings: {{mode: {text}}}}}")
+    assert loaded("--config", str(file)).allocation.bindings.mode == "off"
+    assert loaded("--config", str(file), "--allocation-bindings-mode=required").allocation.bindings.mode == "required"
+    file.write_text("scheduler: {loud: off}")
+    assert loaded("--config", str(file)).own.loud is False
+
+
+def test_nested_setting_has_a_flag() -> None:
+    """Its name has all parts of the key's path."""
+    assert loaded("--allocation-topology-unknown=reject").allocation.topology.unknown == "reject"

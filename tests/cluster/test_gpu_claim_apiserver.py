@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from allocation.claim import ClaimDevices, ClaimSpec
+from allocation.claim import ClaimDevices, ClaimNetwork, ClaimSpec, ClaimStorage, ClaimTopology
 from cluster.gpu_claim import GpuClaim
 from lab import kubectl, manifests, wait
 from lab.errors import LabError
@@ -99,6 +99,28 @@ def test_every_field_that_our_code_reads_is_stored(claims: Claims) -> None:
     assert read.node_labels == {"pool": "a"}
     mig = claims.create(claim(devices={"exclusivity": "MIG", "profile": "1g.10gb"}), "--dry-run=server")
     assert msgspec.convert(mig, GpuClaim).spec.devices == ClaimDevices(1, "MIG", profile="1g.10gb")
+    placing = claim(
+        devices={"policy": "preferIds", "preferIds": [3, 0]},
+        topology={"mode": "Required", "minBandwidthGBps": 25, "maxTier": 1},
+        network={"rdmaRequired": True, "minPorts": 2, "preferredHcas": ["mlx5_1", "mlx5_0"]},
+        storage={"cuFile": "Preferred"},
+        gangRef="group.a",
+    )
+    assert msgspec.convert(claims.create(placing, "--dry-run=server"), GpuClaim).spec == ClaimSpec(
+        ClaimDevices(1, policy="preferIds", prefer_ids=(3, 0)),
+        topology=ClaimTopology("Required", 25, 1),
+        network=ClaimNetwork(rdma_required=True, min_ports=2, preferred_hcas=("mlx5_1", "mlx5_0")),
+        storage=ClaimStorage("Preferred"),
+        gang_ref="group.a",
+    )
+
+
+@pytest.mark.parametrize("devices", [ClaimDevices(8), ClaimDevices(1, "Shared", memory_mib=3000, cores=10)])
+def test_devices_that_our_code_writes_are_valid(claims: Claims, devices: ClaimDevices) -> None:
+    """With all their defaults, as the benchmarks write them; what is unset is left out."""
+    written = {key: value for key, value in msgspec.to_builtins(devices).items() if value not in (None, "")}
+    stored = claims.create(claim(devices=written), "--dry-run=server")
+    assert msgspec.convert(stored, GpuClaim).spec == ClaimSpec(devices)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +138,8 @@ def test_every_field_that_our_code_reads_is_stored(claims: Claims) -> None:
         ({"devices": {"exclusivity": "Shared", "memoryMiB": 0}}, "spec.devices.memoryMiB: Invalid value"),
         ({"topology": {"mode": "required"}}, 'Unsupported value: "required"'),
         ({"topology": {"maxTier": 4}}, "spec.topology.maxTier: Invalid value"),
+        ({"topology": {"minBandwidthGBps": -1}}, "spec.topology.minBandwidthGBps: Invalid value"),
+        ({"topology": {"minBandwidthGBps": 1_000_001}}, "spec.topology.minBandwidthGBps: Invalid value"),
         ({"network": {"preferredHcas": ["a b"]}}, "preferredHcas[0]: Invalid value"),
         ({"storage": {"cuFile": "yes"}}, 'Unsupported value: "yes"'),
         ({"gangRef": "-a"}, "spec.gangRef: Invalid value"),
@@ -125,6 +149,11 @@ def test_every_field_that_our_code_reads_is_stored(claims: Claims) -> None:
         ({"devices": {"exclusivity": "Exclusive", "cores": 1}}, "an exclusive card is given whole"),
         ({"devices": {"exclusivity": "MIG", "cores": 1}}, "cores is for exclusivity Shared"),
         ({"devices": {"exclusivity": "Shared", "profile": "1g.10gb"}}, "profile is for exclusivity MIG"),
+        (
+            {"devices": {"exclusivity": "MIG"}, "topology": {"mode": "Required"}},
+            "MIG instances cannot reach each other",
+        ),
+        ({"devices": {"exclusivity": "MIG", "policy": "spread"}}, "MIG instances are chosen by profile and memory"),
     ],
 )
 def test_invalid_value_is_refused(claims: Claims, spec: dict[str, Any], words: str) -> None:
@@ -137,6 +166,10 @@ def test_invalid_value_is_refused(claims: Claims, spec: dict[str, Any], words: s
     [
         {"devices": {"policy": "preferIds", "preferIds": [3, 1]}},
         {"devices": {"exclusivity": "MIG", "memoryMiB": 1}},
+        {"devices": {"exclusivity": "MIG"}, "topology": {"mode": "Preferred", "minBandwidthGBps": 25}},
+        {"devices": {"exclusivity": "MIG"}, "topology": {"mode": "Ignore"}, "network": {"rdmaRequired": True}},
+        {"devices": {"exclusivity": "Shared", "policy": "spread"}, "topology": {"mode": "Required", "maxTier": 3}},
+        {"devices": {"preferIds": [0]}, "topology": {"mode": "Ignore", "minBandwidthGBps": 25, "maxTier": 0}},
         {"devices": {"exclusivity": "Shared"}},
         {"network": {"preferredHcas": ["mlx5_0"], "minPorts": 2}, "storage": {"cuFile": "Required"}, "gangRef": "a"},
     ],

@@ -379,11 +379,10 @@ def test_a_pod_that_exceeds_its_quota_alone_is_rejected(
 def test_a_quota_counts_the_larger_of_init_and_app_containers() -> None:
     """A percentage counts as 0 at admission."""
     request = read_request(spec({GPU: 1, MEMORY: 300}, {GPU: 1, PERCENT: 90}, init=({GPU: 2, MEMORY: 200},)), DEFAULTS)
-    assert exceeds_quota(request, {"q": {"limits.nvidia.com/gpumem": "400"}}, DEFAULTS) == ""
-    assert "400 requested, and a percentage" not in exceeds_quota(
-        request, {"q": {"limits.nvidia.com/gpumem": "399"}}, DEFAULTS
-    )
-    assert "400 requested" in exceeds_quota(request, {"q": {"limits.nvidia.com/gpumem": "399"}}, DEFAULTS)
+    enough, too_little = (limits({"q": {"limits.nvidia.com/gpumem": amount}}, DEFAULTS) for amount in ("400", "399"))
+    assert exceeds_quota(request, enough) == ""
+    assert "400 requested, and a percentage" not in exceeds_quota(request, too_little)
+    assert "400 requested" in exceeds_quota(request, too_little)
 
 
 @pytest.mark.rule("1.6.3", "1.6.4")
@@ -399,8 +398,8 @@ def test_several_quotas_combine_by_their_minimum() -> None:
     """The smallest limit of each resource counts."""
     one, other = {"limits.nvidia.com/gpumem": "5"}, {"limits.nvidia.com/gpumem": "3", "limits.nvidia.com/gpu": "1"}
     memory, cores, cards = limits({"one": one, "other": other}, DEFAULTS).limits
-    assert (memory, cores) == (Limit("other", "nvidia.com/gpumem", 3, 1), None)
-    assert cards == Limit("other", "nvidia.com/gpu", 1, 1)
+    assert (memory, cores) == (Limit("ResourceQuota", "other", "nvidia.com/gpumem", 3, 1), None)
+    assert cards == Limit("ResourceQuota", "other", "nvidia.com/gpu", 1, 1)
     assert limits({"one": one}, DEFAULTS).memory_mib == 5
 
 

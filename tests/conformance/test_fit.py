@@ -20,6 +20,7 @@ from allocation.reasons import CardReason
 from allocation.request import ContainerRequest, Kind
 from allocation.settings import AllocationSettings, Weights
 from allocation.steps import finish
+from allocation.topology.layout import of_scores
 from tests.allocation.support.builders import card, cards_of, container, fleet, mixed, pod, put, reasons
 
 ONE = container(memory=100)
@@ -194,7 +195,9 @@ def test_topology_aware_selection(count: int, indexes: list[int]) -> None:
         scores.setdefault(f"GPU-n0-{one}", {})[f"GPU-n0-{other}"] = score
         scores.setdefault(f"GPU-n0-{other}", {})[f"GPU-n0-{one}"] = score
     ledger = Ledger()
-    ledger.set_node(NodeInventory("n0", tuple(card(index) for index in range(4)), scores))
+    made = tuple(card(index) for index in range(4))
+    layout = of_scores([(each.uuid, each.index, each.numa) for each in made], scores)
+    ledger.set_node(NodeInventory("n0", made, layout))
     assert cards_of(put(ledger, pod(container(count=count, memory=1)), card_policy="topology-aware")) == indexes
 
 

@@ -98,9 +98,11 @@ def test_equal_inventories_give_equal_text() -> None:
 @pytest.mark.rule("1.1.8")
 def test_scores_are_read_by_pairs() -> None:
     """A missing pair scores 0."""
-    scores = '[{"uuid":"GPU-a","score":{"GPU-b":1800}},{"uuid":"GPU-b","score":{"GPU-a":1800}}]'
-    inventory = hami.decode_register("n1", hami.encode_register(NodeInventory("n1", (A, B))), scores)
-    assert (inventory.pair_score(0, 1), inventory.pair_score(1, 0), inventory.pair_score(0, 0)) == (1800, 1800, 0)
+    pairs = '[{"uuid":"GPU-a","score":{"GPU-b":1800}},{"uuid":"GPU-b","score":{"GPU-a":1800}}]'
+    register = hami.encode_register(NodeInventory("n1", (A, B)))
+    assert hami.decode_register("n1", register, pairs).layout.scores == ((0, 1800), (1800, 0))
+    missing = '[{"uuid":"GPU-a","score":{}},{"uuid":"GPU-b","score":{}}]'
+    assert hami.decode_register("n1", register, missing).layout.scores == ((0, 0), (0, 0))
 
 
 @pytest.mark.rule("1.1.9")

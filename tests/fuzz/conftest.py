@@ -25,6 +25,7 @@ from tests.scheduler.support.extending import extending
 from webhook import server
 from webhook.admission import Admission
 from webhook.metrics import Metrics
+from webhook.quotas import Quotas
 from webhook.routes import Health
 from webhook.settings import WebhookSettings
 
@@ -64,7 +65,7 @@ async def webhook(authority: KeyPair) -> AsyncIterator[tuple[Port, Port]]:
     health.ready = True
     metrics = Metrics()
     admission = Admission(
-        allocation=AllocationSettings(), settings=settings, metrics=metrics, quotas=lambda _: {}, claims=CLAIMS
+        allocation=AllocationSettings(), settings=settings, metrics=metrics, quotas=lambda _: Quotas(), claims=CLAIMS
     )
     source = IssuedSource(authority, names=ServerNames(("localhost",), (HOST,)), now=datetime.now(UTC))
     async with server.serving(

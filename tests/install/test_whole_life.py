@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from allocation.names import ALLOCATION
+from cli.preflight.installation import DEFINITIONS
 from lab import kubectl, wait
 from lab.image import build
 from lab.layout import Layout
@@ -119,7 +120,7 @@ def test_crds_are_kept_if_asked(installable: Layout, helm: Callable[..., str]) -
         installable,
         "delete",
         "crd",
-        *(f"{each}.gpu.scheduling" for each in ("gpuclaims", "gpunodestatuses", "leaderships")),
+        *DEFINITIONS,
     )
 
 

@@ -17,7 +17,7 @@ BEGINNING = " ".join("\n".join((ROOT / "README.md").read_text(encoding="utf-8").
         "$ make test",
         "but not `resourceClaims`, `schedulingGroup` and `workloadRef`",
         "It holds a pod with one of these, with an event that names the field",
-        "preemption and queueing are not implemented yet",
+        "a pod that fits nowhere waits until cards become free",
         "nothing enforces the limits by itself",
         "HAMi-core, MPS or MIG enforces them",
     ],

@@ -18,7 +18,10 @@
  *     profile NUMBER ID SLICES MEMORY_MB NAME       a MIG profile, by NVML's number and its ID on the card
  *     place ID START SIZE                           a possible placement of profile ID
  *     link NUMBER gpu|switch|unknown BUS_ID MBPS    an active NVLink
- *     fields old                      the driver reports only one speed for all links
+ *     fields old|none                 the driver reports only one speed for all links | no speed
+ *     nvlink VERSION                  NVML's number of the version of its links
+ *     topology NODE BRIDGE SWITCHES SWITCH    its place on PCIe, by numbers for all cards: its NUMA node, its host bridge,
+ *                                     the switches below it, and the last of them
  *     event ID xid|dbe DATA           IDs grow; each is delivered once per event set that existed before
  *     error FUNCTION CODE             FUNCTION may be *
  *     hang FUNCTION                   the call does not return while this directive exists
@@ -51,6 +54,7 @@ enum {
     UNKNOWN = 999,
 };
 enum { TYPE_GPU = 0, TYPE_SWITCH = 2, TYPE_UNKNOWN = 255 };
+enum { LEVEL_SYSTEM = 50, LEVEL_STEP = 10, MAX_LEVELS = 4 };
 enum { FIELD_SPEED_COMMON = 90, FIELD_GET_SPEED = 164, FIELD_RECOVERY_ACTION = 230 };
 enum { VALUE_UNSIGNED_INT = 1 };
 enum { EVENT_DOUBLE_BIT = 2, EVENT_XID = 8 };
@@ -166,8 +170,9 @@ typedef struct {
 typedef struct {
     char uuid[96], name[96], pci[32];
     unsigned long long memory, ecc;
-    int numa, mig, old_fields;
-    unsigned int recovery;
+    int numa, mig, old_fields, no_fields;
+    unsigned int recovery, nvlink_version;
+    int place[MAX_LEVELS], has_place; /* on PCIe, from the NUMA node to the last switch */
     Link links[MAX_LINKS];
     Fault faults[MAX_ERRORS];
     int fault_count;
@@ -253,6 +258,7 @@ static void store_instances(const State *state) {
 static void parse_card(State *state, Card *card, const char *line) {
     char word[64], text[64];
     unsigned int number, mbps;
+    int place[MAX_LEVELS];
     long id;
     unsigned long long data;
     Fault *fault = &card->faults[card->fault_count];
@@ -266,6 +272,13 @@ static void parse_card(State *state, Card *card, const char *line) {
     parse_profile(card, line);
     if (strncmp(line, "fields old", 10) == 0)
         card->old_fields = 1;
+    if (strncmp(line, "fields none", 11) == 0)
+        card->old_fields = card->no_fields = 1;
+    sscanf(line, "nvlink %u", &card->nvlink_version);
+    if (sscanf(line, "topology %d %d %d %d", &place[0], &place[1], &place[2], &place[3]) == MAX_LEVELS) {
+        memcpy(card->place, place, sizeof card->place);
+        card->has_place = 1;
+    }
     if (sscanf(line, "link %u %63s %31s %u", &number, word, text, &mbps) == 4 && number < MAX_LINKS) {
         Link *link = &card->links[number];
         link->active = 1;
@@ -473,6 +486,21 @@ READ(nvmlDeviceGetTotalEccErrors, (nvmlDevice_t device, unsigned int type, unsig
 
 READ(nvmlDeviceGetMigMode, (nvmlDevice_t device, unsigned int *current, unsigned int *pending),
      { *current = *pending = card->mig; })
+
+/* The level is that of the nearest thing that both share: the last switch is the nearest. */
+READ(nvmlDeviceGetTopologyCommonAncestor, (nvmlDevice_t device, nvmlDevice_t other, int *level), {
+    const Card *second = NULL;
+    for (int i = 0; other && i < state->card_count; i++)
+        if (!strcmp(state->cards[i].uuid, other->uuid))
+            second = &state->cards[i];
+    if (!second)
+        result = other ? GPU_IS_LOST : INVALID_ARGUMENT;
+    else if (!card->has_place || !second->has_place)
+        result = NOT_SUPPORTED;
+    *level = LEVEL_SYSTEM;
+    for (int i = 0; second && i < MAX_LEVELS && card->place[i] == second->place[i]; i++)
+        *level -= LEVEL_STEP;
+})
 
 /* ---- MIG ----------------------------------------------------------------------------------------------------------- */
 
@@ -709,6 +737,11 @@ READ(nvmlDeviceGetNvLinkRemoteDeviceType, (nvmlDevice_t device, unsigned int lin
 READ(nvmlDeviceGetNvLinkRemotePciInfo_v2, (nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci),
      { put_bus_id(pci, card->links[link].remote); })
 
+READ(nvmlDeviceGetNvLinkVersion, (nvmlDevice_t device, unsigned int link, unsigned int *version), {
+    *version = card->nvlink_version;
+    result = link < MAX_LINKS && card->nvlink_version ? SUCCESS : NOT_SUPPORTED;
+})
+
 static void put_field(const Card *card, nvmlFieldValue_t *field) {
     field->valueType = VALUE_UNSIGNED_INT;
     field->nvmlReturn = SUCCESS;
@@ -716,7 +749,7 @@ static void put_field(const Card *card, nvmlFieldValue_t *field) {
         field->value.uiVal = card->recovery;
     else if (field->fieldId == FIELD_GET_SPEED && !card->old_fields && field->scopeId < MAX_LINKS)
         field->value.uiVal = card->links[field->scopeId].mbps;
-    else if (field->fieldId == FIELD_SPEED_COMMON)
+    else if (field->fieldId == FIELD_SPEED_COMMON && !card->no_fields)
         field->value.uiVal = card->links[0].mbps;
     else
         field->nvmlReturn = NOT_SUPPORTED;

@@ -18,7 +18,10 @@ STORAGE = {
 
 def kinds(*, has_storage: bool) -> list[str]:
     """Return the plural names of the kinds that are watched, in order."""
-    return [each.plural for each in informers(cast("Api", None), relist_seconds=1.0, has_storage=has_storage)]
+    return [
+        each.plural
+        for each in informers(cast("Api", None), relist_seconds=1.0, has_storage=has_storage, has_bindings=False)
+    ]
 
 
 def test_only_the_loop_watches_storage() -> None:

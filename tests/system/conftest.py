@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lab import cluster, components, kubectl, wait
+from lab import cluster, kubectl, wait
 from lab import real_node as real_node_module
+from lab.errors import LabError
 from lab.files import write_private
 from lab.layout import PORT_BLOCK, Layout
-from lab.processes import Daemon
 from tests.conftest import BASE_PORT
+from tests.system.support import simulated_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,22 +58,13 @@ gpu-mig-0:
 @pytest.fixture(scope="module")
 def mig_node(tranche: Layout) -> Iterator[str]:
     """An additional simulated node: a card partitioned by an administrator, one by the agent, and a shared card."""
-    component = components.Component(
-        "simulated-mig-node", (components.LAB_NAMESPACE, "simulated-nodes"), ("lab.simulated", MIG_NODE)
-    )
     fleet_file = tranche.config / "fleet.yaml"
     before = fleet_file.read_text(encoding="utf-8")
-    components.start(tranche, component)
-    wait.until(
-        lambda: kubectl.run(tranche, "get", "node", MIG_NODE, "--ignore-not-found"), what="node", timeout_s=PATIENCE_S
-    )
-    write_private(fleet_file, before + MIG_FLEET)
-    wait.until(lambda: mig_status(tranche).get("total") == 4, what="its cards", timeout_s=PATIENCE_S)
-    yield MIG_NODE
-    write_private(fleet_file, before)
-    Daemon(tranche, component.name).stop()
-    kubectl.run(tranche, "delete", "node", MIG_NODE)
-    kubectl.run(tranche, "delete", "gpunodestatus", MIG_NODE)
+    with simulated_nodes.running(tranche, MIG_NODE):
+        write_private(fleet_file, before + MIG_FLEET)
+        wait.until(lambda: mig_status(tranche).get("total") == 4, what="its cards", timeout_s=PATIENCE_S)
+        yield MIG_NODE
+        write_private(fleet_file, before)
 
 
 def mig_status(layout: Layout) -> dict[str, Any]:
@@ -115,7 +107,17 @@ class Namespace:
     def empty(self) -> None:
         """Delete Deployments and pods, and wait until they are gone."""
         self.kubectl("delete", "deployments", "--all", "--cascade=foreground", "--timeout=50s")
-        self.kubectl("delete", "pods", "--all", "--timeout=50s")
+        wait.until(self._without_pods, what=f"the end of the pods in {self.name}", timeout_s=PATIENCE_S)
+
+    def _without_pods(self) -> bool:
+        """Delete the pods. A policy refuses to delete a pod at once that got its node at this moment."""
+        try:
+            self.kubectl("delete", "pods", "--all", "--timeout=50s")
+        except LabError as error:
+            if "would be gone before its containers have ended" not in str(error):
+                raise
+            return False
+        return True
 
     def set_phase(self, name: str, phase: str, *identity: str) -> None:
         """Write a pod's phase. `kubectl patch` would read the subresource first, which kubelets may not."""

@@ -167,6 +167,52 @@ def test_extender_allocates_the_last_whole_card(extended: Layout, make: Callable
     assert namespace.pod("late")["spec"].get("nodeName")
 
 
+def preempt_calls(pair: Pair) -> int:
+    """Return how often kube-scheduler has called /preempt."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"{pair.url}/metrics", timeout=5) as response:
+        lines = response.read().decode().splitlines()
+    counts = (line for line in lines if line.startswith('tranche_scheduler_extender_seconds_count{verb="preempt"}'))
+    return int(float(next(counts).split()[1]))
+
+
+def test_nobody_is_evicted_for_a_node_without_cards(extended: Layout, make: Callable[[str], Namespace]) -> None:
+    """kube-scheduler would evict a pod for its CPU; the cards are those of pods that are as important."""
+    high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000}
+    kubectl.apply(extended, high)
+    namespace = make("evictions")
+
+    def on_node(name: str, *, cpu: str = "", gpu: int = 0, priority: str = "high") -> dict[str, Any]:
+        made = pod(name, gpu=gpu) if gpu else pod(name)
+        where = {"kubernetes.io/hostname": NODES[50]}
+        made["spec"] |= {"nodeSelector": where, "schedulerName": "tranche"}
+        if priority:
+            made["spec"]["priorityClassName"] = priority
+        if cpu:
+            made["spec"]["containers"][0].setdefault("resources", {})["requests"] = {"cpu": cpu}
+        return made
+
+    cards = [f"card-{number}" for number in range(pairs.CARDS)]
+    namespace.create(on_node("victim", cpu="60", priority=""), *(on_node(name, gpu=1) for name in cards))
+    all_bound(namespace, 1 + len(cards))
+    pair = Pair(extended, 0)
+    before = preempt_calls(pair)
+    namespace.create(on_node("preemptor", cpu="10", gpu=1))
+    wait.until(lambda: preempt_calls(pair) > before, what="a call of /preempt", timeout_s=PATIENCE_S)
+    assert "Insufficient cpu" in namespace.unplaced("preemptor")
+    assert "deletionTimestamp" not in namespace.pod("victim")["metadata"]
+    # With a free card the eviction helps. If kube-scheduler hears of a deletion first, the pod waits for the next one.
+    for name in cards[:3]:
+        namespace.kubectl("delete", "pod", name, "--wait=true")
+        with contextlib.suppress(LabError):
+            wait.until(
+                lambda: namespace.pod("preemptor")["spec"].get("nodeName"), what="preemptor", timeout_s=PATIENCE_S / 3
+            )
+            break
+    assert namespace.pod("preemptor")["spec"].get("nodeName") == NODES[50]
+    assert "victim" not in {each["metadata"]["name"] for each in namespace.pods()}
+
+
 def post(
     url: str, body: dict[str, Any], *, bearer: str = "", certificate: tuple[Path, Path] | None = None
 ) -> tuple[int, dict[str, Any]]:
@@ -271,7 +317,7 @@ def test_exposed_extender_rejects_strangers(extended: Layout) -> None:
         lambda: health.probe(f"{url}/healthz"), what="a listening extender", timeout_s=PATIENCE_S, daemons=[daemon]
     )
     body = {"pod": {"metadata": {}, "spec": {}}, "nodenames": NODES[:1]}
-    for path in ("/filter", "/prioritize", "/bind"):
+    for path in ("/filter", "/prioritize", "/preempt", "/bind"):
         assert post(url + path, body)[0] == 401
         assert post(url + path, body, bearer="forged")[0] == 403
         assert post(url + path, body, bearer=token(extended, "stranger"))[0] == 403
@@ -298,6 +344,8 @@ def test_pair_with_the_leading_kube_scheduler_decides(extended: Layout, make: Ca
     """The other extender refuses to decide. When the leading pair is killed it takes over, here with mutual TLS."""
     namespace = make("failover")
     first, second = Pair(extended, 0), Pair(extended, 1, tls=True)
+    # It may have lost its Lease in an outage before.
+    wait.until(lambda: filter_error(first) == "", what="the first pair leads", timeout_s=PATIENCE_S)
     second.start()
     assert "does not lead" in filter_error(second)
     assert filter_error(first) == ""
@@ -308,7 +356,7 @@ def test_pair_with_the_leading_kube_scheduler_decides(extended: Layout, make: Ca
     namespace.create(pod("after", gpu=1, gpumem=1000))
     all_bound(namespace, 2)
     log.info("bound by the other pair %.1f s after the kill", time.monotonic() - began)
-    assert filter_error(second) == ""
+    wait.until(lambda: filter_error(second) == "", what="the second pair leads", timeout_s=PATIENCE_S)
     leader = kubectl.get(extended, "-n", "tranche-system", "leadership", "tranche-scheduler")["spec"]["identity"]
     assert leader.startswith(second.host)
     # When it is back it is the standby, because the other kube-scheduler leads.

@@ -31,10 +31,10 @@ GRACE = ("--grace-period=0", "--wait=false")
 
 @pytest.fixture
 def important(tranche: Layout) -> Iterator[str]:
-    """A PriorityClass."""
+    """A PriorityClass of pods that wait until cards become free."""
     name = "test-important"
     fields = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
-    kubectl.apply(tranche, {**fields, "value": 1_000_000})
+    kubectl.apply(tranche, {**fields, "value": 1_000_000, "preemptionPolicy": "Never"})
     yield name
     kubectl.run(tranche, "delete", "priorityclass", name)
 

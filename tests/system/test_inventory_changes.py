@@ -10,11 +10,11 @@ import yaml
 
 from allocation.names import ALLOCATION
 from allocation.wire import record
-from lab import components, fleet, kubectl, wait
+from lab import fleet, kubectl, wait
 from lab.files import write_private
 from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S, Namespace, pod
-from tests.system.support import truth
+from tests.system.support import simulated_nodes, truth
 from tests.system.test_recovery import ended, settled, start_scheduler
 
 if TYPE_CHECKING:
@@ -50,22 +50,16 @@ def report(tranche: Layout) -> Iterator[Callable[[str, Any], None]]:
 @pytest.fixture
 def second_claim(tranche: Layout) -> Iterator[str]:
     """An additional node that reports a card of another node."""
-    component = components.Component(
-        "simulated-second-claim", (components.LAB_NAMESPACE, "simulated-nodes"), ("lab.simulated", CLAIMANT)
-    )
-    components.start(tranche, component)
     device = {"id": 0, "uuid": SHARED, "memoryMiB": 81920}
     spec = {"nodeName": CLAIMANT}
-    kubectl.apply(
-        tranche,
-        {"apiVersion": "gpu.scheduling/v1", "kind": "GpuNodeStatus", "metadata": {"name": CLAIMANT}, "spec": spec},
-    )
-    patch = json.dumps({"status": {"devices": [device]}})
-    kubectl.run(tranche, "patch", "gpunodestatus", CLAIMANT, "--subresource=status", "--type=merge", "-p", patch)
-    yield CLAIMANT
-    Daemon(tranche, component.name).stop()
-    kubectl.run(tranche, "delete", "gpunodestatus", CLAIMANT)
-    kubectl.run(tranche, "delete", "node", CLAIMANT)
+    with simulated_nodes.running(tranche, CLAIMANT):
+        kubectl.apply(
+            tranche,
+            {"apiVersion": "gpu.scheduling/v1", "kind": "GpuNodeStatus", "metadata": {"name": CLAIMANT}, "spec": spec},
+        )
+        patch = json.dumps({"status": {"devices": [device]}})
+        kubectl.run(tranche, "patch", "gpunodestatus", CLAIMANT, "--subresource=status", "--type=merge", "-p", patch)
+        yield CLAIMANT
     settled(tranche)
 
 

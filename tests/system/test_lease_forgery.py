@@ -154,6 +154,12 @@ def test_an_agent_before_version_02_renews_its_lease(tranche: Layout, held: str)
         )
     finally:
         kubectl.run(tranche, "apply", "-f", file)
+        # The API server enforces a new policy a moment after it was created.
+        why = "the scheduler may not write Lease"
+        named = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "anything"}}
+        wait.until(
+            lambda: why in create(tranche, scheduler(tranche), named), what="the policy in force again", timeout_s=60
+        )
     try:
         identity, apply = agent(tranche, node), ("apply", "--server-side", "--force-conflicts", "-f", "-")
         body["spec"]["renewTime"] = "2026-01-01T00:00:00.000000Z"

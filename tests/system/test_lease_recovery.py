@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -21,13 +20,11 @@ from cluster.resource import GPU_CLAIMS, LEASES, PODS
 from lab import fleet, kubectl
 from scheduler.leases.device_lease import DeviceLease
 from scheduler.objects import Pod
+from tests.system.support.triggers import Trigger, send
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
-    from aiohttp import ClientResponse, web
-
-    from chaos.replica import Replica
     from chaos.world import World
     from lab.layout import Layout
 
@@ -139,65 +136,6 @@ async def running(layout: Layout) -> AsyncIterator[Cluster]:
         yield Cluster(made, api)
 
 
-class Trigger:
-    """Calls once when the API server has executed the n-th write of a kind by any scheduler, before its response."""
-
-    def __init__(self, schedulers: list[Replica], method: str, path: str, skip: int) -> None:
-        """Wait for requests with `method` whose path contains `path`, after skipping `skip` of them."""
-        self.fired = asyncio.Event()
-        self.victim: Replica | None = None
-        self._expected = (method, path)
-        self._skip = skip
-        self._act: Callable[[Replica], None] = lambda _: None
-        self._schedulers = schedulers
-
-    @asynccontextmanager
-    async def armed(self, act: Callable[[Replica], None]) -> AsyncIterator[Trigger]:
-        """Call `act` with the scheduler that has sent the write."""
-        self._act = act
-        before = [each.proxy._send for each in self._schedulers]
-        for each in self._schedulers:
-            self._watch(each)
-        try:
-            yield self
-        finally:
-            for each, send in zip(self._schedulers, before, strict=True):
-                each.proxy._send = send  # type: ignore[method-assign]  # the proxy has no hook for other writes
-
-    def _watch(self, replica: Replica) -> None:
-        send = replica.proxy._send
-
-        @asynccontextmanager
-        async def sent(request: web.BaseRequest, body: bytes) -> AsyncIterator[ClientResponse]:
-            async with send(request, body) as upstream:
-                method, path = self._expected
-                if request.method == method and path in request.path and upstream.status < 300:
-                    self._reached(replica)
-                yield upstream
-
-        replica.proxy._send = sent  # type: ignore[method-assign]  # the proxy has no hook for other writes
-
-    def _reached(self, replica: Replica) -> None:
-        if self.fired.is_set():
-            return
-        if self._skip:
-            self._skip -= 1
-            return
-        self.victim = replica
-        self.fired.set()
-        self._act(replica)
-
-
-def send(number: signal.Signals) -> Callable[[Replica], None]:
-    """Return what sends a signal to a scheduler at once."""
-
-    def act(replica: Replica) -> None:
-        assert replica.pid is not None
-        os.kill(replica.pid, number)
-
-    return act
-
-
 async def test_of_two_schedulers_pods_one_has_the_lease(own_layout: Layout) -> None:
     """Two namespaces, one card, and schedulers that take over from each other: the pod with the Lease is bound."""
     async with running(own_layout) as cluster:
@@ -240,7 +178,7 @@ async def test_a_leader_that_dies_after_any_write_leaves_nothing_behind(own_layo
                 if method == "DELETE":
                     await cluster.create(name, cards=2)
                     await cluster.healed(pods=1)
-                async with Trigger(schedulers, method, path, skip).armed(send(signal.SIGKILL)) as trigger:
+                async with Trigger(schedulers, method, path, skip=skip).armed(send(signal.SIGKILL)) as trigger:
                     if method == "DELETE":
                         (pod,) = await cluster.pods()
                         await cluster.delete(pod)
@@ -260,7 +198,7 @@ async def test_a_leader_that_freezes_between_leases_and_binding_binds_nothing(ow
     async with running(own_layout) as cluster:
         schedulers = cluster.world.schedulers
         for number in range(FREEZES):
-            async with Trigger(schedulers, "POST", "/leases", 1).armed(send(signal.SIGSTOP)) as trigger:
+            async with Trigger(schedulers, "POST", "/leases", skip=1).armed(send(signal.SIGSTOP)) as trigger:
                 await cluster.create(f"p{number}", cards=2)
                 async with asyncio.timeout(HEALED_S):
                     await trigger.fired.wait()

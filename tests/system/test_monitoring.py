@@ -13,7 +13,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from lab import wait
+from lab import kubectl, wait
 from lab.layout import Port
 from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S, Namespace, pod
@@ -34,6 +34,13 @@ MATCHES = {
     "MatchOp.NotEqual": lambda value, wanted: value != wanted,
     "MatchOp.Re": lambda value, wanted: re.fullmatch(wanted, value) is not None,
     "MatchOp.NotRe": lambda value, wanted: re.fullmatch(wanted, value) is None,
+}
+QUEUE = {"apiVersion": "gpu.scheduling/v1", "kind": "GpuQueue", "metadata": {"name": "team"}, "spec": {}}
+QUOTA = {
+    "apiVersion": "gpu.scheduling/v1",
+    "kind": "GpuQuota",
+    "metadata": {"name": "team"},
+    "spec": {"total": {"maxPods": 5}},
 }
 
 Series = tuple[str, dict[str, str]]
@@ -92,12 +99,20 @@ def scrape(layout: Layout) -> list[Series]:
 
 @pytest.fixture(scope="module")
 def series(tranche: Layout, make_namespace: Any) -> list[Series]:
-    """All series after a small workload: a pod that is placed, and one that is unschedulable."""
+    """All series after a small workload: a pod that is placed, one that is unschedulable, a GpuQueue and a GpuQuota."""
+    kubectl.apply(tranche, QUEUE)
     made: Namespace = make_namespace()
+    made.create(QUOTA)
     made.create(pod("fits", gpu=1, gpumem=1000), pod("waits", gpu=1, gpumem=10_000_000))
     made.placed(1)
     made.unplaced("waits")
+    wait.until(
+        lambda: kubectl.get(tranche, "gpuqueue", "team").get("status"),
+        what="the status of the GpuQueue",
+        timeout_s=PATIENCE_S,
+    )
     scraped = scrape(tranche)
+    kubectl.run(tranche, "delete", "gpuqueue", "team")
     made.empty()
     return scraped
 

@@ -2,7 +2,8 @@
 
 Some rights are used only after a failure, so these tests cause it: the Leadership is deleted, a node's report is
 tampered with, the webhook's Secret is lost and restored from a backup, a pod waits twice for the same reason, a Binding
-finds a pod that already has a node, volumes are not bound in time, and HAMi's plugin serves a node.
+finds a pod that already has a node, volumes are not bound in time, HAMi's plugin serves a node, GPUBindings, GpuQueues
+and GpuQuotas count, and a pod is preempted.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import msgspec
 import pytest
 import yaml
 
-from allocation.names import CLAIM, SYSTEM_NAMESPACE
+from allocation.names import CLAIM, SYSTEM_NAMESPACE, USE_UUIDS
 from allocation.request import PodRequest
 from cluster.api import Api
 from cluster.connect import connect
-from cluster.resource import GPU_CLAIMS
-from lab import components, kubeconfig, kubectl, wait
+from cluster.resource import GPU_CLAIMS, GPU_QUEUES, GPU_QUOTAS
+from lab import components, fleet, kubeconfig, kubectl, wait
 from lab.errors import LabError
 from lab.manifests import ROOT
 from lab.processes import Daemon
@@ -33,7 +34,7 @@ from scheduler.objects import Node, Pod
 from scheduler.volumes.bindings import ClaimKey, Match, VolumeBindings
 from scheduler.volumes.objects import Claim, PersistentVolume
 from tests.system.conftest import PATIENCE_S, Namespace, pod
-from tests.system.support import hami_nodes, rights, tenants
+from tests.system.support import gpubindings, hami_nodes, missing_devices, rights, tenants
 from tests.system.test_volumes import claim, local_volume, storage_class
 
 if TYPE_CHECKING:
@@ -50,13 +51,14 @@ NODE = "gpu-sim-2"
 
 @pytest.fixture(scope="module")
 def granted(tranche: Layout, tmp_path_factory: pytest.TempPathFactory) -> dict[str, frozenset[rights.Right]]:
-    """The rights that the manifests grant to each account, including those for nodes of HAMi's plugin."""
+    """The rights that the manifests grant to each account, with nodes of HAMi's plugin and GPUBindings."""
     objects = [
         each
         for folder in ("base", "lab")
         for each in yaml.safe_load_all(kubectl.run(tranche, "kustomize", str(ROOT / folder)))
     ]
     objects += hami_nodes.component(tranche, tmp_path_factory.mktemp("component"))
+    objects += [*gpubindings.component(), *missing_devices.component()]
     return rights.granted(objects, ACCOUNTS)
 
 
@@ -216,6 +218,27 @@ def bind_where_hamis_plugin_serves(namespace: Namespace, folder: Path) -> None:
         namespace.kubectl("delete", "pod", "locks", "--wait=true")
 
 
+def bind_a_pod_of_an_application(namespace: Namespace) -> None:
+    """Place a pod on the card that a GPUBinding gives to its application."""
+    with gpubindings.applied(namespace.layout, "labelled"):
+        kubectl.apply(namespace.layout, gpubindings.binding("one", fleet.card(NODE, 0), "app"))
+        namespace.create(pod("bound-card", labels=gpubindings.labels("app", "alice"), gpu=1, gpumem=100))
+        namespace.placed(1)
+        namespace.kubectl("delete", "pod", "bound-card", "--wait=true")
+
+
+def lose_a_card(namespace: Namespace) -> None:
+    """Have a pod deleted whose card its node does not have any more."""
+    node = "gpu-losing-1"
+    with missing_devices.losing_node(namespace.layout, node):
+        missing_devices.report(namespace.layout, node, {"index": 0}, {"index": 1})
+        namespace.create(*(pod(f"on-card-{number}", node=node, gpu=1) for number in range(2)))
+        namespace.placed(2)
+        missing_devices.report(namespace.layout, node, {"index": 0})
+        wait.until(lambda: len(namespace.pods()) == 1, what="the pod's end", timeout_s=PATIENCE_S)
+        namespace.empty()
+
+
 def end_a_pod_with_a_lease(namespace: Namespace) -> None:
     """Have the Lease of a card created and deleted."""
     head = {"apiVersion": GPU_CLAIMS.api_version, "kind": GPU_CLAIMS.kind}
@@ -230,6 +253,49 @@ def end_a_pod_with_a_lease(namespace: Namespace) -> None:
     wait.until(lambda: not exists(namespace.layout, *labelled), what="the Lease's end", timeout_s=PATIENCE_S)
 
 
+def write_what_a_queue_has(namespace: Namespace) -> None:
+    """Have the status of a GpuQueue written."""
+    head = {"apiVersion": GPU_QUEUES.api_version, "kind": GPU_QUEUES.kind}
+    kubectl.apply(namespace.layout, {**head, "metadata": {"name": "rights"}, "spec": {}})
+
+    def is_written() -> bool:
+        return "status" in kubectl.get(namespace.layout, "gpuqueue", "rights")
+
+    wait.until(is_written, what="the status of the queue", timeout_s=PATIENCE_S)
+    kubectl.run(namespace.layout, "delete", "gpuqueue", "rights")
+
+
+def write_what_is_left_of_a_quota(namespace: Namespace) -> None:
+    """Have the status of a GpuQuota written."""
+    head = {"apiVersion": GPU_QUOTAS.api_version, "kind": GPU_QUOTAS.kind}
+    namespace.create({**head, "metadata": {"name": "rights"}, "spec": {"total": {"maxPods": 1}}})
+
+    def is_written() -> bool:
+        return "status" in kubectl.get(namespace.layout, "-n", namespace.name, "gpuquota", "rights")
+
+    wait.until(is_written, what="the status of the quota", timeout_s=PATIENCE_S)
+    namespace.kubectl("delete", "gpuquota", "rights")
+
+
+def preempt_a_pod(namespace: Namespace) -> None:
+    """Have a pod evicted from the only card that one of higher priority may have."""
+    head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "rights"}}
+    kubectl.apply(namespace.layout, {**head, "value": 1000})
+    for name, priority in (("preempted", ""), ("preempts", "rights")):
+        sent = pod(name, node=NODE, gpu=1)
+        sent["metadata"]["annotations"] = {USE_UUIDS: fleet.card(NODE, 1)}
+        sent["spec"]["priorityClassName"] = priority
+        namespace.create(sent)
+        wait.until(
+            lambda name=name: namespace.pod(name)["spec"].get("nodeName"),  # type: ignore[misc]
+            what=f"a node for {name}",
+            timeout_s=PATIENCE_S,
+        )
+    assert not [each for each in namespace.pods() if each["metadata"]["name"] == "preempted"]
+    namespace.kubectl("delete", "pod", "preempts", "--wait=true")
+    kubectl.run(namespace.layout, "delete", "priorityclass", "rights")
+
+
 async def test_every_granted_right_is_used(
     tranche: Layout,
     namespace: Namespace,
@@ -241,6 +307,11 @@ async def test_every_granted_right_is_used(
     bind_where_hamis_plugin_serves(namespace, tmp_path)
     request_a_mig_instance(namespace, mig_node)
     end_a_pod_with_a_lease(namespace)
+    bind_a_pod_of_an_application(namespace)
+    write_what_a_queue_has(namespace)
+    write_what_is_left_of_a_quota(namespace)
+    preempt_a_pod(namespace)
+    lose_a_card(namespace)
     await bind_what_is_bound(namespace)
     await give_up_waiting_for_volumes(namespace)
     delete_leadership_and_lease(tranche)

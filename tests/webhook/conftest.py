@@ -10,11 +10,15 @@ from typing import Any
 import jsonpatch
 import pytest
 
+from allocation.fairness.quota_spec import QuotaSpec
 from allocation.settings import AllocationSettings
 from tests.webhook.support.claims import Claims
 from webhook.admission import Admission
+from webhook.bindings import BindingLookup
 from webhook.claims import UncachedClaimError
+from webhook.membership import MembershipLookup
 from webhook.metrics import Metrics
+from webhook.quotas import Quotas
 from webhook.settings import WebhookSettings
 
 TRUSTED = "system:serviceaccount:tranche-system:tranche-static"
@@ -46,14 +50,19 @@ def _admit(
     subresource: str = "",
     before: Any = None,
     quotas: Mapping[str, Mapping[str, str]] | None = None,
+    gpu_quotas: Mapping[str, QuotaSpec] | None = None,
     claims: Claims | None = None,
+    bindings: BindingLookup | None = None,
+    memberships: MembershipLookup | None = None,
 ) -> Verdict:
     admission = Admission(
         allocation=allocation or AllocationSettings(),
         settings=settings or WebhookSettings(),
         metrics=Metrics(),
-        quotas=lambda namespace: (quotas or {}) if namespace == "team" else {},
+        quotas=lambda namespace: Quotas(quotas or {}, gpu_quotas or {}) if namespace == "team" else Quotas(),
         claims=claims or Claims({}),
+        bindings=bindings,
+        memberships=memberships,
     )
     review = {
         "apiVersion": api_version,

@@ -218,7 +218,7 @@ def test_policies_have_no_type_warnings(cluster: Cluster) -> None:
         for each in yaml.safe_load_all(file.read_text())
         if each["kind"] == "ValidatingAdmissionPolicy"
     ]
-    assert len(names) == 15
+    assert len(names) == 16
 
     def checked() -> list[Any] | None:
         objects = [kubectl.get(cluster.layout, "validatingadmissionpolicy", name) for name in names]
@@ -241,6 +241,12 @@ def test_policies_have_no_type_warnings(cluster: Cluster) -> None:
         (False, ("list", "pods", "-A")),
         (True, ("list", "gpuclaims", "-A")),
         (False, ("patch", "gpuclaims", "-A")),
+        (True, ("watch", "gpuqueues")),
+        (False, ("patch", "gpuqueues")),
+        (True, ("watch", "gpuquotas", "-A")),
+        (False, ("patch", "gpuquotas", "-A")),
+        (True, ("watch", "namespaces")),
+        (False, ("patch", "namespaces")),
     ],
 )
 def test_webhook_may_do_its_work_and_nothing_else(
@@ -248,7 +254,7 @@ def test_webhook_may_do_its_work_and_nothing_else(
     allowed: bool,  # noqa: FBT001
     arguments: tuple[str, ...],
 ) -> None:
-    """Its ServiceAccount has rights to one Secret and one configuration, reads GpuClaims, and reads no pods."""
+    """It has rights to one Secret and one configuration, reads claims, queues, quotas and namespaces, and no pods."""
     question = ("auth", "can-i", *arguments, "--as", f"{ACCOUNT}tranche-webhook")
     if allowed:
         assert cluster.kubectl(*question).strip() == "yes"
@@ -426,7 +432,9 @@ def test_users_devices_are_replaced_with_a_warning(cluster: Cluster, webhook: We
         "gpu.scheduling/allocation",
         "gpu.scheduling/allocated",
         "gpu.scheduling/leader",
+        "gpu.scheduling/charged-to",
         "cuda-visible-devices.gpu.scheduling/main",
+        "nccl-ib-hca.gpu.scheduling/main",
         "hami.io/vgpu-node",
         "hami.io/bind-phase",
     ],

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from allocation.claim import ClaimDevices, ClaimSpec
+from allocation.fairness.queue_spec import QueueSpec
+from allocation.label_selector import Expression, LabelSelector, accepts
 from allocation.settings import AllocationSettings
 from cluster.manifest import NotAdmittedError, UnreadableManifestError
-from scheduler.objects import Expression
-from scheduler.selectors import accepts
 from tests.webhook.test_manifests import WEBHOOKS
 from webhook import dry_run
 from webhook.settings import WebhookSettings
@@ -38,7 +38,9 @@ def run(made: dict[str, Any], labels: dict[str, str] | None, *, namespace: str =
         namespace=namespace,
         labels=labels,
         quotas={},
+        gpu_quotas={},
         find_claim={"single-gpu": ClaimSpec(ClaimDevices(1))}.get,
+        find_queue={"team-a": QueueSpec(namespace_selector=LabelSelector({"team": "a"}), resreq="gpu=1")}.get,
         allocation=AllocationSettings(),
         settings=WebhookSettings(),
     )
@@ -67,6 +69,19 @@ def test_missing_namespace_counts_as_opted_in() -> None:
     made = pod()
     run(made, None)
     assert made["spec"]["schedulerName"] == "tranche"
+
+
+def test_a_pod_of_a_queue_is_admitted_by_the_namespace_and_gets_what_the_queue_says() -> None:
+    """Admission refuses it where the queue is not for the namespace, and warns of a queue that does not exist."""
+    queued = {"gpu.scheduling/queue": "team-a"}
+    opted_in = {INJECTION: "enabled"}
+    with pytest.raises(NotAdmittedError, match="GpuQueue team-a, whose spec.namespaceSelector does not match"):
+        run(pod(labels=queued), opted_in)
+    made: dict[str, Any] = {"metadata": {"name": "a", "labels": queued}, "spec": {"containers": [{"name": "main"}]}}
+    assert run(made, {**opted_in, "team": "a"}) == ()
+    assert made["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    (warning,) = run(pod(labels={"gpu.scheduling/queue": "ghost"}), opted_in)
+    assert warning.startswith("GpuQueue ghost does not exist")
 
 
 def claim_pod(name: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ IN, OUT, OPERATOR = "guards-in", "guards-out", "gpu-operator"
 NAMED = "gpu-scheduler"
 TENANT = "tenant"
 READY_S = 30.0
-CLAIM = "gpu.scheduling/claim"
+CLAIM, RESREQ = "gpu.scheduling/claim", "gpu.scheduling/resreq"
 RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores")
 NODE_GIVEN = "which only somebody who may bind pods may choose"
 UNPREPARED = "names GpuClaim single-gpu, but the admission webhook tranche-webhook did not give it the GPU resources"
@@ -161,9 +161,10 @@ def test_mirrors_of_static_pods_are_admitted(guarded: Guarded) -> None:
         sent = pod(
             {RESOURCES[0]: 1},
             node="n1",
-            annotations={"kubernetes.io/config.mirror": "x", KEYS[0]: "nvidia.com/gpu=all"},
+            annotations={"kubernetes.io/config.mirror": "x", KEYS[0]: "nvidia.com/gpu=all", RESREQ: "gpus"},
             ownerReferences=[owner],
         )
+        sent["spec"]["schedulerName"] = "default-scheduler"
         kubectl.run(
             guarded.layout,
             *("-n", IN, "create", "--dry-run=server", "-f", "-"),
@@ -279,7 +280,10 @@ def test_claim_of_a_pod_never_changes(guarded: Guarded) -> None:
     for user in ((), ("--as", TENANT)):
         annotate = ("-n", IN, "annotate", "--overwrite", *user, "pod")
         for change in (("claims", f"{CLAIM}=other"), ("claims", f"{CLAIM}-"), ("claims-nothing", f"{CLAIM}=other")):
-            with pytest.raises(LabError, match=f"annotation {CLAIM} says which GPUs the pod has, it can be neither"):
+            with pytest.raises(
+                LabError,
+                match=f"annotation {CLAIM} says which GPUs the pod has, or who pays",
+            ):
                 kubectl.run(guarded.layout, *annotate, *change)
         kubectl.run(guarded.layout, *annotate, "claims", f"mine={len(user)}")
 
@@ -341,3 +345,11 @@ def test_alias_is_guarded_in_every_namespace(named: Guarded) -> None:
     large = pod()
     large["spec"] |= {"schedulerName": NAMED, "nodeSelector": {f"label-{number}": "x" for number in range(33)}}
     assert "spec.nodeSelector has 33 labels, 32 is the limit" in named.refusal(large, namespace=OUT)
+
+
+def test_requirement_of_an_alias_is_guarded(named: Guarded) -> None:
+    """The webhook turns the requirements of such pods into requests, too."""
+    sent = pod(annotations={RESREQ: "gpu=1"})
+    assert named.refusal(sent, namespace=NAMED) == ""
+    sent["spec"]["schedulerName"] = NAMED
+    assert f"annotation {RESREQ} asks for a GPU" in named.refusal(sent, namespace=NAMED)

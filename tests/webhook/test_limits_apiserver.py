@@ -16,6 +16,7 @@ from allocation.settings import AllocationSettings
 from lab import kubectl, manifests, wait
 from lab.errors import LabError
 from webhook.mutation import mutate
+from webhook.quotas import Quotas
 from webhook.review import decode_pod
 from webhook.settings import WebhookSettings
 
@@ -54,7 +55,7 @@ def prepared(*, containers: int = 1, gpu_containers: int = 1) -> dict[str, Any]:
         username="",
         allocation=AllocationSettings(),
         settings=WebhookSettings(),
-        quotas={},
+        quotas=Quotas(),
         claim=None,
     )
     changed: dict[str, Any] = jsonpatch.apply_patch(pod, msgspec.to_builtins(mutation.operations))

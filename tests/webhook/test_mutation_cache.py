@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 
 from allocation.claim import ClaimDevices, ClaimSpec
 from allocation.errors import AllocationError
+from allocation.fairness.quota_spec import QuotaSpec
 from allocation.settings import AllocationSettings
 from webhook import patch
+from webhook.bound_pod import BoundPod
 from webhook.mutation import mutate
 from webhook.mutation_cache import MutationCache
+from webhook.quotas import Quotas
 from webhook.review import ForbiddenPodError, Pod, decode_pod
 from webhook.settings import WebhookSettings
 
@@ -32,6 +35,7 @@ KEYS = {
     "hami.io/vgpu-node": ("n1",),
     "hami.io/gpu-scheduler-policy": ("spread", "nonsense"),
     "nvidia.com/numa-bind": ("true", "perhaps"),
+    "tensor-fusion.ai/require-gpu-topology": ("true", "perhaps"),
     "kubernetes.io/config.mirror": ("x",),
     "gpu.scheduling/claim": ("c", "a/b"),
     "kubectl.kubernetes.io/default-container": ("main", "other"),
@@ -75,7 +79,23 @@ PODS = st.fixed_dictionaries(
         ),
     }
 )
-QUOTAS = st.sampled_from([{}, {"small": {"limits.nvidia.com/gpu": "1"}}])
+QUOTAS = st.sampled_from(
+    [
+        Quotas(),
+        Quotas({"small": {"limits.nvidia.com/gpu": "1"}}),
+        *(
+            Quotas(gpu_quotas={"small": msgspec.convert(spec, QuotaSpec)})
+            for spec in (
+                {"single": {"maxCards": 1}},
+                {"single": {"defaults": {"nvidia.com/gpumem": 3000}}},
+                {"single": {"defaults": {"nvidia.com/gpumem": 4000}}},
+                {"single": {"limits": {"nvidia.com/gpucores": 50}}},
+                {"total": {"limits": {"nvidia.com/gpu": 1}}},
+                {"total": {"maxPods": 0}},
+            )
+        ),
+    ]
+)
 CLAIMS = st.sampled_from(
     [
         None,
@@ -84,6 +104,10 @@ CLAIMS = st.sampled_from(
         ClaimSpec(ClaimDevices(1, visible_as="UUID")),
         msgspec.convert({"devices": {"count": 1}, "selector": {"matchLabels": {"pool": "a"}}}, ClaimSpec),
         msgspec.convert({"devices": {"count": 1}, "selector": {"matchLabels": {"pool": "b"}}}, ClaimSpec),
+        msgspec.convert({"devices": {"count": 1}, "topology": {"mode": "Required"}}, ClaimSpec),
+        msgspec.convert({"devices": {"count": 1}, "network": {"minPorts": 1}}, ClaimSpec),
+        msgspec.convert({"devices": {"count": 1}, "network": {"preferredHcas": ["mlx5_0"]}}, ClaimSpec),
+        msgspec.convert({"devices": {"count": 1}, "storage": {"cuFile": "Preferred"}}, ClaimSpec),
     ]
 )
 STEPS = st.lists(st.tuples(PODS, st.sampled_from(["alice", TRUSTED, NODE]), QUOTAS, CLAIMS), min_size=1, max_size=8)
@@ -132,7 +156,7 @@ def test_missing_resources_are_not_confused_with_empty_ones() -> None:
             "metadata": {"annotations": {"gpu.scheduling/allocation": ALLOCATION}},
             "spec": {"containers": [container]},
         }
-        made = cache.get(_read(sent), username=TRUSTED, quotas={}, claim=None)
+        made = cache.get(_read(sent), username=TRUSTED, quotas=Quotas(), claim=None)
         patches.append(b64decode(msgspec.json.decode(made.patch, type=str)))
     assert b'"/spec/containers/0/resources/limits"' in patches[0]
     assert b'"/spec/containers/0/resources"' in patches[1]
@@ -148,7 +172,7 @@ def test_pods_of_different_claims_are_mutated_separately(pod: Callable[..., Any]
             "gpu.scheduling/claim": "c",
             "kubectl.kubernetes.io/default-container": main,
         }
-        made = cache.get(_read(sent), username="alice", quotas={}, claim=claim)
+        made = cache.get(_read(sent), username="alice", quotas=Quotas(), claim=claim)
         return b64decode(msgspec.json.decode(made.patch, type=str))
 
     one, two = ClaimSpec(ClaimDevices(1)), ClaimSpec(ClaimDevices(2))
@@ -183,16 +207,28 @@ def test_pods_of_one_template_are_mutated_once(
             "labels": {"batch.kubernetes.io/job-completion-index": str(index)},
             "annotations": {"batch.kubernetes.io/job-completion-index": str(index)},
         }
-        assert cache.get(_read(made), username="alice", quotas={}, claim=None).operations
+        assert cache.get(_read(made), username="alice", quotas=Quotas(), claim=None).operations
     assert len(mutated) == 1
+
+
+def test_pods_of_different_applications_are_mutated_separately(
+    pod: Callable[..., Any], gpu: Callable[..., Any]
+) -> None:
+    """What bindings say about a pod is not a field of the pod."""
+    cache = MutationCache(allocation=AllocationSettings(), settings=WebhookSettings())
+    outcomes = [
+        cache.get(_read(pod(gpu())), username="alice", quotas=Quotas(), claim=None, bound=bound)
+        for bound in (None, BoundPod(""), BoundPod("app x", 4000), BoundPod("app y", 4000), BoundPod("app y", 5000))
+    ]
+    assert len({(bytes(each.patch), each.warnings) for each in outcomes}) == len(outcomes)
 
 
 def test_cache_is_bounded(pod: Callable[..., Any], gpu: Callable[..., Any]) -> None:
     """The oldest entry is evicted, and a patch of many containers is not cached."""
     cache = MutationCache(allocation=AllocationSettings(), settings=WebhookSettings())
     for number in range(1100):
-        cache.get(_read(pod(gpu(f"c{number}"))), username="alice", quotas={}, claim=None)
+        cache.get(_read(pod(gpu(f"c{number}"))), username="alice", quotas=Quotas(), claim=None)
     assert len(cache._mutations) == 1024
     before = list(cache._mutations)
-    cache.get(_read(pod(*(gpu(f"c{number}") for number in range(32)))), username="alice", quotas={}, claim=None)
+    cache.get(_read(pod(*(gpu(f"c{number}") for number in range(32)))), username="alice", quotas=Quotas(), claim=None)
     assert list(cache._mutations) == before

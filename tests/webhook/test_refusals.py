@@ -143,6 +143,9 @@ def annotated(pod: Make, gpu: Make) -> Make:
         ("hami.io/gpu-scheduler-policy", "binpack,bestfit", "topology-aware"),
         ("hami.io/device-scoring-weights", "slot=1", "slot, core and memory"),
         ("nvidia.com/numa-bind", "perhaps", "true or false"),
+        ("tensor-fusion.ai/require-gpu-topology", "perhaps", "true, false"),
+        ("tensor-fusion.ai/gpu-topology-max-tier", "best", "0, 1, 2, 3"),
+        ("tensor-fusion.ai/gpu-topology-source", "guess", "auto, numa, vendor"),
     ],
 )
 def test_unknown_words_in_annotations_are_refused(

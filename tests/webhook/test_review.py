@@ -11,6 +11,7 @@ from cluster.logs import Json, Logfmt
 from tests.webhook.support.claims import Claims
 from webhook.admission import Admission
 from webhook.metrics import Metrics
+from webhook.quotas import Quotas
 from webhook.review import UnreadableReviewError
 from webhook.settings import WebhookSettings
 
@@ -59,7 +60,7 @@ def test_body_that_is_not_a_review_is_an_error(body: bytes) -> None:
         allocation=AllocationSettings(),
         settings=WebhookSettings(),
         metrics=Metrics(),
-        quotas=lambda _: {},
+        quotas=lambda _: Quotas(),
         claims=Claims({}),
     )
     with pytest.raises(UnreadableReviewError, match="AdmissionReview"):
@@ -73,7 +74,7 @@ def test_outcomes_are_counted_and_logged_with_their_uid(caplog: pytest.LogCaptur
         allocation=AllocationSettings(),
         settings=WebhookSettings(),
         metrics=metrics,
-        quotas=lambda _: {},
+        quotas=lambda _: Quotas(),
         claims=Claims({}),
     )
     request = {

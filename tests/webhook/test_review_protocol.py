@@ -21,6 +21,7 @@ from tests.webhook.support.claims import Claims
 from tests.webhook.test_server import review, trusting
 from webhook.admission import Admission
 from webhook.metrics import Metrics
+from webhook.quotas import Quotas
 from webhook.review_protocol import ReviewConnection
 from webhook.routes import Health
 from webhook.server import serving
@@ -96,7 +97,7 @@ class World:
             allocation=AllocationSettings(),
             settings=WebhookSettings(),
             metrics=metrics,
-            quotas=lambda _: {},
+            quotas=lambda _: Quotas(),
             claims=self.claims,
         )
         self.answer = self.admission.answer
@@ -254,7 +255,7 @@ async def streams() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamW
         allocation=AllocationSettings(),
         settings=own,
         metrics=metrics,
-        quotas=lambda _: {},
+        quotas=lambda _: Quotas(),
         claims=Claims({}, {"stored": ClaimSpec(ClaimDevices(1))}),
     )
     source = IssuedSource(signer, names=ServerNames(("localhost",)), now=datetime.now(UTC))

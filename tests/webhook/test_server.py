@@ -20,6 +20,7 @@ from certs.x509 import KeyPair, new_authority
 from tests.webhook.support.claims import Claims
 from webhook.admission import Admission
 from webhook.metrics import Metrics
+from webhook.quotas import Quotas
 from webhook.routes import LARGEST_REVIEW, Health
 from webhook.server import Ports, serving
 from webhook.settings import WebhookSettings
@@ -82,7 +83,11 @@ async def running() -> AsyncIterator[Running]:
     signer, health, metrics = authority(), Health(), Metrics()
     health.ready = True
     admission = Admission(
-        allocation=AllocationSettings(), settings=SETTINGS, metrics=metrics, quotas=lambda _: {}, claims=Claims({})
+        allocation=AllocationSettings(),
+        settings=SETTINGS,
+        metrics=metrics,
+        quotas=lambda _: Quotas(),
+        claims=Claims({}),
     )
     source = IssuedSource(signer, names=NAMES, canary="canary.svc", now=datetime.now(UTC))
     async with (

@@ -72,6 +72,19 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- include "tranche.celList" (concat (list "tranche") ($scheduler.aliases | default list)) -}}
 {{- end -}}
 
+{{- /* Flags, as in manifests/gpubindings, and not `config`: definition and roles depend on the mode as well. */ -}}
+{{- define "tranche.bindingFlags" -}}
+{{- if dig "bindings" dict (.Values.config.allocation | default dict) -}}
+{{- fail "config.allocation.bindings: set bindings.mode and bindings.requireNamespace instead" -}}
+{{- end -}}
+{{- if ne .Values.bindings.mode "off" -}}
+, --allocation-bindings-mode={{ .Values.bindings.mode }}
+{{- if .Values.bindings.requireNamespace -}}
+, --allocation-bindings-require-namespace=true
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "tranche.extenderArguments" -}}
 {{- if .Values.extender.enabled }}
           # Only the other container of the pod reaches the extender; probes and Prometheus have a port without its verbs.
@@ -137,6 +150,7 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- define "tranche.metricsEndpoints" -}}
 - port: metrics
   interval: {{ .interval }}
+  honorLabels: true  # label `namespace` of a quota is that of the quota, not of the scheduler
   relabelings:
     - sourceLabels: [__meta_kubernetes_pod_label_app_kubernetes_io_component]
       targetLabel: job

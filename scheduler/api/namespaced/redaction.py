@@ -1,22 +1,33 @@
 """Removes from responses what users with rights in only one namespace must not see.
 
 They see which cards their pod could get and the reasons of the others, but neither names nor amounts of other users'
-pods, nor which PersistentVolumes are free. The names, models and sizes of nodes and cards are not secret.
+pods, nor their GPUBindings and shares, nor which PersistentVolumes are free. The names, models and sizes of nodes and
+cards are not secret.
 """
 
 import msgspec
 
 from allocation.reasons import public_coded_text
 from scheduler.api.explanation_types import Amount, CardExplanation, Explanation, NodeExplanation
+from scheduler.api.preemption_explanation import within
 from scheduler.api.simulation_types import GpuSchedulerState, NodeToStatus, Simulation
+from scheduler.api.topology_explanation import without_pods
 
 
 def of_explanation(explanation: Explanation) -> Explanation:
-    """Remove how full cards and nodes are (free amounts, scores), and the names of other pods."""
+    """Remove how full cards and nodes are (free amounts, scores), and the names of other pods and bindings.
+
+    The pods that have cards of the pod's application are in its namespace, so they stay.
+    """
+    bindings, queue, preemption = explanation.bindings, explanation.gpu_queue, explanation.preemption
     return msgspec.structs.replace(
         explanation,
         note="" if explanation.outcome == "fits" else explanation.note,  # the note of a pod that fits has scores
         nodes=tuple(_node(node) for node in explanation.nodes),
+        topology=tuple(without_pods(each) for each in explanation.topology),
+        bindings=msgspec.structs.replace(bindings, others=()) if bindings is not None else None,
+        preemption=within(preemption, explanation.namespace) if preemption is not None else None,
+        gpu_queue=msgspec.structs.replace(queue, ahead=None) if queue is not None else None,
         reasons=tuple(
             msgspec.structs.replace(group, reason=public_coded_text(group.code, group.reason))
             for group in explanation.reasons
@@ -54,6 +65,7 @@ def _node(node: NodeExplanation) -> NodeExplanation:
         score=None,
         scores={},
         cards=tuple(_card(card) for card in node.cards),
+        topology=tuple(without_pods(each) for each in node.topology),
     )
 
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from scheduler.api.explanation_types import json_name
+from scheduler.api.json_names import json_name
 
 
 class PodShare(msgspec.Struct, frozen=True, rename=json_name):

@@ -1,4 +1,5 @@
-from agent.nvml.nvlink import SWITCH, Endpoint, Link, bandwidth_gbps, islands
+from agent.nvml.nvlink import SWITCH, Endpoint, Link, bandwidth_gbps, islands, peers
+from allocation.topology.layout import PeerLink
 
 
 def _card(index: int, *remotes: str) -> Endpoint:
@@ -36,3 +37,21 @@ def test_islands_do_not_depend_on_the_order_of_cards() -> None:
 def test_bandwidth_is_the_sum_over_one_direction() -> None:
     """18 links of an H100 at the driver's 26562 MB/s are 478 GB/s."""
     assert bandwidth_gbps((Link(SWITCH, 26562),) * 18) == 478
+
+
+def test_links_of_a_pair_are_added_up() -> None:
+    """Each card reports the bandwidth to each of its peers, rounded down once for all links of the pair."""
+    first = Endpoint(0, "pci-0", (Link("pci-4", 25781), Link("pci-1", 25781), Link("pci-4", 25781)))
+    second = Endpoint(1, "pci-1", (Link("pci-0", 25781),))
+    third = Endpoint(4, "pci-4", (Link("pci-0", 25781),) * 2)
+    assert peers([third, first, second]) == {
+        0: (PeerLink(1, 25), PeerLink(4, 51)),
+        1: (PeerLink(0, 25),),
+        4: (PeerLink(0, 51),),
+    }
+
+
+def test_link_that_does_not_end_at_a_card_has_no_peer() -> None:
+    """Switches, CPUs, and ends that the driver does not report are not other cards."""
+    links = (Link(SWITCH, 25000), Link("", 25000), Link("pci-c0", 25000))
+    assert peers([Endpoint(0, "pci-0", links), Endpoint(1, "pci-1", links)]) == {0: (), 1: ()}

@@ -38,6 +38,8 @@ CARD_FUNCTIONS = (
     "nvmlDeviceGetNvLinkRemoteDeviceType",
     "nvmlDeviceGetNvLinkRemotePciInfo_v2",
     "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetNvLinkVersion",
+    "nvmlDeviceGetTopologyCommonAncestor",
     "nvmlDeviceGetSupportedEventTypes",
     "nvmlDeviceRegisterEvents",
     "*",
@@ -103,7 +105,7 @@ def test_card_is_reported_as_nvml_describes_it(hardware: Hardware, source: Calla
 def test_numa_node_comes_from_the_kernel_then_from_nvml(
     hardware: Hardware, source: Callable[..., Source], tmp_path: Path
 ) -> None:
-    """NVML is the fallback where the kernel reports no node; -1 means 0."""
+    """NVML is the fallback where the kernel reports no node; -1 means that it is not known."""
     hardware.has(*cards(4))
     _sysfs(tmp_path, "0000:10:00.0", "1\n")
     _sysfs(tmp_path, "0000:11:00.0", "-1\n")
@@ -111,7 +113,7 @@ def test_numa_node_comes_from_the_kernel_then_from_nvml(
     hardware.cards[2].numa = -1
     hardware.cards[3].lines.append(f"error nvmlDeviceGetNumaNodeId {NOT_SUPPORTED}")
     hardware.write()
-    assert [device.card.numa for device in source().report().devices] == [1, 3, 0, 0]
+    assert [device.card.numa for device in source().report().devices] == [1, 3, -1, -1]
 
 
 def test_direct_links_make_islands_and_bandwidth(hardware: Hardware, source: Callable[..., Source]) -> None:
@@ -184,6 +186,9 @@ def test_error_of_one_card_does_not_affect_the_others(hardware: Hardware, source
         _linked(second, first.pci, third.pci),
         _linked(third, first.pci, second.pci),
     )
+    for card in hardware.cards:
+        card.lines.append("topology 0 0 0 0")
+    hardware.write()
     opened = source(quiet_seconds=0.001)
     before = opened.devices()
     healthy_lines = list(second.lines)
@@ -271,17 +276,61 @@ def test_lost_card_stays_reported_and_recovers(hardware: Hardware, source: Calla
     lost = opened.devices()["GPU-1"]
     assert lost.message == "nvmlDeviceGetHandleByIndex: GPU is lost"
     assert not lost.card.healthy
+    assert not lost.missing  # the driver still lists it
     assert msgspec.structs.replace(lost.card, healthy=True) == before["GPU-1"].card
     opened.clock.now += 60
     after = opened.devices()  # after another nvmlInit, which does not list it and has moved the last card up
     assert after["GPU-1"].message == "NVML no longer lists the card"
     assert (after["GPU-2"].card.index, after["GPU-1"].card.index) == (1, 2)
+    assert [uuid for uuid, device in after.items() if device.missing] == ["GPU-1"]
     hardware.cards.insert(1, gone)
     hardware.write()
     opened.clock.now += 60
-    assert opened.messages()["GPU-1"] == "NVML no longer lists the card"
+    back = opened.devices()["GPU-1"]
+    assert (back.message, back.missing) == ("NVML no longer lists the card", False)  # until it has been quiet
     opened.clock.now += 60
     assert opened.devices() == before
+
+
+def test_no_card_is_missing_while_one_cannot_be_identified(hardware: Hardware, source: Callable[..., Source]) -> None:
+    """One card is pulled, and the next one has its index now and cannot be opened: it may be either."""
+    hardware.has(*cards(3))
+    opened = source(quiet_seconds=60)
+    opened.devices()
+    assert not opened.report().incomplete
+    del hardware.cards[1]
+    hardware.cards[1].lines.append(f"error nvmlDeviceGetHandleByIndex_v2 {GPU_IS_LOST}")
+    hardware.write()
+    opened.devices()
+    opened.clock.now += 60
+    assert not any(device.missing for device in opened.devices().values())
+    assert opened.report().incomplete
+
+
+def test_a_card_that_was_never_readable_makes_the_report_incomplete(
+    hardware: Hardware, source: Callable[..., Source]
+) -> None:
+    """An agent that starts then leaves it out, and says that the node may have more cards."""
+    hardware.has(*cards(2))
+    hardware.cards[1].lines.append(f"error nvmlDeviceGetHandleByIndex_v2 {GPU_IS_LOST}")
+    hardware.write()
+    report = source().report()
+    assert [device.card.uuid for device in report.devices] == ["GPU-0"]
+    assert report.status().incomplete is True
+
+
+def test_a_driver_that_lists_no_card_misses_none(hardware: Hardware, source: Callable[..., Source]) -> None:
+    """It has failed; whether the cards are there is unknown, so no pod loses its card by that."""
+    hardware.has(*cards(2))
+    opened = source(quiet_seconds=60)
+    opened.devices()
+    hardware.cards.clear()
+    hardware.write()
+    opened.devices()
+    opened.clock.now += 60
+    devices = opened.devices()  # after another nvmlInit
+    assert {device.message for device in devices.values()} == {"NVML does not show the card"}
+    assert not any(device.missing for device in devices.values())
 
 
 def test_all_cards_are_lost_and_recover(hardware: Hardware, source: Callable[..., Source]) -> None:

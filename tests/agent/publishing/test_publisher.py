@@ -5,22 +5,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from agent.declared.fleet import parse
+from allocation.fabric import CuFile, Fabric, Hca, HcaPort
 from allocation.wire.hami import decode_register
+from cluster.gpu_node_status import Device, GpuNodeStatus
 from lab import kubectl, wait
 from lab.layout import Layout
 from tests.agent.support.cluster_view import DEADLINE_S, REGISTER, await_heartbeat, heartbeat, published
 
 pytestmark = pytest.mark.apiserver
 
+FABRIC = """{hcas: [{name: mlx5_10, numa: 1, gpuDirect: true, ports: [{number: 2, rateGbps: 400}, {number: 1}]},
+    {name: mlx5_2}], cuFile: {enabled: true}}"""
+
 
 def test_every_node_of_a_fleet_is_published(
     cluster: Layout, add_node: Callable[[str], None], start_agent: Callable[[str], Any]
 ) -> None:
     """Every node of the file gets a register annotation, a GpuNodeStatus and a heartbeat, and they agree."""
-    one, other = "{count: 2, memoryMiB: 81920, model: NVIDIA H100}", "[{index: 3, memoryMiB: 7, model: NVIDIA L4}]"
+    one = "{count: 2, memoryMiB: 81920, model: NVIDIA H100, numa: 0}"
+    other = "[{index: 3, memoryMiB: 7, model: NVIDIA L4, numa: 0}]"
     fleet = f"{{pub-1: {one}, pub-2: {other}}}"
     reports = parse(fleet.encode(), file="fleet.yaml")
     for node in reports:
@@ -46,12 +53,54 @@ def test_every_node_of_a_fleet_is_published(
     assert managers == {"tranche-agent": "", "tranche-agent-status": "status"}
 
 
+def test_links_and_fabric_of_a_fleet_are_published(
+    cluster: Layout, add_node: Callable[[str], None], start_agent: Callable[[str], Any]
+) -> None:
+    """What the file declares reaches the scheduler's inventory, nothing dropped; an unknown NUMA node is left out."""
+    cards = "[{index: 0, memoryMiB: 9, numa: 0, pcieGroups: [0, 0]}, {index: 1, memoryMiB: 9}]"
+    fleet = f"fabric-1: {{cards: {cards}, links: [[0, 1, 50]], fabric: {FABRIC}}}"
+    report = parse(fleet.encode(), file="fleet.yaml")["fabric-1"]
+    add_node("fabric-1")
+    start_agent(fleet)
+    found = published(cluster, "fabric-1")
+    assert msgspec.convert(found["status"]["devices"], list[Device]) == report.status().devices
+    assert found["status"]["fabric"] == json.loads(msgspec.json.encode(report.fabric))
+    assert [device.get("numa") for device in found["status"]["devices"]] == [0, None]
+    assert found["status"]["devices"][1]["links"] == [{"id": 0, "bandwidthGBps": 50}]
+    inventory = msgspec.convert(found, GpuNodeStatus).inventory()
+    assert inventory.fabric == report.fabric
+    assert inventory.layout.bandwidth == ((50, 50), (50, 50))
+
+
+def test_agent_reports_the_adapters_of_its_machine(
+    cluster: Layout, add_node: Callable[[str], None], run_agent: Callable[..., Any], fleet_file: Path, tmp_path: Path
+) -> None:
+    """Unless the file declares others; a port that goes down is published while the agent runs."""
+    port = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
+    port.mkdir(parents=True)
+    for file, content in {"../../node_type": "1: CA", "state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)"}.items():
+        (port / file).write_text(content)
+    (tmp_path / "proc/driver/nvidia-fs").mkdir(parents=True)
+    add_node("fabric-2")
+    fleet_file.write_text("fabric-2: {count: 1, memoryMiB: 100}")
+    roots = ("--sysfs", str(tmp_path / "sys"), "--procfs", str(tmp_path / "proc"))
+    run_agent("--fleet-file", str(fleet_file), *roots)
+
+    def fabric() -> Fabric:
+        return msgspec.convert(published(cluster, "fabric-2")["status"]["fabric"], Fabric)
+
+    active = HcaPort(1, "Active", 400, "Unknown")
+    assert fabric() == Fabric((Hca("mlx5_0", ports=(active,)),), CuFile(enabled=True))
+    (port / "state").write_text("1: DOWN")
+    wait.until(lambda: fabric().active_ports == 0, what="port down", timeout_s=DEADLINE_S)
+
+
 def test_unchanged_inventory_is_not_written_again(
     cluster: Layout, add_node: Callable[[str], None], start_agent: Callable[[str], Any]
 ) -> None:
     """While the inventory does not change, the agent only renews the heartbeat, which spares the API server."""
     add_node("quiet-1")
-    start_agent("quiet-1: {count: 8, memoryMiB: 81920}")
+    start_agent(f"quiet-1: {{count: 8, memoryMiB: 81920, links: [[0, 3, 50], [0, 1, 25]], fabric: {FABRIC}}}")
     before = published(cluster, "quiet-1")
     seen = await_heartbeat(cluster, "quiet-1")
     for _ in range(3):

@@ -9,7 +9,7 @@ from allocation.constraints import read_constraints
 from allocation.ledger.ledger import Ledger
 from allocation.placement.block_max import INFEASIBLE
 from allocation.placement.node_filter import rank_nodes
-from allocation.placement.placement import Placement, place, scores_of
+from allocation.placement.placement import Placement, place, scores_of, values_of
 from allocation.placement.query import PlacementQuery
 from allocation.reasons import NodeReason
 from allocation.settings import AllocationSettings
@@ -43,8 +43,11 @@ def test_ranking_together_equals_ranking_alone(seed: int) -> None:
         expected = [alone[nodes.index(node)] for node in some]
         assert together.scores == {name: score for each in expected for name, score in each.scores.items()}
         assert together.rejections == {name: why for each in expected for name, why in each.rejections.items()}
-        sign = -1 if query.constraints.node_policy == "binpack" else 1
-        assert list(together.scores.items()) == sorted(together.scores.items(), key=lambda s: (sign * s[1], s[0]))
+        names = [*together.scores]
+        values = values_of(names, together.scores, together.values, policy=query.constraints.node_policy).tolist()
+        assert [*zip(values, names, strict=True)] == sorted(
+            zip(values, names, strict=True), key=lambda s: (-s[0], s[1])
+        )
 
 
 @given(st.integers(0, 2**32))
@@ -58,9 +61,9 @@ def test_scores_agree_with_placement(seed: int) -> None:
     fits = [name for name, value in zip(requested, values.tolist(), strict=True) if value != INFEASIBLE]
     assert fits == [name for name in requested if isinstance(chosen, Placement) and name in chosen.scores]
     assert rejections == chosen.rejections
-    sign = 1 if query.constraints.node_policy == "binpack" else -1
-    scores = {name: sign * score for name, score in chosen.scores.items()} if isinstance(chosen, Placement) else {}
-    assert values.tolist() == [scores.get(name, INFEASIBLE) for name in requested]
+    if isinstance(chosen, Placement):
+        expected = values_of(requested, chosen.scores, chosen.values, policy=query.constraints.node_policy)
+        assert values.tolist() == expected.tolist()
 
 
 def test_an_unknown_node_is_unregistered() -> None:

@@ -17,6 +17,7 @@ from allocation.reasons import CardReason
 from allocation.request import ContainerRequest, Kind
 from allocation.settings import AllocationSettings
 from allocation.steps import finish
+from allocation.topology.layout import of_scores
 from tests.allocation.support.builders import card, cards_of, container, fleet, mixed, pod, put, reasons
 
 
@@ -267,8 +268,10 @@ def linked(pairs: dict[tuple[int, int], int], *, cards: int = 4) -> Ledger:
     for (one, other), value in pairs.items():
         scores.setdefault(f"GPU-n0-{one}", {})[f"GPU-n0-{other}"] = value
         scores.setdefault(f"GPU-n0-{other}", {})[f"GPU-n0-{one}"] = value
+    made = tuple(card(index) for index in range(cards))
+    layout = of_scores([(each.uuid, each.index, each.numa) for each in made], scores)
     ledger = Ledger()
-    ledger.set_node(NodeInventory("n0", tuple(card(index) for index in range(cards)), scores))
+    ledger.set_node(NodeInventory("n0", made, layout))
     return ledger
 
 

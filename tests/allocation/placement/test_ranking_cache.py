@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from allocation import names
 from allocation.constraints import CardKind, Constraints, read_constraints
+from allocation.fabric import NO_FABRIC, CuFile, Fabric, FabricDemand, Hca, HcaPort
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger.changes import Changes
 from allocation.ledger.ledger import Ledger
@@ -18,6 +19,8 @@ from allocation.quota import UNLIMITED, Headroom
 from allocation.request import Kind
 from allocation.settings import AllocationSettings
 from allocation.steps import Steps, finish
+from allocation.topology.demand import TopologyDemand
+from allocation.topology.layout import CardLinks, of_links
 from tests.allocation.support.builders import container, pod, whole
 from tests.allocation.support.mig_cards import instance, mig_card
 
@@ -49,6 +52,25 @@ CARD_KINDS: tuple[tuple[CardKind, str], ...] = (
     *(("any", ""), ("any", ""), ("card", "")),
     *(("instance", ""), ("instance", "1g.5gb"), ("instance", "2g.10gb")),
 )
+FABRICS = (
+    NO_FABRIC,
+    Fabric((Hca("mlx5_0", ports=(HcaPort(1),)),)),
+    Fabric((Hca("mlx5_0", ports=(HcaPort(1),)), Hca("mlx5_1", ports=(HcaPort(1), HcaPort(2)))), CuFile(enabled=True)),
+)
+TOPOLOGY_DEMANDS = (
+    *(None, None, None, None),
+    TopologyDemand(),
+    TopologyDemand(mode="Ignore"),
+    TopologyDemand(mode="Required"),
+    TopologyDemand("spread", "Required", min_bandwidth_gbps=60),
+    TopologyDemand("preferIds", prefer_ids=(1, 3)),
+    TopologyDemand("contiguous", "Required", max_tier=1, accepts_unknown=False),
+)
+FABRIC_DEMANDS = (
+    *(None, None, None),
+    FabricDemand(min_ports=2, asks_network=True),
+    FabricDemand(preferred_hcas=("mlx5_1",), cu_file="Preferred", asks_network=True),
+)
 HEADROOMS = (UNLIMITED, UNLIMITED, Headroom(memory_mib=400), Headroom(cards=1, cores=1000))
 
 
@@ -56,7 +78,13 @@ def constraints(chance: random.Random) -> Constraints:
     """Return random constraints, some of which only a GpuClaim sets."""
     kind, profile = chance.choice(CARD_KINDS)
     read = read_constraints(chance.choice(ANNOTATIONS), AllocationSettings())
-    return msgspec.structs.replace(read, card_kind=kind, profile=profile)
+    return msgspec.structs.replace(
+        read,
+        card_kind=kind,
+        profile=profile,
+        topology=chance.choice(TOPOLOGY_DEMANDS) or read.topology,
+        fabric=chance.choice(FABRIC_DEMANDS),
+    )
 
 
 class FakeEligible:
@@ -105,8 +133,14 @@ def inventory(node: str, chance: random.Random) -> NodeInventory:
                 healthy=chance.random() > 0.1,
             )
         )
-    scores = {one.uuid: {other.uuid: chance.randint(0, 3) for other in cards if other is not one} for one in cards}
-    return NodeInventory(node, tuple(cards), scores)
+    links = tuple(
+        CardLinks(
+            *(each.index, each.numa, chance.choice(("", "a", "b")), chance.choice((0, 50, 100))),
+        )
+        for each in cards
+        if each.is_undivided
+    )
+    return NodeInventory(node, tuple(cards), of_links(links), chance.choice(FABRICS))
 
 
 class World:

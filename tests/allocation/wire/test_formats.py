@@ -1,5 +1,7 @@
 """Every format is read as it was written, and HAMi's formats are read in all their versions."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,9 +9,11 @@ from hypothesis import strategies as st
 from allocation.allocation import Allocation, CardShare, ClaimMark
 from allocation.delivery import Delivery
 from allocation.errors import MalformedRecordError
+from allocation.fabric import VARIABLES
 from allocation.inventory import Card, NodeInventory
 from allocation.names import environment_key, is_output_key
 from allocation.request import ContainerRequest, Kind, PodRequest
+from allocation.topology.layout import CROSS_NUMA, LINKED, SAME_NUMA
 from allocation.wire import environment, hami, record
 
 uuids = st.uuids().map(lambda value: f"GPU-{value}")
@@ -163,14 +167,14 @@ def test_the_documented_register_annotation_is_read_and_written() -> None:
     assert hami.encode_register(inventory) == text
 
 
-@given(allocations)
-def test_references_and_annotations_agree(allocation: Allocation) -> None:
-    """Every variable that admission refers to resolves to the container's allocation."""
-    annotations = environment.annotations(allocation)
+@given(allocations, st.dictionaries(st.sampled_from(VARIABLES), st.text()))
+def test_references_and_annotations_agree(allocation: Allocation, fabric: dict[str, str]) -> None:
+    """Every variable that admission refers to resolves to the container's allocation, or to the node's fabric."""
+    annotations = environment.annotations(allocation, fabric=fabric)
     for name, given_shares in allocation.containers.items():
-        resolved = environment.resolve(environment.references(name, len(given_shares)), annotations)
-        assert resolved == environment.values(given_shares)
-        assert all(is_output_key(key) for key in environment.references(name, len(given_shares)).values())
+        references = environment.references(name, len(given_shares), fabric=fabric)
+        assert environment.resolve(references, annotations) == {**environment.values(given_shares), **fabric}
+        assert all(is_output_key(key) for key in references.values())
 
 
 TWO_CARDS = (CardShare("GPU-a", 3, 3000, 300), CardShare("GPU-b", 1, 4000, 300))
@@ -186,6 +190,15 @@ def test_the_environment_of_two_cards() -> None:
         "CUDA_DEVICE_MEMORY_LIMIT_1": "4000m",
         "CUDA_DEVICE_SM_LIMIT": "30",
     }
+
+
+def test_a_card_without_a_limit_does_not_lift_the_limit_of_others() -> None:
+    """The variable without an index limits a card beyond the requested number, of which no variable tells."""
+    free, limited = CardShare("GPU-a", 0, 0, 0), CardShare("GPU-b", 1, 8192, 0)
+    values = environment.values((free, limited))
+    assert values["CUDA_DEVICE_MEMORY_LIMIT"] == "8192m"
+    assert (values["CUDA_DEVICE_MEMORY_LIMIT_0"], values["CUDA_DEVICE_MEMORY_LIMIT_1"]) == ("0m", "8192m")
+    assert environment.values((free,))["CUDA_DEVICE_MEMORY_LIMIT"] == "0m"
 
 
 @pytest.mark.parametrize("delivery", ["env", "cdi", "nvidia-nri"])
@@ -267,6 +280,14 @@ def test_a_malformed_register_annotation_is_an_error_with_its_node(text: str) ->
         hami.decode_register("n1", text)
 
 
+def test_more_cards_than_a_node_can_have_are_an_error() -> None:
+    """Connections are computed for each pair; for as many cards as an annotation can hold that takes minutes."""
+    entries = [{"id": f"GPU-{index}", "index": index} for index in range(129)]
+    assert len(hami.decode_register("n1", json.dumps(entries[:128])).layout) == 128
+    with pytest.raises(MalformedRecordError, match="node n1, .*: it has 129 cards, 128 is the limit"):
+        hami.decode_register("n1", json.dumps(entries))
+
+
 def test_unknown_fields_of_a_register_annotation_are_ignored() -> None:
     """v2.5 to v2.9 wrote more fields. A missing field is zero, and a missing health means unhealthy."""
     (only,) = hami.decode_register("n1", '[{"id":"GPU-a","devicepairscore":{},"customInfo":{"x":1}}]').cards
@@ -277,7 +298,69 @@ def test_pair_scores_are_read() -> None:
     """They are in HAMi's score annotation (hami.md 1.1)."""
     scores = '[{"uuid":"GPU-a","score":{"GPU-b":1800}},{"uuid":"GPU-b","score":{"GPU-a":1800}}]'
     register = '[{"id":"GPU-a","health":true},{"id":"GPU-b","index":1,"health":true}]'
-    assert hami.decode_register("n1", register, scores).pair_score(0, 1) == 1800
+    layout = hami.decode_register("n1", register, scores).layout
+    assert layout.scores == ((0, 1800), (1800, 0))
+    assert (layout.bandwidth[0][1], layout.tiers[0][1], layout.islands) == (450, LINKED, (0, 0))
+
+
+def test_scores_of_the_way_over_pcie_are_no_links() -> None:
+    """Only what is at least 100 says how many NVLinks there are; the NUMA nodes decide about the others."""
+    scores = json.dumps(
+        [
+            {"uuid": "GPU-a", "score": {"GPU-b": 260, "GPU-c": 60}},
+            {"uuid": "GPU-b", "score": {"GPU-a": 260, "GPU-c": 10}},
+            {"uuid": "GPU-c", "score": {"GPU-a": 60, "GPU-b": 10}},
+        ]
+    )
+    register = json.dumps(
+        [
+            {"id": "GPU-a", "index": 4, "health": True},
+            {"id": "GPU-b", "index": 5, "health": True, "numa": 1},
+            {"id": "GPU-m", "index": 6, "health": True, "mode": "mig"},
+            {"id": "GPU-c", "index": 7, "health": True},
+        ]
+    )
+    layout = hami.decode_register("n1", register, scores).layout
+    assert layout.ids == (4, 5, 7)
+    assert layout.islands == (0, 0, 1)
+    assert layout.bandwidth == ((50, 50, 0), (50, 50, 0), (0, 0, 0))
+    assert layout.tiers == ((LINKED, LINKED, SAME_NUMA), (LINKED, LINKED, CROSS_NUMA), (SAME_NUMA, CROSS_NUMA, LINKED))
+    assert layout.scores == ((0, 260, 60), (260, 0, 10), (60, 10, 0))
+
+
+@pytest.mark.parametrize(
+    ("scores", "score"),
+    [
+        ('[{"uuid":"GPU-a","score":{"GPU-b":1800}}]', 0),
+        ('[{"uuid":"GPU-a","score":{"GPU-b":1800}},{"uuid":"GPU-b","score":{"GPU-a":200}}]', 200),
+        ('[{"uuid":"GPU-a","score":{"GPU-b":-5}},{"uuid":"GPU-b","score":{"GPU-a":-5}}]', 0),
+        (
+            '[{"uuid":"GPU-a","score":{"GPU-b":2147483648}},{"uuid":"GPU-b","score":{"GPU-a":9223372036854775807}}]',
+            (1 << 20) - 1,
+        ),
+        ('[{"uuid":"GPU-x","score":{"GPU-b":100}},{"uuid":"GPU-b","score":{"GPU-x":100,"GPU-b":100}}]', 0),
+    ],
+)
+def test_implausible_scores_are_bounded(scores: str, score: int) -> None:
+    """A pair has one score, of limited size; cards that are not registered do not matter."""
+    register = '[{"id":"GPU-a","health":true},{"id":"GPU-b","index":1,"health":true}]'
+    layout = hami.decode_register("n1", register, scores).layout
+    assert layout.scores == ((0, score), (score, 0))
+    assert len(set(layout.islands)) == (1 if score else 2)
+
+
+@pytest.mark.parametrize("scores", ["{}", "[{}]", '[{"uuid":"GPU-a","score":{"GPU-b":1.5}}]', "9" * 400])
+def test_a_malformed_score_annotation_is_an_error_with_its_name(scores: str) -> None:
+    """The message names the node and the annotation."""
+    with pytest.raises(MalformedRecordError, match="node n1, annotation hami.io/node-nvidia-score"):
+        hami.decode_register("n1", "[]", scores)
+
+
+def test_cards_without_scores_are_connected_as_their_numa_nodes_say() -> None:
+    """Without the score annotation nothing is known of links."""
+    register = '[{"id":"GPU-a","health":true},{"id":"GPU-b","index":1,"health":true,"numa":1}]'
+    layout = hami.decode_register("n1", register).layout
+    assert (layout.tiers[0][1], layout.bandwidth[0][1], layout.islands) == (CROSS_NUMA, 0, (0, 1))
 
 
 def _pod(*kinds: tuple[str, Kind, int]) -> PodRequest:

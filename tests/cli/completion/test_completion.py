@@ -1,9 +1,11 @@
 """Completion in a real bash and by a real kubectl, with candidates from a real cluster."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,10 @@ import pytest
 from cli import commands
 from cli.completion import complete
 from cli.completion.scripts import run
+from cluster.resource import GPU_QUEUES, GPU_QUOTAS, Resource
 from lab.kubeconfig import service_account_kubeconfig
 from lab.layout import Layout
+from tests.cli.support.http_server import serving
 
 ROOT = Path(__file__).parents[3]
 TEAM = "cli-team"
@@ -44,6 +48,28 @@ def test_error_gives_no_candidates(tmp_path: Path, capfd: pytest.CaptureFixture[
     """A user who presses Tab sees no error message."""
     assert complete.main(["env", "--kubeconfig", str(tmp_path / "absent"), ""]) == 0
     assert capfd.readouterr() == (":4\n", "")
+
+
+@pytest.mark.parametrize(("command", "resource"), [("queues", GPU_QUEUES), ("quota", GPU_QUOTAS)])
+def test_queues_and_quotas_are_completed(command: str, resource: Resource, tmp_path: Path) -> None:
+    """By the names of the GpuQueues, or those of the GpuQuotas of the namespace."""
+
+    def respond(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
+        items = [{"metadata": {"name": "team-a"}}, {"metadata": {"name": "team-b"}}]
+        return (
+            (200, json.dumps({"metadata": {}, "items": items}).encode())
+            if request.path.partition("?")[0] in (resource.path(), resource.path(namespace="default"))
+            else (404, b"{}")
+        )
+
+    with serving(respond) as url:
+        config = tmp_path / "config"
+        context = {"name": "c", "context": {"cluster": "c", "user": ""}}
+        clusters = [{"name": "c", "cluster": {"server": url}}]
+        config.write_text(
+            json.dumps({"clusters": clusters, "contexts": [context], "current-context": "c", "users": []})
+        )
+        assert _words(command, "--kubeconfig", str(config), "") == ["team-a", "team-b"]
 
 
 @pytest.fixture

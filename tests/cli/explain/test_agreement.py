@@ -22,6 +22,7 @@ from scheduler.api.simulation_types import Simulation
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.filters import unsupported_fields
 from scheduler.objects import Pod
+from scheduler.preemption.disruption_budgets import DisruptionBudgets
 from scheduler.state.cluster_state import ClusterState
 from tests.cli.preflight.snapshots import about, report_on
 from tests.cli.preflight.snapshots import namespace as opted_in
@@ -92,7 +93,7 @@ def site() -> ClusterState:
 def evaluator(made: ClusterState, chosen: Rules | None = None) -> LocalEvaluator:
     """Return what the command line evaluates pods with."""
     alive = Liveness(installed=True, parts=())
-    return LocalEvaluator(made, chosen or Rules(), alive, namespace=TEAM, cards_of=())
+    return LocalEvaluator(made, chosen or Rules(), alive, budgets=DisruptionBudgets(), namespace=TEAM, cards_of=())
 
 
 def simulate(made: ClusterState, document: dict[str, Any]) -> Simulation:
@@ -250,6 +251,17 @@ def test_a_gpu_claim_of_the_files_need_not_exist() -> None:
     alone, _ = evaluator(made).simulate(each, every=False)
     assert alone.error is not None
     assert alone.error.type == "NotAdmitted"
+
+
+@every_kind
+def test_a_manifest_in_yaml_is_simulated_as_one_in_json(kind: str) -> None:
+    """Its strings remember how they are written, so they are not the same type."""
+    terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n2"]}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    document = workload(kind, affinity=affinity)
+    (of_file,) = manifest.read(yaml.safe_dump(document))
+    assert simulate(site(), of_file.plain) == simulate(site(), document)
+    assert simulate(site(), of_file.plain).schedule_result.suggested_host == "n2"
 
 
 def with_volumes() -> ClusterState:

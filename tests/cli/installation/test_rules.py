@@ -212,3 +212,9 @@ def test_empty_configuration_means_defaults() -> None:
     """An empty text without flags gives the settings of a process without a file."""
     nothing = Installed("ConfigMap")
     assert rules._rules(nothing.text, source=nothing.source) == rules.Rules()
+
+
+def test_network_levels_of_the_scheduler_are_those_of_commands(tmp_path: Path) -> None:
+    """A simulation on this machine forms the same network blocks."""
+    (tmp_path / "config.yaml").write_text("scheduler: {network_levels: [zone, rack]}")
+    assert rules.of_file(str(tmp_path / "config.yaml")).network_levels == ("zone", "rack")

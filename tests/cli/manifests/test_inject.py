@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from allocation.fabric import VARIABLES
 from cli.__main__ import main
 from tests.cli.support.http_server import serving
 
@@ -375,6 +376,16 @@ def test_a_claim_of_the_files_counts_in_its_namespace(
     assert inject(made, claim_pod(**pod))[0] == (0 if found else 1)
 
 
+def test_a_claim_that_asks_for_the_fabric_gets_its_variables(inject: Inject) -> None:
+    """As in the cluster, each is a reference to what comes with the Binding."""
+    spec = {**CLAIM["spec"], "network": {"rdmaRequired": True}, "storage": {"cuFile": "Preferred"}}
+    for claim, expected in ((CLAIM, set()), ({**CLAIM, "spec": spec}, set(VARIABLES))):
+        code, out, _ = inject(claim, claim_pod())
+        assert code == 0
+        _, pod = yaml.safe_load_all(out)
+        assert {entry["name"] for entry in pod["spec"]["containers"][0]["env"]} & set(VARIABLES) == expected
+
+
 def test_a_claim_that_is_nowhere_is_an_error(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line names the pod, the claim, and what to do; no manifest is printed."""
     monkeypatch.setenv("KUBECONFIG", os.devnull)
@@ -391,7 +402,8 @@ def test_a_claim_is_looked_up_in_the_cluster(inject: Inject, tmp_path: Path) -> 
     path, asked = "/apis/gpu.scheduling/v1/namespaces/{}/gpuclaims/pair", []
 
     def respond(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
-        asked.append(request.path)
+        if "/gpuclaims/" in request.path:
+            asked.append(request.path)
         found = request.path == path.format("team")
         return (200, json.dumps(CLAIM).encode()) if found else (404, b'{"message": "gpuclaims \\"pair\\" not found"}')
 
@@ -411,6 +423,77 @@ def test_a_claim_is_looked_up_in_the_cluster(inject: Inject, tmp_path: Path) -> 
         assert asked == [path.format("team"), path.format("other")]
         assert inject(CLAIM, claim_pod(), POD, options=options)[0] == 0
         assert len(asked) == 2
+
+
+def queued(name: str) -> dict[str, Any]:
+    """Return a pod that names a queue and requests nothing itself."""
+    made = make("v1", "Pod", {"spec": {"containers": [{"name": "main", "image": "i"}]}})
+    made["metadata"]["labels"] = {"gpu.scheduling/queue": name}
+    return made
+
+
+def test_a_pod_of_a_queue_gets_what_the_queue_says(inject: Inject, tmp_path: Path) -> None:
+    """The cluster is asked for the queue; without it the pod is left unchanged, and a note says so."""
+    path = "/apis/gpu.scheduling/v1/gpuqueues/"
+    bodies = {
+        f"{path}team-a": (200, {"metadata": {"name": "team-a"}, "spec": {"resreq": "gpu=2"}}),
+        f"{path}secret": (403, {}),
+    }
+
+    def respond(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
+        status, body = bodies.get(request.path, (404, {}))
+        return status, json.dumps(body).encode()
+
+    with serving(respond) as url:
+        kubeconfig = tmp_path / "kubeconfig"
+        context = {"name": "c", "context": {"cluster": "c", "user": ""}}
+        content = {"clusters": [{"name": "c", "cluster": {"server": url}}], "contexts": [context], "users": []}
+        kubeconfig.write_text(yaml.safe_dump({**content, "current-context": "c"}))
+        options = ("-f", "-", "--kubeconfig", str(kubeconfig))
+        _, out, _ = inject(queued("team-a"), options=options)
+        assert yaml.safe_load(out)["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] in (2, "2")
+        _, _, err = inject(queued("ghost"), options=options)
+        assert "GpuQueue ghost does not exist" in err
+        code, out, err = inject(queued("secret"), options=options)
+        assert (code, yaml.safe_load(out)) == (0, queued("secret"))
+        assert "note: GpuQueue secret cannot be read" in err
+
+
+def test_a_pod_gets_the_defaults_of_its_namespace_and_obeys_its_quotas(inject: Inject, tmp_path: Path) -> None:
+    """Each namespace is asked once; where its quotas cannot be read, a note says so."""
+    single = {"maxCards": 2, "defaults": {"nvidia.com/gpucores": 20}}
+    quotas = {
+        "metadata": {},
+        "items": [{"metadata": {"name": "small", "namespace": "team"}, "spec": {"single": single}}],
+    }
+    path, asked = "/apis/gpu.scheduling/v1/namespaces/{}/gpuquotas", []
+    bodies = {path.format("team"): (200, quotas), path.format("secret"): (403, {})}
+
+    def respond(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
+        asked.append(request.path.partition("?")[0])
+        status, body = bodies.get(asked[-1], (404, {}))
+        return status, json.dumps(body).encode()
+
+    def requesting(cards: int, **metadata: str) -> dict[str, Any]:
+        container = {"name": "main", "image": "i", "resources": {"limits": {"nvidia.com/gpu": cards}}}
+        return make("v1", "Pod", {"metadata": {"name": "x", **metadata}, "spec": {"containers": [container]}})
+
+    with serving(respond) as url:
+        kubeconfig = tmp_path / "kubeconfig"
+        context = {"name": "c", "context": {"cluster": "c", "user": ""}}
+        content = {"clusters": [{"name": "c", "cluster": {"server": url}}], "contexts": [context], "users": []}
+        kubeconfig.write_text(yaml.safe_dump({**content, "current-context": "c"}))
+        options = ("-f", "-", "--kubeconfig", str(kubeconfig))
+        code, out, err = inject(*[requesting(2)] * 2, options=(*options, "-n", "team"))
+        assert (code, err, asked) == (0, "", [path.format("team")])
+        for pod in yaml.safe_load_all(out):
+            assert pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpucores"] == "20"
+        code, _, err = inject(requesting(3, namespace="team"), options=options)
+        assert (code, "GpuQuota small: spec.single.maxCards is 2, and the pod requests 3" in err) == (1, True)
+        assert inject(requesting(3, namespace="other"), options=options)[::2] == (0, "")
+        code, _, err = inject(requesting(3, namespace="secret"), options=options)
+        assert code == 0
+        assert "note: GpuQuotas of namespace secret cannot be read: " in err
 
 
 def test_an_invalid_claim_is_refused(inject: Inject) -> None:

@@ -115,3 +115,10 @@ def test_error_has_line_and_column(source: str, message: str) -> None:
 def test_output_has_the_same_meaning() -> None:
     """Another YAML reader gets the same content."""
     assert yaml.safe_load(rewritten(SCALARS)) == yaml.safe_load(SCALARS)
+
+
+def test_the_plain_content_is_that_of_json() -> None:
+    """Its scalars can be decoded like those of the API server; what JSON does not have is a text."""
+    (document,) = manifest.read("a: 0x10\nb: 'yes'\nc: 0.50\nd: !!binary aGk=\n")
+    assert document.plain == {"a": 16, "b": "yes", "c": 0.5, "d": "b'hi'"}
+    assert {type(each) for each in document.plain.values()} == {int, str, float}

@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +18,9 @@ from cli.top.namespace_usage import NamespaceUsage, ResourceUsage, count
 from cluster.resource_quota import ResourceQuota
 from lab import kubectl
 from lab.layout import Layout
+from tests.scheduler.support.quotas import gpu_quota
+
+DEFINITION = Path(__file__).parents[3] / "manifests" / "base" / "crds" / "gpuquotas.yaml"
 
 Gpu = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -56,11 +60,25 @@ def test_usage_of_all_four_resources_is_shown_with_its_limit() -> None:
     assert (found.name, found.pods, found.uncounted) == ("team", 2, 0)
     note = "not enforced: a percentage is charged as nvidia.com/gpumem, limit that instead"
     assert found.resources == (
-        ResourceUsage("nvidia.com/gpu", 2, 4, "all"),
-        ResourceUsage("nvidia.com/gpumem", 7096, 8000, "less"),
-        ResourceUsage("nvidia.com/gpumem-percentage", 10, 50, "all", note),
+        ResourceUsage("nvidia.com/gpu", 2, 4, "all", "ResourceQuota"),
+        ResourceUsage("nvidia.com/gpumem", 7096, 8000, "less", "ResourceQuota"),
+        ResourceUsage("nvidia.com/gpumem-percentage", 10, 50, "all", "ResourceQuota", note),
         ResourceUsage("nvidia.com/gpucores", 30),
     )
+
+
+def test_a_gpu_quota_that_is_closer_is_the_limit() -> None:
+    """All quotas hold, so the smallest limit is shown, with its kind."""
+    closer = gpu_quota("team", namespace="team", total={"limits": {"nvidia.com/gpumem": 7000, "nvidia.com/gpu": 9}})
+    (found,) = count(
+        [pod("a", gpumem="3000")], [quota("all", gpu="4", gpumem="9000")], AllocationSettings(), gpu_quotas=[closer]
+    ).namespaces
+    assert found.resources[:2] == (
+        ResourceUsage("nvidia.com/gpu", 1, 4, "all", "ResourceQuota"),
+        ResourceUsage("nvidia.com/gpumem", 3000, 7000, "team", "GpuQuota"),
+    )
+    (alone,) = count([], [], AllocationSettings(), gpu_quotas=[closer]).namespaces
+    assert alone.resources[0].cell == "gpuquota/team"
 
 
 def test_the_cards_of_a_claim_count_once() -> None:
@@ -83,12 +101,12 @@ def test_units_are_those_of_the_resource() -> None:
     """With a memory factor of 1024, usage and limit are in GiB, rounded up."""
     settings = AllocationSettings(memory_factor=1024)
     found = only([pod("a", memory=3073, gpumem="3")], [quota("q", gpumem="8")], settings=settings)
-    assert found.resources[1] == ResourceUsage("nvidia.com/gpumem", 4, 8, "q")
+    assert found.resources[1] == ResourceUsage("nvidia.com/gpumem", 4, 8, "q", "ResourceQuota")
 
 
 def test_namespaces_with_only_pods_or_only_limits_are_shown() -> None:
     """A namespace with neither is omitted; a pod whose cards are unknown counts separately."""
-    assert only([], [quota("q", gpu="1")]).resources[0] == ResourceUsage("nvidia.com/gpu", 0, 1, "q")
+    assert only([], [quota("q", gpu="1")]).resources[0] == ResourceUsage("nvidia.com/gpu", 0, 1, "q", "ResourceQuota")
     assert only([pod("a")], []).resources[0] == ResourceUsage("nvidia.com/gpu", 1)
     assert count([], [quota("q")], AllocationSettings()).namespaces == ()
     lost = pod("a")
@@ -99,6 +117,8 @@ def test_namespaces_with_only_pods_or_only_limits_are_shown() -> None:
 @pytest.mark.apiserver
 def test_a_viewer_sees_usage_that_kubernetes_does_not_count(team: Layout, gpu: Gpu) -> None:
     """`kubectl describe quota` shows no usage for the quota, `kubectl gpu top --namespaces` does."""
+    kubectl.run(team, "apply", "-f", str(DEFINITION))
+    kubectl.run(team, "wait", "--for=condition=Established", "crd/gpuquotas.gpu.scheduling")
     hard = {"limits.nvidia.com/gpumem": "8k"}
     kubectl.apply(
         team,
@@ -114,7 +134,7 @@ def test_a_viewer_sees_usage_that_kubernetes_does_not_count(team: Layout, gpu: G
         assert (done.returncode, done.stderr) == (0, "")
         lines = [line.split() for line in done.stdout.splitlines()]
         assert lines[0] == ["NAMESPACE", "PODS", "RESOURCE", "USED", "LIMIT", "QUOTA"]
-        assert lines[2] == ["cli-team", "1", "nvidia.com/gpumem", "3000", "8000", "gpu"]
+        assert lines[2] == ["cli-team", "1", "nvidia.com/gpumem", "3000", "8000", "resourcequota/gpu"]
         namespaces = json.loads(gpu("top", "--namespaces", "-o", "json").stdout)["namespaces"]
         assert [each["pods"] for each in namespaces if each["name"] == "cli-team"] == [1]
         wrong = gpu("top", "--namespaces", "--watch")

@@ -98,7 +98,7 @@ def serve(tmp_path: Path, api: Reviews) -> Serve:
         )
         configuration = Configuration(ClusterSettings(), AllocationSettings(), own, {"webhook": WebhookSettings()})
         verbs = extending(state("n1"), api)
-        leader = cast("Leader", SimpleNamespace(is_ready=True, deciding=SimpleNamespace(extender=verbs)))
+        leader = cast("Leader", SimpleNamespace(unready="", deciding=SimpleNamespace(extender=verbs)))
         metrics = cast("Any", verbs)._metrics
         async with serving(configuration, api=api, leader=leader, metrics=metrics) as port:
             yield f"https://127.0.0.1:{port}"
@@ -136,7 +136,7 @@ async def test_client_certificates_of_the_configured_authority_are_accepted(
     """Callers without a certificate, or with one of another authority, are refused."""
     async with serve(client_ca_file=client_ca) as url:
         assert (await post(url, files=write(tmp_path, "a", leaf(CLIENTS, "kube-scheduler"))))[0] == 200
-        for path in ("/filter", "/prioritize", "/bind"):
+        for path in ("/filter", "/prioritize", "/preempt", "/bind"):
             assert (await post(url, path=path))[0] == 401
         with pytest.raises(aiohttp.ClientError):
             await post(url, files=write(tmp_path, "b", leaf(SERVERS, "kube-scheduler")))

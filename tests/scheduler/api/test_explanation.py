@@ -45,7 +45,10 @@ def everything(made: ClusterState) -> dict[str, Any]:
         "changes": made.ledger.changes.state,
         "pods": {uid: (info.node, info.amounts, info.assumed) for uid, info in fleet._pods.items()},
         "used": {node: {key: amount for key, amount in used.items() if amount} for node, used in fleet._used.items()},
-        "quotas": {name: sorted(uids) for name, uids in made.quotas._pods.items() if uids},
+        "use": [
+            (dict(use._pods), {owner: repr(held) for owner, held in use._uses.items()})
+            for use in (made.quotas._use, made.fair_share.use)
+        ],
         "mig requests": {node: sorted(opened) for node, opened in requests._open.items() if opened},
         "claims": {name: (claim.spec, claim.status) for name, claim in claims._claims.items()},
         "claim users": {name: sorted(map(repr, users.values())) for name, users in claims._users.items() if users},

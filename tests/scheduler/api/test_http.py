@@ -15,6 +15,7 @@ from aiohttp import web
 from allocation.ledger.card_table import MEMORY
 from allocation.settings import AllocationSettings
 from allocation.steps import finish
+from cluster.gpu_quota import GpuQuota
 from cluster.http.listener import listening
 from scheduler.api import openapi
 from scheduler.api.authentication import Authenticator, require_caller
@@ -31,7 +32,10 @@ from tests.scheduler.support.builders import allocated, namespace, pod, state
 from tests.scheduler.support.claims import claim as gpu_claim
 from tests.scheduler.support.claims import manifest as gpu_claim_manifest
 from tests.scheduler.support.claims import running
+from tests.scheduler.support.driving import gpu_queue
 from tests.scheduler.support.extending import Bindings, extending
+from tests.scheduler.support.preempting import chooser_of
+from tests.scheduler.support.quotas import gpu_quota
 from tests.scheduler.support.scheduling import cycle_of, schedule
 from tests.scheduler.support.storage import mounts, storage_class, volume
 from tests.scheduler.support.worlds import World, bound
@@ -41,6 +45,8 @@ from webhook.settings import WebhookSettings
 DOCUMENT = openapi.document()
 ADMIT = partial(dry_run.dry_run, allocation=AllocationSettings(), settings=WebhookSettings())
 EXPLAIN, SIMULATE, ALLOCATION = openapi.EXPLAIN, openapi.SIMULATE, openapi.ALLOCATION
+QUEUES, QUOTAS = openapi.QUEUES, openapi.QUOTAS
+PATHS = (("POST", SIMULATE), ("GET", ALLOCATION), ("GET", QUEUES), ("GET", QUOTAS), ("GET", EXPLAIN))
 
 
 def manifest(memory: int | str, **more: Any) -> dict[str, Any]:
@@ -63,7 +69,9 @@ class Site:
         self.decides = True
         self.url = ""
         routes = api_routes(
-            lambda: Queries(cycle_of(self.state), self.pods) if self.decides else None, admit=ADMIT, is_open=is_open
+            lambda: Queries(cycle_of(self.state), chooser_of(self.state), self.pods) if self.decides else None,
+            admit=ADMIT,
+            is_open=is_open,
         )
         guard = require_caller(Authenticator(self.api, serving or ServingSettings()), API_PATHS)
         self.app: web.Application = application(routes, middlewares=[guard])
@@ -169,6 +177,26 @@ async def test_a_pod_that_can_never_be_scheduled_is_200_with_the_reason(
     assert status == 200
     assert content["error"]["type"] == kind
     assert text in content["error"]["message"]
+
+
+async def test_a_simulated_pod_gets_the_defaults_of_its_namespace_and_obeys_its_quotas(site: Site) -> None:
+    """Without the default it would be a pod that needs a whole card."""
+    single = {"maxCards": 1, "defaults": {"nvidia.com/gpumem": 300}}
+    quota = {"metadata": {"name": "small", "namespace": "team"}, "spec": {"single": single}}
+    site.state.set_gpu_quota(msgspec.convert(quota, GpuQuota))
+    for node in ("n1", "n2"):
+        for card in (0, 1):
+            site.state.set_pod(allocated(f"runs-{node}-{card}", node=node, memory=600, card=card))
+    made = manifest(600)
+    limits = made["spec"]["containers"][0]["resources"]["limits"]
+    del limits["nvidia.com/gpumem"]
+    _, content = await site.simulate(made)
+    assert content["error"] is None
+    assert content["scheduleResult"]["SuggestedHost"]
+    limits["nvidia.com/gpu"] = 2
+    _, content = await site.simulate(made)
+    assert content["error"]["type"] == "NotAdmitted"
+    assert "GpuQuota small: spec.single.maxCards is 1, and the pod requests 2" in content["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -307,7 +335,7 @@ async def test_explain_returns_cards_of_requested_nodes_and_404_for_unknown_pods
 async def test_a_replica_that_does_not_decide_responds_503(site: Site) -> None:
     """Each path does, with the reason."""
     site.decides = False
-    for method, path in (("POST", SIMULATE), ("GET", ALLOCATION), ("GET", EXPLAIN)):
+    for method, path in PATHS:
         status, content = await site.send(method, path, namespace="default", pod="a")
         assert status == 503
         assert "does not decide" in content["error"]
@@ -319,7 +347,7 @@ async def test_an_exposed_listener_refuses_unauthenticated_callers(serving: Serv
     exposed = Site(serving, is_open=is_open)
     async with listening(exposed.app, host="127.0.0.1", port=0) as port:
         exposed.url = f"http://127.0.0.1:{port}"
-        for method, path in (("POST", SIMULATE), ("GET", ALLOCATION), ("GET", EXPLAIN)):
+        for method, path in PATHS:
             status, _ = await exposed.send(method, path, namespace="default", pod="a")
             assert status == (401 if is_open else 403)
 
@@ -385,6 +413,34 @@ async def test_the_allocation_shows_which_cards_a_pod_has_alone(site: Site) -> N
     assert [content["gpuStore"][each]["slots"]["free"] for each in ("GPU-n1-0", "GPU-n1-1")] == [0, 3]
 
 
+async def test_the_queues_and_the_queue_of_a_pod_are_returned(site: Site) -> None:
+    """The names are those of the document; a share that is not a number would not be JSON."""
+    site.state.set_queue(gpu_queue("team-a", weight=3, maxInstances=5))
+    pending = pod("a", memory=600, labels={"gpu.scheduling/queue": "team-a"})
+    site.state.set_pod(pending)
+    site.pods.add_if_new(pending)
+    status, content = await site.send("GET", QUEUES)
+    assert (status, content["fairSharing"]) == (200, True)
+    (queue,) = content["queues"]
+    assert (queue["name"], queue["maxInstances"], queue["weightedShare"]) == ("team-a", 5, 0.0)
+    assert (queue["underused"], queue["waiting"], queue["next"]) == (True, 1, ["default/a"])
+    _, content = await site.send("GET", EXPLAIN, namespace="default", pod="a")
+    assert content["gpuQueue"]["name"] == "team-a"
+    assert (content["gpuQueue"]["rank"], content["gpuQueue"]["waiting"]) == (1, 1)
+
+
+async def test_the_quotas_are_returned(site: Site) -> None:
+    """The names are those of the document."""
+    site.state.set_gpu_quota(gpu_quota("q", namespace="team", total={"maxPods": 4}, single={"maxCards": 1}))
+    status, content = await site.send("GET", QUOTAS)
+    (quota,) = content["quotas"]
+    assert (status, quota["kind"], quota["namespace"], quota["alertThresholdPercent"]) == (200, "GpuQuota", "team", 95)
+    assert quota["limits"] == [
+        {"resource": "pods", "used": 0, "limit": 4, "availablePercent": "100.00", "nearlyFull": False}
+    ]
+    assert quota["single"] == {"limits": {}, "maxCards": 1, "defaults": {}}
+
+
 async def test_http_requests_change_no_state(site: Site) -> None:
     """Nothing is written, and the state of the scheduler stays equal."""
     site.state.set_pod(pod("a", memory=600))
@@ -394,6 +450,8 @@ async def test_http_requests_change_no_state(site: Site) -> None:
     for memory in (600, 5000):
         await site.simulate(manifest(memory))
     await site.send("GET", ALLOCATION)
+    await site.send("GET", QUEUES)
+    await site.send("GET", QUOTAS)
     await site.send("GET", EXPLAIN, namespace="default", pod="a")
     assert everything(site.state) == before
     assert site.api.written == []

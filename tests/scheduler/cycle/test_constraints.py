@@ -43,7 +43,13 @@ def test_a_cordoned_card_is_not_used_until_it_is_uncordoned() -> None:
     assert chosen_cards(made, "c") == ["GPU-n1-0"]
 
 
-@pytest.mark.parametrize("key", [names.NODE_POLICY, names.CARD_POLICY, names.WEIGHTS, names.NUMA_BIND])
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(names.NODE_POLICY, names.CARD_POLICY, names.WEIGHTS, names.NUMA_BIND),
+        *(names.REQUIRE_TOPOLOGY, names.TOPOLOGY_MAX_TIER, names.TOPOLOGY_SOURCE),
+    ],
+)
 def test_an_invalid_annotation_holds_a_pod_that_bypassed_the_webhook(key: str) -> None:
     """It is not placed by a default; the reason names the annotation."""
     decision = finish(schedule(state("n1"), pod("a", memory=100, annotations={key: "perhaps"})))

@@ -35,9 +35,14 @@ SPECS: list[dict[str, Any]] = [
     {"memory": 100, "nodeSelector": {"zone": "a"}},
     {"memory": 100, "tolerations": [{"key": "gpu", "operator": "Exists"}]},
     {"memory": 200, "annotations": {"hami.io/node-scheduler-policy": "spread"}},
+    {"memory": 100, "annotations": {"hami.io/gpu-scheduler-policy": "topology-aware"}},
+    {"memory": 100, "annotations": {"tensor-fusion.ai/require-gpu-topology": "true"}},
     {"memory": 5000},
 ]
-CLAIMS = [claims.claim(f"claim-{number}", **devices) for number, devices in enumerate(claims.DEVICES)]
+CLAIMS = [
+    *(claims.claim(f"claim-{number}", **devices) for number, devices in enumerate(claims.DEVICES)),
+    *(claims.claim(f"linked-{number}", count=2, topology=each) for number, each in enumerate(claims.TOPOLOGIES)),
+]
 
 
 def no_fast_path(*_: object, **__: object) -> Steps[None]:

@@ -13,7 +13,7 @@ from cluster.gpu_node_status import GpuNodeStatus, Spec, status_of
 from cluster.metadata import ObjectMeta
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.objects import Pod
-from scheduler.queue.scheduling_queue import Entry
+from scheduler.queue.entry import Entry
 from scheduler.state.cluster_state import ClusterState
 from tests.allocation.support.mig_cards import instance, mig_card
 from tests.scheduler.support.builders import node, pod, state

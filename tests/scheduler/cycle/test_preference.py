@@ -9,6 +9,7 @@ from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.objects import Pod
 from scheduler.settings import NO_PREFERENCES, ScoreWeights
 from tests.scheduler.support.builders import node, pod, state
+from tests.scheduler.support.gangs import GangWorld
 from tests.scheduler.support.preferring import PREFERRED, PreferringWorld, in_, labelled, running, without_preferences
 from tests.scheduler.support.scheduling import cycle_of
 
@@ -17,7 +18,9 @@ WEIGHTS = (
     ScoreWeights(cards=1),
     ScoreWeights(cards=0, taint_toleration=0),
     ScoreWeights(cards=3, node_resources=5),
+    ScoreWeights(network_blocks=3),
 )
+WORLDS = (PreferringWorld, GangWorld)
 
 
 def no_fast_path(*_: object, **__: object) -> Steps[None]:
@@ -41,10 +44,10 @@ def parts(attempt: Attempt) -> tuple[object, ...]:
     return (result.note, result.reasons, result.is_held)
 
 
-@given(st.integers(0, 2**32), st.sampled_from(WEIGHTS))
-def test_fast_path_equals_full_path(seed: int, weights: ScoreWeights) -> None:
+@given(st.integers(0, 2**32), st.sampled_from(WEIGHTS), st.sampled_from(WORLDS))
+def test_fast_path_equals_full_path(seed: int, weights: ScoreWeights, kind: type[PreferringWorld]) -> None:
     """The same node, cards and words for pods with preferences, whatever changes between them."""
-    world = PreferringWorld(seed)
+    world = kind(seed)
     fast, full = (SchedulingCycle(world.state, weights=weights) for _ in range(2))
     full._fast_path.find = no_fast_path  # type: ignore[method-assign]
     for number in range(12):
@@ -57,10 +60,10 @@ def test_fast_path_equals_full_path(seed: int, weights: ScoreWeights) -> None:
             world.add_node(f"n{world.chance.randint(0, 8)}")
 
 
-@given(st.integers(0, 2**32))
-def test_preferences_never_change_which_nodes_take_a_pod(seed: int) -> None:
+@given(st.integers(0, 2**32), st.sampled_from(WORLDS))
+def test_preferences_never_change_which_nodes_take_a_pod(seed: int, kind: type[PreferringWorld]) -> None:
     """The nodes that take it and all rejections are those of the same pod without preferences."""
-    world = PreferringWorld(seed)
+    world = kind(seed)
     preferring, indifferent = SchedulingCycle(world.state), SchedulingCycle(world.state, weights=NO_PREFERENCES)
     for _ in range(8):
         pending = world.pod()

@@ -68,9 +68,10 @@ async def test_malformed_bodies_get_an_error_message(site: Site, body: bytes) ->
         status, answer = await site.post(path, body)
         assert status == 200
         assert answer["error"]
-    status, text = await site.post("/prioritize", body)
-    assert status == 400
-    assert text
+    for path in ("/prioritize", "/preempt"):
+        status, text = await site.post(path, body)
+        assert status == 400
+        assert text
     assert await site.serves()
 
 
@@ -124,7 +125,8 @@ async def test_a_replica_that_does_not_lead_says_so(site: Site) -> None:
             status, answer = await site.post(path, GOOD)
             assert status == 200
             assert "does not lead" in answer["error"]
-        assert (await site.post("/prioritize", GOOD))[0] == 503
+        for path in ("/prioritize", "/preempt"):
+            assert (await site.post(path, GOOD))[0] == 503
 
 
 @pytest.mark.parametrize(

@@ -8,21 +8,26 @@ import msgspec
 
 from allocation.allocation import Allocation, CardShare
 from allocation.inventory import Card, NodeInventory
-from allocation.names import ALLOCATION, CLAIM, CORDON
+from allocation.names import ALLOCATION, CLAIM, CORDON, SHARE_MODE_PREFIX
+from allocation.placement import bound_placement
 from allocation.placement.rejection import UNREGISTERED, Rejection, of_node
 from allocation.reasons import CardReason, NodeReason, NodeRejection
+from allocation.settings import BindingsMode
 from allocation.steps import finish
 from allocation.wire.record import decode, encode
+from cluster.gpu_binding import BindingMeta, GpuBinding
 from cluster.gpu_claim import GpuClaim
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.metadata import ObjectMeta
 from scheduler.cycle import messages
 from scheduler.cycle.result import Scheduled, Unschedulable
+from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.quotas import ResourceQuota
 from tests.allocation.support.mig_cards import instance, mig_card
 from tests.scheduler.support import claims
+from tests.scheduler.support.app_pods import app_labels, gpu_binding, settings
 from tests.scheduler.support.builders import allocated, node, pod, state
 from tests.scheduler.support.extending import Bindings, bound, extending, filtered, reasons, scored
 from tests.scheduler.support.scheduling import forget, schedule
@@ -33,8 +38,12 @@ ELSEWHERE = NodeRejection(NodeReason.NodeNameMismatch, "node didn't match the re
 
 
 def cluster(dice: random.Random) -> tuple[ClusterState, list[str]]:
-    """Return nodes with cards of all kinds, pods on some of them, taints, cordons, quotas and nodes without cards."""
-    made = state()
+    """Return nodes with cards of all kinds, pods on some of them, taints, cordons, quotas and nodes without cards.
+
+    In one of three clusters, cards are bound to applications.
+    """
+    mode: BindingsMode = dice.choice(("off", "off", "off", "off", "labelled", "required"))
+    made = state(settings=settings(mode))
     names = [f"n{number}" for number in range(dice.randint(1, 5))]
     for name in names:
         cards = tuple(
@@ -54,16 +63,18 @@ def cluster(dice: random.Random) -> tuple[ClusterState, list[str]]:
         metadata: dict[str, Any] = {
             "name": name,
             "labels": {"kubernetes.io/hostname": name, "zone": dice.choice("ab")},
+            "annotations": {CORDON: f"GPU-{name}-0"} if dice.random() < 0.1 else {},
         }
-        if dice.random() < 0.1:
-            metadata["annotations"] = {CORDON: f"GPU-{name}-0"}
+        if mode != "off":
+            metadata["annotations"] |= bind(dice, made, [card.uuid for card in cards if card.instance is None])
         spec = {"taints": [{"key": "k", "effect": "NoSchedule"}]} if dice.random() < 0.1 else {}
         made.set_node(node(name, metadata=metadata, spec=spec))
         if dice.random() > 0.1:
             made.set_status(GpuNodeStatus(ObjectMeta(name=name), status_of(NodeInventory(name, cards))))
         for index in range(dice.randint(0, 3)):
             memory, card = dice.choice((100, 500, 900)), dice.randint(0, 3)
-            made.set_pod(allocated(f"r-{name}-{index}", node=name, memory=memory, card=card))
+            labels = labels_of_app(dice) if mode != "off" else {}
+            made.set_pod(allocated(f"r-{name}-{index}", node=name, memory=memory, card=card, labels=labels))
         if dice.random() < 0.05:
             made.set_pod(pod(f"uncounted-{name}", memory=1, node=name, phase="Running"))
     if dice.random() < 0.2:
@@ -73,6 +84,28 @@ def cluster(dice: random.Random) -> tuple[ClusterState, list[str]]:
     for number in range(2):
         made.set_claim(claims.some_claim(dice, f"claim-{number}"))
     return made, names
+
+
+def bind(dice: random.Random, made: ClusterState, uuids: list[str]) -> dict[str, str]:
+    """Bind most of the cards of a node to applications; return the annotations that say how they are shared."""
+    for uuid in uuids:
+        for number in range(dice.choice((0, 1, 1, 2))):
+            spec: dict[str, Any] = {"owner": dice.choice(("", "alice", "bob"))}
+            if dice.random() < 0.3:
+                spec["namespace"] = dice.choice(("default", "team"))
+            if dice.random() < 0.5:
+                spec["memory"] = dice.choice(("300", "1k", "600Mi", "0"))
+            app = dice.choice(("comfyui", "comfyui", "ollama"))
+            made.set_binding(gpu_binding(f"{uuid.lower()}-{number}", uuid, app=app, **spec))
+    return {f"{SHARE_MODE_PREFIX}{uuid}": dice.choice("0112") for uuid in uuids if dice.random() < 0.7}
+
+
+def labels_of_app(dice: random.Random) -> dict[str, str]:
+    """Return the labels of a pod, which mostly belongs to an application."""
+    if dice.random() < 0.15:
+        return {}
+    app, owner = dice.choice(("comfyui", "comfyui", "comfyui", "ollama")), dice.choice(("", "alice", "alice", "bob"))
+    return app_labels(app, owner, policy=dice.choice(("", "all", "single", "single")))
 
 
 def container(dice: random.Random, name: str) -> dict[str, Any]:
@@ -103,19 +136,21 @@ def claiming(dice: random.Random, made: ClusterState, annotations: dict[str, str
     if dice.random() < 0.1:
         read.metadata.name = "missing"
     asks = claims.claiming("asks", read, containers=("main", "side")[: dice.choice((1, 1, 2))])
-    return pod_with(asks, {**annotations, CLAIM: read.metadata.name})
+    return pod_with(asks, annotations={**annotations, CLAIM: read.metadata.name})
 
 
-def pod_with(asks: Pod, annotations: dict[str, str]) -> Pod:
-    """Return the same pod with other annotations."""
-    return msgspec.structs.replace(asks, metadata=msgspec.structs.replace(asks.metadata, annotations=annotations))
+def pod_with(asks: Pod, **metadata: Any) -> Pod:
+    """Return the same pod with other annotations or labels."""
+    return msgspec.structs.replace(asks, metadata=msgspec.structs.replace(asks.metadata, **metadata))
 
 
 def asking(dice: random.Random, made: ClusterState, names: list[str]) -> Pod:
     """Return a pod with random requests, annotations and selectors, or with a claim."""
     annotations = {}
     if dice.random() < 0.2:
-        annotations["hami.io/gpu-scheduler-policy"] = dice.choice(("binpack", "spread", "mutex", "numa", "nonsense"))
+        annotations["hami.io/gpu-scheduler-policy"] = dice.choice(
+            ("binpack", "spread", "mutex", "numa", "topology-aware", "nonsense")
+        )
     if dice.random() < 0.2:
         annotations["hami.io/node-scheduler-policy"] = dice.choice(("binpack", "spread"))
     if dice.random() < 0.1:
@@ -124,20 +159,43 @@ def asking(dice: random.Random, made: ClusterState, names: list[str]) -> Pod:
         annotations["nvidia.com/nouse-gpuuuid"] = f"GPU-{names[0]}-0"
     if dice.random() < 0.1:
         annotations["nvidia.com/numa-bind"] = "true"
+    if dice.random() < 0.1:
+        annotations["tensor-fusion.ai/gpu-topology-max-tier"] = dice.choice("019")
+        annotations["tensor-fusion.ai/require-gpu-topology"] = dice.choice(("true", "false"))
     if dice.random() < 0.05:
         node_name = dice.choice((*names, "ghost"))
         share = CardShare(f"GPU-{node_name}-0", dice.choice((0, 0, 1)), 100, 0)
         annotations[ALLOCATION] = encode(Allocation(node_name, {"main": (share,)}))
+    labels = labels_of_app(dice) if made.bindings.is_on else {}
     if dice.random() < 0.3:
-        return claiming(dice, made, annotations)
+        return pod_with(claiming(dice, made, annotations), labels=labels)
     containers = [container(dice, name) for name in ("main", "side")[: dice.choice((1, 1, 2))]]
     more = {"initContainers": [container(dice, "init")]} if dice.random() < 0.1 else {}
     selector = {"nodeSelector": {"kubernetes.io/hostname": dice.choice(names)}} if dice.random() < 0.1 else {}
-    return pod("asks", annotations=annotations, **{"containers": containers, **more, **selector})
+    return pod("asks", annotations=annotations, labels=labels, **{"containers": containers, **more, **selector})
+
+
+KINDS = ("", " with a claim", " of an application")
+"""What the counts of the test distinguish."""
+
+
+def kind_of(made: ClusterState, asks: Pod) -> str:
+    """Return which of `KINDS` a pod is."""
+    if made.bindings.is_on and asks.metadata.labels:
+        return " of an application"
+    return " with a claim" if CLAIM in asks.metadata.annotations else ""
 
 
 QUOTA = re.compile(r" \((ResourceQuota .*)\)$")
 """What the extender adds to a node's reason."""
+NODE_TEXTS = (
+    ("static", NodeReason.StaticAllocationMismatch),
+    ("no card bound to ", NodeReason.NodeNotBound),
+    (r"\d+ of \d+ cards bound to ", NodeReason.InsufficientGPU),
+)
+"""How the text of a node's reason begins."""
+HELD = ("PodHeld", "GpuClaimNotFound", "NoOwnerApplication", "NoGpuBinding")
+"""How the note about a pod begins for which no node is evaluated."""
 
 
 def restricted(asks: Pod, name: str) -> Pod:
@@ -145,12 +203,19 @@ def restricted(asks: Pod, name: str) -> Pod:
     return msgspec.structs.replace(asks, spec=msgspec.structs.replace(asks.spec, node_name=name))
 
 
-def bare(made: ClusterState, asks: Pod) -> list[str]:
-    """Return the nodes without cards, which are not evaluated for a pod."""
-    candidates = made.candidates(
-        made.requirements(asks.spec, asks.metadata.annotations, namespace=asks.metadata.namespace)
-    )
-    return [] if candidates is None else sorted(made.node_cache.names - set(candidates))
+def required(made: ClusterState, asks: Pod) -> GpuRequirements:
+    """Return what a pod requires, which must be readable."""
+    meta = asks.metadata
+    return made.requirements(asks.spec, meta.annotations, labels=meta.labels, namespace=meta.namespace, uid=meta.uid)
+
+
+def not_evaluated(made: ClusterState, requirements: GpuRequirements) -> dict[str, NodeRejection]:
+    """Return the nodes that the loop does not evaluate for a pod, because they have no cards that it may have."""
+    candidates, why = made.candidates(requirements), UNREGISTERED
+    if requirements.bound is not None:
+        why = bound_placement.not_bound(requirements.bound.identity)
+    assert why.node is not None
+    return {} if candidates is None else dict.fromkeys(sorted(made.node_cache.names - set(candidates)), why.node)
 
 
 def rejection_of(text: str) -> Rejection:
@@ -161,7 +226,7 @@ def rejection_of(text: str) -> Rejection:
         return Rejection("", sum(counts.values()), counts)
     if text in NodeReason.__members__:
         return of_node(NodeRejection(NodeReason(text)))
-    code = NodeReason.StaticAllocationMismatch if text.startswith("static") else NodeReason.UncountedPod
+    code = next((code for pattern, code in NODE_TEXTS if re.match(pattern, text)), NodeReason.UncountedPod)
     return of_node(NodeRejection(code, text))
 
 
@@ -175,14 +240,18 @@ def loop_note(refused: dict[str, str], others: dict[str, NodeRejection]) -> str:
 async def test_the_extender_schedules_as_the_loop_does() -> None:
     """2,000 clusters and pods: equal fitting nodes, equal reasons of every node, and equal cards on every node."""
     dice = random.Random(7)  # noqa: S311 -- repeatable
-    seen = {f"{kind}{what}": 0 for kind in ("fits", "waits", "held") for what in ("", " with a claim")}
+    seen = {f"{result}{what}": 0 for result in ("fits", "waits", "held") for what in KINDS}
     for _ in range(SCENARIOS):
         made, names = cluster(dice)
         asks = asking(dice, made, names)
-        what = " with a claim" if CLAIM in asks.metadata.annotations else ""
+        what = kind_of(made, asks)
         sorting = finish(made.node_cache.filter(asks))
         api = Bindings()
         api.pods["asks"] = asks
+        api.gpu_bindings = {
+            each.name: GpuBinding(BindingMeta(name=each.name, creation_timestamp=each.created), each.spec)
+            for each in made.bindings
+        }
         verbs = extending(made, api)
         answer = filtered(verbs, asks, *sorting.fitting)
         refused = reasons(answer)
@@ -195,7 +264,7 @@ async def test_the_extender_schedules_as_the_loop_does() -> None:
             assert f" {len(answer['nodenames'])} nodes fit" in whole.note or " at most " in whole.note
             if whole.allocation is not None:
                 assert scored(verbs, asks, *answer["nodenames"])[whole.node] == 10
-        elif whole.note.startswith(("PodHeld", "GpuClaimNotFound")):
+        elif whole.note.startswith(HELD):
             seen["held" + what] += 1
             assert set(refused.values()) <= {whole.note}
             assert "failedNodes" not in answer
@@ -203,8 +272,8 @@ async def test_the_extender_schedules_as_the_loop_does() -> None:
         else:
             seen["waits" + what] += 1
             assert answer["nodenames"] == []
-            unregistered = dict.fromkeys(bare(made, asks), UNREGISTERED.node)
-            assert whole.note.startswith(loop_note(refused, {**sorting.rejections, **unregistered}))
+            others = {**sorting.rejections, **not_evaluated(made, required(made, asks))}
+            assert whole.note.startswith(loop_note(refused, others))
 
         for name in sorting.fitting:
             alone = finish(schedule(made, restricted(asks, name)))
@@ -214,7 +283,7 @@ async def test_the_extender_schedules_as_the_loop_does() -> None:
             if isinstance(alone, Unschedulable):
                 assert name in refused
                 others = {other: ELSEWHERE for other in names if other != name}
-                others |= {other: UNREGISTERED.node for other in bare(made, asks) if other != name}
+                others |= not_evaluated(made, required(made, asks))
                 assert alone.note.startswith(loop_note({name: refused[name]}, others))
                 assert QUOTA.sub("", refused[name]) in error
             else:

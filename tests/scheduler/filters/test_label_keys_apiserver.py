@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from allocation.label_selector import Expression
 from lab import kubectl, wait
 from scheduler.filters import affinity_terms
-from scheduler.objects import Expression, Pod
+from scheduler.objects import Pod
 
 if TYPE_CHECKING:
     from lab.layout import Layout

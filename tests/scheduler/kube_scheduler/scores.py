@@ -28,7 +28,7 @@ PLUGINS = {
 """By weight, the plugin of kube-scheduler that scores the same."""
 BALANCE = "NodeResourcesBalancedAllocation"
 """The plugin of kube-scheduler whose score, of weight 1, has no counterpart."""
-_WEIGHTS = ScoreWeights(image_locality=1, node_resources=1)
+_WEIGHTS = ScoreWeights(network_blocks=0, image_locality=1, node_resources=1)
 """kube-scheduler's default weights."""
 
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.queue.entry import Entry
 from scheduler.queue.queueing_hints import ANY_EVENT, ClusterEvent
-from scheduler.queue.scheduling_queue import Entry, SchedulingQueue
+from scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.scheduler.support.builders import Clock, pod
 
 
@@ -368,3 +369,32 @@ async def test_depths_add_up_after_any_events(events: list[tuple[str, int]]) -> 
     while (entry := await due(queue)) is not None:
         names.add(entry.pod.metadata.name)
     assert names == left
+
+
+async def test_a_gated_pod_is_not_scheduled_whatever_happens() -> None:
+    """Neither an event nor a change of the pod ends the wait; others go on, and ungating does."""
+    queue = make(Clock())
+    queue.add(pod("gated", priority=10))
+    queue.gate("uid-gated")
+    queue.add(pod("other"))
+    assert await next_name(queue) == "other"
+    queue.notify(ANY_EVENT)
+    queue.add(pod("gated", priority=10, labels={"changed": "yes"}))
+    queue.wake(["uid-gated"])
+    assert await is_idle(queue)
+    assert queue.depths()["unschedulable"] == 1
+    queue.ungate("uid-gated")
+    assert await next_name(queue) == "gated"
+
+
+async def test_a_gated_pod_may_be_deleted() -> None:
+    """And is created again as any other."""
+    queue = make(Clock())
+    queue.add(pod("gated"))
+    queue.gate("uid-gated")
+    assert await is_idle(queue)
+    queue.remove("uid-gated")
+    queue.ungate("uid-gated")
+    assert await is_idle(queue)
+    queue.add(pod("gated"))
+    assert await next_name(queue) == "gated"

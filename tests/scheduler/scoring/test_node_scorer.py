@@ -146,6 +146,7 @@ def test_columns_follow_changes_of_nodes() -> None:
         ({"node_affinity": 101}, "weights.node_affinity is 101: it must be an integer from 0 to 100"),
         ({"topology_spread": -1}, "weights.topology_spread is -1: it must be an integer from 0 to 100"),
         ({"cards": 10_001}, "weights.cards is 10001: it must be an integer from 0 to 10000"),
+        ({"network_blocks": 10_001}, "weights.network_blocks is 10001: it must be an integer from 0 to 10000"),
         ({"node_resources_strategy": "Random"}, "Invalid enum value 'Random'"),
         ({"cards": 1.5}, "Expected `int`, got `float`"),
     ],

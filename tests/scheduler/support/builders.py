@@ -100,13 +100,18 @@ def namespace(name: str, **labels: str) -> Namespace:
 
 
 def state(
-    *nodes: str, clock: Clock | None = None, cards: int = 2, has_queue: bool = True, scores_resources: bool = False
+    *nodes: str,
+    clock: Clock | None = None,
+    cards: int = 2,
+    has_queue: bool = True,
+    scores_resources: bool = False,
+    settings: AllocationSettings | None = None,
 ) -> ClusterState:
     """Return the state of a scheduler with these nodes."""
     clock = clock or Clock()
     queue = SchedulingQueue(clock=clock, first_backoff=1.0, longest_backoff=8.0)
     made = ClusterState(
-        settings=AllocationSettings(),
+        settings=settings or AllocationSettings(),
         queue=queue,
         clock=clock,
         has_queue=has_queue,

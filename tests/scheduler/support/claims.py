@@ -21,6 +21,8 @@ WHOLE_MIB = 1000
 DEVICES: tuple[dict[str, Any], ...] = (
     {"count": 1},
     {"count": 2},
+    {"count": 2, "policy": "spread"},
+    {"count": 1, "policy": "preferIds", "preferIds": [1]},
     {"count": 1, "exclusivity": "Shared"},
     {"count": 2, "exclusivity": "Shared", "memoryMiB": 300},
     {"count": 1, "exclusivity": "Shared", "memoryMiB": 700, "cores": 60},
@@ -31,21 +33,39 @@ DEVICES: tuple[dict[str, Any], ...] = (
 )
 """Devices of every kind that a claim can ask for."""
 
+TOPOLOGIES: tuple[dict[str, Any], ...] = (
+    {},
+    {"mode": "Required"},
+    {"mode": "Required", "maxTier": 1},
+    {"mode": "Required", "minBandwidthGBps": 1},
+    {"maxTier": 1},
+    {"mode": "Ignore"},
+)
+"""Every kind of connection that a claim can ask for."""
 
-def manifest(name: str, *, namespace: str = "", labels: dict[str, str] | None = None, **devices: Any) -> dict[str, Any]:
+
+def manifest(
+    name: str,
+    *,
+    namespace: str = "",
+    labels: dict[str, str] | None = None,
+    topology: dict[str, Any] | None = None,
+    **devices: Any,
+) -> dict[str, Any]:
     """Return the manifest of a claim for one card, unless `devices` say something else."""
     selector = {"selector": {"matchLabels": labels}} if labels else {}
+    connections = {"topology": topology} if topology else {}
     return {
         "apiVersion": "gpu.scheduling/v1",
         "kind": "GpuClaim",
         "metadata": {"name": name, **({"namespace": namespace} if namespace else {})},
-        "spec": {"devices": {"count": 1, **devices}, **selector},
+        "spec": {"devices": {"count": 1, **devices}, **selector, **connections},
     }
 
 
-def claim(name: str, *, namespace: str = "default", labels: dict[str, str] | None = None, **devices: Any) -> GpuClaim:
-    """Return a claim for `devices`, whose names are those of the API; one exclusive card by default."""
-    written = manifest(name, namespace=namespace, labels=labels, **devices)
+def claim(name: str, *, namespace: str = "default", **fields: Any) -> GpuClaim:
+    """Return a claim for devices, whose names are those of the API (`manifest`); one exclusive card by default."""
+    written = manifest(name, namespace=namespace, **fields)
     return msgspec.convert({**written, "metadata": {**written["metadata"], "uid": f"uid-{name}"}}, GpuClaim)
 
 
@@ -84,4 +104,6 @@ def running(name: str, given: GpuClaim, *, node: str, cards: Iterable[int] = (0,
 def some_claim(chance: random.Random, name: str) -> GpuClaim:
     """Return a claim of any kind, some with a selector of label `zone`."""
     labels = {"zone": chance.choice("ab")} if chance.random() < 0.2 else {}
-    return claim(name, labels=labels, **chance.choice(DEVICES))
+    devices = chance.choice(DEVICES)
+    topology = chance.choice(TOPOLOGIES) if devices.get("exclusivity") != "MIG" else {}
+    return claim(name, labels=labels, topology=topology, **devices)

@@ -1,5 +1,6 @@
 """The verbs of the extender over a state, with an API server that only records Bindings."""
 
+import time
 from typing import Any
 
 import msgspec
@@ -9,33 +10,38 @@ from allocation.steps import finish
 from cluster.api import Api
 from cluster.errors import ApiError, NotFoundError
 from cluster.events import Recorder
+from cluster.gpu_binding import GpuBinding
 from cluster.informer import Informer
 from cluster.resource import PODS
 from scheduler.binding.binder import Binder
 from scheduler.binding.binding_cycle import BindingCycle
+from scheduler.binding.bound_cards_check import BoundCardsCheck
 from scheduler.binding.failure_handler import FailureHandler
 from scheduler.extender import filtering, wire
 from scheduler.extender.verbs import Extender, RefusedError
 from scheduler.extender.wire import BindingArgs
 from scheduler.metrics.instruments import Metrics
 from scheduler.objects import Pod
+from scheduler.preemption.rejected_pods import RejectedPods
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support import leasing
+from tests.scheduler.support.preempting import chooser_of
 from tests.scheduler.support.scheduling import cycle_of
 
 TOKEN = "1/test"  # noqa: S105 -- the token of a term is not a secret
 
 
 class Bindings(Api):
-    """An API server with `pods` that accepts Leases, and accepts Bindings or refuses them with `error`."""
+    """An API server with `pods` and `gpu_bindings`: it accepts Leases, and Bindings unless it refuses with `error`."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
+        self.gpu_bindings: dict[str, GpuBinding] = {}
         self.written: list[dict[str, Any]] = []
         self.error: ApiError | None = None
 
     async def request(self, method: str, path: str, **how: Any) -> bytes:
-        """Take a Binding or a Lease, or show a pod."""
+        """Take a Binding or a Lease, or show a pod or a GPUBinding."""
         if method == "POST" and path.endswith("/leases"):
             return b"{}"
         if method == "POST" and path.endswith("/binding"):
@@ -43,9 +49,10 @@ class Bindings(Api):
                 raise self.error
             self.written.append(how["body"])
             return b"{}"
-        found = self.pods.get(path.rpartition("/")[2])
+        objects = self.gpu_bindings if "/gpubindings/" in path else self.pods
+        found = objects.get(path.rpartition("/")[2])
         if found is None:
-            raise NotFoundError(request=path, status=404, reason="NotFound", message="no such pod")
+            raise NotFoundError(request=path, status=404, reason="NotFound", message="no such object")
         return msgspec.json.encode(found)
 
 
@@ -60,18 +67,22 @@ def extending(state: ClusterState, api: Bindings | None = None, *, trusted: bool
     binding_cycle = BindingCycle(
         binder=Binder(api, token=TOKEN, timeout_seconds=1),
         leases=leasing.keeper(api, state, token=TOKEN),
+        bound_cards=BoundCardsCheck(api, state.settings.bindings),
         claims=state.claims,
         failures=failures,
         recorder=recorder,
         metrics=metrics,
     )
+    pods = Informer(api, PODS, Pod, on_upsert=state.set_pod, on_delete=state.drop_pod)
     made = Extender(
         api=api,
         state=state,
-        pods=Informer(api, PODS, Pod, on_upsert=state.set_pod, on_delete=state.drop_pod),
+        pods=pods,
         cycle=cycle,
         binding_cycle=binding_cycle,
         metrics=metrics,
+        chooser=chooser_of(state),
+        rejected=RejectedPods(pods, clock=time.monotonic),
         names=frozenset((SCHEDULER_NAME,)),
         is_trusted=lambda: trusted,
     )

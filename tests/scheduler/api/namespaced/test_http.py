@@ -36,6 +36,7 @@ from tests.scheduler.support.claims import manifest as gpu_claim_manifest
 from tests.scheduler.support.claims import running
 from tests.scheduler.support.extending import Bindings, extending
 from tests.scheduler.support.leasing import lease_of
+from tests.scheduler.support.preempting import chooser_of
 from tests.scheduler.support.preferring import PREFERRED, in_
 from tests.scheduler.support.scheduling import cycle_of
 from tests.scheduler.support.storage import mounts, storage_class, volume
@@ -105,7 +106,7 @@ class Site:
         self.url = ""
         gate = NamespaceGate(TokenReviews(self.api), AccessReviews(self.api))
         routes = namespace_routes(
-            lambda: Queries(cycle_of(self.state), self.pods) if self.decides else None,
+            lambda: Queries(cycle_of(self.state), chooser_of(self.state), self.pods) if self.decides else None,
             admit=ADMIT,
             gate=gate,
             turns=self.turns,
@@ -444,5 +445,5 @@ def test_an_answer_about_a_large_cluster_comes_in_many_steps() -> None:
     asks = pod("a", memory=5000)
     pods.add_if_new(asks)
     made.set_pod(asks)
-    steps = Queries(cycle_of(made), pods).explain("default", "a", cards_of=())
+    steps = Queries(cycle_of(made), chooser_of(made), pods).explain("default", "a", cards_of=())
     assert sum(1 for _ in steps) >= 3 * 500 // 64

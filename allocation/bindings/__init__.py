@@ -1,0 +1,1 @@
+"""GPUBindings: which cards belong to an application of a user, and what its pods get of them."""

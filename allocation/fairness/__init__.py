@@ -1,0 +1,1 @@
+"""Fair sharing between queues: requirements, dominant shares, entitlements."""

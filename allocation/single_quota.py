@@ -1,0 +1,81 @@
+"""`spec.single` of GpuQuotas: what one pod may request, and what it requests where it says nothing (systems.md 4.5)."""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from allocation.fairness.quota_spec import QuotaSpec, SingleQuota
+from allocation.quota import minimum_request
+from allocation.request import MILLI_PER_PERCENT, ContainerRequest, PodRequest
+from allocation.settings import AllocationSettings
+
+
+class Default(msgspec.Struct, frozen=True):
+    """What a GPU container requests of each card if it does not say so itself.
+
+    Attributes:
+        resource: the name that users write, such as `nvidia.com/gpumem`.
+        amount: in units of the resource.
+        quota: the name of the GpuQuota that says it.
+    """
+
+    resource: str
+    amount: int
+    quota: str
+
+
+def exceeded(request: PodRequest, quotas: Mapping[str, QuotaSpec], settings: AllocationSettings) -> str:
+    """Return a message about the first limit of a single pod that `request` exceeds, or an empty string.
+
+    `quotas` are the GpuQuotas of the pod's namespace, by their names. What each container requests of each card is
+    compared; a percentage of memory is not, because its amount depends on the card.
+    """
+    for name, spec in sorted(quotas.items()):
+        for message in _excesses(request, spec.single, settings):
+            return f"GpuQuota {name}: {message}"
+    return ""
+
+
+def defaults(quotas: Mapping[str, QuotaSpec], settings: AllocationSettings) -> tuple[Default, ...]:
+    """Return what a GPU container requests of memory and of cores if it does not say so: the smallest default of each.
+
+    `quotas` are the GpuQuotas of the pod's namespace, by their names; the first of equal defaults counts. A percentage
+    of memory counts only if no quota says an amount. A default of 0 for memory does not count, as in a request.
+    """
+    names = settings.resources
+    found = (
+        _smallest(quotas, names.memory, minimum=1) or _smallest(quotas, names.memory_percentage, minimum=1),
+        _smallest(quotas, names.cores, minimum=0),
+    )
+    return tuple(default for default in found if default is not None)
+
+
+def _excesses(request: PodRequest, single: SingleQuota, settings: AllocationSettings) -> Iterator[str]:
+    for container in request.gpu_containers if single.limits else ():
+        for resource, requested in _per_card(container, settings):
+            limit = single.limits.get(resource)
+            if limit is not None and requested > limit:
+                yield (
+                    f'spec.single.limits["{resource}"] is {limit}, and container {container.name} requests {requested}'
+                    " of each card"
+                )
+    if single.max_cards is not None:
+        cards = minimum_request(request).cards
+        if cards > single.max_cards:
+            yield f"spec.single.maxCards is {single.max_cards}, and the pod requests {cards}"
+
+
+def _per_card(container: ContainerRequest, settings: AllocationSettings) -> Iterator[tuple[str, int]]:
+    """Iterate over what a container requests of each card, by resource; a part of a unit counts as a whole one."""
+    names = settings.resources
+    yield names.memory, -(-(container.memory_mib or 0) // settings.memory_factor)
+    yield names.cores, -(-container.cores // MILLI_PER_PERCENT)
+
+
+def _smallest(quotas: Mapping[str, QuotaSpec], resource: str, *, minimum: int) -> Default | None:
+    found = [
+        Default(resource, spec.single.defaults[resource], name)
+        for name, spec in sorted(quotas.items())
+        if spec.single.defaults.get(resource, -1) >= minimum
+    ]
+    return min(found, key=lambda default: default.amount, default=None)

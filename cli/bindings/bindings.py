@@ -1,0 +1,114 @@
+"""`kubectl gpu bindings`: the cards that belong to applications, the pods that have them, and what is wrong."""
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from allocation.bindings import problems as single
+from allocation.bindings import share_modes
+from allocation.bindings.binding import Binding
+from allocation.bindings.identity import AppIdentity
+from allocation.errors import AllocationError
+from allocation.settings import AllocationSettings
+from cli.bindings import problems, tables
+from cli.bindings.report import BindingsReport, CardBinding, KnownCard
+from cli.errors import CommandError
+from cli.installation import rules
+from cli.kube import gpu_bindings
+from cli.kube.objects import Pod
+from cli.kube.session import Session
+from cli.tables import note, render
+from cli.top import fleet_reader, usage_counter
+from cli.top.usage_counter import FleetObjects
+from cluster.resource import GPU_BINDINGS
+from scheduler.state.running_allocation import running_allocation
+
+Holders = Mapping[str, Iterable[tuple[AppIdentity, str]]]
+"""By UUID of the card: the live pods that have it, with the application of each."""
+
+
+def run(session: Session, arguments: argparse.Namespace) -> int:
+    """Print the bindings of an application, of a user or of a namespace, or all."""
+    bindings = gpu_bindings.read(session.client)
+    effective_rules = rules.read(arguments.config, session.client)
+    effective_rules.note_gaps()
+    objects = fleet_reader.read(session)
+    report = of_objects(bindings, objects, effective_rules.allocation).concerning(
+        app=arguments.app or "",
+        owner=arguments.owner,
+        namespace="" if arguments.all_namespaces else arguments.namespace,
+    )
+    if arguments.app and not report.bindings:
+        raise CommandError(
+            f"no GPUBinding counts for such pods of app {arguments.app}; 'kubectl gpu bindings' shows all bindings"
+        )
+    if arguments.output == "name":
+        print("".join(f"gpubinding.{GPU_BINDINGS.group}/{each.name}\n" for each in report.bindings), end="")
+        return 0
+    table = tables.of_bindings(report, wide=arguments.output == "wide", now=objects.now)
+    print(render(report, table, output=arguments.output, headers=not arguments.no_headers), end="", flush=True)
+    if arguments.output in ("table", "wide"):
+        for text in tables.notes(report):
+            note(text)
+    return 0
+
+
+def of_objects(bindings: Iterable[Binding], objects: FleetObjects, settings: AllocationSettings) -> BindingsReport:
+    """Return the bindings with their cards, the pods that have these, and the problems."""
+    cards = _cards(objects, settings)
+    holders = _holders(objects.pods, settings)
+    found = sorted(
+        bindings,
+        key=lambda each: (each.spec.app_name, each.spec.owner, each.spec.namespace, each.spec.card, each.name),
+    )
+    return BindingsReport(
+        mode=settings.bindings.mode,
+        bindings=tuple(_row(each, cards.get(each.spec.card), holders) for each in found),
+        problems=problems.find(found, cards, settings.bindings),
+    )
+
+
+def _cards(objects: FleetObjects, settings: AllocationSettings) -> dict[str, KnownCard]:
+    """Return the cards that count, by UUID."""
+    modes = {node.metadata.name: share_modes.read(node.metadata.annotations) for node in objects.nodes or ()}
+    return {
+        card.uuid: KnownCard(
+            node=node.name,
+            memory_mib=card.memory_mib.total,
+            mode=None if objects.nodes is None else modes.get(node.name, {}).get(card.uuid, "time-slicing"),
+        )
+        for node in usage_counter.count(objects, settings).nodes
+        for card in node.cards
+    }
+
+
+def _holders(pods: Iterable[Pod], settings: AllocationSettings) -> Holders:
+    """Return the pods of applications by card; a MIG instance counts as its card."""
+    holders: defaultdict[str, list[tuple[AppIdentity, str]]] = defaultdict(list)
+    for pod in sorted(pods, key=str):
+        identity = AppIdentity.of_labels(pod.metadata.labels, pod.metadata.namespace)
+        try:
+            held = running_allocation(pod, settings) if identity is not None else None
+        except AllocationError:
+            continue  # 'kubectl gpu top' shows the pod, and its node takes no other
+        if identity is not None and held is not None:
+            for card in {charge.parent or charge.uuid for charge in held[1]}:
+                holders[card].append((identity, str(pod)))
+    return holders
+
+
+def _row(binding: Binding, card: KnownCard | None, holders: Holders) -> CardBinding:
+    spec = binding.spec
+    return CardBinding(
+        name=binding.name,
+        created=binding.created,
+        card=spec.card,
+        node=card.node if card is not None else "",
+        app=spec.app_name,
+        owner=spec.owner,
+        namespace=spec.namespace,
+        memory="" if spec.memory is None else str(spec.memory),
+        memory_mib=None if single.memory_error(spec) else spec.memory_mib(),
+        share_mode=card.mode if card is not None else None,
+        pods=tuple(pod for identity, pod in holders.get(spec.card, ()) if identity.has(spec)),
+    )

@@ -1,0 +1,47 @@
+"""What the table of `kubectl gpu queues` does not show."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from allocation import names
+from allocation.fairness.queue_spec import QueueKey
+from cli.tables import listed
+from scheduler.api.queue_types import QueuesView
+from scheduler.state.cluster_state import ClusterState
+
+_SHOWN: Final = 3
+
+
+def of_queues(view: QueuesView, state: ClusterState) -> Iterator[str]:
+    """Yield what determines the order, which queues take no pods, and which namespaces name such a queue."""
+    if not view.fair_sharing:
+        yield "no GpuQueue exists: free cards are offered by priority, then age, whatever share a namespace has"
+    elif not state.has_queue:
+        yield "kube-scheduler has the queue (extender mode): limits hold, but its order does not depend on shares"
+    for each in view.queues:
+        if each.suspended:
+            yield f"GpuQueue {each.name} is suspended: {_pods(each.waiting)} until spec.suspended is false"
+        elif not each.exists:
+            yield f"GpuQueue {each.name} does not exist: {_pods(each.waiting)} until it is created"
+    for problem, namespaces in _wrong_labels(state).items():
+        yield f"label {names.QUEUE} of namespace {listed(namespaces, shown=_SHOWN)} names {problem}"
+
+
+def _pods(waiting: int) -> str:
+    return f"{waiting} pod{' waits' if waiting == 1 else 's wait'}"
+
+
+def _wrong_labels(state: ClusterState) -> Mapping[str, list[str]]:
+    """Return the namespaces whose label names a queue that takes none of their pods, by what is wrong."""
+    queues, wrong = state.fair_share.queues, defaultdict[str, list[str]](list)
+    for namespace, labels in sorted(state.node_cache.namespaces.items()):
+        name = labels.get(names.QUEUE)
+        if not name:
+            continue
+        queue = queues.get(QueueKey(name=name))
+        if queue is None:
+            wrong[f"GpuQueue {name}, which does not exist"].append(namespace)
+        elif not queue.spec.accepts(labels):
+            wrong[f"GpuQueue {name}, whose namespaceSelector does not match it"].append(namespace)
+    return wrong

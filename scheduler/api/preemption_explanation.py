@@ -1,0 +1,27 @@
+"""Explains what preemption would do for a pod that waits, by the function that decides it."""
+
+from allocation.steps import Steps
+from scheduler.api.preemption_types import PreemptedPod, PreemptionExplanation
+from scheduler.objects import Pod
+from scheduler.preemption.choice import Chooser, NoPreemption
+
+
+def preemption(chooser: Chooser, pod: Pod) -> Steps[PreemptionExplanation]:
+    """Return whom a pod that waits would preempt, or what is held for it. Nobody is evicted, and nothing reserved."""
+    state = chooser.state
+    hold = state.holds.of(pod.uid)
+    if hold is not None:
+        left = sum(1 for uid in hold.awaited if uid in state.running)
+        return PreemptionExplanation(hold.node, leaving=left, held="preemption" if hold.is_nomination else "patience")
+    found = yield from chooser.choose(pod)
+    if isinstance(found, NoPreemption):
+        return PreemptionExplanation(why=found.why)
+    pods = (each.pod for each in found.victims)
+    victims = tuple(PreemptedPod(each.metadata.namespace, each.metadata.name, each.spec.priority) for each in pods)
+    return PreemptionExplanation(found.node, len(victims), victims, len(found.leaving))
+
+
+def within(explained: PreemptionExplanation, namespace: str) -> PreemptionExplanation:
+    """Return the same without the names of pods of other namespaces."""
+    own = tuple(each for each in explained.victims if each.namespace == namespace)
+    return PreemptionExplanation(explained.node, explained.count, own, explained.leaving, explained.held, explained.why)

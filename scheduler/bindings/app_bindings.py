@@ -1,0 +1,126 @@
+"""The GPUBindings of the cluster by application, and the cards that they give to a pod."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+
+from allocation import names
+from allocation.bindings import grants
+from allocation.bindings.binding import Binding
+from allocation.bindings.bound_cards import BoundCard, BoundCards, consume_policy
+from allocation.bindings.identity import AppIdentity
+from allocation.bindings.share_modes import ShareMode
+from allocation.ledger.ledger import Ledger
+from allocation.reasons import PodReason
+from allocation.settings import BindingSettings
+from cluster.gpu_binding import GpuBinding
+from scheduler.bindings.app_pods import AppPods
+from scheduler.gpu_requirements import WaitingPodError
+from scheduler.objects import Pod
+
+
+class AppBindings:
+    """The bindings by name, indexed by application; a pod without a binding waits for one.
+
+    Attributes:
+        settings: which pods are concerned.
+    """
+
+    def __init__(self, *, ledger: Ledger, settings: BindingSettings) -> None:
+        """Find the nodes of cards and the cards of pods in `ledger`."""
+        self.settings = settings
+        self._pods = AppPods(ledger)
+        self._ledger = ledger
+        self._bindings: dict[str, Binding] = {}
+        self._by_app: defaultdict[str, dict[str, Binding]] = defaultdict(dict)
+        self._share_modes: dict[str, Mapping[str, ShareMode]] = {}
+        """By node and UUID."""
+
+    def __len__(self) -> int:
+        """Return the number of bindings."""
+        return len(self._bindings)
+
+    def __iter__(self) -> Iterator[Binding]:
+        """Iterate over the bindings."""
+        return iter(tuple(self._bindings.values()))
+
+    @property
+    def is_on(self) -> bool:
+        """Whether bindings are applied to any pod."""
+        return self.settings.mode != "off"
+
+    # ---- objects ---------------------------------------------------------------------------------------------------
+
+    def set(self, binding: GpuBinding) -> Collection[str]:
+        """Set a binding; return the UIDs of the pods that it, or its previous state, may concern."""
+        new, old = binding.binding, self._bindings.get(binding.metadata.name)
+        if new == old:
+            return ()
+        woken = self.drop(binding) if old is not None else ()
+        self._bindings[new.name] = self._by_app[new.spec.app_name][new.name] = new
+        return {*woken, *self._pods.of_app(new.spec.app_name)}
+
+    def drop(self, binding: GpuBinding) -> Collection[str]:
+        """Forget a binding; return the UIDs of the pods that it may concern. Pods that have its card keep it."""
+        old = self._bindings.pop(binding.metadata.name, None)
+        if old is None:
+            return ()
+        app = old.spec.app_name
+        del self._by_app[app][old.name]
+        if not self._by_app[app]:
+            del self._by_app[app]
+        return self._pods.of_app(app)
+
+    def set_share_modes(self, node: str, modes: Mapping[str, ShareMode]) -> None:
+        """Set how pods share the cards of a node; a card without a mode is time-sliced."""
+        if modes:
+            self._share_modes[node] = modes
+        else:
+            self._share_modes.pop(node, None)
+
+    # ---- pods ------------------------------------------------------------------------------------------------------
+
+    def set_pod(self, pod: Pod) -> Collection[str]:
+        """Set the state of a live pod; return the UIDs of the pods that may have cards which it had."""
+        return self._pods.set(pod) if self.is_on else ()
+
+    def drop_pod(self, uid: str) -> Collection[str]:
+        """Forget a pod that is finished or deleted; return the UIDs of the pods that may have its cards."""
+        return self._pods.drop(uid)
+
+    def peers(self, uid: str) -> Collection[str]:
+        """Return the UIDs of the other pods of a pod's application."""
+        return self._pods.peers(uid)
+
+    def of_pod(
+        self, labels: Mapping[str, str], annotations: Mapping[str, str], *, namespace: str, uid: str
+    ) -> BoundCards | None:
+        """Return the cards that are bound to the application of a pod; None if the pod may have others.
+
+        Raises:
+            WaitingPodError: no card may be given to the pod, because it belongs to no application, or no binding gives
+                one to its application.
+        """
+        if not self.is_on:
+            return None
+        identity = AppIdentity.of_labels(labels, namespace)
+        if identity is None:
+            if self.settings.mode == "labelled":
+                return None
+            why = f"pod has no owner application: set label {names.APP_NAME} on it, as the application's service does"
+            raise WaitingPodError(PodReason.NoOwnerApplication, why)
+        granted = self._grants(identity, labels)
+        if not granted:
+            why = f"no card bound to {identity} in namespace {namespace}"
+            raise WaitingPodError(PodReason.NoGpuBinding, f"{why}: a GPUBinding has to name the app and select the pod")
+        consumers = self._pods.consumers(identity, other_than=uid)
+        cards = (BoundCard(each, self._share_mode(each.card), consumers.get(each.card, ())) for each in granted)
+        return BoundCards(identity, consume_policy(labels, annotations), tuple(cards))
+
+    def _grants(self, identity: AppIdentity, labels: Mapping[str, str]) -> tuple[grants.Grant, ...]:
+        bindings = self._by_app.get(identity.app, {}).values()
+        return grants.of_pod(bindings, identity, labels, require_namespace=self.settings.require_namespace)
+
+    def _share_mode(self, card: str) -> ShareMode:
+        position = self._ledger.position(card)
+        modes = self._share_modes.get(self._ledger.node(position[0]), {}) if position is not None else {}
+        return modes.get(card, "time-slicing")

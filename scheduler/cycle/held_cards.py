@@ -1,0 +1,108 @@
+"""Chooses the cards to hold for a pod that has waited too long, on the node where the fewest pods have to end first."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from allocation.allocation import Charge
+from allocation.ledger.card_table import MEMORY
+from allocation.ledger.ledger import Ledger, Reservation
+from allocation.quota import Headroom
+from allocation.steps import Steps, finish
+from scheduler.cycle import evaluation
+from scheduler.gpu_requirements import GpuRequirements
+from scheduler.objects import Pod
+from scheduler.state.cluster_state import ClusterState
+
+_NODES: Final = 16
+"""So many nodes are tried: those where the least memory has to become free."""
+_STEP: Final = 256
+
+
+class HeldCards(msgspec.Struct, frozen=True):
+    """Cards of a node for a pod, and the UIDs of the pods that have to end before it gets them."""
+
+    node: str
+    charges: tuple[Charge, ...]
+    awaited: frozenset[str]
+
+
+def choose(state: ClusterState, pod: Pod, requirements: GpuRequirements, headroom: Headroom) -> Steps[HeldCards | None]:
+    """Return the cards for a pod that fits nowhere now; None if no node would take it whichever pods end."""
+    evaluated = yield from evaluation.evaluate(state, pod, requirements, headroom)
+    if evaluated.scores:
+        return None
+    full = [name for name, each in evaluated.rejections.items() if each.resolvable and each.node is None]
+    lacking = []
+    for position, name in enumerate(full):
+        if position % _STEP == _STEP - 1:
+            yield
+        lacking.append((_lack(state.ledger, name, requirements), name))
+    best: tuple[tuple[int, int, str], HeldCards] | None = None
+    for _, node in sorted(lacking)[:_NODES]:
+        yield
+        # From here to the end of the turn it is one step: the ledger is shown without some pods.
+        found = _fewest(state, requirements, headroom, node)
+        if found is not None:
+            cost = (len(found.awaited), _memory(state.ledger, found.awaited), node)
+            if best is None or cost < best[0]:
+                best = cost, found
+    return best[1] if best is not None else None
+
+
+def is_possible(state: ClusterState, pod: Pod, requirements: GpuRequirements, headroom: Headroom, node: str) -> bool:
+    """Whether a node takes the pod once all others have ended there."""
+    rejection = finish(state.node_cache.filter(pod, (node,))).rejections.get(node)
+    if node not in state.node_cache or (rejection is not None and not rejection.resolvable):
+        return False
+    with state.ledger.without(each.uid for each in _pods(state.ledger, node)):
+        return bool(evaluation.evaluate_node(state, requirements, node, headroom).scores)
+
+
+def _fewest(state: ClusterState, requirements: GpuRequirements, headroom: Headroom, node: str) -> HeldCards | None:
+    """Return the cards of a node for which the fewest pods have to end; pods are kept as long as the new one fits.
+
+    Whether large or small pods should be kept first depends on the request, so both are tried.
+    """
+    pods = sorted(_pods(state.ledger, node), key=lambda each: (_size(each.charges), each.uid))
+    found = [_kept(state, requirements, headroom, node, order) for order in (pods, pods[::-1])]
+    return min((each for each in found if each is not None), key=lambda each: len(each.awaited), default=None)
+
+
+def _kept(
+    state: ClusterState, requirements: GpuRequirements, headroom: Headroom, node: str, pods: Sequence[Reservation]
+) -> HeldCards | None:
+    """Return the cards with the pods that have to end, after as many as possible of `pods` were kept, in order."""
+    awaited = {each.uid for each in pods}
+    charges: tuple[Charge, ...] | None = None
+    for keep in (None, *(each.uid for each in pods)):
+        some = awaited - {keep}
+        with state.ledger.without(some):
+            tried = evaluation.evaluate_node(state, requirements, node, headroom)
+        if tried.scores:
+            awaited, charges = some, tried.charges
+        elif charges is None:
+            return None
+    return HeldCards(node, charges or (), frozenset(awaited))
+
+
+def _pods(ledger: Ledger, node: str) -> list[Reservation]:
+    return [each for each in ledger.reservations(node) if each.is_pod]
+
+
+def _lack(ledger: Ledger, node: str, requirements: GpuRequirements) -> int:
+    """Return the memory in use on as many cards of a node as the pod needs at least, those with the least use."""
+    row = ledger.row(node)
+    if row is None:
+        return 0
+    count = max(container.count for container in requirements.request.gpu_containers)
+    return sum(sorted(ledger.used_lists(row)[MEMORY])[:count])
+
+
+def _memory(ledger: Ledger, uids: Iterable[str]) -> int:
+    return sum(_size(each.charges) for uid in uids if (each := ledger.reservation(uid)) is not None)
+
+
+def _size(charges: Iterable[Charge]) -> int:
+    return sum(charge.memory_mib for charge in charges)

@@ -1,0 +1,81 @@
+"""`/preempt`: keeps kube-scheduler from evicting pods in vain, and adds the pods that have to go for the cards.
+
+kube-scheduler chooses victims for CPU, memory and ports, and knows nothing of cards. Nothing is evicted or reserved
+here: each node that it proposes is evaluated as if its victims were gone.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from allocation.errors import AllocationError
+from allocation.placement import rejection
+from allocation.placement.rejection import Rejection
+from allocation.steps import Steps, finish
+from scheduler.cycle import evaluation
+from scheduler.extender import filtering, wire
+from scheduler.extender.preemption_wire import PreemptionArgs, PreemptionResult, VictimPod
+from scheduler.gpu_requirements import GpuRequirements
+from scheduler.objects import Pod
+from scheduler.preemption.choice import Chooser
+from scheduler.state.cluster_state import ClusterState
+
+MoreVictims = Callable[[GpuRequirements, str, frozenset[str]], Iterable[str] | None]
+"""Returns the UIDs of the pods that have to go for the cards of a node, in addition to some; None if none suffice."""
+
+
+def of_chooser(chooser: Chooser, pod: Pod | None) -> MoreVictims:
+    """Return a function that chooses as the scheduler's own preemption does; if `pod` may not preempt, nobody.
+
+    kube-scheduler refuses a response with a victim that does not run on the node that it proposed.
+    """
+
+    def more(requirements: GpuRequirements, node: str, gone: frozenset[str]) -> Iterable[str] | None:
+        if pod is None or chooser.eligibility.objection(pod, requirements):
+            return None
+        found = chooser.on_node(pod, requirements, node, gone=gone)
+        if found is None or any(each.pod.spec.node_name != node for each in found.victims):
+            return None
+        return [each.pod.uid for each in found.victims]
+
+    return more
+
+
+def preempt(state: ClusterState, args: PreemptionArgs, *, more: MoreVictims) -> Steps[PreemptionResult]:
+    """Return the nodes whose cards take the pod once all victims are gone.
+
+    They are the proposed ones, and, where these do not suffice, those that `more` adds.
+    """
+    requirements = filtering.read(state, args.pod)
+    if isinstance(requirements, AllocationError):
+        return PreemptionResult()  # no eviction helps a pod that is held, or waits for another object
+    # Victims also give back devices of their node's plugin, so a shortage of these rejects no node here.
+    closed = {**state.closed_nodes(), **state.own_rejections(requirements)}
+    rejected_nodes = {name: rejection.of_node(each) for name, each in closed.items()}
+    kept = {}
+    for node, victims in args.victims.items():
+        with state.ledger.without(pod.uid for pod in victims.pods):
+            takes = _takes(state, node, args.pod, rejected_nodes)
+        added = () if takes else more(requirements, node, frozenset(pod.uid for pod in victims.pods))
+        if added is not None:
+            pods = (*victims.pods, *map(VictimPod, added))
+            kept[node] = msgspec.structs.replace(victims, pods=pods)
+        yield
+    return PreemptionResult(kept)
+
+
+def _takes(state: ClusterState, node: str, pod: wire.Pod, rejected_nodes: Mapping[str, Rejection]) -> bool:
+    """Whether the cards of a node take a pod now."""
+    requirements = filtering.read(state, pod)  # which cards of its application are left depends on the other pods
+    if isinstance(requirements, AllocationError) or node not in state.node_cache:
+        return False
+    evaluated = finish(
+        evaluation.evaluate_cards(
+            requirements,
+            [node],
+            ledger=state.ledger,
+            rejected_nodes=rejected_nodes,
+            headroom=state.headroom(pod.metadata.labels or {}, pod.metadata.namespace),
+        )
+    )
+    return node in evaluated.scores

@@ -1,0 +1,1 @@
+"""Fair sharing of the cards between GpuQueues, and namespaces without one."""

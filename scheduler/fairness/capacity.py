@@ -1,0 +1,46 @@
+"""What there is to share: the usable cards, and the CPU and memory of their nodes."""
+
+from allocation.fairness.shares import NOTHING, Amounts, added, subtracted
+from allocation.ledger.card_table import CORES, MEMORY, SLOTS
+from allocation.ledger.ledger import Ledger
+from scheduler.filters import resources
+from scheduler.filters.node_cache import NodeCache
+
+
+class Capacity:
+    """Sums over the nodes with cards that take new pods; only nodes that changed are read again.
+
+    A card in MIG mode counts as its instances. Unhealthy and cordoned cards do not count, nor does what a cordoned
+    node has.
+    """
+
+    def __init__(self, ledger: Ledger, node_cache: NodeCache) -> None:
+        self._ledger = ledger
+        self._node_cache = node_cache
+        self._nodes: dict[str, Amounts] = {}
+        self._changed: set[str] = set()
+        self._total = NOTHING
+
+    def touch(self, node: str) -> None:
+        """Have a node read again, because it or its cards changed."""
+        self._changed.add(node)
+
+    def total(self) -> Amounts:
+        """Return the sums."""
+        for node in self._changed:
+            old, new = self._nodes.pop(node, NOTHING), self._of_node(node)
+            if new != NOTHING:
+                self._nodes[node] = new
+            self._total = subtracted(added(self._total, new), old)
+        self._changed.clear()
+        return self._total
+
+    def _of_node(self, name: str) -> Amounts:
+        row, node = self._ledger.row(name), self._node_cache.nodes.get(name)
+        if row is None or node is None or node.spec.unschedulable:
+            return NOTHING
+        facts, allocatable = self._ledger.facts(row), self._node_cache.allocatable(name)
+        usable = [place for place, is_usable in enumerate(facts.usable) if is_usable]
+        of_cards = (facts.memory_mib, facts.cores, facts.slots)
+        memory, cores, slots = (sum(of_cards[each][place] for place in usable) for each in (MEMORY, CORES, SLOTS))
+        return memory, cores, slots, allocatable.get(resources.CPU, 0), allocatable.get(resources.MEMORY, 0)

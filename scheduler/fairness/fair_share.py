@@ -1,0 +1,222 @@
+"""Fair sharing: the order of queues by tier and dominant share, and what each may still hold.
+
+Without GpuQueues, all queues have the same rank. Use counts in any case, so that the shares are right as
+soon as the first one is created.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from allocation import names, quota
+from allocation.fairness import desired, shares
+from allocation.fairness.desired import Demand
+from allocation.fairness.queue_spec import QueueKey
+from allocation.fairness.shares import NOTHING, Share, added, dominant
+from allocation.ledger.ledger import Ledger
+from allocation.quota import UNLIMITED, Headroom
+from allocation.reasons import PodReason
+from allocation.settings import AllocationSettings
+from cluster.gpu_queue import GpuQueue
+from scheduler.fairness.capacity import Capacity
+from scheduler.fairness.gpu_queues import GpuQueues
+from scheduler.fairness.holds import PodRank
+from scheduler.fairness.use import UseByOwner
+from scheduler.filters.node_cache import NodeCache
+from scheduler.gpu_requirements import WaitingPodError
+from scheduler.objects import Pod
+from scheduler.queue.queue_order import Rank, WaitingDemand
+
+
+class FairShare:
+    """The order of the queues that have pods.
+
+    Attributes:
+        queues: the GpuQueues.
+        use: what the pods of each queue hold.
+        capacity: what there is to share.
+    """
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        node_cache: NodeCache,
+        settings: AllocationSettings,
+        on_change: Callable[[QueueKey | None], object],
+    ) -> None:
+        """Count what `ledger` and `node_cache` have; `on_change` is called with a queue whose rank may change, or None.
+
+        None means all of them.
+        """
+        self.queues = GpuQueues(node_cache.namespaces)
+        self.use: UseByOwner[QueueKey] = UseByOwner(ledger, on_change=self._changed)
+        self.capacity = Capacity(ledger, node_cache)
+        self._ledger = ledger
+        self._node_cache = node_cache
+        self._settings = settings
+        self._on_change = on_change
+        self._limits: dict[str, Headroom] = {}
+        self._ranks: dict[QueueKey, Rank] = {}
+        self._highest_tier = 0
+        """Of all queues; namespaces have queues of tier 0."""
+        self._strict: set[str] = set()
+        self._by_labels: dict[str, Pod] = {}
+        """Pods by UID that are charged as their labels say, or those of their namespaces."""
+
+    # ---- objects ---------------------------------------------------------------------------------------------------
+
+    def set_queue(self, queue: GpuQueue) -> bool:
+        """Set the state of a queue; return whether its spec is new."""
+        has_changed = self.queues.set(queue)
+        if has_changed:
+            name = queue.metadata.name
+            self._limits[name] = quota.of_object("GpuQueue", name, queue.spec.limits, self._settings)
+            if queue.spec.queueing_strategy == "StrictFIFO":
+                self._strict.add(name)
+            else:
+                self._strict.discard(name)
+            self._changed_all()
+        return has_changed
+
+    def drop_queue(self, queue: GpuQueue) -> None:
+        """Forget a queue; its pods keep their cards."""
+        self.queues.drop(queue)
+        self._limits.pop(queue.metadata.name, None)
+        self._strict.discard(queue.metadata.name)
+        self._changed_all()
+
+    def touch(self, node: str) -> None:
+        """Note that a node or its cards changed."""
+        self.capacity.touch(node)
+        if self.queues:
+            self._changed_all()
+
+    # ---- pods ------------------------------------------------------------------------------------------------------
+
+    def add_pod(self, pod: Pod) -> QueueKey:
+        """Charge a pod, which the ledger and the node cache count, to its queue; return which that is.
+
+        With its Binding it was written which queue pays; a pod without that is charged as its labels say.
+        """
+        meta = pod.metadata
+        written = meta.annotations.get(names.CHARGED_TO) if pod.spec.node_name else None
+        if written:
+            self._by_labels.pop(pod.uid, None)
+            key = QueueKey.of_annotation(written)
+        else:
+            self._by_labels[pod.uid] = pod
+            key = self.queues.key(meta.labels, meta.namespace)
+        self._count(pod.uid, key)
+        return key
+
+    def remove_pod(self, uid: str) -> None:
+        """Charge a pod to no queue any more."""
+        self._by_labels.pop(uid, None)
+        self.use.remove_pod(uid)
+
+    def recount_node(self, node: str) -> None:
+        """Count the pods of a node again, because it has cards now, or has none any more."""
+        for uid in self._node_cache.pods_of(node):
+            key = self.use.owner(uid)
+            if key is not None:
+                self._count(uid, key)
+
+    def set_namespace(self, namespace: str) -> None:
+        """Note that the labels of a namespace changed, which may name a queue for its pods."""
+        for uid, pod in self._by_labels.items():
+            if pod.metadata.namespace == namespace:
+                self._count(uid, self.queues.key(pod.metadata.labels, namespace))
+
+    def _count(self, uid: str, key: QueueKey) -> None:
+        """Count a pod for a queue; its CPU and memory count on nodes with cards only."""
+        cpu = memory = 0
+        if self._ledger.row(self._node_cache.node_of(uid)) is not None:
+            cpu, memory = self._node_cache.cpu_and_memory(uid)
+        self.use.add_pod(uid, key, cpu=cpu, memory_bytes=memory)
+
+    def check(self, key: QueueKey, namespace: str) -> None:
+        """Check whether a new pod of a namespace may be placed for a queue.
+
+        Raises:
+            WaitingPodError: the queue does not exist, is not for the namespace, is suspended, or has all its instances.
+        """
+        self.queues.check(key, namespace)
+        most = self.queues.spec(key).max_instances
+        if most is not None and self.use.of(key).pods >= most:
+            why = f"GpuQueue {key.name} has {most} pods with a node, as many as its spec.maxInstances allows"
+            raise WaitingPodError(PodReason.PodQuotaNotFit, why)
+
+    def pods_left(self, key: QueueKey) -> int | None:
+        """Return how many more pods of a queue may have a node, negative if it has too many; None if any number."""
+        most = self.queues.spec(key).max_instances
+        return None if most is None else most - self.use.of(key).pods
+
+    def headroom(self, key: QueueKey) -> Headroom:
+        """Return what the pods of a queue may still reserve."""
+        limit = self._limits.get(key.name, UNLIMITED)
+        if not limit.is_limited:
+            return UNLIMITED
+        use = self.use.of(key)
+        return limit.less(memory_mib=use.memory_mib, cores=use.cores, cards=use.cards)
+
+    # ---- order -----------------------------------------------------------------------------------------------------
+
+    def key(self, pod: Pod) -> QueueKey:
+        """Return the queue of a pod without a node."""
+        return self.queues.key(pod.metadata.labels, pod.metadata.namespace)
+
+    def rank(self, key: QueueKey) -> Rank:
+        """Return the tier of a queue, negated, and its weighted share."""
+        if not self.queues:
+            return 0, 0
+        rank = self._ranks.get(key)
+        if rank is None:
+            spec, used, total = self.queues.spec(key), self.use.of(key).amounts, self.capacity.total()
+            rank = self._ranks[key] = (-spec.priority, shares.scaled(used, total, spec.weight))
+        return rank
+
+    def pod_rank(self, pod: Pod) -> PodRank:
+        """Return the rank of a pod without a node, by which it may have cards that are held for others."""
+        return -self.queues.spec(self.key(pod)).priority, -pod.spec.priority
+
+    def share(self, key: QueueKey) -> Share:
+        """Return the dominant share of a queue."""
+        return dominant(self.use.of(key).amounts, self.capacity.total())
+
+    def is_strict(self, key: QueueKey) -> bool:
+        """Whether the younger pods of a queue wait behind the first one."""
+        return key.name in self._strict
+
+    def is_blocked(self, key: QueueKey, waiting: Iterable[WaitingDemand]) -> bool:
+        """Whether a queue of a higher tier has less than is desired for it, and pods among those `waiting`."""
+        return self.blocker(key, waiting) is not None
+
+    def blocker(self, key: QueueKey, waiting: Iterable[WaitingDemand]) -> QueueKey | None:
+        """Return a queue of a higher tier that has less than is desired for it, and pods among those `waiting`."""
+        tier = self.queues.spec(key).priority
+        if tier >= self._highest_tier:
+            return None
+        above = {each.key: each for each in waiting if self.queues.spec(each.key).priority > tier}
+        if not above:
+            return None
+        granted = desired.desired(self._demands(tier, above), self.capacity.total())
+        short = (each for each in above if desired.is_short(self.use.of(each).amounts, granted[each]))
+        return next(short, None)
+
+    def _demands(self, tier: int, waiting: Mapping[QueueKey, WaitingDemand]) -> Iterable[Demand]:
+        """Iterate over what the queues above a tier hold and wait for."""
+        for key in {*waiting, *self.use}:
+            spec, use = self.queues.spec(key), self.use.of(key)
+            if spec.priority > tier:
+                more = waiting.get(key) or WaitingDemand(key, NOTHING, 0)
+                amounts = added(use.amounts, more.amounts)
+                yield Demand(key, spec, self.queues.created(key), amounts, use.pods + more.pods)
+
+    def _changed(self, key: QueueKey) -> None:
+        if self.queues:
+            self._ranks.pop(key, None)
+            self._on_change(key)
+
+    def _changed_all(self) -> None:
+        self._ranks.clear()
+        self._highest_tier = max([0, *(each.spec.priority for each in self.queues)])
+        self._on_change(None)

@@ -1,0 +1,91 @@
+"""The GpuQueues of the cluster, and which of them a pod belongs to."""
+
+from collections.abc import Iterator, Mapping
+
+from allocation import names
+from allocation.fairness.queue_spec import QueueKey, QueueSpec
+from allocation.reasons import PodReason
+from cluster.gpu_queue import GpuQueue
+from scheduler.filters.affinity_terms import Namespaces
+from scheduler.gpu_requirements import WaitingPodError
+
+_OWN = QueueSpec()
+"""Of a namespace's own queue, and of one that does not exist."""
+
+
+class GpuQueues:
+    """The queues by name."""
+
+    def __init__(self, namespaces: Namespaces) -> None:
+        """Look up the labels of namespaces in `namespaces`."""
+        self._namespaces = namespaces
+        self._queues: dict[str, GpuQueue] = {}
+
+    def __bool__(self) -> bool:
+        """Whether there is any: the first one switches fair sharing on."""
+        return bool(self._queues)
+
+    def __len__(self) -> int:
+        """Return their number."""
+        return len(self._queues)
+
+    def __iter__(self) -> Iterator[GpuQueue]:
+        """Iterate over the queues."""
+        return iter(tuple(self._queues.values()))
+
+    def set(self, queue: GpuQueue) -> bool:
+        """Set the state of a queue; return whether its spec is new."""
+        old = self._queues.get(queue.metadata.name)
+        self._queues[queue.metadata.name] = queue
+        return old is None or old.spec != queue.spec
+
+    def drop(self, queue: GpuQueue) -> None:
+        """Forget a queue; its pods keep their cards."""
+        self._queues.pop(queue.metadata.name, None)
+
+    def get(self, key: QueueKey) -> GpuQueue | None:
+        """Return a queue; None for the own queue of a namespace, or one that does not exist."""
+        return self._queues.get(key.name)
+
+    def spec(self, key: QueueKey) -> QueueSpec:
+        """Return what is set for a queue."""
+        queue = self._queues.get(key.name)
+        return queue.spec if queue is not None else _OWN
+
+    def created(self, key: QueueKey) -> str:
+        """Return when a queue was created; empty for the own queue of a namespace."""
+        queue = self._queues.get(key.name)
+        return (queue.metadata.creation_timestamp or "") if queue is not None else ""
+
+    # ---- pods ------------------------------------------------------------------------------------------------------
+
+    def key(self, labels: Mapping[str, str], namespace: str) -> QueueKey:
+        """Return the queue that a pod with these labels belongs to."""
+        of_namespace = self._namespaces.get(namespace, {})
+        return QueueKey.of_labels(labels, namespace=namespace, namespace_labels=of_namespace)
+
+    def check(self, key: QueueKey, namespace: str) -> None:
+        """Check whether a new pod of a namespace may be placed for a queue.
+
+        Raises:
+            WaitingPodError: the queue does not exist, is not for the namespace, or is suspended.
+        """
+        if not key.name:
+            return
+        queue = self._queues.get(key.name)
+        if queue is None:
+            raise WaitingPodError(
+                PodReason.QueueUnknown,
+                f"GpuQueue {key.name} does not exist: create it, or change label {names.QUEUE} of the pod or namespace",
+            )
+        if not queue.spec.accepts(self._namespaces.get(namespace, {})):
+            raise WaitingPodError(
+                PodReason.QueueForbidden,
+                f"GpuQueue {key.name} is not for namespace {namespace}: its spec.namespaceSelector does not match the"
+                f" namespace's labels; ask an administrator, or change label {names.QUEUE}",
+            )
+        if queue.spec.suspended:
+            raise WaitingPodError(
+                PodReason.QueueSuspended,
+                f"GpuQueue {key.name} is suspended: new pods wait until spec.suspended is false",
+            )

@@ -1,0 +1,122 @@
+"""Cards that are held for pods while others still use them: nobody else takes what is freed.
+
+They are held for pods that have waited too long, without anybody's eviction, and for pods that preempt others: these
+holds are nominations. A hold is a reservation in the ledger for the share that its pod will have. While others still
+use the cards, these are used beyond their capacity, so they fit no other pod. Only pods of a higher rank may take them.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+
+from allocation.allocation import Charge
+from allocation.fairness.queue_spec import QueueKey
+from allocation.ledger.ledger import Ledger
+from scheduler.filters.node_cache import NodeCache
+from scheduler.objects import Meta, Pod, PodSpec
+
+PREFIX: Final = "hold:"
+"""Begins the UIDs of reservations of holds."""
+
+PodRank = tuple[int, int]
+"""The tier of a pod's queue and the priority of the pod, both negated: the smallest is the highest."""
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """The share that is held for a pod.
+
+    Attributes:
+        uid: the pod.
+        key: its queue.
+        rank: its rank.
+        node: the node of the cards.
+        charges: the share of each card.
+        awaited: the UIDs of the pods that have to end first.
+        deadline: when a nomination ends in any case, on the clock of the state; None if nobody is preempted.
+    """
+
+    uid: str
+    key: QueueKey
+    rank: PodRank
+    node: str
+    charges: tuple[Charge, ...]
+    awaited: frozenset[str]
+    deadline: float | None = None
+
+    @property
+    def is_nomination(self) -> bool:
+        """Whether pods are preempted for it."""
+        return self.deadline is not None
+
+
+class Holds:
+    """The holds by pod."""
+
+    def __init__(self, ledger: Ledger, node_cache: NodeCache) -> None:
+        """Keep others from the cards in `ledger`, and from the CPU, memory and ports in `node_cache`."""
+        self._ledger = ledger
+        self._node_cache = node_cache
+        self._holds: dict[str, Hold] = {}
+
+    def __len__(self) -> int:
+        """Return the number of holds."""
+        return len(self._holds)
+
+    def __iter__(self) -> Iterator[Hold]:
+        """Iterate over the holds."""
+        return iter(tuple(self._holds.values()))
+
+    @property
+    def nominations(self) -> tuple[Hold, ...]:
+        """The holds for pods that preempt others."""
+        return tuple(hold for hold in self if hold.is_nomination)
+
+    def of(self, uid: str) -> Hold | None:
+        """Return the hold for a pod."""
+        return self._holds.get(uid)
+
+    def add(self, hold: Hold, pod: Pod) -> None:
+        """Hold cards for a pod from now on, and what else it requests of their node."""
+        self._holds[hold.uid] = hold
+        self._ledger.record(PREFIX + hold.uid, hold.node, hold.charges)
+        self._node_cache.add_pod(_placeholder(pod), hold.node, assumed=True)
+
+    def release(self, uid: str) -> bool:
+        """Hold nothing for a pod any more; return whether anything was held."""
+        if self._holds.pop(uid, None) is None:
+            return False
+        self._ledger.release(PREFIX + uid)
+        self._node_cache.remove_pod(PREFIX + uid)
+        return True
+
+    def release_taken(self, node: str, charges: Iterable[Charge]) -> None:
+        """Release the holds on cards of a node of which another pod has just taken a share."""
+        taken = {charge.uuid for charge in charges}
+        for hold in self:
+            if hold.node == node and any(charge.uuid in taken for charge in hold.charges):
+                self.release(hold.uid)
+
+    def lower_than(self, rank: PodRank) -> list[str]:
+        """Return the UIDs of the pods of lower rank for which cards are held."""
+        return [hold.uid for hold in self if hold.rank > rank]
+
+    @contextmanager
+    def lifted(self, uids: Iterable[str]) -> Iterator[None]:
+        """Show cards and nodes without these pods' holds; no other task may read them until the context ends."""
+        held = [PREFIX + uid for uid in uids]
+        with self._ledger.without(held), self._node_cache.without(held):
+            yield
+
+
+def _placeholder(pod: Pod) -> Pod:
+    """Return a pod that requests the same of its node, and has no labels that others could select."""
+    meta = Meta(name=pod.metadata.name, namespace=pod.metadata.namespace, uid=PREFIX + pod.uid)
+    spec = PodSpec(
+        containers=pod.spec.containers,
+        init_containers=pod.spec.init_containers,
+        overhead=pod.spec.overhead,
+        resources=pod.spec.resources,
+    )
+    return Pod(meta, spec)

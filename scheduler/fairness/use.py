@@ -1,0 +1,111 @@
+"""What the pods of each owner hold: running sums, which a decision reads in constant time."""
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import msgspec
+
+from allocation.allocation import Charge
+from allocation.fairness.shares import Amounts
+
+if TYPE_CHECKING:  # the command line adds up uses without numpy, which the ledger needs
+    from allocation.ledger.ledger import Ledger, Reservation
+
+Owner = TypeVar("Owner", bound=Hashable)
+
+
+class Use(msgspec.Struct):
+    """The sums over the pods of one owner.
+
+    Attributes:
+        memory_mib: of cards, as are `cores` in millicards, and `cards` in shares, each of one card.
+        cpu: of nodes in millicores, as is `memory_bytes`; 0 where nobody asks for them.
+        pods: how many there are.
+    """
+
+    memory_mib: int = 0
+    cores: int = 0
+    cards: int = 0
+    cpu: int = 0
+    memory_bytes: int = 0
+    pods: int = 0
+
+    @property
+    def amounts(self) -> Amounts:
+        """The sums by dimension."""
+        return self.memory_mib, self.cores, self.cards, self.cpu, self.memory_bytes
+
+    def add(self, charge: Charge, sign: int) -> None:
+        """Add what is charged to one card, or subtract it."""
+        self.memory_mib += sign * charge.memory_mib
+        self.cores += sign * charge.cores
+        self.cards += sign * charge.slots
+
+
+class _Counted(msgspec.Struct, Generic[Owner], frozen=True):
+    """A pod that is counted, with what it holds of its node."""
+
+    owner: Owner
+    cpu: int
+    memory_bytes: int
+
+
+class UseByOwner(Generic[Owner]):
+    """The sums by owner, which follow the reservations in the ledger."""
+
+    def __init__(self, ledger: "Ledger", *, on_change: Callable[[Owner], object] = lambda _: None) -> None:
+        """Follow `ledger`, which knows pods by UID only; `on_change` is called with each owner whose sums change."""
+        self._ledger = ledger
+        self._on_change = on_change
+        self._uses: dict[Owner, Use] = {}
+        self._pods: dict[str, _Counted[Owner]] = {}
+        ledger.follow(self._follow)
+
+    def __iter__(self) -> Iterator[Owner]:
+        """Iterate over the owners with pods."""
+        return iter(tuple(self._uses))
+
+    def of(self, owner: Owner) -> Use:
+        """Return what the pods of an owner hold."""
+        return self._uses.get(owner) or Use()
+
+    def owner(self, uid: str) -> Owner | None:
+        """Return for whom a pod is counted; None if it is not."""
+        counted = self._pods.get(uid)
+        return counted.owner if counted is not None else None
+
+    def add_pod(self, uid: str, owner: Owner, *, cpu: int = 0, memory_bytes: int = 0) -> None:
+        """Count what a pod holds, now and later; if it was counted for another owner, move it."""
+        counted = _Counted(owner, cpu, memory_bytes)
+        if self._pods.get(uid) != counted:
+            self.remove_pod(uid)
+            self._pods[uid] = counted
+            self._count(uid, counted, 1)
+
+    def remove_pod(self, uid: str) -> None:
+        """Stop counting what a pod holds."""
+        counted = self._pods.get(uid)
+        if counted is not None:
+            self._count(uid, counted, -1)
+            del self._pods[uid]
+            if not self._uses[counted.owner].pods:
+                del self._uses[counted.owner]
+
+    def _count(self, uid: str, counted: _Counted[Owner], sign: int) -> None:
+        use = self._uses.setdefault(counted.owner, Use())
+        use.pods += sign
+        use.cpu += sign * counted.cpu
+        use.memory_bytes += sign * counted.memory_bytes
+        reservation = self._ledger.reservation(uid)
+        if reservation is not None:
+            self._follow(reservation, sign)
+        else:
+            self._on_change(counted.owner)
+
+    def _follow(self, reservation: "Reservation", sign: int) -> None:
+        counted = self._pods.get(reservation.uid)
+        if counted is not None:
+            use = self._uses[counted.owner]
+            for charge in reservation.charges:
+                use.add(charge, sign)
+            self._on_change(counted.owner)

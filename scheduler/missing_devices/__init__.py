@@ -1,0 +1,1 @@
+"""Pods whose cards their nodes do not have any more."""

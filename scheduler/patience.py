@@ -1,0 +1,114 @@
+"""Holds cards for pods that have waited too long, so that a stream of small pods cannot keep a large one waiting."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from allocation.steps import Steps
+from cluster.events import Recorder
+from scheduler.cycle import held_cards
+from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.fairness.holds import Hold
+from scheduler.gpu_requirements import GpuRequirements
+from scheduler.pacing import Pacer
+from scheduler.queue.entry import Entry
+from scheduler.queue.queueing_hints import ClusterEvent
+
+log = logging.getLogger(__name__)
+
+_PERIOD_SECONDS: Final = 5.0
+_NODES_PER_HOLD: Final = 20
+"""At most one node of so many has held cards; at least one node."""
+
+
+class Patience:
+    """Gives the first pod of a queue a hold when it has waited for its patience; one hold for each queue at a time."""
+
+    def __init__(
+        self,
+        cycle: SchedulingCycle,
+        *,
+        recorder: Recorder,
+        patience_seconds: float,
+        is_trusted: Callable[[], bool],
+    ) -> None:
+        """Hold cards after `patience_seconds` unless the GpuQueue says otherwise, as long as this replica leads."""
+        self._cycle = cycle
+        self._recorder = recorder
+        self._patience = patience_seconds
+        self._is_trusted = is_trusted
+
+    async def run(self) -> None:
+        """Look until cancelled, or until this replica is not trusted any more."""
+        while self._is_trusted():
+            await self.look()
+            shortest = min((each for each in self._patiences() if each), default=_PERIOD_SECONDS)
+            await asyncio.sleep(min(_PERIOD_SECONDS, shortest))
+
+    async def look(self) -> None:
+        """Release the holds that have become pointless, and give new ones to the pods that have waited longest."""
+        state = self._cycle.state
+        for hold in state.holds:
+            if not hold.is_nomination and not await Pacer().run(self._is_possible(hold)):
+                state.holds.release(hold.uid)
+                state.queue.notify(ClusterEvent.POD_REMOVED)
+        most = max(1, len(state.ledger.nodes) // _NODES_PER_HOLD)
+        for entry in sorted(self._impatient(), key=lambda entry: entry.since):
+            if len(state.holds) >= most:
+                return
+            await Pacer().run(self._hold(entry))
+
+    def _impatient(self) -> Iterator[Entry]:
+        """Iterate over the first pod of each queue that has waited for its patience, unless the queue has a hold."""
+        queue, state = self._cycle.state.queue, self._cycle.state
+        now, served = queue.clock(), {hold.key for hold in state.holds if not hold.is_nomination}
+        for entry in queue.demanding():
+            patience = self._patience_of(entry)
+            if patience and entry.key not in served and now - entry.since >= patience:
+                served.add(entry.key)
+                yield entry
+
+    def _patience_of(self, entry: Entry) -> float:
+        own = self._cycle.state.fair_share.queues.spec(entry.key).patience_seconds
+        return self._patience if own is None else float(own)
+
+    def _patiences(self) -> Iterator[float]:
+        """Iterate over all settings."""
+        yield self._patience
+        for queue in self._cycle.state.fair_share.queues:
+            if queue.spec.patience_seconds is not None:
+                yield float(queue.spec.patience_seconds)
+
+    def _hold(self, entry: Entry) -> Steps[None]:
+        state, pod = self._cycle.state, entry.pod
+        requirements = self._cycle.requirements(pod)
+        if not isinstance(requirements, GpuRequirements):
+            return
+        headroom = state.headroom(pod.metadata.labels, pod.metadata.namespace)
+        cards = yield from held_cards.choose(state, pod, requirements, headroom)
+        if cards is None or state.queue.get(pod.uid) is not entry or entry.place != "unschedulable":
+            return
+        rank = state.fair_share.pod_rank(pod)
+        state.holds.add(Hold(pod.uid, entry.key, rank, cards.node, cards.charges, cards.awaited), pod)
+        waited, count = state.queue.clock() - entry.since, len(cards.awaited)
+        uuids = ", ".join(charge.uuid for charge in cards.charges)
+        note = f"after {waited:.0f} s, what becomes free of {uuids} on node {cards.node} is held for it: {count} pods"
+        log.info("pod %s: %s have to end there", pod, note, extra={"pod": str(pod), "uid": pod.uid})
+        state.queue.wake((pod.uid,))  # from now on it is tried on its own
+        self._recorder.record(
+            pod.reference, type="Normal", reason="CardsHeld", action="Scheduling", note=f"{note} have to end there"
+        )
+
+    def _is_possible(self, hold: Hold) -> Steps[bool]:
+        """Whether the node of a hold takes its pod once the pods there have ended."""
+        yield
+        state = self._cycle.state
+        entry = state.queue.get(hold.uid)
+        requirements = self._cycle.requirements(entry.pod) if entry is not None else None
+        if entry is None or not isinstance(requirements, GpuRequirements):
+            return False
+        pod = entry.pod
+        headroom = state.headroom(pod.metadata.labels, pod.metadata.namespace)
+        with state.holds.lifted([hold.uid]):
+            return held_cards.is_possible(state, pod, requirements, headroom, hold.node)

@@ -1,0 +1,146 @@
+"""Chooses whom to preempt for a pod that fits nowhere: the cheapest pods of low priority on the cheapest node.
+
+Nothing is changed or reserved here; the controller, `explain`, `simulate` and `/preempt` all ask these functions.
+"""
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from allocation.errors import AllocationError
+from allocation.placement.query import PlacementQuery
+from allocation.quota import UNLIMITED
+from allocation.steps import Steps, finish
+from scheduler.cycle import evaluation
+from scheduler.cycle.evaluation import Evaluation
+from scheduler.filters import unsupported_fields
+from scheduler.gpu_requirements import GpuRequirements
+from scheduler.objects import Pod
+from scheduler.preemption.eligibility import Eligibility
+from scheduler.preemption.node_search import NodeSearch, Preemption
+from scheduler.preemption.releasable import LEAVING, Releasable
+from scheduler.state.cluster_state import ClusterState
+
+_NODES: Final = 32
+"""So many nodes are tried exactly for each priority of victims: those where the least has to become free."""
+_PART: Final = 1_000
+"""So many nodes are evaluated in one step."""
+MOST_PRIORITY: Final = 2**31
+"""Above every priority."""
+_NOWHERE: Final = "it would fit on no node without the pods of lower priority that it may preempt, within its quotas"
+_QUOTA: Final = (
+    "its quota is exceeded, and the pods of lower priority that are charged to the same quota, and that it may preempt,"
+    " hold too little"
+)
+
+
+class NoPreemption(msgspec.Struct, frozen=True):
+    """Nobody is preempted; `why` says why, without the names of other pods."""
+
+    why: str
+
+
+class Chooser:
+    """Chooses for one pod after another, with columns that are kept between choices."""
+
+    def __init__(self, state: ClusterState, eligibility: Eligibility) -> None:
+        """Choose in `state` by the rules of `eligibility`."""
+        self.state = state
+        self.eligibility = eligibility
+        self._releasable = Releasable(state.ledger, eligibility.level)
+
+    def refresh(self) -> Steps[None]:
+        """Read what has changed since the last choice."""
+        yield from self._releasable.refresh()
+
+    @property
+    def lowest_priority(self) -> int | None:
+        """The lowest priority of pods that may be preempted; None without any."""
+        return next((level for level in self._releasable.levels(MOST_PRIORITY) if level > LEAVING), None)
+
+    def choose(
+        self, pod: Pod, *, among: Sequence[str] | None = None, prefer: str = ""
+    ) -> Steps[Preemption | NoPreemption]:
+        """Return whom to preempt for a pod that fits nowhere.
+
+        Only nodes `among` are considered, by default all; the node `prefer` is tried before all others.
+        """
+        requirements = self._requirements(pod)
+        if isinstance(requirements, NoPreemption):
+            return requirements
+        objection = self.eligibility.objection(pod, requirements)
+        if objection:
+            return NoPreemption(objection)
+        search = NodeSearch(self.state, self.eligibility, pod, requirements)
+        nodes = set[str]()
+        for some in _parts(among if among is not None else self.state.candidates(requirements) or ()):
+            evaluated = yield from evaluation.evaluate(self.state, pod, requirements, UNLIMITED, among=some)
+            if evaluated.scores:
+                evaluated = yield from evaluation.evaluate(self.state, pod, requirements, UNLIMITED, among=among)
+                return (yield from self._for_quota(search, evaluated))
+            nodes.update(name for name, each in evaluated.rejections.items() if each.resolvable)
+            nodes.update(name for name, each in evaluated.nodes.rejections.items() if each.resolvable)
+            yield
+        yield from self.refresh()
+        found = (yield from search.on_node(prefer, below=pod.spec.priority)) if prefer in nodes else None
+        found = found or (yield from self._on_cheapest(search, nodes))
+        return self._now(search, found) or NoPreemption(_NOWHERE)
+
+    def _on_cheapest(self, search: NodeSearch, nodes: Collection[str]) -> Steps[Preemption | None]:
+        """Return the cheapest choice on the nodes where the least has to become free, or None if none helps.
+
+        First nobody is evicted, then pods of the lowest priority, and so on.
+        """
+        highest, best = search.pod.spec.priority, None
+        query = PlacementQuery(search.requirements.request, search.requirements.constraints)
+        levels = [LEAVING, *(level for level in self._releasable.levels(highest) if level > LEAVING)]
+        for level in levels:
+            yield
+            order = (name for name in self._releasable.order(query, level + 1) if name in nodes)
+            for name in itertools.islice(order, _NODES):
+                yield
+                found = yield from search.on_node(name, below=level + 1)
+                if found is not None and (best is None or found.cost < best.cost):
+                    best = found
+            if best is not None:
+                return best
+        return None
+
+    def _for_quota(self, search: NodeSearch, evaluated: Evaluation) -> Steps[Preemption | NoPreemption]:
+        """Return whom to preempt for a pod that would fit if only its quotas allowed it."""
+        node = next(iter(evaluated.scores), "")  # none if the state has changed meanwhile
+        found = yield from search.on_node(node, below=search.pod.spec.priority)
+        if found is not None and not found.victims and not found.leaving:
+            return NoPreemption("it fits without")
+        return self._now(search, found) or NoPreemption(_QUOTA)
+
+    def _now(self, search: NodeSearch, choice: Preemption | None) -> Preemption | None:
+        """Return a choice by what is true in this step, in which the caller may hold the cards, or None."""
+        if choice is None:
+            return None
+        search = NodeSearch(self.state, self.eligibility, search.pod, search.requirements)
+        return finish(search.again(choice))
+
+    def on_node(self, pod: Pod, requirements: GpuRequirements, node: str, *, gone: Iterable[str]) -> Preemption | None:
+        """Return whom else to preempt on a node from which the pods `gone` go; None if the pod will not fit."""
+        search = NodeSearch(self.state, self.eligibility, pod, requirements, gone=gone)
+        return finish(search.on_node(node, below=pod.spec.priority))
+
+    def _requirements(self, pod: Pod) -> GpuRequirements | NoPreemption:
+        field = unsupported_fields.unsupported(pod.spec) if self.state.has_queue else ""
+        if pod.excess or field:
+            return NoPreemption("it is held until it changes")
+        meta = pod.metadata
+        try:
+            return self.state.unlimited_requirements(
+                pod.spec, meta.annotations, labels=meta.labels, namespace=meta.namespace, uid=meta.uid
+            )
+        except AllocationError as error:
+            return NoPreemption(str(error))
+
+
+def _parts(nodes: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Divide nodes into parts that are evaluated in one step each."""
+    return (nodes[begin : begin + _PART] for begin in range(0, len(nodes), _PART))

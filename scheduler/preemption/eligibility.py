@@ -1,0 +1,161 @@
+"""Which pods may preempt others, and which pods they may preempt."""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from allocation.fairness.queue_spec import QueueKey
+from allocation.names import SYSTEM_NAMESPACE
+from allocation.victims import Candidate
+from scheduler.gpu_requirements import GpuRequirements
+from scheduler.objects import Pod
+from scheduler.preemption.disruption_budgets import Budget, DisruptionBudgets
+from scheduler.preemption.protection import protected_until, unix_seconds
+from scheduler.preemption.releasable import LEAVING
+from scheduler.settings import PreemptionSettings
+from scheduler.state.cluster_state import ClusterState
+
+SYSTEM_NAMESPACES: Final = frozenset({"kube-system", "kube-public", "kube-node-lease", SYSTEM_NAMESPACE})
+"""Nothing is evicted here; policy tranche-preemption says the same."""
+
+
+class Eligibility:
+    """The rules of a cluster.
+
+    Attributes:
+        budgets: the PodDisruptionBudgets.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        *,
+        budgets: DisruptionBudgets,
+        settings: PreemptionSettings,
+        unix: Callable[[], float],
+    ) -> None:
+        """Judge pods by `state`; `unix` returns the time in Unix seconds."""
+        self.budgets = budgets
+        self._state = state
+        self._settings = settings
+        self._unix = unix
+
+    def objection(self, pod: Pod, requirements: GpuRequirements) -> str:
+        """Return why a pod that waits preempts no other, whatever others there are; empty if it may."""
+        key = self._state.fair_share.key(pod)
+        reasons = (
+            (not self._settings.enabled, "scheduler.preemption.enabled is false"),
+            (pod.spec.preemption_policy == "Never", "its preemptionPolicy is Never"),
+            (self._reach(key) == "Never", f"spec.preemption.reach of GpuQueue {key.name} is Never"),
+            (not requirements.request, "it requests no GPU"),
+            (requirements.fixed is not None, "it has a static allocation"),
+            (requirements.bound is not None, "only the cards that are bound to its application count"),
+            (requirements.constraints.card_kind == "instance", "it requests MIG instances"),
+            (
+                _depends_on_pods(pod),
+                "its node depends on other pods: podAffinity, podAntiAffinity or topologySpreadConstraints",
+            ),
+        )
+        return next((why for is_so, why in reasons if is_so), "")
+
+    def level(self, uid: str) -> int | None:
+        """Return the priority of a running pod, or LEAVING; None if nobody may preempt it."""
+        pod = self._state.running.get(uid)
+        if pod is None:
+            return None
+        if pod.metadata.deletion_timestamp:
+            return LEAVING
+        if not self._state.is_ours(pod) or pod.metadata.namespace in SYSTEM_NAMESPACES:
+            return None
+        return pod.spec.priority
+
+    def unit(self, uid: str, preemptor: Pod) -> "EligibleUnit":
+        """Return the pods that go together with a running one if `preemptor` may preempt all of them now, else none.
+
+        They are the pods of its gang, or it alone. Those that end already are left out.
+        """
+        gangs = self._state.node_cache.gangs
+        members = [each for each in gangs.members(uid) if self.level(each) != LEAVING] or [uid]
+        if gangs.has(preemptor, uid):
+            return ()
+        found = tuple(each for each in (self._eligible(member, preemptor) for member in members) if each is not None)
+        return found if len(found) == len(members) else ()
+
+    def _eligible(self, uid: str, preemptor: Pod) -> "EligiblePod | None":
+        """Return a running pod if `preemptor` may preempt it now, whatever gang it belongs to."""
+        level, reservation = self.level(uid), self._state.ledger.reservation(uid)
+        if level is None or not LEAVING < level < preemptor.spec.priority or reservation is None or reservation.assumed:
+            return None
+        pod, fair_share = self._state.running[uid], self._state.fair_share
+        account = self.account(pod)
+        if not self._is_within_reach(pod, account, preemptor):
+            return None
+        until = protected_until(
+            pod,
+            min_runtime_seconds=fair_share.queues.spec(account).preemption.min_runtime_seconds,
+            longest_protection_seconds=self._settings.longest_protection_seconds,
+        )
+        if until is not None and self._unix() < until:
+            return None
+        budgets = self.budgets.of_pod(pod.metadata.namespace, pod.metadata.labels)
+        if len(budgets) > 1 or any(not each.allowed for each in budgets):
+            return None
+        return EligiblePod(pod, account, budgets[0] if budgets else None)
+
+    def account(self, pod: Pod) -> QueueKey:
+        """Return the queue that pays for a running pod."""
+        fair_share = self._state.fair_share
+        return fair_share.use.owner(pod.uid) or fair_share.key(pod)
+
+    def _reach(self, key: QueueKey) -> str:
+        return self._state.fair_share.queues.spec(key).preemption.reach
+
+    def _is_within_reach(self, pod: Pod, account: QueueKey, preemptor: Pod) -> bool:
+        """Whether a pod is within the reach of the preemptor's queue, and not of a higher tier."""
+        queues, key = self._state.fair_share.queues, self._state.fair_share.key(preemptor)
+        if queues.spec(account).priority > queues.spec(key).priority:
+            return False
+        reach = self._reach(key)
+        if reach == "Queue":
+            return account == key
+        return reach == "Cluster" or pod.metadata.namespace == preemptor.metadata.namespace
+
+
+class EligiblePod(msgspec.Struct, frozen=True):
+    """A running pod that may be preempted.
+
+    Attributes:
+        pod: its last known state.
+        account: the queue that pays for it.
+        budget: the disruption budget that guards it.
+    """
+
+    pod: Pod
+    account: QueueKey
+    budget: Budget | None = None
+
+    @property
+    def candidate(self) -> Candidate:
+        """The pod as the choice of victims sees it."""
+        pod, budget = self.pod, self.budget
+        guard, since = f"{budget.namespace}/{budget.name}" if budget is not None else "", started(pod)
+        return Candidate(pod.uid, pod.spec.priority, unix_seconds(since) if since else 0.0, guard)
+
+
+EligibleUnit = tuple[EligiblePod, ...]
+"""Pods that are preempted together: those of a gang, or one."""
+
+
+def started(pod: Pod) -> str:
+    """Return the timestamp from which the run time of a pod counts; empty if it has none."""
+    return pod.status.start_time or pod.metadata.creation_timestamp or ""
+
+
+def _depends_on_pods(pod: Pod) -> bool:
+    """Whether the nodes that take a pod depend on which other pods run."""
+    affinity = pod.spec.affinity
+    terms = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ()
+    return any(each is not None and each.required for each in terms) or any(
+        each.when_unsatisfiable == "DoNotSchedule" for each in pod.spec.topology_spread_constraints
+    )

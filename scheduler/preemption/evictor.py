@@ -1,0 +1,234 @@
+"""Carries out a preemption: nominates the node, evicts the victims, and says so to everybody concerned.
+
+Each Eviction carries the leader's token, so the API server refuses those of a former leader, and the victim's UID, so
+it never meets another pod. The preemptor's `status.nominatedNodeName` is written before anybody is evicted: whatever
+ends this process, the next leader knows for whom the cards become free.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+from allocation import names
+from cluster.api import JSON, JSON_PATCH, STRATEGIC_MERGE_PATCH, Api
+from cluster.backoff import Backoff
+from cluster.errors import ApiError, ClusterError, ConflictError, NotFoundError
+from cluster.events import Recorder
+from cluster.resource import PODS
+from scheduler.metrics.labels import EvictionOutcome
+from scheduler.objects import Pod
+from scheduler.preemption.eviction_result import EvictionResult
+from scheduler.preemption.victim import Victim
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 5
+_FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.2, 5.0, (0.8, 1.2)
+_GATEWAY_TIMEOUT: Final = 504
+_SERVER_ERROR: Final = 500
+_OTHER_UID: Final = re.compile(r"UID in the precondition|metadata\.uid: .* immutable")
+"""What the API server says of an Eviction or a patch with the UID of a pod that was deleted and created again."""
+
+
+class _GoneError(Exception):
+    """The pod is deleted, or another pod has its name."""
+
+
+class _EndedError(Exception):
+    """Nothing more is written."""
+
+    def __init__(self, outcome: EvictionOutcome, note: str) -> None:
+        self.outcome = outcome
+        super().__init__(note)
+
+
+class Evictor:
+    """Evicts pods for one leader."""
+
+    def __init__(
+        self, api: Api, *, token: str, recorder: Recorder, timeout_seconds: float, is_trusted: Callable[[], bool]
+    ) -> None:
+        """Evict with the leader's `token`; the API server abandons a request after `timeout_seconds`.
+
+        Nothing is written as soon as `is_trusted` returns False.
+        """
+        self._api = api
+        self._token = token
+        self._recorder = recorder
+        self._timeout = timeout_seconds
+        self._is_trusted = is_trusted
+
+    async def evict(
+        self, preemptor: Pod, node: str, victims: Sequence[Victim], *, is_needed: Callable[[], bool] = lambda: True
+    ) -> EvictionResult:
+        """Nominate `node` for the preemptor and evict the victims; return once the outcome is known, or given up.
+
+        Victims with a PodDisruptionBudget come first, so that a refusal costs nobody else; otherwise their order is
+        kept. The first failure ends it, and so does the preemptor if it does not need the node any more, which
+        `is_needed` tells. Each victim has its own grace period.
+        """
+        evicted: list[Victim] = []
+        try:
+            await self._nominate(preemptor, node)
+            for victim in sorted(victims, key=lambda each: not each.is_guarded):
+                if await self._evict(victim, is_needed):
+                    evicted.append(victim)
+                    await self._announce(victim, preemptor, node)
+        except _EndedError as ended:
+            result = EvictionResult(ended.outcome, tuple(evicted), str(ended))
+        else:
+            result = EvictionResult(EvictionOutcome.EVICTED, tuple(evicted))
+        if evicted:
+            note = f"Evicted {len(evicted)} of {len(victims)} pods of lower priority on node {node}"
+            self._recorder.record(
+                preemptor.reference, type="Normal", reason="Preempting", action="Preempting", note=note
+            )
+        outcome = result.outcome.value
+        why = f"{outcome}: {result.note}" if result.note else outcome
+        fields = {"pod": str(preemptor), "uid": preemptor.uid, "outcome": outcome, "node": node}
+        log.info("pod %s: %d of %d victims on %s: %s", preemptor, len(evicted), len(victims), node, why, extra=fields)
+        return result
+
+    async def clear_nomination(self, pod: Pod, node: str) -> bool:
+        """Remove the nomination of `node` from a pod, unless it has another one by now.
+
+        Returns:
+            Whether the pod does not have this nomination any more; if not, the API server could not be asked.
+        """
+        body = [
+            {"op": "test", "path": "/metadata/uid", "value": pod.uid},
+            {"op": "test", "path": "/status/nominatedNodeName", "value": node},
+            {"op": "remove", "path": "/status/nominatedNodeName"},
+        ]
+        try:
+            await self._patch_status(pod.metadata.namespace, pod.metadata.name, body, content_type=JSON_PATCH)
+        except _GoneError:
+            return True
+        except _EndedError as ended:
+            if ended.outcome is EvictionOutcome.REFUSED:  # it has another nomination, or none
+                return True
+            log.warning("pod %s: its nomination of %s was not removed: %s", pod, node, ended)
+            return False
+        return True
+
+    # ---- single writes ---------------------------------------------------------------------------------------------
+
+    async def _nominate(self, preemptor: Pod, node: str) -> None:
+        body = {"metadata": {"uid": preemptor.uid}, "status": {"nominatedNodeName": node}}
+        try:
+            await self._patch_status(preemptor.metadata.namespace, preemptor.metadata.name, body)
+        except _GoneError as error:
+            raise _EndedError(EvictionOutcome.GONE, str(error)) from error
+
+    async def _evict(self, victim: Victim, is_needed: Callable[[], bool]) -> bool:
+        """Evict a victim; return False if it was gone."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {
+                "name": victim.name,
+                "namespace": victim.namespace,
+                "labels": {names.FENCED_LABEL: "true"},
+                "annotations": {names.LEADER: self._token},
+            },
+            "deleteOptions": {"preconditions": {"uid": victim.uid}},
+        }
+        path = PODS.path(namespace=victim.namespace, name=victim.name, subresource="eviction")
+        try:
+            # The refusal of a budget is a 429, too, and does not change within seconds.
+            await self._send("POST", path, body, content_type=JSON, repeat_if_busy=False, is_needed=is_needed)
+        except _GoneError:
+            return False
+        return True
+
+    async def _announce(self, victim: Victim, preemptor: Pod, node: str) -> None:
+        """Say why a victim is evicted, in its condition DisruptionTarget and in an event; failures change nothing.
+
+        The API server set the condition with the Eviction, so its lastTransitionTime is right.
+        """
+        # The preemptor may be in another namespace, so only its UID is named.
+        note = f"Preempted by pod {preemptor.uid} on node {node}"
+        self._recorder.record(victim.reference, type="Normal", reason="Preempted", action="Preempting", note=note)
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": f"{preemptor.spec.scheduler_name}: preempting to accommodate a higher priority pod",
+        }
+        body = {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
+        try:
+            await self._patch_status(victim.namespace, victim.name, body)
+        except _GoneError:
+            return
+        except _EndedError as ended:
+            log.warning("pod %s: condition DisruptionTarget was not written: %s", victim, ended)
+
+    async def _patch_status(
+        self, namespace: str, name: str, body: object, *, content_type: str = STRATEGIC_MERGE_PATCH
+    ) -> None:
+        path = PODS.path(namespace=namespace, name=name, subresource="status")
+        await self._send("PATCH", path, body, content_type=content_type, repeat_if_busy=True)
+
+    async def _send(
+        self,
+        method: Literal["PATCH", "POST"],
+        path: str,
+        body: object,
+        *,
+        content_type: str,
+        repeat_if_busy: bool,
+        is_needed: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Send a write that may be repeated, again while its outcome is unknown and the write is still needed.
+
+        Raises:
+            _GoneError: the pod is deleted, or another pod has its name.
+            _EndedError: this replica is not trusted any more, the write is not needed any more, or the API server
+                refuses it or does not answer.
+        """
+        backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, jitter=_JITTER)
+        attempt, is_doubtful = 0, False
+        while True:
+            if not self._is_trusted():
+                raise _EndedError(EvictionOutcome.DEPOSED, "this replica is not trusted as the leader any more")
+            if not is_needed():
+                raise _EndedError(EvictionOutcome.GONE, "the preemptor does not need the node any more")
+            try:
+                # This timeout is longer than the server's, so that its response is not missed by a moment.
+                await self._api.request(
+                    *(method, path),
+                    params={"timeout": f"{self._timeout:g}s"},
+                    body=body,
+                    content_type=content_type,
+                    timeout=self._timeout + 2,
+                    repeat_if_busy=repeat_if_busy,
+                )
+            except ClusterError as error:
+                if _is_gone(error):
+                    raise _GoneError(str(error)) from error
+                attempt += 1
+                is_doubtful = is_doubtful or _may_be_applied(error)
+                if attempt == _ATTEMPTS or not _is_repeatable(error):
+                    outcome = EvictionOutcome.UNKNOWN if is_doubtful else EvictionOutcome.REFUSED
+                    raise _EndedError(outcome, str(error)) from error
+                log.warning("sent again: %s", error)
+            else:
+                return
+            await asyncio.sleep(backoff.next())
+
+
+def _is_gone(error: ClusterError) -> bool:
+    if isinstance(error, NotFoundError):
+        return True
+    return isinstance(error, ApiError) and _OTHER_UID.search(error.message) is not None
+
+
+def _may_be_applied(error: ClusterError) -> bool:
+    return not isinstance(error, ApiError) or error.status >= _SERVER_ERROR
+
+
+def _is_repeatable(error: ClusterError) -> bool:
+    """Whether no response came, or a write by somebody else came first, to the pod or to its budget."""
+    return not isinstance(error, ApiError) or error.status == _GATEWAY_TIMEOUT or isinstance(error, ConflictError)

@@ -1,0 +1,198 @@
+"""Searches one node for the cheapest pods that have to go for another one."""
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from allocation import victims
+from allocation.allocation import Charge
+from allocation.placement import rejection
+from allocation.placement.rejection import Rejection
+from allocation.quota import Headroom, minimum_request
+from allocation.steps import Steps
+from allocation.victims import Candidate, Cost
+from scheduler.fairness.holds import PREFIX
+from scheduler.gpu_requirements import GpuRequirements
+from scheduler.objects import Pod
+from scheduler.preemption import own_pods
+from scheduler.preemption.accounts import Accounts
+from scheduler.preemption.eligibility import Eligibility, EligiblePod, EligibleUnit
+from scheduler.preemption.own_pods import OwnPods
+from scheduler.preemption.releasable import LEAVING
+from scheduler.preemption.trial import NodeTrial
+from scheduler.state.cluster_state import ClusterState
+
+_FEW: Final = 16
+"""At least twice as many units of a pod's own accounts are considered, if there are so many."""
+
+
+class Preemption(msgspec.Struct, frozen=True):
+    """Who has to go, and what the pod gets.
+
+    Attributes:
+        node: where the pod will fit.
+        charges: what it will take of each card there.
+        victims: the pods that have to be evicted, the most important first; empty if nobody has to be.
+        leaving: the UIDs of the pods that end already: those on the node and, if quotas are exceeded, on others.
+        cost: by which choices are compared: the cost of the victims, the memory they hold, and the node.
+    """
+
+    node: str
+    charges: tuple[Charge, ...]
+    victims: tuple[EligiblePod, ...]
+    leaving: frozenset[str]
+    cost: tuple[Cost, int, str]
+
+
+class NodeSearch:
+    """The search for one pod.
+
+    Attributes:
+        pod: the pod.
+        requirements: its GPU requirements.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        eligibility: Eligibility,
+        pod: Pod,
+        requirements: GpuRequirements,
+        *,
+        gone: Iterable[str] = (),
+    ) -> None:
+        """Search in `state`, from which the pods `gone` will have gone in any case."""
+        self.pod = pod
+        self.requirements = requirements
+        self._state = state
+        self._eligibility = eligibility
+        self._accounts = Accounts(state, pod)
+        self._gone = frozenset(gone)
+        self._units: dict[str, EligibleUnit] = {}
+        self._own: OwnPods | None = None
+        closed = {**state.closed_nodes(), **state.own_rejections(requirements)}
+        self._closed: Mapping[str, Rejection] = {name: rejection.of_node(each) for name, each in closed.items()}
+        lower = state.holds.lower_than(state.fair_share.pod_rank(pod))
+        self._lifted = frozenset(PREFIX + uid for uid in (pod.uid, *lower))
+
+    def on_node(self, node: str, *, below: int) -> Steps[Preemption | None]:
+        """Return the cheapest pods below a priority that have to go for the pod to fit on a node; None if none help.
+
+        Where its quotas are exceeded, pods of the same account on other nodes are among them.
+        """
+        here, leaving = self._units_of(self._pods_on(node), below), self._leaving_on(node)
+        if self._headroom(self._released(leaving)) is not None:
+            found_here = yield from self._among(node, leaving, here)
+            if found_here is not None:
+                return found_here
+        if self._own is None:
+            self._own = yield from own_pods.find(self._state, self._eligibility, self._accounts, self.pod)
+        leaving |= self._own.leaving
+        own = self._needed(leaving, self._units_of((unit[0].pod.uid for unit in self._own.units), below))
+        return (yield from self._among(node, leaving, own | here)) if self._own.leaving or own else None
+
+    def again(self, earlier: Preemption) -> Steps[Preemption | None]:
+        """Return an earlier choice by what is true now; None if its victims are not enough any more."""
+        leaving = self._leaving_on(earlier.node) | frozenset(filter(self._is_leaving, earlier.leaving))
+        units = self._units_of((each.pod.uid for each in earlier.victims), self.pod.spec.priority)
+        return (yield from self._among(earlier.node, leaving, units))
+
+    def _among(self, node: str, leaving: frozenset[str], units: Mapping[str, EligibleUnit]) -> Steps[Preemption | None]:
+        """Return the cheapest of some units that have to go."""
+        if not (units or leaving or self._gone):
+            return None  # nothing becomes free
+        eligible = {each.pod.uid: each for unit in units.values() for each in unit}
+        place = self._placer(node, leaving, eligible)
+        budgets = {each.candidate.budget: each.budget.allowed for each in eligible.values() if each.budget is not None}
+        candidates = [tuple(each.candidate for each in unit) for unit in units.values()]
+        chosen = yield from victims.cheapest(candidates, lambda gone: place(gone) is not None, allowed=budgets)
+        if chosen is None:
+            return None
+        return self._preemption(node, chosen, eligible, leaving, place(frozenset(each.uid for each in chosen)))
+
+    def _placer(
+        self, node: str, leaving: frozenset[str], eligible: Mapping[str, EligiblePod]
+    ) -> Callable[[frozenset[str]], tuple[Charge, ...] | None]:
+        """Return a function that says what the pod takes of each card without some pods; None if it does not fit."""
+        trial = NodeTrial(
+            self._state,
+            node,
+            self.pod,
+            self.requirements,
+            absent=leaving | self._gone | self._lifted,
+            closed=self._closed,
+        )
+        going = self._released(leaving)
+        known: dict[tuple[frozenset[str], Headroom], tuple[Charge, ...] | None] = {}
+
+        def place(gone: frozenset[str]) -> tuple[Charge, ...] | None:
+            headroom = self._headroom([*going, *(eligible[uid] for uid in gone)])
+            if headroom is None:
+                return None
+            key = gone & trial.pods, headroom
+            if key not in known:
+                known[key] = trial.place(*key)
+            return known[key]
+
+        return place
+
+    def _headroom(self, gone: Iterable[EligiblePod]) -> Headroom | None:
+        """Return what the quotas leave without the pods `gone`; None if that is certainly too little."""
+        minimum, headroom = minimum_request(self.requirements.request), self._accounts.headroom(gone)
+        if headroom is None or headroom.allows(memory_mib=minimum.memory_mib, cores=minimum.cores, cards=minimum.cards):
+            return headroom
+        return None
+
+    def _preemption(
+        self,
+        node: str,
+        chosen: Sequence[Candidate],
+        eligible: Mapping[str, EligiblePod],
+        leaving: frozenset[str],
+        charges: tuple[Charge, ...] | None,
+    ) -> Preemption:
+        gone = tuple(eligible[each.uid] for each in chosen)
+        reservations = (self._state.ledger.reservation(each.uid) for each in chosen)
+        memory = sum(charge.memory_mib for each in reservations if each is not None for charge in each.charges)
+        return Preemption(node, charges or (), gone, leaving, (victims.cost(chosen), memory, node))
+
+    # ---- pods ------------------------------------------------------------------------------------------------------
+
+    def _needed(self, leaving: frozenset[str], units: dict[str, EligibleUnit]) -> dict[str, EligibleUnit]:
+        """Return so many units as may be needed to make room in the quotas, the first ones, and as many again."""
+        released, count = self._released(leaving), _FEW
+        while count < len(units):
+            if self._headroom([*released, *itertools.chain(*itertools.islice(units.values(), count))]) is not None:
+                break
+            count *= 2
+        return dict(itertools.islice(units.items(), 2 * count))
+
+    def _pods_on(self, node: str) -> list[str]:
+        return [each.uid for each in self._state.ledger.reservations(node) if each.is_pod]
+
+    def _is_leaving(self, uid: str) -> bool:
+        return self._eligibility.level(uid) == LEAVING
+
+    def _leaving_on(self, node: str) -> frozenset[str]:
+        return frozenset(filter(self._is_leaving, self._pods_on(node)))
+
+    def _released(self, leaving: Iterable[str]) -> list[EligiblePod]:
+        """Return the pods that go in any case: those that end already, and those that `gone` named."""
+        running = (self._state.running.get(uid) for uid in {*leaving, *self._gone})
+        return [EligiblePod(each, self._eligibility.account(each)) for each in running if each is not None]
+
+    def _units_of(self, uids: Iterable[str], below: int) -> dict[str, EligibleUnit]:
+        """Return the units below a priority to which some pods belong that stay otherwise, by their first UIDs."""
+        units = (self._unit(uid) for uid in uids if uid not in self._gone)
+        return {
+            unit[0].pod.uid: unit for unit in units if unit and max(each.pod.spec.priority for each in unit) < below
+        }
+
+    def _unit(self, uid: str) -> EligibleUnit:
+        """Return the unit of a pod, without the pods that go in any case; empty if it has to stay."""
+        if uid not in self._units:
+            unit = tuple(each for each in self._eligibility.unit(uid, self.pod) if each.pod.uid not in self._gone)
+            self._units |= {uid: ()} | dict.fromkeys((each.pod.uid for each in unit), unit)
+        return self._units[uid]

@@ -1,0 +1,179 @@
+"""Preempts pods of lower priority for pods that fit nowhere, in both modes.
+
+For each pod it chooses and holds in one step; then the victims are evicted while others are scheduled. What becomes
+free is held for the pod until it is bound, deleted or changed, or until a deadline.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from allocation.steps import Steps
+from scheduler.fairness.holds import Hold
+from scheduler.metrics.instruments import Metrics
+from scheduler.metrics.labels import EvictionOutcome
+from scheduler.objects import Pod
+from scheduler.pacing import Pacer
+from scheduler.preemption.attempts import Attempts
+from scheduler.preemption.choice import Chooser, NoPreemption
+from scheduler.preemption.evictor import Evictor
+from scheduler.preemption.node_search import Preemption
+from scheduler.preemption.victim import Victim
+from scheduler.preemption.waiting_pod import WaitingPod, WaitingPods
+from scheduler.queue.queueing_hints import ClusterEvent
+from scheduler.settings import PreemptionSettings
+
+log = logging.getLogger(__name__)
+
+_PERIOD_SECONDS: Final = 0.5
+_AFTER_GRACE_SECONDS: Final = 60.0
+
+
+class Preemptor:
+    """The preemptions of one term.
+
+    Attributes:
+        chooser: says whom a pod preempts.
+    """
+
+    def __init__(
+        self,
+        chooser: Chooser,
+        evictor: Evictor,
+        *,
+        waiting: WaitingPods,
+        metrics: Metrics,
+        settings: PreemptionSettings,
+        clock: Callable[[], float],
+        is_trusted: Callable[[], bool],
+    ) -> None:
+        """Preempt for the pods that are `waiting`, as long as this replica leads."""
+        self.chooser = chooser
+        self._evictor = evictor
+        self._waiting = waiting
+        self._metrics = metrics
+        self._settings = settings
+        self._clock = clock
+        self._is_trusted = is_trusted
+        self._attempts = Attempts(clock)
+        self._nominees: dict[str, Pod] = {}
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Look until cancelled, or until this replica is not trusted any more."""
+        if not self._settings.enabled:
+            return
+        try:
+            while self._is_trusted():
+                await self.look()
+                await asyncio.sleep(_PERIOD_SECONDS)
+        finally:
+            for task in self._under_way.values():
+                task.cancel()
+
+    async def restore(self, pods: Iterable[Pod]) -> None:
+        """Hold cards again for the pods for which an earlier leader has preempted others, before any pod is scheduled.
+
+        If more has to go than is leaving, the choice is made again, and the nominated node comes first.
+        """
+        nominated = [each for each in pods if each.status.nominated_node_name and not each.spec.node_name]
+        for pod in sorted(nominated, key=lambda pod: -pod.spec.priority) if self._settings.enabled else ():
+            is_ours = self.chooser.state.is_ours(pod) and not pod.finished and not pod.metadata.deletion_timestamp
+            if is_ours and len(self._nominees) < self._settings.concurrent:
+                await self._preempt(WaitingPod(pod, pod.uid))
+
+    async def look(self) -> None:
+        """End the nominations that are over, and preempt for the pods that wait."""
+        await self._end_nominations()
+        await Pacer().run(self.chooser.refresh())
+        lowest = self.chooser.lowest_priority
+        for each in () if lowest is None else self._waiting(lowest):
+            if len(self._nominees) >= self._settings.concurrent or not self._is_trusted():
+                return
+            if each.pod.uid not in self._nominees and self._attempts.may(each.pod, each.kind):
+                await self._preempt(each)
+
+    async def _preempt(self, waiting: WaitingPod) -> None:
+        """Choose whom to preempt for a pod, hold what that frees, and begin with the evictions."""
+        pod = waiting.pod
+        choice = await Pacer().run(self._choose(waiting))
+        if isinstance(choice, NoPreemption):
+            self._attempts.futile(waiting.kind)
+            log.debug("pod %s preempts nobody: %s", pod, choice.why, extra={"pod": str(pod), "uid": pod.uid})
+            if pod.status.nominated_node_name and self.chooser.state.has_queue:
+                await self._evictor.clear_nomination(pod, pod.status.nominated_node_name)
+            return
+        self._attempts.found(waiting.kind)
+        log.info(
+            *("pod %s: %d pods on node %s are preempted, and %d end there already", pod),
+            *(len(choice.victims), choice.node, len(choice.leaving)),
+            extra={"pod": str(pod), "uid": pod.uid, "node": choice.node},
+        )
+        if choice.victims:
+            task = self._under_way[pod.uid] = asyncio.create_task(self._evict(pod, choice))
+            task.add_done_callback(lambda _: self._evicted(pod))
+
+    def _choose(self, waiting: WaitingPod) -> Steps[Preemption | NoPreemption]:
+        """Choose, and hold what was chosen in the same step."""
+        pod = waiting.pod
+        found = yield from self.chooser.choose(pod, among=waiting.nodes, prefer=pod.status.nominated_node_name)
+        if isinstance(found, Preemption):
+            self._hold(pod, found)
+        return found
+
+    def _hold(self, pod: Pod, choice: Preemption) -> None:
+        state = self.chooser.state
+        awaited = choice.leaving | {each.pod.uid for each in choice.victims}
+        graces = [state.running[uid].spec.termination_grace_period_seconds for uid in awaited if uid in state.running]
+        seconds = max(self._settings.nomination_seconds, max(graces, default=0) + _AFTER_GRACE_SECONDS)
+        key, rank = state.fair_share.key(pod), state.fair_share.pod_rank(pod)
+        state.holds.add(Hold(pod.uid, key, rank, choice.node, choice.charges, awaited, self._clock() + seconds), pod)
+        self._nominees[pod.uid] = pod
+        if choice.victims:
+            # Placed while an Eviction is sent, it would cost a pod in vain.
+            state.queue.gate(pod.uid)
+        state.queue.wake((pod.uid,))  # from now on it is tried on its own
+
+    async def _evict(self, pod: Pod, choice: Preemption) -> None:
+        victims = [
+            Victim(each.pod.uid, each.pod.metadata.namespace, each.pod.metadata.name, each.budget is not None)
+            for each in choice.victims
+        ]
+        holds = self.chooser.state.holds
+        hold = holds.of(pod.uid)
+        result = await self._evictor.evict(
+            pod, choice.node, victims, is_needed=lambda: hold is not None and holds.of(pod.uid) is hold
+        )
+        self._metrics.preemptions.labels(result.outcome.value).inc()
+        self._metrics.victims.inc(len(result.evicted))
+        if result.outcome is not EvictionOutcome.EVICTED and holds.of(pod.uid) is hold:
+            await self._give_up(pod)
+
+    def _evicted(self, pod: Pod) -> None:
+        """Note that nothing more is sent for a pod."""
+        self._under_way.pop(pod.uid, None)
+        self.chooser.state.queue.ungate(pod.uid)
+
+    async def _end_nominations(self) -> None:
+        """Forget the nominees that have no hold any more, and give up those whose deadline is over."""
+        holds, now = self.chooser.state.holds, self._clock()
+        for uid, pod in tuple(self._nominees.items()):
+            hold = holds.of(uid)
+            if hold is None:
+                del self._nominees[uid]
+                if not self.chooser.state.node_cache.node_of(uid):
+                    self._attempts.failed(pod)  # a pod of higher rank took the cards, or the pod is gone
+            elif hold.deadline is not None and now >= hold.deadline:
+                await self._give_up(pod)
+
+    async def _give_up(self, pod: Pod) -> None:
+        """End a nomination in vain."""
+        state = self.chooser.state
+        hold = state.holds.of(pod.uid)
+        self._nominees.pop(pod.uid, None)
+        self._attempts.failed(pod)
+        if hold is not None:
+            state.holds.release(pod.uid)
+            state.queue.notify(ClusterEvent.POD_REMOVED)
+            await self._evictor.clear_nomination(pod, hold.node)

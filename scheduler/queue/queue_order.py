@@ -1,0 +1,63 @@
+"""Which queue a waiting pod belongs to, and the order of the queues."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+
+from allocation.fairness.queue_spec import QueueKey
+from allocation.fairness.shares import Amounts
+from scheduler.objects import Pod
+
+Rank = tuple[int, int]
+"""The tier of a queue, negated, and its weighted share: the smallest comes first, of pods of one priority."""
+
+
+class WaitingDemand(msgspec.Struct, frozen=True):
+    """What the pods of a queue require that wait for cards or nodes to become free.
+
+    Attributes:
+        key: the queue.
+        amounts: the sums of what they request.
+        pods: their number.
+    """
+
+    key: QueueKey
+    amounts: Amounts
+    pods: int
+
+
+class QueueOrder(Protocol):
+    """The order of queues."""
+
+    def key(self, pod: Pod) -> QueueKey:
+        """Return the queue of a pod without a node."""
+
+    def rank(self, key: QueueKey) -> Rank:
+        """Return the rank of a queue now."""
+
+    def is_strict(self, key: QueueKey) -> bool:
+        """Whether the younger pods of a queue wait behind the first one."""
+
+    def is_blocked(self, key: QueueKey, waiting: Iterable[WaitingDemand]) -> bool:
+        """Whether a queue of a higher tier has less than is desired for it, and pods among those `waiting`."""
+
+
+class NoOrder:
+    """No GpuQueue exists: each namespace has a queue of its own, and all have the same rank."""
+
+    def key(self, pod: Pod) -> QueueKey:
+        """See QueueOrder."""
+        return QueueKey(namespace=pod.metadata.namespace)
+
+    def rank(self, _key: QueueKey) -> Rank:
+        """See QueueOrder."""
+        return 0, 0
+
+    def is_strict(self, _key: QueueKey) -> bool:
+        """See QueueOrder."""
+        return False
+
+    def is_blocked(self, _key: QueueKey, _waiting: Iterable[WaitingDemand]) -> bool:
+        """See QueueOrder."""
+        return False

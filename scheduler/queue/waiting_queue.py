@@ -1,0 +1,103 @@
+"""The waiting pods of one GpuQueue, or of one namespace, with their budget."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sortedcontainers import SortedKeyList
+
+from allocation.fairness.queue_spec import QueueKey
+from allocation.fairness.shares import NOTHING, Amounts, added, subtracted
+from scheduler.queue.budget import Budget
+from scheduler.queue.lanes import Lane, Lanes, Order, Pending
+from scheduler.queue.offer import Offer
+from scheduler.queue.queue_order import Rank
+
+
+class WaitingQueue:
+    """The active and the unschedulable pods of one queue.
+
+    Attributes:
+        key: which queue it is.
+        active: pods that need no event to be tried, in order.
+        lanes: unschedulable pods that are tried for this queue alone.
+        shared: unschedulable pods that are tried for all queues with pods of the same kind (`scheduler.queue.kinds`).
+        budget: the scheduling time that they used.
+        demand: the sums of what those pods request that wait for cards or nodes to become free.
+        demanding: the number of these pods.
+        rank: the worst rank with which one of its shared lanes competes; None while they do not.
+        first: the pod that was found to be tried next.
+        offered: the sort key with which the queue competes with others; None while it does not.
+    """
+
+    def __init__(self, key: QueueKey) -> None:
+        self.key = key
+        self.active: SortedKeyList[Any, Order] = SortedKeyList(key=lambda pod: pod.order)
+        self.lanes = Lanes()
+        self.shared = Lanes(are_shared=True)
+        self.budget = Budget()
+        self.demand: Amounts = NOTHING
+        self.demanding = 0
+        self.rank: Rank | None = None
+        self.first: Pending | None = None
+        self.offered: Offer | None = None
+        self._has_new_events = False
+        self._is_turn_of_active = False
+
+    def __lt__(self, other: "WaitingQueue") -> bool:
+        """Compare by key, for heaps whose entries would be equal otherwise."""
+        return self.key < other.key
+
+    def restart_sweep(self, *, has_credit: bool) -> None:
+        """Retry unschedulable pods from the first on; beyond the credit, only after the current sweep has ended.
+
+        Otherwise frequent events would keep a sweep of many expensive pods from ever reaching its end.
+        """
+        self._has_new_events = not has_credit
+        if has_credit:
+            self.lanes.restart_sweep()
+
+    def add_demand(self, amounts: Amounts) -> None:
+        """Add what one pod requests that waits for cards or nodes to become free."""
+        self.demand, self.demanding = added(self.demand, amounts), self.demanding + 1
+
+    def remove_demand(self, amounts: Amounts) -> None:
+        """Remove what one pod requested."""
+        self.demand, self.demanding = subtracted(self.demand, amounts), self.demanding - 1
+
+    def next(self, is_due: Callable[[Lane], bool], *, has_credit: bool, is_strict: bool = False) -> Pending | None:
+        """Return the next pod to try, or None; within the credit, those that are tried for all queues are left out.
+
+        Beyond the credit, active and unschedulable pods take turns. If `is_strict`, only the first pod is tried, and
+        the others wait behind it.
+        """
+        active: Pending | None = self.active[0] if self.active else None
+        if is_strict:
+            return self._first(active, is_due)
+        rejected = self.lanes.next(is_due)
+        if rejected is None and not has_credit:
+            rejected = next((lane.pods[0] for lane in self.shared if is_due(lane)), None)
+        if self._has_new_events and (rejected is None or has_credit):
+            self._has_new_events = False
+            self.lanes.restart_sweep()
+            rejected = self.lanes.next(is_due)
+        if active is None or rejected is None:
+            return active or rejected
+        if not has_credit:
+            return active if self._is_turn_of_active else rejected
+        return min(active, rejected, key=lambda pod: pod.order)
+
+    def _first(self, active: Pending | None, is_due: Callable[[Lane], bool]) -> Pending | None:
+        """Return the first of all pods unless it is unschedulable and nothing has happened that may help it."""
+        lane = self.lanes.first
+        if lane is None or (active is not None and active.order < lane.order):
+            return active
+        first: Pending | None = lane.pods[0] if is_due(lane) else None
+        return first
+
+    def pass_turn(self) -> None:
+        """Give the next turn to the other kind of pods, because one was popped."""
+        self._is_turn_of_active = not self._is_turn_of_active
+
+    def is_idle(self, now: float) -> bool:
+        """Whether this queue has neither pods nor debt, so that it need not be kept."""
+        return not self.active and not self.lanes and not self.shared and not self.budget.debt(now)

@@ -1,0 +1,180 @@
+"""The GpuQueue kind on a real API server: defaults, values, rules, columns, its status, and who may write it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
+import pytest
+
+from allocation.fairness.queue_spec import QueueSpec, Reach
+from cluster.gpu_queue import GpuQueue
+from lab import kubectl, manifests
+from lab.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lab.layout import Layout
+
+pytestmark = pytest.mark.apiserver
+
+
+def queue(name: str = "team-a", **spec: Any) -> dict[str, Any]:
+    """Return a queue."""
+    return {"apiVersion": "gpu.scheduling/v1", "kind": "GpuQueue", "metadata": {"name": name}, "spec": spec}
+
+
+class Queues:
+    """The queues of the cluster, through kubectl."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+
+    def create(self, manifest: dict[str, Any], *options: str) -> dict[str, Any]:
+        """Create a queue and return it as stored."""
+        answer = kubectl.run(self.layout, "create", "-o", "json", *options, "-f", "-", stdin=json.dumps(manifest))
+        created: dict[str, Any] = json.loads(answer)
+        return created
+
+    def refusal(self, manifest: dict[str, Any]) -> str:
+        """Create a queue, which must be refused; return the error."""
+        with pytest.raises(LabError) as caught:
+            self.create(manifest, "--dry-run=server")
+        return caught.value.why
+
+
+@pytest.fixture(scope="module")
+def queues(control_plane: Layout) -> Iterator[Queues]:
+    """A cluster that knows the kind, and has no queue afterwards."""
+    manifests.install(control_plane)
+    yield Queues(control_plane)
+    kubectl.run(control_plane, "delete", "gpuqueues", "--all")
+
+
+def test_defaults_are_those_of_the_product(queues: Queues) -> None:
+    """What the API server adds to an empty spec is what our code assumes of one."""
+    stored = queues.create(queue(), "--dry-run=server")
+    assert stored["spec"] == {
+        "weight": 1,
+        "priority": 0,
+        "minInstances": 0,
+        "batchSize": 1,
+        "queueingStrategy": "BestEffortFIFO",
+        "preemption": {"reach": "Cluster", "minRuntimeSeconds": 0},
+        "suspended": False,
+    }
+    assert msgspec.convert(stored, GpuQueue).spec == QueueSpec()
+
+
+def test_every_field_that_our_code_reads_is_stored(queues: Queues) -> None:
+    """The names of the fields are the same in the schema and in the code."""
+    spec = {
+        "weight": 4,
+        "priority": 10,
+        "namespaceSelector": {"matchLabels": {"team": "a"}},
+        "limits": {"nvidia.com/gpu": 8, "nvidia.com/gpumem": 320000, "nvidia.com/gpucores": 0},
+        "minInstances": 2,
+        "maxInstances": 8,
+        "batchSize": 2,
+        "resreq": "cpu=4, Mem = 1.5GiB,gpu=2",
+        "queueingStrategy": "StrictFIFO",
+        "patienceSeconds": 0,
+        "preemption": {"reach": "Queue", "minRuntimeSeconds": 604800},
+        "suspended": True,
+    }
+    stored = queues.create(queue(**spec), "--dry-run=server")
+    assert stored["spec"] == spec
+    assert msgspec.convert(stored, GpuQueue).spec == msgspec.convert(spec, QueueSpec)
+    assert set(spec) == {field.encode_name for field in msgspec.structs.fields(QueueSpec)}
+
+
+@pytest.mark.parametrize("reach", get_args(Reach))
+def test_every_reach_of_preemption_is_stored(queues: Queues, reach: str) -> None:
+    """A queue that sets only the reach gets the default run time."""
+    stored = queues.create(queue(preemption={"reach": reach}), "--dry-run=server")
+    assert stored["spec"]["preemption"] == {"reach": reach, "minRuntimeSeconds": 0}
+    assert msgspec.convert(stored, GpuQueue).spec.preemption.reach == reach
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"weight": 0}, "spec.weight: Invalid value"),
+        ({"weight": 10001}, "spec.weight: Invalid value"),
+        ({"priority": -1}, "spec.priority: Invalid value"),
+        ({"limits": {"nvidia.com/gpu": -1}}, "should be greater than or equal to 0"),
+        ({"limits": {"nvidia.com/gpu": "8"}}, "Invalid value"),
+        ({"batchSize": 0}, "spec.batchSize: Invalid value"),
+        ({"batchSize": 4, "minInstances": 6}, "minInstances must be a multiple of batchSize"),
+        ({"batchSize": 4, "maxInstances": 6}, "maxInstances must be a multiple of batchSize"),
+        ({"minInstances": 6, "maxInstances": 4}, "maxInstances must not be below minInstances"),
+        ({"queueingStrategy": "FIFO"}, 'Unsupported value: "FIFO"'),
+        ({"patienceSeconds": -1}, "spec.patienceSeconds: Invalid value"),
+        ({"preemption": {"reach": "Everywhere"}}, 'Unsupported value: "Everywhere"'),
+        ({"preemption": {"minRuntimeSeconds": -1}}, "spec.preemption.minRuntimeSeconds: Invalid value"),
+        ({"preemption": {"minRuntimeSeconds": 604801}}, "spec.preemption.minRuntimeSeconds: Invalid value"),
+        ({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Gt"}]}}, 'Unsupported value: "Gt"'),
+        ({"guaranteed": {"nvidia.com/gpu": 1}}, 'unknown field "spec.guaranteed"'),
+    ],
+)
+def test_invalid_specs_are_refused(queues: Queues, spec: dict[str, Any], words: str) -> None:
+    """The API server itself refuses them, in words."""
+    assert words in queues.refusal(queue(**spec))
+
+
+@pytest.mark.parametrize(
+    "resreq", ["cpu=4", "cpu=4,mem=16g,gpu=2", " cpu = 4 , mem = 16g ", "mem=1024", "memory=1.5g", "MEM=1KiB", "gpu=0"]
+)
+def test_requirements_are_accepted(queues: Queues, resreq: str) -> None:
+    """All forms that the parser reads."""
+    assert queues.create(queue(resreq=resreq), "--dry-run=server")["spec"]["resreq"] == resreq
+
+
+@pytest.mark.parametrize(
+    "resreq", ["", "cpu=1,", "cpu", "cpu=1=2", "cpu=", "foo=1", "cpu=x", "mem=1z", "gpu=-1", "cpu=1.5"]
+)
+def test_malformed_requirements_are_refused(queues: Queues, resreq: str) -> None:
+    """The message says what is expected."""
+    assert "expected cpu=N,mem=SIZE,gpu=N with a SIZE such as 16g" in queues.refusal(queue(resreq=resreq))
+
+
+@pytest.mark.parametrize("resreq", ["cpu=1,cpu=2", "mem=1g,memory=2g", "gpu=1, GPU=1"])
+def test_a_resource_is_required_once(queues: Queues, resreq: str) -> None:
+    """Nobody has to know which of two amounts would count."""
+    assert "each of cpu, mem and gpu can be set only once" in queues.refusal(queue(resreq=resreq))
+
+
+def test_columns_and_status(queues: Queues) -> None:
+    """`kubectl get gq` shows what counts; the status is a subresource, which a change of the spec leaves alone."""
+    queues.create(queue("shown", weight=3, priority=2, namespaceSelector={}))
+    status = {"share": "0.2500", "entitlement": "0.5000", "running": 4, "waiting": 7, "dominantResource": "cpu"}
+    patch = ("--type=merge", "-p", json.dumps({"spec": {"weight": 5}, "status": status}))
+    kubectl.run(queues.layout, "patch", "gq", "shown", "--subresource=status", *patch)
+    head, row = kubectl.run(queues.layout, "get", "gq", "shown", "-o", "wide").splitlines()
+    assert head.split()[:9] == [
+        "NAME",
+        "WEIGHT",
+        "PRIORITY",
+        "SHARE",
+        "ENTITLED",
+        "RUNNING",
+        "WAITING",
+        "DOMINANT",
+        "SUSPENDED",
+    ]
+    assert row.split()[:9] == ["shown", "3", "2", "0.2500", "0.5000", "4", "7", "cpu", "false"]
+
+
+@pytest.mark.parametrize("role", ["edit", "admin", "tranche-viewer"])
+def test_only_administrators_of_the_cluster_write_queues(queues: Queues, role: str) -> None:
+    """Not even who administers a namespace; viewers read them."""
+    user = f"queue-{role}"
+    kubectl.run(queues.layout, "create", "clusterrolebinding", user, f"--clusterrole={role}", f"--user={user}")
+    try:
+        for verb in ("create", "update", "patch", "delete"):
+            with pytest.raises(LabError):
+                kubectl.run(queues.layout, "auth", "can-i", verb, "gpuqueues", "--as", user)
+    finally:
+        kubectl.run(queues.layout, "delete", "clusterrolebinding", user)

@@ -1,0 +1,67 @@
+"""What the pods of an owner hold: the running sums equal sums over all reservations, whatever happened."""
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocation.allocation import Charge
+from allocation.inventory import Card, NodeInventory
+from allocation.ledger.ledger import Ledger
+from scheduler.fairness.use import Use, UseByOwner
+
+UIDS = ("a", "b", "c")
+OWNER = {"a": "x", "b": "x", "c": "y"}
+CPU = {"a": 500, "b": 0, "c": 2000}
+AMOUNTS = (100, 250)
+
+
+def recounted(ledger: Ledger, counted: set[str], owner: str) -> Use:
+    """Return what the counted pods of an owner hold, by a sum over the ledger."""
+    pods = [uid for uid in counted if OWNER[uid] == owner]
+    use = Use(cpu=sum(CPU[uid] for uid in pods), memory_bytes=2 * len(pods), pods=len(pods))
+    for reservation in ledger.reservations():
+        if reservation.uid in counted and OWNER[reservation.uid] == owner:
+            for charge in reservation.charges:
+                use.add(charge, 1)
+    return use
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("assume", "record", "forget", "release", "add", "remove", "without")),
+            st.sampled_from(UIDS),
+            st.sampled_from(AMOUNTS),
+        ),
+        max_size=30,
+    )
+)
+def test_the_sums_follow_the_ledger(steps: list[tuple[str, str, int]]) -> None:
+    """Assumed, confirmed with other amounts, forgotten, released, and for a moment left out."""
+    ledger = Ledger()
+    ledger.set_node(NodeInventory("n", (Card("GPU-0", 0, 1000, slots=9),)))
+    use, counted = UseByOwner[str](ledger), set[str]()
+
+    def check() -> None:
+        assert {name: use.of(name) for name in ("x", "y")} == {
+            name: recounted(ledger, counted, name) for name in ("x", "y")
+        }
+
+    def without(uid: str) -> None:
+        with ledger.without([uid]):
+            check()
+
+    for what, uid, memory in steps:
+        charges = (Charge("GPU-0", memory, 10, 1),)
+        actions: dict[str, Callable[[], object]] = {
+            "assume": lambda: ledger.reservation(uid) or ledger.assume(uid, "n", charges),  # noqa: B023 -- called here
+            "record": lambda: ledger.record(uid, "n", charges),  # noqa: B023
+            "forget": lambda: ledger.forget(uid),  # noqa: B023
+            "release": lambda: ledger.release(uid),  # noqa: B023
+            "add": lambda: (use.add_pod(uid, OWNER[uid], cpu=CPU[uid], memory_bytes=2), counted.add(uid)),  # noqa: B023
+            "remove": lambda: (use.remove_pod(uid), counted.discard(uid)),  # noqa: B023
+            "without": lambda: without(uid),  # noqa: B023
+        }
+        actions[what]()
+        check()

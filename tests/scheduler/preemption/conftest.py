@@ -1,0 +1,53 @@
+"""An API server with the project's policies and a leader, for tests of Evictions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from allocation.names import SYSTEM_NAMESPACE
+from cluster.api import Api
+from cluster.connect import connect
+from lab import kubeconfig, kubectl, manifests
+from tests.scheduler.support.evicting import NODE, OURS, THEIRS, EvictionServer
+from tests.support import namespaces
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from lab.layout import Layout
+
+
+@pytest.fixture(scope="module")
+def installed(control_plane: Layout) -> Iterator[Layout]:
+    """The suite's API server with the project's policies, two namespaces, and a node.
+
+    Without the Node object the garbage collector of pods would delete the victims after 40 seconds.
+    """
+    manifests.install(control_plane)
+    kubectl.apply(
+        control_plane,
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}},
+        *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in (OURS, THEIRS)),
+    )
+    namespaces.usable(control_plane, OURS, THEIRS)
+    yield control_plane
+    kubectl.run(control_plane, "delete", "node", NODE)
+    kubectl.run(
+        control_plane, "-n", SYSTEM_NAMESPACE, "delete", "leadership", "tranche-scheduler", "--ignore-not-found"
+    )
+
+
+@pytest.fixture
+async def server(installed: Layout) -> AsyncIterator[EvictionServer]:
+    """The API server, with the test as the leader of a new term."""
+    identity = kubeconfig.service_account_kubeconfig(installed, namespace=SYSTEM_NAMESPACE, name="tranche-scheduler")
+    async with (
+        connect(kubeconfig=str(identity)) as connection,
+        connect(kubeconfig=str(installed.kubeconfig)) as admin,
+    ):
+        made = EvictionServer(Api(connection, timeout=10), Api(admin))
+        await made.lead()
+        yield made
+        await made.clear()

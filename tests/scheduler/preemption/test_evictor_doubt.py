@@ -1,0 +1,184 @@
+"""What an eviction does when responses are lost, late, or errors of the server; on a stand-in that produces these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from cluster.api import Api
+from cluster.errors import ApiError, ClusterError, UnreachableError, from_answer
+from cluster.events import Recorder
+from scheduler.metrics.labels import EvictionOutcome
+from scheduler.preemption import evictor as evictor_module
+from scheduler.preemption.evictor import Evictor
+from scheduler.preemption.victim import Victim
+from tests.scheduler.support.builders import pod
+
+LOST = UnreachableError("the connection was cut")
+PREEMPTOR = pod("important")
+A, B = (Victim(f"uid-{name}", "default", name) for name in ("a", "b"))
+SUCCESS = b'{"kind": "Status", "status": "Success", "code": 201}'
+
+
+def error(status: int, message: str = "") -> ApiError:
+    """Return the error of a response."""
+    body = msgspec.json.encode({"kind": "Status", "message": message})
+    return from_answer(request="POST eviction", status=status, body=body)
+
+
+class Server(Api):
+    """An API server with given responses to Evictions, of which the last repeats; it accepts every patch.
+
+    Attributes:
+        writes: the last part of the path, and the name of the pod, of each write.
+    """
+
+    def __init__(self, *responses: ClusterError | bytes) -> None:
+        self._responses: Iterator[ClusterError | bytes] = iter(responses)
+        self._last: ClusterError | bytes = SUCCESS
+        self.writes: list[tuple[str, str]] = []
+
+    async def request(self, _method: str, path: str, **_how: Any) -> bytes:  # type: ignore[override]
+        """Accept a patch, or return the next response to an Eviction."""
+        *_, name, subresource = path.split("/")
+        self.writes.append((subresource, name))
+        if subresource != "eviction":
+            return b"{}"
+        self._last = next(self._responses, self._last)
+        if isinstance(self._last, ClusterError):
+            raise self._last
+        return self._last
+
+    @property
+    def evictions(self) -> list[str]:
+        """The pods of the Evictions, in their order."""
+        return [name for subresource, name in self.writes if subresource == "eviction"]
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evictor_module, "_FIRST_PAUSE", 0.001)
+
+
+def evictor(server: Server, *, trusted: Iterator[bool] | None = None) -> Evictor:
+    """Return an evictor that is trusted, or as long as `trusted` says so."""
+    recorder = Recorder(server, component="test", instance="test")
+    is_trusted = (lambda: True) if trusted is None else trusted.__next__
+    return Evictor(server, token="1/x", recorder=recorder, timeout_seconds=1, is_trusted=is_trusted)  # noqa: S106
+
+
+@pytest.mark.parametrize("unknown", [LOST, error(504, "Timeout")])
+async def test_an_eviction_without_response_is_sent_again(unknown: ClusterError) -> None:
+    """It has the UID of the pod, so it does no harm if the first one was applied."""
+    server = Server(unknown, unknown, SUCCESS)
+    result = await evictor(server).evict(PREEMPTOR, "n1", [A, B])
+    assert (result.outcome, result.evicted) == (EvictionOutcome.EVICTED, (A, B))
+    assert server.evictions == ["a", "a", "a", "b"]
+
+
+async def test_a_pod_that_is_gone_after_a_lost_response_is_no_obstacle() -> None:
+    """It may have been gone before, so it does not count as evicted."""
+    server = Server(LOST, error(404), SUCCESS)
+    result = await evictor(server).evict(PREEMPTOR, "n1", [A, B])
+    assert (result.outcome, result.evicted) == (EvictionOutcome.EVICTED, (B,))
+
+
+async def test_a_server_that_never_answers_is_given_up() -> None:
+    """The others live; whether the first one is evicted, its informer shows."""
+    server = Server(LOST)
+    result = await evictor(server).evict(PREEMPTOR, "n1", [A, B])
+    assert (result.outcome, result.evicted) == (EvictionOutcome.UNKNOWN, ())
+    assert server.evictions == ["a"] * 5
+
+
+async def test_evictions_end_when_the_preemptor_does_not_need_the_node_any_more() -> None:
+    """It was bound to another one after the first Eviction; the second victim lives."""
+    server = Server(SUCCESS)
+    result = await evictor(server).evict(PREEMPTOR, "n1", [A, B], is_needed=lambda: not server.evictions)
+    assert (result.outcome, result.evicted) == (EvictionOutcome.GONE, (A,))
+    assert server.evictions == ["a"]
+
+
+async def test_an_eviction_without_response_is_not_sent_again_for_a_preemptor_that_does_not_need_it() -> None:
+    """It was bound while the evictor paused; if the first Eviction did not arrive, the victim lives."""
+    server = Server(LOST, SUCCESS)
+    result = await evictor(server).evict(PREEMPTOR, "n1", [A, B], is_needed=lambda: not server.evictions)
+    assert (result.outcome, result.evicted) == (EvictionOutcome.GONE, ())
+    assert server.evictions == ["a"]
+
+
+async def test_a_refusal_after_a_lost_response_proves_nothing() -> None:
+    """The first Eviction may have been applied, and the second was refused by a server that has just started."""
+    server = Server(LOST, error(403, "roles not read yet"))
+    result = await evictor(server).evict(PREEMPTOR, "n1", [A, B])
+    assert result.outcome is EvictionOutcome.UNKNOWN
+    assert server.evictions == ["a", "a"]
+
+
+@pytest.mark.parametrize(
+    ("response", "outcome"),
+    [
+        (error(500, "etcdserver: request timed out"), EvictionOutcome.UNKNOWN),
+        (error(503), EvictionOutcome.UNKNOWN),
+        (error(429), EvictionOutcome.REFUSED),
+        (error(403), EvictionOutcome.REFUSED),
+        (error(422), EvictionOutcome.REFUSED),
+    ],
+)
+async def test_a_refusal_in_the_middle_ends_it(response: ApiError, outcome: EvictionOutcome) -> None:
+    """Nothing is sent again, and the remaining victims live."""
+    server = Server(SUCCESS, response)
+    result = await evictor(server).evict(PREEMPTOR, "n1", [A, B, Victim("uid-c", "default", "c")])
+    assert (result.outcome, result.evicted) == (outcome, (A,))
+    assert result.note
+    assert server.evictions == ["a", "b"]
+
+
+async def test_a_write_by_somebody_else_that_came_first_is_not_a_refusal() -> None:
+    """The API server answers so when the pod or its budget changes meanwhile; nothing was evicted."""
+    server = Server(error(409, "the object has been modified"), SUCCESS)
+    assert (await evictor(server).evict(PREEMPTOR, "n1", [A])).evicted == (A,)
+
+
+async def test_guarded_victims_are_evicted_first() -> None:
+    """The order is kept otherwise; the nomination comes before all of them, and each condition after its Eviction."""
+    server = Server(SUCCESS)
+    guarded = msgspec.structs.replace(B, is_guarded=True)
+    await evictor(server).evict(PREEMPTOR, "n1", [A, guarded])
+    assert server.writes == [
+        ("status", "important"),
+        *(("eviction", "b"), ("status", "b")),
+        *(("eviction", "a"), ("status", "a")),
+    ]
+
+
+@pytest.mark.parametrize("writes", range(4))
+async def test_a_leader_that_is_not_trusted_any_more_writes_nothing_more(writes: int) -> None:
+    """It stops between any two writes, and the remaining victims live."""
+    server = Server(SUCCESS)
+    trusted = iter([True] * writes + [False] * 9)
+    result = await evictor(server, trusted=trusted).evict(PREEMPTOR, "n1", [A, B])
+    assert result.outcome is EvictionOutcome.DEPOSED
+    assert len(server.writes) == writes
+    assert len(result.evicted) == len(server.evictions) == writes // 2
+
+
+async def test_an_attempt_is_not_repeated_without_trust() -> None:
+    """The response was lost, and the next leader may lead by now."""
+    server = Server(LOST)
+    result = await evictor(server, trusted=iter([True, True, False])).evict(PREEMPTOR, "n1", [A])
+    assert result.outcome is EvictionOutcome.DEPOSED
+    assert server.evictions == ["a"]
+
+
+async def test_a_nomination_that_the_server_does_not_confirm_is_reported() -> None:
+    """The caller asks again later."""
+
+    class Down(Server):
+        async def request(self, _method: str, _path: str, **_how: Any) -> bytes:  # type: ignore[override]
+            raise LOST
+
+    assert not await evictor(Down()).clear_nomination(PREEMPTOR, "n1")

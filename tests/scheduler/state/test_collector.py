@@ -1,0 +1,133 @@
+"""Metrics of GPUBindings, GpuQueues and GpuQuotas."""
+
+from typing import Any, cast
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from allocation.names import QUEUE
+from allocation.settings import AllocationSettings, BindingSettings, BindingsMode
+from cluster.events import Recorder
+from cluster.gpu_binding import GpuBinding
+from scheduler.fairness.quota_use import LimitUse
+from scheduler.state.cluster_state import ClusterState
+from scheduler.state.collector import StateCollector
+from tests.scheduler.support.builders import allocated, pod, state
+from tests.scheduler.support.driving import gpu_queue
+from tests.scheduler.support.quotas import gpu_quota
+
+COMPLETE = {"uuid": "GPU-n1-0", "appName": "chat", "namespace": "ns-a", "podSelector": {}, "memory": "24k"}
+
+
+def binding(name: str, **changed: Any) -> GpuBinding:
+    """Return a binding without a problem, changed by what is given; None removes a field."""
+    spec = {key: value for key, value in {**COMPLETE, **changed}.items() if value is not None}
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec}, GpuBinding)
+
+
+class Term:
+    """A current term without locks."""
+
+    def __init__(self, mode: BindingsMode = "off") -> None:
+        self.state: ClusterState = state("n1", settings=AllocationSettings(bindings=BindingSettings(mode=mode)))
+        self.locks = self
+        self.queued = 0
+        self.ages: list[float] = []
+
+
+def registry(term: Term) -> CollectorRegistry:
+    """Return the metrics of a leader."""
+    made = CollectorRegistry()
+    recorder = Recorder(cast("Any", None), component="", instance="")
+    made.register(StateCollector(term=lambda: term, recorder=recorder))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("problem", "changed"),
+    [
+        ("UnknownCard", {"uuid": "GPU-gone"}),
+        ("InvalidMemory", {"memory": "0"}),
+        ("NoSelector", {"podSelector": None}),
+        ("NoNamespace", {"namespace": None}),
+    ],
+)
+def test_bindings_are_counted_by_problem(problem: str, changed: dict[str, Any]) -> None:
+    """A binding that gives nothing, or trusts every namespace, is visible without reading the objects."""
+    term = Term("required")
+    term.state.set_binding(binding("good"))
+    term.state.set_binding(binding("bad", **changed))
+    metrics = registry(term)
+    name = "tranche_scheduler_gpu_binding_problems"
+    assert metrics.get_sample_value("tranche_scheduler_gpu_bindings") == 2
+    assert metrics.get_sample_value(name, {"problem": problem}) == 1
+    assert sum(sample.value for family in metrics.collect() if family.name == name for sample in family.samples) == 1
+    term.state.drop_binding(binding("bad"))
+    assert metrics.get_sample_value(name, {"problem": problem}) == 0
+
+
+def test_off_exports_no_metric_of_bindings() -> None:
+    """The scheduler does not read bindings then: a count of 0 would be wrong."""
+    names = {family.name for family in registry(Term()).collect()}
+    assert "tranche_scheduler_gpu_claims" in names
+    assert not [name for name in names if "binding" in name]
+
+
+def test_queues_show_what_they_have_and_are_entitled_to() -> None:
+    """Of two cards, one queue has one and wants more, with three times the weight of the namespace's own queue."""
+    term = Term()
+    term.state.set_queue(gpu_queue("team", weight=3))
+    term.state.set_queue(gpu_queue("idle"))
+    term.state.set_pod(allocated("runs", node="n1", memory=1000, labels={QUEUE: "team"}))
+    for name in ("first", "second"):
+        term.state.set_pod(pod(name, memory=1000, labels={QUEUE: "team"}))
+    term.state.set_pod(allocated("other", node="n1", card=1, memory=500))
+    metrics = registry(term)
+
+    def values(queue: str) -> list[float | None]:
+        kinds = ("share_ratio", "entitlement_ratio", "running_pods", "waiting_pods")
+        return [metrics.get_sample_value(f"tranche_queue_{kind}", {"queue": queue}) for kind in kinds]
+
+    assert values("team") == [0.5, 0.75, 1, 2]
+    assert values("idle") == [0, 0.2, 0, 0]
+
+
+def test_no_series_is_named_after_a_namespace() -> None:
+    """Users create namespaces, and their own queues share like others; only GpuQueues have series."""
+    term = Term()
+    term.state.set_pod(allocated("a", node="n1", memory=1000, namespace="team-a"))
+    term.state.set_pod(pod("b", memory=1000, namespace="team-b", labels={QUEUE: "unknown"}))
+    assert not [family.name for family in registry(term).collect() if family.name.startswith("tranche_queue")]
+    term.state.set_queue(gpu_queue("team"))
+    families = [family for family in registry(term).collect() if family.name.startswith("tranche_queue")]
+    assert {sample.labels["queue"] for family in families for sample in family.samples} == {"team"}
+    assert len(families) == 4
+
+
+def test_quotas_show_what_is_left_of_each_limit_and_when_it_is_too_little() -> None:
+    """Exactly as much as the threshold leaves is not less than that, in floating-point numbers, too."""
+    term = Term()
+    limits = {"nvidia.com/gpumem": 1000, "nvidia.com/gpu": 0}
+    term.state.set_gpu_quota(gpu_quota("q", namespace="team", total={"limits": limits, "maxPods": 4}))
+    term.state.set_gpu_quota(gpu_quota("other", namespace="team", total={"alertThresholdPercent": 80}))
+    term.state.set_pod(allocated("runs", node="n1", memory=950, namespace="team"))
+    metrics = registry(term)
+
+    def left(resource: str) -> float | None:
+        labels = {"namespace": "team", "quota": "q", "resource": resource}
+        return metrics.get_sample_value("tranche_quota_available_ratio", labels)
+
+    assert (left("nvidia.com/gpumem"), left("pods"), left("nvidia.com/gpu")) == (0.05, 0.75, float("-inf"))
+    for quota, ratio in (("q", 0.05), ("other", 0.2)):
+        labels = {"namespace": "team", "quota": quota}
+        assert metrics.get_sample_value("tranche_quota_alert_ratio", labels) == ratio
+
+
+@pytest.mark.parametrize("threshold", range(101))
+def test_the_alert_agrees_with_the_condition(threshold: int) -> None:
+    """At every threshold: what is left as a float is less than the ratio if and only if it is in exact integers."""
+    for total in (3, 7, 100, 300, 81_920):
+        for held in {total * threshold // 100 + change for change in (-1, 0, 1)}:
+            use = LimitUse("nvidia.com/gpumem", total, max(0, held))
+            assert (use.available_ratio < (100 - threshold) / 100) == use.is_nearly_full(threshold), (total, held)

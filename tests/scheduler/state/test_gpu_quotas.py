@@ -1,0 +1,166 @@
+"""GpuQuotas in the scheduler: the smallest headroom counts, and use does not depend on the quota objects."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocation.fairness.quota_spec import QuotaSpec
+from allocation.quota import UNLIMITED
+from allocation.reasons import PodReason
+from allocation.steps import finish
+from cluster.resource_quota import ResourceQuota
+from scheduler.cycle.result import Scheduled, Unschedulable
+from scheduler.objects import Pod
+from tests.scheduler.support.builders import allocated, pod, state
+from tests.scheduler.support.quotas import gpu_quota
+from tests.scheduler.support.scheduling import schedule
+
+NAMESPACE = "default"
+
+
+def resource_quota(**hard: str) -> ResourceQuota:
+    """Return a ResourceQuota with `limits.nvidia.com/` keys."""
+    keys = {f"limits.nvidia.com/{key}": amount for key, amount in hard.items()}
+    return msgspec.convert(
+        {"metadata": {"name": "rq", "namespace": NAMESPACE, "uid": "u"}, "spec": {"hard": keys}}, ResourceQuota
+    )
+
+
+def with_cores(name: str, percent: int) -> Pod:
+    """Return a pod that requests so many percent of a card."""
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1", "nvidia.com/gpucores": str(percent)}
+    return pod(name, containers=[{"name": "main", "resources": {"limits": limits}}])
+
+
+def test_the_smallest_of_all_quotas_counts_and_is_named() -> None:
+    """Two GpuQuotas and a ResourceQuota limit one namespace, each in another resource."""
+    made = state("n1")
+    made.set_quota(resource_quota(gpumem="900", gpu="9"))
+    made.set_gpu_quota(gpu_quota("a", total={"limits": {"nvidia.com/gpumem": 800, "nvidia.com/gpucores": 60}}))
+    made.set_gpu_quota(gpu_quota("b", total={"limits": {"nvidia.com/gpumem": 850, "nvidia.com/gpucores": 50}}))
+    headroom = made.quotas.headroom(NAMESPACE)
+    assert (headroom.memory_mib, headroom.cores, headroom.cards) == (800, 500, 9)
+    assert [(limit.kind, limit.name) for limit in headroom.limits if limit is not None] == [
+        ("GpuQuota", "a"),
+        ("GpuQuota", "b"),
+        ("ResourceQuota", "rq"),
+    ]
+    assert made.quotas.headroom("elsewhere") == UNLIMITED
+
+
+@pytest.mark.parametrize(("limits", "fits"), [({}, True), ({"nvidia.com/gpumem": 0}, False)])
+def test_0_is_none_and_a_missing_limit_is_unlimited(limits: dict[str, int], *, fits: bool) -> None:
+    """D10."""
+    made = state("n1")
+    made.set_gpu_quota(gpu_quota(total={"limits": limits}))
+    assert isinstance(finish(schedule(made, pod("p", memory=100))), Scheduled) is fits
+
+
+def test_a_quota_that_is_created_late_is_right_at_once() -> None:
+    """The sums follow the pods, not the quotas; assumed pods count."""
+    made = state("n1")
+    for name in ("a", "b"):
+        assert isinstance(finish(schedule(made, pod(name, memory=300))), Scheduled)
+    made.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpumem": 700}}))
+    assert made.quotas.headroom(NAMESPACE).memory_mib == 100
+    refused = finish(schedule(made, pod("c", memory=101)))
+    assert isinstance(refused, Unschedulable)
+    assert "GpuQuota q limits nvidia.com/gpumem to 700: 600 used, 101 requested" in refused.note
+    assert isinstance(finish(schedule(made, pod("d", memory=100))), Scheduled)
+
+
+def test_half_cards_add_up_exactly() -> None:
+    """Two containers' 50 percent each are one card's cores, not more (row 64)."""
+    made = state("n1")
+    made.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpucores": 100}}))
+    for name in ("a", "b"):
+        assert isinstance(finish(schedule(made, with_cores(name, 50))), Scheduled)
+    assert isinstance(finish(schedule(made, with_cores("c", 1))), Unschedulable)
+
+
+def test_the_last_pod_that_max_pods_allows_is_placed_and_no_other() -> None:
+    """Pods without a GPU do not count."""
+    made = state("n1")
+    made.set_gpu_quota(gpu_quota("few", total={"maxPods": 2}))
+    assert made.quotas.pods_left(NAMESPACE) == 2
+    for name in ("a", "b"):
+        assert isinstance(finish(schedule(made, pod(name, memory=1))), Scheduled)
+    refused = finish(schedule(made, pod("c", memory=1)))
+    assert isinstance(refused, Unschedulable)
+    assert refused.reasons == {PodReason.PodQuotaNotFit}
+    assert "GpuQuota few" in refused.note
+    assert made.quotas.pods_left(NAMESPACE) == 0
+    made.drop_pod(pod("a", memory=1))
+    assert isinstance(finish(schedule(made, pod("d", memory=1))), Scheduled)
+
+
+RUNNING = st.tuples(st.integers(0, 5), st.sampled_from(["default", "other"]), st.integers(1, 300), st.booleans())
+
+
+@given(st.lists(RUNNING, max_size=30))
+def test_the_sums_equal_a_recount(changes: list[tuple[int, str, int, bool]]) -> None:
+    """After any sequence of pods that come, change and go, they are those of a scheduler that starts then."""
+    made, live = state("n1"), dict[str, Pod]()
+    for number, space, memory, ends in changes:
+        name = f"{space}-{number}"
+        if ends and name in live:
+            made.drop_pod(live.pop(name))
+        else:
+            new = allocated(name, node="n1", memory=memory, card=number % 2, namespace=space)
+            made.set_pod(new, live.get(name))
+            live[name] = new
+    again = state("n1")
+    for each in live.values():
+        again.set_pod(each)
+    for space in ("default", "other"):
+        assert made.quotas.use(space) == again.quotas.use(space)
+        own = [each for each in live.values() if each.metadata.namespace == space]
+        assert made.quotas.use(space).pods == len(own)
+
+
+def test_a_dropped_quota_limits_nothing() -> None:
+    """The other quotas of the namespace stay."""
+    made, gone = state("n1"), gpu_quota("gone", total={"maxPods": 0, "limits": {"nvidia.com/gpu": 0}})
+    made.set_gpu_quota(gone)
+    made.set_gpu_quota(gpu_quota("stays", total={"limits": {"nvidia.com/gpu": 1}}))
+    made.drop_gpu_quota(gone)
+    assert made.quotas.headroom(NAMESPACE).cards == 1
+    assert made.quotas.pods_left(NAMESPACE) is None
+    assert [*made.quotas.specs(NAMESPACE)] == ["stays"]
+
+
+def test_only_a_new_spec_is_a_change() -> None:
+    """The scheduler's own writes of the status wake no pod."""
+    made = state("n1")
+    assert made.quotas.set_gpu_quota(gpu_quota(total={"maxPods": 2}))
+    assert not made.quotas.set_gpu_quota(gpu_quota(total={"maxPods": 2}))
+    assert isinstance(gpu_quota().spec, QuotaSpec)
+
+
+@pytest.mark.parametrize(
+    ("requests", "fits"),
+    [
+        ({"gpumem": "500"}, True),
+        ({"gpumem": "501"}, False),
+        ({"gpumem-percentage": "50"}, True),
+        ({"gpumem-percentage": "51"}, False),
+        ({"gpumem": "1", "gpucores": "30"}, True),
+        ({"gpumem": "1", "gpucores": "31"}, False),
+        ({"gpumem": "1", "gpu": "2"}, True),
+        ({"gpumem": "1", "gpu": "3"}, False),
+    ],
+)
+def test_a_single_pod_may_have_the_maximum_and_no_more(requests: dict[str, str], *, fits: bool) -> None:
+    """Row 63; a percentage counts as that of the largest card, of 1,000 MiB. Nobody's leaving would help."""
+    made = state("n1", cards=3)
+    single = {"limits": {"nvidia.com/gpumem": 500, "nvidia.com/gpucores": 30}, "maxCards": 2}
+    made.set_gpu_quota(gpu_quota("tight", single=single))
+    limits = {f"nvidia.com/{key}": amount for key, amount in {"gpu": "1", **requests}.items()}
+    result = finish(schedule(made, pod("p", containers=[{"name": "main", "resources": {"limits": limits}}])))
+    assert isinstance(result, Scheduled) is fits
+    if isinstance(result, Unschedulable):
+        assert result.reasons == {PodReason.QuotaSingleExceeded}
+        assert "GpuQuota tight" in result.note

@@ -1,0 +1,84 @@
+"""Runs the scheduling loop of a test: the real queue, cycle and state, with Bindings that succeed at once."""
+
+import asyncio
+
+import msgspec
+
+from allocation.fairness.queue_spec import QueueSpec
+from allocation.steps import finish
+from cluster.gpu_queue import GpuQueue, QueueMeta
+from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.cycle.result import Scheduled
+from scheduler.objects import Pod
+from scheduler.queue.entry import Entry
+from scheduler.state.cluster_state import ClusterState
+from tests.scheduler.support.worlds import bound
+
+
+def gpu_queue(name: str, *, created: str = "2026-01-01T00:00:00Z", **spec: object) -> GpuQueue:
+    """Return a GpuQueue for all namespaces unless `spec` says otherwise."""
+    fields = {"namespaceSelector": {}, **spec}
+    return GpuQueue(QueueMeta(name=name, creation_timestamp=created), msgspec.convert(fields, QueueSpec))
+
+
+class Driver:
+    """A scheduler that places pods when a test asks it to.
+
+    Attributes:
+        state: what it knows.
+        cycle: how it decides.
+        running: the pods with a node, by name.
+        order: the names of the pods that were placed, in order.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.cycle = SchedulingCycle(state)
+        self.running: dict[str, Pod] = {}
+        self.order: list[str] = []
+
+    async def settle(self) -> list[str]:
+        """Place pods until none is due; return the names of those that were placed, in order."""
+        before = len(self.order)
+        while (entry := await self._due()) is not None:
+            self.decide(entry)
+        return self.order[before:]
+
+    def decide(self, entry: Entry) -> None:
+        """Schedule a pod that was popped."""
+        queue = self.state.queue
+        result = finish(self.cycle.schedule(entry.pod, explain=entry.explain))
+        if result is None:
+            queue.reactivate(entry)
+        elif isinstance(result, Scheduled):
+            running = bound(entry.pod, result)
+            self.running[entry.pod.metadata.name] = running
+            self.order.append(entry.pod.metadata.name)
+            self.state.set_pod(running, entry.pod)
+        else:
+            queue.add_unschedulable(
+                entry,
+                note=result.note,
+                reasons=result.reasons,
+                is_held=result.is_held,
+                kind=result.kind,
+                demand=result.demand,
+            )
+
+    def add(self, *pods: Pod) -> None:
+        """Create pods."""
+        for pod in pods:
+            self.state.set_pod(pod)
+
+    def end(self, name: str) -> None:
+        """Let a running pod end."""
+        self.state.drop_pod(self.running.pop(name))
+
+    async def _due(self) -> Entry | None:
+        popping = asyncio.ensure_future(self.state.queue.pop())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        if popping.done():
+            return popping.result()
+        popping.cancel()
+        return None

@@ -1,0 +1,166 @@
+"""Runs the preemption controller of a test on the real state, queue and cycle; only the evictor is a stand-in."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from scheduler.metrics.instruments import Metrics
+from scheduler.preemption import waiting_pod
+from scheduler.preemption.choice import Chooser
+from scheduler.preemption.disruption_budgets import DisruptionBudgets
+from scheduler.preemption.eligibility import Eligibility
+from scheduler.preemption.eviction_result import EvictionOutcome, EvictionResult
+from scheduler.preemption.preemptor import Preemptor
+from scheduler.settings import PreemptionSettings
+from tests.scheduler.support.builders import Clock, allocated, lease, state
+from tests.scheduler.support.driving import Driver
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from cluster.disruption_budget import PodDisruptionBudget
+    from scheduler.objects import Pod
+    from scheduler.preemption.evictor import Evictor
+    from scheduler.preemption.victim import Victim
+    from scheduler.state.cluster_state import ClusterState
+
+NOW = 1767225600.0 + 3600
+"""An hour after the pods of `builders` are created."""
+DELETED = "2026-01-01T01:00:00Z"
+
+
+class FaultyEvictor:
+    """Evicts at once, or refuses, as a test says; the pods that it evicts end when the test ends them.
+
+    Attributes:
+        refuses: whether evictions are refused.
+        evicted: the names of the victims, in order.
+        nominated: the names of the preemptors, in order.
+        cleared: the names of the pods whose nomination was removed.
+        on_eviction: called with each victim, before it is evicted.
+        while_evicting: awaited once, before the first victim.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self.refuses = False
+        self.evicted: list[str] = []
+        self.nominated: list[str] = []
+        self.cleared: list[str] = []
+        self.on_eviction: Callable[[Pod, Pod], None] = lambda _preemptor, _victim: None
+        self.while_evicting: Callable[[], Awaitable[None]] = partial(asyncio.sleep, 0)
+        self._driver = driver
+
+    async def evict(
+        self, preemptor: Pod, node: str, victims: Sequence[Victim], *, is_needed: Callable[[], bool]
+    ) -> EvictionResult:
+        """Let the victims begin to end."""
+        self.nominated.append(f"{preemptor.metadata.name}@{node}")
+        await self.while_evicting()
+        if self.refuses:
+            return EvictionResult(EvictionOutcome.REFUSED, (), "refused")
+        for each in victims:
+            if not is_needed():
+                return EvictionResult(EvictionOutcome.GONE)
+            running = self._driver.running.get(each.name)
+            if running is None or running.uid != each.uid:
+                continue
+            self.on_eviction(preemptor, running)
+            self.evicted.append(each.name)
+            ending(self._driver, each.name)
+        return EvictionResult(EvictionOutcome.EVICTED, tuple(victims))
+
+    async def clear_nomination(self, pod: Pod, _node: str) -> bool:
+        """Note that the nomination is removed."""
+        self.cleared.append(pod.metadata.name)
+        return True
+
+
+class CountingChooser(Chooser):
+    """Counts choices."""
+
+    asked = 0
+
+    def choose(self, pod: Pod, **more: Any) -> Any:
+        """Count, and choose."""
+        self.asked += 1
+        return super().choose(pod, **more)
+
+
+class Scene:
+    """A cluster with a scheduler that preempts.
+
+    Attributes:
+        clock: the scheduler's clock.
+        state: what the scheduler knows.
+        driver: its queue and cycle.
+        evictor: carries out its evictions.
+        budgets: the PodDisruptionBudgets.
+        chooser: chooses whom to preempt.
+        preemptor: the controller.
+    """
+
+    def __init__(
+        self, *nodes: str, cards: int = 1, made: ClusterState | None = None, clock: Clock | None = None, **settings: Any
+    ) -> None:
+        self.clock = clock or Clock()
+        self.state = made or state(*nodes, cards=cards, clock=self.clock)
+        for name in nodes:
+            self.state.set_lease(lease(name, seconds=10**6))  # the agents live, however far a test moves the clock
+        self.driver = Driver(self.state)
+        self.evictor = FaultyEvictor(self.driver)
+        self.budgets = DisruptionBudgets()
+        chosen = PreemptionSettings(**settings)
+        rules = Eligibility(self.state, budgets=self.budgets, settings=chosen, unix=lambda: NOW)
+        self.chooser = CountingChooser(self.state, rules)
+        self.preemptor = Preemptor(
+            self.chooser,
+            cast("Evictor", self.evictor),
+            waiting=waiting_pod.of_queue(self.state.queue),
+            metrics=Metrics(),
+            settings=chosen,
+            clock=self.clock,
+            is_trusted=lambda: True,
+        )
+
+    def run(self, *names: str, memory: int = 1000, priority: int = 0, **more: Any) -> None:
+        """Let pods run: `pod@node` on its first card."""
+        for each in names:
+            name, _, node = each.partition("@")
+            running = allocated(name, node=node, memory=memory, priority=priority, **more)
+            self.driver.running[name] = running
+            self.state.set_pod(running)
+
+    def guard(self, *budgets: PodDisruptionBudget) -> None:
+        """Create budgets."""
+        for each in budgets:
+            self.budgets.set(each)
+
+    async def look(self) -> list[str]:
+        """Place what fits, and let the controller look once; return what could be placed then."""
+        await self.driver.settle()
+        await self.preemptor.look()
+        await rest()
+        return await self.driver.settle()
+
+    def hold_of(self, name: str) -> str:
+        """Return the node that is held for a pod; empty if none is."""
+        hold = self.state.holds.of(f"uid-{name}")
+        return hold.node if hold is not None else ""
+
+
+async def rest() -> None:
+    """Let the tasks of the controller go on as far as they can."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def ending(driver: Driver, name: str) -> None:
+    """Let a pod begin to end, as after a DELETE or an Eviction."""
+    running = driver.running[name]
+    meta = msgspec.structs.replace(running.metadata, deletion_timestamp=DELETED)
+    driver.running[name] = msgspec.structs.replace(running, metadata=meta)
+    driver.state.set_pod(driver.running[name], running)

@@ -1,0 +1,192 @@
+"""Patience: a pod that needs much is not kept waiting for ever by a stream of pods that need little."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scheduler.patience import Patience
+from tests.scheduler.support.builders import Clock, lease, node, pod, state
+from tests.scheduler.support.driving import Driver, gpu_queue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATIENCE = 100.0
+LONGEST = 12
+"""Seconds that a slice lasts at most."""
+
+
+class Notes:
+    """Collects the notes of events."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def record(self, *_: object, note: str, **__: object) -> None:
+        """Keep the note."""
+        self.notes.append(note)
+
+
+class World:
+    """Nodes of two cards, which a stream of slices of a quarter of a card fills all the time."""
+
+    def __init__(self, *nodes: str, patience: float = PATIENCE, slices_in: str = "default") -> None:
+        self.clock, self.events = Clock(), Notes()
+        self.driver = Driver(state(*nodes, clock=self.clock))
+        recorder: Any = self.events
+        self.patience = Patience(
+            self.driver.cycle, recorder=recorder, patience_seconds=patience, is_trusted=lambda: True
+        )
+        self._slices_in = slices_in
+        self._ends: dict[str, float] = {}
+        self._numbers = itertools.count()
+
+    async def run(self, seconds: int, *, until: Callable[[], bool] = lambda: False) -> float:
+        """Let time pass, at most until a condition holds; return how much."""
+        begin = self.clock.now
+        while self.clock.now < begin + seconds and not until():
+            self.clock.now += 1
+            for name in self.driver.state.ledger.nodes:
+                self.driver.state.set_lease(lease(name, renewed=f"2026-01-01T00:00:00.{int(self.clock.now):06d}Z"))
+            for name in [name for name, end in self._ends.items() if end <= self.clock.now]:
+                del self._ends[name]
+                self.driver.end(name)
+                self._begin(await self.driver.settle())
+            waiting = sum(self.driver.state.queue.waiting.values())
+            for _ in range(4 - waiting):  # there is always a slice that waits
+                name = f"slice-{next(self._numbers)}"
+                self.driver.add(pod(name, memory=250, namespace=self._slices_in, created="2026-01-02T00:00:00Z"))
+            self._begin(await self.driver.settle())
+            await self.patience.look()
+            self._begin(await self.driver.settle())
+        return self.clock.now - begin
+
+    def _begin(self, placed: list[str]) -> None:
+        for name in placed:
+            if name.startswith("slice"):
+                self._ends[name] = self.clock.now + 10 + len(self._ends) % (LONGEST - 9)
+
+    def runs(self, name: str) -> bool:
+        """Whether a pod has a node."""
+        return name in self.driver.running
+
+
+def whole(name: str = "whole", **fields: Any) -> Any:
+    """Return a pod that needs a whole card, and is younger than every slice."""
+    return pod(name, memory=1000, created="2026-01-03T00:00:00Z", **fields)
+
+
+async def test_a_stream_of_slices_does_not_keep_a_whole_card_waiting_for_ever() -> None:
+    """It gets the card after its patience and the longest slice, and then nothing is held any more."""
+    world = World("n0")
+    await world.run(20)
+    world.driver.add(whole())
+    waited = await world.run(300, until=lambda: world.runs("whole"))
+    assert world.runs("whole")
+    assert PATIENCE <= waited <= PATIENCE + LONGEST + 2
+    assert "is held for it" in world.events.notes[0]
+    assert not world.driver.state.holds
+    assert all(each.is_pod for each in world.driver.state.ledger.reservations())
+
+
+async def test_without_patience_it_waits() -> None:
+    """The stream is such that the pod above would wait as long as anybody looks."""
+    world = World("n0", patience=0)
+    await world.run(20)
+    world.driver.add(whole())
+    await world.run(400)
+    assert not world.runs("whole")
+
+
+async def test_a_queue_sets_its_own_patience() -> None:
+    """A GpuQueue may be more patient than the scheduler's setting, or less."""
+    world = World("n0")
+    world.driver.state.set_queue(gpu_queue("quick", patienceSeconds=20))
+    await world.run(20)
+    world.driver.add(whole(labels={"gpu.scheduling/queue": "quick"}))
+    waited = await world.run(300, until=lambda: world.runs("whole"))
+    assert 20 <= waited <= 20 + LONGEST + 2
+
+
+async def test_slices_go_on_beside_the_held_card() -> None:
+    """Only the cards that the pod will get are held: the other card of the node is full all the time."""
+    world = World("n0")
+    await world.run(20)
+    world.driver.add(whole())
+    await world.run(200, until=lambda: bool(world.driver.state.holds))
+    (hold,) = world.driver.state.holds
+    free = ({charge.uuid for charge in hold.charges} ^ {"GPU-n0-0", "GPU-n0-1"}).pop()
+    while world.driver.state.holds:
+        await world.run(1)
+        used = world.driver.state.ledger.used_by_pods("n0")[0]
+        assert used[int(free[-1])] == 1000
+
+
+async def test_a_pod_of_higher_priority_takes_what_is_held() -> None:
+    """The hold ends with that, and a new one begins: the pod is still served before the stream."""
+    world = World("n0")
+    await world.run(20)
+    world.driver.add(whole())
+    await world.run(200, until=lambda: bool(world.driver.state.holds))
+    held_at = world.clock.now
+    world.driver.add(pod("urgent", memory=250, priority=1000))
+    await world.run(30, until=lambda: world.runs("urgent"))
+    assert world.clock.now - held_at <= LONGEST
+    await world.run(60, until=lambda: world.runs("whole"))
+    assert world.runs("whole")
+
+
+@pytest.mark.parametrize("priority", [0, -5])
+async def test_no_pod_of_equal_or_lower_priority_takes_what_is_held(priority: int) -> None:
+    """However small it is, and however empty the held card."""
+    world = World("n0")
+    await world.run(20)
+    world.driver.add(whole())
+    await world.run(200, until=lambda: bool(world.driver.state.holds))
+    (hold,) = world.driver.state.holds
+    (card,) = (charge.uuid for charge in hold.charges)
+    world.driver.add(pod("small", memory=100, priority=priority, annotations={"nvidia.com/use-gpuuuid": card}))
+    await world.run(60, until=lambda: world.runs("small") or world.runs("whole"))
+    assert world.runs("whole")
+    assert not world.runs("small")
+
+
+async def test_a_queue_holds_cards_for_one_pod_at_a_time() -> None:
+    """And a small cluster for one pod over all queues."""
+    world = World("n0", "n1")
+    await world.run(20)
+    for number in range(3):
+        world.driver.add(whole(f"whole-{number}", namespace=f"team-{number}"))
+    for _ in range(120):
+        await world.run(1)
+        assert len(world.driver.state.holds) <= 1
+
+
+@pytest.mark.parametrize("what", ["deleted", "cordoned"])
+async def test_a_hold_ends_with_its_pod_or_its_node(what: str) -> None:
+    """Nothing is held for a pod that is gone, or on a node that takes no pods."""
+    world = World("n0")
+    await world.run(20)
+    asking = whole()
+    world.driver.add(asking)
+    await world.run(200, until=lambda: bool(world.driver.state.holds))
+    if what == "deleted":
+        world.driver.state.drop_pod(asking)
+    else:
+        world.driver.state.set_node(node("n0", spec={"unschedulable": True}))
+        await world.patience.look()
+    assert not world.driver.state.holds
+    assert all(each.is_pod for each in world.driver.state.ledger.reservations())
+
+
+async def test_nothing_is_held_for_a_pod_that_no_node_can_take() -> None:
+    """It asks for more memory than any card has."""
+    world = World("n0")
+    await world.run(20)
+    world.driver.add(pod("hopeless", memory=2000))
+    await world.run(150)
+    assert not world.driver.state.holds
+    assert not any("hopeless" in note for note in world.events.notes)

@@ -1,0 +1,134 @@
+"""GPUBindings in the lab: the component's objects, processes that apply bindings, and the objects of an app service."""
+
+from __future__ import annotations
+
+import functools
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from allocation import names
+from allocation.wire import record
+from cluster.resource import GPU_BINDINGS
+from lab import components, fleet, kubectl, manifests, wait
+from lab.files import write_private
+from lab.processes import Daemon
+from tests.system.conftest import Namespace, pod
+from tests.system.support import simulated_nodes
+from tests.system.support.hami_nodes import delete
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lab.layout import Layout
+
+PROCESSES = ("scheduler", "webhook")
+DEFINITION = f"{GPU_BINDINGS.plural}.{GPU_BINDINGS.group}"
+NODE_A, NODE_B = "gpu-sim-bound-a", "gpu-sim-bound-b"
+APP = "comfyui"
+_CARDS = 8
+_PATIENCE_S = 60.0
+
+
+def component() -> list[dict[str, Any]]:
+    """Return the objects that manifests/gpubindings adds."""
+    files = (manifests.ROOT / "gpubindings" / name for name in ("crd.yaml", "rbac.yaml"))
+    return [each for file in files for each in yaml.safe_load_all(file.read_text(encoding="utf-8"))]
+
+
+@contextmanager
+def applied(layout: Layout, mode: str, *flags: str) -> Iterator[None]:
+    """Install the component and run the processes in a mode, with further flags; restore the lab afterwards."""
+    kubectl.apply(layout, *component())
+    kubectl.run(layout, "wait", "--for=condition=Established", "--timeout=30s", f"crd/{DEFINITION}")
+    try:
+        _restart(layout, f"--allocation-bindings-mode={mode}", *flags)
+        yield
+    finally:
+        _restart(layout)
+        delete(layout, *component())
+
+
+def _restart(layout: Layout, *flags: str) -> None:
+    for name in PROCESSES:
+        each = components.component(layout, name)
+        Daemon(layout, name).stop()
+        daemon = components.start_replica(layout, each, *flags, name=name)
+        ready = functools.partial(components.is_ready, each)
+        wait.until(ready, what=f"{name} ready", timeout_s=_PATIENCE_S, daemons=[daemon])
+
+
+def binding(name: str, uuid: str, app: str, **spec: Any) -> dict[str, Any]:
+    """Return a GPUBinding of a card that selects the pods of an app; by default of every user and namespace."""
+    selector = {"matchLabels": {names.APP_NAME: app}}
+    return {
+        "apiVersion": GPU_BINDINGS.api_version,
+        "kind": GPU_BINDINGS.kind,
+        "metadata": {"name": name},
+        "spec": {"uuid": uuid, "appName": app, "podSelector": selector, **spec},
+    }
+
+
+def labels(app: str, owner: str) -> dict[str, str]:
+    """Return the labels of the pods of a user's app."""
+    return {names.APP_NAME: app, names.APP_OWNER: owner}
+
+
+@contextmanager
+def nodes(layout: Layout) -> Iterator[None]:
+    """Run two additional simulated nodes with 8 cards each, and wait until their agent reports them."""
+    fleet_file = layout.config / "fleet.yaml"
+    before = fleet_file.read_text(encoding="utf-8")
+    added = yaml.safe_dump({node: {"count": _CARDS, "memoryMiB": fleet.CARD_MEMORY_MIB} for node in (NODE_A, NODE_B)})
+    with simulated_nodes.running(layout, NODE_A), simulated_nodes.running(layout, NODE_B):
+        write_private(fleet_file, before + added)
+        try:
+            for node in (NODE_A, NODE_B):
+                reported = functools.partial(_is_reported, layout, node)
+                wait.until(reported, what=f"the cards of {node}", timeout_s=_PATIENCE_S)
+            yield
+        finally:
+            write_private(fleet_file, before)
+
+
+def _is_reported(layout: Layout, node: str) -> bool:
+    text = kubectl.run(layout, "get", "gpunodestatus", node, "--ignore-not-found", "-o", "json")
+    return bool(text) and len(json.loads(text).get("status", {}).get("devices", [])) == _CARDS
+
+
+def app_pod(name: str, owner: str, **limits: int | str) -> dict[str, Any]:
+    """Return a pod of a user's app that requests one card."""
+    return pod(name, labels=labels(APP, owner), gpu=1, **limits)
+
+
+def cards(pod_: dict[str, Any]) -> list[str]:
+    """Return the UUIDs of a placed pod's cards, after a look at the variables that its container reads."""
+    annotations = pod_["metadata"]["annotations"]
+    found = [share.uuid for share in record.decode(annotations[names.ALLOCATION]).containers["main"]]
+    for variable in ("nvidia-visible-devices", "cuda-visible-devices"):
+        value = annotations[names.environment_key(variable, "main")]
+        assert [each.rpartition("=")[2] for each in value.split(",")] == found, (variable, value)
+    return found
+
+
+def placed(namespace: Namespace, name: str) -> dict[str, Any]:
+    """Wait until a pod has a node, and return it."""
+
+    def bound() -> dict[str, Any] | None:
+        found = namespace.pod(name)
+        return found if found["spec"].get("nodeName") else None
+
+    return wait.until(bound, what=f"a node for {name}", timeout_s=_PATIENCE_S)
+
+
+def failure(namespace: Namespace, name: str, words: str) -> str:
+    """Wait until a warning about a pod has these words, and return its reason."""
+    selector = f"--field-selector=involvedObject.name={name},type=Warning"
+
+    def reason() -> str | None:
+        events = kubectl.get(namespace.layout, "-n", namespace.name, "events", selector)["items"]
+        return next((each["reason"] for each in events if words in each["message"]), None)
+
+    return wait.until(reason, what=f"the event of {name} with: {words}", timeout_s=_PATIENCE_S)

@@ -1,0 +1,68 @@
+"""GpuQueues of tests, and the pods that name them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from allocation.names import CHARGED_TO, QUEUE
+from cluster.resource import GPU_QUEUES
+from lab import components, kubectl, wait
+from lab.processes import Daemon
+from tests.system.conftest import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lab.layout import Layout
+    from tests.system.conftest import Namespace
+
+
+def set_queue(layout: Layout, name: str, **spec: Any) -> None:
+    """Create or change a queue, for all namespaces unless `spec` says otherwise."""
+    fields = {"metadata": {"name": name}, "spec": {"namespaceSelector": {}, **spec}}
+    kubectl.apply(layout, {"apiVersion": GPU_QUEUES.api_version, "kind": GPU_QUEUES.kind, **fields})
+
+
+@contextmanager
+def deleted(layout: Layout, *namespaces: Namespace) -> Iterator[None]:
+    """Delete the pods of some namespaces, and all queues, afterwards."""
+    try:
+        yield
+    finally:
+        for each in namespaces:
+            each.empty()
+        kubectl.run(layout, "delete", GPU_QUEUES.plural, "--all")
+
+
+def status(layout: Layout, name: str) -> dict[str, Any]:
+    """Return the status of a queue."""
+    found: dict[str, Any] = kubectl.get(layout, "gpuqueue", name).get("status", {})
+    return found
+
+
+def labels(queue: str) -> dict[str, str]:
+    """Return the labels of the pods of a queue."""
+    return {QUEUE: queue}
+
+
+def payer(pod: dict[str, Any]) -> str | None:
+    """Return who pays for a pod with a node."""
+    account: str | None = pod["metadata"]["annotations"].get(CHARGED_TO)
+    return account
+
+
+def restart_scheduler(layout: Layout, *, crash: bool = False) -> None:
+    """End the scheduler, or let it crash, and start it again."""
+    each = components.component(layout, "scheduler")
+    daemon = Daemon(layout, "scheduler")
+    if crash:
+        os.kill(daemon.pid, signal.SIGKILL)
+    daemon.stop()
+    daemon = components.start_replica(layout, each, name="scheduler")
+    wait.until(
+        functools.partial(components.is_ready, each), what="the scheduler", timeout_s=PATIENCE_S, daemons=[daemon]
+    )

@@ -1,0 +1,69 @@
+"""The lab with the component that deletes pods whose card is gone, and a scheduler that looks often."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from lab import components, kubectl, manifests, wait
+from lab.files import write_private
+from lab.processes import Daemon
+from tests.system.support import simulated_nodes
+from tests.system.support.hami_nodes import delete
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lab.layout import Layout
+
+_FLAGS = ("--missing-devices=delete", "--missing-devices-delay-seconds=0", "--missing-devices-period-seconds=0.5")
+_PATIENCE_S = 60.0
+
+
+def component() -> list[dict[str, Any]]:
+    """Return the objects that manifests/missing-devices adds."""
+    file = manifests.ROOT / "missing-devices" / "scheduler.yaml"
+    return list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
+
+
+@contextmanager
+def losing_node(layout: Layout, node: str) -> Iterator[None]:
+    """Run a node that `report` describes and the scheduler with the component; restore the lab afterwards."""
+    fleet_file = layout.config / "fleet.yaml"
+    before = fleet_file.read_text(encoding="utf-8")
+    kubectl.apply(layout, *component())
+    with simulated_nodes.running(layout, node):
+        try:
+            _restart(layout, *_FLAGS)
+            yield
+        finally:
+            _restart(layout)
+            write_private(fleet_file, before)
+            delete(layout, *component())
+
+
+def report(layout: Layout, node: str, *cards: dict[str, Any]) -> None:
+    """Have the agent report exactly these cards of a node, and wait until it has."""
+    fleet_file = layout.config / "fleet.yaml"
+    nodes = yaml.safe_load(fleet_file.read_text(encoding="utf-8"))
+    write_private(fleet_file, yaml.safe_dump({**nodes, node: [{"memoryMiB": 40960, **card} for card in cards]}))
+    wanted = {(card["index"], card.get("missing")) for card in cards}
+
+    def has_reported() -> bool:
+        text = kubectl.run(layout, "get", "gpunodestatus", node, "--ignore-not-found", "-o", "json")
+        devices = json.loads(text).get("status", {}).get("devices", []) if text else []
+        return {(device["id"], device.get("missing")) for device in devices} == wanted
+
+    wait.until(has_reported, what=f"the report of {node}", timeout_s=_PATIENCE_S)
+
+
+def _restart(layout: Layout, *flags: str) -> None:
+    scheduler = components.component(layout, "scheduler")
+    Daemon(layout, "scheduler").stop()
+    daemon = components.start_replica(layout, scheduler, *flags, name="scheduler")
+    wait.until(
+        lambda: components.is_ready(scheduler), what="the scheduler ready", timeout_s=_PATIENCE_S, daemons=[daemon]
+    )

@@ -1,0 +1,94 @@
+"""Pods of different priority on a node of their own, and what becomes of those that are preempted."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from lab import kubectl, wait
+from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.support import gpubindings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lab.layout import Layout
+
+NODE = gpubindings.NODE_A
+CARDS = 8
+FINALIZER = "tests.tranche.local/stays"
+"""Keeps a pod that is being deleted, with its cards."""
+CLASSES = {"middle": {"value": 500}, "high": {"value": 1000}, "patient": {"value": 1000, "preemptionPolicy": "Never"}}
+
+
+@contextmanager
+def priorities(layout: Layout) -> Iterator[None]:
+    """Define the PriorityClasses preemption-middle, preemption-high and preemption-patient, who preempts nobody."""
+    head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    made = [{**head, "metadata": {"name": f"preemption-{name}"}, **fields} for name, fields in CLASSES.items()]
+    kubectl.apply(layout, *made)
+    try:
+        yield
+    finally:
+        for name in CLASSES:
+            kubectl.run(layout, "delete", "priorityclass", f"preemption-{name}")
+
+
+def asking(name: str, priority: str = "", *, count: int = 1, stays: bool = False, **fields: Any) -> dict[str, Any]:
+    """Return a pod that asks for whole cards of the node; if it `stays`, it keeps them while it is being deleted."""
+    made = pod(name, node=NODE, gpu=count)
+    made["metadata"] |= {"annotations": fields.pop("annotations", {})}
+    made["metadata"]["labels"] |= fields.pop("labels", {})
+    if stays:
+        made["metadata"]["finalizers"] = [FINALIZER]
+    if priority:
+        made["spec"]["priorityClassName"] = f"preemption-{priority}"
+    limits = made["spec"]["containers"][0]["resources"]["limits"]
+    limits |= {f"nvidia.com/{key}": fields.pop(key) for key in ("gpumem", "gpucores") if key in fields}
+    made["spec"] |= fields
+    return made
+
+
+def fill(namespace: Namespace, count: int = CARDS, **fields: Any) -> list[str]:
+    """Let pods of priority 0 take that many cards; return their names."""
+    names = [f"low-{number}" for number in range(count)]
+    namespace.create(*(asking(name, **fields) for name in names))
+    namespace.placed(count)
+    return names
+
+
+def bound(namespace: Namespace, name: str) -> dict[str, Any]:
+    """Wait until a pod has a node, and return it."""
+    return gpubindings.placed(namespace, name)
+
+
+def evicted(namespace: Namespace, count: int = 0) -> set[str]:
+    """Return the names of the pods that were preempted, by their events, as soon as there are at least `count`."""
+
+    def found() -> set[str] | None:
+        events = kubectl.get(namespace.layout, "-n", namespace.name, "events.events.k8s.io")["items"]
+        names = {each["regarding"]["name"] for each in events if each["reason"] == "Preempted"}
+        return names if len(names) >= count else None
+
+    return (
+        wait.until(found, what=f"{count} events about evictions", timeout_s=PATIENCE_S) if count else found() or set()
+    )
+
+
+def leaving(namespace: Namespace, count: int = 1) -> list[dict[str, Any]]:
+    """Wait until so many pods are being deleted, and return them."""
+
+    def found() -> list[dict[str, Any]] | None:
+        pods = [each for each in namespace.pods() if "deletionTimestamp" in each["metadata"]]
+        return pods if len(pods) == count else None
+
+    return wait.until(found, what=f"{count} pods that are being deleted", timeout_s=PATIENCE_S)
+
+
+def let_go(namespace: Namespace) -> None:
+    """Let all pods go that stay while they are being deleted."""
+    for each in namespace.pods():
+        if FINALIZER in each["metadata"].get("finalizers", ()):
+            patch = json.dumps({"metadata": {"finalizers": None}})
+            namespace.kubectl("patch", "pod", each["metadata"]["name"], "--type=merge", "-p", patch)

@@ -1,0 +1,92 @@
+"""GPUBindings behind a stock kube-scheduler: it places pods of applications where the extender says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from lab import cluster, fleet, kubectl, wait
+from lab.files import write_private
+from lab.layout import PORT_BLOCK, Layout
+from tests.conftest import BASE_PORT
+from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.support import gpubindings, pairs
+from tests.system.support.gpubindings import binding, labels
+from tests.system.support.pairs import Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+NODES = ["node-a", "node-b"]
+APP = "comfyui"
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
+    """Two nodes and one pair, in mode required."""
+    if subprocess.run(["unshare", "--uts", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("a separate host name for each pair needs root")
+    layout = Layout(root=tmp_path_factory.mktemp("bound"), base_port=BASE_PORT + 4 * PORT_BLOCK)
+    try:
+        pairs.up(layout, NODES)
+        kubectl.apply(layout, *gpubindings.component())
+        file = layout.config / "tranche.yaml"
+        configuration = yaml.safe_load(file.read_text())
+        write_private(file, yaml.safe_dump({**configuration, "allocation": {"bindings": {"mode": "required"}}}))
+        Pair(layout, 0).start()
+        yield layout
+    finally:
+        cluster.down(layout)
+
+
+@pytest.fixture
+def namespace(extended: Layout) -> Namespace:
+    """The opted-in namespace of alice."""
+    opted_in = {"gpu.scheduling/injection": "enabled"}
+    kubectl.apply(
+        extended, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "alice", "labels": opted_in}}
+    )
+    wait.until(
+        lambda: kubectl.run(extended, "-n", "alice", "get", "serviceaccount", "default", "--ignore-not-found"),
+        what="ServiceAccount default",
+        timeout_s=PATIENCE_S,
+    )
+    return Namespace(extended, "alice")
+
+
+def cards(placed: dict[str, Any]) -> set[str]:
+    """Return the UUIDs of a pod's cards."""
+    containers = json.loads(placed["metadata"]["annotations"]["gpu.scheduling/allocation"])["containers"]
+    return {share["uuid"] for shares in containers.values() for share in shares}
+
+
+def test_kube_scheduler_places_pods_on_the_cards_of_their_application(extended: Layout, namespace: Namespace) -> None:
+    """All bound cards of one node, though one is requested; the next pod takes the next node; the third waits."""
+    bound = {"node-a": {0, 3}, "node-b": {5}}
+    own = {node: {fleet.card(node, index) for index in indexes} for node, indexes in bound.items()}
+    kubectl.apply(
+        extended,
+        *(
+            binding(f"alices-{node}-{index}", fleet.card(node, index), APP, owner="alice", namespace="alice")
+            for node, indexes in bound.items()
+            for index in indexes
+        ),
+        binding("bobs", fleet.card("node-b", 0), APP, owner="bob", namespace="bob"),
+    )
+    for name, node in (("first", "node-a"), ("second", "node-b")):
+        namespace.create(pod(name, labels=labels(APP, "alice"), gpu=1))
+        wait.until(lambda name=name: namespace.pod(name)["spec"].get("nodeName"), what=name, timeout_s=PATIENCE_S)
+        placed = namespace.pod(name)
+        assert placed["spec"]["nodeName"] == node
+        assert cards(placed) == own[node]
+    namespace.create(pod("third", labels=labels(APP, "alice"), gpu=1), pod("stranger", gpu=1))
+    assert "0 of 2 cards bound to app comfyui of alice left, 2 needed" in namespace.unplaced("third")
+    assert "pod has no owner application" in namespace.unplaced("stranger")
+    # The end of a pod gives its cards to the next pod of the application.
+    namespace.kubectl("delete", "pod", "first", "--wait=true")
+    assert cards(pairs.bound(namespace, "third")) == own["node-a"]

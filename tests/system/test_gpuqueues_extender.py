@@ -1,0 +1,143 @@
+"""GpuQueues behind a stock kube-scheduler: it decides the order, the extender what queues allow and who pays."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lab import cluster, kubectl, wait
+from lab.layout import PORT_BLOCK, Layout
+from tests.conftest import BASE_PORT
+from tests.support import namespaces
+from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.support import gpuqueues, pairs
+from tests.system.support.gpubindings import placed
+from tests.system.support.gpuqueues import labels, payer, set_queue
+from tests.system.support.pairs import Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+NODE, TEAM = "node-a", "team"
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
+    """A node of eight cards, one pair, and a namespace."""
+    if subprocess.run(["unshare", "--uts", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("a separate host name for each pair needs root")
+    layout = Layout(root=tmp_path_factory.mktemp("queued"), base_port=BASE_PORT + 4 * PORT_BLOCK)
+    try:
+        pairs.up(layout, [NODE])
+        Pair(layout, 0).start()
+        opted_in = {"gpu.scheduling/injection": "enabled"}
+        kubectl.apply(layout, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM, "labels": opted_in}})
+        namespaces.usable(layout, TEAM)
+        yield layout
+    finally:
+        cluster.down(layout)
+
+
+@pytest.fixture
+def namespace(extended: Layout) -> Iterator[Namespace]:
+    """The namespace; its pods and all queues are deleted after the test."""
+    made = Namespace(extended, TEAM)
+    with gpuqueues.deleted(extended, made):
+        yield made
+
+
+@pytest.fixture
+def retried(namespace: Namespace) -> Callable[[str], dict[str, Any]]:
+    """A function that waits for a node for a pod; kube-scheduler tries it again whenever a pod has left."""
+    serial = itertools.count()
+
+    def retried(name: str) -> dict[str, Any]:
+        def bound() -> dict[str, Any] | None:
+            found = namespace.pod(name)
+            if found["spec"].get("nodeName"):
+                return found
+            leaving = f"leaving-{next(serial)}"
+            namespace.create(pod(leaving, gpu=1, gpumem=100))
+            placed(namespace, leaving)
+            namespace.kubectl("delete", "pod", leaving, "--now")
+            return None
+
+        return wait.until(bound, what=f"a node for {name}", timeout_s=PATIENCE_S)
+
+    return retried
+
+
+def of_queue(name: str, queue: str) -> dict[str, Any]:
+    """Return a pod of a queue with a whole card."""
+    return pod(name, labels=labels(queue), gpu=1)
+
+
+def test_binding_says_who_pays(namespace: Namespace) -> None:
+    """A queue, or the namespace; nobody as long as there is no queue, nor for pods of that time."""
+    namespace.create(pod("before", gpu=1, gpumem=100))
+    placed(namespace, "before")
+    set_queue(namespace.layout, "payer")
+    namespace.create(of_queue("one", "payer"), pod("own", gpu=1, gpumem=100))
+    found = {name: payer(placed(namespace, name)) for name in ("before", "one", "own")}
+    assert found == {"before": None, "one": "payer", "own": f"namespace/{TEAM}"}
+
+
+def test_limit_holds_and_a_pod_that_ends_makes_room(
+    namespace: Namespace, retried: Callable[[str], dict[str, Any]]
+) -> None:
+    """Seven cards are free all the time; neither the extender nor the Binding grants a second one to the queue."""
+    set_queue(namespace.layout, "limited", limits={"nvidia.com/gpu": 1})
+    namespace.create(of_queue("one", "limited"))
+    placed(namespace, "one")
+    namespace.create(of_queue("two", "limited"))
+    assert "GpuQueue limited limits nvidia.com/gpu to 1: 1 used, 1 requested" in namespace.unplaced("two")
+    namespace.create(pod("witness", gpu=4))
+    placed(namespace, "witness")
+    namespace.kubectl("delete", "pod", "one", "--now")
+    retried("two")
+
+
+def test_most_instances_hold_when_all_pods_come_at_once(
+    namespace: Namespace, retried: Callable[[str], dict[str, Any]]
+) -> None:
+    """Of six pods for eight cards, two are placed; when the queue allows one more, a third."""
+    set_queue(namespace.layout, "few", maxInstances=2)
+    names = [f"pod-{number}" for number in range(6)]
+    namespace.create(*(of_queue(name, "few") for name in names))
+    waiting = sorted({*names} - {each["metadata"]["name"] for each in namespace.placed(2)})
+    for name in waiting:
+        assert "as many as its spec.maxInstances allows" in namespace.unplaced(name)
+    namespace.placed(2)
+    set_queue(namespace.layout, "few", maxInstances=6)
+    for name in waiting:
+        assert payer(retried(name)) == "few"
+
+
+def test_new_pods_of_a_suspended_queue_wait(namespace: Namespace, retried: Callable[[str], dict[str, Any]]) -> None:
+    """Those that run stay; the others go when the queue is not suspended any more, and something happens."""
+    set_queue(namespace.layout, "paused")
+    namespace.create(of_queue("runs", "paused"))
+    placed(namespace, "runs")
+    set_queue(namespace.layout, "paused", suspended=True)
+    wait.until(
+        lambda: gpuqueues.status(namespace.layout, "paused").get("observedGeneration") == 2,
+        what="the leader to hear of it",
+        timeout_s=PATIENCE_S,
+    )
+    namespace.create(of_queue("waits", "paused"))
+    assert "GpuQueue paused is suspended" in namespace.unplaced("waits")
+    assert namespace.pod("runs")["spec"]["nodeName"] == NODE
+    set_queue(namespace.layout, "paused", suspended=False)
+    retried("waits")
+
+
+def test_pod_waits_for_its_queue(namespace: Namespace, retried: Callable[[str], dict[str, Any]]) -> None:
+    """It can be created before the queue."""
+    namespace.create(of_queue("early", "later"))
+    assert "GpuQueue later does not exist" in namespace.unplaced("early")
+    set_queue(namespace.layout, "later")
+    assert payer(retried("early")) == "later"

@@ -1,0 +1,258 @@
+"""Preemption on a real API server, in loop mode: who goes, who stays, and who gets what becomes free."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from allocation.names import CLAIM
+from cluster.resource import GPU_CLAIMS
+from lab import kubectl, wait
+from tests.system.conftest import PATIENCE_S, Namespace
+from tests.system.support import gpubindings, preemptions
+from tests.system.support.gpuqueues import labels, set_queue
+from tests.system.support.gpuquotas import set_quota
+from tests.system.support.preemptions import CARDS, NODE, asking, bound, evicted, fill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lab.layout import Layout
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def node(tranche: Layout) -> Iterator[None]:
+    """A node of eight cards for these tests alone, and PriorityClasses."""
+    with gpubindings.nodes(tranche), preemptions.priorities(tranche):
+        yield
+
+
+@pytest.fixture
+def team(make_namespace: Callable[..., Namespace]) -> Iterator[Namespace]:
+    """A namespace, from which all pods go before the next test begins."""
+    made = make_namespace()
+    yield made
+    preemptions.let_go(made)
+    made.empty()
+
+
+@pytest.fixture
+def others(make_namespace: Callable[..., Namespace]) -> Iterator[Namespace]:
+    """A second namespace like that."""
+    made = make_namespace()
+    yield made
+    preemptions.let_go(made)
+    made.empty()
+
+
+def stays_unplaced(namespace: Namespace, name: str, witness: Namespace) -> None:
+    """Check that a pod waits and preempts nobody, although a pod that was created later is served in the meantime."""
+    namespace.unplaced(name)
+    witness.create({**asking("witness", "high"), "metadata": {"name": "witness"}})
+    bound(witness, "witness")
+    assert not evicted(namespace)
+    assert not any("deletionTimestamp" in each["metadata"] for each in namespace.pods())
+    assert "nodeName" not in namespace.pod(name)["spec"]
+
+
+def event_notes(namespace: Namespace) -> dict[tuple[str, str], str]:
+    """Return the notes of all events, by the name of the pod and the reason."""
+    events = kubectl.get(namespace.layout, "-n", namespace.name, "events.events.k8s.io")["items"]
+    return {(each["regarding"]["name"], each["reason"]): each["note"] for each in events}
+
+
+# ---- whom it may preempt ---------------------------------------------------------------------------------------------
+
+
+def test_the_victim_and_the_preemptor_say_what_happened(team: Namespace) -> None:
+    """In kube-scheduler's words: condition DisruptionTarget, nominatedNodeName, and two events."""
+    fill(team, stays=True)
+    team.create(asking("important", "high"))
+    (victim,) = preemptions.leaving(team)
+    name = victim["metadata"]["name"]
+    preemptor = wait.until(
+        lambda: (found := team.pod("important"))["status"].get("nominatedNodeName") and found,
+        what="the nomination",
+        timeout_s=PATIENCE_S,
+    )
+    assert preemptor["status"]["nominatedNodeName"] == NODE
+
+    def condition() -> dict[str, Any] | None:
+        conditions = team.pod(name)["status"]["conditions"]
+        return next((each for each in conditions if each.get("reason") == "PreemptionByScheduler"), None)
+
+    found = wait.until(condition, what="the condition of the victim", timeout_s=PATIENCE_S)
+    assert (found["type"], found["status"]) == ("DisruptionTarget", "True")
+    assert found["message"] == "tranche: preempting to accommodate a higher priority pod"
+    preemptions.let_go(team)
+    bound(team, "important")
+    written = {(name, "Preempted"), ("important", "Preempting")}
+    notes = wait.until(
+        lambda: (found := event_notes(team)).keys() >= written and found, what="both events", timeout_s=PATIENCE_S
+    )
+    uid = preemptor["metadata"]["uid"]
+    assert notes[name, "Preempted"] == f"Preempted by pod {uid} on node {NODE}"
+    assert notes["important", "Preempting"] == f"Evicted 1 of 1 pods of lower priority on node {NODE}"
+    assert evicted(team, 1) == {name}
+
+
+def test_a_victims_card_and_a_free_one(team: Namespace) -> None:
+    """Two cards are needed and one is free: one pod goes."""
+    fill(team, CARDS - 1)
+    team.create(asking("pair", "high", count=2))
+    bound(team, "pair")
+    assert len(evicted(team, 1)) == 1
+
+
+def test_pods_of_equal_priority_and_those_that_never_preempt_wait(team: Namespace, others: Namespace) -> None:
+    """The witness shows that the scheduler has looked at them."""
+    fill(others, 1)
+    team.create(*(asking(f"middle-{number}", "middle") for number in range(CARDS - 1)))
+    team.placed(CARDS - 1)
+    team.create(asking("equal"), asking("patient", "patient"))
+    stays_unplaced(team, "equal", others)
+    assert "nodeName" not in team.pod("patient")["spec"]
+    assert evicted(others, 1) == {"low-0"}
+
+
+def test_a_gang_goes_as_a_whole(team: Namespace) -> None:
+    """For the card of one of its two members, before pods of a higher priority."""
+    head = {"apiVersion": GPU_CLAIMS.api_version, "kind": GPU_CLAIMS.kind, "metadata": {"name": "ring"}}
+    team.create({**head, "spec": {"devices": {"count": 1}, "gangRef": "training"}})
+    members = [f"member-{number}" for number in range(2)]
+    team.create(*(asking(name, annotations={CLAIM: "ring"}) for name in members))
+    team.create(*(asking(f"middle-{number}", "middle") for number in range(CARDS - len(members))))
+    team.placed(CARDS)
+    team.create(asking("important", "high"))
+    bound(team, "important")
+    assert evicted(team, 2) == {*members}
+
+
+def test_a_protected_pod_stays(team: Namespace) -> None:
+    """All others of its age and priority may go."""
+    protected = {"gpu.scheduling/preemption-protection": "1h"}
+    low = fill(team, CARDS - 1)
+    team.create(asking("protected", annotations=protected))
+    bound(team, "protected")
+    team.create(*(asking(f"important-{number}", "high") for number in range(CARDS)))
+    wait.until(lambda: evicted(team) == {*low}, what="the end of all others", timeout_s=PATIENCE_S)
+    for number in range(CARDS - 1):
+        bound(team, f"important-{number}")
+    assert team.pod("protected")["spec"]["nodeName"] == NODE
+
+
+def test_a_disruption_budget_is_never_violated(team: Namespace, others: Namespace) -> None:
+    """The pod of the budget stays, and one goes that is more important."""
+    guarded = [asking(f"guarded-{number}", labels={"app": "db"}) for number in range(CARDS - 1)]
+    team.create(*guarded)
+    team.placed(CARDS - 1)
+    others.create(asking("middle", "middle"))
+    bound(others, "middle")
+    spec = {"minAvailable": CARDS - 1, "selector": {"matchLabels": {"app": "db"}}}
+    team.create({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "db"}, "spec": spec})
+    budget = ("get", "poddisruptionbudget", "db", "-o", "jsonpath={.status.expectedPods}")
+    wait.until(lambda: team.kubectl(*budget) == str(CARDS - 1), what="the budget's status", timeout_s=PATIENCE_S)
+    team.create(asking("important", "high"))
+    bound(team, "important")
+    assert evicted(others, 1) == {"middle"}
+    assert not evicted(team)
+    team.kubectl("delete", "poddisruptionbudget", "db")
+
+
+@pytest.mark.parametrize(("reach", "goes"), [("Cluster", "others"), ("Namespace", "team"), ("Never", "")])
+def test_the_reach_of_a_queue(team: Namespace, others: Namespace, reach: str, goes: str) -> None:
+    """The pod of the other namespace is younger and less important."""
+    set_queue(team.layout, "reaching", preemption={"reach": reach})
+    team.create(*(asking(f"middle-{number}", "middle") for number in range(CARDS - 1)))
+    team.placed(CARDS - 1)
+    others.create(asking("low"))
+    bound(others, "low")
+    team.create(asking("important", "high", labels=labels("reaching")))
+    if goes:
+        bound(team, "important")
+        assert len(evicted({"team": team, "others": others}[goes], 1)) == 1
+        assert len(evicted(team)) + len(evicted(others)) == 1
+    else:
+        stays_unplaced(team, "important", others)
+    kubectl.run(team.layout, "delete", "gpuqueue", "reaching")
+
+
+# ---- quotas ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_low_pod_of_the_same_quota_goes(team: Namespace) -> None:
+    """Most cards are free; the quota has no more."""
+    set_quota(team, "quota", total={"limits": {"nvidia.com/gpu": 2}})
+    fill(team, 2)
+    team.create(asking("important", "high"))
+    bound(team, "important")
+    assert len(evicted(team, 1)) == 1
+
+
+def test_a_pod_of_another_namespace_gives_a_quota_no_relief(team: Namespace, others: Namespace) -> None:
+    """It is less important than the pods of the quota, which are as important as the one that waits."""
+    set_quota(team, "quota", total={"limits": {"nvidia.com/gpu": 1}})
+    fill(others, 1)
+    team.create(asking("first", "high"))
+    bound(team, "first")
+    team.create(asking("second", "high"))
+    stays_unplaced(team, "second", others)
+    assert not evicted(others)
+
+
+def test_a_breach_of_a_single_limit_preempts_nobody(team: Namespace, others: Namespace) -> None:
+    """The quota is younger than the pod, so admission did not refuse it; it is scheduled when its gate is removed."""
+    fill(others)
+    team.create(asking("large", "high", count=2, schedulingGates=[{"name": "tests.tranche.local/gate"}]))
+    set_quota(team, "quota", single={"maxCards": 1})
+    team.kubectl("patch", "pod", "large", "--type=merge", "-p", '{"spec":{"schedulingGates":null}}')
+    assert "QuotaSingleExceeded" in team.unplaced("large")
+    stays_unplaced(team, "large", others)
+
+
+def test_max_pods_full_and_a_victim(team: Namespace) -> None:
+    """As many pods as the quota allows: one goes, and the important one comes."""
+    set_quota(team, "quota", total={"maxPods": 2})
+    fill(team, 2)
+    team.create(asking("important", "high"))
+    bound(team, "important")
+    assert len(evicted(team, 1)) == 1
+    assert len([each for each in team.pods() if each["spec"].get("nodeName")]) == 2
+
+
+# ---- nominations -----------------------------------------------------------------------------------------------------
+
+
+def test_what_becomes_free_is_for_the_preemptor(team: Namespace, others: Namespace) -> None:
+    """Two victims leave one after the other; the first card is not taken by pods that would fit at once."""
+    fill(team, stays=True)
+    team.create(asking("pair", "high", count=2))
+    first, second = preemptions.leaving(team, 2)
+    others.create(asking("low"), asking("middle", "patient", labels={"who": "equal"}))
+    for name in ("low", "middle"):
+        others.unplaced(name)
+    one = first["metadata"]["name"]
+    team.kubectl("patch", "pod", one, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+    wait.until(lambda: one not in {each["metadata"]["name"] for each in team.pods()}, what="its end", timeout_s=60)
+    team.create(asking("witness"))
+    team.unplaced("witness")
+    assert not [each for each in others.pods() if each["spec"].get("nodeName")]
+    two = second["metadata"]["name"]
+    team.kubectl("patch", "pod", two, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+    bound(team, "pair")
+    assert not [each for each in others.pods() if each["spec"].get("nodeName")]
+
+
+def test_a_more_important_pod_may_take_what_is_held(team: Namespace, others: Namespace) -> None:
+    """The one that preempted first waits, and then preempts another pod."""
+    fill(team, stays=True)
+    team.create(asking("middle", "middle"))
+    preemptions.leaving(team)
+    others.create(asking("important", "patient"))
+    others.unplaced("important")
+    preemptions.let_go(team)
+    bound(others, "important")
+    bound(team, "middle")

@@ -1,0 +1,64 @@
+"""The GPUBindings that admission looks up. Only the local copy is asked: the scheduler decides in any case."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Protocol
+
+from allocation.bindings import grants
+from allocation.bindings.binding import Binding
+from allocation.bindings.identity import AppIdentity
+from allocation.settings import BindingSettings
+from cluster.api import Api
+from cluster.gpu_binding import GpuBinding
+from cluster.informer import Informer
+from cluster.resource import GPU_BINDINGS
+from webhook.bound_pod import BoundPod
+
+
+class BindingLookup(Protocol):
+    """Where admission finds what GPUBindings say about a pod."""
+
+    def of_pod(self, labels: Mapping[str, str], namespace: str) -> BoundPod | None:
+        """Return what bindings say about a GPU pod with these labels; None if they do not concern it."""
+
+
+class ClusterBindings:
+    """The bindings of a cluster, as far as the local copy has them.
+
+    Attributes:
+        informer: keeps the local copy; it must run.
+    """
+
+    def __init__(self, api: Api, settings: BindingSettings) -> None:
+        """Use `api` for the copy; bindings count as the `settings` say."""
+        self._settings = settings
+        self._by_app: defaultdict[str, dict[str, Binding]] = defaultdict(dict)
+        self.informer = Informer(api, GPU_BINDINGS, GpuBinding, on_upsert=self.set, on_delete=self.drop)
+
+    def set(self, binding: GpuBinding, old: GpuBinding | None = None) -> None:
+        """Set the state of a binding."""
+        if old is not None:
+            self.drop(old)
+        self._by_app[binding.spec.app_name][binding.metadata.name] = binding.binding
+
+    def drop(self, binding: GpuBinding) -> None:
+        """Forget a binding."""
+        of_app = self._by_app[binding.spec.app_name]
+        of_app.pop(binding.metadata.name, None)
+        if not of_app:
+            del self._by_app[binding.spec.app_name]
+
+    def of_pod(self, labels: Mapping[str, str], namespace: str) -> BoundPod | None:
+        """See BindingLookup."""
+        identity = AppIdentity.of_labels(labels, namespace)
+        if identity is None:
+            return BoundPod("") if self._settings.mode == "required" else None
+        bindings = self._by_app.get(identity.app, {}).values()
+        granted = grants.of_pod(bindings, identity, labels, require_namespace=self._settings.require_namespace)
+        amounts = {grant.memory_mib for grant in granted}
+        return BoundPod(str(identity), amounts.pop() if len(amounts) == 1 else None)
+
+
+def cluster_bindings(api: Api, settings: BindingSettings) -> ClusterBindings | None:
+    """Return the bindings of a cluster, or None where none counts."""
+    return ClusterBindings(api, settings) if settings.mode != "off" else None

@@ -1,0 +1,86 @@
+"""The quotas of a namespace at admission: what a pod gets that says nothing, and what no pod can have."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from allocation import quota, single_quota
+from allocation.errors import InvalidFieldError
+from allocation.fairness.quota_spec import QuotaSpec
+from allocation.pod import Resources
+from allocation.request import PodRequest, read_request
+from allocation.settings import AllocationSettings
+from allocation.single_quota import Default
+from webhook.resources import stated_resources
+from webhook.review import ForbiddenPodError, PodContainer, PodSpec
+
+
+class Quotas(msgspec.Struct, frozen=True):
+    """The quotas of a namespace, by their names.
+
+    Attributes:
+        resource_quotas: `spec.hard` of its ResourceQuotas.
+        gpu_quotas: `spec` of its GpuQuotas.
+    """
+
+    resource_quotas: Mapping[str, Mapping[str, str]] = {}
+    gpu_quotas: Mapping[str, QuotaSpec] = {}
+
+    def check(self, request: PodRequest, settings: AllocationSettings) -> None:
+        """Check that a pod could be placed if no other pod of the namespace existed.
+
+        Raises:
+            ForbiddenPodError: it requests more than one pod may have, or than all pods may have together.
+        """
+        if excess := single_quota.exceeded(request, self.gpu_quotas, settings):
+            raise ForbiddenPodError(f"exceeding quota: {excess}; request less, or have the quota raised")
+        if excess := quota.exceeds_quota(request, self._limits(settings)):
+            raise ForbiddenPodError(f"exceeding resource quota: {excess}; request less, or have the quota raised")
+        for name, spec in sorted(self.gpu_quotas.items()):
+            if spec.total.max_pods == 0:
+                raise ForbiddenPodError(
+                    f"exceeding quota: GpuQuota {name}: spec.total.maxPods is 0, so no pod of the namespace may have a"
+                    " GPU; have the quota raised, or use another namespace"
+                )
+
+    def completed(self, spec: PodSpec, request: PodRequest, settings: AllocationSettings) -> tuple[PodSpec, PodRequest]:
+        """Return `spec` and its `request` with the defaults for memory and cores in GPU containers that lack them.
+
+        Raises:
+            ForbiddenPodError: a default has an invalid value.
+        """
+        defaults = single_quota.defaults(self.gpu_quotas, settings)
+        gpu_containers = {container.name for container in request.gpu_containers}
+        if not defaults or not gpu_containers:
+            return spec, request
+
+        def complete(container: PodContainer) -> PodContainer:
+            return _completed(container, defaults, settings) if container.name in gpu_containers else container
+
+        spec = msgspec.structs.replace(
+            spec,
+            init_containers=[complete(container) for container in spec.init_containers],
+            containers=[complete(container) for container in spec.containers],
+        )
+        try:
+            return spec, read_request(spec, settings)
+        except InvalidFieldError as error:
+            sources = ", ".join(dict.fromkeys(default.quota for default in defaults))
+            raise ForbiddenPodError(f"spec.single.defaults of GpuQuota {sources} is not valid: {error}") from None
+
+    def _limits(self, settings: AllocationSettings) -> quota.Headroom:
+        """Return the headroom of the namespace without pods."""
+        of_gpu_quotas = quota.of_gpu_quotas(self.gpu_quotas, settings)
+        return quota.limits(self.resource_quotas, settings).within(of_gpu_quotas)
+
+
+def _completed(container: PodContainer, defaults: tuple[Default, ...], settings: AllocationSettings) -> PodContainer:
+    names, stated = settings.resources, stated_resources(container)
+    memory = {names.memory, names.memory_percentage}
+    missing = {
+        default.resource: str(default.amount)
+        for default in defaults
+        if stated.keys().isdisjoint(memory if default.resource in memory else {default.resource})
+    }
+    limits, requests = container.resources.limits, container.resources.requests
+    return msgspec.structs.replace(container, resources=Resources({**(limits or {}), **missing}, requests))
