@@ -1,4 +1,4 @@
-"""Metrics of the current term: pods by queue and reason, claims, bindings, closed nodes, node locks, MIG requests."""
+"""Metrics of the current term: waiting pods, holds, claims, bindings, queues, quotas, nodes, locks, MIG requests."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -67,6 +67,7 @@ class StateCollector(Collector):
         yield from (leading, dropped)
         if term is not None:
             yield from _queue(term.state)
+            yield _holds(term.state)
             yield _claims(term.state)
             if term.state.bindings.is_on:
                 yield from _bindings(term.state)
@@ -94,6 +95,19 @@ def _queue(state: ClusterState) -> Iterator[Metric]:
     for reason in CODES:
         reasons.add_metric((reason,), counts[reason])
     yield from (pods, reasons)
+
+
+def _holds(state: ClusterState) -> Metric:
+    holds = GaugeMetricFamily(
+        "tranche_scheduler_holds",
+        "Pods for which cards are held while others still use them: for the patience of their queue, or because"
+        " others are evicted for them.",
+        labels=("reason",),
+    )
+    nominations = len(state.holds.nominations)
+    holds.add_metric(("patience",), len(state.holds) - nominations)
+    holds.add_metric(("preemption",), nominations)
+    return holds
 
 
 def _claims(state: ClusterState) -> Metric:

@@ -1,4 +1,4 @@
-"""Metrics of GPUBindings, GpuQueues and GpuQuotas."""
+"""Metrics of holds, GPUBindings, GpuQueues and GpuQuotas."""
 
 from typing import Any, cast
 
@@ -6,10 +6,13 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from allocation.allocation import Charge
+from allocation.fairness.queue_spec import QueueKey
 from allocation.names import QUEUE
 from allocation.settings import AllocationSettings, BindingSettings, BindingsMode
 from cluster.events import Recorder
 from cluster.gpu_binding import GpuBinding
+from scheduler.fairness.holds import Hold
 from scheduler.fairness.quota_use import LimitUse
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.collector import StateCollector
@@ -72,6 +75,22 @@ def test_off_exports_no_metric_of_bindings() -> None:
     names = {family.name for family in registry(Term()).collect()}
     assert "tranche_scheduler_gpu_claims" in names
     assert not [name for name in names if "binding" in name]
+
+
+def test_holds_are_counted_by_their_reason() -> None:
+    """Two pods preempt others, and one has waited for longer than its queue's patience."""
+    term = Term()
+    for name, deadline in (("a", 9.0), ("b", 9.0), ("c", None)):
+        waiting = pod(name, memory=1000)
+        charges = (Charge("GPU-n1-0", 1000, 0, 1),)
+        hold = Hold(waiting.uid, QueueKey(namespace="default"), (0, 0), "n1", charges, frozenset({"other"}), deadline)
+        term.state.holds.add(hold, waiting)
+    metrics = registry(term)
+
+    def count(reason: str) -> float | None:
+        return metrics.get_sample_value("tranche_scheduler_holds", {"reason": reason})
+
+    assert (count("preemption"), count("patience")) == (2, 1)
 
 
 def test_queues_show_what_they_have_and_are_entitled_to() -> None:
