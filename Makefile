@@ -25,7 +25,7 @@ demo: $(INSTALLED)  ## Show the main job on a real cluster: label, admission, pl
 	@$(LAB) demo
 
 test: $(INSTALLED)  ## Run all tests; those that need root or a container runtime say so where it is missing.
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder
+	@$(BIN)/python -m pytest --numprocesses 2 --max-worker-restart 0 --dist loadscope --no-loadscope-reorder
 
 check: $(INSTALLED)  ## Check style, types, layers and language.
 	@$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import signal
 import ssl
 import sys
 from collections.abc import AsyncIterator
@@ -113,7 +114,11 @@ async def running(layout: Layout, config: Settings) -> AsyncIterator[World]:
         )
         await stack.enter_async_context(world.balancer.listening(layout.port(Port.WEBHOOK)))
         await asyncio.to_thread(_start, world)
-        yield world
+        try:
+            yield world
+        finally:
+            for each in world.replicas:  # a frozen one would keep its connections, and these its proxy
+                each.signal(signal.SIGCONT)
 
 
 def _control_plane(layout: Layout) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import functools
 import os
 import tempfile
@@ -22,7 +23,7 @@ from lab.layout import PORT_BLOCK, Layout
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 
     from xdist.remote import Producer
 
@@ -33,6 +34,7 @@ BASE_PORT = int(os.environ.get("LAB_TEST_BASE_PORT", "22000")) + 1000 * WORKER
 CLUSTER_MARKS = frozenset({"apiserver", "kubelet", "helm", "image"})
 SYSTEM = Path(__file__).with_name("system")
 EXTENDERS = frozenset(SYSTEM.glob("test_*extender.py"))
+TEARDOWN_S = 300
 _GROUPS = ("system", "lab", "extender")
 """The groups of tests that share a lab, the longest first."""
 
@@ -62,6 +64,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """In the processes of `make test`, begin with the groups that take longest."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: _GROUPS.index(group) if (group := _group(item.path)) in _GROUPS else len(_GROUPS))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None]:
+    """End a process whose test does not end: pytest-timeout counts no longer once the test has failed."""
+    faulthandler.dump_traceback_later(TEARDOWN_S, exit=True)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @functools.cache

@@ -143,7 +143,7 @@ async def test_a_leader_that_freezes_before_an_eviction_evicts_nobody_later(own_
                 trigger.released.set()
                 async with asyncio.timeout(PATIENCE_S):
                     status, body = await trigger.response
-            assert (status, "does not lead any more" in body) == (422, True), body
+            assert (status, "does not lead any more" in body) == (403, True), body
             assert trigger.victim is not None
             trigger.victim.signal(signal.SIGCONT)
             await asyncio.to_thread(cluster.world.heal)
