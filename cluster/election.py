@@ -99,7 +99,10 @@ class Election:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether this replica may hold the Lease, and renewed it recently enough to lead."""
+        """Whether this replica may hold the Lease, and renewed it recently enough to lead.
+
+        Once it is not, it is not again before it wins another term.
+        """
         return self._may_lead() and self._clock() - self._renewed_at < self._settings.renew_deadline_seconds
 
     async def win(self, *, last_epoch: Callable[[], Awaitable[int]]) -> Term:
@@ -125,7 +128,7 @@ class Election:
             await self._pause()
 
     async def hold(self) -> None:
-        """Renew the Lease until it is lost or this replica may no longer lead."""
+        """Renew the Lease until it is lost, is renewed too late, or this replica may no longer lead."""
         while True:
             await self._pause()
             if not self._may_lead():
@@ -139,13 +142,16 @@ class Election:
                         log.warning("the Lease %s is held by %s now", self._name, lease.spec.holder_identity)
                         return
                     await self._write(LeaseSpec(renew_time=_now()), version=lease.metadata.resource_version)
-                    self._renewed_at = requested_at
+                    if self.is_trusted:
+                        self._renewed_at = requested_at
             except NotFoundError:
                 log.warning("the Lease %s was deleted", self._name)
                 return
             except ClusterError as error:
                 log.warning("the Lease %s was not renewed: %s", self._name, error)
+            # What found this out in between has ended for good, so a late renewal does not bring the trust back.
             if not self.is_trusted:
+                log.warning("the Lease %s was not renewed in time", self._name)
                 return
 
     async def release(self) -> None:

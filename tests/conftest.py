@@ -35,8 +35,8 @@ CLUSTER_MARKS = frozenset({"apiserver", "kubelet", "helm", "image"})
 SYSTEM = Path(__file__).with_name("system")
 EXTENDERS = frozenset(SYSTEM.glob("test_*extender.py"))
 TEARDOWN_S = 300
-_GROUPS = ("system", "lab", "extender")
-"""The groups of tests that share a lab, the longest first."""
+_GROUPS = ("system", "lab", "extender", "own")
+"""The groups of tests that share a lab, the longest first; those of `own` start labs of their own."""
 
 # The duration of an example depends on the load of the machine; pytest-timeout ends a test that hangs.
 settings.register_profile("untimed", deadline=None)
@@ -78,12 +78,12 @@ def pytest_runtest_teardown() -> Generator[None]:
 
 @functools.cache
 def _group(file: Path) -> str:
-    """Return the name that tests which use one lab have in common."""
+    """Return the name that tests have in common which run in one process."""
+    text = file.read_text(encoding="utf-8")
     if file in EXTENDERS:
         return "extender"
     if SYSTEM in file.parents:
-        return "system"
-    text = file.read_text(encoding="utf-8")
+        return "own" if "own_layout: Layout" in text else "system"
     return "lab" if any(f"pytest.mark.{mark}" in text for mark in CLUSTER_MARKS) else file.name
 
 
