@@ -56,10 +56,14 @@ def evict(namespace: Namespace, name: str, *, grace: int) -> tuple[tuple[str, ..
 
 
 def phase_refusal(namespace: Namespace, name: str, phase: str, *identity: str) -> str:
-    """Write a pod's phase, which must be rejected; return the message."""
-    with pytest.raises(LabError) as caught:
-        namespace.set_phase(name, phase, *identity)
-    return caught.value.why
+    """Write a pod's phase, which must be rejected for another reason than a conflict; return the message."""
+
+    def why() -> str | None:
+        with pytest.raises(LabError) as caught:
+            namespace.set_phase(name, phase, *identity)
+        return caught.value.why if "(Conflict)" not in caught.value.why else None
+
+    return wait.until(why, what="a refusal of the phase", timeout_s=PATIENCE_S)
 
 
 def gone(namespace: Namespace, name: str) -> None:
@@ -171,15 +175,20 @@ def test_elsewhere_only_users_who_may_cordon_evict_immediately(tranche: Layout, 
 def test_only_its_node_can_end_a_pod(tranche: Layout, namespace: Namespace, phase: str) -> None:
     """An administrator and another node are rejected; the phase that its own node writes is accepted, and is final."""
     placed(namespace, "holder")
-    before = truth.scheduler_counts(tranche)
+    before = truth.scheduler_shares(tranche, namespace.name, "holder")
+    assert before
     why = phase_refusal(namespace, "holder", phase)
     assert f"only its node {NODE} may change it from Running to {phase}, not " in why
     assert "can only update pod status for pods" in phase_refusal(namespace, "holder", phase, *as_node("gpu-sim-1"))
     assert namespace.pod("holder")["status"]["phase"] == "Running"
-    assert truth.scheduler_counts(tranche) == before
+    assert truth.scheduler_shares(tranche, namespace.name, "holder") == before
 
     namespace.set_phase("holder", phase, *as_node(NODE))
-    wait.until(lambda: truth.scheduler_counts(tranche) != before, what="the freed share", timeout_s=PATIENCE_S)
+    wait.until(
+        lambda: not truth.scheduler_shares(tranche, namespace.name, "holder"),
+        what="the freed share",
+        timeout_s=PATIENCE_S,
+    )
     why = phase_refusal(namespace, "holder", "Running")
     assert f"may change it from {phase} to Running" in why
 
@@ -220,7 +229,7 @@ def test_no_share_is_freed_while_its_process_runs(tranche_node: Layout, namespac
     sent["spec"]["containers"][0]["command"] = ["sh", "-c", f"trap '' TERM; m={mark}; while true; do sleep 1; done"]
     namespace.create(sent)
     namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/stubborn")
-    held = truth.scheduler_counts(tranche_node)
+    assert truth.scheduler_shares(tranche_node, namespace.name, "stubborn")
     assert processes(mark)
 
     namespace.kubectl("delete", "pod", "stubborn", "--wait=false")
@@ -231,7 +240,7 @@ def test_no_share_is_freed_while_its_process_runs(tranche_node: Layout, namespac
 
     def freed() -> bool:
         ran = bool(processes(mark))  # read before the ledger: a process that ends in between proves nothing
-        is_held = truth.scheduler_counts(tranche_node) == held
+        is_held = bool(truth.scheduler_shares(tranche_node, namespace.name, "stubborn"))
         assert is_held or not processes(mark), "the share is free while its process runs"
         return not ran and not is_held
 

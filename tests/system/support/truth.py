@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import urllib.request
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -65,6 +66,15 @@ def by_card(ledger: Ledger) -> dict[str, tuple[int, int, int]]:
             memory, cores, slots = ledger.used[:, row, position].tolist()
             used[card.uuid] = (memory, cores, slots)
     return used
+
+
+def scheduler_shares(layout: Layout, namespace: str, name: str) -> list[Any]:
+    """Return what a pod holds of each card in the ledger of the running scheduler; empty if it holds nothing."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"http://127.0.0.1:{layout.port(Port.SCHEDULER)}/api/allocation", timeout=5) as response:
+        worker = json.load(response)["allocation"].get(f"{namespace}/{name}")
+    held: list[Any] = worker["gpus"] if worker is not None else []
+    return held
 
 
 def scheduler_counts(layout: Layout) -> dict[str, tuple[int, int, int]]:
