@@ -13,7 +13,6 @@ from scheduler.fairness.holds import Hold
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.pacing import Pacer
 from scheduler.queue.entry import Entry
-from scheduler.queue.queueing_hints import ClusterEvent
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +50,7 @@ class Patience:
         state = self._cycle.state
         for hold in state.holds:
             if not hold.is_nomination and not await Pacer().run(self._is_possible(hold)):
-                state.holds.release(hold.uid)
-                state.queue.notify(ClusterEvent.POD_REMOVED)
+                state.release_hold(hold.uid)
         most = max(1, len(state.ledger.nodes) // _NODES_PER_HOLD)
         for entry in sorted(self._impatient(), key=lambda entry: entry.since):
             if len(state.holds) >= most:

@@ -14,6 +14,7 @@ from typing import TypeVar
 from allocation.inventory import NodeInventory
 from cluster.errors import ClusterError
 from scheduler.binding.lease_writes import LeaseTakenError, LeaseWrites
+from scheduler.concurrent_writes import write_each
 from scheduler.leases.device_lease import DeviceLease, LeasedPod, PlannedLease, planned
 from scheduler.leases.device_leases import DeviceLeases
 from scheduler.state.agent_leases import AgentLeases
@@ -23,7 +24,6 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 SECONDS = 30.0
-_CONCURRENT = 16
 _STEP = 500
 """Leases that are checked before other tasks may run."""
 
@@ -103,15 +103,8 @@ class LeaseReconciler:
             log.warning("pod %s/%s runs without a Lease of its card: %s", plan.pod.namespace, plan.pod.name, error)
 
     async def _each(self, write: Callable[[T], Awaitable[object]], items: Iterable[T]) -> None:
-        """Write some at a time."""
-        slots = asyncio.Semaphore(_CONCURRENT)
-
-        async def one(item: T) -> None:
-            async with slots:
-                if self._is_trusted():
-                    await self._try(write(item))
-
-        await asyncio.gather(*map(one, items))
+        """Write some at a time; what fails is left as it is for now."""
+        await write_each(lambda item: self._try(write(item)), items, is_trusted=self._is_trusted)
 
     async def _try(self, write: Awaitable[object]) -> None:
         try:

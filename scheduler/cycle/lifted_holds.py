@@ -1,4 +1,4 @@
-"""Scheduling while cards are held for pods that have waited too long.
+"""Scheduling while cards are held for pods that have waited too long, or that preempt others.
 
 What is held for a pod is free for this pod. If it fits nowhere else, so is what is held for pods of lower rank.
 """

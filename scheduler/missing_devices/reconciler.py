@@ -15,6 +15,7 @@ from cluster.events import Recorder
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.informer import SURVIVED, Informer
 from cluster.resource import GPU_NODE_STATUSES, PODS
+from scheduler.concurrent_writes import write_each
 from scheduler.missing_devices import orphans
 from scheduler.missing_devices.orphans import Orphan
 from scheduler.objects import Pod
@@ -23,7 +24,6 @@ from scheduler.state.cluster_state import ClusterState
 
 log = logging.getLogger(__name__)
 
-_CONCURRENT = 16
 _DEADLINE_SECONDS = 30.0
 
 
@@ -111,18 +111,12 @@ class MissingDeviceReconciler:
 
     async def _act(self, confirmed: Iterable[Orphan]) -> None:
         by_uid = {each.uid: each for each in confirmed}
-        slots = asyncio.Semaphore(_CONCURRENT)
-
-        async def delete(pod: Pod) -> None:
-            async with slots:
-                if self._is_trusted():
-                    await self._delete(pod)
-
         concerned = [pod for pod in self._pods if pod.uid in by_uid and names.ALLOCATION in pod.metadata.annotations]
         for pod in concerned:
             self._report(pod, by_uid[pod.uid])
         if self._settings.missing_devices == "delete":
-            await asyncio.gather(*(delete(pod) for pod in concerned if not pod.metadata.deletion_timestamp))
+            doomed = [pod for pod in concerned if not pod.metadata.deletion_timestamp]
+            await write_each(self._delete, doomed, is_trusted=self._is_trusted)
 
     def _report(self, pod: Pod, orphan: Orphan) -> None:
         cards = ", ".join(orphan.cards)

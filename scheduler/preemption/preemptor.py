@@ -21,7 +21,6 @@ from scheduler.preemption.evictor import Evictor
 from scheduler.preemption.node_search import Preemption
 from scheduler.preemption.victim import Victim
 from scheduler.preemption.waiting_pod import WaitingPod, WaitingPods
-from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.settings import PreemptionSettings
 
 log = logging.getLogger(__name__)
@@ -174,6 +173,5 @@ class Preemptor:
         self._nominees.pop(pod.uid, None)
         self._attempts.failed(pod)
         if hold is not None:
-            state.holds.release(pod.uid)
-            state.queue.notify(ClusterEvent.POD_REMOVED)
+            state.release_hold(pod.uid)
             await self._evictor.clear_nomination(pod, hold.node)

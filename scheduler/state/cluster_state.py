@@ -284,6 +284,11 @@ class ClusterState:
         if held or pod.spec.node_name:
             self.queue.notify(ClusterEvent.POD_REMOVED)
 
+    def release_hold(self, uid: str) -> None:
+        """Hold no cards for a pod any more; others may get them."""
+        if self.holds.release(uid):
+            self.queue.notify(ClusterEvent.POD_REMOVED)
+
     def _show(self, pod: Pod) -> None:
         """Keep what does not count of a running pod, such as when it was started."""
         if pod.uid in self.running:
@@ -292,8 +297,7 @@ class ClusterState:
     def _dequeue(self, pod: Pod) -> None:
         self.queue.remove(pod.uid)
         self._affinity_hints.remove(pod.uid)
-        if self.holds.release(pod.uid):
-            self.queue.notify(ClusterEvent.POD_REMOVED)
+        self.release_hold(pod.uid)
 
     def _count(self, pod: Pod) -> None:
         """Count a pod that has a node, or close its node if that is impossible."""
@@ -443,38 +447,37 @@ class ClusterState:
     def set_queue(self, queue: GpuQueue, _old: GpuQueue | None = None) -> None:
         """Set the state of a GpuQueue."""
         if self.fair_share.set_queue(queue):
-            self.ledger.changes.add_other()
-            self.queue.notify(ClusterEvent.GPU_QUEUE_CHANGED)
+            self._limits_changed(ClusterEvent.GPU_QUEUE_CHANGED)
 
     def drop_queue(self, queue: GpuQueue) -> None:
         """Forget a GpuQueue; its pods keep their cards, and those without cards wait."""
         self.fair_share.drop_queue(queue)
-        self.ledger.changes.add_other()
-        self.queue.notify(ClusterEvent.GPU_QUEUE_CHANGED)
+        self._limits_changed(ClusterEvent.GPU_QUEUE_CHANGED)
 
     def set_quota(self, quota: ResourceQuota, _old: ResourceQuota | None = None) -> None:
         """Set the state of a quota."""
         self.quotas.set_quota(quota)
-        self.ledger.changes.add_other()
-        self.queue.notify(ClusterEvent.QUOTA_CHANGED)
+        self._limits_changed(ClusterEvent.QUOTA_CHANGED)
 
     def drop_quota(self, quota: ResourceQuota) -> None:
         """Forget a quota."""
         self.quotas.drop_quota(quota)
-        self.ledger.changes.add_other()
-        self.queue.notify(ClusterEvent.QUOTA_CHANGED)
+        self._limits_changed(ClusterEvent.QUOTA_CHANGED)
 
     def set_gpu_quota(self, quota: GpuQuota, _old: GpuQuota | None = None) -> None:
         """Set the state of a GpuQuota."""
         if self.quotas.set_gpu_quota(quota):
-            self.ledger.changes.add_other()
-            self.queue.notify(ClusterEvent.QUOTA_CHANGED)
+            self._limits_changed(ClusterEvent.QUOTA_CHANGED)
 
     def drop_gpu_quota(self, quota: GpuQuota) -> None:
         """Forget a GpuQuota."""
         self.quotas.drop_gpu_quota(quota)
+        self._limits_changed(ClusterEvent.QUOTA_CHANGED)
+
+    def _limits_changed(self, event: ClusterEvent) -> None:
+        """Have every pod scheduled again whose queue or quota may allow it something else now."""
         self.ledger.changes.add_other()
-        self.queue.notify(ClusterEvent.QUOTA_CHANGED)
+        self.queue.notify(event)
 
 
 def _counts_alike(pod: Pod, old: Pod) -> bool:

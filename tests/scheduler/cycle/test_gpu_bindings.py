@@ -1,7 +1,5 @@
 """Pods of applications in the cycle: what wakes them, and whose cards they get."""
 
-import asyncio
-
 import msgspec
 import pytest
 
@@ -14,10 +12,10 @@ from cluster.gpu_node_status import GpuNodeStatus, Spec, status_of
 from cluster.metadata import ObjectMeta
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.objects import Node, Pod
-from scheduler.queue.entry import Entry
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.app_pods import app_labels, app_pod, gpu_binding, settings
 from tests.scheduler.support.builders import node, pod, state
+from tests.scheduler.support.popping import due
 from tests.scheduler.support.scheduling import schedule
 from tests.scheduler.support.worlds import bound
 
@@ -41,34 +39,23 @@ def sharing(name: str, share_mode: str) -> Node:
     return node(name, metadata={"name": name, "labels": {}, "annotations": annotations})
 
 
-async def popped(made: ClusterState) -> Entry | None:
-    """Return the pod that is due, or None."""
-    waiting = asyncio.create_task(made.queue.pop())
-    for _ in range(5):
-        await asyncio.sleep(0)
-    if waiting.done():
-        return waiting.result()
-    waiting.cancel()
-    return None
-
-
 async def rejected(made: ClusterState, asks: Pod) -> str:
     """Have a pod scheduled that does not fit, and put it back into the queue; return the reasons."""
     made.set_pod(asks)
-    entry = await popped(made)
+    entry = await due(made.queue)
     assert entry is not None
     result = finish(schedule(made, entry.pod))
     assert isinstance(result, Unschedulable), result
     made.queue.add_unschedulable(
         entry, note=result.note, reasons=result.reasons, is_held=result.is_held, kind=result.kind
     )
-    assert await popped(made) is None, "nothing has happened yet"
+    assert await due(made.queue) is None, "nothing has happened yet"
     return result.note
 
 
 async def cards_of_next(made: ClusterState) -> set[str]:
     """Schedule the pod that is due; return its cards, or nothing if no pod is due."""
-    entry = await popped(made)
+    entry = await due(made.queue)
     return cards_of(placed(made, entry.pod)) if entry is not None else set()
 
 
@@ -100,7 +87,7 @@ async def test_a_label_alone_has_a_waiting_pod_scheduled_again() -> None:
     assert (await rejected(made, plain)).startswith("NoOwnerApplication: pod has no owner application")
     foreign = app_pod("a", owner="bob")
     made.set_pod(foreign, plain)
-    entry = await popped(made)
+    entry = await due(made.queue)
     assert entry is not None
     result = finish(schedule(made, entry.pod))
     assert isinstance(result, Unschedulable)
@@ -116,7 +103,7 @@ async def test_a_binding_wakes_the_pods_of_its_application_and_no_others() -> No
     for asks in (app_pod("a", owner="alice"), app_pod("b", owner="bob"), app_pod("o", "ollama"), pod("p", memory=1)):
         await rejected(made, asks)
     made.set_binding(gpu_binding("b", "GPU-n0-0", owner="alice"))
-    woken = [await popped(made) for _ in range(3)]
+    woken = [await due(made.queue) for _ in range(3)]
     assert [each and each.pod.metadata.name for each in woken] == ["a", "b", None]
 
 
@@ -127,7 +114,7 @@ async def test_a_binding_that_is_created_again_is_read_again() -> None:
     made.set_binding(first)
     assert "CardInsufficientMemory" in await rejected(made, app_pod("a"))
     made.drop_binding(first)
-    entry = await popped(made)
+    entry = await due(made.queue)
     assert entry is not None
     gone = finish(schedule(made, entry.pod))
     assert isinstance(gone, Unschedulable)

@@ -1,6 +1,5 @@
 """Pods with a GpuClaim: what they wait for, which cards they get, and what they keep others from."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -13,12 +12,12 @@ from cluster.gpu_node_status import GpuNodeStatus, Spec, status_of
 from cluster.metadata import ObjectMeta
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.objects import Pod
-from scheduler.queue.entry import Entry
 from scheduler.state.cluster_state import ClusterState
 from tests.allocation.support.mig_cards import instance, mig_card
 from tests.scheduler.support.builders import node, pod, state
 from tests.scheduler.support.claims import claim, claiming
 from tests.scheduler.support.extending import extending, filtered, reasons
+from tests.scheduler.support.popping import due
 from tests.scheduler.support.scheduling import schedule
 from tests.scheduler.support.worlds import bound
 
@@ -52,24 +51,13 @@ def note(made: ClusterState, asks: Pod) -> str:
     return result.note
 
 
-async def popped(made: ClusterState) -> Entry | None:
-    """Return the pod that is due, or None."""
-    waiting = asyncio.create_task(made.queue.pop())
-    for _ in range(5):
-        await asyncio.sleep(0)
-    if waiting.done():
-        return waiting.result()
-    waiting.cancel()
-    return None
-
-
 async def rejected(made: ClusterState, *asks: Pod) -> list[str]:
     """Have pods scheduled that do not fit, and put them back into the queue; return the reasons."""
     for each in asks:
         made.set_pod(each)
     notes = []
     for _ in asks:
-        entry = await popped(made)
+        entry = await due(made.queue)
         assert entry is not None
         result = finish(schedule(made, entry.pod))
         assert isinstance(result, Unschedulable), result
@@ -91,9 +79,9 @@ async def test_a_pod_waits_for_its_claim_and_wakes_alone() -> None:
     others = [claiming("c", other), claiming("d", claim("mine", namespace="team")), pod("e", memory=5000)]
     notes = await rejected(made, *twins, *others)
     assert notes[0] == "GpuClaimNotFound: GpuClaim mine does not exist: create it in the pod's namespace"
-    assert await popped(made) is None
+    assert await due(made.queue) is None
     made.set_claim(mine)
-    woken = [await popped(made) for _ in range(3)]
+    woken = [await due(made.queue) for _ in range(3)]
     assert [each and each.pod.metadata.name for each in woken] == ["a", "b", None]
     assert woken[0] is not None
     assert isinstance(finish(schedule(made, woken[0].pod)), Scheduled)
@@ -109,14 +97,14 @@ async def test_a_claim_that_is_created_again_is_read_again() -> None:
     assert "2" in held
     assert "GpuClaim c gives 1" in held
     made.drop_claim(first)
-    entry = await popped(made)
+    entry = await due(made.queue)
     assert entry is not None
     gone = finish(schedule(made, entry.pod))
     assert isinstance(gone, Unschedulable)
     assert gone.note.startswith("GpuClaimNotFound")
     made.queue.add_unschedulable(entry, note=gone.note, reasons=gone.reasons)
     made.set_claim(second)
-    entry = await popped(made)
+    entry = await due(made.queue)
     assert entry is not None
     assert isinstance(finish(schedule(made, entry.pod)), Scheduled)
 
@@ -127,7 +115,7 @@ async def test_a_claim_that_changes_during_a_cycle_starts_the_cycle_again() -> N
     made = state(*(f"n{number:02}" for number in range(70)))
     made.set_claim(first)
     made.set_pod(claiming("a", first))
-    entry = await popped(made)
+    entry = await due(made.queue)
     assert entry is not None
     steps = schedule(made, entry.pod)
     next(steps)

@@ -11,6 +11,7 @@ from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.filters.affinity_terms import PodTerm
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.builders import Clock, namespace, node, pod, state
+from tests.scheduler.support.popping import due
 from tests.scheduler.support.rejections import texts
 from tests.scheduler.support.scheduling import schedule
 
@@ -286,11 +287,7 @@ async def test_unrelated_pods_wake_no_pod() -> None:
     made.queue.add_unschedulable(entry, note="refused", reasons=finish(schedule(made, entry.pod)).reasons)  # type: ignore[union-attr]
     clock.now += 10
     made.set_pod(pod("stranger", node="a1", phase="Running", labels={"app": "db"}))
-    popping = asyncio.create_task(made.queue.pop())
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert not popping.done()
-    popping.cancel()
+    assert await due(made.queue) is None
 
 
 def test_a_new_pod_is_compared_with_few_terms(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """The order of pods of several queues, compared with an order that is found by looking at every pod."""
 
-import asyncio
 from collections.abc import Iterable
 
 from hypothesis import given, settings
@@ -9,11 +8,11 @@ from hypothesis import strategies as st
 from allocation.fairness.queue_spec import QueueKey
 from allocation.reasons import CardReason, NodeReason
 from scheduler.objects import Pod
-from scheduler.queue.entry import Entry
 from scheduler.queue.queue_order import Rank, WaitingDemand
 from scheduler.queue.queueing_hints import ClusterEvent, events_for, members
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.scheduler.support.builders import Clock, pod
+from tests.scheduler.support.popping import due
 
 NAMES = [f"p{number}" for number in range(8)]
 QUEUES = ("a", "b", "c")
@@ -22,17 +21,6 @@ REASONS = {
     "node": frozenset({NodeReason.NodeUnschedulable.name}),
 }
 EVENTS = (ClusterEvent.POD_REMOVED, ClusterEvent.NODE_CHANGED, ClusterEvent.NAMESPACE_CHANGED)
-
-
-async def due(queue: SchedulingQueue) -> Entry | None:
-    """Pop a pod if one is due, else return None."""
-    popping = asyncio.ensure_future(queue.pop())
-    for _ in range(3):
-        await asyncio.sleep(0)
-    if popping.done():
-        return popping.result()
-    popping.cancel()
-    return None
 
 
 PODS = st.tuples(st.sampled_from(NAMES), st.integers(0, 2), st.integers(0, 3), st.sampled_from(("x", "y")))

@@ -10,6 +10,7 @@ from scheduler.queue.entry import Entry
 from scheduler.queue.queueing_hints import ANY_EVENT, ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.scheduler.support.builders import Clock, pod
+from tests.scheduler.support.popping import due
 
 
 def make(clock: Clock) -> SchedulingQueue:
@@ -26,17 +27,6 @@ async def popped(queue: SchedulingQueue) -> Entry:
     """Pop a pod that is due; fail if none is."""
     async with asyncio.timeout(1):
         return await queue.pop()
-
-
-async def due(queue: SchedulingQueue) -> Entry | None:
-    """Pop a pod if one is due, else return None."""
-    waiting = asyncio.create_task(queue.pop())
-    for _ in range(5):
-        await asyncio.sleep(0)
-    if waiting.done():
-        return waiting.result()
-    waiting.cancel()
-    return None
 
 
 async def is_idle(queue: SchedulingQueue) -> bool:

@@ -19,6 +19,7 @@ from scheduler.objects import Node
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.builders import Clock, allocated, node, pod, state, status
+from tests.scheduler.support.popping import due
 from tests.scheduler.support.rejections import texts
 from tests.scheduler.support.scheduling import forget, schedule
 
@@ -243,13 +244,7 @@ async def becomes_active(made: ClusterState, clock: Clock, change: Callable[[], 
     made.queue.add_unschedulable(entry, note=decision.note, reasons=decision.reasons)
     clock.now += 10
     change()
-    popping = asyncio.create_task(made.queue.pop())
-    for _ in range(5):
-        await asyncio.sleep(0)
-    if not popping.done():
-        popping.cancel()
-        return False
-    return popping.result() is entry
+    return await due(made.queue) is entry
 
 
 async def test_a_heartbeat_of_a_kubelet_makes_no_pod_active() -> None:

@@ -1,7 +1,5 @@
 """Runs the scheduling loop of a test: the real queue, cycle and state, with Bindings that succeed at once."""
 
-import asyncio
-
 import msgspec
 
 from allocation.fairness.queue_spec import QueueSpec
@@ -12,6 +10,7 @@ from scheduler.cycle.result import Scheduled
 from scheduler.objects import Pod
 from scheduler.queue.entry import Entry
 from scheduler.state.cluster_state import ClusterState
+from tests.scheduler.support.popping import due
 from tests.scheduler.support.worlds import bound
 
 
@@ -40,7 +39,7 @@ class Driver:
     async def settle(self) -> list[str]:
         """Place pods until none is due; return the names of those that were placed, in order."""
         before = len(self.order)
-        while (entry := await self._due()) is not None:
+        while (entry := await due(self.state.queue)) is not None:
             self.decide(entry)
         return self.order[before:]
 
@@ -73,12 +72,3 @@ class Driver:
     def end(self, name: str) -> None:
         """Let a running pod end."""
         self.state.drop_pod(self.running.pop(name))
-
-    async def _due(self) -> Entry | None:
-        popping = asyncio.ensure_future(self.state.queue.pop())
-        for _ in range(3):
-            await asyncio.sleep(0)
-        if popping.done():
-            return popping.result()
-        popping.cancel()
-        return None
