@@ -20,6 +20,7 @@ from lab import control_plane as control_plane_module
 from lab import real_node as real_node_module
 from lab.errors import LabError
 from lab.layout import PORT_BLOCK, Layout
+from tests.support.depth import DEEP
 
 if TYPE_CHECKING:
     import asyncio
@@ -39,8 +40,9 @@ _GROUPS = ("system", "lab", "extender", "own")
 """The groups of tests that share a lab, the longest first; those of `own` start labs of their own."""
 
 # The duration of an example depends on the load of the machine; pytest-timeout ends a test that hangs.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+settings.register_profile("quick", deadline=None, max_examples=25)
+settings.register_profile("deep", deadline=None, max_examples=100)
+settings.load_profile("deep" if DEEP else "quick")
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
