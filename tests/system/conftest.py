@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 from lab import cluster, kubectl, wait
 from lab import real_node as real_node_module
-from lab.errors import LabError
+from lab.client import Client, client
+from lab.connection import RefusedError
 from lab.files import write_private
 from lab.layout import PORT_BLOCK, Layout
 from tests.conftest import BASE_PORT
+from tests.support import namespaces
 from tests.system.support import simulated_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+
+T = TypeVar("T")
 
 PATIENCE_S = 60.0
 LAST = ("test_rbac.py", "test_secrets.py")  # they check the audit log of the whole run
@@ -69,8 +72,8 @@ def mig_node(tranche: Layout) -> Iterator[str]:
 
 def mig_status(layout: Layout) -> dict[str, Any]:
     """Return the status of the MIG node's GpuNodeStatus, empty if the agent has not written one."""
-    text = kubectl.run(layout, "get", "gpunodestatus", MIG_NODE, "--ignore-not-found", "-o", "json")
-    status: dict[str, Any] = json.loads(text).get("status", {}) if text else {}
+    found = client(layout).find("gpunodestatus", MIG_NODE)
+    status: dict[str, Any] = found.get("status", {}) if found else {}
     return status
 
 
@@ -79,78 +82,115 @@ def as_node(node: str) -> tuple[str, ...]:
     return (f"--as=system:node:{node}", "--as-group=system:nodes")
 
 
+def kubelet(layout: Layout, node: str) -> Client:
+    """Return the API as the kubelet of a node has it."""
+    return client(layout, user=f"system:node:{node}", groups=("system:nodes",))
+
+
 class Namespace:
-    """The namespace of a test, and operations in it."""
+    """The namespace of a test, and operations in it.
+
+    Attributes:
+        layout: its lab.
+        name: its name.
+    """
 
     def __init__(self, layout: Layout, name: str) -> None:
         self.layout = layout
         self.name = name
 
+    @property
+    def api(self) -> Client:
+        """The lab's API server, for the administrator."""
+        return client(self.layout)
+
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl in the namespace."""
+        """Run kubectl in the namespace, where kubectl is what is tested."""
         return kubectl.run(self.layout, "-n", self.name, *arguments, stdin=stdin)
 
     def create(self, *manifests: dict[str, Any]) -> None:
-        """Create objects with one call of kubectl."""
-        self.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}))
+        """Create objects."""
+        self.api.create(*manifests, namespace=self.name)
 
-    def pods(self, *selector: str) -> list[dict[str, Any]]:
-        """Return the pods as the API server shows them."""
-        items: list[dict[str, Any]] = kubectl.get(self.layout, "-n", self.name, "pods", *selector)["items"]
-        return items
+    def delete(self, kind: str, *names: str, grace_s: int | None = None, wait: bool = True) -> None:
+        """Delete objects, and wait until they are gone unless told otherwise."""
+        for name in names:
+            self.api.delete(kind, name, namespace=self.name, grace_s=grace_s, wait=False)
+        if wait:
+            self.until(lambda left: left.keys().isdisjoint(names), kind, what=f"the end of {', '.join(names)}")
+
+    def patch(self, kind: str, name: str, patch: dict[str, Any], *, subresource: str = "") -> dict[str, Any]:
+        """Change an object by a merge patch; return it."""
+        return self.api.patch(kind, name, patch, namespace=self.name, subresource=subresource)
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        """Return an object of the namespace."""
+        return self.api.get(kind, name, namespace=self.name)
+
+    def list(self, kind: str, labels: str = "") -> list[dict[str, Any]]:
+        """Return the objects of a kind in the namespace."""
+        return self.api.list(kind, namespace=self.name, labels=labels)
+
+    def until(
+        self, probe: Callable[[Mapping[str, Any]], T | None], kind: str = "pods", *, what: str, labels: str = ""
+    ) -> T:
+        """Wait until `probe` returns a true value of the objects of a kind, by name, and return this value."""
+        return self.api.until(
+            probe, kind, namespace=self.name, labels=labels, what=f"{what} in {self.name}", timeout_s=PATIENCE_S
+        )
+
+    def pods(self, labels: str = "") -> list[dict[str, Any]]:
+        """Return the pods that a selector matches, as the API server shows them."""
+        return self.list("pods", labels)
 
     def pod(self, name: str) -> dict[str, Any]:
         """Return one pod."""
-        content: dict[str, Any] = kubectl.get(self.layout, "-n", self.name, "pod", name)
-        return content
+        return self.get("pod", name)
 
     def empty(self) -> None:
         """Delete Deployments and pods, and wait until they are gone."""
-        self.kubectl("delete", "deployments", "--all", "--cascade=foreground", "--timeout=50s")
+        self.api.delete_all("deployments", namespace=self.name, propagation="Foreground")
         wait.until(self._without_pods, what=f"the end of the pods in {self.name}", timeout_s=PATIENCE_S)
 
     def _without_pods(self) -> bool:
         """Delete the pods. A policy refuses to delete a pod at once that got its node at this moment."""
         try:
-            self.kubectl("delete", "pods", "--all", "--timeout=50s")
-        except LabError as error:
-            if "would be gone before its containers have ended" not in str(error):
+            self.api.delete_all("pods", namespace=self.name, timeout_s=PATIENCE_S)
+        except RefusedError as error:
+            if "would be gone before its containers have ended" not in error.message:
                 raise
             return False
         return True
 
-    def set_phase(self, name: str, phase: str, *identity: str) -> None:
-        """Write a pod's phase. `kubectl patch` would read the subresource first, which kubelets may not."""
+    def set_phase(self, name: str, phase: str, *, node: str = "") -> None:
+        """Write a pod's phase, as the kubelet of a node if one is named."""
+        path = self.api.path("pods", name, namespace=self.name, subresource="status")
         changed = self.pod(name)
         changed["status"]["phase"] = phase
-        path = f"/api/v1/namespaces/{self.name}/pods/{name}/status"
-        self.kubectl("replace", "--raw", path, "-f", "-", *identity, stdin=json.dumps(changed))
+        (kubelet(self.layout, node) if node else self.api).request("PUT", path, body=changed)
 
     def remove(self, name: str) -> None:
         """Delete a pod immediately, as the kubelet of its node does when its containers have ended."""
-        path = f"/api/v1/namespaces/{self.name}/pods/{name}?gracePeriodSeconds=0"
-        self.kubectl("delete", "--raw", path, *as_node(self.pod(name)["spec"]["nodeName"]))
+        api = kubelet(self.layout, self.pod(name)["spec"]["nodeName"])
+        api.delete("pod", name, namespace=self.name, grace_s=0, wait=False)
 
-    def placed(self, count: int, *selector: str) -> list[dict[str, Any]]:
+    def placed(self, count: int, labels: str = "") -> list[dict[str, Any]]:
         """Wait until exactly `count` pods have a node, and return them."""
 
-        def enough() -> list[dict[str, Any]] | None:
-            placed = [pod for pod in self.pods(*selector) if pod["spec"].get("nodeName")]
+        def enough(pods: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+            placed = [pod for pod in pods.values() if pod["spec"].get("nodeName")]
             return placed if len(placed) == count else None
 
-        return wait.until(enough, what=f"{count} placed pods in {self.name}", timeout_s=PATIENCE_S)
+        return self.until(enough, what=f"{count} placed pods", labels=labels)
 
     def unplaced(self, name: str) -> str:
         """Wait until a pod's condition has the reason why it has no node, and return it."""
 
-        def message() -> str | None:
-            conditions = self.pod(name)["status"].get("conditions", [])
-            return next(
-                (each["message"] for each in conditions if each.get("reason") == "Unschedulable"),
-                None,
-            )
+        def message(pods: Mapping[str, Any]) -> str | None:
+            conditions = pods[name]["status"].get("conditions", [])
+            return next((each["message"] for each in conditions if each.get("reason") == "Unschedulable"), None)
 
-        return wait.until(message, what=f"the reason why {self.name}/{name} waits", timeout_s=PATIENCE_S)
+        return self.until(message, what=f"the reason why {name} waits")
 
 
 @pytest.fixture(scope="session")
@@ -161,12 +201,7 @@ def make_namespace(tranche: Layout) -> Callable[..., Namespace]:
     def make(*, opted_in: bool = True) -> Namespace:
         name = f"test-{next(serial)}"
         labels = {"gpu.scheduling/injection": "enabled"} if opted_in else {}
-        kubectl.apply(tranche, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
-        wait.until(
-            lambda: kubectl.run(tranche, "-n", name, "get", "serviceaccount", "default", "--ignore-not-found"),
-            what=f"ServiceAccount default in {name}",
-            timeout_s=PATIENCE_S,
-        )
+        namespaces.create(tranche, name, labels)
         return Namespace(tranche, name)
 
     return make

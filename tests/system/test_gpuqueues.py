@@ -70,9 +70,7 @@ def fill(namespace: Namespace, count: int = CARDS) -> list[str]:
 
 def placed_queues(namespace: Namespace) -> Counter[str]:
     """Return how many pods of each queue have a node."""
-    return Counter(
-        each["metadata"]["labels"][QUEUE] for each in namespace.pods("-l", QUEUE) if each["spec"].get("nodeName")
-    )
+    return Counter(each["metadata"]["labels"][QUEUE] for each in namespace.pods(QUEUE) if each["spec"].get("nodeName"))
 
 
 # ---- who is served next ----------------------------------------------------------------------------------------------
@@ -95,12 +93,12 @@ def test_freed_cards_go_to_the_smallest_weighted_share(
     for count, filler in enumerate(fillers, 1):
         least = min(before[name] / weight for name, weight in weights.items())
         others.kubectl("delete", "pod", filler, "--now")
-        namespace.placed(count, "-l", QUEUE)
+        namespace.placed(count, QUEUE)
         after = placed_queues(namespace)
         (taker,) = (after - before).elements()
         assert before[taker] / weights[taker] == least, (before, taker)
         before = after
-    for each in namespace.pods("-l", QUEUE):
+    for each in namespace.pods(QUEUE):
         charged = each["metadata"].get("annotations", {}).get(CHARGED_TO)
         assert charged == (each["metadata"]["labels"][QUEUE] if each["spec"].get("nodeName") else None)
 

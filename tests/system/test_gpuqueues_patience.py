@@ -61,7 +61,7 @@ class Stream:
         )
 
     def _placed(self) -> list[dict[str, Any]]:
-        return [each for each in self.namespace.pods("-l", f"{QUEUE}=small") if each["spec"].get("nodeName")]
+        return [each for each in self.namespace.pods(f"{QUEUE}=small") if each["spec"].get("nodeName")]
 
 
 def is_held(namespace: Namespace) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from allocation.names import ALLOCATION
 from allocation.wire import record
 from lab import kubeconfig, kubectl, wait
-from tests.system.conftest import PATIENCE_S, Namespace, as_node, pod
+from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import truth
 from tests.system.support.hami_nodes import NODES, hami_nodes
 from tests.system.support.hami_plugin import CARDS, MEMORY_MIB, card
@@ -128,7 +128,7 @@ def cluster(
         plain_namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod", "--all")
         plain_namespace.kubectl("delete", "pod", "terminating", "--wait=false")
         node = plain_namespace.pod("finished")["spec"]["nodeName"]
-        plain_namespace.set_phase("finished", "Succeeded", *as_node(node))
+        plain_namespace.set_phase("finished", "Succeeded", node=node)
         yield plain_namespace
         free = json.dumps({"metadata": {"finalizers": None}})
         plain_namespace.kubectl("patch", "pod", "terminating", "--type", "merge", "-p", free)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lab import components, kubeconfig, kubectl, wait
+from lab.connection import RefusedError
 from lab.errors import LabError
 from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S, Namespace, as_node, pod
@@ -55,13 +56,13 @@ def evict(namespace: Namespace, name: str, *, grace: int) -> tuple[tuple[str, ..
     return ("create", "--raw", path, "-f", "-"), json.dumps(body)
 
 
-def phase_refusal(namespace: Namespace, name: str, phase: str, *identity: str) -> str:
+def phase_refusal(namespace: Namespace, name: str, phase: str, *, node: str = "") -> str:
     """Write a pod's phase, which must be rejected for another reason than a conflict; return the message."""
 
     def why() -> str | None:
-        with pytest.raises(LabError) as caught:
-            namespace.set_phase(name, phase, *identity)
-        return caught.value.why if "(Conflict)" not in caught.value.why else None
+        with pytest.raises(RefusedError) as caught:
+            namespace.set_phase(name, phase, node=node)
+        return caught.value.message if caught.value.reason != "Conflict" else None
 
     return wait.until(why, what="a refusal of the phase", timeout_s=PATIENCE_S)
 
@@ -110,7 +111,7 @@ def test_immediate_deletion_is_rejected(tranche: Layout, namespace: Namespace) -
 def test_pods_without_cards_can_be_deleted_immediately(tranche: Layout, namespace: Namespace) -> None:
     """Ordinary pods, pending pods, and pods whose containers have ended hold no share."""
     placed(namespace, "ended")
-    namespace.set_phase("ended", "Succeeded", *as_node(NODE))
+    namespace.set_phase("ended", "Succeeded", node=NODE)
     ordinary = pod("ordinary", node=NODE)
     ordinary["spec"]["terminationGracePeriodSeconds"] = 60
     namespace.create(ordinary, pod("waiting", node="nowhere", gpu=1, gpumem=100))
@@ -179,11 +180,11 @@ def test_only_its_node_can_end_a_pod(tranche: Layout, namespace: Namespace, phas
     assert before
     why = phase_refusal(namespace, "holder", phase)
     assert f"only its node {NODE} may change it from Running to {phase}, not " in why
-    assert "can only update pod status for pods" in phase_refusal(namespace, "holder", phase, *as_node("gpu-sim-1"))
+    assert "can only update pod status for pods" in phase_refusal(namespace, "holder", phase, node="gpu-sim-1")
     assert namespace.pod("holder")["status"]["phase"] == "Running"
     assert truth.scheduler_shares(tranche, namespace.name, "holder") == before
 
-    namespace.set_phase("holder", phase, *as_node(NODE))
+    namespace.set_phase("holder", phase, node=NODE)
     wait.until(
         lambda: not truth.scheduler_shares(tranche, namespace.name, "holder"),
         what="the freed share",

@@ -115,7 +115,7 @@ def test_victims_that_are_created_again_end_nothing(team: Namespace) -> None:
     team.create(*(asking(name, "high") for name in names))
     for name in names:
         bound(team, name)
-    running = [each for each in team.pods("-l", "app=low") if each["spec"].get("nodeName")]
+    running = [each for each in team.pods("app=low") if each["spec"].get("nodeName")]
     assert len(running) == CARDS - len(names)
     assert len(evicted(team, len(names))) == len(names)
     kubectl.run(team.layout, "-n", team.name, "delete", "deployment", "low", "--cascade=foreground")
