@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import functools
 import os
 import tempfile
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import uvloop
 from hypothesis import settings
-from xdist.scheduler import LoadScopeScheduling
 
 from lab import binaries, cluster, containerd, helm_binary, scheduling
 from lab import control_plane as control_plane_module
 from lab import real_node as real_node_module
 from lab.errors import LabError
 from lab.layout import PORT_BLOCK, Layout
+from tests.support import distribution
 from tests.support.depth import DEEP
+from tests.support.distribution import Distribution
+from tests.support.durations import Durations
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,11 +35,7 @@ if TYPE_CHECKING:
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 BASE_PORT = int(os.environ.get("LAB_TEST_BASE_PORT", "22000")) + 1000 * WORKER
 CLUSTER_MARKS = frozenset({"apiserver", "kubelet", "helm", "image"})
-SYSTEM = Path(__file__).with_name("system")
-EXTENDERS = frozenset(SYSTEM.glob("test_*extender.py"))
 TEARDOWN_S = 300
-_GROUPS = ("system", "lab", "extender", "own")
-"""The groups of tests that share a lab, the longest first; those of `own` start labs of their own."""
 
 # The duration of an example depends on the load of the machine; pytest-timeout ends a test that hangs.
 settings.register_profile("quick", deadline=None, max_examples=25)
@@ -50,22 +48,23 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
     return {"uvloop": uvloop.new_event_loop}
 
 
-class Scheduling(LoadScopeScheduling):  # type: ignore[misc] -- pytest-xdist has no types
-    """Shares the tests between the processes of `make test`: those that use one lab stay in one process."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return _group(SYSTEM.parents[1] / nodeid.partition("::")[0])
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
-    """Have tests shared by their groups."""
-    return Scheduling(config, log)
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure the run, and name it, so that its processes find each other."""
+    config.pluginmanager.register(Durations())
+    if hasattr(config.option, "testrunuid"):
+        config.option.testrunuid = config.option.testrunuid or uuid.uuid4().hex
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Distribution:
+    """Have tests distributed by their labs."""
+    return Distribution(config, log)
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In the processes of `make test`, begin with the groups that take longest."""
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: _GROUPS.index(group) if (group := _group(item.path)) in _GROUPS else len(_GROUPS))
+    """Tell the distribution which labs the tests use."""
+    if getattr(config, "workerinput", {}).get("workerid") == "gw0":
+        distribution.write(config.workerinput["testrunuid"], items)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -76,17 +75,6 @@ def pytest_runtest_teardown() -> Generator[None]:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
-
-
-@functools.cache
-def _group(file: Path) -> str:
-    """Return the name that tests have in common which run in one process."""
-    text = file.read_text(encoding="utf-8")
-    if file in EXTENDERS:
-        return "extender"
-    if SYSTEM in file.parents:
-        return "own" if "own_layout: Layout" in text else "system"
-    return "lab" if any(f"pytest.mark.{mark}" in text for mark in CLUSTER_MARKS) else file.name
 
 
 def _marks(item: pytest.Item) -> set[str]:
