@@ -43,7 +43,7 @@ class Kinds:
         """Return the kind with a name: `pods`, `Pod`, `gclaim`, `events.events.k8s.io`, `Deployment.v1.apps`.
 
         Raises:
-            LabError: there is none; a new kind appears some moments after its definition, which is waited for.
+            LabError: the API server serves no such kind; for a new one its definition is waited for some moments.
         """
         deadline = time.monotonic() + _DEADLINE_S
         while (kind := self._by_name.get(name.lower())) is None:

@@ -113,7 +113,7 @@ class Namespace:
         self.api.create(*manifests, namespace=self.name)
 
     def delete(self, kind: str, *names: str, grace_s: int | None = None, wait: bool = True) -> None:
-        """Delete objects, and wait until they are gone unless told otherwise."""
+        """Delete objects; with `wait`, until they are gone."""
         for name in names:
             self.api.delete(kind, name, namespace=self.name, grace_s=grace_s, wait=False)
         if wait:
