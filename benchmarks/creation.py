@@ -22,7 +22,8 @@ from benchmarks.results import Row, Sample, milliseconds
 from cluster.api import Api
 from cluster.errors import ApiError
 from cluster.resource import PODS
-from lab import health, kubeconfig, kubectl, manifests, wait
+from lab import health, kubeconfig, manifests, wait
+from lab.client import client
 from lab.layout import Layout, Port
 
 NAME = "creation"
@@ -83,11 +84,12 @@ def _before_admission(number: int) -> dict[str, Any]:
 
 
 def _leave_out(layout: Layout, namespace: str) -> None:
-    configuration = kubectl.get(layout, "mutatingwebhookconfiguration", "tranche")
+    api = client(layout)
+    configuration = api.get("mutatingwebhookconfiguration", "tranche")
     for webhook in configuration["webhooks"]:
         rule = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [namespace]}
         webhook.setdefault("namespaceSelector", {}).setdefault("matchExpressions", []).append(rule)
-    kubectl.run(layout, "replace", "-f", "-", stdin=msgspec.json.encode(configuration).decode())
+    api.replace(configuration)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-import msgspec
 import uvloop
 
 from allocation import names
@@ -17,7 +16,8 @@ from benchmarks.added import Added
 from benchmarks.results import Row, Sample
 from cluster.api import Api
 from cluster.errors import ApiError
-from lab import kubectl, manifests
+from lab import manifests
+from lab.client import client
 
 NAME = "policies"
 _POLICY: Final = "tranche-creation"
@@ -41,8 +41,7 @@ async def _measure(*, pods: int) -> dict[str, Added]:
         manifests.install(layout)
         rule = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [_WITHOUT]}
         patch = {"spec": {"matchResources": {"namespaceSelector": {"matchExpressions": [rule]}}}}
-        binding = ("validatingadmissionpolicybinding", _POLICY)
-        kubectl.run(layout, "patch", *binding, "--type", "merge", "-p", msgspec.json.encode(patch).decode())
+        client(layout).patch("validatingadmissionpolicybinding", _POLICY, patch)
         async with cluster.client(layout.kubeconfig) as api:
             for namespace in (_WITH, _WITHOUT):
                 await cluster.namespace(api, namespace)

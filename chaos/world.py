@@ -23,9 +23,9 @@ from chaos.replica import Replica
 from chaos.settings import Settings, Timing
 from lab import components, control_plane, kubeconfig, manifests, pki, wait
 from lab.balancer import Balancer
+from lab.client import client
 from lab.components import LAB_NAMESPACE
 from lab.files import write_private
-from lab.kubectl import apply, get
 from lab.layout import Layout, Port
 from lab.processes import Daemon
 
@@ -125,8 +125,7 @@ def _control_plane(layout: Layout) -> None:
     control_plane.up(layout, kube_scheduler=False)
     manifests.install(layout)
     opted_in = {"gpu.scheduling/injection": "enabled"}
-    apply(
-        layout,
+    client(layout).apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": opted_in}},
         {
             "apiVersion": "scheduling.k8s.io/v1",
@@ -185,12 +184,12 @@ def _start(world: World) -> None:
         replica.until_ready()
 
     def reported() -> bool:
-        items = get(world.layout, "gpunodestatuses")["items"]
+        items = client(world.layout).list("gpunodestatuses")
         return sum(1 for each in items if each.get("status", {}).get("total") == settings.CARDS) == len(settings.NODES)
 
     wait.until(reported, what="the cards of every node", timeout_s=_PATIENCE_S, daemons=[Daemon(world.layout, "agent")])
     wait.until(
-        lambda: get(world.layout, "-n", NAMESPACE, "serviceaccounts")["items"],
+        lambda: client(world.layout).list("serviceaccounts", namespace=NAMESPACE),
         what=f"ServiceAccount default in {NAMESPACE}",
         timeout_s=_PATIENCE_S,
     )

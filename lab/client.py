@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lab.connection import TIMEOUT_S, Connection, Object, RefusedError
 from lab.errors import LabError
-from lab.kinds import Kinds
+from lab.kinds import DEFAULT_NAMESPACE, Kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -115,6 +115,23 @@ class Client:
                     why=f"timed out after {timeout_s:g} s; there were {len(seen)} {kind}: {json.dumps(seen)[:2000]}",
                     remedy="read the logs of the lab",
                 )
+
+    def until_deleted(self, namespace: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        """Wait until a namespace that is terminating is gone; until then nothing can be created in it."""
+
+        def is_usable(namespaces: Mapping[str, Object]) -> bool:
+            return namespace not in namespaces or namespaces[namespace]["status"].get("phase") != "Terminating"
+
+        fields = f"metadata.name={namespace}"
+        self.until(is_usable, "namespaces", what=f"the end of {namespace}", timeout_s=timeout_s, fields=fields)
+
+    def until_established(self, *names: str, timeout_s: float = TIMEOUT_S) -> None:
+        """Wait until the API server serves the kinds of these CustomResourceDefinitions."""
+
+        def are_established(definitions: Mapping[str, Object]) -> bool:
+            return all(name in definitions and _is_established(definitions[name]) for name in names)
+
+        self.until(are_established, "crd", what=f"established {', '.join(names)}", timeout_s=timeout_s)
 
     # ------------------------------------------------------------ writing
 
@@ -223,7 +240,7 @@ class Client:
         """Return the URL path of an object by its manifest, or of its collection if it `is_new`."""
         metadata, (group, _, version) = content["metadata"], content["apiVersion"].rpartition("/")
         kind = f"{content['kind']}.{version}.{group}" if group else content["kind"]
-        own = metadata.get("namespace") or namespace or "default"
+        own = metadata.get("namespace") or namespace or DEFAULT_NAMESPACE
         return self.path(kind, "" if is_new else metadata["name"], namespace=own, subresource=subresource)
 
     def _list(self, kind: str, namespace: str, labels: str, fields: str) -> Object:
@@ -275,6 +292,11 @@ def client(layout: Layout, *, kubeconfig: Path | None = None, user: str = "", gr
 
 def _deletion(grace_s: int | None, propagation: str) -> dict[str, str]:
     return {"propagationPolicy": propagation, "gracePeriodSeconds": "" if grace_s is None else str(grace_s)}
+
+
+def _is_established(definition: Object) -> bool:
+    conditions = definition.get("status", {}).get("conditions") or ()  # null at first
+    return any((each["type"], each["status"]) == ("Established", "True") for each in conditions)
 
 
 def _key(content: Object, namespace: str) -> str:

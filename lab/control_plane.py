@@ -11,7 +11,8 @@ import shutil
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lab import binaries, health, kubeconfig, kubectl, pki, ports, wait
+from lab import binaries, health, kubeconfig, pki, ports, wait
+from lab.client import client
 from lab.errors import LabError
 from lab.files import write_private
 from lab.layout import Port
@@ -59,11 +60,11 @@ def up(
     if kube_scheduler:
         start_kube_scheduler(layout)
     if not controller_manager:
-        kubectl.apply(layout, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})
+        client(layout).apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})
     for name in wanted:
         _until_ready(layout, name)
     wait.until(
-        lambda: kubectl.run(layout, "get", "serviceaccount", "default", "--ignore-not-found", "-o", "name"),
+        lambda: client(layout).find("serviceaccount", "default", namespace="default"),
         what="ServiceAccount default in namespace default",
         timeout_s=READY_S,
         daemons=[Daemon(layout, name) for name in ("kube-apiserver", *wanted)],

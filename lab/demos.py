@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from allocation import variables
 from allocation.names import ALLOCATION, HAMI_ALLOCATED, SYSTEM_NAMESPACE
 from allocation.wire import environment, hami, record
 from lab import fleet, kubeconfig, kubectl, manifests, wait
+from lab.client import client
 from lab.errors import LabError
 
 if TYPE_CHECKING:
@@ -29,10 +29,13 @@ _RUNNING_S = 60.0
 def opt_in(layout: Layout) -> Iterator[str]:
     """Label the demo's namespace."""
     labels = {"gpu.scheduling/injection": "enabled"}
-    kubectl.until_deleted(layout, NAMESPACE)
-    kubectl.apply(layout, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
-    wait.until(
-        lambda: kubectl.run(layout, "-n", NAMESPACE, "get", "serviceaccount", "default", "--ignore-not-found"),
+    api = client(layout)
+    api.until_deleted(NAMESPACE)
+    api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
+    api.until(
+        lambda accounts: "default" in accounts,
+        "serviceaccounts",
+        namespace=NAMESPACE,
         what=f"ServiceAccount default in namespace {NAMESPACE}",
         timeout_s=_TIMEOUT_S,
     )
@@ -83,7 +86,7 @@ def claim(layout: Layout) -> Iterator[str]:
     allocated = f"{pod['spec']['nodeName']}:{','.join(map(str, indexes))}"
 
     def bound() -> bool:
-        status = kubectl.get(layout, "-n", NAMESPACE, "gpuclaim", "two-cards").get("status", {})
+        status = client(layout).get("gpuclaim", "two-cards", namespace=NAMESPACE).get("status", {})
         return (status.get("phase"), status.get("allocated")) == ("Bound", allocated)
 
     wait.until(bound, what=f"status Bound, {allocated}, of GpuClaim {NAMESPACE}/two-cards", timeout_s=_TIMEOUT_S)
@@ -152,8 +155,8 @@ def cards(layout: Layout) -> Iterator[str]:
 
 def clean(layout: Layout) -> Iterator[str]:
     """Delete the demo namespace and wait until its pods are gone."""
-    kubectl.run(layout, "delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=50s")
-    left = kubectl.get(layout, "pods", "-A", "-l", "demo")["items"]
+    client(layout).delete("namespace", NAMESPACE, missing_ok=True)
+    left = client(layout).list("pods", labels="demo")
     _expect(not left, "demo", f"{len(left)} pods are left")
     yield "no demo pods are left"
 
@@ -169,16 +172,15 @@ def _create(layout: Layout, manifest: dict[str, Any]) -> None:
 
 def _remove(layout: Layout, manifest: dict[str, Any]) -> None:
     kind, name = manifest["kind"].lower(), manifest["metadata"]["name"]
-    kubectl.run(layout, "-n", NAMESPACE, "delete", kind, name, "--ignore-not-found", "--cascade=foreground")
+    client(layout).delete(kind, name, namespace=NAMESPACE, propagation="Foreground", missing_ok=True)
 
 
 def _apply(layout: Layout, manifest: dict[str, Any], *, identity: Path | None = None) -> None:
-    kubectl.run(layout, "-n", NAMESPACE, "create", "-f", "-", stdin=json.dumps(manifest), kubeconfig=identity)
+    client(layout, kubeconfig=identity).create(manifest, namespace=NAMESPACE)
 
 
 def _get(layout: Layout, name: str) -> dict[str, Any]:
-    pod: dict[str, Any] = kubectl.get(layout, "-n", NAMESPACE, "pod", name)
-    return pod
+    return client(layout).get("pod", name, namespace=NAMESPACE)
 
 
 def _placed(layout: Layout, name: str) -> dict[str, Any]:
@@ -192,7 +194,7 @@ def _placed(layout: Layout, name: str) -> dict[str, Any]:
 
 
 def _replicas(layout: Layout, count: int) -> list[str] | None:
-    pods = kubectl.get(layout, "-n", NAMESPACE, "pods", "-l", "demo=placement")["items"]
+    pods = client(layout).list("pods", namespace=NAMESPACE, labels="demo=placement")
     placed = [
         pod["metadata"]["name"]
         for pod in pods
@@ -206,7 +208,7 @@ def _event(layout: Layout, pod: dict[str, Any], reason: str, *, holding: str) ->
 
     def message() -> str | None:
         selector = f"involvedObject.uid={pod['metadata']['uid']},reason={reason}"
-        events = kubectl.get(layout, "-n", NAMESPACE, "events", "--field-selector", selector)["items"]
+        events = client(layout).list("events", namespace=NAMESPACE, fields=selector)
         return next((event["message"] for event in events if holding in event["message"]), None)
 
     name = pod["metadata"]["name"]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from lab.connection import Connection, Object
 
+DEFAULT_NAMESPACE = "default"
 _DEADLINE_S = 10.0
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
@@ -25,8 +26,9 @@ class Kind(NamedTuple):
     is_namespaced: bool
 
     def path(self, name: str = "", *, namespace: str = "", subresource: str = "") -> str:
-        """Return the URL path of the collection, an object or its subresource."""
-        parts = ["namespaces", namespace] if namespace and self.is_namespaced else []
+        """Return the URL path of an object, in namespace `default` unless it is named, or of a collection."""
+        where = namespace or (DEFAULT_NAMESPACE if name else "")
+        parts = ["namespaces", where] if where and self.is_namespaced else []
         parts += [self.plural, *(part for part in (name, subresource) if part)]
         return self.prefix + "".join(f"/{quote(part, safe='')}" for part in parts)
 

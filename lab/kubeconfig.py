@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from lab import kubectl, pki
+from lab import pki
+from lab.client import client
 from lab.files import write_private
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-TOKEN_LIFETIME = "24h"  # noqa: S105 - a duration
+TOKEN_LIFETIME_S = 24 * 3600
 
 
 def with_certificate(layout: Layout, path: Path, *, leaf: str) -> Path:
@@ -42,10 +43,16 @@ def service_account_kubeconfig(layout: Layout, *, namespace: str, name: str, nod
     Raises:
         LabError: the ServiceAccount or the Node does not exist.
     """
-    bound = ("--bound-object-kind", "Node", "--bound-object-name", node) if node else ()
-    token = kubectl.run(layout, "create", "token", name, "--namespace", namespace, "--duration", TOKEN_LIFETIME, *bound)
+    api = client(layout)
+    spec: dict[str, Any] = {"expirationSeconds": TOKEN_LIFETIME_S}
+    if node:
+        uid = api.get("node", node)["metadata"]["uid"]
+        spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+    account = api.path("serviceaccount", name, namespace=namespace, subresource="token")
+    token = api.request("POST", account, body=request)["status"]["token"]
     path = _service_account_path(layout, namespace=namespace, name=name, node=node)
-    return token_kubeconfig(layout, path, token=token.strip(), user=name, namespace=namespace)
+    return token_kubeconfig(layout, path, token=token, user=name, namespace=namespace)
 
 
 def is_valid(layout: Layout, *, namespace: str, name: str) -> bool:
@@ -57,11 +64,8 @@ def is_valid(layout: Layout, *, namespace: str, name: str) -> bool:
     content = yaml.safe_load(_service_account_path(layout, namespace=namespace, name=name).read_text(encoding="utf-8"))
     payload = content["users"][0]["user"]["token"].split(".")[1]
     claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-    uid = kubectl.run(
-        layout,
-        *("get", "serviceaccount", name, "--namespace", namespace),
-        *("--ignore-not-found", "-o", "jsonpath={.metadata.uid}"),
-    )
+    account = client(layout).find("serviceaccount", name, namespace=namespace)
+    uid = account["metadata"]["uid"] if account is not None else None
     return bool(claims["kubernetes.io"]["serviceaccount"]["uid"] == uid and claims["exp"] > time.time())
 
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 TIMEOUT_S = 60.0
-_DELETION_S = 50
 
 
 def run(layout: Layout, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
@@ -38,23 +37,6 @@ def run(layout: Layout, *arguments: str, stdin: str | None = None, kubeconfig: P
     return done.stdout
 
 
-def get(layout: Layout, *arguments: str) -> Any:
-    """Return the decoded output of `kubectl get <arguments> -o json`."""
-    return json.loads(run(layout, "get", *arguments, "-o", "json"))
-
-
 def apply(layout: Layout, *manifests: dict[str, Any]) -> None:
-    """Create or update objects."""
+    """Create or update objects as an administrator does, who may go on with `kubectl apply`."""
     run(layout, "apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}))
-
-
-def until_deleted(layout: Layout, *namespaces: str) -> None:
-    """Wait until those of `namespaces` that are terminating are gone; until then nothing can be created in them.
-
-    Raises:
-        LabError: one still exists after the deadline.
-    """
-    for name in namespaces:
-        phase = run(layout, "get", "namespace", name, "--ignore-not-found", "-o", "jsonpath={.status.phase}")
-        if phase == "Terminating":
-            run(layout, "wait", "--for=delete", f"namespace/{name}", f"--timeout={_DELETION_S}s")

@@ -8,7 +8,8 @@ import subprocess
 import tempfile
 from typing import TYPE_CHECKING
 
-from lab import binaries, cgroups, containerd, images, kubectl, kubelet, namespace, network, ports, wait
+from lab import binaries, cgroups, containerd, images, kubelet, namespace, network, ports, wait
+from lab.client import client
 from lab.errors import LabError
 from lab.layout import Port
 from lab.processes import Daemon
@@ -86,12 +87,8 @@ def up(layout: Layout, *, report: Callable[[str], None] = print) -> None:
 
 def is_ready(layout: Layout) -> bool:
     """Whether the node's condition Ready is True."""
-    status = kubectl.run(
-        layout,
-        *("get", "node", layout.node_name, "--ignore-not-found", "-o"),
-        "jsonpath={.status.conditions[?(@.type=='Ready')].status}",
-    )
-    return status == "True"
+    node = client(layout).find("node", layout.node_name) or {"status": {}}
+    return ("Ready", "True") in ((each["type"], each["status"]) for each in node["status"].get("conditions", ()))
 
 
 def remove(layout: Layout) -> None:

@@ -7,12 +7,12 @@ containers that run has the address of the machine, and the scheduler listens th
 
 from __future__ import annotations
 
-import json
 import socket
 from typing import Any, Final
 
 from allocation.names import SYSTEM_NAMESPACE
 from lab import kubectl, network
+from lab.client import client
 from lab.layout import Layout, Port
 from scheduler.api.namespaced.paths import PORT_NAME, SERVICE
 
@@ -49,10 +49,7 @@ def publish(layout: Layout, at: str) -> None:
         },
     )
     status = {"status": {"phase": "Running", "podIP": at, "podIPs": [{"ip": at}]}}
-    kubectl.run(
-        *(layout, "-n", SYSTEM_NAMESPACE, "patch", "pod", SERVICE, "--subresource=status"),
-        *("--type=merge", "-p", json.dumps(status)),
-    )
+    client(layout).patch("pod", SERVICE, status, namespace=SYSTEM_NAMESPACE, subresource="status")
 
 
 def _spec() -> dict[str, Any]:

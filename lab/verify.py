@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from allocation.names import HAMI_REGISTER
 from allocation.wire.hami import decode_register
-from lab import fleet, kubectl, wait
+from lab import fleet, wait
+from lab.client import client
 from lab.errors import LabError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def verify(layout: Layout) -> Iterator[str]:
             timeout_s=_PATIENCE_S,
             remedy=f"read {layout.logs / 'agent.log'}",
         )
-        annotations = kubectl.get(layout, "node", node)["metadata"].get("annotations", {})
+        annotations = client(layout).get("node", node)["metadata"].get("annotations", {})
         registered = len(decode_register(node, annotations.get(HAMI_REGISTER, "[]")).cards)
         if not reported == registered == fleet.CARDS_PER_NODE:
             raise LabError(
@@ -45,5 +45,5 @@ def verify(layout: Layout) -> Iterator[str]:
 
 
 def _reported(layout: Layout, node: str) -> int:
-    status = kubectl.run(layout, "get", "gpunodestatus", node, "--ignore-not-found", "-o", "json")
-    return int(json.loads(status).get("status", {}).get("total", 0)) if status else 0
+    status = client(layout).find("gpunodestatus", node) or {}
+    return int(status.get("status", {}).get("total", 0))
