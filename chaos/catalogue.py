@@ -34,6 +34,7 @@ FAULTS: tuple[type[Fault], ...] = (
     nodes.Vanish,
 )
 _PAUSE_SECONDS = (0.5, 3.0)
+_SHORT_PAUSE_SECONDS = 0.5
 
 
 class Turn(NamedTuple):
@@ -44,8 +45,13 @@ class Turn(NamedTuple):
     pause_seconds: float
 
 
+def once(draw: Random, faults: Sequence[type[Fault]] = FAULTS) -> list[Turn]:
+    """Return every fault once, for as long as it needs to have its effect, in random order."""
+    return [Turn(fault, fault.once_seconds, _SHORT_PAUSE_SECONDS) for fault in draw.sample(faults, len(faults))]
+
+
 def turns(draw: Random, faults: Sequence[type[Fault]] = FAULTS) -> Iterator[Turn]:
-    """Yield faults without end. No fault is repeated before all others were injected."""
+    """Yield faults of random durations without end. No fault is repeated before all others were injected."""
     while True:
         for fault in draw.sample(faults, len(faults)):
             yield Turn(fault, draw.uniform(*fault.hold_seconds), draw.uniform(*_PAUSE_SECONDS))

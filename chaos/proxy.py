@@ -129,7 +129,9 @@ class Proxy:
                 self._send_later(request, body)
             return exchange.abort()
         async with self._send(request, body) as upstream:
-            await asyncio.sleep(self.interference.delay_seconds)
+            if self.interference.delay_seconds:
+                self.interference.counts["response delayed"] += 1
+                await asyncio.sleep(self.interference.delay_seconds)
             if exchange.is_binding:
                 self.interference.reached(Stage.RESPONSE)
             if treatment in (Treatment.LOSE, Treatment.TRUNCATE) and upstream.status == 201:
@@ -169,6 +171,7 @@ class Proxy:
             if exchange.is_watch and (upstream.status == 410 or b'"code":410' in chunk):
                 self.interference.counts["410"] += 1
             if exchange.is_watch and self.interference.late_events_seconds:
+                self.interference.counts["event delayed"] += 1
                 await asyncio.sleep(self.interference.late_events_seconds)
             if exchange.is_truncated:
                 if exchange.is_watch:

@@ -3,7 +3,6 @@
 import os
 import signal
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from chaos.proxy import Proxy
@@ -61,18 +60,23 @@ class Replica:
             daemons=[self.daemon],
         )
 
-    def kill(self) -> None:
-        """Send SIGKILL and wait for the end, so that its ports are free."""
-        self.signal(signal.SIGKILL)
+    def kill(self) -> bool:
+        """Send SIGKILL and wait for the end, so that its ports are free; return whether the process ran."""
+        ran = self.signal(signal.SIGKILL)
         wait.until(lambda: self.pid is None, what=f"end of {self.name}", timeout_s=_END_SECONDS)
+        return ran
 
     def stop(self) -> None:
         """Send SIGTERM and wait for the end."""
         self.daemon.stop(grace_s=_END_SECONDS)
 
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal if the process runs."""
+    def signal(self, number: signal.Signals) -> bool:
+        """Send a signal if the process runs; return whether it does."""
         pid = self.pid
-        if pid is not None:
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
+        if pid is None:
+            return False
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return False
+        return True

@@ -10,6 +10,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 from chaos import catalogue, settings
+from chaos.catalogue import Turn
 from chaos.checker import Checker
 from chaos.hunt import PODS_A_SECOND, hunt
 from chaos.load import Load
@@ -23,6 +24,7 @@ from lab import cluster
 from lab.layout import Layout
 
 _POPULATION_OF_SLOTS = 0.45
+_ATTEMPTS = 3
 
 
 async def chaos(config: Settings, *, report: Callable[[str], None]) -> Summary:
@@ -45,6 +47,7 @@ async def chaos(config: Settings, *, report: Callable[[str], None]) -> Summary:
         seed=config.seed,
         seconds=seconds,
         faults=faults,
+        missing=missing(config, faults),
         traffic=traffic,
         created=load.created,
         deleted=load.deleted,
@@ -54,6 +57,11 @@ async def chaos(config: Settings, *, report: Callable[[str], None]) -> Summary:
         slowest_seconds=checker.books.slowest,
         violations=[*checker.books.violations, *remaining],
     )
+
+
+def missing(config: Settings, faults: Counter[str]) -> list[str]:
+    """Return the names of the faults that a run should have injected and has not."""
+    return [each.name for each in catalogue.FAULTS if config.minutes and not faults[each.name]]
 
 
 @asynccontextmanager
@@ -95,20 +103,37 @@ async def under_load(
 async def _inject(
     config: Settings, world: World, load: Load, *, draw: Random, faults: Counter[str], report: Callable[[str], None]
 ) -> None:
-    """Inject one fault after another until the time is over and enough pods were created."""
+    """Inject every fault once if any time is given, then one after another until time is over and pods are created.
+
+    A fault of the first round that found nothing to disturb is tried again.
+    """
     until = time.monotonic() + 60 * config.minutes
+    missed = catalogue.once(draw) if config.minutes else []
+    for _ in range(_ATTEMPTS):
+        missed = [turn for turn in missed if not await _inject_one(turn, world, draw, faults=faults, report=report)]
     for turn in catalogue.turns(draw):
         if time.monotonic() >= until and load.created >= config.pods:
             return
-        fault = turn.fault()
-        report(f"{fault.name}, {turn.hold_seconds:.0f} s")
-        faults[fault.name] += 1
-        try:
-            await fault.apply(world, draw)
-            await asyncio.sleep(turn.hold_seconds)
-        finally:
-            await fault.heal(world)
-        await asyncio.sleep(turn.pause_seconds)
+        await _inject_one(turn, world, draw, faults=faults, report=report)
+
+
+async def _inject_one(
+    turn: Turn, world: World, draw: Random, *, faults: Counter[str], report: Callable[[str], None]
+) -> bool:
+    """Inject a fault, heal it, and return whether it disturbed anything; only then is it counted."""
+    fault = turn.fault()
+    report(f"{fault.name}, {turn.hold_seconds:.0f} s")
+    try:
+        await fault.apply(world, draw)
+        await asyncio.sleep(turn.hold_seconds)
+    finally:
+        await fault.heal(world)
+    await asyncio.sleep(turn.pause_seconds)
+    if not fault.effects:
+        report(f"{fault.name} found nothing to disturb")
+        return False
+    faults[fault.name] += 1
+    return True
 
 
 def _take_down(layout: Layout, results: Path) -> None:

@@ -15,7 +15,8 @@ class Summary(msgspec.Struct):
     Attributes:
         seed: the seed of the run.
         seconds: how long faults were injected.
-        faults: number of faults by name.
+        faults: number of faults by name, of those that disturbed something.
+        missing: the names of the faults that should have been injected and were not.
         traffic: number of requests that the proxies disturbed, by treatment.
         created: number of pods that the API server accepted.
         deleted: number of pods that were deleted again.
@@ -29,6 +30,7 @@ class Summary(msgspec.Struct):
     seed: int
     seconds: float
     faults: Counter[str]
+    missing: list[str]
     traffic: Counter[str]
     created: int
     deleted: int
@@ -43,7 +45,7 @@ class Summary(msgspec.Struct):
         rows = [
             *((f"fault: {name}", count) for name, count in sorted(self.faults.items())),
             *((f"request: {name}", count) for name, count in sorted(self.traffic.items())),
-            ("faults in total", self.faults.total()),
+            (f"faults in total, of {len(self.faults)} kinds", self.faults.total()),
             ("pods created", self.created),
             ("pods deleted", self.deleted),
             ("pods placed", self.placed),
@@ -53,6 +55,11 @@ class Summary(msgspec.Struct):
             ("violations", len(self.violations)),
         ]
         return tabulate(rows, headers=("event", f"in {self.seconds:.0f} s, seed {self.seed}"), tablefmt="github")
+
+    @property
+    def is_well(self) -> bool:
+        """Whether every fault was injected and no promise was broken."""
+        return not self.violations and not self.missing
 
     def write(self, path: Path) -> None:
         """Append the result to a file, as one line of JSON."""

@@ -12,11 +12,12 @@ class Skew(Fault):
     """The wall clock of one process jumps, by up to ten minutes, and jumps back."""
 
     name = "clock skew"
-    hold_seconds = (5.0, 15.0)
+    hold_seconds, once_seconds = (5.0, 15.0), 4.0
 
     async def apply(self, world: World, draw: Random) -> None:
         """Shift the wall clock of one process."""
         world.clocks.put(draw.choice(world.replicas).name, 60 * draw.choice(_MINUTES))
+        self.effects += 1
 
     async def heal(self, world: World) -> None:
         """Reset all wall clocks."""

@@ -25,6 +25,7 @@ class RestartApiServer(Fault):
         """Restart kube-apiserver."""
         del draw
         await asyncio.to_thread(control_plane.restart_apiserver, world.layout)
+        self.effects += 1
 
 
 class KillApiServer(Fault):
@@ -39,6 +40,7 @@ class KillApiServer(Fault):
         daemon = Daemon(world.layout, "kube-apiserver")
         if daemon.pid is not None:
             os.kill(daemon.pid, signal.SIGKILL)
+            self.effects += 1
         await asyncio.to_thread(daemon.stop)
 
     async def heal(self, world: World) -> None:
@@ -64,6 +66,7 @@ class Compact(Fault):
             # While no watch is open, the pods that are created and deleted advance etcd's revision.
             await asyncio.sleep(1.0)
             await asyncio.to_thread(compact, world.layout)
+            self.effects += 1
             await asyncio.to_thread(control_plane.restart_apiserver, world.layout)
         finally:
             for replica in world.replicas:

@@ -14,10 +14,14 @@ class Fault(ABC):
     Attributes:
         name: the name in reports.
         hold_seconds: minimum and maximum duration.
+        once_seconds: how long it lasts in the first round: long enough to have its effect.
+        effects: how much it has disturbed so far: processes, connections, requests.
     """
 
     name: ClassVar[str]
     hold_seconds: ClassVar[tuple[float, float]] = (1.0, 8.0)
+    once_seconds: ClassVar[float] = 1.0
+    effects = 0
 
     @abstractmethod
     async def apply(self, world: World, draw: Random) -> None:

@@ -16,7 +16,7 @@ class Kill(Fault):
 
     async def apply(self, world: World, draw: Random) -> None:
         """Kill one replica."""
-        await asyncio.to_thread(_chosen(world, self.role, draw).kill)
+        self.effects += await asyncio.to_thread(_chosen(world, self.role, draw).kill)
 
 
 class KillScheduler(Kill):
@@ -46,7 +46,7 @@ class KillBoth(Fault):
     async def apply(self, world: World, draw: Random) -> None:
         """Kill both schedulers."""
         del draw
-        await asyncio.gather(*(asyncio.to_thread(each.kill) for each in world.schedulers))
+        self.effects += sum(await asyncio.gather(*(asyncio.to_thread(each.kill) for each in world.schedulers)))
 
 
 class Freeze(Fault):
@@ -60,7 +60,7 @@ class Freeze(Fault):
     async def apply(self, world: World, draw: Random) -> None:
         """Freeze one replica."""
         self._frozen = _chosen(world, self.role, draw)
-        self._frozen.signal(signal.SIGSTOP)
+        self.effects += self._frozen.signal(signal.SIGSTOP)
 
     async def heal(self, world: World) -> None:
         """Let the replica continue."""
@@ -73,7 +73,7 @@ class FreezeScheduler(Freeze):
     """SIGSTOP of one scheduler, sometimes for longer than its Lease lasts."""
 
     name, role = "SIGSTOP scheduler", "scheduler"
-    hold_seconds = (1.0, 12.0)
+    hold_seconds, once_seconds = (1.0, 12.0), 7.0
 
 
 class FreezeWebhook(Freeze):
@@ -86,7 +86,7 @@ class FreezeAgent(Freeze):
     """SIGSTOP of the agent, sometimes for longer than its heartbeat lasts."""
 
     name, role = "SIGSTOP agent", "agent"
-    hold_seconds = (1.0, 15.0)
+    hold_seconds, once_seconds = (1.0, 15.0), 10.0
 
 
 class RollingRestart(Fault):
@@ -98,6 +98,7 @@ class RollingRestart(Fault):
     async def apply(self, world: World, draw: Random) -> None:
         """Restart the replicas of one role."""
         for replica in draw.choice((world.schedulers, world.webhooks)):
+            self.effects += replica.pid is not None
             await asyncio.to_thread(replica.stop)
             replica.start()
             await asyncio.to_thread(replica.until_ready)

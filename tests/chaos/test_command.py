@@ -19,12 +19,13 @@ from lab.errors import LabError
 ROOT = Path(__file__).parents[2]
 
 
-def summary(*violations: Violation) -> Summary:
+def summary(*violations: Violation, missing: tuple[str, ...] = ()) -> Summary:
     """Return the result of a run."""
     return Summary(
         seed=7,
         seconds=60.0,
         faults=Counter({"node vanished": 2, "429 storm": 1}),
+        missing=[*missing],
         traffic=Counter({"429": 12}),
         created=100,
         deleted=80,
@@ -41,7 +42,7 @@ def test_table_counts_faults_by_kind_and_violations() -> None:
     table = summary(Violation(Kind.WAITS, "p", "for long")).table()
     rows = dict(re.findall(r"^\| (.+?) +\| +(\S+) +\|$", table, re.MULTILINE))
     assert "seed 7" in table
-    assert (rows["fault: node vanished"], rows["faults in total"], rows["violations"]) == ("2", "3", "1")
+    assert (rows["fault: node vanished"], rows["faults in total, of 2 kinds"], rows["violations"]) == ("2", "3", "1")
 
 
 def test_each_run_appends_a_line_of_json(tmp_path: Path) -> None:
@@ -72,6 +73,19 @@ def test_exit_code_reports_violations(
     shown = capsys.readouterr().out
     assert f"violations = {len(violations)};" in shown
     assert all(f"VIOLATION {each}" in shown for each in violations)
+
+
+def test_fault_that_was_not_injected_fails_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that left something out has failed, and says what."""
+
+    async def run(config: Settings, *, report: object) -> Summary:
+        return summary(missing=("clock skew",))
+
+    monkeypatch.setattr(command, "chaos", run)
+    assert command.main(["--results", str(tmp_path)]) == 1
+    assert "NOT INJECTED clock skew: it found nothing to disturb" in capsys.readouterr().out
 
 
 def test_cluster_that_does_not_start_is_not_a_verdict(
