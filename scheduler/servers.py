@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from aiohttp import web
-
 from allocation.names import SYSTEM_NAMESPACE
 from certs.ephemeral import EphemeralSource
 from certs.files import FileSource
@@ -22,7 +20,6 @@ from certs.leaf import ServerNames
 from certs.source import CertificateSource, listener_context
 from cluster.api import Api
 from cluster.configuration import Configuration
-from cluster.http.exposition import Registry
 from cluster.http.listener import listening
 from scheduler.api.access_reviews import AccessReviews
 from scheduler.api.authentication import Authenticator, require_caller
@@ -40,12 +37,8 @@ from scheduler.leader import Leader
 from scheduler.metrics.instruments import Metrics
 from scheduler.settings import NamespaceApiSettings, SchedulerSettings, ServingSettings
 from webhook import dry_run
-from webhook.admission import Admission
-from webhook.bindings import ClusterBindings, cluster_bindings
-from webhook.claims import ClusterClaims
-from webhook.cluster_quotas import ClusterQuotas
+from webhook.cluster_admission import ClusterAdmission
 from webhook.metrics import Metrics as AdmissionMetrics
-from webhook.queues import ClusterQueues
 from webhook.routes import admission_routes
 from webhook.settings import WebhookSettings
 
@@ -67,24 +60,17 @@ async def serving(
     routes = api_routes(lambda: _queries(leader), admit=admit, is_open=settings.is_private)
     tokens = TokenReviews(api)
     background: list[Coroutine[None, None, None]] = []
-    quotas: ClusterQuotas | None = None
+    admitting: ClusterAdmission | None = None
     if settings.extender:
         routes += extender_routes(lambda: _extender(leader))
         if settings.serving.webhook:
-            quotas, claims = ClusterQuotas(api), ClusterClaims(api)
-            bindings = cluster_bindings(api, configuration.allocation.bindings)
-            queues = ClusterQueues(api)
-            admission, registry = _admission(configuration, quotas, claims, queues, bindings)
-            routes += admission
-            registries.append(registry)
-            background += [
-                quotas.resource_quotas.run(),
-                quotas.gpu_quotas.run(),
-                claims.informer.run(),
-                queues.queues.run(),
-                queues.namespaces.run(),
-                *([bindings.informer.run()] if bindings is not None else ()),
-            ]
+            own = AdmissionMetrics()
+            admitting = ClusterAdmission(
+                api, allocation=configuration.allocation, settings=configuration.others["webhook"], metrics=own
+            )
+            routes += admission_routes(admitting.admission)
+            registries.append(own.registry)
+            background += [informer.run() for informer in admitting.informers]
     health = health_routes(registries=registries, unready=lambda: leader.unready)
     app = application(
         [*health, *routes],
@@ -94,8 +80,8 @@ async def serving(
     async with AsyncExitStack() as stack:
         for coroutine in background:
             stack.callback(asyncio.create_task(coroutine).cancel)
-        if quotas is not None:
-            await quotas.listed()
+        if admitting is not None:
+            await admitting.listed()
         listener = listening(app, host=settings.host, port=settings.port, tls=_tls(settings.serving))
         port = await stack.enter_async_context(listener)
         if settings.probe_port:
@@ -122,26 +108,6 @@ def _queries(leader: Leader) -> Queries | None:
 
 def _extender(leader: Leader) -> Extender | None:
     return leader.deciding.extender if leader.deciding is not None else None
-
-
-def _admission(
-    configuration: Configuration[SchedulerSettings],
-    quotas: ClusterQuotas,
-    claims: ClusterClaims,
-    queues: ClusterQueues,
-    bindings: ClusterBindings | None,
-) -> tuple[list[web.RouteDef], Registry]:
-    metrics = AdmissionMetrics()
-    admission = Admission(
-        allocation=configuration.allocation,
-        settings=configuration.others["webhook"],
-        metrics=metrics,
-        quotas=quotas.of_namespace,
-        claims=claims,
-        memberships=queues,
-        bindings=bindings,
-    )
-    return admission_routes(admission), metrics.registry
 
 
 def _tls(settings: ServingSettings) -> ssl.SSLContext | None:

@@ -15,12 +15,8 @@ from cluster.connect import connect
 from cluster.errors import ClusterError
 from cluster.http import process_metrics
 from webhook import certificates
-from webhook.admission import Admission
-from webhook.bindings import cluster_bindings
-from webhook.claims import ClusterClaims
-from webhook.cluster_quotas import ClusterQuotas
+from webhook.cluster_admission import ClusterAdmission
 from webhook.metrics import Metrics
-from webhook.queues import ClusterQueues
 from webhook.routes import Health
 from webhook.server import serving
 from webhook.settings import WebhookSettings
@@ -47,45 +43,30 @@ async def _run(loaded: Configuration[WebhookSettings], stop: asyncio.Event) -> N
     process_metrics.register(metrics.registry)
     async with connect(kubeconfig=loaded.cluster.kubeconfig, context=loaded.cluster.context) as connection:
         api = Api(connection, traffic=TrafficMetrics(metrics.registry))
-        claims, bindings = ClusterClaims(api), cluster_bindings(api, loaded.allocation.bindings)
-        queues, quotas = ClusterQueues(api), ClusterQuotas(api)
-        admission = Admission(
-            allocation=loaded.allocation,
-            settings=settings,
-            metrics=metrics,
-            quotas=quotas.of_namespace,
-            claims=claims,
-            memberships=queues,
-            bindings=bindings,
-        )
+        cluster = ClusterAdmission(api, allocation=loaded.allocation, settings=settings, metrics=metrics)
         reconciler = await certificates.start(api, settings, stop)
         if reconciler is None:
             return
         certificates.export_expiry(metrics, reconciler.source)
         async with serving(
-            admission=admission, health=health, metrics=metrics, source=reconciler.source, settings=settings
+            admission=cluster.admission, health=health, metrics=metrics, source=reconciler.source, settings=settings
         ) as ports:
             process.settle()
             log.info("listening on port %d", ports.reviews)
             watch = certificates.ConfigurationWatch(api, configuration=settings.webhook_configuration)
             poll_seconds = settings.certificates.poll_seconds
             reconciling = certificates.run(reconciler, health, watch, poll_seconds=poll_seconds)
-            # Admission waits neither for the ResourceQuotas, because a pod that exceeds one is admitted and the
-            # scheduler holds it, nor for the claims, because one that is missing here is read, nor for the queues and
-            # the bindings, because the scheduler obeys them in any case.
-            copies = [quotas.resource_quotas.run(), quotas.gpu_quotas.run(), claims.informer.run()]
-            copies += [queues.queues.run(), queues.namespaces.run()]
-            copies += [bindings.informer.run()] if bindings else []
-            await process.until(stop, _ready_with(quotas, reconciling), watch.run(), *copies)
+            copies = [informer.run() for informer in cluster.informers]
+            await process.until(stop, _ready_with(cluster, reconciling), watch.run(), *copies)
             health.ready = False
             log.info("draining for %g s", settings.drain_seconds)
             await asyncio.sleep(settings.drain_seconds)
     log.info("stopped")
 
 
-async def _ready_with(quotas: ClusterQuotas, reconciling: Coroutine[None, None, None]) -> None:
-    """Run `reconciling`, which reports ready, once the defaults of GpuQuotas are known."""
-    await quotas.listed()
+async def _ready_with(cluster: ClusterAdmission, reconciling: Coroutine[None, None, None]) -> None:
+    """Run `reconciling`, which reports ready, once admission knows what it must."""
+    await cluster.listed()
     await reconciling
 
 

@@ -57,8 +57,8 @@ class Admission:
         metrics: Metrics,
         quotas: Callable[[str], Quotas],
         claims: ClaimLookup,
-        memberships: MembershipLookup | None = None,
-        bindings: BindingLookup | None = None,
+        memberships: MembershipLookup | None,
+        bindings: BindingLookup | None,
     ) -> None:
         """Use these settings; `quotas` returns the quotas of a namespace.
 

@@ -12,7 +12,13 @@ from webhook.review_protocol import ReviewConnection
 from webhook.routes import Health
 
 _ADMISSION = Admission(
-    allocation=ALLOCATION, settings=WEBHOOK, metrics=Metrics(), quotas=lambda _: Quotas(), claims=CLAIMS
+    allocation=ALLOCATION,
+    settings=WEBHOOK,
+    metrics=Metrics(),
+    quotas=lambda _: Quotas(),
+    claims=CLAIMS,
+    memberships=None,
+    bindings=None,
 )
 _PIECES = (1, 7, 100, 1500)
 _READY = Health()

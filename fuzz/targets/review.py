@@ -38,6 +38,8 @@ _ADMISSION = Admission(
     metrics=Metrics(),
     quotas=lambda namespace: _QUOTAS if namespace == "team" else Quotas(),
     claims=CLAIMS,
+    memberships=None,
+    bindings=None,
 )
 _CODES = {400, 403}  # claims can always be read here
 

@@ -22,7 +22,7 @@ from scheduler.leader import Leader
 from scheduler.settings import SchedulerSettings, ServingSettings
 from tests.scheduler.support.builders import state
 from tests.scheduler.support.extending import extending
-from webhook import server
+from webhook import cluster_quotas, server
 from webhook.admission import Admission
 from webhook.metrics import Metrics
 from webhook.quotas import Quotas
@@ -65,7 +65,13 @@ async def webhook(authority: KeyPair) -> AsyncIterator[tuple[Port, Port]]:
     health.ready = True
     metrics = Metrics()
     admission = Admission(
-        allocation=AllocationSettings(), settings=settings, metrics=metrics, quotas=lambda _: Quotas(), claims=CLAIMS
+        allocation=AllocationSettings(),
+        settings=settings,
+        metrics=metrics,
+        quotas=lambda _: Quotas(),
+        claims=CLAIMS,
+        memberships=None,
+        bindings=None,
     )
     source = IssuedSource(authority, names=ServerNames(("localhost",), (HOST,)), now=datetime.now(UTC))
     async with server.serving(
@@ -75,8 +81,9 @@ async def webhook(authority: KeyPair) -> AsyncIterator[tuple[Port, Port]]:
 
 
 @pytest.fixture
-async def scheduler(authority: KeyPair, tmp_path: Path) -> AsyncIterator[Port]:
+async def scheduler(authority: KeyPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Port]:
     """The scheduler's port, with the extender's verbs, the API, metrics and admission."""
+    monkeypatch.setattr(cluster_quotas, "_LIST_SECONDS", 0.0)  # this API server has no GpuQuotas to wait for
     pair = issue(
         authority,
         common_name="scheduler",

@@ -62,6 +62,8 @@ def test_body_that_is_not_a_review_is_an_error(body: bytes) -> None:
         metrics=Metrics(),
         quotas=lambda _: Quotas(),
         claims=Claims({}),
+        memberships=None,
+        bindings=None,
     )
     with pytest.raises(UnreadableReviewError, match="AdmissionReview"):
         admission.answer(body)
@@ -76,6 +78,8 @@ def test_outcomes_are_counted_and_logged_with_their_uid(caplog: pytest.LogCaptur
         metrics=metrics,
         quotas=lambda _: Quotas(),
         claims=Claims({}),
+        memberships=None,
+        bindings=None,
     )
     request = {
         "uid": UID,

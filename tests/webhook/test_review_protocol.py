@@ -99,6 +99,8 @@ class World:
             metrics=metrics,
             quotas=lambda _: Quotas(),
             claims=self.claims,
+            memberships=None,
+            bindings=None,
         )
         self.answer = self.admission.answer
         self.connection = ReviewConnection(
@@ -257,6 +259,8 @@ async def streams() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamW
         metrics=metrics,
         quotas=lambda _: Quotas(),
         claims=Claims({}, {"stored": ClaimSpec(ClaimDevices(1))}),
+        memberships=None,
+        bindings=None,
     )
     source = IssuedSource(signer, names=ServerNames(("localhost",)), now=datetime.now(UTC))
     async with serving(admission=admission, health=health, metrics=metrics, source=source, settings=own) as ports:

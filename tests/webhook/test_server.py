@@ -88,6 +88,8 @@ async def running() -> AsyncIterator[Running]:
         metrics=metrics,
         quotas=lambda _: Quotas(),
         claims=Claims({}),
+        memberships=None,
+        bindings=None,
     )
     source = IssuedSource(signer, names=NAMES, canary="canary.svc", now=datetime.now(UTC))
     async with (
