@@ -157,8 +157,8 @@ def informers(
     relist_seconds: float,
     has_storage: bool,
     has_bindings: bool,
-    preempts: bool = False,
-    with_images: bool = False,
+    preempts: bool,
+    with_images: bool,
 ) -> Informers:
     """Return the informers, which list all objects again every `relist_seconds`.
 

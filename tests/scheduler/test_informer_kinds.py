@@ -16,11 +16,18 @@ STORAGE = {
 }
 
 
-def kinds(*, has_storage: bool) -> list[str]:
+def kinds(*, has_storage: bool, preempts: bool = False) -> list[str]:
     """Return the plural names of the kinds that are watched, in order."""
     return [
         each.plural
-        for each in informers(cast("Api", None), relist_seconds=1.0, has_storage=has_storage, has_bindings=False)
+        for each in informers(
+            cast("Api", None),
+            relist_seconds=1.0,
+            has_storage=has_storage,
+            has_bindings=False,
+            preempts=preempts,
+            with_images=False,
+        )
     ]
 
 
@@ -29,3 +36,8 @@ def test_only_the_loop_watches_storage() -> None:
     assert set(kinds(has_storage=True)) - set(kinds(has_storage=False)) == STORAGE
     assert not STORAGE & set(kinds(has_storage=False))
     assert kinds(has_storage=True)[-1] == kinds(has_storage=False)[-1] == "pods"
+
+
+def test_budgets_are_watched_only_by_a_scheduler_that_preempts() -> None:
+    """Another one needs no right to read them."""
+    assert set(kinds(has_storage=False, preempts=True)) - set(kinds(has_storage=False)) == {"poddisruptionbudgets"}
