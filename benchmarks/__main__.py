@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from benchmarks import (
     arrival,
     bindings,
     claims,
+    cluster,
     creation,
     decision,
     filtering,
@@ -80,15 +82,16 @@ def main() -> int:
     here = machine.describe()
     print(here)
     everything: list[Row] = []
-    for name in arguments.names or _BENCHMARKS:
-        rows, samples = [], []
-        for row, sample in _BENCHMARKS[name](smoke=arguments.smoke):
-            print(f"{row.what}: {row.figure}", file=sys.stderr, flush=True)
-            rows.append(row)
-            samples.append(sample)
-        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H%M%SZ")
-        Result(name, here, rows, samples).write(arguments.results / f"{name}-{stamp}.jsonl")
-        everything += rows
+    with cluster.shared() if arguments.smoke else nullcontext():
+        for name in arguments.names or _BENCHMARKS:
+            rows, samples = [], []
+            for row, sample in _BENCHMARKS[name](smoke=arguments.smoke):
+                print(f"{row.what}: {row.figure}", file=sys.stderr, flush=True)
+                rows.append(row)
+                samples.append(sample)
+            stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H%M%SZ")
+            Result(name, here, rows, samples).write(arguments.results / f"{name}-{stamp}.jsonl")
+            everything += rows
     print(results.table(everything))
     return int(any(row.passed is False for row in everything) and not arguments.smoke)
 

@@ -182,6 +182,8 @@ def _admission(settings: WebhookSettings, metrics: Metrics) -> Admission:
         metrics=metrics,
         quotas=lambda _: Quotas(),
         claims=_NoClaims(),
+        memberships=None,
+        bindings=None,
     )
 
 

@@ -39,12 +39,16 @@ async def _measure(*, nodes: int, pods: int, steady: int, turns: int) -> list[tu
             await cluster.settle(api, layout, nodes=nodes)
             account = schedulers.identity(layout)
             for turn in range(turns):
-                async with _deciding(api, f"ours-{turn}-", schedulers.loop(layout, account), cluster.fractional):
-                    ours.append(await _flood(api, f"ours-{turn}-", pods, cluster.fractional))
-                async with _deciding(api, f"plain-{turn}-", schedulers.stock(layout), _plain):
-                    stock.append(await _flood(api, f"plain-{turn}-", pods, _plain))
-                async with _deciding(api, f"both-{turn}-", schedulers.extended(layout, account), cluster.fractional):
-                    extended.append(await _flood(api, f"both-{turn}-", pods, cluster.fractional))
+                async with _deciding(
+                    api, f"arriving-ours-{turn}-", schedulers.loop(layout, account), cluster.fractional
+                ):
+                    ours.append(await _flood(api, f"arriving-ours-{turn}-", pods, cluster.fractional))
+                async with _deciding(api, f"arriving-plain-{turn}-", schedulers.stock(layout), _plain):
+                    stock.append(await _flood(api, f"arriving-plain-{turn}-", pods, _plain))
+                async with _deciding(
+                    api, f"arriving-both-{turn}-", schedulers.extended(layout, account), cluster.fractional
+                ):
+                    extended.append(await _flood(api, f"arriving-both-{turn}-", pods, cluster.fractional))
             async with _deciding(api, "steady-", schedulers.loop(layout, account), cluster.fractional):
                 waits = await _steady(api, "steady-", steady)
     return [*_rows(nodes, pods, ours, stock, extended), _steady_row(nodes, waits)]

@@ -68,7 +68,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 FULL: Final = Sizes(nodes=1_000, pods=500, eights=100, turns=5, leases=300)
-_SMOKE: Final = Sizes(nodes=12, pods=8, eights=2, turns=2, leases=5)
+_SMOKE: Final = Sizes(nodes=12, pods=8, eights=2, turns=1, leases=5)
 
 
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
@@ -84,7 +84,7 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
 
 async def _measure(sizes: Sizes) -> tuple[list[dict[str, Bound]], Leases]:
     """Return in each turn how the pods of each kind got their nodes, in alternating order, and the Leases alone."""
-    with cluster.running() as layout:
+    with cluster.running(own=True) as layout:
         async with cluster.client(layout.kubeconfig) as api:
             await cluster.settle(api, layout, nodes=sizes.nodes, pods=0)
             leases = await _lease_seconds(api, sizes.leases)

@@ -4,7 +4,8 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +26,7 @@ from cluster.connect import connect
 from cluster.gpu_node_status import status_of
 from cluster.resource import GPU_NODE_STATUSES, LEASES, NAMESPACES, NODES, PODS, Resource
 from lab import binaries, cluster, control_plane, manifests
-from lab.layout import Layout
+from lab.layout import PORT_BLOCK, Layout
 from lab.processes import Daemon
 from webhook.mutation import mutate
 from webhook.quotas import Quotas
@@ -38,13 +39,62 @@ _BASE_PORT = 31000
 _AT_ONCE = 64
 _DAY = 86_400
 _GRACE_S = 30.0
+_SMOKE_NODES, _SMOKE_PODS = 12, 10
+
+
+class _Smoke:
+    """The control plane that the benchmarks of a smoke run share, if there is one."""
+
+    def __init__(self) -> None:
+        self.stack: ExitStack | None = None
+        self.layout: Layout | None = None
+
+
+_SMOKE = _Smoke()
 
 
 @contextmanager
-def running() -> Iterator[Layout]:
-    """Yield a new control plane without schedulers, on which nothing is installed yet."""
+def shared() -> Iterator[None]:
+    """Have all benchmarks of the block use one control plane and one fleet: their setups take longer than they do.
+
+    The first benchmark that needs a control plane starts it.
+    """
+    with ExitStack() as stack:
+        _SMOKE.stack = stack
+        try:
+            yield
+        finally:
+            _SMOKE.stack = _SMOKE.layout = None
+
+
+@contextmanager
+def running(*, own: bool = False) -> Iterator[Layout]:
+    """Yield a control plane without schedulers.
+
+    It is new, and nothing is installed on it yet. A smoke run shares one that has the fleet and the manifests, except
+    for a benchmark whose pods need certain nodes; the pods of one benchmark stay, so their names differ from others'.
+    """
+    if _SMOKE.stack is None or own:
+        with _new(_BASE_PORT) as layout:
+            yield layout
+        return
+    if _SMOKE.layout is None:
+        layout = _SMOKE.stack.enter_context(_new(_BASE_PORT + PORT_BLOCK))
+        with ThreadPoolExecutor(1) as thread:  # the benchmark may run an event loop in this one
+            thread.submit(lambda: asyncio.run(_populate(layout))).result()
+        _SMOKE.layout = layout
+    yield _SMOKE.layout
+
+
+async def _populate(layout: Layout) -> None:
+    async with client(layout.kubeconfig) as api:
+        await settle(api, layout, nodes=_SMOKE_NODES, pods=_SMOKE_PODS)
+
+
+@contextmanager
+def _new(base_port: int) -> Iterator[Layout]:
     with TemporaryDirectory(prefix="tranche-bench-") as folder:
-        layout = Layout(root=Path(folder), base_port=_BASE_PORT)
+        layout = Layout(root=Path(folder), base_port=base_port)
         try:
             control_plane.up(layout, controller_manager=False, kube_scheduler=False, audit=False, report=lambda _: None)
             binaries.provide(layout.bin, ("kube-scheduler",), report=lambda _: None)
@@ -86,7 +136,10 @@ async def settle(api: Api, layout: Layout, *, nodes: int, pods: int = fleets.CAR
     """Create the fleet with `pods` pods on each node, then install the manifests, policies included.
 
     The first four pods of a node hold every second card, which makes the fleet half full. Further pods are small.
+    The fleet of a smoke run exists already.
     """
+    if layout is _SMOKE.layout:
+        return
     await at_once(node(api, fleets.node(number)) for number in range(nodes))
     await create(api, (_old(fleets.node(each), number) for each in range(nodes) for number in range(pods)))
     await asyncio.to_thread(manifests.install, layout)

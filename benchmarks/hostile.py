@@ -60,10 +60,10 @@ class _Measured(msgspec.Struct):
 
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes seconds and its figures mean nothing."""
-    pods, nodes = (50, 20) if smoke else (10_000, 1_000)
+    pods, nodes, arrivals = (50, 20, 5) if smoke else (10_000, 1_000, _ARRIVALS)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=1) as processes:
-        ordinary = processes.submit(_measure, pods, nodes, hostile=False).result()
-        hostile = processes.submit(_measure, pods, nodes, hostile=True).result()
+        ordinary = processes.submit(_measure, pods, nodes, arrivals, hostile=False).result()
+        hostile = processes.submit(_measure, pods, nodes, arrivals, hostile=True).result()
     subject = f"{pods:,} waiting pods of one namespace at every limit, {nodes:,} nodes"
     what = f"{subject}: memory for each"
     reference = f"ordinary ones {max(ordinary.kib):.1f} KiB"
@@ -119,11 +119,11 @@ class _Binder:
         return Result(Outcome.BOUND)
 
 
-def _measure(pods: int, nodes: int, *, hostile: bool) -> _Measured:
-    return asyncio.run(_run(pods, nodes, hostile=hostile))
+def _measure(pods: int, nodes: int, arrivals: int, *, hostile: bool) -> _Measured:
+    return asyncio.run(_run(pods, nodes, arrivals, hostile=hostile))
 
 
-async def _run(pods: int, nodes: int, *, hostile: bool) -> _Measured:
+async def _run(pods: int, nodes: int, arrivals: int, *, hostile: bool) -> _Measured:
     queue = SchedulingQueue(clock=time.monotonic, first_backoff=0.2, longest_backoff=5.0)
     state = ClusterState(settings=AllocationSettings(), queue=queue, clock=time.monotonic)
     for number in range(nodes):
@@ -161,7 +161,7 @@ async def _run(pods: int, nodes: int, *, hostile: bool) -> _Measured:
     pauses = PauseMonitor()
     chores = [asyncio.create_task(each) for each in (pauses.run(), recorder.run(), loop.run())]
     waits = []
-    for number in range(_ARRIVALS):
+    for number in range(arrivals):
         await asyncio.sleep(_BETWEEN_S)
         queue.notify(ANY_EVENT)
         arrival = decoder.decode(_pod(f"arrives-{number}", "stranger", 0, hostile=False, fits=True))

@@ -108,7 +108,7 @@ async def _turn(api: Api, layout: Layout, account: Path, turn: int, *, nodes: in
     async with watching.bound(api, prefix, pods) as seen, cluster.client(account) as scheduler:
         await ceiling.bind(scheduler, prefix, nodes=nodes, pods=pods)
         client = await seen
-    prefix = f"plain-{turn}-"
+    prefix = f"stock-{turn}-"
     await cluster.create(
         api, (cluster.plain(f"{prefix}{number}", scheduler="default-scheduler") for number in range(plain))
     )

@@ -42,7 +42,7 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     nodes, decisions = (100, 20) if smoke else (5_000, 300)
     for unused in (0,) if smoke else (0, 10_000):
         yield from _decisions(nodes, decisions, unused=unused)
-    nodes, pods, turns = (10, 20, 2) if smoke else (1_000, 1_000, 6)
+    nodes, pods, turns = (10, 20, 1) if smoke else (1_000, 1_000, 6)
     yield from _rates(nodes, pods, uvloop.run(_measure(nodes=nodes, pods=pods, turns=turns)))
 
 
@@ -156,7 +156,7 @@ def _decide(cycle: SchedulingCycle, pod: Pod) -> float:
 async def _measure(*, nodes: int, pods: int, turns: int) -> list[dict[str, Bound]]:
     """Return in each turn how pods without and with a bound claim got their nodes; the order alternates."""
     measured: list[dict[str, Bound]] = []
-    with cluster.running() as layout:
+    with cluster.running(own=True) as layout:
         async with cluster.client(layout.kubeconfig) as api:
             await cluster.settle(api, layout, nodes=nodes)
             await cluster.at_once(
