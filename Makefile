@@ -5,9 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 LAB := $(BIN)/python -m lab
 INSTALLED := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest --numprocesses 3 --max-worker-restart 0 --dist loadscope
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format fuzz bench chaos soak image image-load image-push cli-wheel cli-archive krew-manifest install-test up down status doctor verify evidence clean \
+.PHONY: help demo test test-quick test-random test-deep test-durations mutation mutation-changed check format fuzz bench chaos soak image image-load image-push cli-wheel cli-archive krew-manifest install-test up down status doctor verify evidence clean \
 	demo-fractional demo-pending demo-placement demo-claim demo-static demo-environment
 
 help:  ## List the targets.
@@ -25,7 +26,28 @@ demo: $(INSTALLED)  ## Show the main job on a real cluster: label, admission, pl
 	@$(LAB) demo
 
 test: $(INSTALLED)  ## Run all tests; those that need root or a container runtime say so where it is missing.
-	@$(BIN)/python -m pytest --numprocesses 2 --max-worker-restart 0 --dist loadscope --no-loadscope-reorder
+	@$(PYTEST)
+
+test-quick: $(INSTALLED)  ## Run the tests that need no Kubernetes, no root and no container tools.
+	@$(PYTEST) -m 'not apiserver and not kubelet and not helm and not image and not archive'
+
+test-random: $(INSTALLED)  ## Run all tests in random order (SEED, printed if none is given).
+	@$(PYTEST) --random-order-bucket=module --random-order-seed=$(or $(SEED),$(shell date +%s))
+
+test-deep: $(INSTALLED)  ## Look for rare failures, for hours: many repetitions and examples, chaos, fuzz, mutants (MINUTES, SECONDS).
+	@TEST_DEPTH=deep $(PYTEST)
+	@$(MAKE) chaos MINUTES=$(or $(MINUTES),30)
+	@$(MAKE) fuzz
+	@$(MAKE) mutation
+
+mutation: $(INSTALLED)  ## Change the code in small ways and see whether tests notice, for hours (ROOMS, by default all).
+	@$(BIN)/python -m tests.mutants $(ROOMS)
+
+mutation-changed: $(INSTALLED)  ## The same for the lines that differ from a revision (REV, MINUTES).
+	@$(BIN)/python -m tests.mutants --changed $(or $(REV),HEAD^) --minutes $(or $(MINUTES),5)
+
+test-durations: $(INSTALLED)  ## Print what took longest in the last run of tests, by test, module and fixture.
+	@$(BIN)/python -m tests.support.durations
 
 check: $(INSTALLED)  ## Check style, types, layers and language.
 	@$(BIN)/ruff check .

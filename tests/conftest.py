@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import sys
 import tempfile
 import uuid
 from pathlib import Path
@@ -19,10 +20,11 @@ from lab import control_plane as control_plane_module
 from lab import real_node as real_node_module
 from lab.errors import LabError
 from lab.layout import PORT_BLOCK, Layout
-from tests.support import distribution
+from tests.support import distribution, skips
 from tests.support.depth import DEEP
 from tests.support.distribution import Distribution
 from tests.support.durations import Durations
+from tests.support.skips import Skips
 
 if TYPE_CHECKING:
     import asyncio
@@ -49,8 +51,10 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure the run, and name it, so that its processes find each other."""
+    """Measure the run, allow no other skips than those listed, and name it, so that its processes find each other."""
     config.pluginmanager.register(Durations())
+    if os.environ.get("CI"):
+        config.pluginmanager.register(Skips(skips.listed(skips.PAGE.read_text(encoding="utf-8"))))
     if hasattr(config.option, "testrunuid"):
         config.option.testrunuid = config.option.testrunuid or uuid.uuid4().hex
 
@@ -70,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Generator[None]:
     """End a process whose test does not end: pytest-timeout counts no longer once the test has failed."""
-    faulthandler.dump_traceback_later(TEARDOWN_S, exit=True)
+    faulthandler.dump_traceback_later(TEARDOWN_S, exit=True, file=sys.__stderr__)
     try:
         return (yield)
     finally:
@@ -120,6 +124,14 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
 @pytest.fixture
 def own_layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
     """A separate lab for one test, in a folder with a short name: paths of sockets are limited."""
+    layout = Layout(root=tmp_path_factory.mktemp("own"), base_port=BASE_PORT + PORT_BLOCK)
+    yield layout
+    cluster.down(layout)
+
+
+@pytest.fixture(scope="module")
+def module_layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
+    """A separate lab for the tests of a module; none of them may use `own_layout` as well."""
     layout = Layout(root=tmp_path_factory.mktemp("own"), base_port=BASE_PORT + PORT_BLOCK)
     yield layout
     cluster.down(layout)

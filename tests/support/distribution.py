@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.workermanage import WorkerController
 
-LABS: Final[Mapping[str, int]] = {"installable": 1, "pair": 1, "own_layout": 2, "tranche": 2, "layout": 2}
+LABS: Final[Mapping[str, int]] = {
+    "installable": 1,
+    "pair": 1,
+    "own_layout": 2,
+    "module_layout": 2,
+    "tranche": 2,
+    "layout": 2,
+}
 """The fixtures that start labs, and how many processes may do so; the modules of the first are given out first."""
 NO_LAB: Final = ""
 
