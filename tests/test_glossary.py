@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "development.md").read_text(encoding="utf-8")
 GLOSSARY = re.findall(r"^\| ([a-z ]+) \| (.+) \| `(\S+)` \|$", PAGE.partition("\n## Glossary\n")[2], re.MULTILINE)
@@ -19,10 +17,14 @@ def squeezed(text: str) -> str:
     return re.sub(r"[\s_]", "", text).lower()
 
 
-@pytest.mark.parametrize(("term", "file"), [(term, file) for term, _, file in GLOSSARY])
-def test_each_term_occurs_in_its_file(term: str, file: str) -> None:
+def test_each_term_occurs_in_its_file() -> None:
     """A term that the code does not use sends a reader to the wrong place."""
-    assert squeezed(term) in squeezed((ROOT / file).read_text(encoding="utf-8"))
+    misplaced = [
+        (term, file)
+        for term, _, file in GLOSSARY
+        if squeezed(term) not in squeezed((ROOT / file).read_text(encoding="utf-8"))
+    ]
+    assert misplaced == []
 
 
 def test_glossary_has_one_meaning_per_term() -> None:

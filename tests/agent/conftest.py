@@ -16,6 +16,7 @@ import pytest
 
 from agent.nvml.visible_devices import VARIABLE
 from lab import kubectl, wait
+from lab.client import client
 from lab.kubeconfig import service_account_kubeconfig
 from lab.layout import Layout
 from tests.nvml.stub import STATE, Hardware, build
@@ -91,7 +92,7 @@ def add_node(cluster: Layout) -> Callable[[str], None]:
 
     def add(name: str) -> None:
         node: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
-        kubectl.apply(cluster, node)
+        client(cluster).apply(node)
 
     return add
 

@@ -11,8 +11,10 @@ from allocation.fabric import CuFile, Fabric, Hca, HcaPort
 from allocation.topology.layout import PeerLink
 from cluster.gpu_node_status import Device, Status
 from lab import kubectl
+from lab.client import client
 from lab.errors import LabError
 from lab.layout import Layout
+from tests.agent.support.cluster_view import as_scheduler
 
 pytestmark = pytest.mark.apiserver
 
@@ -21,7 +23,7 @@ CARD: dict[str, Any] = {"id": 0, "uuid": "GPU-a", "memoryMiB": 100}
 
 def _create(cluster: Layout, *, name: str, node: str) -> None:
     head = {"apiVersion": "gpu.scheduling/v1", "kind": "GpuNodeStatus", "metadata": {"name": name}}
-    kubectl.apply(cluster, {**head, "spec": {"nodeName": node}})
+    client(cluster).apply({**head, "spec": {"nodeName": node}})
 
 
 def _report(cluster: Layout, name: str, *devices: dict[str, Any]) -> None:
@@ -114,7 +116,7 @@ def test_no_field_of_a_full_status_is_dropped(cluster: Layout) -> None:
     card = Device(0, "GPU-a", 100, numa=0, island="a", bandwidth_gbps=75, links=LINKS, pcie_groups=(0, 0, 0, 0))
     status = Status([card, Device(1, "GPU-b", 100)], 2, "570.86.15", ["none"], fabric=FABRIC)
     _write_status(cluster, "crd-full", status)
-    stored = kubectl.get(cluster, "gns", "crd-full")["status"]
+    stored = client(cluster).get("gns", "crd-full")["status"]
     assert stored == json.loads(msgspec.json.encode(status))
     assert msgspec.convert(stored, Status) == status
 
@@ -182,8 +184,7 @@ def test_impossible_instance_request_is_refused(cluster: Layout, change: dict[st
     _create(cluster, name="crd-1", node="crd-1")
 
     def request(*requests: dict[str, Any]) -> None:
-        patch = json.dumps({"spec": {"migInstances": requests}})
-        kubectl.run(cluster, "patch", "gns", "crd-1", "--type=merge", "-p", patch)
+        as_scheduler(cluster).patch("gns", "crd-1", {"spec": {"migInstances": requests}})
 
     request(REQUEST)
     with pytest.raises(LabError, match=r"spec\.migInstances\[0\]"):

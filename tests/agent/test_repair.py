@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lab import kubectl, wait
+from lab.client import client
 from lab.layout import Layout
 from tests.agent.support.cluster_view import (
     DEADLINE_S,
@@ -120,7 +121,7 @@ def test_deleted_status_is_created_again(cluster: Layout, served: Callable[[str]
     """Without its GpuNodeStatus a node has no cards for the scheduler."""
     served("repair-3")
     before = published(cluster, "repair-3")
-    kubectl.run(cluster, "delete", "gns", "repair-3")
+    client(cluster).delete("gns", "repair-3")
     after = published(cluster, "repair-3")
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
     assert after["status"] == before["status"]
@@ -132,7 +133,7 @@ def test_recreated_node_is_annotated_again(
     """Without its Node the agent is not ready and renews no heartbeat; a new Node gets everything at once."""
     agent = served("repair-4")
     before = register(cluster, "repair-4")
-    kubectl.run(cluster, "delete", "node", "repair-4")
+    client(cluster).delete("node", "repair-4")
     wait.until(
         lambda: agent.http("/readyz") == (503, "1 nodes are not published: repair-4\n"),
         what="not ready",

@@ -16,6 +16,7 @@ from certs.authority_reconciler import AuthorityReconciler
 from cluster.api import Api
 from cluster.connect import connect
 from lab import kubectl, manifests
+from lab.client import client
 
 if TYPE_CHECKING:
     from lab.layout import Layout
@@ -42,7 +43,7 @@ async def test_racing_replicas_create_one_authority(installed: Layout, monkeypat
         ]
         found = await asyncio.gather(*(replica.ensure_secret(now=now) for replica in replicas))
     assert len({each.signing.certificate for each in found}) == 1
-    kubectl.run(installed, "-n", "tranche-system", "delete", "secret", "tranche-webhook-ca-race")
+    client(installed).delete("secret", "tranche-webhook-ca-race", namespace="tranche-system")
 
 
 def test_command_with_a_broken_secret_exits_with_the_remedy(installed: Layout) -> None:

@@ -19,6 +19,7 @@ from lab.balancer import Balancer
 from lab.layout import Port
 from tests.certs.support import replicas
 from tests.certs.support.replicas import Replica
+from tests.support.depth import repetitions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
 
-ROTATIONS = 20
+ROTATIONS = repetitions(4, 20)
 CONNECTIONS = 32
 PODS_A_SECOND = 200.0
 POLL_S = 0.3
@@ -57,8 +58,8 @@ async def balancer(installed: Layout, api: Api) -> AsyncIterator[Balancer]:
         yield balancer
 
 
-async def test_twenty_rotations_under_load_fail_no_admission(api: Api, balancer: Balancer) -> None:
-    """Ten rotations of leaves and ten of the authority reach both replicas: no pod fails, no connection is reset."""
+async def test_rotations_under_load_fail_no_admission(api: Api, balancer: Balancer) -> None:
+    """Rotations of leaves and of the authority in turns reach both replicas: no pod fails, no connection is reset."""
     before = await replicas.failed_calls(api)
     authorities, leaves = set(), set()
     async with replicas.load(api, workers=CONNECTIONS, rate=PODS_A_SECOND) as load:

@@ -22,7 +22,8 @@ from cluster.api import Api
 from cluster.connect import connect
 from cluster.errors import ConflictError
 from cluster.resource import PODS, SECRETS
-from lab import kubeconfig, kubectl
+from lab import kubeconfig
+from lab.client import client
 from lab.layout import Port
 from tests.certs.support import replicas
 from tests.certs.support.replicas import Replica
@@ -219,7 +220,7 @@ async def test_labels_never_enable_the_webhook_in_system_namespaces(
     await asyncio.to_thread(replica.start)
     await replicas.eventually(lambda: replicas.is_admitted(api))
     label = "gpu.scheduling/injection"
-    kubectl.run(installed, "label", "namespace", namespace, f"{label}=enabled")
+    client(installed).patch("namespace", namespace, {"metadata": {"labels": {label: "enabled"}}})
     try:
         body = {**replicas.POD, "metadata": {"generateName": "load-", "labels": {label: "enabled"}}}
         body["spec"] = {
@@ -228,7 +229,7 @@ async def test_labels_never_enable_the_webhook_in_system_namespaces(
         }
         answer = await api.request("POST", PODS.path(namespace=namespace), params={"dryRun": "All"}, body=body)
     finally:
-        kubectl.run(installed, "label", "namespace", namespace, f"{label}-")
+        client(installed).patch("namespace", namespace, {"metadata": {"labels": {label: None}}})
     spec = json.loads(answer)["spec"]
     assert spec["schedulerName"] == "default-scheduler"
     assert "env" not in spec["containers"][0]

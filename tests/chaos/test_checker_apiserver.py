@@ -22,6 +22,7 @@ from cluster.connect import connect
 from cluster.resource import GPU_CLAIMS, GPU_NODE_STATUSES, LEASES, NAMESPACES, NODES, PODS
 from lab import cluster as lab
 from lab import control_plane, kubectl, manifests, pki
+from lab.client import client
 from lab.files import write_private
 from lab.layout import PORT_BLOCK, Layout
 from tests.chaos.support.objects import MIB, card_lease, claim, lease, limits, share, status
@@ -92,7 +93,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
     try:
         control_plane.up(layout, controller_manager=False, kube_scheduler=False)
         for file in DEFINITIONS.glob("*.yaml"):
-            kubectl.apply(layout, yaml.safe_load(file.read_text()))
+            client(layout).apply(yaml.safe_load(file.read_text()))
         kubectl.run(layout, "wait", "--for=condition=Established", "crd", "--all")
         asyncio.run(prepare(layout))
         yield layout
@@ -137,11 +138,11 @@ async def prepare(layout: Layout) -> None:
 def watcher(layout: Layout, port: int) -> str:
     """Write the kubeconfig of an account that may do everything, through the proxy, with a token."""
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "watcher", "namespace": "default"}}
-    kubectl.apply(layout, account)
+    client(layout).apply(account)
     subject = {"kind": "ServiceAccount", "name": "watcher", "namespace": "default"}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
     may = {"kind": "ClusterRoleBinding", "metadata": {"name": "watcher"}, "roleRef": role, "subjects": [subject]}
-    kubectl.apply(layout, {"apiVersion": "rbac.authorization.k8s.io/v1", **may})
+    client(layout).apply({"apiVersion": "rbac.authorization.k8s.io/v1", **may})
     token = kubectl.run(layout, "create", "token", "watcher")
     content = yaml.safe_load(layout.kubeconfig.read_text())
     content["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"

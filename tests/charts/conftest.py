@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lab import binaries, helm_binary
+from lab import binaries, helm_binary, manifests
 from lab.go_module import GoModule
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def kustomize(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Objects
 
 def objects(text: str) -> Objects:
     """Return the objects of a stream by kind, namespace and name, each normalised."""
-    return {identity(each): dict(_normalised(each)) for each in yaml.safe_load_all(text) if each}
+    return {identity(each): dict(_normalised(each)) for each in manifests.read(text)}
 
 
 def identity(each: dict[str, Any]) -> tuple[str, str, str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lab import control_plane, kubectl
+from lab import control_plane
+from lab.client import client
 from lab.layout import Layout
 from tests.charts.conftest import CHART, Helm, objects
 from tests.charts.test_chart import CASES
@@ -61,7 +62,7 @@ def test_helm_4_takes_over_a_release_and_applies_on_the_server(helm: Helm, helm_
         return done.stdout
 
     def slots() -> int:
-        text = kubectl.get(own_layout, "-n", "tranche-system", "configmap", "tranche")["data"]["config.yaml"]
+        text = client(own_layout).get("configmap", "tranche", namespace="tranche-system")["data"]["config.yaml"]
         return int(text.partition("slots:")[2].split()[0])
 
     install = ("install", "tranche", str(CHART), "--create-namespace", "--set=config.agent.slots=5")
@@ -72,7 +73,7 @@ def test_helm_4_takes_over_a_release_and_applies_on_the_server(helm: Helm, helm_
     assert slots() == 6
     check(helm_4, "uninstall", "tranche", "--wait")
     check(helm_4, *install)
-    managers = kubectl.get(own_layout, "-n", "tranche-system", "deployment", "tranche-webhook", "--show-managed-fields")
+    managers = client(own_layout).get("deployment", "tranche-webhook", namespace="tranche-system")
     assert "Apply" in {each["operation"] for each in managers["metadata"]["managedFields"]}
     check(helm_4, "upgrade", "tranche", str(CHART), "--reuse-values", "--set=config.agent.slots=7")
     assert slots() == 7

@@ -18,6 +18,7 @@ from allocation.names import HAMI_REGISTER
 from allocation.wire import environment, hami
 from cluster.gpu_node_status import status_of
 from lab import kubectl
+from lab.client import client
 from lab.kubeconfig import service_account_kubeconfig
 from lab.layout import Layout
 
@@ -88,8 +89,7 @@ def team(control_plane: Layout) -> Layout:
     for role in ("viewer", "operator"):
         kubectl.run(control_plane, "apply", "-f", str(base / "rbac" / f"{role}.yaml"))
     kubectl.run(control_plane, "wait", "--for=condition=Established", "crd/gpunodestatuses.gpu.scheduling")
-    kubectl.apply(
-        control_plane,
+    client(control_plane).apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}},
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}},
         *(_node(name) for name in (NODE, QUIET)),
@@ -102,7 +102,7 @@ def team(control_plane: Layout) -> Layout:
     kubectl.run(control_plane, "patch", "gns", NODE, "--subresource=status", "--type=merge", "-p", status)
     for account in ("default", "viewer", "operator", "stranger"):
         metadata = {"name": account, "namespace": TEAM}
-        kubectl.apply(control_plane, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+        client(control_plane).apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     pods = [_pod("placed", placed=True), _pod("waiting"), _pod("plain", managed=False)]
     # If the suite has installed the policies, only trusted users may create pods with an allocation.
     trusted = ("--as", "system:serviceaccount:tranche-system:tranche-static", "--as-group", "system:masters")
@@ -110,7 +110,7 @@ def team(control_plane: Layout) -> Layout:
         *(control_plane, "create", "-f", "-", *trusted),
         stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}),
     )
-    kubectl.apply(control_plane, *(_grant(account) for account in ("viewer", "operator")))
+    client(control_plane).apply(*(_grant(account) for account in ("viewer", "operator")))
     return control_plane
 
 

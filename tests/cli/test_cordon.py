@@ -13,6 +13,7 @@ from allocation.constraints import words
 from allocation.names import CORDON
 from cli.cordon import edited
 from lab import kubectl
+from lab.client import client
 from lab.layout import Layout
 
 Gpu = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -37,7 +38,7 @@ def test_entries_of_others_are_kept(present: str, uuids: list[str], *, cordoned:
 
 def annotation(team: Layout, node: str = "cli-1") -> str | None:
     """Return a node's list, or None."""
-    value: str | None = kubectl.get(team, "node", node)["metadata"].get("annotations", {}).get(CORDON)
+    value: str | None = client(team).get("node", node)["metadata"].get("annotations", {}).get(CORDON)
     return value
 
 
@@ -52,7 +53,7 @@ def clean(team: Layout) -> Iterator[Layout]:
 @pytest.mark.apiserver
 def test_card_is_cordoned_and_uncordoned(clean: Layout, gpu: Gpu) -> None:
     """The list is the node's annotation, the output names remaining pods, and a repetition succeeds."""
-    kubectl.run(clean, "annotate", "node", "cli-1", f"{CORDON}= someone-elses ,,")
+    client(clean).patch("node", "cli-1", {"metadata": {"annotations": {CORDON: " someone-elses ,,"}}})
     done = gpu("cordon", CARD, account="operator")
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split() for line in done.stdout.splitlines()[1:]] == [[CARD, "cli-1", "cordoned", "cli-team/placed"]]
@@ -101,7 +102,7 @@ def test_unknown_card_is_refused(clean: Layout, gpu: Gpu) -> None:
 @pytest.mark.apiserver
 def test_removed_card_can_be_uncordoned(clean: Layout, gpu: Gpu) -> None:
     """The UUID of a removed card can be cleaned up, although no node reports it."""
-    kubectl.run(clean, "annotate", "node", "cli-1", f"{CORDON}=GPU-pulled")
+    client(clean).patch("node", "cli-1", {"metadata": {"annotations": {CORDON: "GPU-pulled"}}})
     assert gpu("cordon", "GPU-pulled", account="operator").returncode == 1
     assert gpu("uncordon", "GPU-pulled", account="operator").returncode == 0
     assert annotation(clean) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,8 +9,10 @@ import pytest
 
 from allocation.claim import ClaimDevices, ClaimNetwork, ClaimSpec, ClaimStorage, ClaimTopology
 from cluster.gpu_claim import GpuClaim
-from lab import kubectl, manifests, wait
-from lab.errors import LabError
+from lab import manifests, wait
+from lab.connection import RefusedError
+from tests.cluster.support.stored import Stored
+from tests.support import namespaces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,46 +37,21 @@ def claim(name: str = "single-gpu", **spec: Any) -> dict[str, Any]:
     }
 
 
-class Claims:
-    """The claims of one namespace, through kubectl."""
-
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
-
-    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl as administrator in the namespace."""
-        return kubectl.run(self.layout, "-n", NAMESPACE, *arguments, stdin=stdin)
-
-    def create(self, manifest: dict[str, Any], *options: str) -> dict[str, Any]:
-        """Create a claim and return it as stored."""
-        created: dict[str, Any] = json.loads(
-            self.kubectl("create", "-o", "json", *options, "-f", "-", stdin=json.dumps(manifest))
-        )
-        return created
-
-    def refusal(self, manifest: dict[str, Any]) -> str:
-        """Create a claim, which must be refused; return the error."""
-        with pytest.raises(LabError) as caught:
-            self.create(manifest, "--dry-run=server")
-        return caught.value.why
-
-
 @pytest.fixture(scope="module")
-def claims(control_plane: Layout) -> Iterator[Claims]:
+def claims(control_plane: Layout) -> Iterator[Stored]:
     """Yield an empty namespace in which one user has the role `edit`, another `view`."""
     manifests.install(control_plane)
-    kubectl.apply(control_plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    made = Claims(control_plane)
+    namespaces.create(control_plane, NAMESPACE)
+    made = Stored(control_plane, "gpuclaims.gpu.scheduling", namespace=NAMESPACE)
     for user, role in ((EDITOR, "edit"), (VIEWER, "view")):
-        made.kubectl("create", "rolebinding", user, f"--clusterrole={role}", f"--user={user}")
+        made.grant(user, role)
     yield made
-    made.kubectl("delete", "gpuclaims", "--all")
-    kubectl.run(control_plane, "delete", "namespace", NAMESPACE, "--wait=false")
+    made.api.delete("namespace", NAMESPACE, wait=False)
 
 
-def test_defaults_are_those_of_the_product(claims: Claims) -> None:
+def test_defaults_are_those_of_the_product(claims: Stored) -> None:
     """A claim that states only a count is exclusive; what the API server adds is what our code assumes."""
-    stored = claims.create(claim("plain", network={}), "--dry-run=server")
+    stored = claims.would_be(claim("plain", network={}))
     assert stored["spec"] == {
         "devices": {
             "count": 1,
@@ -90,14 +66,14 @@ def test_defaults_are_those_of_the_product(claims: Claims) -> None:
     assert msgspec.convert(stored, GpuClaim).spec == ClaimSpec(ClaimDevices(1))
 
 
-def test_every_field_that_our_code_reads_is_stored(claims: Claims) -> None:
+def test_every_field_that_our_code_reads_is_stored(claims: Stored) -> None:
     """The names of the fields are the same in the schema and in the code."""
     devices = {"count": 3, "exclusivity": "Shared", "visibleAs": "UUID", "memoryMiB": 3000, "cores": 30}
-    stored = claims.create(claim(devices=devices, selector={"matchLabels": {"pool": "a"}}), "--dry-run=server")
+    stored = claims.would_be(claim(devices=devices, selector={"matchLabels": {"pool": "a"}}))
     read = msgspec.convert(stored, GpuClaim).spec
     assert read.devices == ClaimDevices(3, "Shared", "UUID", 3000, 30)
     assert read.node_labels == {"pool": "a"}
-    mig = claims.create(claim(devices={"exclusivity": "MIG", "profile": "1g.10gb"}), "--dry-run=server")
+    mig = claims.would_be(claim(devices={"exclusivity": "MIG", "profile": "1g.10gb"}))
     assert msgspec.convert(mig, GpuClaim).spec.devices == ClaimDevices(1, "MIG", profile="1g.10gb")
     placing = claim(
         devices={"policy": "preferIds", "preferIds": [3, 0]},
@@ -106,7 +82,7 @@ def test_every_field_that_our_code_reads_is_stored(claims: Claims) -> None:
         storage={"cuFile": "Preferred"},
         gangRef="group.a",
     )
-    assert msgspec.convert(claims.create(placing, "--dry-run=server"), GpuClaim).spec == ClaimSpec(
+    assert msgspec.convert(claims.would_be(placing), GpuClaim).spec == ClaimSpec(
         ClaimDevices(1, policy="preferIds", prefer_ids=(3, 0)),
         topology=ClaimTopology("Required", 25, 1),
         network=ClaimNetwork(rdma_required=True, min_ports=2, preferred_hcas=("mlx5_1", "mlx5_0")),
@@ -116,10 +92,10 @@ def test_every_field_that_our_code_reads_is_stored(claims: Claims) -> None:
 
 
 @pytest.mark.parametrize("devices", [ClaimDevices(8), ClaimDevices(1, "Shared", memory_mib=3000, cores=10)])
-def test_devices_that_our_code_writes_are_valid(claims: Claims, devices: ClaimDevices) -> None:
+def test_devices_that_our_code_writes_are_valid(claims: Stored, devices: ClaimDevices) -> None:
     """With all their defaults, as the benchmarks write them; what is unset is left out."""
     written = {key: value for key, value in msgspec.to_builtins(devices).items() if value not in (None, "")}
-    stored = claims.create(claim(devices=written), "--dry-run=server")
+    stored = claims.would_be(claim(devices=written))
     assert msgspec.convert(stored, GpuClaim).spec == ClaimSpec(devices)
 
 
@@ -156,7 +132,7 @@ def test_devices_that_our_code_writes_are_valid(claims: Claims, devices: ClaimDe
         ({"devices": {"exclusivity": "MIG", "policy": "spread"}}, "MIG instances are chosen by profile and memory"),
     ],
 )
-def test_invalid_value_is_refused(claims: Claims, spec: dict[str, Any], words: str) -> None:
+def test_invalid_value_is_refused(claims: Stored, spec: dict[str, Any], words: str) -> None:
     """The message names the field, or the rule."""
     assert words in claims.refusal(claim(**spec))
 
@@ -174,12 +150,12 @@ def test_invalid_value_is_refused(claims: Claims, spec: dict[str, Any], words: s
         {"network": {"preferredHcas": ["mlx5_0"], "minPorts": 2}, "storage": {"cuFile": "Required"}, "gangRef": "a"},
     ],
 )
-def test_valid_value_is_accepted(claims: Claims, spec: dict[str, Any]) -> None:
+def test_valid_value_is_accepted(claims: Stored, spec: dict[str, Any]) -> None:
     """No rule refuses what it does not name."""
-    claims.create(claim(**spec), "--dry-run=server")
+    claims.would_be(claim(**spec))
 
 
-def test_claim_needs_devices(claims: Claims) -> None:
+def test_claim_needs_devices(claims: Stored) -> None:
     """A claim without a spec, or without a count, gives nothing."""
     missing: dict[str, Any] = claim()
     del missing["spec"]["devices"]["count"]
@@ -190,58 +166,54 @@ def test_claim_needs_devices(claims: Claims) -> None:
     assert "spec: Required value" in claims.refusal(missing)
 
 
-def test_spec_cannot_be_changed(claims: Claims) -> None:
+def test_spec_cannot_be_changed(claims: Stored) -> None:
     """What admission read of a claim is what the scheduler reads; labels may change."""
     claims.create(claim("fixed"))
     for changed in ({"devices": {"count": 2}}, {"selector": {"matchLabels": {"pool": "b"}}}, {"gangRef": "g"}):
-        patch = json.dumps({"spec": changed})
-        with pytest.raises(LabError, match="spec cannot be changed: delete the claim and create it again"):
-            claims.kubectl("patch", "gpuclaim", "fixed", "--type=merge", "-p", patch)
-    claims.kubectl("label", "gpuclaim", "fixed", "team=a")
-    claims.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(claim("fixed")))
+        with pytest.raises(RefusedError, match="spec cannot be changed: delete the claim and create it again"):
+            claims.patch("fixed", {"spec": changed})
+    claims.patch("fixed", {"metadata": {"labels": {"team": "a"}}})
+    claims.api.apply(claim("fixed"), namespace=NAMESPACE)
 
 
-def test_status_is_a_subresource(claims: Claims) -> None:
+def test_status_is_a_subresource(claims: Stored) -> None:
     """A write of the claim does not write its status, and a write of the status not the claim."""
     claims.create({**claim("viewed"), "status": {"phase": "Bound"}})
-    assert "status" not in kubectl.get(claims.layout, "-n", NAMESPACE, "gpuclaim", "viewed")
-    patch = json.dumps({"status": {"phase": "Bound", "allocated": "n1:0"}, "spec": {"devices": {"count": 5}}})
-    claims.kubectl("patch", "gpuclaim", "viewed", "--subresource=status", "--type=merge", "-p", patch)
-    stored = kubectl.get(claims.layout, "-n", NAMESPACE, "gpuclaim", "viewed")
+    assert "status" not in claims.get("viewed")
+    patch = {"status": {"phase": "Bound", "allocated": "n1:0"}, "spec": {"devices": {"count": 5}}}
+    claims.patch("viewed", patch, subresource="status")
+    stored = claims.get("viewed")
     assert stored["status"] == {"phase": "Bound", "allocated": "n1:0"}
     assert stored["spec"]["devices"]["count"] == 1
-    patch = json.dumps({"status": {"phase": "Done"}})
-    with pytest.raises(LabError, match='Unsupported value: "Done"'):
-        claims.kubectl("patch", "gpuclaim", "viewed", "--subresource=status", "--type=merge", "-p", patch)
+    with pytest.raises(RefusedError, match='Unsupported value: "Done"'):
+        claims.patch("viewed", {"status": {"phase": "Done"}}, subresource="status")
 
 
-def test_columns_of_a_listing(claims: Claims) -> None:
+def test_columns_of_a_listing(claims: Stored) -> None:
     """`kubectl get gclaim` has the columns of the project that the kind comes from."""
     claims.create(claim("listed", devices={"count": 2, "policy": "spread"}, topology={"mode": "Required"}))
     status = {"phase": "Bound", "allocated": "gpu-sim-0:0,1", "message": "bound"}
-    patch = json.dumps({"status": status})
-    claims.kubectl("patch", "gclaim", "listed", "--subresource=status", "--type=merge", "-p", patch)
-    head, row = claims.kubectl("get", "gclaim", "listed").splitlines()
-    assert head.split() == ["NAME", "REQ", "POLICY", "TOPOLOGY", "ALLOCATED", "AGE"]
-    assert row.split()[:5] == ["listed", "2", "spread", "Required", "gpu-sim-0:0,1"]
-    head, row = claims.kubectl("get", "gclaim", "listed", "-o", "wide").splitlines()
-    assert head.split() == ["NAME", "REQ", "POLICY", "TOPOLOGY", "ALLOCATED", "PHASE", "MESSAGE", "AGE"]
-    assert row.split()[5:7] == ["Bound", "bound"]
+    claims.patch("listed", {"status": status}, subresource="status")
+    head, row = claims.listing("listed", kind="gclaim")
+    assert head == ["NAME", "REQ", "POLICY", "TOPOLOGY", "ALLOCATED", "AGE"]
+    assert row[:5] == ["listed", "2", "spread", "Required", "gpu-sim-0:0,1"]
+    head, row = claims.listing("listed", "-o", "wide", kind="gclaim")
+    assert head == ["NAME", "REQ", "POLICY", "TOPOLOGY", "ALLOCATED", "PHASE", "MESSAGE", "AGE"]
+    assert row[5:7] == ["Bound", "bound"]
 
 
-def test_columns_of_a_nodes_listing(claims: Claims) -> None:
+def test_columns_of_a_nodes_listing(claims: Stored) -> None:
     """`kubectl get gns` shows the node and the number of its devices."""
     status = {"apiVersion": "gpu.scheduling/v1", "kind": "GpuNodeStatus"}
-    kubectl.apply(claims.layout, {**status, "metadata": {"name": "listed"}, "spec": {"nodeName": "listed"}})
+    claims.api.apply({**status, "metadata": {"name": "listed"}, "spec": {"nodeName": "listed"}})
     try:
-        patch = json.dumps({"status": {"total": 8}})
-        claims.kubectl("patch", "gns", "listed", "--subresource=status", "--type=merge", "-p", patch)
+        claims.api.patch("gns", "listed", {"status": {"total": 8}}, subresource="status")
         for options in ((), ("-o", "wide")):
-            head, row = claims.kubectl("get", "gns", "listed", *options).splitlines()
-            assert head.split()[:3] == ["NAME", "NODE", "DEVICES"]
-            assert row.split()[:3] == ["listed", "listed", "8"]
+            head, row = claims.listing("listed", *options, kind="gns")
+            assert head[:3] == ["NAME", "NODE", "DEVICES"]
+            assert row[:3] == ["listed", "listed", "8"]
     finally:
-        claims.kubectl("delete", "gns", "listed")
+        claims.api.delete("gns", "listed")
 
 
 @pytest.mark.parametrize(
@@ -250,22 +222,14 @@ def test_columns_of_a_nodes_listing(claims: Claims) -> None:
         (
             EDITOR,
             ("get", "list", "watch", "create", "update", "patch", "delete"),
-            (("patch", "gpuclaims", "status"), ("update", "gpuclaims", "status")),
+            (("patch", "status"), ("update", "status")),
         ),
-        (VIEWER, ("get", "list", "watch"), (("create", "gpuclaims", ""), ("patch", "gpuclaims", "status"))),
+        (VIEWER, ("get", "list", "watch"), (("create", ""), ("patch", "status"))),
     ],
 )
 def test_kubernetes_own_roles_include_claims(
-    claims: Claims, user: str, allowed: tuple[str, ...], refused: tuple[tuple[str, str, str], ...]
+    claims: Stored, user: str, allowed: tuple[str, ...], refused: tuple[tuple[str, str], ...]
 ) -> None:
     """Who has `edit` in a namespace may write claims, who has `view` may read them; nobody of them writes status."""
-
-    def may(verb: str, resource: str = "gpuclaims", subresource: str = "") -> bool:
-        try:
-            answer = claims.kubectl("auth", "can-i", verb, resource, f"--subresource={subresource}", "--as", user)
-        except LabError:
-            return False
-        return answer.strip() == "yes"
-
-    wait.until(lambda: all(may(verb) for verb in allowed), what="the roles aggregated", timeout_s=READY_S)
-    assert not [question for question in refused if may(*question)]
+    wait.until(lambda: all(claims.may(user, verb) for verb in allowed), what="the roles aggregated", timeout_s=READY_S)
+    assert not [each for each in refused if claims.may(user, each[0], subresource=each[1])]

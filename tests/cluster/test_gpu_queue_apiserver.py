@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
@@ -10,8 +9,8 @@ import pytest
 
 from allocation.fairness.queue_spec import QueueSpec, Reach
 from cluster.gpu_queue import GpuQueue
-from lab import kubectl, manifests
-from lab.errors import LabError
+from lab import manifests
+from tests.cluster.support.stored import Stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,36 +25,18 @@ def queue(name: str = "team-a", **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "gpu.scheduling/v1", "kind": "GpuQueue", "metadata": {"name": name}, "spec": spec}
 
 
-class Queues:
-    """The queues of the cluster, through kubectl."""
-
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
-
-    def create(self, manifest: dict[str, Any], *options: str) -> dict[str, Any]:
-        """Create a queue and return it as stored."""
-        answer = kubectl.run(self.layout, "create", "-o", "json", *options, "-f", "-", stdin=json.dumps(manifest))
-        created: dict[str, Any] = json.loads(answer)
-        return created
-
-    def refusal(self, manifest: dict[str, Any]) -> str:
-        """Create a queue, which must be refused; return the error."""
-        with pytest.raises(LabError) as caught:
-            self.create(manifest, "--dry-run=server")
-        return caught.value.why
-
-
 @pytest.fixture(scope="module")
-def queues(control_plane: Layout) -> Iterator[Queues]:
+def queues(control_plane: Layout) -> Iterator[Stored]:
     """A cluster that knows the kind, and has no queue afterwards."""
     manifests.install(control_plane)
-    yield Queues(control_plane)
-    kubectl.run(control_plane, "delete", "gpuqueues", "--all")
+    stored = Stored(control_plane, "gpuqueues.gpu.scheduling")
+    yield stored
+    stored.api.delete_all("gpuqueues")
 
 
-def test_defaults_are_those_of_the_product(queues: Queues) -> None:
+def test_defaults_are_those_of_the_product(queues: Stored) -> None:
     """What the API server adds to an empty spec is what our code assumes of one."""
-    stored = queues.create(queue(), "--dry-run=server")
+    stored = queues.would_be(queue())
     assert stored["spec"] == {
         "weight": 1,
         "priority": 0,
@@ -68,7 +49,7 @@ def test_defaults_are_those_of_the_product(queues: Queues) -> None:
     assert msgspec.convert(stored, GpuQueue).spec == QueueSpec()
 
 
-def test_every_field_that_our_code_reads_is_stored(queues: Queues) -> None:
+def test_every_field_that_our_code_reads_is_stored(queues: Stored) -> None:
     """The names of the fields are the same in the schema and in the code."""
     spec = {
         "weight": 4,
@@ -84,16 +65,16 @@ def test_every_field_that_our_code_reads_is_stored(queues: Queues) -> None:
         "preemption": {"reach": "Queue", "minRuntimeSeconds": 604800},
         "suspended": True,
     }
-    stored = queues.create(queue(**spec), "--dry-run=server")
+    stored = queues.would_be(queue(**spec))
     assert stored["spec"] == spec
     assert msgspec.convert(stored, GpuQueue).spec == msgspec.convert(spec, QueueSpec)
     assert set(spec) == {field.encode_name for field in msgspec.structs.fields(QueueSpec)}
 
 
 @pytest.mark.parametrize("reach", get_args(Reach))
-def test_every_reach_of_preemption_is_stored(queues: Queues, reach: str) -> None:
+def test_every_reach_of_preemption_is_stored(queues: Stored, reach: str) -> None:
     """A queue that sets only the reach gets the default run time."""
-    stored = queues.create(queue(preemption={"reach": reach}), "--dry-run=server")
+    stored = queues.would_be(queue(preemption={"reach": reach}))
     assert stored["spec"]["preemption"] == {"reach": reach, "minRuntimeSeconds": 0}
     assert msgspec.convert(stored, GpuQueue).spec.preemption.reach == reach
 
@@ -119,7 +100,7 @@ def test_every_reach_of_preemption_is_stored(queues: Queues, reach: str) -> None
         ({"guaranteed": {"nvidia.com/gpu": 1}}, 'unknown field "spec.guaranteed"'),
     ],
 )
-def test_invalid_specs_are_refused(queues: Queues, spec: dict[str, Any], words: str) -> None:
+def test_invalid_specs_are_refused(queues: Stored, spec: dict[str, Any], words: str) -> None:
     """The API server itself refuses them, in words."""
     assert words in queues.refusal(queue(**spec))
 
@@ -127,33 +108,32 @@ def test_invalid_specs_are_refused(queues: Queues, spec: dict[str, Any], words: 
 @pytest.mark.parametrize(
     "resreq", ["cpu=4", "cpu=4,mem=16g,gpu=2", " cpu = 4 , mem = 16g ", "mem=1024", "memory=1.5g", "MEM=1KiB", "gpu=0"]
 )
-def test_requirements_are_accepted(queues: Queues, resreq: str) -> None:
+def test_requirements_are_accepted(queues: Stored, resreq: str) -> None:
     """All forms that the parser reads."""
-    assert queues.create(queue(resreq=resreq), "--dry-run=server")["spec"]["resreq"] == resreq
+    assert queues.would_be(queue(resreq=resreq))["spec"]["resreq"] == resreq
 
 
 @pytest.mark.parametrize(
     "resreq", ["", "cpu=1,", "cpu", "cpu=1=2", "cpu=", "foo=1", "cpu=x", "mem=1z", "gpu=-1", "cpu=1.5"]
 )
-def test_malformed_requirements_are_refused(queues: Queues, resreq: str) -> None:
+def test_malformed_requirements_are_refused(queues: Stored, resreq: str) -> None:
     """The message says what is expected."""
     assert "expected cpu=N,mem=SIZE,gpu=N with a SIZE such as 16g" in queues.refusal(queue(resreq=resreq))
 
 
 @pytest.mark.parametrize("resreq", ["cpu=1,cpu=2", "mem=1g,memory=2g", "gpu=1, GPU=1"])
-def test_a_resource_is_required_once(queues: Queues, resreq: str) -> None:
+def test_a_resource_is_required_once(queues: Stored, resreq: str) -> None:
     """Nobody has to know which of two amounts would count."""
     assert "each of cpu, mem and gpu can be set only once" in queues.refusal(queue(resreq=resreq))
 
 
-def test_columns_and_status(queues: Queues) -> None:
+def test_columns_and_status(queues: Stored) -> None:
     """`kubectl get gq` shows what counts; the status is a subresource, which a change of the spec leaves alone."""
     queues.create(queue("shown", weight=3, priority=2, namespaceSelector={}))
     status = {"share": "0.2500", "entitlement": "0.5000", "running": 4, "waiting": 7, "dominantResource": "cpu"}
-    patch = ("--type=merge", "-p", json.dumps({"spec": {"weight": 5}, "status": status}))
-    kubectl.run(queues.layout, "patch", "gq", "shown", "--subresource=status", *patch)
-    head, row = kubectl.run(queues.layout, "get", "gq", "shown", "-o", "wide").splitlines()
-    assert head.split()[:9] == [
+    queues.patch("shown", {"spec": {"weight": 5}, "status": status}, subresource="status")
+    head, row = queues.listing("shown", "-o", "wide", kind="gq")
+    assert head[:9] == [
         "NAME",
         "WEIGHT",
         "PRIORITY",
@@ -164,17 +144,15 @@ def test_columns_and_status(queues: Queues) -> None:
         "DOMINANT",
         "SUSPENDED",
     ]
-    assert row.split()[:9] == ["shown", "3", "2", "0.2500", "0.5000", "4", "7", "cpu", "false"]
+    assert row[:9] == ["shown", "3", "2", "0.2500", "0.5000", "4", "7", "cpu", "false"]
 
 
 @pytest.mark.parametrize("role", ["edit", "admin", "tranche-viewer"])
-def test_only_administrators_of_the_cluster_write_queues(queues: Queues, role: str) -> None:
+def test_only_administrators_of_the_cluster_write_queues(queues: Stored, role: str) -> None:
     """Not even who administers a namespace; viewers read them."""
     user = f"queue-{role}"
-    kubectl.run(queues.layout, "create", "clusterrolebinding", user, f"--clusterrole={role}", f"--user={user}")
+    queues.grant(user, role)
     try:
-        for verb in ("create", "update", "patch", "delete"):
-            with pytest.raises(LabError):
-                kubectl.run(queues.layout, "auth", "can-i", verb, "gpuqueues", "--as", user)
+        assert not [verb for verb in ("create", "update", "patch", "delete") if queues.may(user, verb)]
     finally:
-        kubectl.run(queues.layout, "delete", "clusterrolebinding", user)
+        queues.api.delete("clusterrolebinding", user)

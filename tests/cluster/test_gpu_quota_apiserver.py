@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,8 +9,9 @@ import pytest
 
 from allocation.fairness.quota_spec import QuotaSpec, SingleQuota, TotalQuota
 from cluster.gpu_quota import GpuQuota, GpuQuotaStatus
-from lab import kubectl, manifests
-from lab.errors import LabError
+from lab import manifests
+from tests.cluster.support.stored import Stored
+from tests.support import namespaces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,52 +29,30 @@ def quota(name: str = "team", **spec: Any) -> dict[str, Any]:
     return {**head, "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
 
 
-class Quotas:
-    """The quotas of a namespace, through kubectl."""
-
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
-
-    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl in the namespace."""
-        return kubectl.run(self.layout, "-n", NAMESPACE, *arguments, stdin=stdin)
-
-    def create(self, manifest: dict[str, Any], *options: str) -> dict[str, Any]:
-        """Create a quota and return it as stored."""
-        answer = self.kubectl("create", "-o", "json", *options, "-f", "-", stdin=json.dumps(manifest))
-        created: dict[str, Any] = json.loads(answer)
-        return created
-
-    def refusal(self, manifest: dict[str, Any]) -> str:
-        """Create a quota, which must be refused; return the error."""
-        with pytest.raises(LabError) as caught:
-            self.create(manifest, "--dry-run=server")
-        return caught.value.why
-
-
 @pytest.fixture(scope="module")
-def quotas(control_plane: Layout) -> Iterator[Quotas]:
+def quotas(control_plane: Layout) -> Iterator[Stored]:
     """A cluster that knows the kind, and a namespace for quotas."""
     manifests.install(control_plane)
-    kubectl.run(control_plane, "create", "namespace", NAMESPACE)
-    yield Quotas(control_plane)
-    kubectl.run(control_plane, "delete", "namespace", NAMESPACE, "--wait=false")
+    namespaces.create(control_plane, NAMESPACE)
+    stored = Stored(control_plane, "gpuquotas.gpu.scheduling", namespace=NAMESPACE)
+    yield stored
+    stored.api.delete("namespace", NAMESPACE, wait=False)
 
 
-def test_defaults_are_those_of_the_product(quotas: Quotas) -> None:
+def test_defaults_are_those_of_the_product(quotas: Stored) -> None:
     """What the API server adds to an empty spec is what our code assumes of one."""
-    stored = quotas.create(quota(), "--dry-run=server")
+    stored = quotas.would_be(quota())
     assert stored["spec"] == {"total": {"alertThresholdPercent": 95}}
     assert msgspec.convert(stored, GpuQuota).spec == QuotaSpec()
 
 
-def test_every_field_that_our_code_reads_is_stored(quotas: Quotas) -> None:
+def test_every_field_that_our_code_reads_is_stored(quotas: Stored) -> None:
     """The names of the fields are the same in the schema and in the code."""
     spec = {
         "total": {"limits": {"nvidia.com/gpu": 8, MEMORY: 0}, "maxPods": 4, "alertThresholdPercent": 0},
         "single": {"limits": {MEMORY: 20000}, "maxCards": 2, "defaults": {MEMORY: 20000, "nvidia.com/gpucores": 10}},
     }
-    stored = quotas.create(quota(**spec), "--dry-run=server")
+    stored = quotas.would_be(quota(**spec))
     assert stored["spec"] == spec
     assert msgspec.convert(stored, GpuQuota).spec == msgspec.convert(spec, QuotaSpec)
     for part, kind in (("total", TotalQuota), ("single", SingleQuota)):
@@ -96,23 +74,23 @@ def test_every_field_that_our_code_reads_is_stored(quotas: Quotas) -> None:
         ({"limits": {MEMORY: 1}}, 'unknown field "spec.limits"'),
     ],
 )
-def test_invalid_specs_are_refused(quotas: Quotas, spec: dict[str, Any], words: str) -> None:
+def test_invalid_specs_are_refused(quotas: Stored, spec: dict[str, Any], words: str) -> None:
     """The API server itself refuses them, in words."""
     assert words in quotas.refusal(quota(**spec))
 
 
-def test_a_default_above_the_limit_of_one_pod_is_refused(quotas: Quotas) -> None:
+def test_a_default_above_the_limit_of_one_pod_is_refused(quotas: Stored) -> None:
     """The error names the field; one at the limit, or of a resource without a limit, is accepted."""
     limits = {MEMORY: 20000}
     why = quotas.refusal(quota(single={"limits": limits, "defaults": {MEMORY: 20001}}))
     assert "spec.single.defaults: Invalid value" in why
     assert "a default must not be above the limit of the same resource in limits" in why
     for defaults in ({MEMORY: 20000}, {"nvidia.com/gpucores": 50}):
-        stored = quotas.create(quota(single={"limits": limits, "defaults": defaults}), "--dry-run=server")
+        stored = quotas.would_be(quota(single={"limits": limits, "defaults": defaults}))
         assert stored["spec"]["single"]["defaults"] == defaults
 
 
-def test_columns_and_status(quotas: Quotas) -> None:
+def test_columns_and_status(quotas: Stored) -> None:
     """`kubectl get gquota` shows what is left; the status is a subresource, which a change of the spec leaves alone."""
     quotas.create(quota("shown", total={"maxPods": 10, "limits": {MEMORY: 1000}}))
     ready = {"type": "Ready", "status": "False", "reason": "AlertThresholdReached", "message": "little is left"}
@@ -124,28 +102,21 @@ def test_columns_and_status(quotas: Quotas) -> None:
         "fullest": MEMORY,
         "conditions": [{**ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
     }
-    patch = ("--type=merge", "-p", json.dumps({"spec": {"total": {"maxPods": 11}}, "status": status}))
-    quotas.kubectl("patch", "gquota", "shown", "--subresource=status", *patch)
-    head, row = quotas.kubectl("get", "gquota", "shown").splitlines()
-    assert head.split()[:6] == ["NAME", "PODS", "MAX-PODS", "FULLEST", "ALERT", "READY"]
-    assert row.split()[:6] == ["shown", "3", "10", MEMORY, "95", "False"]
-    stored = msgspec.convert(kubectl.get(quotas.layout, "-n", NAMESPACE, "gquota", "shown"), GpuQuota)
+    quotas.patch("shown", {"spec": {"total": {"maxPods": 11}}, "status": status}, subresource="status")
+    head, row = quotas.listing("shown", kind="gquota")
+    assert head[:6] == ["NAME", "PODS", "MAX-PODS", "FULLEST", "ALERT", "READY"]
+    assert row[:6] == ["shown", "3", "10", MEMORY, "95", "False"]
+    stored = msgspec.convert(quotas.get("shown"), GpuQuota)
     assert stored.status == msgspec.convert(status, GpuQuotaStatus)
     assert set(status) == {field.encode_name for field in msgspec.structs.fields(GpuQuotaStatus)}
 
 
 @pytest.mark.parametrize("role", ["view", "edit", "admin", "tranche-viewer"])
-def test_only_administrators_of_the_cluster_write_quotas(quotas: Quotas, role: str) -> None:
+def test_only_administrators_of_the_cluster_write_quotas(quotas: Stored, role: str) -> None:
     """Who administers a namespace reads its quotas, and writes none."""
     user = f"quota-{role}"
-
-    def may(verb: str, *options: str) -> bool:
-        try:
-            return quotas.kubectl("auth", "can-i", verb, "gpuquotas", *options, "--as", user).strip() == "yes"
-        except LabError:
-            return False
-
-    quotas.kubectl("create", "rolebinding", user, f"--clusterrole={role}", f"--user={user}")
-    assert [verb for verb in ("get", "list", "watch") if not may(verb)] == []
-    assert [verb for verb in ("create", "update", "patch", "delete", "deletecollection") if may(verb)] == []
-    assert not may("patch", "--subresource=status")
+    quotas.grant(user, role)
+    assert [verb for verb in ("get", "list", "watch") if not quotas.may(user, verb)] == []
+    writes = ("create", "update", "patch", "delete", "deletecollection")
+    assert [verb for verb in writes if quotas.may(user, verb)] == []
+    assert not quotas.may(user, "patch", subresource="status")

@@ -10,18 +10,20 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab import cluster, control_plane, helm_binary, kubectl, pki, wait
+from lab import cluster, control_plane, helm_binary, kubectl, pki
 from lab import real_node as real_node_module
+from lab.client import client
 from lab.image import build, load
 from lab.layout import PORT_BLOCK, Layout, Port
 from tests.conftest import BASE_PORT
+from tests.install import older_image
 from tests.lab.image.conftest import require_image_tools
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +37,7 @@ VOLATILE = ("events", "events.events.k8s.io", "leases.coordination.k8s.io", "pod
 
 @pytest.fixture(scope="module")
 def installable(node_support: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    """A cluster without Tranche, with its image on the real node, with a `newer` one, and RuntimeClass `nvidia`."""
+    """A cluster without Tranche, with its image and an older version's on the real node, and RuntimeClass `nvidia`."""
     require_image_tools()
     layout = Layout(root=tmp_path_factory.mktemp("install"), base_port=BASE_PORT + 3 * PORT_BLOCK)
     try:
@@ -46,10 +48,9 @@ def installable(node_support: None, tmp_path_factory: pytest.TempPathFactory) ->
         control_plane.restart_apiserver(layout, flags={"--enable-aggregator-routing": "true"})
         real_node_module.up(layout)
         load.load(layout)
-        ctr = (str(layout.bin / "ctr"), f"--address={layout.containerd_socket}", "--namespace=k8s.io")
-        build.run(*ctr, "images", "tag", build.name(), build.name().replace(build.version(), "newer"))
+        older_image.load(layout)
         kubectl.run(layout, "apply", "-f", str(ROOT / "manifests" / "lab" / "runtimeclass.yaml"))
-        kubectl.run(layout, "label", "node", layout.node_name, "gpu=on")
+        client(layout).patch("node", layout.node_name, {"metadata": {"labels": {"gpu": "on"}}})
         with _kubernetes_service(layout):
             try:
                 yield layout
@@ -124,7 +125,7 @@ def inventory(layout: Layout) -> set[str]:
 def ready(layout: Layout) -> None:
     """Wait until every process runs in its last version, and the node's cards are known."""
     processes_ready(layout)
-    wait.until(lambda: len(cards(layout)) == len(CARDS), what="cards of the node", timeout_s=PATIENCE_S)
+    reported(layout, lambda cards: len(cards) == len(CARDS), what="cards of the node")
 
 
 def processes_ready(layout: Layout) -> None:
@@ -135,8 +136,17 @@ def processes_ready(layout: Layout) -> None:
 
 def cards(layout: Layout) -> list[dict[str, Any]]:
     """Return the cards that the agent reports."""
-    output = kubectl.run(layout, "get", "gpunodestatus", layout.node_name, "--ignore-not-found", "-o", "json")
-    return json.loads(output)["status"].get("devices", []) if output else []
+    found = client(layout).find("gpunodestatus", layout.node_name) or {}
+    return found.get("status", {}).get("devices", [])
+
+
+def reported(layout: Layout, probe: Callable[[list[dict[str, Any]]], bool], *, what: str) -> None:
+    """Wait until `probe` is true of the cards that the agent reports."""
+
+    def is_true(statuses: Mapping[str, Any]) -> bool:
+        return probe(statuses.get(layout.node_name, {}).get("status", {}).get("devices", []))
+
+    client(layout).until(is_true, "gpunodestatuses", what=what, timeout_s=PATIENCE_S)
 
 
 def _patiently(layout: Layout, *arguments: str) -> None:
@@ -197,9 +207,9 @@ class Admissions:
                     self.failed.append("not prepared by the webhook")
 
 
-def gpu_pod(name: str) -> dict[str, Any]:
+def gpu_pod(name: str, *, memory_mib: int = 3000) -> dict[str, Any]:
     """Return a pod that requests a slice of a card."""
-    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(memory_mib), "nvidia.com/gpucores": "30"}
     container = {
         "name": "main",
         "image": "tranche.local/busybox:lab",

@@ -15,6 +15,7 @@ import yaml
 
 from allocation.names import ALLOCATED, ALLOCATION
 from lab import helm_binary, kubectl, wait
+from lab.client import client
 from lab.layout import Layout
 from tests.install import cuda_image
 from tests.install.conftest import PATIENCE_S, ROOT, SYSTEM, cards, gpu_pod, inventory, processes_ready
@@ -102,7 +103,7 @@ def finished(layout: Layout, name: str) -> dict[str, Any]:
     """Wait until a pod has succeeded, and return it."""
     until = "--for=jsonpath={.status.phase}=Succeeded"
     kubectl.run(layout, "-n", NAMESPACE, "wait", until, f"pod/{name}", "--timeout=50s")
-    pod: dict[str, Any] = kubectl.get(layout, "-n", NAMESPACE, "pod", name)
+    pod: dict[str, Any] = client(layout).get("pod", name, namespace=NAMESPACE)
     return pod
 
 
@@ -124,10 +125,10 @@ def test_alias_is_scheduled_without_a_label(installed: Layout) -> None:
     pod["spec"]["schedulerName"] = NAMESPACE
     kubectl.run(installed, "-n", NAMESPACE, "create", "-f", "-", stdin=json.dumps(pod))
     kubectl.run(installed, "-n", NAMESPACE, "wait", "--for=condition=Ready", "pod/alias", "--timeout=50s")
-    created = kubectl.get(installed, "-n", NAMESPACE, "pod", "alias")
+    created = client(installed).get("pod", "alias", namespace=NAMESPACE)
     assert created["spec"]["schedulerName"] == "tranche"
     assert CARD in created["metadata"]["annotations"][ALLOCATION]
-    kubectl.run(installed, "-n", NAMESPACE, "delete", "pod", "alias")
+    client(installed).delete("pod", "alias", namespace=NAMESPACE)
 
 
 def test_quick_start_runs_verbatim(installed: Layout, shell: Shell) -> None:
@@ -165,7 +166,7 @@ def test_second_example_gets_four_contiguous_cards(installed: Layout, shell: She
     pod["spec"]["terminationGracePeriodSeconds"] = 1
     kubectl.run(installed, "-n", NAMESPACE, "create", "-f", "-", stdin=json.dumps(pod))
     kubectl.run(installed, "-n", NAMESPACE, "wait", "--for=condition=Ready", "pod/training", "--timeout=50s")
-    created = kubectl.get(installed, "-n", NAMESPACE, "pod", "training")
+    created = client(installed).get("pod", "training", namespace=NAMESPACE)
     indexes = [int(index) for index in created["metadata"]["annotations"][ALLOCATED].split(",")]
     assert indexes == list(range(indexes[0], indexes[0] + 4))
 
@@ -184,7 +185,7 @@ def test_second_example_gets_four_contiguous_cards(installed: Layout, shell: She
     row = wait.until(bound, what="phase Bound", timeout_s=PATIENCE_S)
     assert (row["REQ"], row["TOPOLOGY"]) == ("4", "Preferred")
     assert row["ALLOCATED"] == f"{installed.node_name}:{','.join(map(str, indexes))}"
-    kubectl.run(installed, "-n", NAMESPACE, "delete", "pod", "training")
+    client(installed).delete("pod", "training", namespace=NAMESPACE)
 
 
 def test_removal_leaves_nothing(installed: Layout, shell: Shell, before: set[str]) -> None:

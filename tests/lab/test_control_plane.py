@@ -9,6 +9,7 @@ import pytest
 
 from lab import cluster, health, kubeconfig, kubectl, pki, processes, wait
 from lab import control_plane as module
+from lab.client import client
 from lab.errors import LabError
 from lab.layout import Layout, Port
 from lab.processes import Daemon
@@ -94,7 +95,7 @@ def test_etcd_accepts_only_the_api_server(control_plane: Layout) -> None:
 def test_the_audit_log_has_each_request_once(control_plane: Layout) -> None:
     """Tests can count the requests of a user."""
     pod = create(control_plane, POD).removeprefix("pod/")
-    kubectl.run(control_plane, "delete", "pod", pod, "--now")
+    client(control_plane).delete("pod", pod)
     events = [json.loads(line) for line in control_plane.audit_log.read_text().splitlines()]
     deletions = [
         event
@@ -137,4 +138,4 @@ def test_down_leaves_only_logs(server: Layout) -> None:
     assert processes.strays(server) == []
     assert [entry.name for entry in server.root.iterdir()] == ["logs"]
     module.up(server, controller_manager=False, kube_scheduler=False)
-    assert kubectl.get(server, "pods")["items"] == []
+    assert client(server).list("pods") == []

@@ -10,6 +10,7 @@ import pytest
 
 from lab import cgroups, cluster, images, kubectl, namespace, network, processes, wait
 from lab import real_node as module
+from lab.client import client
 from lab.errors import LabError
 from lab.layout import Layout
 from lab.processes import Daemon
@@ -45,7 +46,7 @@ def pod(layout: Layout, name: str, *, image: str = images.PLAIN.name, **metadata
 
 def run_pod(layout: Layout, name: str, **options: Any) -> None:
     """Create a pod and wait until it runs."""
-    kubectl.apply(layout, pod(layout, name, **options))
+    client(layout).apply(pod(layout, name, **options))
     kubectl.run(layout, "wait", f"pod/{name}", "--for=condition=Ready", "--timeout=50s")
 
 
@@ -57,7 +58,7 @@ def environment(layout: Layout, name: str) -> dict[str, str]:
 
 def test_the_node_is_ready_with_its_own_identity(real_node: Layout) -> None:
     """The kubelet registered its Node and address, as the user that NodeRestriction expects."""
-    node = kubectl.get(real_node, "node", real_node.node_name)
+    node = client(real_node).get("node", real_node.node_name)
     addresses = {address["type"]: address["address"] for address in node["status"]["addresses"]}
     assert addresses == {"InternalIP": real_node.node_address, "Hostname": real_node.node_name}
 
@@ -66,7 +67,7 @@ def test_the_environment_has_the_value_of_the_annotation(real_node: Layout) -> N
     """The kubelet resolves the environment from the annotation when it starts the container."""
     run_pod(real_node, "annotated", annotations={"devices.example.com/main": DEVICES})
     assert environment(real_node, "annotated")["CUDA_VISIBLE_DEVICES"] == DEVICES
-    kubectl.run(real_node, "delete", "pod", "annotated")
+    client(real_node).delete("pod", "annotated")
 
 
 def test_a_missing_annotation_hides_every_gpu(real_node: Layout) -> None:
@@ -75,7 +76,7 @@ def test_a_missing_annotation_hides_every_gpu(real_node: Layout) -> None:
     seen = environment(real_node, "plain")
     assert seen["CUDA_VISIBLE_DEVICES"] == ""
     assert seen["NVIDIA_VISIBLE_DEVICES"] == "all"
-    kubectl.run(real_node, "delete", "pod", "plain")
+    client(real_node).delete("pod", "plain")
 
 
 def test_a_pod_with_a_runtime_class_runs(real_node: Layout) -> None:
@@ -86,12 +87,13 @@ def test_a_pod_with_a_runtime_class_runs(real_node: Layout) -> None:
         "metadata": {"name": "lab-nvidia"},
         "handler": "nvidia",
     }
-    kubectl.apply(real_node, runtime_class)
+    client(real_node).apply(runtime_class)
     manifest = pod(real_node, "classy")
     manifest["spec"]["runtimeClassName"] = "lab-nvidia"
-    kubectl.apply(real_node, manifest)
+    client(real_node).apply(manifest)
     kubectl.run(real_node, "wait", "pod/classy", "--for=condition=Ready", "--timeout=50s")
-    kubectl.run(real_node, "delete", "pod/classy", "runtimeclass/lab-nvidia")
+    for kind, name in (("pod", "classy"), ("runtimeclass", "lab-nvidia")):
+        client(real_node).delete(kind, name)
 
 
 def test_the_node_does_not_change_the_machine(real_node: Layout) -> None:

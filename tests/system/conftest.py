@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -16,7 +15,7 @@ from lab.files import write_private
 from lab.layout import PORT_BLOCK, Layout
 from tests.conftest import BASE_PORT
 from tests.support import namespaces
-from tests.system.support import simulated_nodes
+from tests.system.support import simulated_nodes, whole_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -24,21 +23,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PATIENCE_S = 60.0
-LAST = ("test_rbac.py", "test_secrets.py")  # they check the audit log of the whole run
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests that check the whole run last; the others keep their order."""
-    items.sort(key=lambda item: item.path.parent == Path(__file__).parent and item.path.name in LAST)
 
 
 @pytest.fixture(scope="session")
 def tranche(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    """A lab as a user starts it, with a real node if the machine can run one."""
+    """A lab as a user starts it, with a real node if the machine can run one; its logs are checked when it ends."""
     layout = Layout(root=tmp_path_factory.mktemp("tranche"), base_port=BASE_PORT + 2 * PORT_BLOCK)
     try:
         cluster.up(layout, with_real_node=not real_node_module.unsupported())
         yield layout
+        whole_run.check(layout)
     finally:
         cluster.down(layout)
 

@@ -87,7 +87,7 @@ def test_claim_deleted_before_the_decision(namespace: Namespace) -> None:
     """The pod waits for it, and is placed when it exists again."""
     namespace.create(claim("short"))
     namespace.create(claim_pod("waits", "short", **GATE))
-    namespace.kubectl("delete", "gpuclaim", "short")
+    namespace.delete("gpuclaim", "short")
     open_gates(namespace, "waits")
     waits_for(namespace, "waits", "GpuClaim short does not exist")
     namespace.create(claim("short"))
@@ -99,7 +99,7 @@ def test_claim_replaced_before_the_decision(namespace: Namespace) -> None:
     """What admission wrote for the first is not what the second gives; a new pod gets the second."""
     namespace.create(claim("changes"))
     namespace.create(claim_pod("old", "changes", **GATE))
-    namespace.kubectl("delete", "gpuclaim", "changes")
+    namespace.delete("gpuclaim", "changes")
     namespace.create(claim("changes", 2))
     open_gates(namespace, "old")
     waits_for(namespace, "old", "GpuClaim changes gives 2")
@@ -114,7 +114,7 @@ def test_claim_deleted_after_the_decision(namespace: Namespace) -> None:
     namespace.create(claim("past"))
     namespace.create(claim_pod("runs", "past"))
     (before,) = namespace.placed(1)
-    namespace.kubectl("delete", "gpuclaim", "past")
+    namespace.delete("gpuclaim", "past")
     namespace.create(claim("past", 8))
     admits(namespace, "past", 8)
     namespace.create(claim_pod("next", "past"))

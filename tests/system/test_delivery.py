@@ -18,7 +18,8 @@ import yaml
 from allocation.delivery import Delivery
 from allocation.names import ALLOCATION
 from allocation.wire import record
-from lab import fleet, kubectl, wait
+from lab import fleet, wait
+from lab.client import client
 from lab.errors import LabError
 from lab.files import write_private
 from tests.system.conftest import PATIENCE_S, Namespace, pod
@@ -59,7 +60,7 @@ def delivery(layout: Layout, content: dict[str, Any]) -> AbstractContextManager[
 
 def _wait_for(layout: Layout, deliveries: dict[str, dict[str, Any]]) -> None:
     def are_reported() -> bool:
-        statuses = {each["metadata"]["name"]: each["status"] for each in kubectl.get(layout, "gns")["items"]}
+        statuses = {each["metadata"]["name"]: each["status"] for each in client(layout).list("gns")}
         return all(statuses[node].get("delivery") == content for node, content in deliveries.items())
 
     wait.until(are_reported, what=f"deliveries {deliveries} in the reports", timeout_s=PATIENCE_S)
@@ -249,7 +250,7 @@ def test_plugin_gets_no_annotation_of_a_user(
         namespace.create(forged)
     running(namespace, manifest)
     with pytest.raises(LabError, match="nvidia.cdi.k8s.io"):
-        namespace.kubectl("annotate", "pod", "user", f"{NRI_KEY}=nvidia.com/gpu=all")
+        namespace.patch("pod", "user", {"metadata": {"annotations": {NRI_KEY: "nvidia.com/gpu=all"}}})
     assert devices(namespace, "user") == set()
 
 

@@ -13,6 +13,7 @@ from allocation.names import ALLOCATION
 from allocation.wire import environment, record
 from lab import kubectl, kubelet, real_node, wait
 from lab import namespace as node_namespace
+from lab.client import client
 from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import device_plugin
@@ -30,7 +31,7 @@ REPLICAS = 3
 
 def advertised(layout: Layout) -> str | None:
     """Return the number of GPUs that the kubelet advertises, or None without the resource."""
-    count: str | None = kubectl.get(layout, "node", layout.node_name)["status"]["allocatable"].get(GPU)
+    count: str | None = client(layout).get("node", layout.node_name)["status"]["allocatable"].get(GPU)
     return count
 
 
@@ -100,7 +101,7 @@ def test_plugin_limits_pods_but_does_not_choose_cards(plugin: Layout, namespace:
         assert "PLUGIN_DEVICES=replica-" in namespace.kubectl("exec", name, "--", "env")
     namespace.create(pod("more", node=plugin.node_name, gpu=1, gpumem=1000))
     assert f"Insufficient {GPU}: the node's device plugin advertises {REPLICAS}" in namespace.unplaced("more")
-    namespace.kubectl("delete", "pod", names[0])
+    namespace.delete("pod", names[0])
     running(namespace, "more")
 
 
@@ -108,7 +109,7 @@ def test_drained_node_leaves_plugin_mode(plugin: Layout, namespace: Namespace, p
     """While the kubelet advertises 0 GPUs nothing is placed there; a drained node runs pods without a plugin."""
     namespace.create(pod("held", node=plugin.node_name, gpu=1, gpumem=1000))
     running(namespace, "held")
-    namespace.kubectl("delete", "pod", "held")
+    namespace.delete("pod", "held")
     Daemon(plugin, "device-plugin").stop()
     advertises(plugin, "0")
     forced = pod("forced", gpu=1)
@@ -119,7 +120,7 @@ def test_drained_node_leaves_plugin_mode(plugin: Layout, namespace: Namespace, p
         what="a pod that the kubelet refuses",
         timeout_s=PATIENCE_S,
     )
-    plain_namespace.kubectl("delete", "pod", "forced")
+    plain_namespace.delete("pod", "forced")
     namespace.create(pod("waits", node=plugin.node_name, gpu=1, gpumem=1000))
     assert f"Insufficient {GPU}: the node's device plugin advertises 0" in namespace.unplaced("waits")
     drain(plugin)

@@ -13,6 +13,7 @@ import pytest
 
 from allocation.names import FENCED_LABEL, LEADER
 from lab import kubeconfig, kubectl, wait
+from lab.client import client
 from lab.errors import LabError
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import tenants
@@ -144,7 +145,7 @@ def test_without_a_leadership_only_the_scheduler_evicts_nobody(
     """Evictions of others do not depend on it: nodes can be drained."""
     real, dry = eviction(), eviction(dryRun=["All"])
     assert victim.refusal(dry, identity=scheduler) == ""
-    kubectl.run(without_scheduler, "-n", SYSTEM, "delete", "leadership", "tranche-scheduler")
+    client(without_scheduler).delete("leadership", "tranche-scheduler", namespace=SYSTEM)
     wait.until(
         lambda: victim.refusal(dry, identity=scheduler), what="the fence without its parameter", timeout_s=PATIENCE_S
     )
@@ -195,7 +196,7 @@ def test_a_budget_without_disruptions_left_refuses_the_leader(
     # The pod was made by hand, so the controller needs no scale, and it must be ready to count as healthy.
     wait.until(
         lambda: (
-            kubectl.get(namespace.layout, "-n", namespace.name, "pdb", "keeps")["status"].get("currentHealthy") == 1
+            client(namespace.layout).get("pdb", "keeps", namespace=namespace.name)["status"].get("currentHealthy") == 1
         ),
         what="the budget",
         timeout_s=PATIENCE_S,
@@ -204,7 +205,7 @@ def test_a_budget_without_disruptions_left_refuses_the_leader(
     assert "(TooManyRequests)" in why
     assert "disruption budget" in why
     assert not victim.is_evicted
-    namespace.kubectl("delete", "pdb", "keeps")
+    namespace.delete("pdb", "keeps")
     assert victim.refusal(eviction(), identity=scheduler) == ""
 
 
@@ -213,9 +214,9 @@ def test_without_its_role_the_scheduler_evicts_nobody(
 ) -> None:
     """Who deletes the binding of that role stops evictions at once, whatever the scheduler's settings are."""
     name, dry = "tranche-scheduler-preemption", eviction(dryRun=["All"])
-    binding = kubectl.get(tranche, "clusterrolebinding", name)
+    binding = client(tranche).get("clusterrolebinding", name)
     assert victim.refusal(dry, identity=scheduler) == ""
-    kubectl.run(tranche, "delete", "clusterrolebinding", name)
+    client(tranche).delete("clusterrolebinding", name)
     try:
         why = wait.until(
             lambda: victim.refusal(dry, identity=scheduler), what="the right to be gone", timeout_s=PATIENCE_S
@@ -223,7 +224,7 @@ def test_without_its_role_the_scheduler_evicts_nobody(
         assert 'cannot create resource "pods/eviction"' in why
     finally:
         kept = {key: binding[key] for key in ("apiVersion", "kind", "roleRef", "subjects")}
-        kubectl.apply(tranche, {**kept, "metadata": {"name": name}})
+        client(tranche).apply({**kept, "metadata": {"name": name}})
     wait.until(lambda: not victim.refusal(dry, identity=scheduler), what="the right again", timeout_s=PATIENCE_S)
     assert not victim.is_evicted
 

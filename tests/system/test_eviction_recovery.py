@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 
 from chaos import world
 from chaos.settings import STEADY_NODES, Settings
 from cluster.api import Api
 from cluster.connect import connect
 from cluster.resource import PODS
-from lab import kubectl
+from lab.client import client
 from scheduler.objects import Pod
+from tests.support.depth import repetitions
 from tests.system.support.triggers import Trigger, send
 
 if TYPE_CHECKING:
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
     from chaos.world import World
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
 NAMESPACE = world.NAMESPACE
 CARDS = 8
-FREEZES = 3
+FREEZES = repetitions(1, 3)
 """How often the leader is frozen before an Eviction."""
 PATIENCE_S = 70.0
 WRITES = {
@@ -91,15 +92,15 @@ class Cluster:
         return await self._api.list(PODS, Pod, namespace=NAMESPACE)
 
 
-@asynccontextmanager
-async def running(layout: Layout) -> AsyncIterator[Cluster]:
-    """Yield a cluster."""
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def cluster(module_layout: Layout) -> AsyncIterator[Cluster]:
+    """A cluster."""
     async with (
-        world.running(layout, Settings(kills=1)) as made,
-        connect(kubeconfig=str(layout.kubeconfig)) as connection,
+        world.running(module_layout, Settings(kills=1)) as made,
+        connect(kubeconfig=str(module_layout.kubeconfig)) as connection,
     ):
         head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
-        await asyncio.to_thread(kubectl.apply, layout, {**head, "metadata": {"name": HIGH}, "value": 1000})
+        await asyncio.to_thread(client(module_layout).apply, {**head, "metadata": {"name": HIGH}, "value": 1000})
         yield Cluster(made, Api(connection))
 
 
@@ -109,43 +110,41 @@ async def fires(trigger: Trigger) -> None:
         await trigger.fired.wait()
 
 
-async def test_a_leader_that_dies_at_any_write_of_a_preemption_costs_no_further_victim(own_layout: Layout) -> None:
+async def test_a_leader_that_dies_at_any_write_of_a_preemption_costs_no_further_victim(cluster: Cluster) -> None:
     """It is killed when the API server has executed the write, before it knows: the next leader evicts who is left."""
-    async with running(own_layout) as cluster:
-        for which, (method, path, skip, text) in WRITES.items():
-            await cluster.fill()
-            trigger = Trigger(cluster.world.schedulers, method, path, skip=skip, text=text)
-            async with trigger.armed(send(signal.SIGKILL)):
-                await cluster.create("pair", cards=2, priority=HIGH)
-                await fires(trigger)
-            left = await cluster.low()
-            assert trigger.victim is not None
-            await asyncio.to_thread(trigger.victim.kill)
-            await asyncio.to_thread(cluster.world.heal)
-            await cluster.bound("pair")
-            assert len(left) == CARDS - (0 if text else skip + 1), which
-            assert len(await cluster.low()) == CARDS - 2, which
-            await cluster.remove("pair")
+    for which, (method, path, skip, text) in WRITES.items():
+        await cluster.fill()
+        trigger = Trigger(cluster.world.schedulers, method, path, skip=skip, text=text)
+        async with trigger.armed(send(signal.SIGKILL)):
+            await cluster.create("pair", cards=2, priority=HIGH)
+            await fires(trigger)
+        left = await cluster.low()
+        assert trigger.victim is not None
+        await asyncio.to_thread(trigger.victim.kill)
+        await asyncio.to_thread(cluster.world.heal)
+        await cluster.bound("pair")
+        assert len(left) == CARDS - (0 if text else skip + 1), which
+        assert len(await cluster.low()) == CARDS - 2, which
+        await cluster.remove("pair")
 
 
-async def test_a_leader_that_freezes_before_an_eviction_evicts_nobody_later(own_layout: Layout) -> None:
+async def test_a_leader_that_freezes_before_an_eviction_evicts_nobody_later(cluster: Cluster) -> None:
     """The pod that preempts is deleted while another scheduler leads; then the Eviction of the first one arrives."""
-    async with running(own_layout) as cluster:
-        for number in range(FREEZES):
-            await cluster.fill()
-            trigger = Trigger(cluster.world.schedulers, "POST", "/eviction", holds=True)
-            async with trigger.armed(send(signal.SIGSTOP)):
-                await cluster.create("important", priority=HIGH)
-                await fires(trigger)
-                await cluster.remove("important")
-                await cluster.create(f"elsewhere-{number}", node=STEADY_NODES[1])
-                await cluster.bound(f"elsewhere-{number}")
-                trigger.released.set()
-                async with asyncio.timeout(PATIENCE_S):
-                    status, body = await trigger.response
-            assert (status, "does not lead any more" in body) == (403, True), body
-            assert trigger.victim is not None
-            trigger.victim.signal(signal.SIGCONT)
-            await asyncio.to_thread(cluster.world.heal)
-            await asyncio.to_thread(trigger.victim.until_ready)
-            assert len(await cluster.low()) == CARDS
+    for number in range(FREEZES):
+        await cluster.fill()
+        trigger = Trigger(cluster.world.schedulers, "POST", "/eviction", holds=True)
+        async with trigger.armed(send(signal.SIGSTOP)):
+            await cluster.create("important", priority=HIGH)
+            await fires(trigger)
+            await cluster.remove("important")
+            await cluster.create(f"elsewhere-{number}", node=STEADY_NODES[1])
+            await cluster.bound(f"elsewhere-{number}")
+            trigger.released.set()
+            async with asyncio.timeout(PATIENCE_S):
+                status, body = await trigger.response
+        assert (status, "does not lead any more" in body) == (403, True), body
+        assert trigger.victim is not None
+        trigger.victim.signal(signal.SIGCONT)
+        await asyncio.to_thread(cluster.world.heal)
+        await asyncio.to_thread(trigger.victim.until_ready)
+        assert len(await cluster.low()) == CARDS

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lab import components, kubeconfig, kubectl, wait
+from lab import components, kubeconfig, wait
+from lab.client import client
 from lab.layout import Port
 from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S, Namespace, pod
@@ -41,7 +42,7 @@ def gpu(tranche: Layout, namespace: Namespace) -> Iterator[Gpu]:
         "subjects": [account],
     }
     metadata = {"name": "viewer", "namespace": namespace.name}
-    kubectl.apply(tranche, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}, binding)
+    client(tranche).apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}, binding)
     identity = kubeconfig.service_account_kubeconfig(tranche, namespace=namespace.name, name="viewer")
 
     def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -56,7 +57,7 @@ def gpu(tranche: Layout, namespace: Namespace) -> Iterator[Gpu]:
         )
 
     yield run
-    kubectl.run(tranche, "delete", "clusterrolebinding", f"viewer-{namespace.name}")
+    client(tranche).delete("clusterrolebinding", f"viewer-{namespace.name}")
 
 
 def query(layout: Layout, path: str, body: dict[str, Any] | None = None) -> Any:
@@ -170,7 +171,7 @@ def test_queries_write_nothing(tranche: Layout, namespace: Namespace, gpu: Gpu) 
     query(tranche, f"/api/explain/{namespace.name}/waits")
     gpu("explain", "waits")
     marker = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "marker", "namespace": namespace.name}}
-    kubectl.apply(tranche, marker)  # everything before it in the log is complete
+    client(tranche).apply(marker)  # everything before it in the log is complete
     wait.until(
         lambda: any(each["objectRef"].get("name") == "marker" for each in audit.writes(tranche)),
         what="the audit log",

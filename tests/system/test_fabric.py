@@ -14,6 +14,7 @@ from allocation.names import CLAIM
 from cli import env
 from cli.kube.objects import Pod
 from lab import fleet, kubectl
+from lab.client import client
 from lab.errors import LabError
 from tests.system.conftest import Namespace, pod
 from tests.system.support import simulated_nodes
@@ -59,11 +60,11 @@ def network_node(tranche: Layout) -> Iterator[str]:
         "spec": {"holderIdentity": "test", "leaseDurationSeconds": 3600, "renewTime": now},
     }
     with simulated_nodes.running(tranche, NODE):
-        kubectl.apply(tranche, lease)
-        kubectl.apply(tranche, status)
+        client(tranche).apply(lease)
+        client(tranche).apply(status)
         report(tranche, fabric())
         yield NODE
-    kubectl.run(tranche, "-n", "tranche-system", "delete", "lease", f"agent-{NODE}")
+    client(tranche).delete("lease", f"agent-{NODE}", namespace="tranche-system")
 
 
 def claim(name: str, *, on: str = "", **demands: Any) -> dict[str, Any]:
@@ -152,7 +153,7 @@ def test_users_write_none_of_the_annotations(namespace: Namespace, network_node:
         with pytest.raises(LabError, match=key):
             namespace.create(forged)
         with pytest.raises(LabError, match=key):
-            namespace.kubectl("annotate", "pod", "p", "--overwrite", f"{key}==mlx5_9")
+            namespace.patch("pod", "p", {"metadata": {"annotations": {key: "=mlx5_9"}}})
 
 
 def test_users_own_value_stays(namespace: Namespace, network_node: str) -> None:

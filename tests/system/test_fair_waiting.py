@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from allocation import limits
-from lab import kubectl, wait
+from lab import kubectl
+from lab.client import client
 from lab.fleet import CARD_MEMORY_MIB, SIMULATED_NODES
 from lab.layout import Port
 from lab.processes import Daemon
+from tests.support.depth import repetitions
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 
 if TYPE_CHECKING:
@@ -23,10 +25,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(500)]
 NODE = SIMULATED_NODES[0]
 CARDS = 8
-TURNS = 30
+TURNS = repetitions(10, 30)
 HOSTILE = 60
 BARE_NODES = 100
-GRACE = ("--grace-period=0", "--wait=false")
 
 
 @pytest.fixture
@@ -34,9 +35,9 @@ def important(tranche: Layout) -> Iterator[str]:
     """A PriorityClass of pods that wait until cards become free."""
     name = "test-important"
     fields = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
-    kubectl.apply(tranche, {**fields, "value": 1_000_000, "preemptionPolicy": "Never"})
+    client(tranche).apply({**fields, "value": 1_000_000, "preemptionPolicy": "Never"})
     yield name
-    kubectl.run(tranche, "delete", "priorityclass", name)
+    client(tranche).delete("priorityclass", name)
 
 
 def whole(name: str, **fields: Any) -> dict[str, Any]:
@@ -47,25 +48,24 @@ def whole(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_freed_card_goes_to_the_pod_with_priority_not_to_the_replacement(namespace: Namespace, important: str) -> None:
-    """With all cards allocated, a pod is deleted and replaced at once, 30 times; the waiting pod gets its card."""
+    """With all cards allocated, a pod is deleted and replaced at once, often; the waiting pod gets its card."""
     namespace.create(*(whole(f"old-{index}") for index in range(CARDS)))
     namespace.placed(CARDS)
     for turn in range(TURNS):
         name, leaving = f"important-{turn}", f"old-{turn}"
         namespace.create(whole(name, priorityClassName=important))
         namespace.unplaced(name)
-        namespace.kubectl("delete", "pod", leaving, *GRACE)
+        namespace.delete("pods", leaving, wait=False)
         namespace.create(whole(f"old-{turn + CARDS}"))
-        node = wait.until(
-            lambda name=name: namespace.pod(name)["spec"].get("nodeName"),  # type: ignore[misc]
+        node = namespace.until(
+            lambda pods, name=name: pods[name]["spec"].get("nodeName"),  # type: ignore[misc]
             what=f"{name} on the freed card",
-            timeout_s=PATIENCE_S,
         )
         assert node == NODE
         assert "nodeName" not in namespace.pod(f"old-{turn + CARDS}")["spec"], (
             f"the replacement overtook in turn {turn}"
         )
-        namespace.kubectl("delete", "pod", name, *GRACE)
+        namespace.delete("pods", name)
         namespace.placed(CARDS)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lab import kubeconfig, kubectl, wait
+from lab.client import client
 from lab.errors import LabError
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 
@@ -23,7 +24,7 @@ ALLOCATION = "gpu.scheduling/allocation"
 
 def leadership(layout: Layout) -> tuple[int, str]:
     """Return epoch and identity of the leader."""
-    spec = kubectl.get(layout, "-n", "tranche-system", "leadership", "tranche-scheduler")["spec"]
+    spec = client(layout).get("leadership", "tranche-scheduler", namespace="tranche-system")["spec"]
     return spec["epoch"], spec["identity"]
 
 
@@ -101,7 +102,7 @@ def test_epoch_never_decreases(tranche: Layout, target: Namespace) -> None:
 
 def test_deleted_leadership_is_restored(tranche: Layout, namespace: Namespace) -> None:
     """Without it no Binding of the scheduler passes, so the leader restores it. Other schedulers are not affected."""
-    kubectl.run(tranche, "-n", "tranche-system", "delete", "leadership", "tranche-scheduler")
+    client(tranche).delete("leadership", "tranche-scheduler", namespace="tranche-system")
     namespace.create(pod("gpu", gpu=1, gpumem=100), pod("ordinary"))
     namespace.placed(2)
     assert leadership(tranche)[0] >= 1
@@ -110,7 +111,7 @@ def test_deleted_leadership_is_restored(tranche: Layout, namespace: Namespace) -
 def test_deleted_lease_does_not_reset_the_epoch(tranche: Layout, namespace: Namespace) -> None:
     """The epoch of the next term is greater than every earlier one."""
     epoch, _ = leadership(tranche)
-    kubectl.run(tranche, "-n", "tranche-system", "delete", "lease", "tranche-scheduler")
+    client(tranche).delete("lease", "tranche-scheduler", namespace="tranche-system")
     wait.until(lambda: leadership(tranche)[0] > epoch, what="a new term", timeout_s=PATIENCE_S)
     namespace.create(pod("gpu", gpu=1, gpumem=100))
     namespace.placed(1)

@@ -15,6 +15,7 @@ from allocation.settings import ResourceNames
 from allocation.variables import TABLE, Ruling
 from allocation.wire import environment, record
 from lab import components, health, kubeconfig, kubectl, wait
+from lab.client import client
 from lab.errors import LabError
 from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S, Namespace, pod
@@ -176,8 +177,10 @@ def test_debug_container_sees_no_card(tranche_node: Layout, namespace: Namespace
     """Neither its image nor its own variables show it a card, even when the opt-in labels are gone."""
     namespace.create(pod("looked-at", node=tranche_node.node_name, gpu=1, gpumem=3000))
     running(namespace, "looked-at")
-    namespace.kubectl("label", "pod", "looked-at", "gpu.scheduling/injection=disabled")
-    kubectl.run(namespace.layout, "label", "namespace", namespace.name, "gpu.scheduling/injection-")
+    namespace.patch("pod", "looked-at", {"metadata": {"labels": {"gpu.scheduling/injection": "disabled"}}})
+    client(namespace.layout).patch(
+        "namespace", namespace.name, {"metadata": {"labels": {"gpu.scheduling/injection": None}}}
+    )
     namespace.kubectl(*debug("looked-at", "--env", "NVIDIA_VISIBLE_DEVICES=all", "--env", "CUDA_VISIBLE_DEVICES=0"))
 
     def started() -> bool:
@@ -264,8 +267,12 @@ def test_changed_labels_keep_the_pod_managed(tranche: Layout, namespace: Namespa
     """A pod stays managed, with its cards, when its namespace's label is removed or its own labels are changed."""
     namespace.create(pod("placed", node="gpu-sim-0", gpu=1, gpumem=100))
     (before,) = namespace.placed(1)
-    kubectl.run(namespace.layout, "label", "namespace", namespace.name, "gpu.scheduling/injection-")
-    namespace.kubectl("label", "pod", "placed", "gpu.scheduling/injection=disabled", "hami.io/webhook=ignore")
+    client(namespace.layout).patch(
+        "namespace", namespace.name, {"metadata": {"labels": {"gpu.scheduling/injection": None}}}
+    )
+    namespace.patch(
+        "pod", "placed", {"metadata": {"labels": {"gpu.scheduling/injection": "disabled", "hami.io/webhook": "ignore"}}}
+    )
     assert ALLOCATION in refusal(namespace, "annotate", "pod", "placed", f"{ALLOCATION}-")
     namespace.kubectl(*debug("placed"))
     (added,) = namespace.pod("placed")["spec"]["ephemeralContainers"]
@@ -289,7 +296,7 @@ def test_direct_binding_gives_no_card(tranche_node: Layout, namespace: Namespace
     assert set(exec_environment(namespace, "bound").values()) == {""}
     namespace.create(pod("next", node=node, gpu=1, gpumem=100))
     assert "UncountedPod: a pod runs here uncounted" in namespace.unplaced("next")
-    namespace.kubectl("delete", "pod", "bound", "--wait=true")
+    namespace.delete("pod", "bound")
     namespace.placed(1)
 
 
@@ -315,14 +322,14 @@ def test_preassigned_pod_elsewhere_closes_the_node(
         notes = wait.until(lambda where=where: uncounted_notes(tranche, where), what="event", timeout_s=PATIENCE_S)  # type: ignore[misc]
         assert f"pod {plain_namespace.name}/born-there runs there uncounted" in notes
         assert "delete the pod" in notes
-    plain_namespace.kubectl("delete", "pod", "born-there")
+    plain_namespace.delete("pod", "born-there")
     namespace.placed(1)
 
 
 def uncounted_notes(layout: Layout, namespace: str) -> str:
     """Return the messages of the events about uncounted pods in a namespace."""
-    arguments = ("-n", namespace, "events", "--field-selector", "reason=UncountedPod")
-    return "\n".join(each["message"] for each in kubectl.get(layout, *arguments)["items"])
+    events = client(layout).list("events", namespace=namespace, fields="reason=UncountedPod")
+    return "\n".join(each["message"] for each in events)
 
 
 def test_quota_of_zero_keeps_preassigned_pods_out(tranche: Layout, plain_namespace: Namespace) -> None:
@@ -372,14 +379,14 @@ def test_selecting_a_card_by_uuid_bypasses_no_check(tranche: Layout, namespace: 
     try:
         if obstacle == "cordoned":
             kubectl.run(namespace.layout, "cordon", "gpu-sim-0")
-            namespace.kubectl("delete", "pod", "whole", "--wait=true")
+            namespace.delete("pod", "whole")
         namespace.create(selecting)
         assert namespace.unplaced("selecting")
         assert "nodeName" not in namespace.pod("selecting")["spec"]
     finally:
         kubectl.run(namespace.layout, "uncordon", "gpu-sim-0")
     if obstacle == "full":
-        namespace.kubectl("delete", "pod", "whole", "--wait=true")
+        namespace.delete("pod", "whole")
     namespace.placed(1)
     assert [each.uuid for each in allocated_shares(namespace, "selecting")] == [share.uuid]
 
@@ -392,7 +399,7 @@ def allocated_shares(namespace: Namespace, name: str) -> tuple[CardShare, ...]:
 
 def nodes(layout: Layout) -> list[dict[str, Any]]:
     """Return every Node."""
-    items: list[dict[str, Any]] = kubectl.get(layout, "nodes")["items"]
+    items: list[dict[str, Any]] = client(layout).list("nodes")
     return items
 
 
@@ -461,7 +468,9 @@ def test_privileged_gpu_pod_is_rejected(tranche: Layout, namespace: Namespace) -
 
 def test_pod_security_restricted_admits_gpu_pods(tranche: Layout, namespace: Namespace) -> None:
     """Access through the node itself is left to Pod Security; GPU pods pass its strictest level."""
-    kubectl.run(namespace.layout, "label", "namespace", namespace.name, "pod-security.kubernetes.io/enforce=restricted")
+    client(namespace.layout).patch(
+        "namespace", namespace.name, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    )
     modest = pod("modest", node="gpu-sim-0", gpu=1, gpumem=100)
     modest["spec"] |= UNPRIVILEGED_POD
     modest["spec"]["containers"][0]["securityContext"] = UNPRIVILEGED
@@ -564,7 +573,7 @@ def test_agent_writes_only_one_annotation_of_its_node(
         tranche, namespace="tranche-system", name="tranche-agent", node="gpu-sim-1"
     )
     if patch == {"metadata": {"annotations": {"mine": None}}}:
-        kubectl.run(tranche, "annotate", "node", "gpu-sim-1", "mine=1", "--overwrite")
+        client(tranche).patch("node", "gpu-sim-1", {"metadata": {"annotations": {"mine": "1"}}})
     why = act(system, identity, "patch", "node", "gpu-sim-1", "--type=merge", "-p", json.dumps(patch))
     assert "nothing of its node gpu-sim-1 but the annotation hami.io/node-nvidia-register" in why
 
@@ -572,7 +581,7 @@ def test_agent_writes_only_one_annotation_of_its_node(
 def test_node_with_a_long_name_has_its_own_heartbeat(tranche: Layout, system: Namespace, tmp_path: Path) -> None:
     """Its Lease name ends in a hash, because the node name is too long for the prefix; the agent may still write it."""
     name = ".".join(["n" * 62] * 4)
-    kubectl.apply(tranche, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    client(tranche).apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
     try:
         bound = ("--bound-object-kind", "Node", "--bound-object-name", name)
         token = system.kubectl("create", "token", "tranche-agent", *bound).strip()
@@ -580,7 +589,7 @@ def test_node_with_a_long_name_has_its_own_heartbeat(tranche: Layout, system: Na
         assert write_as_agent(system, identity, "lease", name) == ""
         assert "it may not write leases agent-gpu-sim-1" in write_as_agent(system, identity, "lease", "gpu-sim-1")
     finally:
-        kubectl.run(tranche, "delete", "node", name)
+        client(tranche).delete("node", name)
 
 
 @pytest.mark.kubelet
@@ -598,7 +607,7 @@ def test_mounted_token_is_bound_to_the_node(tranche_node: Layout, system: Namesp
         assert write_as_agent(system, identity, "register", tranche_node.node_name) == ""
         assert f"is bound to node {tranche_node.node_name}" in write_as_agent(system, identity, "register", "gpu-sim-1")
     finally:
-        system.kubectl("delete", "pod", "agent-token", "--wait=true")
+        system.delete("pod", "agent-token")
 
 
 def test_webhook_token_cannot_create_other_tokens(tranche: Layout, system: Namespace) -> None:

@@ -10,6 +10,7 @@ import yaml
 
 from allocation.names import SHARE_MODE_PREFIX
 from lab import fleet, kubeconfig, kubectl, manifests, wait
+from lab.client import client
 from lab.errors import LabError
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import gpubindings, tenants
@@ -38,8 +39,8 @@ def bindings(tranche: Layout, request: pytest.FixtureRequest) -> Iterator[Layout
 @pytest.fixture
 def write(bindings: Layout) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Create a binding as administrator; all are deleted after the test."""
-    yield lambda each: kubectl.apply(bindings, each)
-    kubectl.run(bindings, "delete", "gpubindings", "--all")
+    yield lambda each: client(bindings).apply(each)
+    client(bindings).delete_all("gpubindings")
 
 
 @pytest.fixture
@@ -165,10 +166,10 @@ def app_service(namespace: Namespace, bindings: Layout) -> Iterator[tenants.Tena
     policy, bound = yaml.safe_load_all(file.read_text(encoding="utf-8"))
     writer = f"system:serviceaccount:{namespace.name}:app-service"
     policy["spec"]["variables"] = [{"name": "writers", "expression": f"['{writer}']"}]
-    kubectl.apply(bindings, *roles)
-    kubectl.apply(bindings, binding("alices", CARD, APP))
+    client(bindings).apply(*roles)
+    client(bindings).apply(binding("alices", CARD, APP))
     try:
-        kubectl.apply(bindings, policy, bound)
+        client(bindings).apply(policy, bound)
         wait.until(
             lambda: all(writes(bindings, bindings.kubeconfig, "alices").values()),
             what="the policy in force",
@@ -182,7 +183,7 @@ def app_service(namespace: Namespace, bindings: Layout) -> Iterator[tenants.Tena
             what="the end of the policy",
             timeout_s=PATIENCE_S,
         )
-        kubectl.run(bindings, "delete", "gpubindings", "--all")
+        client(bindings).delete_all("gpubindings")
 
 
 def test_only_listed_writers_write_with_the_policy(
@@ -193,7 +194,7 @@ def test_only_listed_writers_write_with_the_policy(
     for why in writes(bindings, bindings.kubeconfig, "alices").values():
         assert f"may not write GPUBindings, which give out cards: only {writer} may (policy {POLICY})" in why
     assert POLICY in attempt(bindings, bindings.kubeconfig, "delete", "gpubindings", "--all")
-    assert kubectl.get(bindings, "gpubinding", "alices")["spec"]["uuid"] == CARD
+    assert client(bindings).get("gpubinding", "alices")["spec"]["uuid"] == CARD
     assert set(writes(bindings, app_service.kubeconfig, "alices").values()) == {""}
 
 

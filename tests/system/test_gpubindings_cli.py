@@ -13,6 +13,7 @@ import pytest
 from allocation.names import ALLOCATION, APP_NAME, APP_OWNER, SHARE_MODE_PREFIX
 from allocation.wire import record
 from lab import kubectl
+from lab.client import client
 from lab.kubeconfig import service_account_kubeconfig
 from tests.system.conftest import Namespace, pod
 
@@ -60,7 +61,7 @@ def viewer(tranche: Layout, namespace: Namespace) -> Iterator[Path]:
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "viewer"}}
     namespace.create(account)
     yield service_account_kubeconfig(tranche, namespace=namespace.name, name="viewer")
-    kubectl.run(tranche, "delete", "clusterrolebinding", f"{ROLE}-{namespace.name}", "--ignore-not-found")
+    client(tranche).delete("clusterrolebinding", f"{ROLE}-{namespace.name}", missing_ok=True)
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def definition(tranche: Layout) -> Iterator[None]:
     kubectl.run(tranche, "apply", "-f", str(COMPONENT / "crd.yaml"))
     kubectl.run(tranche, "wait", "--for=condition=Established", f"crd/{DEFINITION}")
     yield
-    kubectl.run(tranche, "delete", "crd", DEFINITION)
+    client(tranche).delete("crd", DEFINITION)
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def binding(name: str, *, uuid: str, **spec: Any) -> dict[str, Any]:
 
 def test_without_the_definition_the_remedy_is_named(tranche: Layout) -> None:
     """An administrator of a cluster without the component reads which one to install."""
-    kubectl.run(tranche, "delete", "crd", DEFINITION, "--ignore-not-found")
+    client(tranche).delete("crd", DEFINITION, missing_ok=True)
     done = gpu(tranche.kubeconfig, "bindings")
     assert (done.returncode, done.stdout) == (1, "")
     assert f"resource {DEFINITION} is not defined in this cluster" in done.stderr
@@ -102,7 +103,7 @@ def test_without_the_right_the_role_is_named(viewer: Path, tranche: Layout, name
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "of the whole cluster: forbidden" in refused.stderr
     assert f"ClusterRole {ROLE} (manifests/base/rbac/viewer.yaml)" in refused.stderr
-    kubectl.apply(tranche, cluster_role_binding(namespace))
+    client(tranche).apply(cluster_role_binding(namespace))
     allowed = gpu(viewer, "bindings")
     assert (allowed.returncode, allowed.stdout.split()[:2]) == (0, ["CARD", "NODE"])
     assert "allocation.bindings.mode is off" in allowed.stderr
@@ -116,10 +117,9 @@ def test_bindings_show_the_pods_that_run(tranche: Layout, namespace: Namespace, 
     (placed,) = namespace.placed(1)
     (share,) = record.decode(placed["metadata"]["annotations"][ALLOCATION]).containers["main"]
     mode = f"{SHARE_MODE_PREFIX}{share.uuid}"
-    kubectl.run(tranche, "annotate", "node", NODE, f"{mode}=1")
+    client(tranche).patch("node", NODE, {"metadata": {"annotations": {mode: "1"}}})
     try:
-        kubectl.apply(
-            tranche,
+        client(tranche).apply(
             binding("alices", uuid=share.uuid, namespace=namespace.name, memory="24k"),
             binding("gone", uuid="GPU-gone", owner="bob", namespace="elsewhere", memory=1000),
             {**binding("draws", uuid=share.uuid), "spec": {"appName": "draw", "uuid": share.uuid}},
@@ -157,13 +157,13 @@ def test_bindings_show_the_pods_that_run(tranche: Layout, namespace: Namespace, 
         typed = gpu(tranche.kubeconfig, "bindings", "--owner", "b", module="cli.completion.complete")
         assert typed.stdout.splitlines() == ["bob", ":4"]
     finally:
-        kubectl.run(tranche, "annotate", "node", NODE, f"{mode}-")
+        client(tranche).patch("node", NODE, {"metadata": {"annotations": {mode: None}}})
 
 
 @pytest.mark.usefixtures("definition")
 def test_preflight_finds_bindings_that_are_not_applied(tranche: Layout, required: Path) -> None:
     """The configuration of the lab does not apply bindings; one that does has no such finding."""
-    kubectl.apply(tranche, binding("alices", uuid="GPU-1", namespace="ns-a"))
+    client(tranche).apply(binding("alices", uuid="GPU-1", namespace="ns-a"))
 
     def found(*arguments: str) -> list[dict[str, Any]]:
         done = gpu(tranche.kubeconfig, "preflight", "-o", "json", *arguments)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lab import components, kubectl, wait
+from lab import components, wait
+from lab.client import client
 from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S
 from tests.system.support import gpubindings
@@ -38,7 +39,7 @@ def undefined(tranche: Layout) -> Iterator[Layout]:
     """The lab with a scheduler that may read GPUBindings, of which the API server knows nothing."""
     _, *roles = gpubindings.component()
     scheduler = components.component(tranche, "scheduler")
-    kubectl.apply(tranche, *roles)
+    client(tranche).apply(*roles)
     Daemon(tranche, "scheduler").stop()
     components.start_replica(tranche, scheduler, "--allocation-bindings-mode=required", name="scheduler")
     yield tranche
@@ -59,5 +60,5 @@ def test_without_the_definition_the_scheduler_is_unready_and_says_so(undefined: 
     assert status == 503
     assert text.startswith("the scheduler has not read the cluster yet: ")
     definition, *_ = gpubindings.component()
-    kubectl.apply(undefined, definition)
+    client(undefined).apply(definition)
     wait.until(lambda: readiness(undefined) == (200, "ok"), what="a ready scheduler", timeout_s=PATIENCE_S)

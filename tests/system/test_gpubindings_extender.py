@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from lab import cluster, fleet, kubectl, wait
+from lab.client import client
 from lab.files import write_private
 from lab.layout import PORT_BLOCK, Layout
 from tests.conftest import BASE_PORT
@@ -34,7 +35,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
     layout = Layout(root=tmp_path_factory.mktemp("bound"), base_port=BASE_PORT + 4 * PORT_BLOCK)
     try:
         pairs.up(layout, NODES)
-        kubectl.apply(layout, *gpubindings.component())
+        client(layout).apply(*gpubindings.component())
         file = layout.config / "tranche.yaml"
         configuration = yaml.safe_load(file.read_text())
         write_private(file, yaml.safe_dump({**configuration, "allocation": {"bindings": {"mode": "required"}}}))
@@ -48,9 +49,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
 def namespace(extended: Layout) -> Namespace:
     """The opted-in namespace of alice."""
     opted_in = {"gpu.scheduling/injection": "enabled"}
-    kubectl.apply(
-        extended, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "alice", "labels": opted_in}}
-    )
+    client(extended).apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "alice", "labels": opted_in}})
     wait.until(
         lambda: kubectl.run(extended, "-n", "alice", "get", "serviceaccount", "default", "--ignore-not-found"),
         what="ServiceAccount default",
@@ -69,8 +68,7 @@ def test_kube_scheduler_places_pods_on_the_cards_of_their_application(extended: 
     """All bound cards of one node, though one is requested; the next pod takes the next node; the third waits."""
     bound = {"node-a": {0, 3}, "node-b": {5}}
     own = {node: {fleet.card(node, index) for index in indexes} for node, indexes in bound.items()}
-    kubectl.apply(
-        extended,
+    client(extended).apply(
         *(
             binding(f"alices-{node}-{index}", fleet.card(node, index), APP, owner="alice", namespace="alice")
             for node, indexes in bound.items()
@@ -88,5 +86,5 @@ def test_kube_scheduler_places_pods_on_the_cards_of_their_application(extended: 
     assert "0 of 2 cards bound to app comfyui of alice left, 2 needed" in namespace.unplaced("third")
     assert "pod has no owner application" in namespace.unplaced("stranger")
     # The end of a pod gives its cards to the next pod of the application.
-    namespace.kubectl("delete", "pod", "first", "--wait=true")
+    namespace.delete("pod", "first")
     assert cards(pairs.bound(namespace, "third")) == own["node-a"]

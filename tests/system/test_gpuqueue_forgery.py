@@ -10,6 +10,7 @@ import pytest
 
 from allocation.names import ALLOCATION, CHARGED_TO, QUEUE, RESREQ, SYSTEM_NAMESPACE
 from lab import kubectl, wait
+from lab.client import client
 from lab.errors import LabError
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import tenants
@@ -35,7 +36,7 @@ def queue(name: str, *namespaces: str) -> dict[str, Any]:
 @pytest.fixture
 def team(tranche: Layout, namespace: Namespace) -> Iterator[Namespace]:
     """A namespace whose pods may name queue TEAM; queue OTHERS is for other namespaces."""
-    kubectl.apply(tranche, queue(TEAM, namespace.name), queue(OTHERS, "elsewhere"))
+    client(tranche).apply(queue(TEAM, namespace.name), queue(OTHERS, "elsewhere"))
     yield namespace
     kubectl.run(tranche, "delete", "gpuqueues", TEAM, OTHERS)
 
@@ -48,7 +49,7 @@ def charged(namespace: Namespace, name: str) -> str:
 
 def running(layout: Layout, name: str) -> int:
     """Return how many pods a queue pays for, as its status says."""
-    return int(kubectl.get(layout, "gpuqueue", name).get("status", {}).get("running", 0))
+    return int(client(layout).get("gpuqueue", name).get("status", {}).get("running", 0))
 
 
 # ---- who pays --------------------------------------------------------------------------------------------------------
@@ -104,10 +105,10 @@ def test_users_binding_charges_nobody(team: Namespace, resource: str) -> None:
 
 def test_usage_is_not_moved_away_by_a_label(tranche: Layout, team: Namespace) -> None:
     """The label of a pod that has cards can be changed, but the queue that was charged still pays."""
-    kubectl.apply(tranche, queue(OTHERS, team.name))
+    client(tranche).apply(queue(OTHERS, team.name))
     team.create(pod("first", labels={QUEUE: TEAM}, node="gpu-sim-0", gpu=1, gpumem=100))
     team.placed(1)
-    team.kubectl("label", "--overwrite", "pod", "first", f"{QUEUE}={OTHERS}")
+    team.patch("pod", "first", {"metadata": {"labels": {QUEUE: str(OTHERS)}}})
     team.create(pod("second", labels={QUEUE: OTHERS}, node="gpu-sim-0", gpu=1, gpumem=100))
     team.placed(2)
     wait.until(lambda: running(tranche, OTHERS), what="the status of the other queue", timeout_s=PATIENCE_S)

@@ -11,6 +11,7 @@ import pytest
 
 from allocation.names import CHARGED_TO, QUEUE
 from lab import kubectl, wait
+from lab.client import client
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import gpubindings
 from tests.system.support.gpuqueues import restart_scheduler, set_queue, status
@@ -49,7 +50,7 @@ def make_queue(tranche: Layout) -> Iterator[Callable[..., None]]:
         set_queue(tranche, name, **spec)
 
     yield make
-    kubectl.run(tranche, "delete", "gpuqueues", "--all")
+    client(tranche).delete_all("gpuqueues")
 
 
 def whole(name: str, queue_name: str = "", *, priority: str = "") -> dict[str, Any]:
@@ -92,7 +93,7 @@ def test_freed_cards_go_to_the_smallest_weighted_share(
     before: Counter[str] = Counter()
     for count, filler in enumerate(fillers, 1):
         least = min(before[name] / weight for name, weight in weights.items())
-        others.kubectl("delete", "pod", filler, "--now")
+        others.delete("pod", filler)
         namespace.placed(count, QUEUE)
         after = placed_queues(namespace)
         (taker,) = (after - before).elements()
@@ -140,21 +141,21 @@ def test_without_queues_order_is_priority_then_age(others: Namespace, namespace:
         "value": 1000,
         "preemptionPolicy": "Never",
     }
-    kubectl.apply(tranche, important)
+    client(tranche).apply(important)
     fillers = fill(others)
     namespace.create(whole("high", priority="important"))
     namespace.unplaced("high")
     for round_ in range(3):  # each attempt fails: something is freed that does not help
         others.create(pod(f"slice-{round_}", gpu=1, gpumem=1000))
         others.placed(CARDS + 1)
-        others.kubectl("delete", "pod", f"slice-{round_}", "--now")
+        others.delete("pod", f"slice-{round_}")
     namespace.create(whole("low"))
-    others.kubectl("delete", "pod", fillers[0], "--now")
+    others.delete("pod", fillers[0])
     (first,) = namespace.placed(1)
     assert first["metadata"]["name"] == "high"
     assert CHARGED_TO not in first["metadata"]["annotations"]
-    namespace.kubectl("delete", "pod", "low", "--now")
-    kubectl.run(tranche, "delete", "priorityclass", "important")
+    namespace.delete("pod", "low")
+    client(tranche).delete("priorityclass", "important")
 
 
 # ---- tiers -----------------------------------------------------------------------------------------------------------
@@ -178,10 +179,10 @@ def test_a_lower_tier_waits_while_a_higher_one_is_short(
     )  # the tier itself goes on
     assert namespace.placed(1)[0]["metadata"]["name"] == "elsewhere"
     assert not namespace.pod("slice")["spec"].get("nodeName")
-    others.kubectl("delete", "pod", fillers[0], "--now")
+    others.delete("pod", fillers[0])
     names = {each["metadata"]["name"] for each in namespace.placed(2)}
     assert names == {"pair", "elsewhere"}
-    others.kubectl("delete", "pod", fillers[1], "--now")
+    others.delete("pod", fillers[1])
     namespace.placed(3)
 
 
@@ -226,11 +227,11 @@ def test_a_queue_for_others_is_refused_and_held(make_queue: Callable[..., None],
             namespace.create(whole("late", "theirs"))
         except Exception as error:  # noqa: BLE001 -- the message is what counts
             return "whose spec.namespaceSelector does not match namespace" in str(error)
-        namespace.kubectl("delete", "pod", "late", "--now")
+        namespace.delete("pod", "late")
         return False
 
     wait.until(refused, what="admission to have heard of the queue", timeout_s=PATIENCE_S)
-    kubectl.run(namespace.layout, "label", "namespace", namespace.name, "team=theirs")
+    client(namespace.layout).patch("namespace", namespace.name, {"metadata": {"labels": {"team": "theirs"}}})
     namespace.placed(1)
 
 
@@ -262,7 +263,7 @@ def test_limits_count_with_quotas(make_queue: Callable[..., None], namespace: Na
     namespace.placed(1)
     namespace.create(whole("two", "limited"))
     assert "GpuQueue limited limits nvidia.com/gpu to 1: 1 used, 1 requested" in namespace.unplaced("two")
-    namespace.kubectl("delete", "pod", "one", "--now")
+    namespace.delete("pod", "one")
     assert namespace.placed(1)[0]["metadata"]["name"] == "two"
 
 
@@ -293,7 +294,7 @@ def test_strict_order_keeps_the_younger_waiting(
         return
     namespace.create(whole("witness"))  # of another queue, and younger still
     assert namespace.placed(1)[0]["metadata"]["name"] == "witness"
-    namespace.kubectl("delete", "pod", "oldest", "--now")
+    namespace.delete("pod", "oldest")
     namespace.placed(2)
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lab import cluster, kubectl, wait
+from lab import cluster, wait
+from lab.client import client
 from lab.layout import PORT_BLOCK, Layout
 from tests.conftest import BASE_PORT
 from tests.support import namespaces
@@ -35,7 +36,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
         pairs.up(layout, [NODE])
         Pair(layout, 0).start()
         opted_in = {"gpu.scheduling/injection": "enabled"}
-        kubectl.apply(layout, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM, "labels": opted_in}})
+        client(layout).apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM, "labels": opted_in}})
         namespaces.usable(layout, TEAM)
         yield layout
     finally:
@@ -63,7 +64,7 @@ def retried(namespace: Namespace) -> Callable[[str], dict[str, Any]]:
             leaving = f"leaving-{next(serial)}"
             namespace.create(pod(leaving, gpu=1, gpumem=100))
             placed(namespace, leaving)
-            namespace.kubectl("delete", "pod", leaving, "--now")
+            namespace.delete("pod", leaving)
             return None
 
         return wait.until(bound, what=f"a node for {name}", timeout_s=PATIENCE_S)
@@ -97,7 +98,7 @@ def test_limit_holds_and_a_pod_that_ends_makes_room(
     assert "GpuQueue limited limits nvidia.com/gpu to 1: 1 used, 1 requested" in namespace.unplaced("two")
     namespace.create(pod("witness", gpu=4))
     placed(namespace, "witness")
-    namespace.kubectl("delete", "pod", "one", "--now")
+    namespace.delete("pod", "one")
     retried("two")
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from allocation.names import QUEUE
-from lab import kubectl, wait
+from lab import wait
+from lab.client import client
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import gpuqueues
 from tests.system.support.gpubindings import placed
@@ -44,13 +45,13 @@ def test_label_of_the_namespace_is_the_default(namespace: Namespace) -> None:
     """A pod's own label counts more; a later label of the namespace moves no pod that has a node."""
     namespace.create(pod("before", gpu=1, gpumem=100))
     placed(namespace, "before")
-    kubectl.run(namespace.layout, "label", "namespace", namespace.name, f"{QUEUE}=ours")
+    client(namespace.layout).patch("namespace", namespace.name, {"metadata": {"labels": {QUEUE: "ours"}}})
     own = f"namespace/{namespace.name}"
 
     def charged() -> str | None:
         namespace.create(pod("probe", gpu=1, gpumem=100))
         found = payer(placed(namespace, "probe"))
-        namespace.kubectl("delete", "pod", "probe", "--now")
+        namespace.delete("pod", "probe")
         assert found in (own, "ours")
         return found if found == "ours" else None
 
@@ -67,7 +68,7 @@ def test_pods_of_a_deleted_queue_stay_and_are_charged_to_it_when_it_is_back(name
     namespace.create(pod("runs", labels=labels("ours"), gpu=1, gpumem=100))
     placed(namespace, "runs")
     running(namespace.layout, "ours", 1)
-    kubectl.run(namespace.layout, "delete", "gpuqueue", "ours")
+    client(namespace.layout).delete("gpuqueue", "ours")
     namespace.create(pod("waits", labels=labels("ours"), gpu=1, gpumem=100))
     assert "GpuQueue ours does not exist" in namespace.unplaced("waits")
     assert payer(placed(namespace, "runs")) == "ours"
@@ -87,5 +88,5 @@ def test_waiting_pod_changes_its_queue_with_its_label(namespace: Namespace) -> N
     )
     namespace.create(pod("moves", labels=labels("ours"), gpu=1, gpumem=100))
     assert "spec.maxInstances" in namespace.unplaced("moves")
-    namespace.kubectl("label", "pod", "moves", f"{QUEUE}=theirs", "--overwrite")
+    namespace.patch("pod", "moves", {"metadata": {"labels": {QUEUE: "theirs"}}})
     assert payer(placed(namespace, "moves")) == "theirs"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from allocation.names import QUEUE
-from lab import kubectl, wait
+from lab import wait
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import gpubindings, gpuqueues
 from tests.system.support.gpuqueues import labels, set_queue
@@ -47,7 +47,7 @@ class Stream:
 
     def turn(self) -> None:
         """End the oldest slice, and have a new one wait."""
-        self.namespace.kubectl("delete", "pod", f"slice-{self.ended:03}", "--now")
+        self.namespace.delete("pod", f"slice-{self.ended:03}")
         self.ended += 1
         self.create(1)
         self._wait_for_placed(SLICES)
@@ -66,8 +66,8 @@ class Stream:
 
 def is_held(namespace: Namespace) -> bool:
     """Whether an event says that cards are held for the large pod."""
-    selector = "--field-selector=involvedObject.name=large,reason=CardsHeld"
-    return bool(kubectl.get(namespace.layout, "-n", namespace.name, "events", selector)["items"])
+    fields = "involvedObject.name=large,reason=CardsHeld"
+    return bool(namespace.api.list("events", namespace=namespace.name, fields=fields))
 
 
 def is_placed(namespace: Namespace) -> bool:
@@ -108,7 +108,7 @@ def test_whole_card_is_placed_within_patience_and_the_longest_slice(stream: Stre
         assert stream.ended - held_at < SLICES, "the longest slice has ended"
         stream.turn()
         if stream.ended - held_at == SLICES:
-            namespace.placed(1, "-l", f"{QUEUE}=large")
+            namespace.placed(1, f"{QUEUE}=large")
     stream.turn()  # the others go on
 
 

@@ -18,6 +18,7 @@ from lab import wait
 from lab.fleet import SIMULATED_NODES
 from lab.layout import Port
 from lab.processes import Daemon
+from tests.support.depth import repetitions
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import gpuqueues
 from tests.system.support.gpuqueues import labels, payer, set_queue
@@ -32,7 +33,7 @@ __all__ = ["scheduler"]  # a fixture
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(500)]
 
 WEIGHTS = {"light": 1, "middle": 2, "heavy": 4}
-ROUNDS = 3
+ROUNDS = repetitions(1, 3)
 PODS = 12
 """Of each round; a third of them for each queue."""
 LEAVING = 3
@@ -106,9 +107,9 @@ def test_shares_are_the_same_after_the_leader_was_killed(
         killer.start()
         namespace.create(*made.values())
         for name in flipped:
-            namespace.kubectl("label", "pod", name, f"{QUEUE}={chance.choice([*WEIGHTS])}", "--overwrite")
+            namespace.patch("pod", name, {"metadata": {"labels": {QUEUE: f"{chance.choice([*WEIGHTS])}"}}})
         if leaving:
-            namespace.kubectl("delete", "pods", *leaving, "--now")
+            namespace.delete("pods", *leaving, grace_s=1)
         killer.join()
         restart_killed(tranche, scheduler)
 

@@ -93,7 +93,7 @@ def test_a_requirement_of_two_gpus_does_not_fit_on_one(namespace: Namespace, que
     namespace.create(requiring("two", "gpu=2", queue=queue))
     namespace.unplaced("two")
     assert not namespace.pod("two")["spec"].get("nodeName")
-    namespace.kubectl("delete", "pod", "most", "--now")
+    namespace.delete("pod", "most")
     annotations = placed(namespace, "two")["metadata"]["annotations"]
     assert len(record.decode(annotations[names.ALLOCATION]).containers["main"]) == 2
 

@@ -48,7 +48,7 @@ def slice_(name: str) -> dict[str, Any]:
 
 def running(namespace: Namespace, queue: str) -> set[str]:
     """Return the names of the pods of a queue that have a node."""
-    found = namespace.pods(*(f"-l{key}={value}" for key, value in labels(queue).items()))
+    found = namespace.pods(",".join(f"{key}={value}" for key, value in labels(queue).items()))
     return {each["metadata"]["name"] for each in found if each["spec"].get("nodeName")}
 
 
@@ -65,7 +65,7 @@ def test_slices_of_a_lower_tier_take_nothing_of_what_becomes_free(namespace: Nam
     for name in sorted(running(namespace, LOW)):
         if "large" in running(namespace, HIGH):
             break
-        namespace.kubectl("delete", "pod", name, "--now")
+        namespace.delete("pod", name)
         ends += 1
         # A pod of the higher tier for another node: it is decided after those that the end of the slice made due.
         witness = f"witness-{ends}"
@@ -93,6 +93,6 @@ def test_pod_that_waits_for_its_own_queue_keeps_no_tier_waiting(namespace: Names
     namespace.create(pod("large", node=NODE, labels=labels(HIGH), gpu=1))
     assert f"GpuQueue {HIGH}" in namespace.unplaced("large")
     namespace.create(slice_("modest"))
-    namespace.kubectl("delete", "pod", "filler-0", "--now")
+    namespace.delete("pod", "filler-0")
     placed(namespace, "modest")
     assert not running(namespace, HIGH)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lab import kubectl
+from lab.client import client
 from tests.system.conftest import Namespace, pod
 from tests.system.test_forgery import dead_webhook, refused
 
@@ -40,7 +40,7 @@ def test_quota_is_not_avoided_without_the_webhook(
     first = prepared(namespace, pod("first", gpu=1, gpumem=1000))
     limits = {MEMORY: 1000}
     request.getfixturevalue("dead_webhook")
-    kubectl.apply(tranche, quota(namespace, total={"limits": limits}, single={"limits": limits, "defaults": limits}))
+    client(tranche).apply(quota(namespace, total={"limits": limits}, single={"limits": limits, "defaults": limits}))
     namespace.create(greedy)
     assert "GpuQuota team: spec.single.limits" in namespace.unplaced("greedy")
     namespace.create(first)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lab import wait
 from lab.fleet import SIMULATED_NODES
 from lab.processes import Daemon
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.conftest import Namespace, pod
 from tests.system.support.gpuquotas import set_quota
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lab.layout import Layout
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
@@ -27,12 +27,12 @@ def status(namespace: Namespace, name: str, *, generation: int = 1, **used: int)
     """Wait until the status of a quota is about this spec and has these amounts of memory or cards."""
     wanted = {{"memory": MEMORY, "cards": CARDS}[key]: amount for key, amount in used.items()}
 
-    def shown() -> dict[str, Any] | None:
-        found: dict[str, Any] = json.loads(namespace.kubectl("get", "gpuquota", name, "-o", "json")).get("status", {})
+    def shown(quotas: Mapping[str, Any]) -> dict[str, Any] | None:
+        found: dict[str, Any] = quotas[name].get("status", {})
         counts = found.get("used", {})
         return found if found.get("observedGeneration") == generation and counts == wanted else None
 
-    return wait.until(shown, what=f"the status of quota {name} with {wanted}", timeout_s=PATIENCE_S)
+    return namespace.until(shown, "gpuquotas", what=f"the status of quota {name} with {wanted}")
 
 
 def ready(shown: dict[str, Any]) -> tuple[str, str, str]:
@@ -45,12 +45,11 @@ def ready(shown: dict[str, Any]) -> tuple[str, str, str]:
 def events(namespace: Namespace, count: int) -> list[tuple[str, str, str]]:
     """Wait for as many events about quotas, and return the reason, the name of the quota and the note of each."""
 
-    def recorded() -> list[dict[str, Any]] | None:
-        selector = "--field-selector=involvedObject.kind=GpuQuota"
-        items: list[dict[str, Any]] = json.loads(namespace.kubectl("get", "events", selector, "-o", "json"))["items"]
+    def recorded(events: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+        items = [each for each in events.values() if each["involvedObject"]["kind"] == "GpuQuota"]
         return items if len(items) == count else None
 
-    found = wait.until(recorded, what=f"{count} events about quotas", timeout_s=PATIENCE_S)
+    found = namespace.until(recorded, "events", what=f"{count} events about quotas")
     ordered = sorted(found, key=lambda each: str(each.get("eventTime") or each["metadata"]["creationTimestamp"]))
     return [(each["reason"], each["involvedObject"]["name"], each["message"]) for each in ordered]
 
@@ -67,7 +66,7 @@ def test_a_quota_that_is_created_under_running_pods_is_right_at_once(tranche: La
 
     namespace.create(pod("more", node=NODE, gpu=1, gpumem=1001))
     assert "ResourceQuotaNotFit" in namespace.unplaced("more")
-    namespace.kubectl("delete", "pod", "p0", "--now")
+    namespace.delete("pod", "p0")
     assert status(namespace, "late", memory=7001, cards=3)["pods"] == 3
     assert Daemon(tranche, "scheduler").pid == pid
 
@@ -87,7 +86,7 @@ def test_the_alert_names_the_resource_and_clears(namespace: Namespace) -> None:
     printed = namespace.kubectl("get", "gpuquota", "team").splitlines()[1].split()
     assert printed[:5] == ["team", "2", MEMORY, "95", "False"]
 
-    namespace.kubectl("delete", "pod", "last-straw", "--now")
+    namespace.delete("pod", "last-straw")
     assert ready(status(namespace, "team", memory=9500, cards=1))[0] == "True"
     assert [reason for reason, _, _ in events(namespace, 2)] == ["AlertThresholdReached", "CapacitySufficient"]
 
@@ -101,7 +100,7 @@ def test_two_quotas_of_a_namespace_have_their_own_conditions(namespace: Namespac
     assert (narrow["availablePercent"][MEMORY], wide["availablePercent"]) == ("0.00", {MEMORY: "90.00"})
     assert (ready(narrow)[0], ready(wide)[0]) == ("False", "True")
 
-    namespace.kubectl("patch", "gpuquota", "narrow", "--type=json", "-p", json.dumps([REMOVE_MEMORY]))
+    namespace.api.patch("gpuquota", "narrow", [REMOVE_MEMORY], namespace=namespace.name, by="json")
     changed = status(namespace, "narrow", generation=2, cards=1)
     assert (changed["fullest"], changed["availablePercent"]) == (CARDS, {CARDS: "88.88"})
     assert ready(changed)[0] == "True"

@@ -14,9 +14,11 @@ import pytest
 
 from allocation.wire import hami
 from lab import components, kubeconfig, kubectl, ports, wait
+from lab.client import client
 from lab.errors import LabError
 from lab.layout import Port
 from lab.processes import Daemon
+from tests.support.depth import repetitions
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import audit, truth
 from tests.system.support.hami_nodes import LOCK, NODES, PLUGIN, component, hami_nodes, locks, start_plugin
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(500)]
-KILLS = {"scheduler": 12, PLUGIN: 88}
-PODS, ROUND_PODS = 57, 3
+KILLS = {"scheduler": repetitions(3, 12), PLUGIN: repetitions(20, 88)}
+PODS, ROUND_PODS = repetitions(18, 57), 3
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +107,7 @@ def test_share_is_not_freed_while_its_pod_runs(tranche: Layout, plugin: Daemon, 
     namespace.create(on_hami("holder", NODES[0], gpu=1, gpumem=1000))
     served(namespace, 1)
     with pytest.raises(LabError, match="pod holder holds GPUs of node"):
-        namespace.kubectl("delete", "pod", "holder", "--force", "--grace-period=0", "--wait=false")
+        namespace.delete("pod", "holder", grace_s=0, wait=False)
     with pytest.raises(LabError, match=f"only its node {NODES[0]} may change it"):
         namespace.kubectl("patch", "pod", "holder", "--subresource=status", "-p", '{"status": {"phase": "Failed"}}')
 
@@ -132,12 +134,12 @@ def test_lock_of_hamis_scheduler_is_respected(
     foreign["spec"]["schedulerName"] = "hami-scheduler"
     plain_namespace.create(foreign)
     lock = f"2026-01-01T00:00:00Z,{plain_namespace.name},theirs"
-    kubectl.run(tranche, "annotate", "node", NODES[2], f"{LOCK}={lock}")
+    client(tranche).patch("node", NODES[2], {"metadata": {"annotations": {LOCK: str(lock)}}})
     namespace.create(on_hami("waits", NODES[2], gpu=1, gpumem=100), on_hami("other", NODES[0], gpu=1, gpumem=100))
     (first,) = namespace.placed(1)
     assert first["metadata"]["name"] == "other"
     assert locks(tranche)[NODES[2]] == lock
-    plain_namespace.kubectl("delete", "pod", "theirs")
+    plain_namespace.delete("pod", "theirs")
     served(namespace, 2)
 
 
@@ -151,7 +153,9 @@ def test_stale_lock_is_released(tranche: Layout, plugin: Daemon, namespace: Name
         timeout_s=PATIENCE_S,
     )
     for node, name in zip(NODES, ("gone", "done", "never"), strict=True):
-        kubectl.run(tranche, "annotate", "node", node, f"{LOCK}=2026-01-01T00:00:00Z,{namespace.name},{name}")
+        client(tranche).patch(
+            "node", node, {"metadata": {"annotations": {LOCK: f"2026-01-01T00:00:00Z,{namespace.name},{name}"}}}
+        )
     wait.until(lambda: not locks(tranche), what="no lock", timeout_s=PATIENCE_S)
 
 
@@ -163,7 +167,7 @@ def test_deleting_a_pod_releases_its_lock(tranche: Layout, plugin: Daemon, names
         namespace.placed(1)
         assert locks(tranche)[NODES[0]].endswith(f",{namespace.name},first")
         namespace.create(on_hami("second", NODES[0], gpu=1, gpumem=100))
-        namespace.kubectl("delete", "pod", "first")
+        namespace.delete("pod", "first")
         wait.until(
             lambda: locks(tranche).get(NODES[0], "").endswith(f",{namespace.name},second"),
             what="the second pod's lock",
@@ -217,7 +221,7 @@ def test_nodes_that_cannot_be_locked_are_avoided(
         namespace.create(on_hami("waits", NODES[0], gpu=1, gpumem=100))
         assert "apply the component manifests/hami-nodes" in namespace.unplaced("waits")
     finally:
-        kubectl.apply(tranche, *rights)
+        client(tranche).apply(*rights)
     namespace.placed(3)
 
 

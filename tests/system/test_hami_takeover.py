@@ -10,6 +10,7 @@ import pytest
 from allocation.names import ALLOCATION
 from allocation.wire import record
 from lab import kubeconfig, kubectl, wait
+from lab.client import client
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import truth
 from tests.system.support.hami_nodes import NODES, hami_nodes
@@ -126,7 +127,7 @@ def cluster(
                 kubeconfig=trusted,
             )
         plain_namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod", "--all")
-        plain_namespace.kubectl("delete", "pod", "terminating", "--wait=false")
+        plain_namespace.delete("pod", "terminating", wait=False)
         node = plain_namespace.pod("finished")["spec"]["nodeName"]
         plain_namespace.set_phase("finished", "Succeeded", node=node)
         yield plain_namespace
@@ -161,7 +162,7 @@ def test_hamis_pods_are_counted_and_new_pods_fit_beside_them(
     assert {uuid: counted[uuid][0] - memory for uuid, memory in USED_MIB.items()} == {
         uuid: (MEMORY_MIB - memory) // OURS_MIB * OURS_MIB for uuid, memory in USED_MIB.items()
     }
-    namespace.kubectl("delete", "pod", waits)
+    namespace.delete("pod", waits)
     served(namespace, count)
 
 
@@ -174,7 +175,7 @@ def test_node_known_only_by_its_annotation_accepts_pods_at_once(tranche: Layout,
     labels = {"kubernetes.io/hostname": node}
     metadata = {"name": node, "labels": labels, "annotations": {"hami.io/node-nvidia-register": text}}
     resources = {"cpu": "4", "memory": "8Gi", "pods": "10"}
-    kubectl.apply(tranche, {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+    client(tranche).apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
     try:
         status = json.dumps({"status": {"capacity": resources, "allocatable": resources}})
         kubectl.run(tranche, "patch", "node", node, "--subresource", "status", "--type", "merge", "-p", status)
@@ -186,4 +187,4 @@ def test_node_known_only_by_its_annotation_accepts_pods_at_once(tranche: Layout,
         assert "hami.io/bind-phase" not in placed["metadata"]["annotations"]
     finally:
         namespace.remove("first")
-        kubectl.run(tranche, "delete", "node", node)
+        client(tranche).delete("node", node)

@@ -9,7 +9,8 @@ import yaml
 
 from allocation.names import ALLOCATION
 from allocation.wire import record
-from lab import kubectl, wait
+from lab import wait
+from lab.client import client
 from lab.fleet import CARDS_PER_NODE
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 
@@ -43,7 +44,7 @@ def mark_unhealthy(tranche: Layout) -> Iterator[Callable[..., None]]:
 
 def unhealthy(layout: Layout) -> set[int]:
     """Return the indexes of the cards that are reported unhealthy."""
-    devices = kubectl.get(layout, "gpunodestatus", NODE)["status"]["devices"]
+    devices = client(layout).get("gpunodestatus", NODE)["status"]["devices"]
     return {device["id"] for device in devices if device["health"] != "Healthy"}
 
 

@@ -11,7 +11,8 @@ import yaml
 
 from allocation import names
 from allocation.names import SYSTEM_NAMESPACE
-from lab import kubectl
+from lab import kubectl, manifests
+from lab.client import client
 from lab.errors import LabError
 from lab.manifests import ROOT
 from webhook.settings import WebhookSettings
@@ -27,7 +28,7 @@ PROCESSES = ("webhook", "scheduler", "agent")
 
 def build(layout: Layout, folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the objects that kustomize builds from a folder, by kind and name."""
-    objects = yaml.safe_load_all(kubectl.run(layout, "kustomize", str(folder)))
+    objects = manifests.build(layout, folder)
     return {(each["kind"], each["metadata"]["name"]): each for each in objects}
 
 
@@ -70,7 +71,7 @@ def test_every_process_passes_pod_security_restricted(
     tranche: Layout, installation: dict[tuple[str, str], dict[str, Any]], process: str
 ) -> None:
     """The system namespace enforces that level, so a pod that needed more would be rejected."""
-    labels = kubectl.get(tranche, "namespace", SYSTEM_NAMESPACE)["metadata"]["labels"]
+    labels = client(tranche).get("namespace", SYSTEM_NAMESPACE)["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
     pod = template(installation, process)
     create(tranche, pod)

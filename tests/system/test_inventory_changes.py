@@ -11,6 +11,7 @@ import yaml
 from allocation.names import ALLOCATION
 from allocation.wire import record
 from lab import fleet, kubectl, wait
+from lab.client import client
 from lab.files import write_private
 from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S, Namespace, pod
@@ -53,9 +54,8 @@ def second_claim(tranche: Layout) -> Iterator[str]:
     device = {"id": 0, "uuid": SHARED, "memoryMiB": 81920}
     spec = {"nodeName": CLAIMANT}
     with simulated_nodes.running(tranche, CLAIMANT):
-        kubectl.apply(
-            tranche,
-            {"apiVersion": "gpu.scheduling/v1", "kind": "GpuNodeStatus", "metadata": {"name": CLAIMANT}, "spec": spec},
+        client(tranche).apply(
+            {"apiVersion": "gpu.scheduling/v1", "kind": "GpuNodeStatus", "metadata": {"name": CLAIMANT}, "spec": spec}
         )
         patch = json.dumps({"status": {"devices": [device]}})
         kubectl.run(tranche, "patch", "gpunodestatus", CLAIMANT, "--subresource=status", "--type=merge", "-p", patch)
@@ -65,7 +65,7 @@ def second_claim(tranche: Layout) -> Iterator[str]:
 
 def reported(layout: Layout, node: str) -> set[str]:
     """Return the UUIDs of the cards in a node's status."""
-    devices = kubectl.get(layout, "gpunodestatus", node)["status"]["devices"]
+    devices = client(layout).get("gpunodestatus", node)["status"]["devices"]
     return {each["uuid"] for each in devices}
 
 

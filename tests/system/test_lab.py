@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lab import binaries, cluster, demos, evidence, kubectl, processes
+from lab.client import client
 from lab.fleet import SIMULATED_NODES, nodes
 from lab.layout import DEFAULT_BASE_PORT, Port, remembered
 from tests.lab.support.listening import listen
@@ -106,7 +107,7 @@ def test_clean_leaves_no_demo_pod(tranche: Layout) -> None:
     assert lab(tranche, "demo-fractional").returncode == 0
     for _ in range(2):
         assert lab(tranche, "clean").returncode == 0
-        assert not kubectl.get(tranche, "pods", "-A", "-l", "demo")["items"]
+        assert not client(tranche).list("pods", labels="demo")
 
 
 def test_demo_without_a_lab_names_the_remedy(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from agent.publishing import heartbeat
 from lab import kubeconfig, kubectl, manifests, wait
+from lab.client import client
 from lab.errors import LabError
 from scheduler.leases.device_lease import LeasedPod, planned
 from tests.scheduler.support.leasing import allocation
@@ -73,7 +74,7 @@ def held(tranche: Layout) -> Iterator[str]:
     assert create(tranche, scheduler(tranche), body, is_real=True) == ""
     name: str = body["metadata"]["name"]
     yield name
-    kubectl.run(tranche, "-n", SYSTEM, "delete", "lease", name, "--ignore-not-found")
+    client(tranche).delete("lease", name, namespace=SYSTEM, missing_ok=True)
 
 
 def test_the_leader_creates_leases_of_cards(tranche: Layout) -> None:
@@ -130,20 +131,20 @@ def test_nobody_changes_a_lease_of_a_card(tranche: Layout, held: str, who: str, 
         assert 'cannot patch resource "leases"' in why
     else:
         node = held.removeprefix("gpu-")
-        kubectl.apply(tranche, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+        client(tranche).apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
         try:
             body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **patch}
             body["metadata"] = {**patch.get("metadata", {}), "name": held}
             apply = ("apply", "--server-side", "--force-conflicts", "-f", "-")
             assert REFUSED in attempt(tranche, agent(tranche, node), *apply, body=body)
         finally:
-            kubectl.run(tranche, "delete", "node", node)
+            client(tranche).delete("node", node)
 
 
 def test_an_agent_before_version_02_renews_its_lease(tranche: Layout, held: str) -> None:
     """During an upgrade; the Lease exists, and has none of our labels. No agent makes it a card's."""
     node = "old-agent"
-    kubectl.apply(tranche, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+    client(tranche).apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
     file = str(manifests.ROOT / "base" / "device-leases.yaml")
     body = heartbeat.lease(node, identity="agent", seconds=60, unix=0.0)
     body["metadata"]["name"] = f"gpu-{node}"
@@ -167,15 +168,15 @@ def test_an_agent_before_version_02_renews_its_lease(tranche: Layout, held: str)
         body["metadata"]["labels"] = {"gpu.scheduling/managed": "true"}
         assert REFUSED in attempt(tranche, identity, *apply, body=body)
     finally:
-        kubectl.run(tranche, "-n", SYSTEM, "delete", "lease", f"gpu-{node}")
-        kubectl.run(tranche, "delete", "node", node)
+        client(tranche).delete("lease", f"gpu-{node}", namespace=SYSTEM)
+        client(tranche).delete("node", node)
 
 
 def test_a_deletion_by_the_scheduler_names_what_it_deletes(tranche: Layout, held: str) -> None:
     """By UID and resourceVersion: a former leader's late deletion misses."""
     identity, path = scheduler(tranche), f"{PATH}/{held}"
     why = "the scheduler may delete a Lease by its UID and resourceVersion only"
-    meta = kubectl.get(tranche, "-n", SYSTEM, "lease", held)["metadata"]
+    meta = client(tranche).get("lease", held, namespace=SYSTEM)["metadata"]
     for preconditions in ({}, {"uid": meta["uid"]}, {"resourceVersion": meta["resourceVersion"]}):
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
         assert why in attempt(tranche, identity, "delete", "--raw", path, "-f", "-", body=body)

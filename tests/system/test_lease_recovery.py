@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 
 from allocation import names
 from allocation.wire import record
@@ -17,9 +17,11 @@ from cluster.api import Api
 from cluster.connect import connect
 from cluster.lease import Lease
 from cluster.resource import GPU_CLAIMS, LEASES, PODS
-from lab import fleet, kubectl
+from lab import fleet
+from lab.client import client
 from scheduler.leases.device_lease import DeviceLease
 from scheduler.objects import Pod
+from tests.support.depth import repetitions
 from tests.system.support.triggers import Trigger, send
 
 if TYPE_CHECKING:
@@ -28,13 +30,13 @@ if TYPE_CHECKING:
     from chaos.world import World
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
-RACES = 50
+pytestmark = [pytest.mark.apiserver, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
+RACES = repetitions(10, 50)
 """Rounds of two pods and one card; a takeover every `EACH` of them."""
-EACH = 10
+EACH = RACES // 5
 KILLS = 1
 """How often the leader is killed after each of its writes."""
-FREEZES = 3
+FREEZES = repetitions(1, 3)
 """How often the leader is frozen between the Leases and the Binding of a pod."""
 HEALED_S = 70.0
 TEAMS = ("team-a", "team-b")
@@ -115,18 +117,18 @@ class Cluster:
                 await asyncio.sleep(0.05)
 
 
-@asynccontextmanager
-async def running(layout: Layout) -> AsyncIterator[Cluster]:
-    """Yield a cluster with two schedulers, two namespaces and claims for one and for two cards."""
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def cluster(module_layout: Layout) -> AsyncIterator[Cluster]:
+    """A cluster with two schedulers, two namespaces and claims for one and for two cards."""
     async with (
-        world.running(layout, Settings(kills=1)) as made,
-        connect(kubeconfig=str(layout.kubeconfig)) as connection,
+        world.running(module_layout, Settings(kills=1)) as made,
+        connect(kubeconfig=str(module_layout.kubeconfig)) as connection,
     ):
         label = {"gpu.scheduling/injection": "enabled"}
         teams = [
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": label}} for name in TEAMS
         ]
-        await asyncio.to_thread(kubectl.apply, layout, *teams)
+        await asyncio.to_thread(client(module_layout).apply, *teams)
         api = Api(connection)
         for team in TEAMS:
             for count in (1, 2):
@@ -136,23 +138,22 @@ async def running(layout: Layout) -> AsyncIterator[Cluster]:
         yield Cluster(made, api)
 
 
-async def test_of_two_schedulers_pods_one_has_the_lease(own_layout: Layout) -> None:
+async def test_of_two_schedulers_pods_one_has_the_lease(cluster: Cluster) -> None:
     """Two namespaces, one card, and schedulers that take over from each other: the pod with the Lease is bound."""
-    async with running(own_layout) as cluster:
-        for number in range(RACES):
-            if number % EACH == 0:
-                await take_over(cluster, number // EACH)
-            await asyncio.gather(*(cluster.create(f"p{number}", namespace=team, cards=1, uuid=CARD) for team in TEAMS))
-            for _ in TEAMS:
-                (winner,) = await cluster.healed(pods=1)
-                (lease,) = await cluster.leases()
-                assert (lease.holder, lease.card) == (winner.uid, CARD)
-                assert lease.name == f"gpu-{STEADY_NODES[0]}-0"
-                await cluster.delete(winner)
-                async with asyncio.timeout(HEALED_S):
-                    while winner.uid in {pod.uid for pod in await cluster.pods()}:  # noqa: ASYNC110 -- it asks the API
-                        await asyncio.sleep(0.02)
-            await cluster.emptied()
+    for number in range(RACES):
+        if number % EACH == 0:
+            await take_over(cluster, number // EACH)
+        await asyncio.gather(*(cluster.create(f"p{number}", namespace=team, cards=1, uuid=CARD) for team in TEAMS))
+        for _ in TEAMS:
+            (winner,) = await cluster.healed(pods=1)
+            (lease,) = await cluster.leases()
+            assert (lease.holder, lease.card) == (winner.uid, CARD)
+            assert lease.name == f"gpu-{STEADY_NODES[0]}-0"
+            await cluster.delete(winner)
+            async with asyncio.timeout(HEALED_S):
+                while winner.uid in {pod.uid for pod in await cluster.pods()}:  # noqa: ASYNC110 -- it asks the API
+                    await asyncio.sleep(0.02)
+        await cluster.emptied()
 
 
 async def take_over(cluster: Cluster, which: int) -> None:
@@ -168,48 +169,46 @@ async def take_over(cluster: Cluster, which: int) -> None:
     await asyncio.to_thread(cluster.world.heal)
 
 
-async def test_a_leader_that_dies_after_any_write_leaves_nothing_behind(own_layout: Layout) -> None:
+async def test_a_leader_that_dies_after_any_write_leaves_nothing_behind(cluster: Cluster) -> None:
     """It is killed when the API server has executed the write, before it knows: the next leader puts it right."""
-    async with running(own_layout) as cluster:
-        schedulers = cluster.world.schedulers
-        for number in range(KILLS):
-            for which, (method, path, skip) in WRITES.items():
-                name = f"p{number}-{method.lower()}-{skip}-{path.rpartition('/')[2].strip('-')}"
+    schedulers = cluster.world.schedulers
+    for number in range(KILLS):
+        for which, (method, path, skip) in WRITES.items():
+            name = f"p{number}-{method.lower()}-{skip}-{path.rpartition('/')[2].strip('-')}"
+            if method == "DELETE":
+                await cluster.create(name, cards=2)
+                await cluster.healed(pods=1)
+            async with Trigger(schedulers, method, path, skip=skip).armed(send(signal.SIGKILL)) as trigger:
                 if method == "DELETE":
+                    (pod,) = await cluster.pods()
+                    await cluster.delete(pod)
+                else:
                     await cluster.create(name, cards=2)
-                    await cluster.healed(pods=1)
-                async with Trigger(schedulers, method, path, skip=skip).armed(send(signal.SIGKILL)) as trigger:
-                    if method == "DELETE":
-                        (pod,) = await cluster.pods()
-                        await cluster.delete(pod)
-                    else:
-                        await cluster.create(name, cards=2)
-                    async with asyncio.timeout(HEALED_S):
-                        await trigger.fired.wait()
-                assert trigger.victim is not None, which
-                await asyncio.to_thread(trigger.victim.kill)
-                await asyncio.to_thread(cluster.world.heal)
-                await cluster.healed(pods=0 if method == "DELETE" else 1)
-                await cluster.emptied()
-
-
-async def test_a_leader_that_freezes_between_leases_and_binding_binds_nothing(own_layout: Layout) -> None:
-    """Another leader takes the Leases over and binds the pod; the first continues, and its Binding is refused."""
-    async with running(own_layout) as cluster:
-        schedulers = cluster.world.schedulers
-        for number in range(FREEZES):
-            async with Trigger(schedulers, "POST", "/leases", skip=1).armed(send(signal.SIGSTOP)) as trigger:
-                await cluster.create(f"p{number}", cards=2)
                 async with asyncio.timeout(HEALED_S):
                     await trigger.fired.wait()
-                before = {lease.token for lease in await cluster.leases()}
-                (bound,) = await cluster.healed(pods=1)
-            after = {lease.token for lease in await cluster.leases()}
-            assert before.isdisjoint(after), "the next leader created its own Leases"
-            assert trigger.victim is not None
-            trigger.victim.signal(signal.SIGCONT)
+            assert trigger.victim is not None, which
+            await asyncio.to_thread(trigger.victim.kill)
             await asyncio.to_thread(cluster.world.heal)
-            await asyncio.to_thread(trigger.victim.until_ready)
-            (again,) = await cluster.healed(pods=1)
-            assert again.metadata.annotations[names.ALLOCATION] == bound.metadata.annotations[names.ALLOCATION]
+            await cluster.healed(pods=0 if method == "DELETE" else 1)
             await cluster.emptied()
+
+
+async def test_a_leader_that_freezes_between_leases_and_binding_binds_nothing(cluster: Cluster) -> None:
+    """Another leader takes the Leases over and binds the pod; the first continues, and its Binding is refused."""
+    schedulers = cluster.world.schedulers
+    for number in range(FREEZES):
+        async with Trigger(schedulers, "POST", "/leases", skip=1).armed(send(signal.SIGSTOP)) as trigger:
+            await cluster.create(f"p{number}", cards=2)
+            async with asyncio.timeout(HEALED_S):
+                await trigger.fired.wait()
+            before = {lease.token for lease in await cluster.leases()}
+            (bound,) = await cluster.healed(pods=1)
+        after = {lease.token for lease in await cluster.leases()}
+        assert before.isdisjoint(after), "the next leader created its own Leases"
+        assert trigger.victim is not None
+        trigger.victim.signal(signal.SIGCONT)
+        await asyncio.to_thread(cluster.world.heal)
+        await asyncio.to_thread(trigger.victim.until_ready)
+        (again,) = await cluster.healed(pods=1)
+        assert again.metadata.annotations[names.ALLOCATION] == bound.metadata.annotations[names.ALLOCATION]
+        await cluster.emptied()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from allocation.names import CLAIM
 from cluster.resource import GPU_CLAIMS
-from lab import kubectl, wait
+from lab import wait
+from lab.client import client
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lab.layout import Layout
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
@@ -33,7 +37,7 @@ def claiming(name: str, claim: str, *, gpu: int, node: str = NODE) -> dict[str, 
 
 def holders(layout: Layout) -> dict[str, str]:
     """Return the holder of each Lease of a card, by its name."""
-    found = kubectl.get(layout, "-n", "tranche-system", "leases", "-l", "gpu.scheduling/managed=true")["items"]
+    found = client(layout).list("leases", namespace="tranche-system", labels="gpu.scheduling/managed=true")
     return {each["metadata"]["name"]: each["spec"]["holderIdentity"] for each in found}
 
 
@@ -48,7 +52,7 @@ def test_an_exclusive_pod_holds_a_lease_for_each_card_until_it_ends(tranche: Lay
         uids.append(placed["metadata"]["uid"])
         assert holders(tranche) == {f"gpu-{NODE}-{index}": uids[-1] for index in range(8)}
         assert placed["metadata"]["annotations"]["gpu.scheduling/allocated"] == "0,1,2,3,4,5,6,7"
-        namespace.kubectl("delete", "pod", placed["metadata"]["name"], "--wait=true")
+        namespace.delete("pod", placed["metadata"]["name"])
     assert len(set(uids)) == 2
     wait.until(lambda: not holders(tranche), what="the end of the Leases", timeout_s=PATIENCE_S)
 
@@ -58,7 +62,7 @@ def test_a_pod_with_a_mig_instance_holds_its_lease(tranche: Layout, namespace: N
     namespace.create(claim("instance", count=1, exclusivity="MIG"), claiming("mig", "instance", gpu=1, node=mig_node))
     (placed,) = namespace.placed(1)
     assert holders(tranche) == {f"gpu-{mig_node}-0.0": placed["metadata"]["uid"]}
-    namespace.kubectl("delete", "pod", "mig", "--wait=true")
+    namespace.delete("pod", "mig")
     wait.until(lambda: not holders(tranche), what="the end of the Lease", timeout_s=PATIENCE_S)
 
 
@@ -82,23 +86,25 @@ def test_a_refused_binding_leaves_no_lease(tranche: Layout, namespace: Namespace
         "kind": "ValidatingAdmissionPolicyBinding",
         "spec": {"policyName": "refuses-leases-test", "validationActions": ["Deny"]},
     }
-    kubectl.apply(tranche, policy, binding)
+    client(tranche).apply(policy, binding)
     try:
         namespace.create(claim("two", count=2))
         wait.until(lambda: _is_refused(namespace), what="the policy's effect", timeout_s=PATIENCE_S)
         namespace.create(claiming("refused", "two", gpu=2))
 
-        def note() -> str:
-            selector = ("--field-selector", "reason=BindingFailed,regarding.name=refused")
-            return namespace.kubectl("get", "events.v1.events.k8s.io", *selector, "-o", "jsonpath={.items[*].note}")
-
-        message = wait.until(note, what="the event", timeout_s=PATIENCE_S)
-        assert "no pod runs here today" in message
-        namespace.kubectl("delete", "pod", "refused", "--wait=true")
+        note = namespace.until(functools.partial(_failure, "refused"), "events", what="the event")
+        assert "no pod runs here today" in note
+        namespace.delete("pod", "refused")
         wait.until(lambda: not holders(tranche), what="the end of the Leases", timeout_s=PATIENCE_S)
     finally:
         for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
-            kubectl.run(tranche, "delete", kind, "refuses-leases-test")
+            client(tranche).delete(kind, "refuses-leases-test")
+
+
+def _failure(name: str, events: Mapping[str, Any]) -> str | None:
+    """Return the message of the event about a Binding that failed."""
+    about = (each for each in events.values() if each["involvedObject"]["name"] == name)
+    return next((each["message"] for each in about if each["reason"] == "BindingFailed"), None)
 
 
 def _is_refused(namespace: Namespace) -> bool:
@@ -106,15 +112,11 @@ def _is_refused(namespace: Namespace) -> bool:
     made = pod("ordinary", node=NODE, gpu=1, gpumem=100)
     namespace.create(made)
     try:
-        reason = ("--field-selector", "reason=BindingFailed,regarding.name=ordinary")
-        wait.until(
-            lambda: (
-                namespace.kubectl("get", "events.v1.events.k8s.io", *reason, "-o", "name")
-                or namespace.pod("ordinary")["spec"].get("nodeName")
-            ),
+        namespace.until(
+            lambda events: _failure("ordinary", events) or namespace.pod("ordinary")["spec"].get("nodeName"),
+            "events",
             what="an outcome",
-            timeout_s=PATIENCE_S,
         )
         return "nodeName" not in namespace.pod("ordinary")["spec"]
     finally:
-        namespace.kubectl("delete", "pod", "ordinary", "--wait=true")
+        namespace.delete("pod", "ordinary")

@@ -12,7 +12,8 @@ from cluster.api import MERGE_PATCH, Api
 from cluster.connect import connect
 from cluster.errors import ApiError
 from cluster.resource import GPU_NODE_STATUSES
-from lab import components, kubeconfig, kubectl, wait
+from lab import components, kubeconfig, wait
+from lab.client import client
 from lab.errors import LabError
 from lab.processes import Daemon
 from tests.system.conftest import MIG_NODE, PATIENCE_S, Namespace, mig_status, pod
@@ -42,7 +43,7 @@ def uuids(placed: dict[str, Any]) -> list[str]:
 
 def requested(layout: Layout) -> list[dict[str, Any]]:
     """Return the instances that the scheduler requests from the node's agent."""
-    spec = kubectl.get(layout, "gpunodestatus", MIG_NODE)["spec"]
+    spec = client(layout).get("gpunodestatus", MIG_NODE)["spec"]
     instances: list[dict[str, Any]] = spec.get("migInstances", [])
     return instances
 
@@ -88,7 +89,7 @@ def test_instance_is_not_freed_while_its_pod_runs(tranche: Layout, mig_node: str
     namespace.create(mig_pod("holder", card=f"GPU-gpu-mig-0-0,{MAKER}", gpumem=10000))
     namespace.placed(1)
     with pytest.raises(LabError, match="pod holder holds GPUs of node"):
-        namespace.kubectl("delete", "pod", "holder", "--force", "--grace-period=0", "--wait=false")
+        namespace.delete("pod", "holder", grace_s=0, wait=False)
     with pytest.raises(LabError, match=f"only its node {MIG_NODE} may change it"):
         namespace.kubectl("patch", "pod", "holder", "--subresource=status", "-p", '{"status": {"phase": "Failed"}}')
 
@@ -103,11 +104,11 @@ def test_instance_is_created_and_destroyed_with_its_pod(tranche: Layout, mig_nod
     assert {each["card"] for each in requested(tranche)} == {MAKER}
     bound = truth.bindings(audit.writes(tranche, namespace=namespace.name, user=audit.SCHEDULER))
     assert bound == {"made": 1, "two": 1}
-    namespace.kubectl("delete", "pod", "made")
+    namespace.delete("pod", "made")
     wait.until(
         lambda: sorted(created(tranche)) == sorted(placed["two"]), what="one instance less", timeout_s=PATIENCE_S
     )
-    namespace.kubectl("delete", "pod", "two")
+    namespace.delete("pod", "two")
     untouched(tranche)
 
 
@@ -143,14 +144,14 @@ def test_process_killed_between_the_steps(
             components.start(tranche, components.component(tranche, "agent"))
             wait.until(lambda: created(tranche), what="the instance", timeout_s=PATIENCE_S)
         if survivor == "none":
-            namespace.kubectl("delete", "pod", "between")
+            namespace.delete("pod", "between")
     finally:
         components.start(tranche, components.component(tranche, "scheduler"))
         components.start(tranche, components.component(tranche, "agent"))
     if survivor == "pod":
         (placed,) = namespace.placed(1)
         assert uuids(placed) == [f"MIG-{MAKER}-6-1"]
-        namespace.kubectl("delete", "pod", "between")
+        namespace.delete("pod", "between")
     untouched(tranche)
 
 
@@ -160,13 +161,13 @@ def test_restarted_agent_keeps_instances_in_use(tranche: Layout, mig_node: str, 
     (placed,) = namespace.placed(1)
     Daemon(tranche, "agent").stop()
     components.start(tranche, components.component(tranche, "agent"))
-    kubectl.run(tranche, "delete", "gpunodestatus", MIG_NODE)
+    client(tranche).delete("gpunodestatus", MIG_NODE)
     wait.until(
         lambda: mig_status(tranche) and created(tranche) == uuids(placed) and len(requested(tranche)) == 1,
         what="the instance and its request",
         timeout_s=PATIENCE_S,
     )
-    namespace.kubectl("delete", "pod", "stays")
+    namespace.delete("pod", "stays")
     untouched(tranche)
 
 

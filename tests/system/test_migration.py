@@ -16,6 +16,7 @@ import pytest
 from allocation.names import HAMI_ALLOCATED
 from allocation.wire import hami
 from lab import components, kubeconfig, kubectl, manifests, wait
+from lab.client import client
 from lab.errors import LabError
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import audit, truth
@@ -122,7 +123,7 @@ def before(tranche: Layout, plain_namespace: Namespace) -> Iterator[Namespace]:
     ]
     try:
         with served_nodes(tranche):
-            kubectl.apply(tranche, _WEBHOOK, *_ACCESS)
+            client(tranche).apply(_WEBHOOK, *_ACCESS)
             plain_namespace.create(*json.loads(json.dumps(BEFORE)), *users)
             plain_namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod", "--all")
             for name, phase in (("finished", "Succeeded"), ("terminating", "Running")):
@@ -158,7 +159,7 @@ def hamis_count(layout: Layout) -> tuple[dict[str, int], dict[str, int]]:
     """
     used: defaultdict[str, int] = defaultdict(int)
     of_ours: defaultdict[str, int] = defaultdict(int)
-    for each in kubectl.get(layout, "pods", "-A")["items"]:
+    for each in client(layout).list("pods"):
         annotations, spec = each["metadata"].get("annotations", {}), each["spec"]
         if each["status"]["phase"] in ("Succeeded", "Failed") or "hami.io/vgpu-node" not in annotations:
             continue
@@ -187,7 +188,7 @@ def place_as_hami(namespace: Namespace, name: str, node: str, memory: int) -> No
     annotations |= {"hami.io/bind-phase": "allocating", "hami.io/bind-time": str(int(time.time()))}
     namespace.kubectl("annotate", "pod", name, *(f"{key}={value}" for key, value in annotations.items()))
     lock = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ},{namespace.name},{name}"
-    kubectl.run(namespace.layout, "annotate", "node", node, f"{LOCK}={lock}")
+    client(namespace.layout).patch("node", node, {"metadata": {"annotations": {LOCK: str(lock)}}})
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
     path = f"/api/v1/namespaces/{namespace.name}/pods/{name}/binding"
@@ -232,10 +233,10 @@ def check_before(layout: Layout, team: Namespace) -> None:
 def migrate(layout: Layout, team: Namespace, added: list[dict[str, Any]], configuration: Path) -> None:
     """Migrate: HAMi's pods are counted and continue to run, and new pods fit beside them."""
     hamis_pods = running(team)
-    kubectl.run(layout, "label", "namespace", team.name, "gpu.scheduling/injection=enabled")
+    client(layout).patch("namespace", team.name, {"metadata": {"labels": {"gpu.scheduling/injection": "enabled"}}})
     manifests.install(layout)
     components.publish(layout)
-    kubectl.apply(layout, *added)
+    client(layout).apply(*added)
     start(layout)
 
     def used() -> dict[str, int]:
@@ -244,7 +245,7 @@ def migrate(layout: Layout, team: Namespace, added: list[dict[str, Any]], config
     wait.until(lambda: used() == USED_MIB, what="HAMi's pods counted", timeout_s=PATIENCE_S)
     assert running(team) == hamis_pods
     with pytest.raises(LabError, match="says which GPUs the pod has"):
-        team.kubectl("annotate", "pod", "right", f"{HAMI_ALLOCATED}=;", "--overwrite")
+        team.patch("pod", "right", {"metadata": {"annotations": {HAMI_ALLOCATED: ";"}}})
     names = [f"new-{index}" for index in range(NEW)]
     team.create(*(on_hami(name, gpu=1, gpumem=OURS_MIB, gpucores=1) for name in names))
     wait.until(lambda: is_served(team, *names), what="new pods served", timeout_s=PATIENCE_S)

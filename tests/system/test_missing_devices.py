@@ -11,6 +11,8 @@ import pytest
 
 from agent.publishing import heartbeat
 from lab import kubeconfig, kubectl, wait
+from lab.client import client
+from lab.connection import RefusedError
 from lab.errors import LabError
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import missing_devices, simulated_nodes
@@ -64,17 +66,19 @@ def undeletable(layout: Layout, name: str) -> Iterator[None]:
         "kind": "ValidatingAdmissionPolicyBinding",
         "spec": {"policyName": "keeps-a-pod", "validationActions": ["Deny"]},
     }
-    kubectl.apply(layout, policy, binding)
+    client(layout).apply(policy, binding)
     yield
-    kubectl.run(layout, "delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "keeps-a-pod")
+    for each in (binding, policy):
+        client(layout).delete(each["kind"], "keeps-a-pod")
 
 
 def is_refused(namespace: Namespace, name: str) -> bool:
     """Whether the deletion of a pod is refused."""
+    path = namespace.api.path("pods", name, namespace=namespace.name)
     try:
-        namespace.kubectl("delete", "pod", name, "--dry-run=server")
-    except LabError as error:
-        return "it is kept" in error.why
+        namespace.api.request("DELETE", path, dryRun="All")
+    except RefusedError as error:
+        return "it is kept" in error.message
     return False
 
 
@@ -90,7 +94,7 @@ def test_pods_of_missing_cards_are_deleted_and_others_stay(losing: Layout, names
         assert names(namespace) == {on[0], on[1]}
     wait.until(lambda: on[1] not in names(namespace), what="the other pod's end", timeout_s=PATIENCE_S)
     assert names(namespace) == {on[0]}
-    events = kubectl.get(losing, "-n", namespace.name, "events", "--field-selector=reason=DeviceMissing")["items"]
+    events = client(losing).list("events", namespace=namespace.name, fields="reason=DeviceMissing")
     assert {each["involvedObject"]["name"] for each in events} == {on[1], on[2]}
 
 
@@ -133,13 +137,11 @@ def publish(layout: Layout, *, cards: int, seconds: int | None) -> None:
         }
         for index in range(cards)
     ]
-    kubectl.apply(layout, {**head, "spec": {"nodeName": SILENT}})
+    client(layout).apply({**head, "spec": {"nodeName": SILENT}})
     status = {"status": {"devices": devices, "total": cards}}
-    kubectl.run(
-        layout, "patch", "gpunodestatus", SILENT, "--subresource=status", "--type=merge", "-p", json.dumps(status)
-    )
+    client(layout).patch("gpunodestatus", SILENT, status, subresource="status")
     if seconds is not None:
-        kubectl.apply(layout, heartbeat.lease(SILENT, identity="test", seconds=seconds, unix=float(seconds)))
+        client(layout).apply(heartbeat.lease(SILENT, identity="test", seconds=seconds, unix=float(seconds)))
 
 
 def test_the_schedulers_token_deletes_no_other_pod(losing: Layout, namespace: Namespace) -> None:

@@ -13,7 +13,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from lab import kubectl, wait
+from lab import wait
+from lab.client import client
 from lab.layout import Port
 from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S, Namespace, pod
@@ -100,19 +101,19 @@ def scrape(layout: Layout) -> list[Series]:
 @pytest.fixture(scope="module")
 def series(tranche: Layout, make_namespace: Any) -> list[Series]:
     """All series after a small workload: a pod that is placed, one that is unschedulable, a GpuQueue and a GpuQuota."""
-    kubectl.apply(tranche, QUEUE)
+    client(tranche).apply(QUEUE)
     made: Namespace = make_namespace()
     made.create(QUOTA)
     made.create(pod("fits", gpu=1, gpumem=1000), pod("waits", gpu=1, gpumem=10_000_000))
     made.placed(1)
     made.unplaced("waits")
     wait.until(
-        lambda: kubectl.get(tranche, "gpuqueue", "team").get("status"),
+        lambda: client(tranche).get("gpuqueue", "team").get("status"),
         what="the status of the GpuQueue",
         timeout_s=PATIENCE_S,
     )
     scraped = scrape(tranche)
-    kubectl.run(tranche, "delete", "gpuqueue", "team")
+    client(tranche).delete("gpuqueue", "team")
     made.empty()
     return scraped
 

@@ -8,7 +8,8 @@ import pytest
 
 from allocation.names import CLAIM
 from cluster.resource import GPU_CLAIMS
-from lab import kubectl, wait
+from lab import wait
+from lab.client import client
 from tests.system.conftest import PATIENCE_S, Namespace
 from tests.system.support import gpubindings, preemptions
 from tests.system.support.gpuqueues import labels, set_queue
@@ -60,7 +61,7 @@ def stays_unplaced(namespace: Namespace, name: str, witness: Namespace) -> None:
 
 def event_notes(namespace: Namespace) -> dict[tuple[str, str], str]:
     """Return the notes of all events, by the name of the pod and the reason."""
-    events = kubectl.get(namespace.layout, "-n", namespace.name, "events.events.k8s.io")["items"]
+    events = client(namespace.layout).list("events.events.k8s.io", namespace=namespace.name)
     return {(each["regarding"]["name"], each["reason"]): each["note"] for each in events}
 
 
@@ -159,7 +160,7 @@ def test_a_disruption_budget_is_never_violated(team: Namespace, others: Namespac
     bound(team, "important")
     assert evicted(others, 1) == {"middle"}
     assert not evicted(team)
-    team.kubectl("delete", "poddisruptionbudget", "db")
+    team.delete("poddisruptionbudget", "db")
 
 
 @pytest.mark.parametrize(("reach", "goes"), [("Cluster", "others"), ("Namespace", "team"), ("Never", "")])
@@ -177,7 +178,7 @@ def test_the_reach_of_a_queue(team: Namespace, others: Namespace, reach: str, go
         assert len(evicted(team)) + len(evicted(others)) == 1
     else:
         stays_unplaced(team, "important", others)
-    kubectl.run(team.layout, "delete", "gpuqueue", "reaching")
+    client(team.layout).delete("gpuqueue", "reaching")
 
 
 # ---- quotas ----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lab import cluster, kubectl, wait
+from lab import cluster, wait
+from lab.client import client
 from lab.layout import PORT_BLOCK, Layout
 from tests.conftest import BASE_PORT
 from tests.support import namespaces
@@ -34,7 +35,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
         pairs.up(layout, [NODE])
         Pair(layout, 0).start()
         opted_in = {"gpu.scheduling/injection": "enabled"}
-        kubectl.apply(layout, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM, "labels": opted_in}})
+        client(layout).apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM, "labels": opted_in}})
         namespaces.usable(layout, TEAM)
         with preemptions.priorities(layout):
             yield layout
@@ -48,8 +49,8 @@ def team(extended: Layout) -> Iterator[Namespace]:
     made = Namespace(extended, TEAM)
     yield made
     preemptions.let_go(made)
-    made.kubectl("delete", "pods", "--all", "--now")
-    made.kubectl("delete", "events", "--all")
+    made.api.delete_all("pods", namespace=made.name)
+    made.api.delete_all("events", namespace=made.name)
 
 
 def asking(name: str, priority: str = "", *, cpu: str = "", **fields: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lab import components, fleet, health, kubectl, manifests, verify, wait
+from lab.client import client
 from lab.errors import LabError
 from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S, Namespace, pod
@@ -81,7 +82,7 @@ def ordinary_pods_work(namespace: Namespace, name: str) -> None:
 def test_ordinary_pods_work_while_all_processes_are_down(dead: Layout, namespace: Namespace) -> None:
     """They are created, bound, changed and debugged as usual; a GPU pod is rejected, and the error says what to do."""
     ordinary_pods_work(namespace, "ordinary")
-    namespace.kubectl("annotate", "pod", "ordinary", "mine=1")
+    namespace.patch("pod", "ordinary", {"metadata": {"annotations": {"mine": "1"}}})
     namespace.kubectl("debug", "ordinary", "--image", "tranche.local/busybox:lab", "--profile", "general")
     with pytest.raises(LabError, match="tranche-webhook did not prepare this pod"):
         namespace.create(pod("slice", gpu=1))
@@ -90,7 +91,7 @@ def test_ordinary_pods_work_while_all_processes_are_down(dead: Layout, namespace
 def test_ordinary_pods_work_without_a_leadership(dead: Layout, namespace: Namespace) -> None:
     """The parameter of the fence is missing and is not restored: only Bindings with the fence label need it."""
     for kind in ("leadership", "lease"):
-        kubectl.run(dead, "-n", "tranche-system", "delete", kind, "tranche-scheduler")
+        client(dead).delete(kind, "tranche-scheduler", namespace="tranche-system")
     ordinary_pods_work(namespace, "ordinary")
 
 
@@ -135,7 +136,7 @@ def test_uninstall_and_reinstall_keep_ordinary_pods_working(tranche: Layout, nam
         ordinary_pods_work(namespace, "without")
         namespace.create(pod("no-capacity", gpu=1))
         assert "Insufficient nvidia.com/gpu" in namespace.unplaced("no-capacity")
-        namespace.kubectl("delete", "pod", "no-capacity")
+        namespace.delete("pod", "no-capacity")
     finally:
         manifests.install(tranche)
         components.publish(tranche)

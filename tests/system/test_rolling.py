@@ -15,7 +15,7 @@ from chaos.settings import Settings
 from chaos.settling import settle
 from cluster.api import Api
 from cluster.connect import connect
-from lab import kubectl
+from lab.client import client
 from tests.certs.support import replicas
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ async def test_rolling_restart_loses_no_admission_and_no_pod(own_layout: Layout)
     ):
         api = Api(connection)
         team = {"name": replicas.TEAM, "labels": {"gpu.scheduling/injection": "enabled"}}
-        await asyncio.to_thread(kubectl.apply, own_layout, {"apiVersion": "v1", "kind": "Namespace", "metadata": team})
+        await asyncio.to_thread(client(own_layout).apply, {"apiVersion": "v1", "kind": "Namespace", "metadata": team})
         await replicas.eventually(lambda: replicas.is_admitted(api))
         before = await replicas.failed_calls(api)
         settings = Settings()

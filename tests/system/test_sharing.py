@@ -39,7 +39,7 @@ def test_seventeenth_pod_follows_within_a_second_of_a_deletion(tranche: Layout, 
     assert "8/8 CardInsufficientMemory" in namespace.unplaced(waiting)
     assert namespace.pod(waiting)["status"]["phase"] == "Pending"
     assert ALLOCATION not in namespace.pod(waiting)["metadata"].get("annotations", {})
-    namespace.kubectl("delete", "pod", min(placed), "--wait=true")
+    namespace.delete("pod", min(placed))
     follower = wait.until(
         lambda: audit.last(tranche, namespace=namespace.name, name=waiting, target="pods/binding"),
         what=f"a node for {waiting}",

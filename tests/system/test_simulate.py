@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lab import components, kubectl, wait
+from lab.client import client
 from lab.errors import LabError
 from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S, Namespace, pod
@@ -127,7 +128,7 @@ def test_claims_of_a_stateful_set_are_simulated_before_they_exist(tranche: Layou
         },
     }
     made["spec"]["volumeClaimTemplates"] = [claim]
-    kubectl.apply(tranche, *local_volumes(namespace.name, "gpu-sim-0", "gpu-sim-2"))
+    client(tranche).apply(*local_volumes(namespace.name, "gpu-sim-0", "gpu-sim-2"))
     try:
         done = simulate(tranche, namespace, made, "--all", "-o", "json")
         assert done.returncode == 1
@@ -145,8 +146,8 @@ def test_claims_of_a_stateful_set_are_simulated_before_they_exist(tranche: Layou
         assert f"data-{waiting}" in shown
         assert "is bound with its pod" in shown
     finally:
-        namespace.kubectl("delete", "statefulset", "trains")
-        namespace.kubectl("delete", "pvc", "--all", "--wait=false")
+        namespace.delete("statefulset", "trains")
+        namespace.api.delete_all("pvc", namespace=namespace.name, wait=False)
         kubectl.run(tranche, "delete", "pv,storageclass", "-l", f"test={namespace.name}", "--wait=false")
 
 
@@ -191,7 +192,7 @@ def test_daemon_set_is_simulated_on_its_own_nodes(tranche: Layout, namespace: Na
     try:
         assert {each["spec"]["nodeName"] for each in namespace.placed(2)} == set(nodes)
     finally:
-        namespace.kubectl("delete", "daemonset", "trains")
+        namespace.delete("daemonset", "trains")
 
 
 def test_unavailable_webhook_is_reported_first(tranche: Layout, namespace: Namespace) -> None:

@@ -13,7 +13,8 @@ import pytest
 from allocation import variables
 from allocation.names import ALLOCATION
 from allocation.wire import environment, record
-from lab import kubectl, kubelet, manifests, wait
+from lab import kubelet, manifests, wait
+from lab.client import client
 from lab.errors import LabError
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 
@@ -182,4 +183,4 @@ def test_ordinary_pod_is_unchanged(tranche: Layout, namespace: Namespace) -> Non
     (each,) = namespace.placed(1)
     assert each["spec"]["schedulerName"] == "default-scheduler"
     assert "env" not in each["spec"]["containers"][0]
-    assert kubectl.get(tranche, "node", each["spec"]["nodeName"])
+    assert client(tranche).get("node", each["spec"]["nodeName"])

@@ -15,7 +15,9 @@ from chaos.settling import settle
 from cluster.api import Api
 from cluster.connect import connect
 from cluster.resource import PODS
-from lab import fleet, kubectl
+from lab import fleet
+from lab.client import client
+from tests.support.depth import repetitions
 
 if TYPE_CHECKING:
     from chaos.books import Books
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
-ROUNDS = 200
-EACH = 20
+ROUNDS = repetitions(40, 200)
+EACH = ROUNDS // 5
 PATIENCE_S = 60.0
 TEAMS = ("team-a", "team-b")
 CARD = fleet.card(STEADY_NODES[0], 0)
@@ -38,7 +40,7 @@ def pod(number: int) -> dict[str, Any]:
 
 
 async def test_exactly_one_of_two_namespaces_gets_the_card(own_layout: Layout) -> None:
-    """In 200 rounds, while the schedulers take over from each other after a kill, a freeze, or a kill of both."""
+    """Round for round, while the schedulers take over from each other after a kill, a freeze, or a kill of both."""
     async with (
         world.running(own_layout, Settings(kills=1)) as cluster,
         connect(kubeconfig=str(own_layout.kubeconfig)) as connection,
@@ -47,7 +49,7 @@ async def test_exactly_one_of_two_namespaces_gets_the_card(own_layout: Layout) -
         teams = [
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": label}} for name in TEAMS
         ]
-        await asyncio.to_thread(kubectl.apply, own_layout, *teams)
+        await asyncio.to_thread(client(own_layout).apply, *teams)
         api = Api(connection)
         checker = Checker(api, patience_seconds=PATIENCE_S, lease_seconds=PATIENCE_S)
         async with checker.watching():

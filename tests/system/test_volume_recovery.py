@@ -16,6 +16,7 @@ from cluster.connect import connect
 from cluster.informer import Informer
 from cluster.resource import LEADERSHIPS, NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from lab import components, kubectl
+from lab.client import client
 from lab.fleet import SIMULATED_NODES
 from lab.layout import Port
 from lab.processes import Daemon
@@ -23,6 +24,7 @@ from lab.provisioner import STORAGE_CLASS
 from scheduler.objects import Pod
 from scheduler.volumes.bindings import ClaimKey
 from scheduler.volumes.objects import SELECTED_NODE, Claim, PersistentVolume
+from tests.support.depth import repetitions
 from tests.system.conftest import PATIENCE_S, Namespace
 from tests.system.test_deposed import without_scheduler
 from tests.system.test_recovery import settled, start_scheduler
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["static", "without_scheduler"]  # fixtures
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
-KILLS = 50
+KILLS = repetitions(10, 50)
 DELETED = 5
 """In every fifth round the pod is deleted while no scheduler leads."""
 REPLICAS = 3
@@ -151,7 +153,7 @@ class Seen:
         self._changed.set()
 
 
-async def test_fifty_kills_before_the_binding_lose_no_volume(
+async def test_kills_before_the_binding_lose_no_volume(
     without_scheduler: Layout,
     namespace: Namespace,
     static: str,
@@ -163,8 +165,8 @@ async def test_fifty_kills_before_the_binding_lose_no_volume(
     layout = without_scheduler
     names = [f"pv-{namespace.name}-{number:02}" for number in range(KILLS // 2)]
     nodes = [SIMULATED_NODES[number % 3] for number in range(len(names))]
-    kubectl.apply(
-        layout, *(local_volume(name, node=node, storage_class=static) for name, node in zip(names, nodes, strict=True))
+    client(layout).apply(
+        *(local_volume(name, node=node, storage_class=static) for name, node in zip(names, nodes, strict=True))
     )
     async with connect(kubeconfig=str(layout.kubeconfig)) as connection:
         api = Api(connection)
@@ -181,7 +183,7 @@ async def test_fifty_kills_before_the_binding_lose_no_volume(
     start_scheduler(layout)
     settled(layout)
     namespace.empty()
-    namespace.kubectl("delete", "pvc", "--all")
+    namespace.api.delete_all("pvc", namespace=namespace.name)
     kubectl.run(layout, "delete", "pv", *names)
 
 

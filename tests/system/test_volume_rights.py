@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lab import kubeconfig, kubectl, wait
+from lab.client import client
 from lab.errors import LabError
 from tests.system.conftest import PATIENCE_S, Namespace
 
@@ -39,9 +40,9 @@ def storage_class(tranche: Layout) -> Iterator[str]:
         "provisioner": "kubernetes.io/no-provisioner",
         "volumeBindingMode": "WaitForFirstConsumer",
     }
-    kubectl.apply(tranche, body)
+    client(tranche).apply(body)
     yield CLASS
-    kubectl.run(tranche, "delete", "storageclass", CLASS)
+    client(tranche).delete("storageclass", CLASS)
 
 
 def claim(name: str) -> dict[str, Any]:
@@ -74,10 +75,10 @@ def volume(tranche: Layout, namespace: Namespace, storage_class: str) -> Iterato
             "hostPath": {"path": "/nowhere"},
         },
     }
-    kubectl.apply(tranche, body)
+    client(tranche).apply(body)
     in_phase(tranche, name, "Available")
     yield name
-    kubectl.run(tranche, "delete", "pv", name, "--wait=false")
+    client(tranche).delete("pv", name, wait=False)
 
 
 def in_phase(layout: Layout, volume: str, phase: str) -> None:
@@ -174,7 +175,7 @@ def test_stolen_token_takes_no_volume(namespace: Namespace, thief: Path, storage
     release = annotated(BOUND_BY, None) | {"spec": {"claimRef": None}}
     assert "the volume is Bound" in refusal(namespace, thief, "pv", volume, release)
     assert "the volume is Bound" in refusal(namespace, thief, "pv", volume, {"spec": {"claimRef": other}})
-    namespace.kubectl("delete", "pvc", "data")
+    namespace.delete("pvc", "data")
     in_phase(layout, volume, "Released")
     assert "the volume is Released" in refusal(namespace, thief, "pv", volume, release)
     assert "the volume is Released" in refusal(namespace, thief, "pv", volume, {"spec": {"claimRef": other}})

@@ -8,6 +8,7 @@ import pytest
 
 from allocation.names import ALLOCATION
 from lab import components, kubectl, wait
+from lab.client import client
 from lab.fleet import SIMULATED_NODES
 from lab.processes import Daemon
 from lab.provisioner import STORAGE_CLASS
@@ -85,22 +86,20 @@ def storage_class(name: str, provisioner: str) -> dict[str, Any]:
 @pytest.fixture
 def static(tranche: Layout) -> Iterator[str]:
     """A class without a provisioner; its volumes are deleted after the test."""
-    kubectl.apply(tranche, storage_class(STATIC, "kubernetes.io/no-provisioner"))
+    client(tranche).apply(storage_class(STATIC, "kubernetes.io/no-provisioner"))
     yield STATIC
-    kubectl.run(tranche, "delete", "storageclass", STATIC)
+    client(tranche).delete("storageclass", STATIC)
 
 
 def claims(namespace: Namespace) -> dict[str, dict[str, Any]]:
     """Return the claims of a namespace by name."""
-    items = kubectl.get(namespace.layout, "-n", namespace.name, "pvc")["items"]
+    items = client(namespace.layout).list("pvc", namespace=namespace.name)
     return {each["metadata"]["name"]: each for each in items}
 
 
 def events(namespace: Namespace, name: str) -> dict[str, str]:
     """Return the last note of the events about a pod, by reason."""
-    items = kubectl.get(
-        namespace.layout, "-n", namespace.name, "events.events.k8s.io", f"--field-selector=regarding.name={name}"
-    )["items"]
+    items = namespace.api.list("events.events.k8s.io", namespace=namespace.name, fields=f"regarding.name={name}")
     return {each["reason"]: each["note"] for each in sorted(items, key=lambda each: each["eventTime"] or "")}
 
 
@@ -160,7 +159,7 @@ def test_statefulset_keeps_volumes_nodes_and_slices(tranche_node: Layout, namesp
         assert {name: each["spec"]["volumeName"] for name, each in claims(namespace).items()} == volumes
     finally:
         namespace.kubectl("delete", "statefulset", "set", "--cascade=foreground", "--timeout=50s")
-        namespace.kubectl("delete", "pvc", "--all")
+        namespace.api.delete_all("pvc", namespace=namespace.name)
 
 
 def test_pod_whose_volume_lost_its_node_says_so(tranche: Layout, namespace: Namespace) -> None:
@@ -179,15 +178,15 @@ def test_pod_whose_volume_lost_its_node_says_so(tranche: Layout, namespace: Name
         assert placed["spec"]["nodeName"] == name
     finally:
         Daemon(tranche, component.name).stop()
-        namespace.kubectl("delete", "pod", "uses", "--force", "--grace-period=0", "--ignore-not-found", "--wait=false")
-        kubectl.run(tranche, "delete", "node", name)
+        namespace.api.delete("pod", "uses", namespace=namespace.name, grace_s=0, missing_ok=True, wait=False)
+        client(tranche).delete("node", name)
     del manifest["spec"]["affinity"]
     manifest["metadata"]["name"] = "again"
     namespace.create(manifest)
     assert "didn't match PersistentVolume's node affinity" in namespace.unplaced("again")
     assert "didn't match PersistentVolume's node affinity" in events(namespace, "again")["FilteringFailed"]
-    namespace.kubectl("delete", "pod", "again")
-    namespace.kubectl("delete", "pvc", "--all")
+    namespace.delete("pod", "again")
+    namespace.api.delete_all("pvc", namespace=namespace.name)
 
 
 # ---- volumes of an administrator, and of other provisioners ----------------------------------------------------------
@@ -196,20 +195,20 @@ def test_pod_whose_volume_lost_its_node_says_so(tranche: Layout, namespace: Name
 def test_pods_get_the_volumes_that_exist(tranche: Layout, namespace: Namespace, static: str) -> None:
     """A claim gets the volume that exists, on its node; a second pod waits for a volume, and gets the next one."""
     names = [f"pv-{namespace.name}-{number}" for number in range(2)]
-    kubectl.apply(tranche, local_volume(names[0], node=SIMULATED_NODES[2], storage_class=static))
+    client(tranche).apply(local_volume(names[0], node=SIMULATED_NODES[2], storage_class=static))
     for number in range(2):
         namespace.create(claim(f"data-{number}", storage_class=static), mounting(f"p{number}", f"data-{number}"))
     (first,) = namespace.placed(1)
     assert first["spec"]["nodeName"] == SIMULATED_NODES[2]
     (loser,) = {"p0", "p1"} - {first["metadata"]["name"]}
     assert "didn't find available persistent volumes to bind" in namespace.unplaced(loser)
-    kubectl.apply(tranche, local_volume(names[1], node=SIMULATED_NODES[1], storage_class=static))
+    client(tranche).apply(local_volume(names[1], node=SIMULATED_NODES[1], storage_class=static))
     namespace.placed(2)
     assert namespace.pod(loser)["spec"]["nodeName"] == SIMULATED_NODES[1]
     bound = {each["spec"]["volumeName"] for each in claims(namespace).values()}
     assert bound == set(names)
     namespace.empty()
-    namespace.kubectl("delete", "pvc", "--all")
+    namespace.api.delete_all("pvc", namespace=namespace.name)
     kubectl.run(tranche, "delete", "pv", *names)
 
 
@@ -222,11 +221,10 @@ def picky(tranche: Layout) -> Iterator[str]:
         "metadata": {"name": PICKY},
         "spec": {"storageCapacity": True, "attachRequired": False},
     }
-    kubectl.apply(
-        tranche, storage_class(PICKY, PICKY), driver, *(capacity(node, "1Gi") for node in SIMULATED_NODES[:2])
-    )
+    client(tranche).apply(storage_class(PICKY, PICKY), driver, *(capacity(node, "1Gi") for node in SIMULATED_NODES[:2]))
     yield PICKY
-    kubectl.run(tranche, "delete", f"storageclass/{PICKY}", f"csidriver/{PICKY}")
+    for kind in ("storageclass", "csidriver"):
+        client(tranche).delete(kind, PICKY)
     kubectl.run(tranche, "-n", "default", "delete", "csistoragecapacity", *SIMULATED_NODES[:2])
 
 
@@ -253,8 +251,8 @@ def test_pod_goes_elsewhere_when_the_provisioner_rejects_its_node(
 
     namespace.create(claim("data", storage_class=picky), mounting("picks", "data", nodes=SIMULATED_NODES[:2]))
     first = wait.until(selected, what="a selected node", timeout_s=PATIENCE_S)
-    kubectl.apply(tranche, capacity(first, "0"))
-    namespace.kubectl("annotate", "pvc", "data", f"{SELECTED}-")
+    client(tranche).apply(capacity(first, "0"))
+    namespace.patch("pvc", "data", {"metadata": {"annotations": {SELECTED: None}}})
     second = wait.until(
         lambda: node if (node := selected()) not in ("", first) else None, what="another node", timeout_s=PATIENCE_S
     )
@@ -265,9 +263,9 @@ def test_pod_goes_elsewhere_when_the_provisioner_rejects_its_node(
     assert not namespace.pod("picks")["spec"].get("nodeName")
     reference = {"namespace": namespace.name, "name": "data", "uid": claims(namespace)["data"]["metadata"]["uid"]}
     name = f"pv-{namespace.name}"
-    kubectl.apply(tranche, local_volume(name, node=second, storage_class=picky, claim_ref=reference))
+    client(tranche).apply(local_volume(name, node=second, storage_class=picky, claim_ref=reference))
     (placed,) = namespace.placed(1)
     assert placed["spec"]["nodeName"] == second
     namespace.empty()
-    namespace.kubectl("delete", "pvc", "--all")
-    kubectl.run(tranche, "delete", "pv", name)
+    namespace.api.delete_all("pvc", namespace=namespace.name)
+    client(tranche).delete("pv", name)

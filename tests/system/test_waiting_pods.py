@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lab import kubectl, wait
+from lab.client import client
 from lab.layout import Port
 from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S, Namespace, pod
@@ -72,9 +73,9 @@ def test_pending_pods_stay_in_the_queue_when_labels_change(tranche: Layout, name
     namespace.create(*whole_cards(CARDS + 3))
     bound = {each["metadata"]["name"] for each in namespace.placed(CARDS)}
     waiting = sorted({each["metadata"]["name"] for each in namespace.pods()} - bound)
-    kubectl.run(tranche, "label", "namespace", namespace.name, "gpu.scheduling/injection-")
-    namespace.kubectl("label", "pod", waiting[0], "gpu.scheduling/injection=disabled")
-    namespace.kubectl("label", "pod", waiting[1], "hami.io/webhook=ignore")
+    client(tranche).patch("namespace", namespace.name, {"metadata": {"labels": {"gpu.scheduling/injection": None}}})
+    namespace.patch("pod", waiting[0], {"metadata": {"labels": {"gpu.scheduling/injection": "disabled"}}})
+    namespace.patch("pod", waiting[1], {"metadata": {"labels": {"hami.io/webhook": "ignore"}}})
     until_pending(tranche, before + 3)
     namespace.kubectl("delete", "pod", *sorted(bound)[:3])
     placed = namespace.placed(CARDS)
@@ -91,9 +92,9 @@ def test_deleted_pending_pods_leave_the_queue(tranche: Layout, namespace: Namesp
     kept["metadata"]["finalizers"] = ["example.com/kept"]
     namespace.create(kept, *(pod(f"p{number}", node="nowhere", gpu=1) for number in range(PODS)))
     until_pending(tranche, before + PODS + 1)
-    namespace.kubectl("delete", "pod", "p0")
-    namespace.kubectl("delete", "pod", "p1", "--force", "--grace-period=0")
+    namespace.delete("pod", "p0")
+    namespace.delete("pod", "p1", grace_s=0)
     until_pending(tranche, before + PODS - 1)
-    namespace.kubectl("delete", "pods", "--all", "--wait=false")
+    namespace.api.delete_all("pods", namespace=namespace.name, wait=False)
     until_pending(tranche, before)
     namespace.kubectl("patch", "pod", "kept", "--type=merge", "-p", json.dumps({"metadata": {"finalizers": None}}))

@@ -17,6 +17,8 @@ import pytest
 import yaml
 
 from lab import health, kubeconfig, kubectl, manifests, wait
+from lab.client import Client, client
+from lab.connection import RefusedError
 from lab.errors import LabError
 from lab.layout import Port
 from tests.support import namespaces
@@ -62,16 +64,23 @@ class Cluster:
 
     layout: Layout
 
+    @property
+    def api(self) -> Client:
+        """The API server, for the administrator."""
+        return client(self.layout)
+
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl as administrator."""
         return kubectl.run(self.layout, *arguments, stdin=stdin)
 
     def create(self, manifest: dict[str, Any], *, namespace: str, user: str = "") -> dict[str, Any]:
         """Create an object, as `user` with every right where one is named; return it as admitted."""
-        who = ("--as", user, "--as-group", "system:masters") if user else ()
-        text = self.kubectl("create", "-n", namespace, "-o", "json", "-f", "-", *who, stdin=json.dumps(manifest))
-        created: dict[str, Any] = json.loads(text)
+        (created,) = self._as(user).create(manifest, namespace=namespace)
         return created
+
+    def _as(self, user: str) -> Client:
+        """Return the API server for a user with every right, or for the administrator."""
+        return client(self.layout, user=user, groups=("system:masters",)) if user else self.api
 
     def refusal(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl, which must fail; return its error."""
@@ -81,23 +90,26 @@ class Cluster:
 
     def scheduler(self, manifest: dict[str, Any], *, namespace: str) -> str:
         """Create a pod as a dry run and return its schedulerName."""
-        dry = ("create", "--dry-run=server", "-n", namespace, "-o", "jsonpath={.spec.schedulerName}", "-f", "-")
-        return self.kubectl(*dry, stdin=json.dumps(manifest))
+        (admitted,) = self.api.create(manifest, namespace=namespace, dry_run=True)
+        name: str = admitted["spec"]["schedulerName"]
+        return name
 
     @contextmanager
     def system_namespace_opted_in(self) -> Iterator[str]:
         """Opt a namespace of Kubernetes itself in while the block runs; yield its name."""
-        self.kubectl("label", "namespace", "kube-public", "gpu.scheduling/injection=enabled")
+        self.api.patch("namespace", "kube-public", {"metadata": {"labels": {"gpu.scheduling/injection": "enabled"}}})
         try:
             yield "kube-public"
         finally:
-            self.kubectl("label", "namespace", "kube-public", "gpu.scheduling/injection-")
+            self.api.patch("namespace", "kube-public", {"metadata": {"labels": {"gpu.scheduling/injection": None}}})
 
     def refuses(self, manifest: dict[str, Any], *, namespace: str) -> str:
         """Create an object, which must be refused; return the error."""
-        return self.refusal("create", "-n", namespace, "-f", "-", stdin=json.dumps(manifest))
+        with pytest.raises(RefusedError) as caught:
+            self.api.create(manifest, namespace=namespace)
+        return caught.value.message
 
-    def bind(self, namespace: str, name: str, annotations: dict[str, str], *, user: str, fenced: bool = False) -> str:
+    def bind(self, namespace: str, name: str, annotations: dict[str, str], *, user: str, fenced: bool = False) -> None:
         """Post a Binding as `user` with every right, with or without the label that the fence selects."""
         labels = {"gpu.scheduling/fenced": "true"} if fenced else {}
         binding = {
@@ -106,15 +118,12 @@ class Cluster:
             "metadata": {"name": name, "labels": labels, "annotations": annotations},
             "target": {"kind": "Node", "name": "n1"},
         }
-        return self.kubectl(
-            *("create", "--raw", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", "-f", "-"),
-            *("--as", user, "--as-group", "system:masters"),
-            stdin=json.dumps(binding),
-        )
+        path = self.api.path("pods", name, namespace=namespace, subresource="binding")
+        self._as(user).request("POST", path, body=binding)
 
     def get(self, namespace: str, name: str) -> dict[str, Any]:
         """Return a pod."""
-        current: dict[str, Any] = kubectl.get(self.layout, "-n", namespace, "pod", name)
+        current: dict[str, Any] = client(self.layout).get("pod", name, namespace=namespace)
         return current
 
 
@@ -170,12 +179,12 @@ def cluster(control_plane: Layout) -> Iterator[Cluster]:
     """Yield the suite's cluster with our manifests and two namespaces, one of which opted in."""
     prepared = Cluster(control_plane)
     manifests.install(control_plane)
-    for namespace in (IN, OUT):
-        prepared.kubectl("create", "namespace", namespace)
-    prepared.kubectl("label", "namespace", IN, "gpu.scheduling/injection=enabled")
-    namespaces.usable(control_plane, IN, OUT, timeout_s=READY_S)
+    namespaces.create(control_plane, IN, {"gpu.scheduling/injection": "enabled"})
+    namespaces.create(control_plane, OUT)
     yield prepared
-    prepared.kubectl("delete", "namespace", IN, OUT, "--wait=false")
+    for namespace in (IN, OUT):
+        prepared.api.delete("namespace", namespace, wait=False)
+    prepared.api.delete("leadership", "tranche-scheduler", namespace="tranche-system", missing_ok=True)
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +230,7 @@ def test_policies_have_no_type_warnings(cluster: Cluster) -> None:
     assert len(names) == 16
 
     def checked() -> list[Any] | None:
-        objects = [kubectl.get(cluster.layout, "validatingadmissionpolicy", name) for name in names]
+        objects = [client(cluster.layout).get("validatingadmissionpolicy", name) for name in names]
         return objects if all("observedGeneration" in each.get("status", {}) for each in objects) else None
 
     policies = wait.until(checked, what="policies type-checked", timeout_s=READY_S)
@@ -349,7 +358,7 @@ def test_system_namespaces_are_left_alone(cluster: Cluster, webhook: Webhook) ->
         try:
             assert webhook.reviews() == before
         finally:
-            cluster.kubectl("delete", "pod", "system", "-n", namespace, "--force")
+            cluster.api.delete("pod", "system", namespace=namespace, grace_s=0)
 
 
 def crowd(containers: int, *, with_gpu: int) -> dict[str, Any]:
@@ -457,7 +466,7 @@ def test_placed_pod_keeps_its_allocation(cluster: Cluster, webhook: Webhook) -> 
         cluster.bind(IN, "placed", carried, user=f"{ACCOUNT}tranche-scheduler")
     lead = {"apiVersion": "gpu.scheduling/v1", "kind": "Leadership", "spec": {"epoch": 1, "identity": "test"}}
     lead["metadata"] = {"name": "tranche-scheduler", "namespace": "tranche-system"}
-    kubectl.apply(cluster.layout, lead)
+    client(cluster.layout).apply(lead)
     token = {"gpu.scheduling/leader": "1/test"}
 
     def bound() -> bool:
@@ -477,8 +486,8 @@ def test_placed_pod_keeps_its_allocation(cluster: Cluster, webhook: Webhook) -> 
     patch = json.dumps({"metadata": {"annotations": {key: None}}})
     words = cluster.refusal("-n", IN, "patch", "pod", "placed", "--subresource=status", "--type=merge", "-p", patch)
     assert key in words
-    cluster.kubectl("-n", IN, "annotate", "pod", "placed", "mine=1")
-    cluster.kubectl("-n", IN, "label", "pod", "placed", "gpu.scheduling/injection=disabled")
+    cluster.api.patch("pod", "placed", {"metadata": {"annotations": {"mine": "1"}}}, namespace=IN)
+    cluster.api.patch("pod", "placed", {"metadata": {"labels": {"gpu.scheduling/injection": "disabled"}}}, namespace=IN)
     path = f"/api/v1/namespaces/{IN}/pods/placed?gracePeriodSeconds=0"
     cluster.kubectl("delete", "--raw", path, "--as=system:node:n1", "--as-group=system:nodes")
 
@@ -500,7 +509,7 @@ def test_foreign_binding_with_an_allocation_is_refused(cluster: Cluster, webhook
     words = cluster.refusal("create", "--raw", f"/api/v1/namespaces/{IN}/bindings", "-f", "-", stdin=json.dumps(legacy))
     assert "nvidia-visible-devices.gpu.scheduling/main" in words
     cluster.bind(IN, "target", {"note": "plain"}, user="mallory")
-    cluster.kubectl("-n", IN, "delete", "pod", "target", "--force")
+    cluster.api.delete("pod", "target", namespace=IN, grace_s=0)
 
 
 @pytest.mark.parametrize("labels", [{}, {"gpu.scheduling/injection": "disabled"}, {"hami.io/webhook": "ignore"}])
@@ -532,7 +541,7 @@ def test_resize_cannot_request_a_gpu(cluster: Cluster, webhook: Webhook, namespa
         words = cluster.refusal(*resize, json.dumps(patch))
         assert "the GPU resources of container main are those with which the pod was created" in words
     finally:
-        cluster.kubectl("delete", "pod", name, "-n", namespace, "--force")
+        cluster.api.delete("pod", name, namespace=namespace, grace_s=0)
 
 
 def test_trusted_identity_may_allocate_statically(cluster: Cluster, webhook: Webhook) -> None:
@@ -555,7 +564,7 @@ def test_trusted_identity_may_allocate_statically(cluster: Cluster, webhook: Web
 def test_wrong_authority_refuses_gpu_pods_only(cluster: Cluster, webhook: Webhook) -> None:
     """Without a webhook a wrong caBundle stays, without harm to other pods; `python -m certs ensure` repairs it."""
     webhook.stop()
-    stranger = kubectl.get(cluster.layout, "configmap", "kube-root-ca.crt", "-n", IN)["data"]["ca.crt"]
+    stranger = client(cluster.layout).get("configmap", "kube-root-ca.crt", namespace=IN)["data"]["ca.crt"]
     bundle = base64.b64encode(stranger.encode()).decode()
     patch = [
         {"op": "replace", "path": f"/webhooks/{entry}/clientConfig/caBundle", "value": bundle} for entry in (0, 1, 2)

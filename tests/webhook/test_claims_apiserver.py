@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lab import kubeconfig, kubectl, manifests, wait
+from lab import kubeconfig, manifests, wait
 from lab.errors import LabError
 from tests.support import namespaces
 from tests.webhook.support.claims import CLAIM, EXCLUSIVE
@@ -30,13 +30,10 @@ def cluster(control_plane: Layout) -> Iterator[Cluster]:
     prepared = Cluster(control_plane)
     manifests.install(control_plane)
     for namespace in (NAMESPACE, OTHER):
-        labels = {"gpu.scheduling/injection": "enabled"}
-        kubectl.apply(
-            control_plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
-        )
-    namespaces.usable(control_plane, NAMESPACE, OTHER, timeout_s=READY_S)
+        namespaces.create(control_plane, namespace, {"gpu.scheduling/injection": "enabled"})
     yield prepared
-    prepared.kubectl("delete", "namespace", NAMESPACE, OTHER, "--wait=false")
+    for namespace in (NAMESPACE, OTHER):
+        prepared.api.delete("namespace", namespace, wait=False)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +101,7 @@ def test_deleted_claim_is_forgotten(cluster: Cluster, webhook: Webhook) -> None:
     """Once the watch has delivered the deletion, its pods are refused; those that exist keep what they were given."""
     cluster.create(claim("short"), namespace=NAMESPACE)
     cluster.create(claim_pod("keeps", "short"), namespace=NAMESPACE)
-    cluster.kubectl("-n", NAMESPACE, "delete", "gpuclaim", "short")
+    cluster.api.delete("gpuclaim", "short", namespace=NAMESPACE)
 
     def is_refused() -> bool:
         try:

@@ -11,12 +11,14 @@ from allocation.fairness.queue_spec import QueueSpec
 from allocation.label_selector import Expression, LabelSelector, accepts
 from allocation.settings import AllocationSettings
 from cluster.manifest import NotAdmittedError, UnreadableManifestError
+from tests.support.cases import case
 from tests.webhook.test_manifests import WEBHOOKS
 from webhook import dry_run
 from webhook.settings import WebhookSettings
 
 INJECTION, HAMI = "gpu.scheduling/injection", "hami.io/webhook"
 WORDS = (None, "enabled", "disabled", "other")
+NAMESPACES = ("team", "kube-system", "tranche-system")
 
 
 def pod(memory: object = 3000, labels: Any = None, **spec: Any) -> dict[str, Any]:
@@ -46,22 +48,20 @@ def run(made: dict[str, Any], labels: dict[str, str] | None, *, namespace: str =
     )
 
 
-@pytest.mark.parametrize("namespace", ["team", "kube-system", "tranche-system"])
-@pytest.mark.parametrize(("theirs", "own", "hami"), [*product(WORDS, WORDS, (None, "ignore", "other"))])
-def test_dry_run_selects_pods_as_the_manifest_does(
-    namespace: str, theirs: str | None, own: str | None, hami: str | None
-) -> None:
+def test_dry_run_selects_pods_as_the_manifest_does() -> None:
     """For all labels of namespace and pod, the dry run and the selectors of manifests/base/webhook.yaml agree."""
-    space = {"kubernetes.io/metadata.name": namespace, **({INJECTION: theirs} if theirs else {})}
-    labels = {key: value for key, value in ((INJECTION, own), (HAMI, hami)) if value}
-    sent = any(
-        accepts(_expressions(each["namespaceSelector"]), space)
-        and accepts(_expressions(each["objectSelector"]), labels)
-        for each in WEBHOOKS
-    )
-    made = pod(labels=labels)
-    run(made, space, namespace=namespace)
-    assert (made["spec"].get("schedulerName") == "tranche") is sent
+    for namespace, theirs, own, hami in product(NAMESPACES, WORDS, WORDS, (None, "ignore", "other")):
+        with case(namespace=namespace, theirs=theirs, own=own, hami=hami):
+            space = {"kubernetes.io/metadata.name": namespace, **({INJECTION: theirs} if theirs else {})}
+            labels = {key: value for key, value in ((INJECTION, own), (HAMI, hami)) if value}
+            sent = any(
+                accepts(_expressions(each["namespaceSelector"]), space)
+                and accepts(_expressions(each["objectSelector"]), labels)
+                for each in WEBHOOKS
+            )
+            made = pod(labels=labels)
+            run(made, space, namespace=namespace)
+            assert (made["spec"].get("schedulerName") == "tranche") is sent
 
 
 def test_missing_namespace_counts_as_opted_in() -> None:

@@ -10,6 +10,7 @@ import yaml
 
 from allocation.variables import TABLE, Ruling
 from lab import kubectl, manifests, wait
+from lab.client import client
 from lab.errors import LabError
 from tests.webhook.test_limits_apiserver import prepared
 
@@ -77,7 +78,7 @@ class Guarded:
         built = yaml.safe_load_all(
             kubectl.run(self.layout, "kustomize", "--load-restrictor=LoadRestrictionsNone", str(folder))
         )
-        kubectl.apply(self.layout, *(each for each in built if each["kind"] == "ValidatingAdmissionPolicy"))
+        client(self.layout).apply(*(each for each in built if each["kind"] == "ValidatingAdmissionPolicy"))
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +88,8 @@ def guarded(control_plane: Layout) -> Iterator[Guarded]:
     cluster = Guarded(control_plane)
     for namespace in (IN, OUT, OPERATOR, NAMED):
         labels = {"gpu.scheduling/injection": "enabled"} if namespace == IN else {}
-        kubectl.apply(
-            control_plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
+        client(control_plane).apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
         )
         kubectl.run(
             control_plane, "-n", namespace, "create", "rolebinding", "tenant", "--clusterrole=edit", f"--user={TENANT}"
@@ -154,8 +155,8 @@ def test_tenant_does_not_inherit_a_controllers_right_to_bind(guarded: Guarded) -
 
 def test_mirrors_of_static_pods_are_admitted(guarded: Guarded) -> None:
     """The kubelet runs them anyway, and a visible one at least closes its node."""
-    kubectl.apply(guarded.layout, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
-    node = kubectl.get(guarded.layout, "node", "n1")
+    client(guarded.layout).apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
+    node = client(guarded.layout).get("node", "n1")
     try:
         owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": node["metadata"]["uid"], "controller": True}
         sent = pod(
@@ -172,7 +173,7 @@ def test_mirrors_of_static_pods_are_admitted(guarded: Guarded) -> None:
             stdin=json.dumps(sent),
         )
     finally:
-        kubectl.run(guarded.layout, "delete", "node", "n1")
+        client(guarded.layout).delete("node", "n1")
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -230,7 +231,7 @@ def test_cluster_wide_component_guards_other_namespaces(everywhere: Guarded) -> 
     assert everywhere.refusal(gated, namespace=OUT, dry=False) == ""
     with pytest.raises(LabError, match="it can be neither added nor changed nor"):
         kubectl.run(everywhere.layout, "-n", OUT, "annotate", "pod", "p", "--as", TENANT, f"{KEYS[0]}=x")
-    kubectl.run(everywhere.layout, "-n", OUT, "delete", "pod", "p", "--force")
+    client(everywhere.layout).delete("pod", "p", namespace=OUT, grace_s=0)
 
 
 def test_other_namespaces_are_not_guarded_by_default(guarded: Guarded) -> None:

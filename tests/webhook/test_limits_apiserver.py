@@ -14,6 +14,7 @@ import yaml
 from allocation import limits, names
 from allocation.settings import AllocationSettings
 from lab import kubectl, manifests, wait
+from lab.client import client
 from lab.errors import LabError
 from webhook.mutation import mutate
 from webhook.quotas import Quotas
@@ -303,8 +304,8 @@ def refusal(control_plane: Layout) -> Iterator[Callable[..., str]]:
     """Yield a function that creates a pod and returns the reason why it is refused, or an empty string."""
     manifests.install(control_plane)
     labels = {"gpu.scheduling/injection": "enabled"}
-    kubectl.apply(
-        control_plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
+    client(control_plane).apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
     )
 
     def refusal_of(pod: dict[str, Any], *, dry: bool = True) -> str:
@@ -320,7 +321,7 @@ def refusal(control_plane: Layout) -> Iterator[Callable[..., str]]:
 
     wait.until(is_guarded, what="policies in force", timeout_s=READY_S)
     yield refusal_of
-    kubectl.run(control_plane, "delete", "namespace", NAMESPACE, "--wait=false")
+    client(control_plane).delete("namespace", NAMESPACE, wait=False)
 
 
 def test_policy_and_code_have_the_same_limits() -> None:

@@ -1,6 +1,5 @@
 """From NVML to the API server: the agent as a process that loads the stub in place of the driver's library."""
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +8,16 @@ from typing import Any
 import pytest
 
 from allocation.wire.hami import decode_register
-from lab import kubectl, wait
+from lab import wait
 from lab.layout import Layout
-from tests.agent.support.cluster_view import DEADLINE_S, await_devices, await_heartbeat, published, register
+from tests.agent.support.cluster_view import (
+    DEADLINE_S,
+    as_scheduler,
+    await_devices,
+    await_heartbeat,
+    published,
+    register,
+)
 from tests.nvml.stub import A100_MIG, DRIVER_NOT_LOADED, GPU_IS_LOST, MIB, Hardware, MigInstances, StubCard, cards
 
 pytestmark = pytest.mark.apiserver
@@ -138,8 +144,7 @@ def test_requested_instances_are_created_and_destroyed(
     await_devices(cluster, "nvml-7", lambda devices: len(devices) == 2, what="the card and its instance")
 
     def request(*requests: dict[str, Any]) -> None:
-        body = json.dumps({"spec": {"migInstances": requests}})
-        kubectl.run(cluster, "patch", "gns", "nvml-7", "--type=merge", "-p", body)
+        as_scheduler(cluster).patch("gns", "nvml-7", {"spec": {"migInstances": requests}})
 
     place = {"start": 2, "size": 2}
     request({"id": "pod/0", "card": "GPU-m", "profile": "2g.10gb", "placement": place})

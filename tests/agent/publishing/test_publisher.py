@@ -12,7 +12,8 @@ from agent.declared.fleet import parse
 from allocation.fabric import CuFile, Fabric, Hca, HcaPort
 from allocation.wire.hami import decode_register
 from cluster.gpu_node_status import Device, GpuNodeStatus
-from lab import kubectl, wait
+from lab import wait
+from lab.client import client
 from lab.layout import Layout
 from tests.agent.support.cluster_view import DEADLINE_S, REGISTER, await_heartbeat, heartbeat, published
 
@@ -39,16 +40,14 @@ def test_every_node_of_a_fleet_is_published(
         assert found["spec"] == {"nodeName": node}
         assert found["status"]["total"] == len(inventory.cards)
         assert [device["uuid"] for device in found["status"]["devices"]] == [card.uuid for card in inventory.cards]
-        annotations = kubectl.get(cluster, "node", node)["metadata"]["annotations"]
+        annotations = client(cluster).get("node", node)["metadata"]["annotations"]
         assert decode_register(node, annotations[REGISTER]) == inventory
         beat = await_heartbeat(cluster, node)
         assert beat["holderIdentity"] == "agent-under-test"
         assert beat["leaseDurationSeconds"] == 1
     managers = {
         entry["manager"]: entry.get("subresource", "")
-        for entry in kubectl.get(cluster, "gpunodestatus", "pub-1", "--show-managed-fields")["metadata"][
-            "managedFields"
-        ]
+        for entry in client(cluster).get("gpunodestatus", "pub-1")["metadata"]["managedFields"]
     }
     assert managers == {"tranche-agent": "", "tranche-agent-status": "status"}
 
@@ -105,7 +104,7 @@ def test_unchanged_inventory_is_not_written_again(
     seen = await_heartbeat(cluster, "quiet-1")
     for _ in range(3):
         seen = await_heartbeat(cluster, "quiet-1", other_than=seen)
-    assert kubectl.get(cluster, "gpunodestatus", "quiet-1") == before
+    assert client(cluster).get("gpunodestatus", "quiet-1") == before
     written = [
         event["objectRef"]
         for line in cluster.audit_log.read_text().splitlines()
@@ -135,7 +134,7 @@ def test_card_marked_unhealthy_in_the_file_is_published(
         what="card 1 unhealthy",
         timeout_s=DEADLINE_S,
     )
-    annotation = kubectl.get(cluster, "node", "unhealthy-1")["metadata"]["annotations"][REGISTER]
+    annotation = client(cluster).get("node", "unhealthy-1")["metadata"]["annotations"][REGISTER]
     assert [card.healthy for card in decode_register("unhealthy-1", annotation).cards] == [True, False]
 
 
@@ -158,7 +157,7 @@ def test_invalid_file_keeps_the_last_inventory_published(
         timeout_s=DEADLINE_S,
     )
     assert agent.log.count("inventory not read") == 1
-    assert kubectl.get(cluster, "gpunodestatus", "broken-1") == before
+    assert client(cluster).get("gpunodestatus", "broken-1") == before
     await_heartbeat(cluster, "broken-1", other_than=heartbeat(cluster, "broken-1"))
 
 

@@ -3,18 +3,25 @@
 from collections.abc import Callable
 from typing import Any
 
-from lab import kubectl, wait
+from lab import wait
+from lab.client import Client, client
 from lab.layout import Layout
 
 DEADLINE_S = 30.0
 REGISTER = "hami.io/node-nvidia-register"
 
 
+def as_scheduler(cluster: Layout) -> Client:
+    """Return the API as the scheduler has it, which alone may write the spec of a GpuNodeStatus."""
+    account = "system:serviceaccount:tranche-system:tranche-scheduler"
+    return client(cluster, user=account, groups=("system:masters",))
+
+
 def published(cluster: Layout, node: str) -> Any:
     """Wait until the node's GpuNodeStatus has a status, and return the object."""
 
     def found() -> Any:
-        objects = kubectl.get(cluster, "gpunodestatuses")["items"]
+        objects = client(cluster).list("gpunodestatuses")
         return next((item for item in objects if item["metadata"]["name"] == node and "status" in item), None)
 
     return wait.until(found, what=f"GpuNodeStatus {node}", timeout_s=DEADLINE_S)
@@ -22,7 +29,7 @@ def published(cluster: Layout, node: str) -> Any:
 
 def register(cluster: Layout, node: str) -> str | None:
     """Return the node's present register annotation."""
-    annotation: str | None = kubectl.get(cluster, "node", node)["metadata"].get("annotations", {}).get(REGISTER)
+    annotation: str | None = client(cluster).get("node", node)["metadata"].get("annotations", {}).get(REGISTER)
     return annotation
 
 
@@ -38,7 +45,7 @@ def await_devices(cluster: Layout, node: str, condition: Callable[[list[Any]], b
 
 def heartbeat(cluster: Layout, node: str) -> Any:
     """Return the spec of the node's heartbeat, or None if it does not exist."""
-    leases = kubectl.get(cluster, "leases", "-n", "tranche-system")["items"]
+    leases = client(cluster).list("leases", namespace="tranche-system")
     return next((item["spec"] for item in leases if item["metadata"]["name"] == f"agent-{node}"), None)
 
 

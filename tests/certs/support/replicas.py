@@ -16,6 +16,7 @@ from certs.settings import RotateSettings
 from cluster.errors import ApiError
 from cluster.resource import PODS
 from lab import health, kubeconfig, kubectl, manifests, wait
+from lab.client import client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -106,8 +107,8 @@ class Load:
 def with_team(control_plane: Layout) -> Layout:
     """Return the suite's cluster with our manifests and a namespace that opted in."""
     manifests.install(control_plane)
-    kubectl.apply(control_plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}})
-    kubectl.run(control_plane, "label", "namespace", TEAM, "gpu.scheduling/injection=enabled")
+    client(control_plane).apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}})
+    client(control_plane).patch("namespace", TEAM, {"metadata": {"labels": {"gpu.scheduling/injection": "enabled"}}})
     wait.until(
         lambda: kubectl.run(control_plane, "-n", TEAM, "get", "serviceaccount", "default", "--ignore-not-found"),
         what=f"ServiceAccount default in {TEAM}",

@@ -12,7 +12,7 @@ import yaml
 from cli.__main__ import main
 from cli.installation import rules
 from cli.installation.installed import Installed
-from lab import kubectl
+from lab.client import client
 from lab.layout import Layout
 
 Gpu = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -39,9 +39,9 @@ def config_map(text: str, *, name: str = "tranche") -> dict[str, Any]:
 @pytest.fixture
 def installed(team: Layout) -> Iterator[Layout]:
     """A cluster with a configuration that differs from the defaults."""
-    kubectl.apply(team, config_map(CONFIGURATION))
+    client(team).apply(config_map(CONFIGURATION))
     yield team
-    kubectl.run(team, "-n", SYSTEM, "delete", "configmap", "tranche")
+    client(team).delete("configmap", "tranche", namespace=SYSTEM)
 
 
 @pytest.fixture
@@ -100,8 +100,7 @@ def test_explain_notes_an_unreadable_configuration_too(installed: Layout, gpu: G
     head = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "cli-reader"}}
     subject = {"kind": "ServiceAccount", "name": "stranger", "namespace": "cli-team"}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cli-reader"}
-    kubectl.apply(
-        installed,
+    client(installed).apply(
         {**head, "kind": "ClusterRole", "rules": rules_},
         {**head, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [subject]},
     )
@@ -110,7 +109,8 @@ def test_explain_notes_an_unreadable_configuration_too(installed: Layout, gpu: G
         assert "note: ConfigMap tranche-system/tranche cannot be read: get configmaps in namespace" in done.stderr
         assert "note: it is unknown whether the webhook responds: " in done.stderr
     finally:
-        kubectl.run(installed, "delete", "clusterrolebinding,clusterrole", "cli-reader")
+        for kind in ("clusterrolebinding", "clusterrole"):
+            client(installed).delete(kind, "cli-reader")
 
 
 @pytest.mark.apiserver
@@ -135,7 +135,7 @@ def test_deployments_determine_config_map_and_flags(team: Layout, gpu: Gpu, mani
             "template": {"metadata": {"labels": labels}, "spec": spec},
         },
     }
-    kubectl.apply(team, config_map(CONFIGURATION, name="tranche-7hk2"), deployment)
+    client(team).apply(config_map(CONFIGURATION, name="tranche-7hk2"), deployment)
     try:
         assert main(["inject", "-f", manifest, "--kubeconfig", str(team.kubeconfig), "-o", "json"]) == 0
         settings = rules.of_cluster(_client(team))
@@ -143,8 +143,8 @@ def test_deployments_determine_config_map_and_flags(team: Layout, gpu: Gpu, mani
         assert settings.names == ("tranche", "old-scheduler")
         assert settings.allocation.resources.count == "example.com/gpu"
     finally:
-        kubectl.run(team, "-n", SYSTEM, "delete", "deployment", "tranche-webhook")
-        kubectl.run(team, "-n", SYSTEM, "delete", "configmap", "tranche-7hk2")
+        client(team).delete("deployment", "tranche-webhook", namespace=SYSTEM)
+        client(team).delete("configmap", "tranche-7hk2", namespace=SYSTEM)
 
 
 def _client(layout: Layout) -> Any:
@@ -157,13 +157,13 @@ def _client(layout: Layout) -> Any:
 @pytest.mark.apiserver
 def test_wrong_installed_configuration_is_an_error(team: Layout, gpu: Gpu, manifest: str) -> None:
     """No process would start with it, which the defaults would hide."""
-    kubectl.apply(team, config_map("webhook: {runtime_class: nvidia}"))
+    client(team).apply(config_map("webhook: {runtime_class: nvidia}"))
     try:
         done = gpu("inject", "-f", manifest)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
         assert "error: ConfigMap tranche-system/tranche: section webhook: " in done.stderr
     finally:
-        kubectl.run(team, "-n", SYSTEM, "delete", "configmap", "tranche")
+        client(team).delete("configmap", "tranche", namespace=SYSTEM)
 
 
 @pytest.mark.parametrize("command", [["inject", "-f", "-"], ["explain", "p"], ["preflight"], ["top"]])

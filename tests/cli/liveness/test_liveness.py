@@ -16,6 +16,7 @@ from agent.publishing import heartbeat
 from allocation.inventory import Card, NodeInventory
 from cluster.gpu_node_status import status_of
 from lab import cluster, control_plane, kubectl, wait
+from lab.client import client
 from lab.kubeconfig import service_account_kubeconfig
 from lab.layout import PORT_BLOCK, Layout
 from tests.conftest import BASE_PORT
@@ -77,7 +78,7 @@ def lease(name: str, *, age: float = 0.0, holder: str = "somebody") -> dict[str,
 def vouch(layout: Layout, *, age: float = 0.0) -> None:
     """Write the heartbeat Lease of the node's agent."""
     made = heartbeat.lease(NODE, identity="agent", seconds=3600, unix=time.time() - age)
-    kubectl.apply(layout, made)
+    client(layout).apply(made)
 
 
 def system(layout: Layout, *arguments: str) -> str:
@@ -92,8 +93,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
     try:
         control_plane.up(layout)
         labels = {"gpu.scheduling/injection": "enabled"}
-        kubectl.apply(
-            layout,
+        client(layout).apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM, "labels": labels}},
             {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}},
             {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": TEAM}},
@@ -105,8 +105,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
         kubectl.run(layout, "wait", "--for=condition=Established", "crd", "--all")
         kubectl.run(layout, "apply", "-k", str(ROOT / "manifests" / "install"))
         report = {"apiVersion": "gpu.scheduling/v1", "kind": "GpuNodeStatus", "metadata": {"name": NODE}}
-        kubectl.apply(
-            layout,
+        client(layout).apply(
             {**report, "spec": {"nodeName": NODE}},
             RUNTIME_CLASS,
             ENDPOINTS,
@@ -190,7 +189,7 @@ def test_a_working_installation_adds_nothing_to_the_output(gpu: Gpu) -> None:
 
 def test_a_viewer_has_the_right_to_read_the_claims_of_pods(installed: Layout, gpu: Gpu) -> None:
     """`simulate` and `inject` find a claim in the cluster, and both say of another one that it is missing."""
-    kubectl.apply(installed, gpu_claims.manifest("whole", namespace=TEAM))
+    client(installed).apply(gpu_claims.manifest("whole", namespace=TEAM))
 
     def ask(command: str, name: str) -> "subprocess.CompletedProcess[str]":
         metadata = {**NEW_POD["metadata"], "annotations": {"gpu.scheduling/claim": name}}
@@ -227,7 +226,7 @@ def test_without_a_leader_the_output_names_the_lease(
     """The Lease precedes the answer, which states its condition; the exit code tells scripts."""
     system(installed, "delete", "lease", "tranche-scheduler")
     if left is not None:
-        kubectl.apply(installed, left)
+        client(installed).apply(left)
     try:
         lines = gpu("explain", "train").stdout.splitlines()
         assert lines[0] == "NOT WORKING"
@@ -242,12 +241,12 @@ def test_without_a_leader_the_output_names_the_lease(
         assert report.stdout.splitlines()[0] == "Tranche does not work: scheduler (see BLOCKS)"
         assert "Lease tranche-system/tranche-scheduler" in report.stdout
     finally:
-        kubectl.apply(installed, lease("tranche-scheduler"))
+        client(installed).apply(lease("tranche-scheduler"))
 
 
 def test_an_observed_renewal_proves_a_leader_with_a_slow_clock(installed: Layout, gpu: Gpu) -> None:
     """An observed renewal counts more than a comparison of clocks."""
-    kubectl.apply(installed, lease("tranche-scheduler", age=7200))
+    client(installed).apply(lease("tranche-scheduler", age=7200))
     child = subprocess.Popen(
         [sys.executable, "-m", "cli", "explain", "train", "--kubeconfig", str(installed.kubeconfig), "-n", TEAM],
         cwd=ROOT,
@@ -257,9 +256,9 @@ def test_an_observed_renewal_proves_a_leader_with_a_slow_clock(installed: Layout
     age = 7200.0
     while child.poll() is None:
         age -= 1
-        kubectl.apply(installed, lease("tranche-scheduler", age=age))
+        client(installed).apply(lease("tranche-scheduler", age=age))
     output = child.communicate()[0]
-    kubectl.apply(installed, lease("tranche-scheduler"))
+    client(installed).apply(lease("tranche-scheduler"))
     assert output.startswith(f"pod {TEAM}/train would go to {NODE}, card 0\n")
 
 
@@ -290,12 +289,12 @@ def test_webhook_pods_without_an_image_are_reported(installed: Layout, gpu: Gpu)
         assert report.returncode == 1
         assert "ErrImagePull" in report.stdout.partition("BLOCKS")[2]
     finally:
-        kubectl.apply(installed, ENDPOINTS)
+        client(installed).apply(ENDPOINTS)
 
 
 def test_a_missing_runtime_class_is_reported(installed: Layout, gpu: Gpu) -> None:
     """The installed configuration writes this RuntimeClass into every GPU pod."""
-    kubectl.run(installed, "delete", "runtimeclass", "nvidia")
+    client(installed).delete("runtimeclass", "nvidia")
     try:
         done = simulate(gpu, "-o", "json")
         assert (done.returncode, list(problems(done))) == (1, ["RuntimeClass"])
@@ -303,7 +302,7 @@ def test_a_missing_runtime_class_is_reported(installed: Layout, gpu: Gpu) -> Non
         assert report.returncode == 1
         assert "RuntimeClass nvidia" in report.stdout.partition("BLOCKS")[2]
     finally:
-        kubectl.apply(installed, RUNTIME_CLASS)
+        client(installed).apply(RUNTIME_CLASS)
 
 
 def test_silent_agents_are_reported(installed: Layout, gpu: Gpu) -> None:
@@ -325,7 +324,7 @@ def test_silent_agents_are_reported(installed: Layout, gpu: Gpu) -> None:
 
 def test_a_missing_policy_blocks(installed: Layout, gpu: Gpu) -> None:
     """An installation without one of its policies is not clear."""
-    kubectl.run(installed, "delete", "validatingadmissionpolicy", "tranche-debug")
+    client(installed).delete("validatingadmissionpolicy", "tranche-debug")
     try:
         report = preflight(gpu)
         assert report.returncode == 1
@@ -352,7 +351,7 @@ def test_in_extender_mode_kube_scheduler_must_lead_as_well(installed: Layout, gp
     try:
         assert list(problems(simulate(gpu, "-o", "json"))) == ["kube-scheduler"]
         assert json.loads(preflight(gpu, "-o", "json").stdout)["mode"] == "extender"
-        kubectl.apply(installed, lease("tranche-kube-scheduler"))
+        client(installed).apply(lease("tranche-kube-scheduler"))
         assert problems(simulate(gpu, "-o", "json")) == {}
     finally:
         undo = [{"op": "remove", "path": "/spec/template/spec/containers/0/args"}]

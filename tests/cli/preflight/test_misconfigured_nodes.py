@@ -17,6 +17,7 @@ from cli.preflight.cluster_snapshot import ClusterPolicy, GpuNode, RuntimeClass
 from cli.preflight.report import Report
 from cluster.gpu_node_status import GpuNodeStatus
 from lab import control_plane, kubectl
+from lab.client import client
 from lab.layout import Layout
 from tests.cli.preflight.misconfigured_nodes import CDI, MISCONFIGURED, OPERATOR, RUNTIME_CLASS, MisconfiguredNode
 from tests.cli.preflight.snapshots import about, lease, report_on
@@ -154,8 +155,7 @@ def create(layout: Layout, nodes: Sequence[MisconfiguredNode]) -> None:
     """Create the nodes with their reports, heartbeats and pods."""
     kubectl.run(layout, "apply", "-f", str(ROOT / "manifests" / "base" / "crds"))
     kubectl.run(layout, "wait", "--for=condition=Established", "crd", "--all")
-    kubectl.apply(
-        layout,
+    client(layout).apply(
         RUNTIME_CLASS,
         *(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}}
@@ -165,7 +165,7 @@ def create(layout: Layout, nodes: Sequence[MisconfiguredNode]) -> None:
     )
     for node in nodes:
         beat = heartbeat.lease(node.name, identity="agent", seconds=3600, unix=time.time())
-        kubectl.apply(layout, node.node, node.status, beat, *node.pods)
+        client(layout).apply(node.node, node.status, beat, *node.pods)
         for kind, each in (("node", node.node), ("gns", node.status)):
             status = json.dumps({"status": each["status"]})
             kubectl.run(layout, "patch", kind, node.name, "--subresource=status", "--type=merge", "-p", status)

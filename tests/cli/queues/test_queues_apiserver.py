@@ -10,6 +10,7 @@ import yaml
 
 from allocation.wire import environment
 from lab import kubectl
+from lab.client import client
 from lab.layout import Layout
 from tests.cli.conftest import TEAM, Gpu
 
@@ -48,7 +49,7 @@ def queues(team: Layout) -> Iterator[None]:
     kubectl.run(team, "wait", "--for=condition=Established", "crd/gpuqueues.gpu.scheduling")
     made = [queue(QUEUE, weight=3, limits={"nvidia.com/gpu": 2}), queue("cli-halted", suspended=True)]
     made += [pod("queued", QUEUE), pod("halted", "cli-halted"), pod("lost", "cli-ghost")]
-    kubectl.apply(team, *made)
+    client(team).apply(*made)
     yield
     for each in made:
         kubectl.run(team, "delete", each["kind"], each["metadata"]["name"], "-n", TEAM, "--ignore-not-found")

@@ -9,6 +9,7 @@ import pytest
 
 from cluster.resource import GPU_QUOTAS
 from lab import kubectl
+from lab.client import client
 from lab.layout import Layout
 from tests.cli.conftest import TEAM, Gpu
 
@@ -57,7 +58,7 @@ def quotas(team: Layout) -> Iterator[None]:
     """Two GpuQuotas and a ResourceQuota."""
     kubectl.run(team, "apply", "-f", str(ROOT / "manifests" / "base" / "crds" / "gpuquotas.yaml"))
     kubectl.run(team, "wait", "--for=condition=Established", "crd/gpuquotas.gpu.scheduling")
-    kubectl.apply(team, *objects())
+    client(team).apply(*objects())
     yield
     for each in objects():
         kubectl.run(team, "delete", each["kind"], each["metadata"]["name"], "-n", TEAM)

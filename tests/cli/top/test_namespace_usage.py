@@ -17,6 +17,7 @@ from cli.kube.objects import Pod, PodContainer
 from cli.top.namespace_usage import NamespaceUsage, ResourceUsage, count
 from cluster.resource_quota import ResourceQuota
 from lab import kubectl
+from lab.client import client
 from lab.layout import Layout
 from tests.scheduler.support.quotas import gpu_quota
 
@@ -120,14 +121,13 @@ def test_a_viewer_sees_usage_that_kubernetes_does_not_count(team: Layout, gpu: G
     kubectl.run(team, "apply", "-f", str(DEFINITION))
     kubectl.run(team, "wait", "--for=condition=Established", "crd/gpuquotas.gpu.scheduling")
     hard = {"limits.nvidia.com/gpumem": "8k"}
-    kubectl.apply(
-        team,
+    client(team).apply(
         {
             "apiVersion": "v1",
             "kind": "ResourceQuota",
             "metadata": {"name": "gpu", "namespace": "cli-team"},
             "spec": {"hard": hard},
-        },
+        }
     )
     try:
         done = gpu("top", "--namespaces", "-n", "cli-team")
@@ -140,4 +140,4 @@ def test_a_viewer_sees_usage_that_kubernetes_does_not_count(team: Layout, gpu: G
         wrong = gpu("top", "--namespaces", "--watch")
         assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
     finally:
-        kubectl.run(team, "-n", "cli-team", "delete", "resourcequota", "gpu")
+        client(team).delete("resourcequota", "gpu", namespace="cli-team")

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from allocation.names import CORDON
-from lab import kubectl, wait
+from lab import wait
+from lab.client import client
 from lab.kubeconfig import service_account_kubeconfig
 from lab.layout import Layout
 
@@ -43,12 +44,12 @@ def start(team: Layout) -> Iterator[Start]:
         started.append(process)
         return process
 
-    kubectl.run(team, "annotate", "node", NODE, f"{CORDON}-")
+    client(team).patch("node", NODE, {"metadata": {"annotations": {CORDON: None}}})
     yield run
     for process in started:
         process.kill()
         process.communicate()
-    kubectl.run(team, "annotate", "node", NODE, f"{CORDON}-")
+    client(team).patch("node", NODE, {"metadata": {"annotations": {CORDON: None}}})
 
 
 def _documents(text: str) -> list[Any]:
@@ -73,10 +74,10 @@ def test_each_change_is_one_document(team: Layout, start: Start, tmp_path: Path)
         return [each["nodes"][0]["cards"][0]["cordoned"] for each in _documents(output.read_text())]
 
     wait.until(lambda: cordoned() == [False], what="the first document", timeout_s=PATIENCE_S)
-    kubectl.run(team, "annotate", "node", NODE, f"{CORDON}={CARD}")
+    client(team).patch("node", NODE, {"metadata": {"annotations": {CORDON: str(CARD)}}})
     wait.until(lambda: cordoned() == [False, True], what="the change", timeout_s=PATIENCE_S)
-    kubectl.run(team, "annotate", "node", NODE, "unrelated=1", "--overwrite")
-    kubectl.run(team, "annotate", "node", NODE, f"{CORDON}-")
+    client(team).patch("node", NODE, {"metadata": {"annotations": {"unrelated": "1"}}})
+    client(team).patch("node", NODE, {"metadata": {"annotations": {CORDON: None}}})
     wait.until(lambda: cordoned() == [False, True, False], what="the change back", timeout_s=PATIENCE_S)
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE_S) == 130
@@ -90,7 +91,7 @@ def test_each_change_is_one_table(team: Layout, start: Start, tmp_path: Path) ->
     with output.open("wb") as file:
         start(stdout=file.fileno())
     wait.until(lambda: "Unhealthy" in output.read_text(), what="the first table", timeout_s=PATIENCE_S)
-    kubectl.run(team, "annotate", "node", NODE, f"{CORDON}={CARD}")
+    client(team).patch("node", NODE, {"metadata": {"annotations": {CORDON: str(CARD)}}})
     wait.until(lambda: "Healthy,Cordoned" in output.read_text(), what="the second table", timeout_s=PATIENCE_S)
     assert [line.split()[:1] for line in output.read_text().splitlines()] == [
         ["NODE"],
@@ -110,7 +111,7 @@ def test_it_ends_when_its_output_is_closed(team: Layout, start: Start) -> None:
     os.close(writer)
     assert os.read(reader, 1)
     os.close(reader)
-    kubectl.run(team, "annotate", "node", NODE, f"{CORDON}={CARD}")
+    client(team).patch("node", NODE, {"metadata": {"annotations": {CORDON: str(CARD)}}})
     assert process.wait(PATIENCE_S) == 141
     assert process.stderr is not None
     assert process.stderr.read() == b""

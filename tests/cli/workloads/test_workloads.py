@@ -8,7 +8,8 @@ import pytest
 
 from cli.workloads import expand
 from cli.workloads.workload import UnreadableWorkloadError, Workload
-from lab import kubectl, wait
+from lab import wait
+from lab.client import client
 from lab.layout import Layout
 
 TEAM = "workloads"
@@ -85,13 +86,13 @@ def holds(actual: Any, expected: Any) -> bool:
 def made(control_plane: Layout) -> Iterator[dict[str, list[dict[str, Any]]]]:
     """The pods that the controller manager has made, by the name of the workload."""
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"workloads": "here"}}}
-    kubectl.apply(control_plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}}, node)
+    client(control_plane).apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}}, node)
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": TEAM}}
-    kubectl.apply(control_plane, account)
-    kubectl.apply(control_plane, *WORKLOADS)
+    client(control_plane).apply(account)
+    client(control_plane).apply(*WORKLOADS)
 
     def pods() -> dict[str, list[dict[str, Any]]] | None:
-        items: list[dict[str, Any]] = kubectl.get(control_plane, "-n", TEAM, "pods")["items"]
+        items: list[dict[str, Any]] = client(control_plane).list("pods", namespace=TEAM)
         by_owner = {
             each["metadata"]["name"]: sorted(
                 (pod for pod in items if pod["metadata"]["name"].startswith(f"{each['metadata']['name']}-")),
@@ -102,8 +103,8 @@ def made(control_plane: Layout) -> Iterator[dict[str, list[dict[str, Any]]]]:
         return by_owner if all(len(by_owner[name]) == (1 if name == "ds" else 2) for name in by_owner) else None
 
     yield wait.until(pods, what="the pods of all workloads", timeout_s=PATIENCE_S)
-    kubectl.run(control_plane, "delete", "namespace", TEAM, "--wait=false")
-    kubectl.run(control_plane, "delete", "node", NODE)
+    client(control_plane).delete("namespace", TEAM, wait=False)
+    client(control_plane).delete("node", NODE)
 
 
 @pytest.mark.apiserver
@@ -148,7 +149,7 @@ def test_stateful_set_has_a_claim_for_each_pod() -> None:
 def test_claims_equal_those_of_the_controller(control_plane: Layout, made: dict[str, list[dict[str, Any]]]) -> None:
     """A StatefulSet's claims have the controller's names, labels and specs; no other kind has claims."""
     assert made["db"]
-    listed = kubectl.get(control_plane, "-n", TEAM, "persistentvolumeclaims")["items"]
+    listed = client(control_plane).list("persistentvolumeclaims", namespace=TEAM)
     actual = {each["metadata"]["name"]: each for each in listed}
     expected = {
         claim["metadata"]["name"]: claim

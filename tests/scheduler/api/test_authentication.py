@@ -22,6 +22,7 @@ from scheduler.servers import serving
 from scheduler.settings import SchedulerSettings, ServingSettings
 from tests.scheduler.support.builders import pod, state
 from tests.scheduler.support.extending import Bindings, extending
+from webhook import cluster_quotas
 from webhook.settings import WebhookSettings
 
 NOW = datetime.now(UTC)
@@ -85,8 +86,9 @@ def api() -> Reviews:
 
 
 @pytest.fixture
-def serve(tmp_path: Path, api: Reviews) -> Serve:
+def serve(tmp_path: Path, api: Reviews, monkeypatch: pytest.MonkeyPatch) -> Serve:
     """Return a context manager that serves with TLS as the process does, and yields the URL."""
+    monkeypatch.setattr(cluster_quotas, "_LIST_SECONDS", 0.0)  # this API server has no GpuQuotas to wait for
 
     @asynccontextmanager
     async def run(**fields: Any) -> AsyncIterator[str]:

@@ -19,6 +19,10 @@ from tests.scheduler.support.claims import claiming, running
 from tests.scheduler.support.connecting import set_of, status, wanted
 from tests.scheduler.support.explaining import explained
 from tests.scheduler.support.scheduling import schedule
+from tests.support.cases import case
+from tests.support.depth import repetitions
+
+SEEDS = repetitions(60, 150)
 
 
 def verdicts(shown: NodeExplanation) -> list[tuple[str, bool]]:
@@ -58,37 +62,38 @@ def test_the_verdicts_on_bound_cards_agree_with_the_decision(policy: str, mode: 
     assert (second.code, second.cards[0].verdicts) == ("NodeNotBound", ())
 
 
-@pytest.mark.parametrize("seed", range(150))
-def test_explanations_of_bound_pods_predict_the_decision(seed: int) -> None:
+def test_explanations_of_bound_pods_predict_the_decision() -> None:
     """The node, the cards or the reasons; the verdicts on cards are those that the node's reason counts."""
-    chance = random.Random(seed)  # noqa: S311 -- not a secret
-    made = site(cards=3, **{f"c{card}": chance.choice("012") for card in range(3)})
-    uuids = [f"GPU-{name}-{card}" for name in ("n1", "n2") for card in range(3)]
-    for number, uuid in enumerate(chance.sample(uuids, chance.randint(1, 5))):
-        memory = chance.choice((None, "300", "800", "1200"))
-        made.set_binding(gpu_binding(f"b-{number}", uuid, memory=memory))
-    for number in range(chance.randint(0, 3)):
-        labels = app_labels() if chance.random() < 0.3 else {}
-        where = {"node": chance.choice(("n1", "n2")), "card": chance.randrange(3)}
-        made.set_pod(allocated(f"p-{number}", memory=chance.choice((10, 500)), labels=labels, **where))
-    limits = {"nvidia.com/gpu": str(chance.randint(1, 2)), "nvidia.com/gpumem": chance.choice(("100", "900"))}
-    containers = [{"name": "main", "resources": {"limits": limits, "requests": limits}}]
-    waiting = app_pod("a", policy=chance.choice(("all", "single")), containers=containers)
-    shown = explained(made, waiting)
-    for each in shown.nodes:
-        judged = [verdict for verdict, _ in verdicts(each)]
-        assert judged.count("FITS") >= sum(chosen for _, chosen in verdicts(each))
-        if not each.fits and not each.code:
-            assert dict(Counter(judged)) == each.counts
-    made.set_pod(waiting)
-    decision = finish(schedule(made, waiting))
-    assert decision is not None
-    assert decision.note == shown.note
-    if isinstance(decision, Scheduled):
-        assert decision.allocation is not None
-        chosen = [card.uuid for card in chosen_cards(shown)]
-        assert [share.uuid for share in shown.shares] == chosen
-        assert [share.uuid for share in decision.allocation.containers["main"]] == chosen
+    for seed in range(SEEDS):
+        with case(seed=seed):
+            chance = random.Random(seed)  # noqa: S311 -- not a secret
+            made = site(cards=3, **{f"c{card}": chance.choice("012") for card in range(3)})
+            uuids = [f"GPU-{name}-{card}" for name in ("n1", "n2") for card in range(3)]
+            for number, uuid in enumerate(chance.sample(uuids, chance.randint(1, 5))):
+                memory = chance.choice((None, "300", "800", "1200"))
+                made.set_binding(gpu_binding(f"b-{number}", uuid, memory=memory))
+            for number in range(chance.randint(0, 3)):
+                labels = app_labels() if chance.random() < 0.3 else {}
+                where = {"node": chance.choice(("n1", "n2")), "card": chance.randrange(3)}
+                made.set_pod(allocated(f"p-{number}", memory=chance.choice((10, 500)), labels=labels, **where))
+            limits = {"nvidia.com/gpu": str(chance.randint(1, 2)), "nvidia.com/gpumem": chance.choice(("100", "900"))}
+            containers = [{"name": "main", "resources": {"limits": limits, "requests": limits}}]
+            waiting = app_pod("a", policy=chance.choice(("all", "single")), containers=containers)
+            shown = explained(made, waiting)
+            for each in shown.nodes:
+                judged = [verdict for verdict, _ in verdicts(each)]
+                assert judged.count("FITS") >= sum(chosen for _, chosen in verdicts(each))
+                if not each.fits and not each.code:
+                    assert dict(Counter(judged)) == each.counts
+            made.set_pod(waiting)
+            decision = finish(schedule(made, waiting))
+            assert decision is not None
+            assert decision.note == shown.note
+            if isinstance(decision, Scheduled):
+                assert decision.allocation is not None
+                chosen = [card.uuid for card in chosen_cards(shown)]
+                assert [share.uuid for share in shown.shares] == chosen
+                assert [share.uuid for share in decision.allocation.containers["main"]] == chosen
 
 
 def chosen_cards(shown: Explanation) -> list[CardExplanation]:

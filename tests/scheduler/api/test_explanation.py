@@ -23,8 +23,10 @@ from tests.scheduler.support.explaining import explained
 from tests.scheduler.support.preferring import PREFERRED, PreferringWorld, in_
 from tests.scheduler.support.scheduling import schedule
 from tests.scheduler.support.worlds import World
+from tests.support.cases import case
+from tests.support.depth import repetitions
 
-SEEDS, PODS = range(100), 6
+SEEDS, PODS = range(repetitions(40, 100)), 6
 
 
 def columns(ledger: Ledger) -> dict[str, Any]:
@@ -60,45 +62,51 @@ def everything(made: ClusterState) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", [World, PreferringWorld, ClaimingWorld])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_an_explanation_predicts_the_decision_of_the_loop(seed: int, kind: type[World]) -> None:
-    """Node, cards and texts, for 600 random pods on 100 random fleets of each kind, before they are scheduled."""
-    world = kind(seed)
-    for _ in range(PODS):
-        pending = world.pod()
-        explanation = explained(world.state, pending)
-        world.state.set_pod(pending)
-        decision = finish(schedule(world.state, pending))
-        assert explanation.note == decision.note
-        if isinstance(decision, Unschedulable):
-            outcome = "waits" if not decision.is_held else "held"
-            assert (explanation.outcome, explanation.node, explanation.shares) == (outcome, "", ())
-            world.state.drop_pod(pending)
-            continue
-        assert (explanation.outcome, explanation.node) == ("fits", decision.node)
-        allocated = decision.allocation.containers if decision.allocation is not None else {}
-        assert [(share.container, share.uuid, share.memory_mib, share.cores) for share in explanation.shares] == [
-            (name, share.uuid, share.memory_mib, share.cores) for name, shares in allocated.items() for share in shares
-        ]
+def test_an_explanation_predicts_the_decision_of_the_loop(kind: type[World]) -> None:
+    """Node, cards and texts, for random pods on random fleets of each kind, before they are scheduled."""
+    for seed in SEEDS:
+        with case(seed=seed):
+            world = kind(seed)
+            for _ in range(PODS):
+                pending = world.pod()
+                explanation = explained(world.state, pending)
+                world.state.set_pod(pending)
+                decision = finish(schedule(world.state, pending))
+                assert explanation.note == decision.note
+                if isinstance(decision, Unschedulable):
+                    outcome = "waits" if not decision.is_held else "held"
+                    assert (explanation.outcome, explanation.node, explanation.shares) == (outcome, "", ())
+                    world.state.drop_pod(pending)
+                    continue
+                assert (explanation.outcome, explanation.node) == ("fits", decision.node)
+                allocated = decision.allocation.containers if decision.allocation is not None else {}
+                assert [
+                    (share.container, share.uuid, share.memory_mib, share.cores) for share in explanation.shares
+                ] == [
+                    (name, share.uuid, share.memory_mib, share.cores)
+                    for name, shares in allocated.items()
+                    for share in shares
+                ]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_reasons_sum_to_the_cards_and_nodes(seed: int) -> None:
+def test_reasons_sum_to_the_cards_and_nodes() -> None:
     """Each node appears once; a node whose cards reject the pod has a reason for each card, and their sums."""
-    world = World(seed)
-    for _ in range(PODS):
-        explanation = explained(world.state, world.pod())
-        if not explanation.nodes:
-            assert explanation.outcome == "held"
-            continue
-        assert [node.name for node in explanation.nodes] == sorted(world.state.node_cache._nodes)
-        assert Counter(name for group in explanation.reasons for name in group.nodes) == Counter(
-            node.name for node in explanation.nodes if not node.fits
-        )
-        for each in explanation.nodes:
-            check_node(each)
-        chosen = [node.name for node in explanation.nodes if node.chosen]
-        assert chosen == ([explanation.node] if explanation.node else [])
+    for seed in SEEDS:
+        with case(seed=seed):
+            world = World(seed)
+            for _ in range(PODS):
+                explanation = explained(world.state, world.pod())
+                if not explanation.nodes:
+                    assert explanation.outcome == "held"
+                    continue
+                assert [node.name for node in explanation.nodes] == sorted(world.state.node_cache._nodes)
+                assert Counter(name for group in explanation.reasons for name in group.nodes) == Counter(
+                    node.name for node in explanation.nodes if not node.fits
+                )
+                for each in explanation.nodes:
+                    check_node(each)
+                chosen = [node.name for node in explanation.nodes if node.chosen]
+                assert chosen == ([explanation.node] if explanation.node else [])
 
 
 def check_node(node: NodeExplanation) -> None:
@@ -118,18 +126,19 @@ def check_node(node: NodeExplanation) -> None:
 
 
 @pytest.mark.parametrize("kind", [World, ClaimingWorld])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_explaining_changes_no_state(seed: int, kind: type[World]) -> None:
+def test_explaining_changes_no_state(kind: type[World]) -> None:
     """Ledger, node cache, quotas, MIG requests, claims, queue and the log of changes are equal before and after."""
-    world = kind(seed)
-    waiting = [world.pod() for _ in range(3)]
-    for each in waiting:
-        world.state.set_pod(each)
-    explained(world.state, pod("first", memory=1))  # this caches the closed nodes
-    before = everything(world.state)
-    for each in (*waiting, world.pod(), world.pod()):
-        explained(world.state, each)
-        assert everything(world.state) == before
+    for seed in SEEDS:
+        with case(seed=seed):
+            world = kind(seed)
+            waiting = [world.pod() for _ in range(3)]
+            for each in waiting:
+                world.state.set_pod(each)
+            explained(world.state, pod("first", memory=1))  # this caches the closed nodes
+            before = everything(world.state)
+            for each in (*waiting, world.pod(), world.pod()):
+                explained(world.state, each)
+                assert everything(world.state) == before
 
 
 @given(st.integers(0, 2**32))

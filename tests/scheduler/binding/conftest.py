@@ -18,6 +18,7 @@ from cluster.errors import ClusterError, NotFoundError
 from cluster.lease import Lease
 from cluster.resource import LEADERSHIPS, LEASES, PODS
 from lab import kubeconfig, kubectl, manifests
+from lab.client import client
 from scheduler.binding.binder import Binder
 from scheduler.cycle.result import Scheduled
 from scheduler.leases.device_lease import LeasedPod, planned
@@ -97,7 +98,7 @@ class LeaseServer:
     async def finish(self, pod: Pod, phase: str) -> None:
         """Write a pod's phase, as the kubelet of its node does."""
         namespace, name = pod.metadata.namespace, pod.metadata.name
-        changed = await asyncio.to_thread(kubectl.get, self.layout, "-n", namespace, "pod", name)
+        changed = await asyncio.to_thread(client(self.layout).get, "pod", name, namespace=namespace)
         changed["status"]["phase"] = phase
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
         identity = ("--as=system:node:n1", "--as-group=system:nodes")
@@ -132,25 +133,23 @@ class LeaseServer:
 def lease_layout(control_plane: Layout) -> Iterator[Layout]:
     """The suite's API server with the project's policies, and two namespaces."""
     manifests.install(control_plane)
-    kubectl.apply(
-        control_plane,
-        *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in NAMESPACES),
+    client(control_plane).apply(
+        *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in NAMESPACES)
     )
     namespaces.usable(control_plane, *NAMESPACES)
     yield control_plane
-    kubectl.run(
-        control_plane, "-n", SYSTEM_NAMESPACE, "delete", "leadership", "tranche-scheduler", "--ignore-not-found"
-    )
+    client(control_plane).delete("leadership", "tranche-scheduler", namespace=SYSTEM_NAMESPACE, missing_ok=True)
 
 
 @pytest.fixture
 async def server(lease_layout: Layout) -> AsyncIterator[LeaseServer]:
-    """The API server, without pods and Leases of cards after the test."""
+    """The API server, without pods and Leases of cards before and after the test."""
     identity = kubeconfig.service_account_kubeconfig(lease_layout, namespace=SYSTEM_NAMESPACE, name="tranche-scheduler")
     async with (
         connect(kubeconfig=str(identity)) as connection,
         connect(kubeconfig=str(lease_layout.kubeconfig)) as admin,
     ):
         made = LeaseServer(lease_layout, Api(connection, timeout=5), Api(admin))
+        await made.clear()
         yield made
         await made.clear()

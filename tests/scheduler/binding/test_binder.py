@@ -16,6 +16,7 @@ from cluster.api import Api
 from cluster.connect import connect
 from lab import control_plane as control_plane_module
 from lab import kubeconfig, kubectl, manifests
+from lab.client import client
 from lab.processes import Daemon
 from scheduler.binding.binder import Binder, Result
 from scheduler.cycle.result import Scheduled
@@ -50,11 +51,11 @@ def server(control_plane: Layout) -> Iterator[Layout]:
         "metadata": {"name": "tranche-scheduler", "namespace": "tranche-system"},
         "spec": {"epoch": int(epoch), "identity": identity},
     }
-    kubectl.apply(control_plane, lead)
-    kubectl.apply(control_plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    client(control_plane).apply(lead)
+    client(control_plane).apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     namespaces.usable(control_plane, NAMESPACE)
     yield control_plane
-    kubectl.run(control_plane, "-n", "tranche-system", "delete", "leadership", "tranche-scheduler")
+    client(control_plane).delete("leadership", "tranche-scheduler", namespace="tranche-system")
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def create(server: Layout, name: str) -> Pod:
 
 def read(server: Layout, name: str) -> Pod:
     """Read a pod."""
-    return msgspec.convert(kubectl.get(server, "-n", NAMESPACE, "pod", name), Pod)
+    return msgspec.convert(client(server).get("pod", name, namespace=NAMESPACE), Pod)
 
 
 async def bind(api: Api, pod: Pod, decision: Scheduled | None = None) -> Result:
@@ -98,7 +99,7 @@ async def test_node_and_allocation_are_written_together(server: Layout, api: Api
     """One write sets both."""
     result = await bind(api, create(server, "bound"))
     assert result.outcome is Outcome.BOUND
-    pod = kubectl.get(server, "-n", NAMESPACE, "pod", "bound")
+    pod = client(server).get("pod", "bound", namespace=NAMESPACE)
     assert pod["spec"]["nodeName"] == "n1"
     assert "GPU-n1-0" in pod["metadata"]["annotations"][ALLOCATION]
     assert pod["metadata"]["annotations"]["cuda-visible-devices.gpu.scheduling/main"] == "GPU-n1-0"

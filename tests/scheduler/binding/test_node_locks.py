@@ -16,6 +16,7 @@ from cluster.connect import connect
 from cluster.informer import Informer
 from cluster.resource import NODES, PODS
 from lab import kubectl, wait
+from lab.client import client
 from scheduler.binding.node_lock import EXPIRY_SECONDS, PLUGIN_SECONDS
 from scheduler.binding.node_locks import NodeLocks
 from scheduler.objects import Node, Pod
@@ -34,10 +35,10 @@ NAMESPACE, NODE = "default", "locked-node"
 @pytest.fixture
 def node(control_plane: Layout) -> Iterator[Layout]:
     """The lab with a node; its pods are gone afterwards."""
-    kubectl.apply(control_plane, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+    client(control_plane).apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
     yield control_plane
     kubectl.run(control_plane, "delete", "pods", "-l", "test=locks", "--force", "--grace-period=0")
-    kubectl.run(control_plane, "delete", "node", NODE)
+    client(control_plane).delete("node", NODE)
 
 
 class Term:
@@ -88,18 +89,18 @@ def create(layout: Layout, name: str, *, scheduler: str = SCHEDULER_NAME) -> Pod
 
 def delete(layout: Layout, name: str) -> None:
     """Delete a pod at once."""
-    kubectl.run(layout, "delete", "pod", name, "--force", "--grace-period=0")
+    client(layout).delete("pod", name, grace_s=0)
 
 
 def lock(layout: Layout) -> str:
     """Return the node's lock."""
-    found: dict[str, Any] = kubectl.get(layout, "node", NODE)["metadata"].get("annotations", {})
+    found: dict[str, Any] = client(layout).get("node", NODE)["metadata"].get("annotations", {})
     return str(found.get(HAMI_LOCK, ""))
 
 
 def write(layout: Layout, text: str) -> None:
     """Lock the node as another scheduler does."""
-    kubectl.run(layout, "annotate", "--overwrite", "node", NODE, f"{HAMI_LOCK}={text}")
+    client(layout).patch("node", NODE, {"metadata": {"annotations": {HAMI_LOCK: str(text)}}})
 
 
 async def unlocked(layout: Layout) -> None:
@@ -117,7 +118,7 @@ async def test_pods_take_turns(node: Layout) -> None:
             async with asyncio.timeout(0.5):
                 await asyncio.shield(second)
         assert lock(node).endswith(f",{NAMESPACE},one")
-        kubectl.run(node, "annotate", "node", NODE, f"{HAMI_LOCK}-")
+        client(node).patch("node", NODE, {"metadata": {"annotations": {HAMI_LOCK: None}}})
         assert await second
         assert lock(node).endswith(f",{NAMESPACE},two")
 
@@ -169,7 +170,7 @@ async def test_a_foreign_lock_expires_by_the_clock_of_this_process(node: Layout)
             made.keeper.set_node(Node(msgspec.convert({"name": "other"}, type(pod.metadata))))
             async with asyncio.timeout(30):
                 assert await taking
-        kubectl.run(node, "annotate", "node", NODE, f"{HAMI_LOCK}-")
+        client(node).patch("node", NODE, {"metadata": {"annotations": {HAMI_LOCK: None}}})
 
 
 async def test_a_lock_is_freed_after_the_plugin_failed_to_remove_it(node: Layout) -> None:
@@ -194,7 +195,7 @@ async def test_no_pod_waits_for_a_plugin_that_is_gone(node: Layout) -> None:
         assert await made.keeper.take(NODE, pods[0])
         waiting = asyncio.create_task(made.keeper.take(NODE, pods[1]))
         made.is_served = False
-        kubectl.run(node, "annotate", "node", NODE, "test/changed=yes")
+        client(node).patch("node", NODE, {"metadata": {"annotations": {"test/changed": "yes"}}})
         assert not await waiting
         await unlocked(node)
 

@@ -23,6 +23,7 @@ from cluster.gpu_node_status import status_of
 from cluster.informer import Informer
 from cluster.resource import GPU_CLAIMS
 from lab import kubeconfig, kubectl, manifests, wait
+from lab.client import client
 from lab.errors import LabError
 from scheduler.metrics.instruments import Metrics
 from scheduler.settings import SchedulerSettings
@@ -60,8 +61,7 @@ def server(control_plane: Layout) -> Iterator[Layout]:
         "spec": {"nodeName": NODE},
     }
     capacity = {"capacity": {"cpu": "8", "memory": "8Gi", "pods": "110"}}
-    kubectl.apply(
-        control_plane,
+    client(control_plane).apply(
         lead,
         status,
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
@@ -72,13 +72,14 @@ def server(control_plane: Layout) -> Iterator[Layout]:
     namespaces.usable(control_plane, NAMESPACE, timeout_s=PATIENCE_S)
     yield control_plane
     _remove_pods(control_plane)
-    kubectl.run(control_plane, "delete", "gpunodestatus,node", NODE)
-    kubectl.run(control_plane, "-n", "tranche-system", "delete", "leadership", "tranche-scheduler")
+    for kind in ("gpunodestatus", "node"):
+        client(control_plane).delete(kind, NODE)
+    client(control_plane).delete("leadership", "tranche-scheduler", namespace="tranche-system")
 
 
 def _remove_pods(layout: Layout) -> None:
     """Remove all pods at once: those with a node as its kubelet does when their containers have ended."""
-    for pod in kubectl.get(layout, "-n", NAMESPACE, "pods")["items"]:
+    for pod in client(layout).list("pods", namespace=NAMESPACE):
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}?gracePeriodSeconds=0"
         kubelet = (f"--as=system:node:{NODE}", "--as-group=system:nodes") if pod["spec"].get("nodeName") else ()
         kubectl.run(layout, "delete", "--raw", path, *kubelet)
@@ -196,8 +197,7 @@ def refused(server: Layout) -> Iterator[Callable[[], None]]:
         "validations": [{"expression": f"request.namespace != '{NAMESPACE}'", "message": REFUSAL}],
     }
     binding = {"policyName": "refuse-bindings", "validationActions": ["Deny"]}
-    kubectl.apply(
-        server,
+    client(server).apply(
         {**kind, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "refuse-bindings"}, "spec": policy},
         {**kind, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "refuse-bindings"}, "spec": binding},
     )
@@ -226,8 +226,8 @@ def refused(server: Layout) -> Iterator[Callable[[], None]]:
     wait.until(is_effective, what="the policy", timeout_s=PATIENCE_S)
 
     def remove() -> None:
-        kinds = "validatingadmissionpolicybinding,validatingadmissionpolicy"
-        kubectl.run(server, "delete", "--ignore-not-found", kinds, "refuse-bindings")
+        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
+            client(server).delete(kind, "refuse-bindings", missing_ok=True)
 
     yield remove
     remove()

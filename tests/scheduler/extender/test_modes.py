@@ -31,8 +31,9 @@ from tests.scheduler.support.app_pods import app_labels, gpu_binding, settings
 from tests.scheduler.support.builders import allocated, node, pod, state
 from tests.scheduler.support.extending import Bindings, bound, extending, filtered, reasons, scored
 from tests.scheduler.support.scheduling import forget, schedule
+from tests.support.depth import repetitions
 
-SCENARIOS = 2000
+SCENARIOS = repetitions(800, 2000)
 MODELS = ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB")
 ELSEWHERE = NodeRejection(NodeReason.NodeNameMismatch, "node didn't match the requested node name")
 
@@ -238,7 +239,7 @@ def loop_note(refused: dict[str, str], others: dict[str, NodeRejection]) -> str:
 
 
 async def test_the_extender_schedules_as_the_loop_does() -> None:
-    """2,000 clusters and pods: equal fitting nodes, equal reasons of every node, and equal cards on every node."""
+    """Random clusters and pods: equal fitting nodes, equal reasons of every node, and equal cards on every node."""
     dice = random.Random(7)  # noqa: S311 -- repeatable
     seen = {f"{result}{what}": 0 for result in ("fits", "waits", "held") for what in KINDS}
     for _ in range(SCENARIOS):

@@ -9,7 +9,8 @@ import pytest
 from allocation.names import SYSTEM_NAMESPACE
 from cluster.api import Api
 from cluster.connect import connect
-from lab import kubeconfig, kubectl, manifests
+from lab import kubeconfig, manifests
+from lab.client import client
 from tests.scheduler.support.evicting import NODE, OURS, THEIRS, EvictionServer
 from tests.support import namespaces
 
@@ -26,17 +27,14 @@ def installed(control_plane: Layout) -> Iterator[Layout]:
     Without the Node object the garbage collector of pods would delete the victims after 40 seconds.
     """
     manifests.install(control_plane)
-    kubectl.apply(
-        control_plane,
+    client(control_plane).apply(
         {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}},
         *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in (OURS, THEIRS)),
     )
     namespaces.usable(control_plane, OURS, THEIRS)
     yield control_plane
-    kubectl.run(control_plane, "delete", "node", NODE)
-    kubectl.run(
-        control_plane, "-n", SYSTEM_NAMESPACE, "delete", "leadership", "tranche-scheduler", "--ignore-not-found"
-    )
+    client(control_plane).delete("node", NODE)
+    client(control_plane).delete("leadership", "tranche-scheduler", namespace=SYSTEM_NAMESPACE, missing_ok=True)
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 import asyncio
 import random
+from itertools import product
 from typing import Any
 
 import msgspec
-import pytest
 
 from allocation.names import CORDON
 from allocation.steps import finish
@@ -18,8 +18,10 @@ from scheduler.state.collector import CODES
 from tests.scheduler.support.builders import Clock, lease, namespace, pod
 from tests.scheduler.support.scheduling import cycle_of, schedule
 from tests.scheduler.support.worlds import World, bound
+from tests.support.cases import case
+from tests.support.depth import repetitions
 
-SEEDS = range(60)
+SEEDS = range(repetitions(24, 60))
 STEPS = 25
 WAITING = 8
 
@@ -39,16 +41,16 @@ async def is_popped(queue: SchedulingQueue) -> bool:
     return done
 
 
-@pytest.mark.parametrize("event", ClusterEvent)
-@pytest.mark.parametrize("reason", LIFTED_BY)
-async def test_an_event_makes_a_pod_active_only_if_it_can_lift_its_reason(reason: str, event: ClusterEvent) -> None:
+async def test_an_event_makes_a_pod_active_only_if_it_can_lift_its_reason() -> None:
     """For each pair of reason and event."""
-    queue = SchedulingQueue(clock=Clock(), first_backoff=1.0, longest_backoff=8.0)
-    queue.add(pod("a"))
-    queue.add_unschedulable(await queue.pop(), note=reason, reasons=frozenset({reason}))
-    assert not await is_popped(queue)
-    queue.notify(event)
-    assert await is_popped(queue) == bool(event & LIFTED_BY[reason])
+    for reason, event in product(LIFTED_BY, ClusterEvent):
+        with case(reason=reason, event=event):
+            queue = SchedulingQueue(clock=Clock(), first_backoff=1.0, longest_backoff=8.0)
+            queue.add(pod("a"))
+            queue.add_unschedulable(await queue.pop(), note=reason, reasons=frozenset({reason}))
+            assert not await is_popped(queue)
+            queue.notify(event)
+            assert await is_popped(queue) == bool(event & LIFTED_BY[reason])
 
 
 def test_a_pod_waits_for_the_events_of_all_its_reasons() -> None:
@@ -150,30 +152,31 @@ class History:
             self.state.drop_pod(pending)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_no_pod_becomes_schedulable_without_an_event_of_its_hint(seed: int) -> None:
+def test_no_pod_becomes_schedulable_without_an_event_of_its_hint() -> None:
     """Over random histories, no node takes a pod for which its hint has not seen an event."""
-    history = History(seed)
-    waiting: dict[str, tuple[Pod, tuple[ClusterEvent, ...]]] = {}
-    for _ in range(STEPS):
-        while len(waiting) < WAITING:
-            pending = history.world.pod()
-            history.state.set_pod(pending)
-            result = finish(cycle_of(history.state).dry_run(pending)).result
-            if isinstance(result, Scheduled) or result.is_held:
-                history.state.drop_pod(pending)
-                if history.chance.random() < 0.3:
-                    history._run(history.world.pod())
-                continue
-            waiting[pending.uid] = (pending, events_for(result.reasons))
-        history.events = ClusterEvent(0)
-        history.step()
-        for pending, hint in tuple(waiting.values()):
-            result = finish(cycle_of(history.state).dry_run(pending)).result
-            if not any(event & history.events for event in hint):
-                assert isinstance(result, Unschedulable), (pending, hint, history.events)
-            if isinstance(result, Scheduled):
-                history.state.drop_pod(pending)
-                del waiting[pending.uid]
-            else:
-                waiting[pending.uid] = (pending, events_for(result.reasons))
+    for seed in SEEDS:
+        with case(seed=seed):
+            history = History(seed)
+            waiting: dict[str, tuple[Pod, tuple[ClusterEvent, ...]]] = {}
+            for _ in range(STEPS):
+                while len(waiting) < WAITING:
+                    pending = history.world.pod()
+                    history.state.set_pod(pending)
+                    result = finish(cycle_of(history.state).dry_run(pending)).result
+                    if isinstance(result, Scheduled) or result.is_held:
+                        history.state.drop_pod(pending)
+                        if history.chance.random() < 0.3:
+                            history._run(history.world.pod())
+                        continue
+                    waiting[pending.uid] = (pending, events_for(result.reasons))
+                history.events = ClusterEvent(0)
+                history.step()
+                for pending, hint in tuple(waiting.values()):
+                    result = finish(cycle_of(history.state).dry_run(pending)).result
+                    if not any(event & history.events for event in hint):
+                        assert isinstance(result, Unschedulable), (pending, hint, history.events)
+                    if isinstance(result, Scheduled):
+                        history.state.drop_pod(pending)
+                        del waiting[pending.uid]
+                    else:
+                        waiting[pending.uid] = (pending, events_for(result.reasons))

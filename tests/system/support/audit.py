@@ -26,10 +26,13 @@ def code(event: dict[str, Any]) -> int:
 def attempts(layout: Layout, *, namespace: str = "", user: str = "") -> list[dict[str, Any]]:
     """Return all writes, including rejected and interrupted ones."""
     events = []
+    parts = [f'"{each}"' for each in (namespace, user) if each]  # a line without them is not worth decoding
     with layout.audit_log.open(encoding="utf-8") as lines:
         for line in lines:
             if not line.endswith("\n"):
                 break  # the API server has not written the rest of the line yet
+            if not all(part in line for part in parts):
+                continue
             event = json.loads(line)
             if (
                 event["verb"] in WRITES

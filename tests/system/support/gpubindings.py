@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,8 @@ import yaml
 from allocation import names
 from allocation.wire import record
 from cluster.resource import GPU_BINDINGS
-from lab import components, fleet, kubectl, manifests, wait
+from lab import components, fleet, manifests, wait
+from lab.client import client
 from lab.files import write_private
 from lab.processes import Daemon
 from tests.system.conftest import Namespace, pod
@@ -20,7 +20,7 @@ from tests.system.support import simulated_nodes
 from tests.system.support.hami_nodes import delete
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from lab.layout import Layout
 
@@ -35,14 +35,14 @@ _PATIENCE_S = 60.0
 def component() -> list[dict[str, Any]]:
     """Return the objects that manifests/gpubindings adds."""
     files = (manifests.ROOT / "gpubindings" / name for name in ("crd.yaml", "rbac.yaml"))
-    return [each for file in files for each in yaml.safe_load_all(file.read_text(encoding="utf-8"))]
+    return [each for file in files for each in manifests.read(file.read_text(encoding="utf-8"))]
 
 
 @contextmanager
 def applied(layout: Layout, mode: str, *flags: str) -> Iterator[None]:
     """Install the component and run the processes in a mode, with further flags; restore the lab afterwards."""
-    kubectl.apply(layout, *component())
-    kubectl.run(layout, "wait", "--for=condition=Established", "--timeout=30s", f"crd/{DEFINITION}")
+    client(layout).apply(*component())
+    client(layout).until_established(DEFINITION)
     try:
         _restart(layout, f"--allocation-bindings-mode={mode}", *flags)
         yield
@@ -86,16 +86,10 @@ def nodes(layout: Layout) -> Iterator[None]:
         write_private(fleet_file, before + added)
         try:
             for node in (NODE_A, NODE_B):
-                reported = functools.partial(_is_reported, layout, node)
-                wait.until(reported, what=f"the cards of {node}", timeout_s=_PATIENCE_S)
+                simulated_nodes.until_reported(layout, node, _CARDS)
             yield
         finally:
             write_private(fleet_file, before)
-
-
-def _is_reported(layout: Layout, node: str) -> bool:
-    text = kubectl.run(layout, "get", "gpunodestatus", node, "--ignore-not-found", "-o", "json")
-    return bool(text) and len(json.loads(text).get("status", {}).get("devices", [])) == _CARDS
 
 
 def app_pod(name: str, owner: str, **limits: int | str) -> dict[str, Any]:
@@ -116,19 +110,18 @@ def cards(pod_: dict[str, Any]) -> list[str]:
 def placed(namespace: Namespace, name: str) -> dict[str, Any]:
     """Wait until a pod has a node, and return it."""
 
-    def bound() -> dict[str, Any] | None:
-        found = namespace.pod(name)
-        return found if found["spec"].get("nodeName") else None
+    def bound(pods: Mapping[str, Any]) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = pods.get(name)
+        return found if found is not None and found["spec"].get("nodeName") else None
 
-    return wait.until(bound, what=f"a node for {name}", timeout_s=_PATIENCE_S)
+    return namespace.until(bound, what=f"a node for {name}")
 
 
 def failure(namespace: Namespace, name: str, words: str) -> str:
     """Wait until a warning about a pod has these words, and return its reason."""
-    selector = f"--field-selector=involvedObject.name={name},type=Warning"
 
-    def reason() -> str | None:
-        events = kubectl.get(namespace.layout, "-n", namespace.name, "events", selector)["items"]
-        return next((each["reason"] for each in events if words in each["message"]), None)
+    def reason(events: Mapping[str, Any]) -> str | None:
+        about = (each for each in events.values() if each["involvedObject"]["name"] == name)
+        return next((each["reason"] for each in about if each["type"] == "Warning" and words in each["message"]), None)
 
-    return wait.until(reason, what=f"the event of {name} with: {words}", timeout_s=_PATIENCE_S)
+    return namespace.until(reason, "events", what=f"the event of {name} with: {words}")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from allocation.names import CHARGED_TO, QUEUE
 from cluster.resource import GPU_QUEUES
-from lab import components, kubectl, wait
+from lab import components, wait
+from lab.client import client
 from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 def set_queue(layout: Layout, name: str, **spec: Any) -> None:
     """Create or change a queue, for all namespaces unless `spec` says otherwise."""
     fields = {"metadata": {"name": name}, "spec": {"namespaceSelector": {}, **spec}}
-    kubectl.apply(layout, {"apiVersion": GPU_QUEUES.api_version, "kind": GPU_QUEUES.kind, **fields})
+    client(layout).apply({"apiVersion": GPU_QUEUES.api_version, "kind": GPU_QUEUES.kind, **fields})
 
 
 @contextmanager
@@ -35,12 +36,12 @@ def deleted(layout: Layout, *namespaces: Namespace) -> Iterator[None]:
     finally:
         for each in namespaces:
             each.empty()
-        kubectl.run(layout, "delete", GPU_QUEUES.plural, "--all")
+        client(layout).delete_all(GPU_QUEUES.plural)
 
 
 def status(layout: Layout, name: str) -> dict[str, Any]:
     """Return the status of a queue."""
-    found: dict[str, Any] = kubectl.get(layout, "gpuqueue", name).get("status", {})
+    found: dict[str, Any] = client(layout).get("gpuqueue", name).get("status", {})
     return found
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from cluster.resource import GPU_QUOTAS
 
 if TYPE_CHECKING:
@@ -20,10 +18,9 @@ def set_quota(namespace: Namespace, name: str, **spec: Any) -> None:
         "metadata": {"name": name},
         "spec": spec,
     }
-    exists = namespace.kubectl("get", GPU_QUOTAS.plural, name, "--ignore-not-found", "-o", "name")
-    namespace.kubectl("replace" if exists else "create", "-f", "-", stdin=msgspec.json.encode(manifest).decode())
+    namespace.api.apply(manifest, namespace=namespace.name)
 
 
 def delete_quota(namespace: Namespace, name: str) -> None:
     """Delete a quota."""
-    namespace.kubectl("delete", GPU_QUOTAS.plural, name)
+    namespace.delete(GPU_QUOTAS.plural, name)

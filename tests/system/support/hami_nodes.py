@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from lab import kubeconfig, kubectl, manifests, wait
+from lab import kubeconfig, manifests
+from lab.client import client
 from lab.components import LAB_NAMESPACE
 from lab.processes import Daemon
-from tests.system.conftest import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,54 +50,51 @@ def component(layout: Layout, folder: Path) -> list[dict[str, Any]]:
     above = os.path.relpath(manifests.ROOT, folder)
     content = {"resources": [f"{above}/base"], "components": [f"{above}/hami-nodes"]}
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(content))
-    base = _build(layout, manifests.ROOT / "base")
-    return [each for each in _build(layout, folder) if each not in base]
+    base = manifests.build(layout, manifests.ROOT / "base")
+    return [each for each in manifests.build(layout, folder) if each not in base]
 
 
 @contextmanager
 def hami_nodes(layout: Layout, folder: Path) -> Iterator[Daemon]:
     """Run the nodes and yield the plugin; restore the previous state afterwards."""
-    base = _build(layout, manifests.ROOT / "base")
+    base = manifests.build(layout, manifests.ROOT / "base")
     names = {(each["kind"], each["metadata"]["name"]) for each in base}
     added = component(layout, folder)
-    kubectl.apply(layout, *added)
+    client(layout).apply(*added)
     try:
         with served_nodes(layout) as plugin:
             yield plugin
     finally:
-        kubectl.apply(layout, *(each for each in base if each["kind"] == "ValidatingAdmissionPolicy"))
+        client(layout).apply(*(each for each in base if each["kind"] == "ValidatingAdmissionPolicy"))
         delete(layout, *(each for each in added if (each["kind"], each["metadata"]["name"]) not in names))
 
 
 @contextmanager
 def served_nodes(layout: Layout) -> Iterator[Daemon]:
     """Run the nodes and the plugin with its identity, whether or not this project is installed."""
-    kubectl.apply(layout, *_IDENTITY)
+    client(layout).apply(*_IDENTITY)
     kubelets = Daemon(layout, "hami-kubelets")
     identity = kubeconfig.service_account_kubeconfig(layout, namespace=LAB_NAMESPACE, name="simulated-nodes")
     kubelets.start([sys.executable, "-m", "lab.simulated", "--kubeconfig", str(identity), *NODES])
     try:
-        wait.until(
-            lambda: all(kubectl.run(layout, "get", "node", node, "--ignore-not-found") for node in NODES),
-            what="simulated nodes",
-            timeout_s=PATIENCE_S,
-            daemons=[kubelets],
-        )
+        api = client(layout)
+        api.until(lambda nodes: set(NODES) <= nodes.keys(), "nodes", what="simulated nodes")
         start_plugin(layout)
-        wait.until(lambda: all(map(_is_served(layout), NODES)), what="registered nodes", timeout_s=PATIENCE_S)
+        api.until(lambda nodes: all(_is_served(nodes[name]) for name in NODES), "nodes", what="registered nodes")
         yield Daemon(layout, PLUGIN)
     finally:
         Daemon(layout, PLUGIN).stop()
         kubelets.stop()
-        kubectl.run(layout, "delete", "node", *NODES, "--ignore-not-found")
+        for node in NODES:
+            client(layout).delete("node", node, missing_ok=True)
         delete(layout, *_IDENTITY)
 
 
 def delete(layout: Layout, *manifests: dict[str, Any]) -> None:
     """Delete those of the objects that exist."""
     for each in manifests:
-        where = ("-n", each["metadata"]["namespace"]) if "namespace" in each["metadata"] else ()
-        kubectl.run(layout, *where, "delete", each["kind"], each["metadata"]["name"], "--ignore-not-found")
+        kind, metadata = each["kind"], each["metadata"]
+        client(layout).delete(kind, metadata["name"], namespace=metadata.get("namespace", ""), missing_ok=True)
 
 
 def start_plugin(layout: Layout) -> None:
@@ -110,7 +107,7 @@ def start_plugin(layout: Layout) -> None:
 
 def locks(layout: Layout) -> dict[str, str]:
     """Return the locked nodes of any kind, with the value of their lock."""
-    nodes = kubectl.get(layout, "nodes")["items"]
+    nodes = client(layout).list("nodes")
     return {
         each["metadata"]["name"]: each["metadata"]["annotations"][LOCK]
         for each in nodes
@@ -118,14 +115,6 @@ def locks(layout: Layout) -> dict[str, str]:
     }
 
 
-def _is_served(layout: Layout) -> Any:
-    def is_served(node: str) -> bool:
-        content = kubectl.get(layout, "node", node)
-        annotations, allocatable = content["metadata"].get("annotations", {}), content["status"].get("allocatable", {})
-        return "hami.io/node-nvidia-register" in annotations and "nvidia.com/gpu" in allocatable
-
-    return is_served
-
-
-def _build(layout: Layout, folder: Path) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(kubectl.run(layout, "kustomize", str(folder))))
+def _is_served(node: dict[str, Any]) -> bool:
+    annotations, allocatable = node["metadata"].get("annotations", {}), node["status"].get("allocatable", {})
+    return "hami.io/node-nvidia-register" in annotations and "nvidia.com/gpu" in allocatable

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from lab import components, kubectl, manifests, wait
+from lab import components, manifests, wait
+from lab.client import client
 from lab.files import write_private
 from lab.processes import Daemon
 from tests.system.support import simulated_nodes
 from tests.system.support.hami_nodes import delete
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from lab.layout import Layout
 
@@ -26,7 +26,7 @@ _PATIENCE_S = 60.0
 def component() -> list[dict[str, Any]]:
     """Return the objects that manifests/missing-devices adds."""
     file = manifests.ROOT / "missing-devices" / "scheduler.yaml"
-    return list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
+    return manifests.read(file.read_text(encoding="utf-8"))
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def losing_node(layout: Layout, node: str) -> Iterator[None]:
     """Run a node that `report` describes and the scheduler with the component; restore the lab afterwards."""
     fleet_file = layout.config / "fleet.yaml"
     before = fleet_file.read_text(encoding="utf-8")
-    kubectl.apply(layout, *component())
+    client(layout).apply(*component())
     with simulated_nodes.running(layout, node):
         try:
             _restart(layout, *_FLAGS)
@@ -52,12 +52,11 @@ def report(layout: Layout, node: str, *cards: dict[str, Any]) -> None:
     write_private(fleet_file, yaml.safe_dump({**nodes, node: [{"memoryMiB": 40960, **card} for card in cards]}))
     wanted = {(card["index"], card.get("missing")) for card in cards}
 
-    def has_reported() -> bool:
-        text = kubectl.run(layout, "get", "gpunodestatus", node, "--ignore-not-found", "-o", "json")
-        devices = json.loads(text).get("status", {}).get("devices", []) if text else []
+    def has_reported(statuses: Mapping[str, Any]) -> bool:
+        devices = statuses.get(node, {}).get("status", {}).get("devices", [])
         return {(device["id"], device.get("missing")) for device in devices} == wanted
 
-    wait.until(has_reported, what=f"the report of {node}", timeout_s=_PATIENCE_S)
+    client(layout).until(has_reported, "gpunodestatuses", what=f"the report of {node}", timeout_s=_PATIENCE_S)
 
 
 def _restart(layout: Layout, *flags: str) -> None:

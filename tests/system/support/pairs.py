@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from lab import binaries, components, control_plane, health, kubeconfig, kubectl, manifests, pki, wait
+from lab import binaries, components, control_plane, health, kubeconfig, manifests, pki, wait
+from lab.client import client
 from lab.components import LAB_NAMESPACE
 from lab.errors import LabError
 from lab.files import write_private
@@ -143,7 +144,7 @@ def up(layout: Layout, nodes: list[str]) -> None:
     binaries.provide(layout.bin, ["kube-scheduler"])
     manifests.install(layout)
     with (manifests.ROOT / "extender" / "rbac.yaml").open() as file:
-        kubectl.apply(layout, *yaml.safe_load_all(file))
+        client(layout).apply(*yaml.safe_load_all(file))
     fleet = layout.config / "fleet.yaml"
     card = {"count": CARDS, "memoryMiB": CARD_MIB, "slots": 10, "model": "NVIDIA A100-SXM4-40GB"}
     write_private(fleet, yaml.safe_dump(dict.fromkeys(nodes, card), default_flow_style=False))
@@ -180,7 +181,7 @@ def up(layout: Layout, nodes: list[str]) -> None:
         )
 
     def reported() -> bool:
-        items = kubectl.get(layout, "gpunodestatuses")["items"]
+        items = client(layout).list("gpunodestatuses")
         return sum(each.get("status", {}).get("total") == CARDS for each in items) == len(nodes)
 
     wait.until(reported, what="cards of every node", timeout_s=2 * PATIENCE_S, daemons=[Daemon(layout, "agent")])
@@ -200,5 +201,5 @@ def bound(namespace: Namespace, name: str) -> dict[str, Any]:
     for attempt in range(5):
         with contextlib.suppress(LabError):
             return wait.until(found, what=f"a node for {name}", timeout_s=PATIENCE_S / 5)
-        namespace.kubectl("annotate", "pod", name, f"tests.tranche.local/attempt={attempt}", "--overwrite")
+        namespace.patch("pod", name, {"metadata": {"annotations": {"tests.tranche.local/attempt": str(attempt)}}})
     return wait.until(found, what=f"a node for {name}", timeout_s=PATIENCE_S)

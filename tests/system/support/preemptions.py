@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lab import kubectl, wait
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from lab.client import client
+from tests.system.conftest import Namespace, pod
 from tests.system.support import gpubindings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from lab.layout import Layout
 
@@ -27,12 +26,12 @@ def priorities(layout: Layout) -> Iterator[None]:
     """Define the PriorityClasses preemption-middle, preemption-high and preemption-patient, who preempts nobody."""
     head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
     made = [{**head, "metadata": {"name": f"preemption-{name}"}, **fields} for name, fields in CLASSES.items()]
-    kubectl.apply(layout, *made)
+    client(layout).apply(*made)
     try:
         yield
     finally:
         for name in CLASSES:
-            kubectl.run(layout, "delete", "priorityclass", f"preemption-{name}")
+            client(layout).delete("priorityclass", f"preemption-{name}")
 
 
 def asking(name: str, priority: str = "", *, count: int = 1, stays: bool = False, **fields: Any) -> dict[str, Any]:
@@ -65,30 +64,29 @@ def bound(namespace: Namespace, name: str) -> dict[str, Any]:
 
 def evicted(namespace: Namespace, count: int = 0) -> set[str]:
     """Return the names of the pods that were preempted, by their events, as soon as there are at least `count`."""
+    kind = "events.events.k8s.io"
 
-    def found() -> set[str] | None:
-        events = kubectl.get(namespace.layout, "-n", namespace.name, "events.events.k8s.io")["items"]
-        names = {each["regarding"]["name"] for each in events if each["reason"] == "Preempted"}
+    def found(events: Mapping[str, Any]) -> set[str] | None:
+        names = {each["regarding"]["name"] for each in events.values() if each["reason"] == "Preempted"}
         return names if len(names) >= count else None
 
-    return (
-        wait.until(found, what=f"{count} events about evictions", timeout_s=PATIENCE_S) if count else found() or set()
-    )
+    if not count:
+        return found({each["metadata"]["name"]: each for each in namespace.list(kind)}) or set()
+    return namespace.until(found, kind, what=f"{count} events about evictions")
 
 
 def leaving(namespace: Namespace, count: int = 1) -> list[dict[str, Any]]:
     """Wait until so many pods are being deleted, and return them."""
 
-    def found() -> list[dict[str, Any]] | None:
-        pods = [each for each in namespace.pods() if "deletionTimestamp" in each["metadata"]]
-        return pods if len(pods) == count else None
+    def found(pods: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+        leaving = [each for each in pods.values() if "deletionTimestamp" in each["metadata"]]
+        return leaving if len(leaving) == count else None
 
-    return wait.until(found, what=f"{count} pods that are being deleted", timeout_s=PATIENCE_S)
+    return namespace.until(found, what=f"{count} pods that are being deleted")
 
 
 def let_go(namespace: Namespace) -> None:
     """Let all pods go that stay while they are being deleted."""
     for each in namespace.pods():
         if FINALIZER in each["metadata"].get("finalizers", ()):
-            patch = json.dumps({"metadata": {"finalizers": None}})
-            namespace.kubectl("patch", "pod", each["metadata"]["name"], "--type=merge", "-p", patch)
+            namespace.patch("pod", each["metadata"]["name"], {"metadata": {"finalizers": None}})

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from lab.connection import USER_AGENT
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-_KUBECTL = "kubectl"
+TESTS = ("kubectl", USER_AGENT)  # the user agents of requests that tests made as one of these accounts
 _CREATED_BY_PATCH = 201
 
 
@@ -81,7 +83,7 @@ def _rights(rules: list[dict[str, Any]], *, role: str, namespace: str) -> Iterat
 
 
 def requests(log: Path, accounts: Iterable[str]) -> set[Request]:
-    """Return the requests of the processes with these accounts, without those that tests made by kubectl.
+    """Return the requests of the processes with these accounts, without those that tests made.
 
     An apply that creates its object needs the rights patch and create, but the API server logs one request. A request
     whose client disconnected while the API server had it in a queue (etcd stopped, API server paused) was never
@@ -94,7 +96,7 @@ def requests(log: Path, accounts: Iterable[str]) -> set[Request]:
             if not any(account in line for account in wanted):
                 continue
             event = json.loads(line)
-            if event["user"]["username"] not in wanted or event.get("userAgent", "").startswith(_KUBECTL):
+            if event["user"]["username"] not in wanted or event.get("userAgent", "").startswith(TESTS):
                 continue
             reference = event.get("objectRef")
             if reference is None:  # /version and similar paths, which everybody may read

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lab import components, kubectl, wait
+from lab import components
+from lab.client import client
 from lab.processes import Daemon
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from lab.layout import Layout
 
@@ -23,10 +24,17 @@ def running(layout: Layout, node: str) -> Iterator[str]:
         f"simulated-{node}", (components.LAB_NAMESPACE, "simulated-nodes"), ("lab.simulated", node)
     )
     components.start(layout, component)
-    wait.until(
-        lambda: kubectl.run(layout, "get", "node", node, "--ignore-not-found"), what="node", timeout_s=_PATIENCE_S
-    )
+    client(layout).until(lambda nodes: node in nodes, "nodes", what=f"node {node}", timeout_s=_PATIENCE_S)
     yield node
     Daemon(layout, component.name).stop()
-    kubectl.run(layout, "delete", "gpunodestatus", node, "--ignore-not-found")
-    kubectl.run(layout, "delete", "node", node)
+    client(layout).delete("gpunodestatus", node, missing_ok=True)
+    client(layout).delete("node", node)
+
+
+def until_reported(layout: Layout, node: str, cards: int) -> None:
+    """Wait until the agent has reported that many cards of a node."""
+
+    def is_reported(statuses: Mapping[str, Any]) -> bool:
+        return len(statuses.get(node, {}).get("status", {}).get("devices", ())) == cards
+
+    client(layout).until(is_reported, "gpunodestatuses", what=f"{cards} cards of {node}", timeout_s=_PATIENCE_S)

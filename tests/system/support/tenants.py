@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from lab import kubeconfig, kubectl
+from lab import kubeconfig
+from lab.client import client
 
 if TYPE_CHECKING:
     from tests.system.conftest import Namespace
@@ -27,8 +28,7 @@ class Tenant(msgspec.Struct, frozen=True):
 def account(namespace: Namespace, name: str, *, role: str) -> Tenant:
     """Create a ServiceAccount with only one of Kubernetes' own roles (`view`, `edit`) in its namespace."""
     metadata = {"name": name, "namespace": namespace.name}
-    kubectl.apply(
-        namespace.layout,
+    client(namespace.layout).apply(
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",

@@ -15,7 +15,7 @@ from allocation.names import HAMI_REGISTER
 from allocation.settings import AllocationSettings
 from allocation.wire import hami, pod_allocation
 from cluster.gpu_node_status import GpuNodeStatus
-from lab import kubectl
+from lab.client import client
 from lab.layout import Port
 from scheduler.objects import Pod
 
@@ -29,13 +29,13 @@ def recount(layout: Layout) -> Ledger:
     A pod without a node must not have an allocation.
     """
     ledger = Ledger()
-    for status in kubectl.get(layout, "gpunodestatuses")["items"]:
+    for status in client(layout).list("gpunodestatuses"):
         ledger.set_node(msgspec.convert(status, GpuNodeStatus).inventory())
-    for node in kubectl.get(layout, "nodes")["items"]:
+    for node in client(layout).list("nodes"):
         name, annotations = node["metadata"]["name"], node["metadata"].get("annotations", {})
         if HAMI_REGISTER in annotations and ledger.inventory(name) is None:
             ledger.set_node(hami.decode_register(name, annotations[HAMI_REGISTER]))
-    for content in kubectl.get(layout, "pods", "-A")["items"]:
+    for content in client(layout).list("pods"):
         pod = msgspec.convert(content, Pod)
         if pod.finished or not pod.spec.node_name:
             assert pod.finished or "gpu.scheduling/allocation" not in pod.metadata.annotations, f"{pod}: no node"
@@ -52,7 +52,7 @@ def recount(layout: Layout) -> Ledger:
 
 def pods(layout: Layout, namespace: str) -> dict[str, Pod]:
     """Return the pods of a namespace by name, as the scheduler sees them."""
-    items = kubectl.get(layout, "-n", namespace, "pods")["items"]
+    items = client(layout).list("pods", namespace=namespace)
     return {each["metadata"]["name"]: msgspec.convert(each, Pod) for each in items}
 
 
