@@ -1,7 +1,6 @@
 """What a pod requires, in one line: `cpu=4,mem=16g,gpu=2`; reference: systems.md 2.1."""
 
 import re
-from collections.abc import Callable
 from typing import Final, Self
 
 import msgspec
@@ -42,47 +41,6 @@ class Requirement(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         """Return what `parse` reads as the same requirement."""
         return f"cpu={self.cpu},mem={self.memory_bytes},gpu={self.gpu}"
-
-    def __add__(self, other: "Requirement") -> "Requirement":
-        """Return the sum."""
-        return self._each(other, lambda left, right: left + right)
-
-    def __sub__(self, other: "Requirement") -> "Requirement":
-        """Return the difference.
-
-        Raises:
-            AllocationError: a field would be below zero.
-        """
-        if not other <= self:
-            raise AllocationError(f"{self} is less than {other}")
-        return self._each(other, lambda left, right: left - right)
-
-    def __mul__(self, times: int) -> "Requirement":
-        """Return the requirement of so many pods."""
-        return Requirement(self.cpu * times, self.memory_bytes * times, self.gpu * times)
-
-    def __le__(self, other: "Requirement") -> bool:
-        """Whether no field is above that of `other`."""
-        return self.cpu <= other.cpu and self.memory_bytes <= other.memory_bytes and self.gpu <= other.gpu
-
-    def least(self, other: "Requirement") -> "Requirement":
-        """Return the smaller of each field."""
-        return self._each(other, min)
-
-    def largest(self, other: "Requirement") -> "Requirement":
-        """Return the larger of each field."""
-        return self._each(other, max)
-
-    def fits(self, *, cpu: int, memory_bytes: int, gpu: int) -> int:
-        """Return how many pods of this requirement fit into what is available; what is below zero counts as nothing.
-
-        A requirement of nothing fits nowhere, because it has no number.
-        """
-        pairs = ((cpu, self.cpu), (memory_bytes, self.memory_bytes), (gpu, self.gpu))
-        return min((max(available, 0) // required for available, required in pairs if required), default=0)
-
-    def _each(self, other: "Requirement", of: Callable[[int, int], int]) -> "Requirement":
-        return Requirement(of(self.cpu, other.cpu), of(self.memory_bytes, other.memory_bytes), of(self.gpu, other.gpu))
 
 
 def _count(text: str, entry: str, value: str) -> int:

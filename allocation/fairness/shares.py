@@ -91,11 +91,6 @@ def is_underused(share: Share, *, weight: int, of: int, waiting: int) -> bool:
     return waiting > 0 and share.is_below(weight, of)
 
 
-def is_ready(share: Share, *, weight: int, of: int) -> bool:
-    """Whether a queue has at least its entitlement."""
-    return not share.is_below(weight, of)
-
-
 def is_overused(share: Share, *, weight: int, of: int) -> bool:
     """Whether a queue has more than its entitlement."""
     return share.is_above(weight, of)

@@ -72,7 +72,6 @@ def test_a_share_of_exactly_the_entitlement_is_neither_too_much_nor_too_little()
     """It makes a queue ready, and neither underused nor overused."""
     third = Share(used=21, total=63)
     assert not shares.is_underused(third, weight=1, of=3, waiting=5)
-    assert shares.is_ready(third, weight=1, of=3)
     assert not shares.is_overused(third, weight=1, of=3)
 
 
@@ -80,7 +79,6 @@ def test_one_unit_more_or_less_decides() -> None:
     """There is no tolerance."""
     less, more = Share(used=20, total=63), Share(used=22, total=63)
     assert shares.is_underused(less, weight=1, of=3, waiting=1)
-    assert not shares.is_ready(less, weight=1, of=3)
     assert shares.is_overused(more, weight=1, of=3)
     assert not shares.is_overused(more, weight=2, of=3)
 
@@ -176,4 +174,3 @@ def test_predicates_are_those_of_fractions(queues: tuple[Amounts, Amounts, Amoun
     is_more, is_less = exact(used, total, 1) > entitlement, exact(used, total, 1) < entitlement
     assert shares.is_overused(share, weight=weight, of=of) == is_more
     assert shares.is_underused(share, weight=weight, of=of, waiting=1) == is_less
-    assert shares.is_ready(share, weight=weight, of=of) != is_less
