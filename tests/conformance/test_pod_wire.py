@@ -101,6 +101,12 @@ def test_missing_entries_are_aligned_from_the_end(text: str, expected: dict[str,
     assert cards_by_container(text, request("init", 0, Kind.INIT), request("log", 0), request("main")) == expected
 
 
+@pytest.mark.rule("1.2.5")
+def test_one_entry_for_two_containers_is_that_of_the_last() -> None:
+    """The first one has none that could be known."""
+    assert cards_by_container("GPU-a,NVIDIA,1,1:;", request("one"), request("two")) == {"two": ["GPU-a"]}
+
+
 def charged(text: str, *containers: tuple[str, str]) -> tuple[int, int]:
     """Return memory and slots of GPU-a that HAMi's pod holds; `containers` are names and counts."""
     resources = [{"name": name, "resources": {"limits": {"nvidia.com/gpu": count}}} for name, count in containers]

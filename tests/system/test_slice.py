@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from allocation import variables
-from allocation.names import ALLOCATION
+from allocation.names import ALLOCATION, CLAIM, USE_UUIDS
 from allocation.wire import environment, record
-from lab import kubelet, manifests, wait
+from cluster.resource import GPU_CLAIMS
+from lab import fleet, kubelet, manifests, wait
 from lab.client import client
 from lab.errors import LabError
 from tests.system.conftest import PATIENCE_S, Namespace, pod
@@ -110,6 +111,23 @@ def test_every_kind_of_container_sees_its_own_cards(tranche_node: Layout, namesp
         allocation.containers["prepare"]
     )
     assert exec_environment(namespace, "environment", "log") == {"NVIDIA_VISIBLE_DEVICES": "void"}
+
+
+@pytest.mark.kubelet
+def test_two_shared_pods_see_one_card_with_limits_of_their_own(tranche_node: Layout, namespace: Namespace) -> None:
+    """Both have the card of the claim; the memory of one is not the other's."""
+    for name, memory in (("small", 3000), ("large", 9000)):
+        devices = {"count": 1, "exclusivity": "Shared", "memoryMiB": memory}
+        head = {"apiVersion": GPU_CLAIMS.api_version, "kind": GPU_CLAIMS.kind}
+        namespace.create({**head, "metadata": {"name": name}, "spec": {"devices": devices}})
+        sharing = pod(name, node=tranche_node.node_name)
+        sharing["metadata"]["annotations"] = {CLAIM: name, USE_UUIDS: fleet.card(tranche_node.node_name, 3)}
+        namespace.create(sharing)
+    namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/small", "pod/large")
+    small, large = (exec_environment(namespace, name) for name in ("small", "large"))
+    assert small["NVIDIA_VISIBLE_DEVICES"] == large["NVIDIA_VISIBLE_DEVICES"]
+    assert small["NVIDIA_VISIBLE_DEVICES"].endswith(fleet.card(tranche_node.node_name, 3))
+    assert (small["CUDA_DEVICE_MEMORY_LIMIT_0"], large["CUDA_DEVICE_MEMORY_LIMIT_0"]) == ("3000m", "9000m")
 
 
 @pytest.mark.kubelet

@@ -19,12 +19,20 @@ AMOUNTS = (100, 250)
 def recounted(ledger: Ledger, counted: set[str], owner: str) -> Use:
     """Return what the counted pods of an owner hold, by a sum over the ledger."""
     pods = [uid for uid in counted if OWNER[uid] == owner]
-    use = Use(cpu=sum(CPU[uid] for uid in pods), memory_bytes=2 * len(pods), pods=len(pods))
-    for reservation in ledger.reservations():
-        if reservation.uid in counted and OWNER[reservation.uid] == owner:
-            for charge in reservation.charges:
-                use.add(charge, 1)
-    return use
+    held = [
+        charge
+        for reservation in ledger.reservations()
+        if reservation.uid in counted and OWNER[reservation.uid] == owner
+        for charge in reservation.charges
+    ]
+    return Use(
+        memory_mib=sum(charge.memory_mib for charge in held),
+        cores=sum(charge.cores for charge in held),
+        cards=sum(charge.slots for charge in held),  # each container takes a slot of its own
+        cpu=sum(CPU[uid] for uid in pods),
+        memory_bytes=2 * len(pods),
+        pods=len(pods),
+    )
 
 
 @given(
@@ -33,11 +41,12 @@ def recounted(ledger: Ledger, counted: set[str], owner: str) -> Use:
             st.sampled_from(("assume", "record", "forget", "release", "add", "remove", "without")),
             st.sampled_from(UIDS),
             st.sampled_from(AMOUNTS),
+            st.sampled_from((1, 2)),
         ),
         max_size=30,
     )
 )
-def test_the_sums_follow_the_ledger(steps: list[tuple[str, str, int]]) -> None:
+def test_the_sums_follow_the_ledger(steps: list[tuple[str, str, int, int]]) -> None:
     """Assumed, confirmed with other amounts, forgotten, released, and for a moment left out."""
     ledger = Ledger()
     ledger.set_node(NodeInventory("n", (Card("GPU-0", 0, 1000, slots=9),)))
@@ -52,8 +61,8 @@ def test_the_sums_follow_the_ledger(steps: list[tuple[str, str, int]]) -> None:
         with ledger.without([uid]):
             check()
 
-    for what, uid, memory in steps:
-        charges = (Charge("GPU-0", memory, 10, 1),)
+    for what, uid, memory, containers in steps:
+        charges = (Charge("GPU-0", memory, 10, containers),)
         actions: dict[str, Callable[[], object]] = {
             "assume": lambda: ledger.reservation(uid) or ledger.assume(uid, "n", charges),  # noqa: B023 -- called here
             "record": lambda: ledger.record(uid, "n", charges),  # noqa: B023

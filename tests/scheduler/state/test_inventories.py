@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
-from allocation.names import HAMI_REGISTER
+from allocation.inventory import Card, NodeInventory
+from allocation.names import HAMI_REGISTER, HAMI_SCORES
 from allocation.steps import finish
+from allocation.wire import hami
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.objects import Node
 from scheduler.state.cluster_state import ClusterState
@@ -46,6 +48,24 @@ def test_an_unreadable_annotation_closes_its_node_and_is_quoted(text: str, expec
     assert expected in reason(made)
     made.set_node(registered("n1", GOOD))
     assert reason(made) == ""
+
+
+def test_the_scores_of_an_annotation_count() -> None:
+    """A pod that looks for linked cards gets those with the highest score of HAMi's plugin."""
+    cards = tuple(Card(f"GPU-{name}", index, 1000, slots=4) for index, name in enumerate("abc"))
+    scores = '[{"uuid":"GPU-b","score":{"GPU-c":1800}},{"uuid":"GPU-c","score":{"GPU-b":1800}}]'
+    annotations = {HAMI_REGISTER: hami.encode_register(NodeInventory("n1", cards)), HAMI_SCORES: scores}
+    made = state()
+    made.set_node(node("n1", metadata={"name": "n1", "annotations": annotations}))
+    limits = {"nvidia.com/gpu": "2", "nvidia.com/gpumem": "10"}
+    containers = [{"name": "main", "resources": {"limits": limits, "requests": limits}}]
+    asking = pod("p", annotations={"hami.io/gpu-scheduler-policy": "topology-aware"}, containers=containers)
+    decision = finish(schedule(made, asking))
+    assert isinstance(decision, Scheduled)
+    assert decision.allocation is not None
+    assert {share.uuid for share in decision.allocation.containers["main"]} == {"GPU-b", "GPU-c"}
+    made.set_node(node("n1", metadata={"name": "n1", "annotations": {**annotations, HAMI_SCORES: "["}}))
+    assert HAMI_SCORES in reason(made)
 
 
 def test_an_annotation_that_becomes_unreadable_closes_its_node() -> None:
