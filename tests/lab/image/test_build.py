@@ -47,7 +47,7 @@ def run(container: str, *command: str) -> subprocess.CompletedProcess[str]:
 def test_two_builds_of_one_commit_have_one_digest(
     built: build.Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Anybody can check that an image was built from a commit; a deep run makes the image's base anew, too."""
+    """Anybody can check that an image was built from a commit; in a deep run the second one has a base of its own."""
     if DEEP:
         monkeypatch.setattr(cache, "folder", lambda: tmp_path)
     again = build.build(tmp_path / "again.tar")
