@@ -158,10 +158,8 @@ class Namespace:
 
     def set_phase(self, name: str, phase: str, *, node: str = "") -> None:
         """Write a pod's phase, as the kubelet of a node if one is named."""
-        path = self.api.path("pods", name, namespace=self.name, subresource="status")
-        changed = self.pod(name)
-        changed["status"]["phase"] = phase
-        (kubelet(self.layout, node) if node else self.api).request("PUT", path, body=changed)
+        api = kubelet(self.layout, node) if node else self.api
+        api.patch("pods", name, {"status": {"phase": phase}}, namespace=self.name, subresource="status")
 
     def remove(self, name: str) -> None:
         """Delete a pod immediately, as the kubelet of its node does when its containers have ended."""

@@ -1,0 +1,87 @@
+"""What pods have of the cards of a cluster, read from their manifests alone: nothing here is the product's."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from typing import Any, NamedTuple
+
+Object = dict[str, Any]
+ALLOCATION = "gpu.scheduling/allocation"
+
+
+class Held(NamedTuple):
+    """What a container has of one card: MiB, thousandths of its cores, and whether the pod alone may use the card."""
+
+    container: str
+    card: str
+    memory_mib: int
+    cores: int
+
+
+class Books:
+    """The pods of a cluster that have a node.
+
+    Args:
+        memory_mib: of each card.
+        slots: of each card.
+    """
+
+    def __init__(self, *, memory_mib: int, slots: int) -> None:
+        self._memory, self._slots = memory_mib, slots
+
+    def problems(self, pods: list[Object]) -> list[str]:
+        """Return what is wrong: too much memory, too many cores or containers, or an exclusive card with two pods."""
+        memory, cores, slots = Counter[str](), Counter[str](), Counter[str]()
+        users: defaultdict[str, set[str]] = defaultdict(set)
+        alone: dict[str, str] = {}
+        for pod in pods:
+            name = pod["metadata"]["name"]
+            seen: set[tuple[str, str]] = set()
+            claim = claim_of(pod)
+            for each in held(pod):
+                key = (name, each.card)
+                users[each.card].add(name)
+                if claim and key in seen:  # the containers of a claim share its cards
+                    continue
+                seen.add(key)
+                memory[each.card] += each.memory_mib
+                cores[each.card] += each.cores
+                slots[each.card] += 1
+            if claim.get("exclusivity", "Exclusive" if claim else "") == "Exclusive":
+                alone |= {each.card: name for each in held(pod)}
+        both = {card: users[card] for card, name in alone.items() if users[card] != {name}}
+        return [
+            *(f"{card} has {amount} MiB" for card, amount in memory.items() if amount > self._memory),
+            *(f"{card} has {amount} cores" for card, amount in cores.items() if amount > 1000),
+            *(f"{card} has {amount} containers" for card, amount in slots.items() if amount > self._slots),
+            *(f"{card} is exclusive, and has {names}" for card, names in both.items()),
+        ]
+
+
+def held(pod: Object) -> list[Held]:
+    """Return what a pod with a node has."""
+    text = pod["metadata"].get("annotations", {}).get(ALLOCATION)
+    containers = json.loads(text)["containers"] if text else {}
+    return [
+        Held(container, share["uuid"], share["memoryMiB"], share["cores"])
+        for container, shares in containers.items()
+        for share in shares
+    ]
+
+
+def claim_of(pod: Object) -> Object:
+    """Return the claim as the allocation of a pod has it; empty without one."""
+    text = pod["metadata"].get("annotations", {}).get(ALLOCATION)
+    found: Object = (json.loads(text).get("claim") or {}) if text else {}
+    return found
+
+
+def cards_of(pod: Object) -> set[str]:
+    """Return the cards of a pod."""
+    return {each.card for each in held(pod)}
+
+
+def unlimited(pod: Object) -> list[Held]:
+    """Return the shares for which no memory is counted: nothing limits their containers."""
+    return [each for each in held(pod) if not each.memory_mib]

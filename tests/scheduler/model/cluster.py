@@ -1,0 +1,154 @@
+"""A cluster in memory: admission as the webhook has it, and the scheduler's state, queue, cycle and preemption."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from typing import Any
+
+import jsonpatch
+import msgspec
+
+from allocation.inventory import Card, NodeInventory
+from allocation.settings import AllocationSettings, BindingSettings
+from cluster.gpu_binding import GpuBinding
+from cluster.gpu_claim import GpuClaim
+from cluster.gpu_node_status import GpuNodeStatus, status_of
+from cluster.gpu_queue import GpuQueue
+from cluster.gpu_quota import GpuQuota
+from cluster.metadata import ObjectMeta
+from scheduler.objects import Namespace, Pod
+from tests.scheduler.support.builders import Clock, lease, node, state
+from tests.scheduler.support.memory_api import MemoryApi
+from tests.scheduler.support.preemption_scene import Scene
+from webhook.claims import UncachedClaimError
+from webhook.cluster_admission import ClusterAdmission
+from webhook.metrics import Metrics
+from webhook.settings import WebhookSettings
+
+Object = dict[str, Any]
+NODES, CARDS, MEMORY, SLOTS = ("a", "b"), 2, 10_000, 4
+TEAMS = ("red", "blue")
+KINDS: dict[str, tuple[str, type[Any], str]] = {
+    "gpuclaims": ("set_claim", GpuClaim, "drop_claim"),
+    "gpubindings": ("set_binding", GpuBinding, "drop_binding"),
+    "gpuqueues": ("set_queue", GpuQueue, "drop_queue"),
+    "gpuquotas": ("set_gpu_quota", GpuQuota, "drop_gpu_quota"),
+    "namespaces": ("set_namespace", Namespace, "drop_namespace"),
+}
+
+
+class Cluster:
+    """The cluster.
+
+    Attributes:
+        scene: the scheduler.
+        pods: the manifests of all pods, as admission left them and with what Bindings added, by name.
+        refused: how many pods admission has refused.
+    """
+
+    def __init__(self) -> None:
+        self.api = MemoryApi()
+        settings = AllocationSettings(bindings=BindingSettings("labelled"))
+        self.admitting = ClusterAdmission(self.api, allocation=settings, settings=WebhookSettings(), metrics=Metrics())
+        clock = Clock()
+        self.scene = Scene(made=state(clock=clock, settings=settings), clock=clock)
+        for name in NODES:
+            cards = tuple(Card(f"GPU-{name}-{index}", index, MEMORY, slots=SLOTS) for index in range(CARDS))
+            self.scene.state.set_node(node(name))
+            report = status_of(NodeInventory(name, cards))
+            self.scene.state.set_status(GpuNodeStatus(ObjectMeta(name=name), report))
+            self.scene.state.set_lease(lease(name, seconds=10**6))
+        self.pods: dict[str, Object] = {}
+        self.refused = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Run the informers of admission."""
+        self._tasks = [asyncio.create_task(informer.run()) for informer in self.admitting.informers]
+        for name in TEAMS:
+            await self.put("namespaces", {"metadata": {"name": name, "labels": {}}})
+        for informer in self.admitting.informers:
+            await informer.synced.wait()
+
+    async def stop(self) -> None:
+        """End them."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def put(self, plural: str, content: Object) -> None:
+        """Create or change an object, of which admission and the scheduler hear."""
+        made = self.api.put(plural, content)
+        set_, kind, _ = KINDS[plural]
+        getattr(self.scene.state, set_)(msgspec.convert(made, kind))
+        await _heard()
+
+    async def remove(self, plural: str, name: str, namespace: str = "") -> None:
+        """Delete an object, if it exists."""
+        try:
+            gone = self.api.get_object(plural, name, namespace)
+        except KeyError:
+            return
+        self.api.remove(plural, name, namespace)
+        _, kind, drop = KINDS[plural]
+        getattr(self.scene.state, drop)(msgspec.convert(gone, kind))
+        await _heard()
+
+    async def create(self, pod: Object) -> str:
+        """Send a pod through admission to the scheduler's queue; return the refusal, empty if it is admitted."""
+        metadata = pod["metadata"]
+        request = {
+            "uid": "1",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "namespace": metadata["namespace"],
+            "operation": "CREATE",
+            "userInfo": {"username": "alice"},
+            "object": pod,
+        }
+        body = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
+        try:
+            answer = self.admitting.admission.answer(body)
+        except UncachedClaimError as uncached:
+            answer = await self.admitting.admission.answer_after_reading(body, uncached)
+        response = json.loads(answer)["response"]
+        if not response["allowed"]:
+            self.refused += 1
+            return str(response["status"]["message"])
+        admitted: Object = pod
+        if "patch" in response:
+            admitted = jsonpatch.apply_patch(pod, json.loads(base64.b64decode(response["patch"])))
+        admitted["metadata"] |= {"uid": f"uid-{metadata['name']}", "creationTimestamp": "2026-01-01T00:00:00Z"}
+        admitted["status"] = {"phase": "Pending"}
+        self.pods[metadata["name"]] = admitted
+        self.scene.driver.add(msgspec.convert(admitted, Pod))
+        return ""
+
+    async def look(self, seconds: float = 1.0) -> None:
+        """Let time go by; the scheduler places what fits, and preempts."""
+        self.scene.clock.now += seconds
+        await self.scene.look()
+        for name, running in self.scene.driver.running.items():
+            shown = self.pods[name]
+            shown["spec"]["nodeName"] = running.spec.node_name
+            shown["metadata"]["annotations"] = dict(running.metadata.annotations)
+
+    def end(self, name: str) -> None:
+        """Let a pod end, or delete one that waits."""
+        if name in self.scene.driver.running:
+            self.scene.driver.end(name)
+        else:
+            self.scene.state.drop_pod(msgspec.convert(self.pods[name], Pod))
+        del self.pods[name]
+
+    @property
+    def placed(self) -> list[Object]:
+        """The pods that have a node."""
+        return [each for each in self.pods.values() if each["spec"].get("nodeName")]
+
+
+async def _heard() -> None:
+    """Let watches show what has changed."""
+    for _ in range(4):
+        await asyncio.sleep(0)
