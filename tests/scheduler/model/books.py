@@ -82,6 +82,12 @@ def cards_of(pod: Object) -> set[str]:
     return {each.card for each in held(pod)}
 
 
+def stated(pod: Object) -> int:
+    """Return the MiB that the container of a pod states, as admission left it; 0 if none."""
+    (container,) = pod["spec"]["containers"]
+    return int(container["resources"]["limits"].get("nvidia.com/gpumem", 0))
+
+
 def unlimited(pod: Object) -> list[Held]:
     """Return the shares for which no memory is counted: nothing limits their containers."""
     return [each for each in held(pod) if not each.memory_mib]

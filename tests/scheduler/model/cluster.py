@@ -11,6 +11,7 @@ import jsonpatch
 import msgspec
 
 from allocation.inventory import Card, NodeInventory
+from allocation.names import SHARE_MODE_PREFIX
 from allocation.settings import AllocationSettings, BindingSettings
 from cluster.gpu_binding import GpuBinding
 from cluster.gpu_claim import GpuClaim
@@ -52,6 +53,7 @@ class Cluster:
         self.api = MemoryApi()
         settings = AllocationSettings(bindings=BindingSettings("labelled"))
         self.admitting = ClusterAdmission(self.api, allocation=settings, settings=WebhookSettings(), metrics=Metrics())
+        self._modes: dict[str, str] = {}
         clock = Clock()
         self.scene = Scene(made=state(clock=clock, settings=settings), clock=clock)
         for name in NODES:
@@ -95,6 +97,16 @@ class Cluster:
         _, kind, drop = KINDS[plural]
         getattr(self.scene.state, drop)(msgspec.convert(gone, kind))
         await _heard()
+
+    def share(self, uuid: str, mode: int) -> None:
+        """Set how pods share a bound card: exclusive, by slices of its memory, or of its time."""
+        self._modes[uuid] = str(mode)
+        for name in NODES:
+            annotations = {
+                f"{SHARE_MODE_PREFIX}{card}": each for card, each in self._modes.items() if f"-{name}-" in card
+            }
+            metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}, "annotations": annotations}
+            self.scene.state.set_node(node(name, metadata=metadata))
 
     async def create(self, pod: Object) -> str:
         """Send a pod through admission to the scheduler's queue; return the refusal, empty if it is admitted."""
