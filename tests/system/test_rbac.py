@@ -89,7 +89,6 @@ def lose_the_authority(namespace: Namespace) -> None:
         namespace=SYSTEM_NAMESPACE,
         what="a new authority",
     )
-    api.replace(backup, namespace=SYSTEM_NAMESPACE)
 
     def is_serving() -> bool:
         with contextlib.suppress(RefusedError):
@@ -97,7 +96,16 @@ def lose_the_authority(namespace: Namespace) -> None:
             return True
         return False
 
-    wait.until(is_serving, what="the webhook with its new certificate", timeout_s=PATIENCE_S, daemons=[daemon])
+    # The webhook must trust its new authority before it finds the old one, or it takes that one as its own.
+    wait.until(is_serving, what="the webhook with its new authority", timeout_s=PATIENCE_S, daemons=[daemon])
+    api.replace(backup, namespace=SYSTEM_NAMESPACE)
+    api.until(
+        lambda shown: shown[SECRET]["data"] != backup["data"],
+        "secrets",
+        namespace=SYSTEM_NAMESPACE,
+        what="the newer authority beside the restored one",
+    )
+    wait.until(is_serving, what="the webhook with both authorities", timeout_s=PATIENCE_S, daemons=[daemon])
 
 
 def repeat_a_reason(namespace: Namespace) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import jsonpatch
 import msgspec
@@ -20,6 +20,7 @@ from cluster.gpu_queue import GpuQueue
 from cluster.gpu_quota import GpuQuota
 from cluster.metadata import ObjectMeta
 from scheduler.objects import Namespace, Pod
+from scheduler.patience import Patience
 from tests.scheduler.support.builders import Clock, lease, node, state
 from tests.scheduler.support.memory_api import MemoryApi
 from tests.scheduler.support.preemption_scene import Scene
@@ -28,9 +29,14 @@ from webhook.cluster_admission import ClusterAdmission
 from webhook.metrics import Metrics
 from webhook.settings import WebhookSettings
 
+if TYPE_CHECKING:
+    from cluster.events import Recorder
+
 Object = dict[str, Any]
 NODES, CARDS, MEMORY, SLOTS = ("a", "b"), 2, 10_000, 4
 TEAMS = ("red", "blue")
+PATIENCE = 30.0
+"""Seconds."""
 KINDS: dict[str, tuple[str, type[Any], str]] = {
     "gpuclaims": ("set_claim", GpuClaim, "drop_claim"),
     "gpubindings": ("set_binding", GpuBinding, "drop_binding"),
@@ -46,6 +52,7 @@ class Cluster:
     Attributes:
         scene: the scheduler.
         pods: the manifests of all pods, as admission left them and with what Bindings added, by name.
+        since: when each was created, on the clock of the scheduler.
         refused: how many pods admission has refused.
     """
 
@@ -56,6 +63,10 @@ class Cluster:
         self._modes: dict[str, str] = {}
         clock = Clock()
         self.scene = Scene(made=state(clock=clock, settings=settings), clock=clock)
+        recorder = cast("Recorder", _Silent())
+        self.patience = Patience(
+            self.scene.driver.cycle, recorder=recorder, patience_seconds=PATIENCE, is_trusted=lambda: True
+        )
         for name in NODES:
             cards = tuple(Card(f"GPU-{name}-{index}", index, MEMORY, slots=SLOTS) for index in range(CARDS))
             self.scene.state.set_node(node(name))
@@ -63,6 +74,7 @@ class Cluster:
             self.scene.state.set_status(GpuNodeStatus(ObjectMeta(name=name), report))
             self.scene.state.set_lease(lease(name, seconds=10**6))
         self.pods: dict[str, Object] = {}
+        self.since: dict[str, float] = {}
         self.refused = 0
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -133,7 +145,7 @@ class Cluster:
             admitted = jsonpatch.apply_patch(pod, json.loads(base64.b64decode(response["patch"])))
         admitted["metadata"] |= {"uid": f"uid-{metadata['name']}", "creationTimestamp": "2026-01-01T00:00:00Z"}
         admitted["status"] = {"phase": "Pending"}
-        self.pods[metadata["name"]] = admitted
+        self.pods[metadata["name"]], self.since[metadata["name"]] = admitted, self.scene.clock.now
         self.scene.driver.add(msgspec.convert(admitted, Pod))
         return ""
 
@@ -141,6 +153,8 @@ class Cluster:
         """Let time go by; the scheduler places what fits, and preempts."""
         self.scene.clock.now += seconds
         await self.scene.look()
+        await self.patience.look()
+        await self.scene.driver.settle()
         for name, running in self.scene.driver.running.items():
             shown = self.pods[name]
             shown["spec"]["nodeName"] = running.spec.node_name
@@ -154,10 +168,26 @@ class Cluster:
             self.scene.state.drop_pod(msgspec.convert(self.pods[name], Pod))
         del self.pods[name]
 
+    def waiting_seconds(self, name: str) -> float:
+        """How long a pod has been waiting."""
+        return self.scene.clock.now - self.since[name]
+
+    def held(self, *, by_nominations: bool) -> set[str]:
+        """The cards that are held for pods that preempt, or for those that have waited too long."""
+        holds = [hold for hold in self.scene.state.holds if hold.is_nomination == by_nominations]
+        return {charge.uuid for hold in holds for charge in hold.charges}
+
     @property
     def placed(self) -> list[Object]:
         """The pods that have a node."""
         return [each for each in self.pods.values() if each["spec"].get("nodeName")]
+
+
+class _Silent:
+    """Records no event."""
+
+    def record(self, *_: object, **__: object) -> None:
+        """Record nothing."""
 
 
 async def _heard() -> None:
