@@ -148,7 +148,7 @@ def test_stale_lock_is_released(tranche: Layout, plugin: Daemon, namespace: Name
     namespace.create(on_hami("done", NODES[0], gpu=1, gpumem=100), on_hami("never", gpu=1, gpumem=999999))
     namespace.unplaced("never")
     wait.until(
-        lambda: namespace.pod("done")["metadata"]["annotations"].get("hami.io/bind-phase") == "success",
+        lambda: namespace.pod("done")["metadata"].get("annotations", {}).get("hami.io/bind-phase") == "success",
         what="a served pod",
         timeout_s=PATIENCE_S,
     )

@@ -77,7 +77,7 @@ def cards(namespace: Namespace, name: str) -> str:
     """Wait until a pod has cards, and return their indexes."""
 
     def allocated() -> str | None:
-        return namespace.pod(name)["metadata"]["annotations"].get(ALLOCATED)
+        return namespace.pod(name)["metadata"].get("annotations", {}).get(ALLOCATED)
 
     return wait.until(allocated, what=f"cards of {name}", timeout_s=PATIENCE_S)
 

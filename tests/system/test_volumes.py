@@ -183,8 +183,13 @@ def test_pod_whose_volume_lost_its_node_says_so(tranche: Layout, namespace: Name
     del manifest["spec"]["affinity"]
     manifest["metadata"]["name"] = "again"
     namespace.create(manifest)
-    assert "didn't match PersistentVolume's node affinity" in namespace.unplaced("again")
-    assert "didn't match PersistentVolume's node affinity" in events(namespace, "again")["FilteringFailed"]
+    # A decision before the scheduler learns that the node is gone has another reason, so the last one counts.
+    for said in (namespace.unplaced, lambda pod: events(namespace, pod).get("FilteringFailed", "")):
+        wait.until(
+            lambda said=said: "didn't match PersistentVolume's node affinity" in said("again"),
+            what="the reason",
+            timeout_s=PATIENCE_S,
+        )
     namespace.delete("pod", "again")
     namespace.api.delete_all("pvc", namespace=namespace.name)
 

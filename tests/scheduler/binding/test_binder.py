@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
 NAMESPACE = "binder"
 TOKEN = "1/binder"  # noqa: S105 -- no secret
+TOO_EARLY = ("no params found", "failed to find resource referenced by paramKind")
+"""What a policy says while its API server has not read the leader's token, or the kind of the token, yet."""
 REQUEST = PodRequest((ContainerRequest("main", Kind.REGULAR, "spec.containers[0]", count=1, memory_mib=100, cores=0),))
 
 
@@ -90,7 +92,7 @@ async def bind(api: Api, pod: Pod, decision: Scheduled | None = None) -> Result:
     async with asyncio.timeout(60):
         while True:
             result = await binder.bind(pod, decision or chosen())
-            if "no params found" not in result.note:
+            if not any(early in result.note for early in TOO_EARLY):
                 return result
             await asyncio.sleep(0.05)
 
