@@ -40,7 +40,9 @@ async def _run(configuration: Configuration[AgentSettings], stop: asyncio.Event)
     wakeup = ThreadsafeEvent()
     with sources.opened(settings, node=node, environment=os.environ, wake=wakeup.set) as source:
         await asyncio.to_thread(source.read)  # fail on an invalid inventory before serving anything
-        async with connect(kubeconfig=cluster.kubeconfig, context=cluster.context) as connection:
+        async with connect(
+            program="tranche-agent", kubeconfig=cluster.kubeconfig, context=cluster.context
+        ) as connection:
             metrics = Metrics()
             process_metrics.register(metrics.registry)
             agent = Agent(

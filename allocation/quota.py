@@ -87,10 +87,11 @@ class Headroom(msgspec.Struct, frozen=True):
         cards, cards_limit = _closest((self.cards, own_cards), (other.cards, its_cards))
         return Headroom(memory, cores, cards, (memory_limit, cores_limit, cards_limit))
 
-    def excess(self, request: PodRequest) -> str:
+    def excess(self, request: PodRequest, *, with_use: bool = True) -> str:
         """Describe the limits that a pod's minimum request exceeds; all limits if it exceeds none.
 
-        Each description has the object, the resource, the limit, the use as the ledger counts it, and the request.
+        Each description has the object, the resource, the limit, the use as the ledger counts it unless the caller does
+        not know it, and the request.
         """
         minimum = minimum_request(request)
         limited = [
@@ -106,7 +107,10 @@ class Headroom(msgspec.Struct, frozen=True):
         exceeded = [each for each in limited if each[1] + each[2] > each[0].amount * each[0].unit]
         percent = any(container.memory_percent for container in request.gpu_containers)
         more = ", and a percentage of each card's memory" if percent else ""
-        return "; ".join(_describe(*each, more="" if exceeded else more) for each in exceeded or limited)
+        return "; ".join(
+            _describe(limit, used if with_use else None, requested, more="" if exceeded else more)
+            for limit, used, requested in exceeded or limited
+        )
 
 
 UNLIMITED = Headroom()
@@ -176,11 +180,12 @@ def _smallest(hards: Mapping[str, Mapping[str, str]], resource: str, unit: int) 
     return min(candidates, key=lambda limit: limit.amount, default=None)
 
 
-def _describe(limit: Limit, used: int, requested: int, *, more: str = "") -> str:
-    """Describe a limit; `used` and `requested` are MiB, millicards or shares."""
+def _describe(limit: Limit, used: int | None, requested: int, *, more: str) -> str:
+    """Describe a limit; `used`, None if it is unknown, and `requested` are MiB, millicards or shares."""
+    use = "" if used is None else f"{-(-used // limit.unit)} used, "
     return (
         f"{limit.kind} {limit.name} limits {limit.resource} to {limit.amount}:"
-        f" {-(-used // limit.unit)} used, {-(-requested // limit.unit)} requested{more}"
+        f" {use}{-(-requested // limit.unit)} requested{more}"
     )
 
 
@@ -225,7 +230,7 @@ def exceeds_quota(request: PodRequest, headroom: Headroom) -> str:
     minimum = minimum_request(request)
     if headroom.allows(memory_mib=minimum.memory_mib, cores=minimum.cores, cards=minimum.cards):
         return ""
-    return f"{headroom.excess(request)}, which is too much even if no other pod uses any"
+    return f"{headroom.excess(request, with_use=False)}, which is too much even if no other pod uses any"
 
 
 def _read(text: str) -> int:

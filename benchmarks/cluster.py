@@ -117,7 +117,7 @@ def process(layout: Layout, name: str, *arguments: str) -> Iterator[int]:
 @asynccontextmanager
 async def client(kubeconfig: Path | str) -> AsyncIterator[Api]:
     """Yield the API with the identity of a kubeconfig."""
-    async with connect(kubeconfig=str(kubeconfig)) as connection:
+    async with connect(program="tranche-bench", kubeconfig=str(kubeconfig)) as connection:
         yield Api(connection)
 
 

@@ -55,7 +55,8 @@ def main() -> None:
 
 
 async def _run(command: _Command, loaded: Configuration[CertsSettings]) -> None:
-    async with connect(kubeconfig=loaded.cluster.kubeconfig, context=loaded.cluster.context) as connection:
+    cluster = loaded.cluster
+    async with connect(program="tranche-certs", kubeconfig=cluster.kubeconfig, context=cluster.context) as connection:
         await command.run(Api(connection), loaded.own)
 
 

@@ -74,7 +74,7 @@ async def under_load(
         try:
             async with (
                 running(layout, config) as world,
-                connect(kubeconfig=str(layout.kubeconfig)) as connection,
+                connect(program="tranche-chaos", kubeconfig=str(layout.kubeconfig)) as connection,
             ):
                 report("the cluster is up")
                 checker = Checker(

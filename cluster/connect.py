@@ -20,6 +20,7 @@ from cluster import proxy
 from cluster.connection import Connection
 from cluster.errors import ClusterError
 from cluster.sockets import Sockets
+from cluster.version import own
 
 _CONCURRENT_REQUESTS = 128
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
@@ -27,8 +28,11 @@ _MOUNTED_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespa
 
 
 @asynccontextmanager
-async def connect(*, kubeconfig: str = "", context: str = "") -> AsyncIterator[Connection]:
+async def connect(*, program: str, kubeconfig: str = "", context: str = "") -> AsyncIterator[Connection]:
     """Open a session with `kubeconfig`, `$KUBECONFIG`, the pod's service account or `~/.kube/config`, in this order.
+
+    `program` is who is at work in the records of the API server: its audit log, and the managers of fields that are
+    written without apply, which it takes from the part of the User-Agent before the slash.
 
     Raises:
         ClusterError: no configuration is usable, or a file that it names cannot be read.
@@ -58,8 +62,9 @@ async def connect(*, kubeconfig: str = "", context: str = "") -> AsyncIterator[C
     proxied = configuration.proxy or proxy.of_environment(server)
     sockets = Sockets()
     connector = aiohttp.TCPConnector(limit=_CONCURRENT_REQUESTS, ssl=tls, socket_factory=sockets.create)
+    sender = {"User-Agent": f"{program}/{own().version}"}
     try:
-        async with aiohttp.ClientSession(connector=connector, auto_decompress=True, proxy=proxied or None) as session:
+        async with aiohttp.ClientSession(connector=connector, headers=sender, proxy=proxied or None) as session:
             yield Connection(
                 session=session,
                 server=server,

@@ -255,7 +255,7 @@ async def _serve(kubeconfig: str, nodes: Sequence[str]) -> None:
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    async with connect(kubeconfig=kubeconfig) as connection:
+    async with connect(program="tranche-lab", kubeconfig=kubeconfig) as connection:
         await Kubelets(connection, nodes).run()
 
 

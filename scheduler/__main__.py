@@ -44,8 +44,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 async def _run(configuration: Configuration[SchedulerSettings], stop: asyncio.Event) -> None:
     settings = configuration.own
     identity = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+    cluster = configuration.cluster
     async with connect(
-        kubeconfig=configuration.cluster.kubeconfig, context=configuration.cluster.context
+        program="tranche-scheduler", kubeconfig=cluster.kubeconfig, context=cluster.context
     ) as connection:
         metrics = Metrics()
         process_metrics.register(metrics.registry)

@@ -41,23 +41,24 @@ def main() -> None:
 async def _run(loaded: Configuration[WebhookSettings], stop: asyncio.Event) -> None:
     settings, health, metrics = loaded.own, Health(), Metrics()
     process_metrics.register(metrics.registry)
-    async with connect(kubeconfig=loaded.cluster.kubeconfig, context=loaded.cluster.context) as connection:
+    cluster = loaded.cluster
+    async with connect(program="tranche-webhook", kubeconfig=cluster.kubeconfig, context=cluster.context) as connection:
         api = Api(connection, traffic=TrafficMetrics(metrics.registry))
-        cluster = ClusterAdmission(api, allocation=loaded.allocation, settings=settings, metrics=metrics)
+        admitting = ClusterAdmission(api, allocation=loaded.allocation, settings=settings, metrics=metrics)
         reconciler = await certificates.start(api, settings, stop)
         if reconciler is None:
             return
         certificates.export_expiry(metrics, reconciler.source)
         async with serving(
-            admission=cluster.admission, health=health, metrics=metrics, source=reconciler.source, settings=settings
+            admission=admitting.admission, health=health, metrics=metrics, source=reconciler.source, settings=settings
         ) as ports:
             process.settle()
             log.info("listening on port %d", ports.reviews)
             watch = certificates.ConfigurationWatch(api, configuration=settings.webhook_configuration)
             poll_seconds = settings.certificates.poll_seconds
             reconciling = certificates.run(reconciler, health, watch, poll_seconds=poll_seconds)
-            copies = [informer.run() for informer in cluster.informers]
-            await process.until(stop, _ready_with(cluster, reconciling), watch.run(), *copies)
+            copies = [informer.run() for informer in admitting.informers]
+            await process.until(stop, _ready_with(admitting, reconciling), watch.run(), *copies)
             health.ready = False
             log.info("draining for %g s", settings.drain_seconds)
             await asyncio.sleep(settings.drain_seconds)

@@ -141,7 +141,7 @@ def _of_auth_provider(flags: Overrides, label: str) -> dict[str, str]:
         raise MissingPackageError(error) from None
 
     async def headers() -> dict[str, str]:
-        async with connect(kubeconfig=flags.kubeconfig, context=flags.context) as connection:
+        async with connect(program="kubectl-gpu", kubeconfig=flags.kubeconfig, context=flags.context) as connection:
             return await connection.headers()
 
     if flags.user:

@@ -90,8 +90,9 @@ class AgentLeases:
         if old is not None and old.spec == lease.spec:
             return False
         node = self._nodes.get(name)
-        had_expired = old is not None and node is not None and self._is_expired(node)
-        renewal = _Renewal(name, lease.spec, self._clock(), lease.spec.lease_duration_seconds or GRACE_SECONDS)
+        now = self._clock()
+        had_expired = old is not None and node is not None and now > self._renewal(node).expires_at
+        renewal = _Renewal(name, lease.spec, now, lease.spec.lease_duration_seconds or GRACE_SECONDS)
         self._renewals[name] = renewal
         if node is not None:
             self._expired.discard(node)
@@ -115,9 +116,9 @@ class AgentLeases:
         """Return the rejections by the nodes whose Leases have expired."""
         now = self._clock()
         if now > self._next_expiry:
-            self._expired = {node for node in self._tracked if self._is_expired(node)}
-            expiries = (self._renewal(node).expires_at for node in self._tracked)
-            self._next_expiry = min((each for each in expiries if each >= now), default=math.inf)
+            expiries = {node: self._renewal(node).expires_at for node in self._tracked}
+            self._expired = {node for node, expiry in expiries.items() if now > expiry}
+            self._next_expiry = min((expiry for expiry in expiries.values() if expiry >= now), default=math.inf)
         expired = ((node, self._renewal(node)) for node in self._expired)
         return {node: _rejection(node, renewal, now - renewal.seen_at) for node, renewal in expired}
 
@@ -143,9 +144,6 @@ class AgentLeases:
         if legacy is None or (present.spec is not None and present.expires_at >= legacy.expires_at):
             return present
         return legacy
-
-    def _is_expired(self, node: str) -> bool:
-        return self._clock() > self._renewal(node).expires_at
 
 
 def _rejection(node: str, renewal: _Renewal, age: float) -> NodeRejection:

@@ -37,7 +37,7 @@ async def test_racing_replicas_create_one_authority(installed: Layout, monkeypat
     """All find the Secret missing and create it: the API server accepts the first, and all sign with it."""
     monkeypatch.setattr(authority_secret, "SECRET", "tranche-webhook-ca-race")
     now = datetime.now(UTC)
-    async with connect(kubeconfig=str(installed.kubeconfig)) as connection:
+    async with connect(program="tranche-test", kubeconfig=str(installed.kubeconfig)) as connection:
         replicas = [
             AuthorityReconciler(Api(connection), configuration="tranche", settle_seconds=0) for _ in range(REPLICAS)
         ]

@@ -39,7 +39,7 @@ FREE_PORTS = 20
 @pytest.fixture
 async def api(installed: Layout) -> AsyncIterator[Api]:
     """Return an administrator's client of the API server."""
-    async with connect(kubeconfig=str(installed.kubeconfig)) as connection:
+    async with connect(program="tranche-test", kubeconfig=str(installed.kubeconfig)) as connection:
         yield Api(connection)
 
 

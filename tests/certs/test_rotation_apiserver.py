@@ -34,7 +34,7 @@ MORE = 50
 @pytest.fixture
 async def api(installed: Layout) -> AsyncIterator[Api]:
     """Return an administrator's client of the API server."""
-    async with connect(kubeconfig=str(installed.kubeconfig)) as connection:
+    async with connect(program="tranche-test", kubeconfig=str(installed.kubeconfig)) as connection:
         yield Api(connection)
 
 

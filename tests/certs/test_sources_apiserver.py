@@ -48,7 +48,7 @@ RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"
 @pytest.fixture
 async def api(installed: Layout) -> AsyncIterator[Api]:
     """Return an administrator's client of the API server."""
-    async with connect(kubeconfig=str(installed.kubeconfig)) as connection:
+    async with connect(program="tranche-test", kubeconfig=str(installed.kubeconfig)) as connection:
         yield Api(connection)
 
 

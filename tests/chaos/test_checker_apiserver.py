@@ -110,9 +110,9 @@ async def cluster(bare: Layout) -> AsyncIterator[Cluster]:
     port = bare.base_port + PROXY_PORT
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(proxy.listening(port, shown=shown, trusted=trusted))
-        api = Api(await stack.enter_async_context(connect(kubeconfig=str(bare.kubeconfig))))
+        api = Api(await stack.enter_async_context(connect(program="tranche-test", kubeconfig=str(bare.kubeconfig))))
         identity = await asyncio.to_thread(watcher, bare, port)
-        watched = await stack.enter_async_context(connect(kubeconfig=identity))
+        watched = await stack.enter_async_context(connect(program="tranche-test", kubeconfig=identity))
         checker = Checker(Api(watched), patience_seconds=5.0, lease_seconds=70.0)
         await stack.enter_async_context(checker.watching())
         yield Cluster(api, checker, proxy)
@@ -123,7 +123,7 @@ async def cluster(bare: Layout) -> AsyncIterator[Cluster]:
 
 async def prepare(layout: Layout) -> None:
     """Make the node, its cards and its agent's heartbeat."""
-    async with connect(kubeconfig=str(layout.kubeconfig)) as connection:
+    async with connect(program="tranche-test", kubeconfig=str(layout.kubeconfig)) as connection:
         api = Api(connection)
         await api.create(NODES, {"metadata": {"name": "n1"}})
         await api.merge(NODES, {"spec": {"taints": None}}, name="n1")

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 import uvloop
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from certs.ephemeral import EphemeralSource
 from certs.leaf import ServerNames
 from cluster.api import Api
 from cluster.connect import connect
+from cluster.version import own
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +40,28 @@ def _kubeconfig(folder: Path, port: int) -> str:
     return str(file)
 
 
+async def test_a_program_names_itself(tmp_path: Path) -> None:
+    """The API server's records, and the managers of fields, say which program it was, and which version."""
+    heads: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        heads.append(request.headers["User-Agent"])
+        return web.json_response({})
+
+    app = web.Application()
+    app.router.add_get("/version", answer)
+    tls = EphemeralSource(ServerNames(("localhost",))).context(None)
+    server = TestServer(app)
+    await server.start_server(ssl=tls)
+    try:
+        assert server.port is not None
+        async with connect(program="tranche-x", kubeconfig=_kubeconfig(tmp_path, server.port)) as connection:
+            await Api(connection).request("GET", "/version")
+    finally:
+        await server.close()
+    assert heads == [f"tranche-x/{own().version}"]
+
+
 @pytest.mark.parametrize("has_answered", [True, False], ids=["a watch", "a request without a response"])
 def test_cancelled_requests_do_not_outlive_the_event_loop(tmp_path: Path, *, has_answered: bool) -> None:
     """The server never takes part in the TLS shutdown, which the event loop would wait for."""
@@ -56,7 +81,7 @@ def test_cancelled_requests_do_not_outlive_the_event_loop(tmp_path: Path, *, has
             await response.read()
 
     async def cancel(kubeconfig: str) -> None:
-        async with connect(kubeconfig=kubeconfig) as connection:
+        async with connect(program="tranche-test", kubeconfig=kubeconfig) as connection:
             reading = asyncio.create_task(read(Api(connection)))
             assert await asyncio.to_thread(asked.wait, 30)
             await asyncio.sleep(0.1)  # for the response, if there is one, to be read

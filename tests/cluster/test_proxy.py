@@ -62,7 +62,7 @@ async def test_requests_use_the_proxy(named: str, tmp_path: Path, monkeypatch: p
         "users": [{"name": "u", "user": {"token": "t"}}],
     }
     file.write_text(json.dumps(config))
-    async with server, connect(kubeconfig=str(file)) as connection:
+    async with server, connect(program="tranche-test", kubeconfig=str(file)) as connection:
         with pytest.raises(UnreachableError):
             await Api(connection, timeout=10).request("GET", "/version")
     assert requested == [b"CONNECT kubernetes.invalid:6443 HTTP/1.1\r\n"]

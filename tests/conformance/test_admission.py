@@ -354,14 +354,14 @@ BIG = {GPU: "2", MEMORY: "3k", CORES: "30"}
         ({"limits.nvidia.com/gpumem": "6000"}, ""),
         (
             {"limits.nvidia.com/gpumem": "5999"},
-            "ResourceQuota q limits nvidia.com/gpumem to 5999: 0 used, 6000 requested, which is too much even",
+            "ResourceQuota q limits nvidia.com/gpumem to 5999: 6000 requested, which is too much even",
         ),
         (
             {"limits.nvidia.com/gpucores": "59"},
-            "ResourceQuota q limits nvidia.com/gpucores to 59: 0 used, 60 requested",
+            "ResourceQuota q limits nvidia.com/gpucores to 59: 60 requested",
         ),
-        ({"limits.nvidia.com/gpu": "1"}, "ResourceQuota q limits nvidia.com/gpu to 1: 0 used, 2 requested"),
-        ({"limits.nvidia.com/gpucores": "0"}, "nvidia.com/gpucores to 0: 0 used, 60 requested"),
+        ({"limits.nvidia.com/gpu": "1"}, "ResourceQuota q limits nvidia.com/gpu to 1: 2 requested"),
+        ({"limits.nvidia.com/gpucores": "0"}, "nvidia.com/gpucores to 0: 60 requested"),
         ({"requests.nvidia.com/gpumem": "1"}, ""),
     ],
 )

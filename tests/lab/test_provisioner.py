@@ -28,7 +28,7 @@ NODE = "provisioned"
 @pytest.fixture
 async def api(control_plane: Layout, tmp_path: Path) -> AsyncIterator[Api]:
     """The API, with a running provisioner, its class and a node."""
-    async with connect(kubeconfig=str(control_plane.kubeconfig)) as connection:
+    async with connect(program="tranche-test", kubeconfig=str(control_plane.kubeconfig)) as connection:
         made = Api(connection)
         storage_class = {
             "metadata": {"name": STORAGE_CLASS},

@@ -79,7 +79,7 @@ async def test_two_hundred_deposed_leaders_bind_nothing(without_scheduler: Layou
     identity = kubeconfig.service_account_kubeconfig(
         namespace.layout, namespace="tranche-system", name="tranche-scheduler"
     )
-    async with connect(kubeconfig=str(identity)) as connection:
+    async with connect(program="tranche-test", kubeconfig=str(identity)) as connection:
         api = Api(connection)
         fence = Fence(api)
         epoch = await fence.last_epoch()

@@ -97,7 +97,7 @@ async def cluster(module_layout: Layout) -> AsyncIterator[Cluster]:
     """A cluster."""
     async with (
         world.running(module_layout, Settings(kills=1)) as made,
-        connect(kubeconfig=str(module_layout.kubeconfig)) as connection,
+        connect(program="tranche-test", kubeconfig=str(module_layout.kubeconfig)) as connection,
     ):
         head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
         await asyncio.to_thread(client(module_layout).apply, {**head, "metadata": {"name": HIGH}, "value": 1000})

@@ -122,7 +122,7 @@ async def cluster(module_layout: Layout) -> AsyncIterator[Cluster]:
     """A cluster with two schedulers, two namespaces and claims for one and for two cards."""
     async with (
         world.running(module_layout, Settings(kills=1)) as made,
-        connect(kubeconfig=str(module_layout.kubeconfig)) as connection,
+        connect(program="tranche-test", kubeconfig=str(module_layout.kubeconfig)) as connection,
     ):
         label = {"gpu.scheduling/injection": "enabled"}
         teams = [

@@ -173,7 +173,7 @@ def test_restarted_agent_keeps_instances_in_use(tranche: Layout, mig_node: str, 
 
 async def refusal(identity: Path, body: dict[str, Any]) -> str:
     """Patch the MIG node's object with an identity, as a dry run; return the error, empty if it is accepted."""
-    async with connect(kubeconfig=str(identity)) as connection:
+    async with connect(program="tranche-test", kubeconfig=str(identity)) as connection:
         try:
             await Api(connection).request(
                 "PATCH",

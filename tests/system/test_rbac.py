@@ -137,7 +137,7 @@ async def bind_what_is_bound(namespace: Namespace) -> None:
         namespace.layout, namespace=SYSTEM_NAMESPACE, name="tranche-scheduler"
     )
     spec = namespace.api.get("leadership", "tranche-scheduler", namespace=SYSTEM_NAMESPACE)["spec"]
-    async with connect(kubeconfig=str(identity)) as connection:
+    async with connect(program="tranche-test", kubeconfig=str(identity)) as connection:
         binder = Binder(Api(connection), token=f"{spec['epoch']}/{spec['identity']}", timeout_seconds=10)
         decision = Scheduled(node="gpu-sim-0", request=PodRequest(()), allocation=None, note="")
         result = await binder.bind(msgspec.convert(bound, Pod), decision)
@@ -162,7 +162,7 @@ async def give_up_waiting_for_volumes(namespace: Namespace) -> None:
     waits = msgspec.convert(namespace.pod("waits-for-volumes"), Pod)
     bindings = VolumeBindings((Match(shown["reserves"], name),), (shown["selects"],))
     identity = kubeconfig.service_account_kubeconfig(layout, namespace=SYSTEM_NAMESPACE, name="tranche-scheduler")
-    async with connect(kubeconfig=str(identity)) as connection:
+    async with connect(program="tranche-test", kubeconfig=str(identity)) as connection:
         binder = VolumeBinder(
             Api(connection),
             shown=Shown(

@@ -35,7 +35,7 @@ async def test_rolling_restart_loses_no_admission_and_no_pod(own_layout: Layout)
     """
     async with (
         world.running(own_layout, Settings()) as cluster,
-        connect(kubeconfig=str(own_layout.kubeconfig)) as connection,
+        connect(program="tranche-test", kubeconfig=str(own_layout.kubeconfig)) as connection,
     ):
         api = Api(connection)
         team = {"name": replicas.TEAM, "labels": {"gpu.scheduling/injection": "enabled"}}

@@ -43,7 +43,7 @@ async def test_exactly_one_of_two_namespaces_gets_the_card(own_layout: Layout) -
     """Round for round, while the schedulers take over from each other after a kill, a freeze, or a kill of both."""
     async with (
         world.running(own_layout, Settings(kills=1)) as cluster,
-        connect(kubeconfig=str(own_layout.kubeconfig)) as connection,
+        connect(program="tranche-test", kubeconfig=str(own_layout.kubeconfig)) as connection,
     ):
         label = {"gpu.scheduling/injection": "enabled"}
         teams = [

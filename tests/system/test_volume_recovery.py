@@ -168,7 +168,7 @@ async def test_kills_before_the_binding_lose_no_volume(
     client(layout).apply(
         *(local_volume(name, node=node, storage_class=static) for name, node in zip(names, nodes, strict=True))
     )
-    async with connect(kubeconfig=str(layout.kubeconfig)) as connection:
+    async with connect(program="tranche-test", kubeconfig=str(layout.kubeconfig)) as connection:
         api = Api(connection)
         schedulers, seen = Schedulers(layout, api), Seen(api)
         try:

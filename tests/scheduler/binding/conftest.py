@@ -146,8 +146,8 @@ async def server(lease_layout: Layout) -> AsyncIterator[LeaseServer]:
     """The API server, without pods and Leases of cards before and after the test."""
     identity = kubeconfig.service_account_kubeconfig(lease_layout, namespace=SYSTEM_NAMESPACE, name="tranche-scheduler")
     async with (
-        connect(kubeconfig=str(identity)) as connection,
-        connect(kubeconfig=str(lease_layout.kubeconfig)) as admin,
+        connect(program="tranche-test", kubeconfig=str(identity)) as connection,
+        connect(program="tranche-test", kubeconfig=str(lease_layout.kubeconfig)) as admin,
     ):
         made = LeaseServer(lease_layout, Api(connection, timeout=5), Api(admin))
         await made.clear()

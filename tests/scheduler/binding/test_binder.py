@@ -64,7 +64,7 @@ def server(control_plane: Layout) -> Iterator[Layout]:
 async def api(server: Layout) -> AsyncIterator[Api]:
     """The API, as the scheduler."""
     identity = kubeconfig.service_account_kubeconfig(server, namespace="tranche-system", name="tranche-scheduler")
-    async with connect(kubeconfig=str(identity)) as connection:
+    async with connect(program="tranche-test", kubeconfig=str(identity)) as connection:
         yield Api(connection, timeout=5)
 
 
@@ -178,7 +178,7 @@ async def test_a_refusal_has_the_message_of_the_api_server(server: Layout) -> No
     """The identity may not bind: the Binding is not repeated, and the message is kept for the event."""
     pod = create(server, "refused")
     identity = kubeconfig.service_account_kubeconfig(server, namespace=NAMESPACE, name="default")
-    async with connect(kubeconfig=str(identity)) as connection:
+    async with connect(program="tranche-test", kubeconfig=str(identity)) as connection:
         result = await bind(Api(connection), pod)
     assert result.outcome is Outcome.REFUSED
     assert 'cannot create resource "pods/binding"' in result.note

@@ -63,7 +63,10 @@ class Term:
 @asynccontextmanager
 async def term(layout: Layout) -> AsyncIterator[Term]:
     """Run the task of the locks."""
-    async with connect(kubeconfig=str(layout.kubeconfig)) as connection, asyncio.TaskGroup() as group:
+    async with (
+        connect(program="tranche-test", kubeconfig=str(layout.kubeconfig)) as connection,
+        asyncio.TaskGroup() as group,
+    ):
         made = Term(Api(connection))
         tasks = [group.create_task(cache.run()) for cache in (made.nodes, made.pods)]
         await made.nodes.synced.wait()

@@ -48,7 +48,7 @@ def server(control_plane: Layout) -> Layout:
 @pytest.fixture
 async def admin(server: Layout) -> AsyncIterator[Api]:
     """The API, as the administrator."""
-    async with connect(kubeconfig=str(server.kubeconfig)) as connection:
+    async with connect(program="tranche-test", kubeconfig=str(server.kubeconfig)) as connection:
         yield Api(connection)
 
 
@@ -56,7 +56,7 @@ async def admin(server: Layout) -> AsyncIterator[Api]:
 async def api(server: Layout) -> AsyncIterator[Api]:
     """The API, as the scheduler."""
     identity = kubeconfig.service_account_kubeconfig(server, namespace="tranche-system", name="tranche-scheduler")
-    async with connect(kubeconfig=str(identity)) as connection:
+    async with connect(program="tranche-test", kubeconfig=str(identity)) as connection:
         yield Api(connection, timeout=5)
 
 

@@ -95,7 +95,7 @@ async def scheduling(layout: Layout) -> AsyncIterator[Callable[[str], list[GpuCl
     """Run a term; yield a function that returns the statuses of a claim that a watch has seen."""
     seen: list[GpuClaim] = []
     identity = kubeconfig.service_account_kubeconfig(layout, namespace="tranche-system", name="tranche-scheduler")
-    async with connect(kubeconfig=str(identity)) as connection:
+    async with connect(program="tranche-test", kubeconfig=str(identity)) as connection:
         api = Api(connection)
         term = build_term(
             api=api,

@@ -42,8 +42,8 @@ async def server(installed: Layout) -> AsyncIterator[EvictionServer]:
     """The API server, with the test as the leader of a new term."""
     identity = kubeconfig.service_account_kubeconfig(installed, namespace=SYSTEM_NAMESPACE, name="tranche-scheduler")
     async with (
-        connect(kubeconfig=str(identity)) as connection,
-        connect(kubeconfig=str(installed.kubeconfig)) as admin,
+        connect(program="tranche-test", kubeconfig=str(identity)) as connection,
+        connect(program="tranche-test", kubeconfig=str(installed.kubeconfig)) as admin,
     ):
         made = EvictionServer(Api(connection, timeout=10), Api(admin))
         await made.lead()

@@ -205,3 +205,20 @@ def test_the_lease_of_an_agent_can_be_read() -> None:
     assert read.spec.holder_identity == "agent-1"
     assert read.spec.lease_duration_seconds == 30
     assert read.spec.renew_time == "1970-01-01T00:00:01.500000Z"
+
+
+def test_lease_that_expires_during_a_decision_counts_for_the_next_one() -> None:
+    """A decision has one time: however often it looks, a node does not fall silent in the middle of it."""
+    times = iter([0.0, 0.0, 60.0])
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now = next(times, now + 0.001)
+        return now
+
+    leases = AgentLeases(clock=clock)
+    leases.track("n1")
+    leases.set_lease(lease("n1", seconds=60))
+    assert leases.expired() == {}
+    assert list(leases.expired()) == ["n1"]

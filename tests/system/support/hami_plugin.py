@@ -186,7 +186,10 @@ class Plugin:
 
 
 async def _run(kubeconfig: str, nodes: Sequence[str]) -> None:
-    async with connect(kubeconfig=kubeconfig) as connection, asyncio.TaskGroup() as group:
+    async with (
+        connect(program="tranche-hami-plugin", kubeconfig=kubeconfig) as connection,
+        asyncio.TaskGroup() as group,
+    ):
         for position, node in enumerate(nodes):
             group.create_task(Plugin(Api(connection), node, FORMS[position % len(FORMS)]).run())
 

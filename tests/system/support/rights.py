@@ -48,6 +48,7 @@ class Request(msgspec.Struct, frozen=True, order=True):
     namespace: str
     name: str
     decision: str
+    program: str = ""
 
 
 def granted(objects: Sequence[dict[str, Any]], accounts: Iterable[str]) -> dict[str, frozenset[Right]]:
@@ -118,6 +119,7 @@ def requests(log: Path, accounts: Iterable[str]) -> set[Request]:
                         namespace=reference.get("namespace", ""),
                         name=reference.get("name", ""),
                         decision=decision,
+                        program=event.get("userAgent", "").partition("/")[0],
                     )
                 )
     return made

@@ -22,6 +22,8 @@ SECRET = "tranche-webhook-ca"  # noqa: S105 -- the name of an object
 PREFIX = f"system:serviceaccount:{SYSTEM_NAMESPACE}:tranche-"
 FLEET_AGENT = "system:serviceaccount:tranche-lab:fleet-agent"  # the lab's account with the agent's roles
 ACCOUNTS = (f"{PREFIX}webhook", f"{PREFIX}scheduler", f"{PREFIX}agent", FLEET_AGENT)
+PROGRAMS = ("tranche-webhook", "tranche-scheduler", "tranche-agent")
+"""The names of the processes in the audit log; a test that does a part of their work has its own."""
 _ROLES = (
     "base/rbac/*.yaml",
     "lab/*.yaml",
@@ -40,8 +42,10 @@ def granted() -> dict[str, frozenset[Right]]:
 
 
 def check(layout: Layout) -> None:
-    """Fail if a process sent a request that its roles do not cover, or if a log has a key or a token."""
-    assert uncovered(rights.requests(layout.audit_log, ACCOUNTS), granted()) == []
+    """Fail if a process sent a request beyond its roles or under another name, or if a log has a key or a token."""
+    made = rights.requests(layout.audit_log, ACCOUNTS)
+    assert uncovered(made, granted()) == []
+    assert {each.program for each in made} <= {"tranche-test", *PROGRAMS}
     assert leaks(layout, [*key_material(layout), *tokens(layout)]) == []
 
 
