@@ -40,8 +40,8 @@ test-deep: $(INSTALLED)  ## Look for rare failures, for hours: many repetitions 
 	@$(MAKE) fuzz
 	@$(MAKE) mutation
 
-mutation: $(INSTALLED)  ## Change the code in small ways and see whether tests notice, for hours (ROOMS, by default all).
-	@$(BIN)/python -m tests.mutants $(ROOMS)
+mutation: $(INSTALLED)  ## Change the code in small ways and see whether tests notice, for hours (ROOMS, by default all; SAMPLE of each).
+	@$(BIN)/python -m tests.mutants $(ROOMS) --sample $(or $(SAMPLE),0)
 
 mutation-changed: $(INSTALLED)  ## The same for the lines that differ from a revision (REV, MINUTES).
 	@$(BIN)/python -m tests.mutants --changed $(or $(REV),HEAD^) --minutes $(or $(MINUTES),5)

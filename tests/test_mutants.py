@@ -67,6 +67,15 @@ def test_lines_of_python_that_were_added_are_those_to_mutate() -> None:
     assert not command.is_changed(A, lines["allocation/a.py"])
 
 
+def test_sample_is_the_same_for_the_same_seed() -> None:
+    """So a score can be computed again; never more than there are."""
+    names = [f"m{number}" for number in range(100)]
+    chosen = command.sample_of(names, 10, seed=1)
+    assert chosen == command.sample_of(names[::-1], 10, seed=1) != command.sample_of(names, 10, seed=2)
+    assert len(set(chosen)) == 10
+    assert sorted(command.sample_of(names, 500, seed=1)) == sorted(names)
+
+
 @pytest.mark.parametrize(
     ("code", "expected"),
     [

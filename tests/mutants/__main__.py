@@ -2,6 +2,7 @@
 
     python -m tests.mutants                       every room, for hours; fails below the required scores
     python -m tests.mutants allocation            one room
+    python -m tests.mutants --sample 200          of each room so many mutants, chosen at random
     python -m tests.mutants --changed HEAD^ --minutes 5   the changed lines, as CI does
 
 docs/mutation.md says how to read and accept survivors.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import re
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from tests.mutants.results import Change, Mutant, State
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
 
 _SCHEDULER: Final = ("cycle", "state", "queue", "binding", "preemption", "fairness", "leases", "claims", "bindings")
 ROOMS: Final[Mapping[str, float]] = {
@@ -43,7 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _try_changed(options.changed, minutes=options.minutes, processes=options.processes, reasons=reasons)
     end = time.monotonic() + 60 * options.minutes
     return max(
-        _try_room(room, seconds=end - time.monotonic(), processes=options.processes, reasons=reasons)
+        _try_room(
+            room,
+            seconds=end - time.monotonic(),
+            processes=options.processes,
+            reasons=reasons,
+            sample=options.sample,
+            seed=options.seed,
+        )
         for room in options.rooms or ROOMS
     )
 
@@ -54,27 +64,38 @@ def _parser() -> argparse.ArgumentParser:
         description="Change the code in small ways, one at a time, and see whether a test fails (docs/mutation.md).",
     )
     parser.add_argument("rooms", nargs="*", choices=[*ROOMS, []], metavar="ROOM", help=f"of {', '.join(ROOMS)}")
+    parser.add_argument("--sample", type=int, default=0, metavar="N", help="try only so many of each room, at random")
+    parser.add_argument("--seed", type=int, default=1, help="of the choice of a sample")
     parser.add_argument("--changed", metavar="REV", help="try only the lines that differ from this revision")
     parser.add_argument("--minutes", type=float, default=24 * 60.0, help="end after this time; the rest is not tried")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="how many mutants at a time")
     return parser
 
 
-def _try_room(room: str, *, seconds: float, processes: int, reasons: dict[Change, str]) -> int:
-    """Try the mutants of a room by its own tests, then what survives by those of the rooms that use it; print both."""
+def _try_room(
+    room: str, *, seconds: float, processes: int, reasons: dict[Change, str], sample: int = 0, seed: int = 1
+) -> int:
+    """Try the mutants of a room by its own tests, then what survives by those of the rooms that use it; print both.
+
+    All of them, or a `sample` of so many.
+    """
     folder, sources = workspace.FOLDER / room.replace("/", "-"), files(room)
     begin = time.monotonic()
     workspace.prepare(folder, sources=sources, tests=[_tests_of(room)])
-    in_time = workspace.run(folder, processes=processes, seconds=seconds)
-    left = [each.name for each in results.read(folder) if each.state is State.SURVIVED]
+    wanted: list[str] = []
+    if sample:
+        workspace.generate(folder, processes=processes)
+        wanted = sample_of([each.name for each in results.read(folder)], sample, seed=seed)
+    in_time = workspace.run(folder, wanted, processes=processes, seconds=seconds)
+    left = [each.name for each in _chosen(folder, wanted) if each.state is State.SURVIVED]
     if in_time and left:
         workspace.prepare(folder, sources=sources, tests=WIDE)
         in_time = workspace.run(folder, left, processes=processes, seconds=seconds - (time.monotonic() - begin))
-    mutants = list(results.read(folder))
+    mutants = _chosen(folder, wanted)
     survivors = {each: results.change(folder, each) for each in mutants if each.state is State.SURVIVED}
     counted = results.score(mutants, survivors.values(), reasons)
     _print_survivors(survivors, reasons)
-    stale = _stale(room, survivors.values(), reasons) if in_time else []
+    stale = _stale(room, survivors.values(), reasons) if in_time and not sample else []
     for each in stale:
         print(f"\naccepted, but killed or gone; remove it from {results.ACCEPTED.name}:\n{each}")
     print(
@@ -82,6 +103,16 @@ def _try_room(room: str, *, seconds: float, processes: int, reasons: dict[Change
         f" {ROOMS[room]:g} %), {counted.accepted} accepted, {counted.untried} not tried"
     )
     return int(counted.percent < ROOMS[room] or bool(stale))
+
+
+def sample_of(names: Sequence[str], size: int, *, seed: int) -> list[str]:
+    """Return so many of the mutants, the same ones for the same seed."""
+    return random.Random(seed).sample(sorted(names), min(size, len(names)))  # noqa: S311 -- no secret
+
+
+def _chosen(folder: Path, names: Collection[str]) -> list[Mutant]:
+    """Return the mutants with these names; all without names."""
+    return [each for each in results.read(folder) if not names or each.name in names]
 
 
 def _try_changed(revision: str, *, minutes: float, processes: int, reasons: dict[Change, str]) -> int:
