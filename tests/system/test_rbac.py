@@ -11,6 +11,7 @@ and GpuQuotas count, and a pod is preempted.
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -109,15 +110,29 @@ def lose_the_authority(namespace: Namespace) -> None:
 
 
 def repeat_a_reason(namespace: Namespace) -> None:
-    """Let a pod wait for one reason, another, and the first again, so that the first event is counted twice."""
+    """Let a pod wait for one reason, another, and the first again, so that the first event is counted twice.
+
+    The first reason may be one that does not come again: a node has just been closed, or another one deleted.
+    """
     namespace.create(pod("waits", node=NODE, gpu=1, gpumem=999999))
-    first = namespace.unplaced("waits")
+    seen: set[str] = set()
+
+    def is_repeated() -> bool:
+        current = namespace.unplaced("waits")
+        if current in seen:
+            return True
+        seen.add(current)
+        for unschedulable in (True, None):
+            before = namespace.unplaced("waits")
+            namespace.api.patch("node", NODE, {"spec": {"unschedulable": unschedulable}})
+            is_other = partial(lambda old: namespace.unplaced("waits") != old, before)
+            wait.until(is_other, what="another reason", timeout_s=PATIENCE_S)
+        return False
+
     try:
-        namespace.api.patch("node", NODE, {"spec": {"unschedulable": True}})
-        wait.until(lambda: namespace.unplaced("waits") != first, what="another reason", timeout_s=PATIENCE_S)
+        wait.until(is_repeated, what="a reason again", timeout_s=PATIENCE_S)
     finally:
         namespace.api.patch("node", NODE, {"spec": {"unschedulable": None}})
-    wait.until(lambda: namespace.unplaced("waits") == first, what="the first reason again", timeout_s=PATIENCE_S)
 
 
 def request_a_mig_instance(namespace: Namespace, node: str) -> None:

@@ -17,6 +17,7 @@ from lab.files import write_private
 from tests.system.conftest import PATIENCE_S, Namespace
 from tests.system.support import simulated_nodes
 from tests.system.test_claim_pods import claim_pod, waits_for
+from tests.system.test_leases import holders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +51,12 @@ def islands(tranche: Layout) -> Iterator[str]:
         wait.until(lambda: len(devices(tranche)) == 8, what="its cards", timeout_s=PATIENCE_S)
         yield NODE
         write_private(fleet_file, before)
+
+
+@pytest.fixture(autouse=True)
+def _free_cards(tranche: Layout) -> None:
+    """The cards are nobody's: a Lease ends a moment after its pod."""
+    wait.until(lambda: not holders(tranche), what="the end of the Leases", timeout_s=PATIENCE_S)
 
 
 def devices(layout: Layout) -> list[dict[str, Any]]:
