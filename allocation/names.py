@@ -119,8 +119,18 @@ OUTPUT_PREFIXES: Final = ("hami.io/vgpu-", "hami.io/bind-")
 """HAMi's keys that only a scheduler writes."""
 
 DELIVERY_KEY: Final = "nvidia.cdi.k8s.io"
-DELIVERY_PREFIXES: Final = ("nvidia.cdi.k8s.io/", "cdi.k8s.io/", "nvidia.com/container.")
-"""Keys by which a plugin of the container runtime, if there is one, gives a pod's containers any card."""
+DELIVERY_DOMAINS: Final = frozenset(
+    {
+        *(DELIVERY_KEY, "cdi.k8s.io", "io.kubernetes.cri-o.Devices"),
+        *(f"{kind}.{domain}" for kind in ("devices", "cdi-devices") for domain in ("nri.io", "noderesource.dev")),
+    }
+)
+DELIVERY_PREFIX: Final = "nvidia.com/container."
+"""Keys, alone or before a slash, by which a container runtime or a plugin of it gives a pod's containers any card.
+
+`devices.nri.io` and its relatives are those of the sample plugin device-injector (github.com/containerd/nri, which later
+moved to `noderesource.dev`), `io.kubernetes.cri-o.Devices` is CRI-O's.
+"""
 
 _DOMAINS: Final = frozenset((API_GROUP, "hami.io", "nvidia.com", "tensor-fusion.ai", BINDING_GROUP))
 
@@ -192,5 +202,5 @@ def is_output_key(key: str) -> bool:
 
 
 def is_delivery_key(key: str) -> bool:
-    """Whether the annotation `key` requests cards from a plugin of the container runtime."""
-    return key == DELIVERY_KEY or key.startswith(DELIVERY_PREFIXES)
+    """Whether the annotation `key` requests cards from a container runtime or a plugin of it."""
+    return key.partition("/")[0] in DELIVERY_DOMAINS or key.startswith(DELIVERY_PREFIX)

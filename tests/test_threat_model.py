@@ -29,7 +29,7 @@ HOSTILE = [
 TOPICS = (
     *("envFrom", "valueFrom", "at creation", "later", "status", "hami.io/", "LD_PRELOAD", "CUDA_DISABLE_CONTROL"),
     *("CUDA_DEVICE_SM_LIMIT_0", "CUDA_MPS_", "SYS_ADMIN", "nvidia.com/gpu: 0", "DaemonSet", "nodeSelectorTerms"),
-    *("nvidia.cdi.k8s.io/*", "cdi.k8s.io/*", "nvidia.com/container.*"),
+    *("nvidia.cdi.k8s.io/*", "cdi.k8s.io/*", "nvidia.com/container.*", "devices.nri.io/*"),
     *("/var/run/nvidia-container-devices", "pods/binding", "legacy `bindings`", "nodeName", "foreign `schedulerName`"),
     *("labels of namespace or pod", "debug container", "resize", "privileged", "`/dev`", "use-gpuuuid"),
     *("label of its application", "names no namespace", "share mode", "GPUBinding written"),

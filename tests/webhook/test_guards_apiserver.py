@@ -36,6 +36,12 @@ KEYS = (
     "cdi.k8s.io/vendor",
     "nvidia.com/container.main.gpu-memory.request",
     "nvidia.com/container.main.gpus.devices",
+    "devices.nri.io/container.main",
+    "devices.nri.io",
+    "cdi-devices.nri.io/container.main",
+    "devices.noderesource.dev/pod",
+    "cdi-devices.noderesource.dev/container.main",
+    "io.kubernetes.cri-o.Devices",
 )
 
 
@@ -183,6 +189,17 @@ def test_runtime_plugin_annotation_is_refused_at_creation(guarded: Guarded, key:
     words = guarded.refusal(pod(limits, annotations={key: "nvidia.com/gpu=all"}))
     assert f"annotation {key} {RUNTIME}" in words
     assert guarded.refusal(pod(limits, annotations={"mine.cdi.k8s.io/x": "1", "nvidia.com/containers": "1"})) == ""
+
+
+@pytest.mark.parametrize("limits", [{}, {"nvidia.com/gpu": 1}], ids=["plain", "gpu"])
+def test_request_by_a_mount_is_refused_in_a_pod_that_opts_out(guarded: Guarded, limits: dict[str, Any]) -> None:
+    """NVIDIA's runtime reads the mounts of each container, whatever the labels of its pod say."""
+    sent = pod(limits, labels={"gpu.scheduling/injection": "disabled"})
+    sent["spec"]["volumes"] = [{"name": "null", "hostPath": {"path": "/dev/null"}}]
+    mount = {"name": "null", "mountPath": "/var/run/nvidia-container-devices/all"}
+    sent["spec"]["containers"][0]["volumeMounts"] = [mount]
+    assert "mounts a volume below /var/run/nvidia-container-devices" in guarded.refusal(sent)
+    assert guarded.refusal(sent, namespace=OUT) == ""
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -115,7 +115,7 @@ def test_policy_has_every_variable_that_is_removed(policy: str) -> None:
 )
 def test_every_key_of_a_runtimes_plugin_is_guarded(expression: str) -> None:
     """The keys are guarded at creation, in updates and in Bindings."""
-    assert [key for key in (names.DELIVERY_KEY, *names.DELIVERY_PREFIXES) if f"'{key}'" not in expression] == []
+    assert [key for key in (*names.DELIVERY_DOMAINS, names.DELIVERY_PREFIX) if f"'{key}'" not in expression] == []
 
 
 @pytest.mark.parametrize("policy", ["tranche-creation", "tranche-debug"])
