@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from aiohttp import StreamReader, web
+from aiohttp import StreamReader, web, web_response
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
@@ -17,6 +17,10 @@ from cluster.http.connections import ConnectionTable, LimitedConnection, Timeout
 _http_log = logging.getLogger(f"{__name__}.http")
 _http_log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
 """The logger for aiohttp, without a traceback for each client that sends invalid HTTP: such a client gets a 400."""
+
+# The field Server of every answer, those to invalid HTTP included: aiohttp would name itself and Python's version, and
+# its signals do not see the answers that it makes on its own.
+vars(web_response)["SERVER_SOFTWARE"] = "tranche"
 
 _SHUTDOWN_SECONDS: Final = 1.0  # responses take milliseconds; incomplete requests are not waited for
 _BACKLOG: Final = 1024
@@ -140,12 +144,17 @@ async def accepting(
 
 @web.middleware
 async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Track the request on its connection, and turn an unexpected exception into a reference to the log."""
+    """Track the request on its connection, and turn an unexpected exception into a reference to the log.
+
+    A body that is declared larger than the application accepts is refused before any of it is read.
+    """
     protocol = request.transport.get_protocol() if request.transport is not None else None
     connection = protocol if isinstance(protocol, _Routed) else None
     if connection is not None:
         connection.begin(request.content)
     try:
+        if (request.content_length or 0) > request.client_max_size:
+            return _too_large(request)
         return await handler(request)
     except web.HTTPException:
         raise
@@ -159,3 +168,10 @@ async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     finally:
         if connection is not None:
             connection.end()
+
+
+def _too_large(request: web.Request) -> web.Response:
+    text = f"the body has {request.content_length} bytes, {request.client_max_size} is the limit: send less"
+    response = web.Response(status=413, text=text)
+    response.force_close()
+    return response

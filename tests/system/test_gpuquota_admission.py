@@ -96,15 +96,15 @@ def test_defaults_are_filled_in_and_what_a_pod_says_is_kept(namespace: Namespace
             {"total": {"limits": {MEMORY: 8000}}},
             {"gpu": 2, "gpumem": 4000},
             {"gpu": 2, "gpumem": 4001},
-            f"limits {MEMORY} to 8000: 0 used, 8002 requested",
+            f"limits {MEMORY} to 8000: 8002 requested",
         ),
         (
             {"total": {"limits": {COUNT: 2}}},
             {"gpu": 2, "gpumem": 100},
             {"gpu": 3, "gpumem": 100},
-            f"limits {COUNT} to 2: 0 used, 3 requested",
+            f"limits {COUNT} to 2: 3 requested",
         ),
-        ({"total": {"limits": {COUNT: 0}}}, {"gpu": 0}, {"gpu": 1}, f"limits {COUNT} to 0: 0 used, 1 requested"),
+        ({"total": {"limits": {COUNT: 0}}}, {"gpu": 0}, {"gpu": 1}, f"limits {COUNT} to 0: 1 requested"),
         ({"total": {"maxPods": 0}}, {"gpu": 0}, {"gpu": 1}, "spec.total.maxPods is 0"),
     ],
 )

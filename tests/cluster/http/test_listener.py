@@ -121,6 +121,43 @@ async def test_invalid_http_is_a_bad_request(port: int, text: bytes) -> None:
     assert b".py" not in received
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"no HTTP\r\n\r\n",
+        b"GET /missing HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        b"GET /fail HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 9999999\r\n\r\n",
+    ],
+    ids=["invalid", "missing", "internal", "large"],
+)
+async def test_answer_does_not_name_the_software(port: int, text: bytes) -> None:
+    """The versions of a server are what an attacker looks for first."""
+    answer = await ask(port, text)
+    assert answer.startswith(b"HTTP/1."), answer
+    assert b"\r\nServer: tranche\r\n" in answer
+    assert b"python" not in answer.lower()
+    assert b"aiohttp" not in answer.lower()
+
+
+async def test_body_that_is_declared_too_large_is_refused_at_once(port: int) -> None:
+    """Before a byte of it has been sent; one that the application accepts is waited for."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000000\r\n\r\n")
+    async with asyncio.timeout(SHORT.request / 2):
+        head = await reader.readuntil(b"\r\n\r\n")
+        body = await reader.read(200)
+    assert head.startswith(b"HTTP/1.1 413")
+    assert body == b"the body has 1000000000000 bytes, 1048576 is the limit: send less"
+    writer.close()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1048576\r\n\r\n")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(SHORT.request / 2):
+            await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+
+
 async def test_compressed_body_is_not_decompressed(port: int) -> None:
     """A compressed megabyte could expand to a gigabyte."""
     sent = zlib.compress(bytes(2**24))
