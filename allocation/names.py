@@ -128,8 +128,8 @@ DELIVERY_DOMAINS: Final = frozenset(
 DELIVERY_PREFIX: Final = "nvidia.com/container."
 """Keys, alone or before a slash, by which a container runtime or a plugin of it gives a pod's containers any card.
 
-`devices.nri.io` and its relatives are those of the sample plugin device-injector (github.com/containerd/nri, which later
-moved to `noderesource.dev`), `io.kubernetes.cri-o.Devices` is CRI-O's.
+`devices.nri.io` and its relatives are those of the plugin device-injector (github.com/containerd/nri, which later moved
+to `noderesource.dev`), `io.kubernetes.cri-o.Devices` is CRI-O's.
 """
 
 _DOMAINS: Final = frozenset((API_GROUP, "hami.io", "nvidia.com", "tensor-fusion.ai", BINDING_GROUP))
