@@ -153,8 +153,18 @@ def resources(devices: ClaimDevices, settings: AllocationSettings) -> dict[str, 
     return amounts
 
 
-def check(spec: Containers, request: PodRequest, name: str, claim: ClaimSpec, settings: AllocationSettings) -> None:
+def check(
+    spec: Containers,
+    request: PodRequest,
+    name: str,
+    claim: ClaimSpec,
+    settings: AllocationSettings,
+    *,
+    is_bound: bool = False,
+) -> None:
     """Check that no GPU container of a pod contradicts its claim: what it states must be what the claim gives.
+
+    With `is_bound` that is not so for the memory, because GPUBindings come before the claim.
 
     Raises:
         InvalidFieldError: a container states another amount; the error names both.
@@ -163,16 +173,22 @@ def check(spec: Containers, request: PodRequest, name: str, claim: ClaimSpec, se
     for field, container in _gpu_containers(spec, request):
         for kind, stated in (("limits", container.resources.limits), ("requests", container.resources.requests)):
             for resource in settings.resources.gpu_resources():
-                if stated and resource in stated:
+                if stated and resource in stated and not (is_bound and resource == settings.resources.memory):
                     _check_amount(
                         f'{field}.resources.{kind}["{resource}"]', stated[resource], given.get(resource), name
                     )
 
 
 def read_request(
-    spec: Containers, request: PodRequest, name: str, claim: ClaimSpec, settings: AllocationSettings
+    spec: Containers,
+    request: PodRequest,
+    name: str,
+    claim: ClaimSpec,
+    settings: AllocationSettings,
+    *,
+    is_bound: bool = False,
 ) -> ClaimRequest:
-    """Return what a pod with `request` requests by the claim `name`.
+    """Return what a pod with `request` requests by the claim `name`; `is_bound` as for `check`.
 
     Raises:
         InvalidFieldError: a container contradicts the claim.
@@ -180,7 +196,7 @@ def read_request(
     """
     if not request:
         raise AllocationError(f"GpuClaim {name}: no container requests a GPU, so admission did not prepare the pod")
-    check(spec, request, name, claim, settings)
+    check(spec, request, name, claim, settings, is_bound=is_bound)
     devices, first = claim.devices, request.gpu_containers[0]
     exclusive = devices.exclusivity == "Exclusive"
     cores = WHOLE_CARD if exclusive else (devices.cores or 0) * MILLI_PER_PERCENT

@@ -233,6 +233,23 @@ def exceeds_quota(request: PodRequest, headroom: Headroom) -> str:
     return f"{headroom.excess(request, with_use=False)}, which is too much even if no other pod uses any"
 
 
+def unstated(request: PodRequest, limits: Limits) -> str:
+    """Return which limited amount a container leaves out, so that nothing would limit it there; or an empty string.
+
+    A container without an amount of memory or cores may use all of its card (`docs/quotas.md`).
+    """
+    memory, cores, _ = limits
+    for container in request.gpu_containers:
+        stated = ((memory, container.memory_mib or container.memory_percent), (cores, container.cores))
+        for limit, amount in stated:
+            if limit is not None and not amount:
+                return (
+                    f"{limit.kind} {limit.name} limits {limit.resource}, and container {container.name} requests none,"
+                    " so nothing would limit it: request an amount"
+                )
+    return ""
+
+
 def _read(text: str) -> int:
     try:
         return quantity.unit_capacity(text)

@@ -146,6 +146,8 @@ class PodReason(_Code):
     """As many pods of the pod's GpuQueue, or of its namespace, have a node as it or a GpuQuota allows."""
     QuotaSingleExceeded = enum.auto()
     """The pod requests more than a GpuQuota of its namespace allows a single pod, or one card of it."""
+    AmountNotStated = enum.auto()
+    """A quota or the pod's GpuQueue limits memory or cores, and a container of the pod requests none."""
 
 
 _PUBLIC_MESSAGES: Final[Mapping[str, str]] = {

@@ -1,6 +1,6 @@
 """`spec.single` of GpuQuotas: what one pod may request, and what it requests where it says nothing (systems.md 4.5)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
@@ -24,16 +24,30 @@ class Default(msgspec.Struct, frozen=True):
     quota: str
 
 
-def exceeded(request: PodRequest, quotas: Mapping[str, QuotaSpec], settings: AllocationSettings) -> str:
+def exceeded(
+    request: PodRequest, quotas: Mapping[str, QuotaSpec], settings: AllocationSettings, *, is_instance: bool = False
+) -> str:
     """Return a message about the first limit of a single pod that `request` exceeds, or an empty string.
 
     `quotas` are the GpuQuotas of the pod's namespace, by their names. What each container requests of each card is
-    compared; a percentage of memory is not, because its amount depends on the card.
+    compared; a percentage of memory is not, because its amount depends on the card. With `is_instance` the pod gets
+    MIG instances, which limit memory and cores themselves, so that it need not request any.
     """
     for name, spec in sorted(quotas.items()):
-        for message in _excesses(request, spec.single, settings):
+        for message in _excesses(request, spec.single, settings, is_instance=is_instance):
             return f"GpuQuota {name}: {message}"
     return ""
+
+
+def in_mib(request: PodRequest, card_mib: Callable[[], int]) -> PodRequest:
+    """Return `request` with an amount in place of each percentage of the memory of a card, which `card_mib` returns."""
+    containers = tuple(
+        msgspec.structs.replace(each, memory_mib=each.memory_on(card_mib()))
+        if each.memory_percent and each.memory_mib is None
+        else each
+        for each in request.containers
+    )
+    return msgspec.structs.replace(request, containers=containers)
 
 
 def defaults(quotas: Mapping[str, QuotaSpec], settings: AllocationSettings) -> tuple[Default, ...]:
@@ -50,26 +64,31 @@ def defaults(quotas: Mapping[str, QuotaSpec], settings: AllocationSettings) -> t
     return tuple(default for default in found if default is not None)
 
 
-def _excesses(request: PodRequest, single: SingleQuota, settings: AllocationSettings) -> Iterator[str]:
+def _excesses(
+    request: PodRequest, single: SingleQuota, settings: AllocationSettings, *, is_instance: bool
+) -> Iterator[str]:
     for container in request.gpu_containers if single.limits else ():
-        for resource, requested in _per_card(container, settings):
+        for resource, requested, is_stated in _per_card(container, settings):
             limit = single.limits.get(resource)
+            said = f'spec.single.limits["{resource}"] is {limit}, and container {container.name} requests'
             if limit is not None and requested > limit:
-                yield (
-                    f'spec.single.limits["{resource}"] is {limit}, and container {container.name} requests {requested}'
-                    " of each card"
-                )
+                yield f"{said} {requested} of each card"
+            elif limit is not None and not is_stated and not is_instance:
+                yield f"{said} none, so nothing would limit it"
     if single.max_cards is not None:
         cards = minimum_request(request).cards
         if cards > single.max_cards:
             yield f"spec.single.maxCards is {single.max_cards}, and the pod requests {cards}"
 
 
-def _per_card(container: ContainerRequest, settings: AllocationSettings) -> Iterator[tuple[str, int]]:
-    """Iterate over what a container requests of each card, by resource; a part of a unit counts as a whole one."""
-    names = settings.resources
-    yield names.memory, -(-(container.memory_mib or 0) // settings.memory_factor)
-    yield names.cores, -(-container.cores // MILLI_PER_PERCENT)
+def _per_card(container: ContainerRequest, settings: AllocationSettings) -> Iterator[tuple[str, int, bool]]:
+    """Iterate over what a container requests of each card, by resource, and whether it requests any.
+
+    A part of a unit counts as a whole one, and a percentage of memory as none that is known.
+    """
+    names, memory = settings.resources, container.memory_mib or 0
+    yield names.memory, -(-memory // settings.memory_factor), bool(memory or container.memory_percent)
+    yield names.cores, -(-container.cores // MILLI_PER_PERCENT), bool(container.cores)
 
 
 def _smallest(quotas: Mapping[str, QuotaSpec], resource: str, *, minimum: int) -> Default | None:

@@ -101,9 +101,14 @@ class GpuRequirements(msgspec.Struct, frozen=True):
 
 
 def read(
-    spec: PodSpec, annotations: Mapping[str, str], settings: AllocationSettings, *, find_claim: FindClaim
+    spec: PodSpec,
+    annotations: Mapping[str, str],
+    settings: AllocationSettings,
+    *,
+    find_claim: FindClaim,
+    is_bound: bool = False,
 ) -> GpuRequirements:
-    """Return the GPU requirements of a pod.
+    """Return the GPU requirements of a pod; `is_bound` says whether GPUBindings decide about its cards.
 
     Raises:
         WaitingPodError: its claim does not exist.
@@ -121,7 +126,7 @@ def read(
         raise WaitingPodError(
             PodReason.GpuClaimNotFound, f"GpuClaim {name} does not exist: create it in the pod's namespace"
         )
-    claimed = claim.read_request(spec, own, name, found, settings)
+    claimed = claim.read_request(spec, own, name, found, settings, is_bound=is_bound)
     _check_selector(spec, name, found)
     if fixed is not None and fixed.claim != claimed.mark:
         raise AllocationError(f"annotation {names.ALLOCATION} is not for GpuClaim {name}: remove it, or the claim")

@@ -53,7 +53,8 @@ class Patience:
                 state.release_hold(hold.uid)
         most = max(1, len(state.ledger.nodes) // _NODES_PER_HOLD)
         for entry in sorted(self._impatient(), key=lambda entry: entry.since):
-            if len(state.holds) >= most:
+            # Nominations end by themselves, and have a limit of their own.
+            if len(state.holds) - len(state.holds.nominations) >= most:
                 return
             await Pacer().run(self._hold(entry))
 

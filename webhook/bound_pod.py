@@ -59,18 +59,17 @@ def with_memory(spec: PodSpec, bound: BoundPod, settings: AllocationSettings) ->
 
 
 def warnings(
-    spec: PodSpec, annotations: Mapping[str, str], bound: BoundPod, settings: AllocationSettings, *, has_claim: bool
+    spec: PodSpec, annotations: Mapping[str, str], bound: BoundPod, settings: AllocationSettings, *, amount: str
 ) -> Iterator[str]:
-    """Iterate over warnings for the pod's creator about what does not count."""
+    """Iterate over warnings for the pod's creator about what does not count, `amount` being the memory that does."""
     if not bound.app:
         yield f"the pod will wait: it has no owner application, which label {names.APP_NAME} names"
         return
     if names.USE_UUIDS in annotations:
         yield f"annotation {names.USE_UUIDS} was removed: GPUBindings decide which cards pods of {bound.app} get"
-    amount = bound.memory(settings)
-    if bound.memory_mib is not None and not amount:
+    if bound.memory_mib is not None and not bound.memory(settings):
         yield f"GPUBindings set {bound.memory_mib} MiB, which is not a multiple of {settings.memory_factor} MiB"
-    for container in () if has_claim or not amount else (*spec.init_containers, *spec.containers):
+    for container in (*spec.init_containers, *spec.containers) if amount else ():
         for name, stated in _replaced(container, amount, settings).items():
             yield (
                 f"container {container.name}: {name} {stated} does not count: GPUBindings of {bound.app} set"

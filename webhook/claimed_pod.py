@@ -34,6 +34,11 @@ class NamedClaim(msgspec.Struct, frozen=True):
     name: str
     spec: ClaimSpec
 
+    def bound(self, memory_mib: int) -> "NamedClaim":
+        """Return the claim with the memory that GPUBindings set, which comes before its own (docs/gpubindings.md)."""
+        devices = msgspec.structs.replace(self.spec.devices, memory_mib=memory_mib)
+        return NamedClaim(self.name, msgspec.structs.replace(self.spec, devices=devices))
+
 
 class ClaimedPod(msgspec.Struct, frozen=True):
     """A pod as admission prepares it for its claim.

@@ -91,14 +91,17 @@ def mutate(
         _check_size(pod)
     if static is not None:
         bound = None  # the cards are chosen already
-    amount = bound.memory(allocation) if bound is not None and claimed is None else ""
     stated = pod.spec
-    if bound is not None and amount:
-        pod = Pod(pod.metadata, bound_pod.with_memory(stated, bound, allocation))
+    pod, claimed, amount = _with_bound_memory(pod, claimed, bound, allocation)
     prepared = _prepare(pod, static, claimed, settings=allocation, quotas=quotas)
     if not prepared.containers:
         return _without_gpus(pod, required, membership)
     _forbid(limits.excess_of_gpu_containers(len(prepared.containers)))
+    if prepared.placed is not None:
+        # What the scheduler could never place is refused now: unreadable constraints, and more than the quotas allow.
+        read_constraints(annotations, allocation)
+        is_instance = claimed is not None and claimed.spec.devices.exclusivity == "MIG"
+        quotas.check(prepared.placed, allocation, is_bound=bound is not None, is_instance=is_instance)
     _check_security(pod.spec)
     _check_node(pod.spec, static)
     operations = [
@@ -110,7 +113,7 @@ def mutate(
     ]
     warnings = [*_admitted(membership), *prepared.warnings]
     if bound is not None:
-        warnings += bound_pod.warnings(stated, annotations, bound, allocation, has_claim=claimed is not None)
+        warnings += bound_pod.warnings(stated, annotations, bound, allocation, amount=amount)
         operations += bound_pod.resource_operations(stated, allocation, amount=amount)
     for changes, more in _container_changes(stated, prepared.containers):
         operations += changes
@@ -127,6 +130,21 @@ def _with_requirement(
         return pod, ()
     changed = Pod(pod.metadata, resreq.with_requirement(pod.spec, required, settings))
     return changed, tuple(resreq.operations(pod.spec, required, settings))
+
+
+def _with_bound_memory(
+    pod: Pod, claimed: NamedClaim | None, bound: BoundPod | None, settings: AllocationSettings
+) -> tuple[Pod, NamedClaim | None, str]:
+    """Return the pod and its claim with the memory that GPUBindings set, and this amount; empty if they set none.
+
+    A claim for whole cards or for MIG instances keeps them.
+    """
+    is_sliced = claimed is None or claimed.spec.devices.exclusivity == "Shared"
+    amount = bound.memory(settings) if bound is not None and is_sliced else ""
+    if bound is None or bound.memory_mib is None or not amount:
+        return pod, claimed, ""
+    pod = Pod(pod.metadata, bound_pod.with_memory(pod.spec, bound, settings))
+    return pod, claimed.bound(bound.memory_mib) if claimed is not None else None, amount
 
 
 def _without_gpus(pod: Pod, required: tuple[Operation, ...], membership: Membership | None) -> Mutation:
@@ -166,10 +184,18 @@ def _skip_reason(pod: Pod, *, username: str, settings: WebhookSettings) -> str:
 
 
 class _Prepared(msgspec.Struct, frozen=True):
-    """The GPU containers of a pod by name, its static allocation if it has one, and warnings for the pod's creator."""
+    """A pod as its claim, its static allocation or its containers make it.
+
+    Attributes:
+        containers: its GPU containers by name.
+        static: its static allocation; None if it has none.
+        placed: what the scheduler will place; None with a static allocation.
+        warnings: warnings for the pod's creator.
+    """
 
     containers: Mapping[str, GpuContainer]
     static: Allocation | None = None
+    placed: PodRequest | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -178,43 +204,32 @@ def _prepare(
 ) -> _Prepared:
     """Prepare a pod by its claim, its static allocation or both, or else by what its containers request."""
     if claimed is not None:
-        return _from_claim(pod, static, claimed, settings=settings, quotas=quotas)
+        return _from_claim(pod, static, claimed, settings=settings)
     if static is not None:
         return _Prepared(static_allocation.gpu_containers(pod, static, settings), static)
     return _from_request(pod, settings=settings, quotas=quotas)
 
 
-def _from_claim(
-    pod: Pod, static: Allocation | None, claimed: NamedClaim, *, settings: AllocationSettings, quotas: Quotas
-) -> _Prepared:
+def _from_claim(pod: Pod, static: Allocation | None, claimed: NamedClaim, *, settings: AllocationSettings) -> _Prepared:
     near_misses.refuse(pod.spec, settings)
     if static is not None:
         static = static_allocation.for_claim(pod, static, claimed, settings)
         prepared = claimed_pod.prepare(pod, claimed, settings, gpu_containers=static.containers)
-    else:
-        prepared = claimed_pod.prepare(pod, claimed, settings)
-        _check_placeable(pod, prepared.request, settings, quotas)
-    return _Prepared(prepared.containers, static, prepared.warnings)
+        return _Prepared(prepared.containers, static, warnings=prepared.warnings)
+    prepared = claimed_pod.prepare(pod, claimed, settings)
+    return _Prepared(prepared.containers, placed=prepared.request, warnings=prepared.warnings)
 
 
 def _from_request(pod: Pod, *, settings: AllocationSettings, quotas: Quotas) -> _Prepared:
     """Prepare a pod that the scheduler will place."""
     near_misses.refuse(pod.spec, settings)
     spec, request = quotas.completed(pod.spec, read_request(pod.spec, settings), settings)
-    if request:
-        _check_placeable(pod, request, settings, quotas)
     containers = {
         container.name: resources.from_request(container, container_request, settings)
         for container, container_request in zip(_containers(spec), request.containers, strict=True)
         if container_request.count
     }
-    return _Prepared(containers, warnings=ignored_percentages(pod.spec, settings))
-
-
-def _check_placeable(pod: Pod, request: PodRequest, settings: AllocationSettings, quotas: Quotas) -> None:
-    """Refuse now what the scheduler could never place: unreadable constraints, and more than the quotas allow."""
-    read_constraints(pod.metadata.annotations or {}, settings)
-    quotas.check(request, settings)
+    return _Prepared(containers, placed=request, warnings=ignored_percentages(pod.spec, settings))
 
 
 def _containers(spec: PodSpec) -> Sequence[PodContainer]:

@@ -26,22 +26,35 @@ class Quotas(msgspec.Struct, frozen=True):
     resource_quotas: Mapping[str, Mapping[str, str]] = {}
     gpu_quotas: Mapping[str, QuotaSpec] = {}
 
-    def check(self, request: PodRequest, settings: AllocationSettings) -> None:
+    def check(
+        self, request: PodRequest, settings: AllocationSettings, *, is_bound: bool = False, is_instance: bool = False
+    ) -> None:
         """Check that a pod could be placed if no other pod of the namespace existed.
 
+        With `is_bound` GPUBindings decide how much the pod gets: only the scheduler knows how much. With `is_instance`
+        it gets MIG instances.
+
         Raises:
-            ForbiddenPodError: it requests more than one pod may have, or than all pods may have together.
+            ForbiddenPodError: it requests more than one pod may have, or than all pods may have together, or leaves out
+                an amount that a quota limits.
         """
-        if excess := single_quota.exceeded(request, self.gpu_quotas, settings):
-            raise ForbiddenPodError(f"exceeding quota: {excess}; request less, or have the quota raised")
-        if excess := quota.exceeds_quota(request, self._limits(settings)):
-            raise ForbiddenPodError(f"exceeding resource quota: {excess}; request less, or have the quota raised")
+        if not is_bound:
+            self._check_amounts(request, settings, is_instance=is_instance)
         for name, spec in sorted(self.gpu_quotas.items()):
             if spec.total.max_pods == 0:
                 raise ForbiddenPodError(
                     f"exceeding quota: GpuQuota {name}: spec.total.maxPods is 0, so no pod of the namespace may have a"
                     " GPU; have the quota raised, or use another namespace"
                 )
+
+    def _check_amounts(self, request: PodRequest, settings: AllocationSettings, *, is_instance: bool) -> None:
+        if excess := single_quota.exceeded(request, self.gpu_quotas, settings, is_instance=is_instance):
+            raise ForbiddenPodError(f"exceeding quota: {excess}; request less, or have the quota raised")
+        headroom = self._limits(settings)
+        if not is_instance and (missing := quota.unstated(request, headroom.limits)):
+            raise ForbiddenPodError(f"exceeding quota: {missing}")
+        if excess := quota.exceeds_quota(request, headroom):
+            raise ForbiddenPodError(f"exceeding resource quota: {excess}; request less, or have the quota raised")
 
     def completed(self, spec: PodSpec, request: PodRequest, settings: AllocationSettings) -> tuple[PodSpec, PodRequest]:
         """Return `spec` and its `request` with the defaults for memory and cores in GPU containers that lack them.

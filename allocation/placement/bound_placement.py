@@ -60,7 +60,7 @@ def place(ledger: Ledger, query: PlacementQuery, bound: BoundCards, nodes: Seque
             continue
         outcome = place_on(ledger, here, name)
         if isinstance(outcome, Rejection):
-            rejections[name] = outcome
+            rejections |= rejection.naming_quota({name: outcome}, _granted(here), query.headroom)
             continue
         fitting[name] = outcome
         scores[name] = _score(ledger, name, here.request)
@@ -92,6 +92,13 @@ def query_on(query: PlacementQuery, bound: BoundCards, cards: Sequence[BoundCard
         return _insufficient(bound, cards, wanted=wanted)
     constraints = msgspec.structs.replace(query.constraints, use_uuids=frozenset(card.uuid for card in left))
     return PlacementQuery(request, constraints, query.headroom, msgspec.structs.replace(bound, cards=tuple(left)))
+
+
+def _granted(query: PlacementQuery) -> PodRequest:
+    """Return what the pod would get of the first of the cards that are left, in place of what it requests."""
+    bound = query.bound
+    assert bound is not None  # noqa: S101 -- query_on sets it
+    return PodRequest(tuple(bound.cards[0].request(each) if each.count else each for each in query.request.containers))
 
 
 def _insufficient(bound: BoundCards, cards: Sequence[BoundCard], *, wanted: int) -> Rejection:

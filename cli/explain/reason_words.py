@@ -67,6 +67,7 @@ WORDS: Final = {
     PodReason.QueueSuspended: "an administrator suspended the pod's GpuQueue",
     PodReason.PodQuotaNotFit: "as many pods have a node as the pod's GpuQueue or a GpuQuota of its namespace allows",
     PodReason.QuotaSingleExceeded: "the pod requests more than a GpuQuota of its namespace allows a single pod",
+    PodReason.AmountNotStated: "a quota limits memory or cores, and a container of the pod requests none",
 }
 """The meaning by code. The same codes are in events, in metrics and in docs/troubleshooting.md."""
 _UNKNOWN: Final = "see the reason itself"

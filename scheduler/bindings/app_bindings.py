@@ -91,6 +91,10 @@ class AppBindings:
         """Return the UIDs of the other pods of a pod's application."""
         return self._pods.peers(uid)
 
+    def concern(self, labels: Mapping[str, str], namespace: str) -> bool:
+        """Whether bindings decide about the cards of a pod with these labels."""
+        return self.is_on and (self.settings.mode == "required" or AppIdentity.of_labels(labels, namespace) is not None)
+
     def of_pod(
         self, labels: Mapping[str, str], annotations: Mapping[str, str], *, namespace: str, uid: str
     ) -> BoundCards | None:
@@ -100,12 +104,10 @@ class AppBindings:
             WaitingPodError: no card may be given to the pod, because it belongs to no application, or no binding gives
                 one to its application.
         """
-        if not self.is_on:
+        if not self.concern(labels, namespace):
             return None
         identity = AppIdentity.of_labels(labels, namespace)
         if identity is None:
-            if self.settings.mode == "labelled":
-                return None
             why = f"pod has no owner application: set label {names.APP_NAME} on it, as the application's service does"
             raise WaitingPodError(PodReason.NoOwnerApplication, why)
         granted = self._grants(identity, labels)

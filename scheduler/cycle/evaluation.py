@@ -14,7 +14,7 @@ from allocation.errors import AllocationError, OverCapacityError
 from allocation.ledger.ledger import Ledger
 from allocation.placement import bound_placement, placement, rejection
 from allocation.placement.block_max import INFEASIBLE
-from allocation.placement.placement import Placement
+from allocation.placement.placement import NoPlacement, Placement
 from allocation.placement.query import PlacementQuery
 from allocation.placement.rejection import UNREGISTERED, Rejection, naming_quota
 from allocation.quota import Headroom
@@ -101,12 +101,18 @@ def evaluate_cards(
     open_ = [name for name in nodes if name not in rejected_nodes] if rejected_nodes else nodes
     if requirements.fixed is not None:
         return _evaluate_fixed(requirements, requirements.fixed, open_, rejected_nodes, ledger=ledger)
-    query, outcome = PlacementQuery(requirements.request, requirements.constraints, headroom), None
+    query = PlacementQuery(requirements.request, requirements.constraints, headroom)
     if requirements.bound is not None:
-        outcome = bound_placement.place(ledger, query, requirements.bound, open_)
-    else:
-        outcome = yield from placement.place(ledger, query, open_)
+        bound = bound_placement.place(ledger, query, requirements.bound, open_)
+        return _evaluation(requirements, bound, {**bound.rejections, **rejected_nodes})
+    outcome = yield from placement.place(ledger, query, open_)
     rejections = {**naming_quota(outcome.rejections, requirements.request, headroom), **rejected_nodes}
+    return _evaluation(requirements, outcome, rejections)
+
+
+def _evaluation(
+    requirements: GpuRequirements, outcome: Placement | NoPlacement, rejections: dict[str, Rejection]
+) -> Evaluation:
     if not isinstance(outcome, Placement):
         return Evaluation(requirements, {}, rejections)
     return Evaluation(

@@ -53,6 +53,9 @@ _OTHER_PODS = (
 _STORAGE = ClusterEvent.STORAGE_CHANGED | ClusterEvent.NODE_CHANGED
 _OPENED = ClusterEvent.NODE_OPENED | ClusterEvent.NODE_CHANGED | ClusterEvent.CARDS_CHANGED
 
+_REBOUND: Final = ClusterEvent.GPU_BINDING_CHANGED | ClusterEvent.CARDS_CHANGED
+"""What a binding gives has changed, or how pods share its card."""
+
 LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     # Cards. Unhealthy, cordoned and unsuitable cards change with the inventory or with the node's cordon annotation;
     # cards in use change with the pods on them.
@@ -116,7 +119,8 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     PodReason.QueueForbidden: ClusterEvent.GPU_QUEUE_CHANGED | ClusterEvent.NAMESPACE_CHANGED,
     PodReason.QueueSuspended: ClusterEvent.GPU_QUEUE_CHANGED,
     PodReason.PodQuotaNotFit: ClusterEvent.GPU_QUEUE_CHANGED | ClusterEvent.QUOTA_CHANGED | ClusterEvent.POD_REMOVED,
-    PodReason.QuotaSingleExceeded: ClusterEvent.QUOTA_CHANGED,
+    PodReason.QuotaSingleExceeded: ClusterEvent.QUOTA_CHANGED | _REBOUND,
+    PodReason.AmountNotStated: ClusterEvent.QUOTA_CHANGED | ClusterEvent.GPU_QUEUE_CHANGED | _REBOUND,
     PodReason.PodHeld: NO_EVENT,
 }
 """The events that can lift each reason."""

@@ -28,6 +28,7 @@ from cluster.gpu_quota import GpuQuota
 from cluster.lease import Lease
 from cluster.resource_quota import ResourceQuota
 from scheduler import gpu_requirements
+from scheduler.bindings.allowed_cards import within_quotas
 from scheduler.bindings.app_bindings import AppBindings
 from scheduler.claims.claims import Claims
 from scheduler.fairness.fair_share import FairShare
@@ -221,15 +222,23 @@ class ClusterState:
         """Return the same as `requirements`, also where there may be no more pods of its queue or namespace now."""
         self.fair_share.queues.check(self.fair_share.queues.key(labels, namespace), namespace)
         find_claim = partial(self.find_claim, namespace=namespace, planned=planned)
-        requirements = gpu_requirements.read(spec, annotations, self.settings, find_claim=find_claim)
-        if requirements:
-            self.quotas.check_single(
-                requirements.request, namespace, largest_mib=lambda: int(self.ledger.whole_mib.max())
-            )
-        if not requirements.request or requirements.fixed is not None:
+        is_bound = self.bindings.concern(labels, namespace)
+        requirements = gpu_requirements.read(spec, annotations, self.settings, find_claim=find_claim, is_bound=is_bound)
+        if not requirements:
             return requirements
-        bound = self.bindings.of_pod(labels, annotations, namespace=namespace, uid=uid)
-        return requirements if bound is None else requirements.on(bound)
+        may_have = partial(
+            self.quotas.check_single, namespace=namespace, limits=self.headroom(labels, namespace).limits
+        )
+        if requirements.request and requirements.fixed is None:
+            bound = self.bindings.of_pod(labels, annotations, namespace=namespace, uid=uid)
+            if bound is not None:
+                return requirements.on(within_quotas(requirements, bound, self.ledger, may_have))
+        may_have(
+            requirements.request,
+            card_mib=lambda: int(self.ledger.whole_mib.max()),
+            is_instance=requirements.constraints.card_kind == "instance" or requirements.fixed is not None,
+        )
+        return requirements
 
     def headroom(self, labels: Mapping[str, str], namespace: str) -> Headroom:
         """Return what a pod with these labels may still reserve, by the quotas of its namespace and its GpuQueue."""

@@ -3,12 +3,10 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
-import msgspec
-
 from allocation import quota, single_quota
 from allocation.fairness.quota_spec import QuotaSpec
 from allocation.ledger.ledger import Ledger
-from allocation.quota import UNLIMITED, Headroom
+from allocation.quota import UNLIMITED, Headroom, Limits
 from allocation.reasons import PodReason
 from allocation.request import PodRequest
 from allocation.settings import AllocationSettings
@@ -112,26 +110,23 @@ class Quotas:
             why = f"{most[0]} GPU pods of the namespace have a node, as many as GpuQuota {most[1]} allows: maxPods"
             raise WaitingPodError(PodReason.PodQuotaNotFit, why)
 
-    def check_single(self, request: PodRequest, namespace: str, *, largest_mib: Callable[[], int]) -> None:
-        """Check whether a pod may request so much, whatever other pods hold.
+    def check_single(
+        self, request: PodRequest, namespace: str, limits: Limits, *, card_mib: Callable[[], int], is_instance: bool
+    ) -> None:
+        """Check whether a pod may request so much, whatever other pods hold, and says how much wherever that counts.
 
-        A percentage of memory is that of the cluster's largest card, whose memory `largest_mib` returns.
+        `limits` are those of its namespace and its GpuQueue. A percentage of memory is that of a card whose memory
+        `card_mib` returns. With `is_instance` the pod gets MIG instances.
 
         Raises:
-            WaitingPodError: a GpuQuota of its namespace allows a single pod less.
+            WaitingPodError: a GpuQuota of its namespace allows a single pod less, or it leaves out a limited amount.
         """
-        specs = self.specs(namespace)
-        if not specs:
-            return
-        containers = tuple(
-            msgspec.structs.replace(each, memory_mib=largest_mib() * each.memory_percent // 100)
-            if each.memory_percent and each.memory_mib is None
-            else each
-            for each in request.containers
-        )
-        why = single_quota.exceeded(msgspec.structs.replace(request, containers=containers), specs, self._settings)
-        if why:
-            raise WaitingPodError(PodReason.QuotaSingleExceeded, why)
+        if specs := self.specs(namespace):
+            known = single_quota.in_mib(request, card_mib)
+            if why := single_quota.exceeded(known, specs, self._settings, is_instance=is_instance):
+                raise WaitingPodError(PodReason.QuotaSingleExceeded, why)
+        if not is_instance and (why := quota.unstated(request, limits)):
+            raise WaitingPodError(PodReason.AmountNotStated, why)
 
     def _most_pods(self, namespace: str) -> tuple[int, str] | None:
         """Return the smallest `maxPods`, and which quota sets it."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scheduler.fairness.holds import Hold
 from scheduler.patience import Patience
 from tests.scheduler.support.builders import Clock, lease, node, pod, state
 from tests.scheduler.support.driving import Driver, gpu_queue
@@ -190,3 +191,17 @@ async def test_nothing_is_held_for_a_pod_that_no_node_can_take() -> None:
     await world.run(150)
     assert not world.driver.state.holds
     assert not any("hopeless" in note for note in world.events.notes)
+
+
+async def test_a_nomination_does_not_take_the_place_of_a_hold() -> None:
+    """A small fleet has one hold at a time, and a pod that preempts others elsewhere is not one that has waited."""
+    world = World("n0", "n1")
+    state_ = world.driver.state
+    await world.run(20)
+    nominee = pod("nominee", memory=0)
+    key = state_.fair_share.key(nominee)
+    state_.holds.add(Hold(nominee.uid, key, (0, -1), "n1", (), frozenset(), deadline=10**9), nominee)
+    world.driver.add(whole())
+    await world.run(300, until=lambda: world.runs("whole"))
+    assert world.runs("whole")
+    assert state_.holds.nominations, "the nomination was there all the time"

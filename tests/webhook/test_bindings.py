@@ -139,6 +139,20 @@ def test_a_claim_keeps_its_amounts(admit: Make, pod: Make) -> None:
     assert names.USE_UUIDS not in verdict.pod["metadata"]["annotations"]
 
 
+@pytest.mark.parametrize("stated", [{}, {"gpu": "1", "gpumem": "3000"}])
+def test_memory_of_the_bindings_comes_before_that_of_a_shared_claim(
+    admit: Make, pod: Make, stated: dict[str, str]
+) -> None:
+    """As in the scheduler: the pod says what it gets. The cores are the claim's."""
+    sent = labelled(
+        claims(pod(container(**stated) if stated else {"name": "main"}), "shared"), **{names.CLAIM: "shared"}
+    )
+    verdict = admit(sent, claims=CLAIMS, bindings=lookup(of_alice("a", "2Gi")))
+    assert limits(verdict.pod) == {COUNT: "1", MEMORY: "2048", CORES: "30"}
+    undecided = admit(sent, claims=CLAIMS, bindings=lookup(of_alice("a", "2Gi"), of_alice("b", "3Gi")))
+    assert limits(undecided.pod) == {COUNT: "1", MEMORY: "3000", CORES: "30"}
+
+
 def test_only_gpu_containers_get_memory(admit: Make, pod: Make) -> None:
     """A sidecar has no card, and an init container with one has the memory, too."""
     sent = labelled(pod(container(gpu="1"), {"name": "proxy"}, init=({**container(gpu="1"), "name": "load"},)))

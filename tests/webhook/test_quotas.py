@@ -257,7 +257,7 @@ def test_a_static_allocation_is_not_refused(admit: Make, pod: Make) -> None:
 
 
 def test_bound_memory_comes_before_defaults_and_counts(admit: Make, pod: Make) -> None:
-    """What the GPUBindings set is the pod's request."""
+    """What the GPUBindings set is the pod's request. Whether it may have that, the scheduler says, for each card."""
 
     class Bindings:
         def of_pod(self, _labels: Mapping[str, str], _namespace: str) -> BoundPod:
@@ -266,8 +266,62 @@ def test_bound_memory_comes_before_defaults_and_counts(admit: Make, pod: Make) -
     quotas = {"team": quota(defaults={MEMORY: 2000, CORES: 20}, limits={MEMORY: 5000})}
     bound = admit(pod(container(gpu=1)), gpu_quotas=quotas, bindings=Bindings())
     assert limits(bound.pod) == {COUNT: "1", MEMORY: "5000", CORES: "20"}
-    tighter = {"team": quota(limits={MEMORY: 4999})}
-    assert "requests 5000 of each card" in admit(pod(container(gpu=1)), gpu_quotas=tighter, bindings=Bindings()).message
+    tighter = {"team": quota({"limits": {MEMORY: 1}}, limits={MEMORY: 4999}, maxCards=0)}
+    assert admit(pod(container(gpu=1)), gpu_quotas=tighter, bindings=Bindings()).allowed
+    assert "maxPods is 0" in admit(pod(container(gpu=1)), gpu_quotas={"q": quota({"maxPods": 0})}).message
+
+
+TOTAL = f"limits {CORES}, and container main requests none, so nothing would limit it: request an amount"
+SINGLE = f'spec.single.limits["{CORES}"] is 5, and container main requests none, so nothing would limit it'
+
+
+@pytest.mark.parametrize(
+    ("given", "requests", "what"),
+    [
+        ({"gpu_quotas": {"q": quota({"limits": {CORES: 500}})}}, {"gpumem": 1}, TOTAL),
+        ({"gpu_quotas": {"q": quota({"limits": {CORES: 500}})}}, {"gpumem": 1, "gpucores": 0}, TOTAL),
+        ({"quotas": {"q": {"limits.nvidia.com/gpucores": "500"}}}, {"gpumem": 1}, TOTAL),
+        ({"gpu_quotas": {"q": quota(limits={CORES: 5})}}, {"gpumem_percentage": 1}, SINGLE),
+    ],
+)
+def test_limited_amount_that_is_left_out_is_refused(
+    admit: Make, pod: Make, given: dict[str, Any], requests: dict[str, Any], what: str
+) -> None:
+    """Nothing would limit the container in what the quota limits. A default fills it in; a whole card states all."""
+    verdict = admit(pod(container(gpu=1, **requests)), **given)
+    assert verdict.code == 403
+    assert what in verdict.message
+    more = {"default": quota(defaults={CORES: 5})}
+    filled = admit(pod(container(gpu=1, gpumem=1)), **{**given, "gpu_quotas": given.get("gpu_quotas", {}) | more})
+    assert filled.allowed
+    assert admit(pod(container(gpu=1, gpumem=1, gpucores=5)), **given).allowed
+
+
+def test_whole_card_states_its_amounts(admit: Make, pod: Make) -> None:
+    """All its memory, and all its cores."""
+    quotas = {"q": quota({"limits": {CORES: 100, MEMORY: 80_000}})}
+    assert admit(pod(container(gpu=1)), gpu_quotas=quotas).allowed
+
+
+@pytest.mark.parametrize(
+    ("claim", "total", "is_refused"),
+    [
+        (ClaimDevices(1, "Shared"), {MEMORY: 5}, True),
+        (ClaimDevices(1, "Shared", memory_mib=5), {MEMORY: 5}, False),
+        (ClaimDevices(1, "Shared", memory_mib=5), {MEMORY: 5, CORES: 100}, True),
+        (ClaimDevices(1, "Shared", memory_mib=5, cores=7), {MEMORY: 5, CORES: 100}, False),
+        (ClaimDevices(1, "MIG"), {MEMORY: 5, CORES: 100}, False),
+    ],
+)
+def test_claim_states_what_a_quota_limits(
+    admit: Make, pod: Make, claim: ClaimDevices, total: dict[str, int], *, is_refused: bool
+) -> None:
+    """A shared claim without memory would give its pod all memory of a card; a MIG instance limits itself."""
+    sent = pod({"name": "main"})
+    sent["metadata"]["annotations"] = {CLAIM: "c"}
+    for quotas in ({"q": quota({"limits": total})}, {"q": quota(limits=total)}):
+        verdict = admit(sent, gpu_quotas=quotas, claims=Claims({"c": ClaimSpec(claim)}))
+        assert ("requests none, so nothing would limit it" in verdict.message) is is_refused
 
 
 def test_a_pod_that_opts_out_is_left_alone(admit: Make, pod: Make) -> None:

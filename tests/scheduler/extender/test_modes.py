@@ -265,7 +265,7 @@ async def test_the_extender_schedules_as_the_loop_does() -> None:
             assert f" {len(answer['nodenames'])} nodes fit" in whole.note or " at most " in whole.note
             if whole.allocation is not None:
                 assert scored(verbs, asks, *answer["nodenames"])[whole.node] == 10
-        elif whole.note.startswith(HELD):
+        elif whole.note.startswith(HELD) or "nothing would limit it" in whole.note:
             seen["held" + what] += 1
             assert set(refused.values()) <= {whole.note}
             assert "failedNodes" not in answer

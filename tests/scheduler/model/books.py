@@ -82,6 +82,12 @@ def cards_of(pod: Object) -> set[str]:
     return {each.card for each in held(pod)}
 
 
+def memory_of(pod: Object) -> int:
+    """Return the MiB of a pod on all its cards; the containers of a claim share them."""
+    once = {(each.card if claim_of(pod) else (each.container, each.card)): each.memory_mib for each in held(pod)}
+    return sum(once.values())
+
+
 def stated(pod: Object) -> int:
     """Return the MiB that the container of a pod states, as admission left it; 0 if none."""
     (container,) = pod["spec"]["containers"]

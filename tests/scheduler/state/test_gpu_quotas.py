@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocation.bindings.share_modes import ShareMode
 from allocation.fairness.quota_spec import QuotaSpec
 from allocation.quota import UNLIMITED
 from allocation.reasons import PodReason
@@ -14,7 +18,11 @@ from allocation.steps import finish
 from cluster.resource_quota import ResourceQuota
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.objects import Pod
-from tests.scheduler.support.builders import allocated, pod, state
+from scheduler.state.cluster_state import ClusterState
+from tests.scheduler.support.app_pods import app_pod, gpu_binding
+from tests.scheduler.support.app_pods import settings as app_settings
+from tests.scheduler.support.builders import allocated, pod, state, status
+from tests.scheduler.support.driving import gpu_queue
 from tests.scheduler.support.quotas import gpu_quota
 from tests.scheduler.support.scheduling import schedule
 
@@ -158,9 +166,90 @@ def test_a_single_pod_may_have_the_maximum_and_no_more(requests: dict[str, str],
     made = state("n1", cards=3)
     single = {"limits": {"nvidia.com/gpumem": 500, "nvidia.com/gpucores": 30}, "maxCards": 2}
     made.set_gpu_quota(gpu_quota("tight", single=single))
-    limits = {f"nvidia.com/{key}": amount for key, amount in {"gpu": "1", **requests}.items()}
+    limits = {f"nvidia.com/{key}": amount for key, amount in {"gpu": "1", "gpucores": "1", **requests}.items()}
     result = finish(schedule(made, pod("p", containers=[{"name": "main", "resources": {"limits": limits}}])))
     assert isinstance(result, Scheduled) is fits
     if isinstance(result, Unschedulable):
         assert result.reasons == {PodReason.QuotaSingleExceeded}
         assert "GpuQuota tight" in result.note
+
+
+@pytest.mark.parametrize("by", ["GpuQuota", "ResourceQuota", "GpuQueue"])
+def test_pod_that_leaves_out_a_limited_amount_waits(by: str) -> None:
+    """Nothing would limit its container. It is tried again when the limit changes."""
+    made = state("n1")
+    match by:
+        case "GpuQuota":
+            made.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpucores": 500}}))
+        case "ResourceQuota":
+            made.set_quota(resource_quota(gpucores="500"))
+        case _:
+            made.set_queue(gpu_queue("q", namespaceSelector={}, limits={"nvidia.com/gpucores": 500}))
+    labels = {"gpu.scheduling/queue": "q"} if by == "GpuQueue" else {}
+    waiting = pod("p", memory=100, labels=labels)
+    result = finish(schedule(made, waiting))
+    assert isinstance(result, Unschedulable)
+    assert result.reasons == {PodReason.AmountNotStated}
+    assert f"{by} " in result.note
+    assert "container main requests none, so nothing would limit it" in result.note
+    assert isinstance(finish(schedule(made, with_cores("q", 1))), Scheduled)
+
+
+# ---- with GPUBindings ----------------------------------------------------------------------------------------------
+
+
+def bound_state(quota: Mapping[str, Any], *modes: ShareMode, memory: str = "600") -> ClusterState:
+    """Return the state of a node with two cards, both bound to an app, in a namespace with a quota."""
+    made = state("n1", settings=app_settings())
+    share_modes = {f"GPU-n1-{index}": mode for index, mode in enumerate(modes)}
+    made.bindings.set_share_modes("n1", share_modes)
+    for uuid in share_modes:
+        made.set_binding(gpu_binding(f"b-{uuid}".lower(), uuid, memory=memory))
+    made.set_gpu_quota(gpu_quota(**quota))
+    return made
+
+
+def test_single_limits_count_for_what_bindings_give() -> None:
+    """Two cards where one is requested, and 600 MiB where 100 are: one pod may not have that."""
+    slices: tuple[ShareMode, ShareMode] = ("memory-slicing", "memory-slicing")
+    for single, policy, words in (
+        ({"maxCards": 1}, "all", "spec.single.maxCards is 1, and the pod requests 2"),
+        ({"limits": {"nvidia.com/gpumem": 599}}, "single", "requests 600 of each card"),
+    ):
+        waits = finish(schedule(bound_state({"single": single}, *slices), app_pod("a", policy=policy)))
+        assert isinstance(waits, Unschedulable)
+        assert waits.reasons == {PodReason.QuotaSingleExceeded}
+        assert words in waits.note
+    allowed = {"single": {"maxCards": 1, "limits": {"nvidia.com/gpumem": 600}}}
+    made = bound_state(allowed, *slices)
+    assert isinstance(finish(schedule(made, app_pod("a", policy="single"))), Scheduled)
+
+
+def test_exclusive_card_is_compared_with_its_own_memory() -> None:
+    """The whole card, of 1000 MiB, whatever the cluster's largest is."""
+    for most, fits in ((1000, True), (999, False)):
+        made = bound_state({"single": {"limits": {"nvidia.com/gpumem": most}}}, "exclusive")
+        made.set_status(status("n2", memory=9000))
+        assert isinstance(finish(schedule(made, app_pod("a"))), Scheduled) is fits
+
+
+def test_card_that_nothing_limits_is_left_out() -> None:
+    """A time-sliced card gives all its memory. Of two cards the pod gets the one whose memory is limited."""
+    quota = {"total": {"limits": {"nvidia.com/gpumem": 10_000}}}
+    waits = finish(schedule(bound_state(quota, "time-slicing"), app_pod("a")))
+    assert isinstance(waits, Unschedulable)
+    assert waits.reasons == {PodReason.AmountNotStated}
+    made = bound_state(quota, "time-slicing", "memory-slicing")
+    result = finish(schedule(made, app_pod("a", policy="single")))
+    assert isinstance(result, Scheduled)
+    assert result.allocation is not None
+    assert [share.uuid for share in result.allocation.containers["main"]] == ["GPU-n1-1"]
+    assert isinstance(finish(schedule(made, app_pod("b", policy="all"))), Unschedulable)
+
+
+def test_message_of_a_total_has_what_a_binding_gives() -> None:
+    """Not the 100 MiB that the pod requests."""
+    quota = {"total": {"limits": {"nvidia.com/gpumem": 599}}}
+    waits = finish(schedule(bound_state(quota, "memory-slicing"), app_pod("a")))
+    assert isinstance(waits, Unschedulable)
+    assert "limits nvidia.com/gpumem to 599: 0 used, 600 requested" in waits.note
