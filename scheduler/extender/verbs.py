@@ -22,7 +22,7 @@ from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Unschedulable
 from scheduler.extender import filtering, preemption
 from scheduler.extender.preemption_wire import PreemptionArgs, PreemptionResult
-from scheduler.extender.wire import Args, BindingArgs, FilterResult, HostPriority
+from scheduler.extender.wire import Args, BindingArgs, FilterResult, HostPriority, PodMeta
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
 from scheduler.objects import Pod
@@ -107,6 +107,8 @@ class Extender:
             result = await Pacer().run(
                 self._lifted(pod, lambda: filtering.filter_(self._state, args, held=held), lambda found: found.has_node)
             )
+            if pod is None and not result.has_node:
+                pod = await self._known(args.pod.metadata)
             if pod is not None:
                 self._rejected.note(pod, None if result.has_node else tuple(filtering.node_names(args)))
             return result
@@ -147,7 +149,7 @@ class Extender:
     async def preempt(self, args: PreemptionArgs) -> PreemptionResult:
         """Return the nodes whose cards take the pod once the victims are gone: those of kube-scheduler, and more."""
         with self._metrics.extender_seconds.labels("preempt").time():
-            pod = self._pods.get(args.pod.metadata.name, args.pod.metadata.namespace)
+            pod = await self._known(args.pod.metadata)
             more = preemption.of_chooser(self._chooser, pod)
             return await Pacer().run(preemption.preempt(self._state, args, more=more))
 
@@ -197,6 +199,24 @@ class Extender:
         # A RefusedError is for the caller, and its cause was logged in case that the caller has disconnected.
         if error is not None and not isinstance(error, RefusedError):
             log.error("a decision was not carried out", exc_info=error)
+
+    async def _known(self, meta: PodMeta) -> Pod | None:
+        """Return a pod from the cache, or read it if kube-scheduler was faster; None if it is gone or cannot be read.
+
+        kube-scheduler asks about a pod that fits nowhere once, and may not ask again for five minutes.
+        """
+        pod = self._pods.get(meta.name, meta.namespace)
+        if pod is not None and pod.uid == meta.uid:
+            return pod
+        try:
+            pod = await self._api.get(PODS, Pod, name=meta.name, namespace=meta.namespace)
+        except ClusterError as error:
+            log.info("pod %s/%s, of which kube-scheduler asks, cannot be read: %s", meta.namespace, meta.name, error)
+            return None
+        if pod.uid != meta.uid:
+            return None
+        self._pods.add_if_new(pod)
+        return pod
 
     async def _pod(self, args: BindingArgs) -> Pod:
         """Return the pod from the cache, or read it from the API server if the cache does not have it yet."""

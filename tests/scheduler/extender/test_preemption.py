@@ -16,6 +16,7 @@ from scheduler.extender.wire import UnreadableError
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.builders import allocated, node, pod, state, status
+from tests.scheduler.support.extending import Bindings, extending
 from tests.scheduler.support.preempting import chooser_of
 from tests.scheduler.support.quotas import gpu_quota
 
@@ -179,3 +180,30 @@ def test_preempt_changes_nothing_and_agrees_with_a_cluster_without_the_victims(
         for at, cards in enumerate(used)
     }
     assert kept.keys() == {name for name, free in left.items() if max(free) >= memory}
+
+
+async def test_pod_that_the_cache_does_not_have_yet_is_read() -> None:
+    """kube-scheduler may be faster than the watch, and would not ask again for minutes: the pod preempts, and waits."""
+    made, api = cluster((900,)), Bindings()
+    asks = pod("a", memory=600, priority=1)
+    api.pods["a"] = asks
+    verbs = extending(made, api)
+    proposed = preemption_wire.decode(body(asks, {"n0": victims("uid-cpu")}))
+    kept = (await verbs.preempt(proposed)).victims
+    assert [each.uid for each in kept["n0"].pods] == ["uid-cpu", "uid-n0-0"]
+    other = msgspec.structs.replace(asks, metadata=msgspec.structs.replace(asks.metadata, name="b", uid="uid-b"))
+    api.pods["b"] = other
+    sent = wire.decode_args(msgspec.json.encode({"Pod": other, "Nodes": None, "NodeNames": ["n0"]}))
+    assert not (await verbs.filter(sent)).has_node
+    assert [each.pod.uid for each in verbs._rejected.above(0)] == ["uid-b"]
+
+
+@pytest.mark.parametrize("what", ["gone", "recreated"])
+async def test_pod_that_is_gone_evicts_nobody(what: str) -> None:
+    """Neither does another pod that has its name now."""
+    made, api = cluster((900,)), Bindings()
+    asks = pod("a", memory=600, priority=1)
+    if what == "recreated":
+        api.pods["a"] = msgspec.structs.replace(asks, metadata=msgspec.structs.replace(asks.metadata, uid="new"))
+    proposed = preemption_wire.decode(body(asks, {"n0": victims("uid-cpu")}))
+    assert (await extending(made, api).preempt(proposed)).victims == {}
