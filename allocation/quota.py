@@ -229,7 +229,10 @@ def exceeds_quota(request: PodRequest, headroom: Headroom) -> str:
         return ""
     minimum = minimum_request(request)
     if headroom.allows(memory_mib=minimum.memory_mib, cores=minimum.cores, cards=minimum.cards):
-        return ""
+        percent = any(container.memory_percent for container in request.gpu_containers)
+        if headroom.memory_mib != 0 or not percent:
+            return ""
+        headroom = Headroom(0, limits=(headroom.limits[0], None, None))  # no card is so small that a part of it is none
     return f"{headroom.excess(request, with_use=False)}, which is too much even if no other pod uses any"
 
 

@@ -206,6 +206,11 @@ class Informer(Generic[O]):
             version = await self._watch(version, seconds=min(_WATCH_SECONDS, max(1, int(until - time.monotonic()))))
 
     async def _watch(self, version: str, *, seconds: int) -> str:
+        """Watch from a resourceVersion; return the one to go on from once the watch has ended, or is silent.
+
+        A watch may be silent because nothing changes, or because the connection is dead. Either way the next watch
+        continues where this one ended, and only if the API server does not begin to answer that is it out of reach.
+        """
         params = {
             "watch": "1",
             "allowWatchBookmarks": "true",
@@ -213,27 +218,33 @@ class Informer(Generic[O]):
             "timeoutSeconds": str(seconds),
             **self._selectors,
         }
-        path = self._path
-        async with self._api.open("GET", path, params=params, timeout=seconds + self._silence_seconds) as response:
-            if response.status >= 400:
-                raise from_answer(request=f"GET {path}", status=response.status, body=await response.read())
-            pending = bytearray()
-            while True:
-                try:
-                    async with asyncio.timeout(self._silence_seconds):
-                        chunk = await response.content.readany()
-                except TimeoutError:
-                    raise UnreachableError(f"watch of {path}: silent for {self._silence_seconds:.0f} s") from None
-                if not chunk:
-                    return version
+        path, loop, is_answered = self._path, asyncio.get_running_loop(), False
+        try:
+            async with (
+                asyncio.timeout(self._silence_seconds) as patience,
+                self._api.open("GET", path, params=params, timeout=seconds + self._silence_seconds) as response,
+            ):
+                if response.status >= 400:
+                    raise from_answer(request=f"GET {path}", status=response.status, body=await response.read())
+                is_answered, pending = True, bytearray()
                 self._last_received = time.monotonic()
-                pending += chunk
-                *lines, rest = pending.split(b"\n")
-                pending = bytearray(rest)
-                for line in lines:
-                    if line:
-                        version = self._apply(line)
-                        self._api.traffic.applied(self._resource.plural, time.monotonic() - self._last_received)
+                while True:
+                    patience.reschedule(loop.time() + self._silence_seconds)
+                    chunk = await response.content.readany()
+                    if not chunk:
+                        return version
+                    self._last_received = time.monotonic()
+                    pending += chunk
+                    *lines, rest = pending.split(b"\n")
+                    pending = bytearray(rest)
+                    for line in lines:
+                        if line:
+                            version = self._apply(line)
+                            self._api.traffic.applied(self._resource.plural, time.monotonic() - self._last_received)
+        except TimeoutError:
+            if not is_answered:
+                raise UnreachableError(f"watch of {path}: no answer for {self._silence_seconds:g} s") from None
+            return version
 
     def _apply(self, line: bytes | bytearray) -> str:
         event = self._event.decode(line)

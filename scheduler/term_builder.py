@@ -173,6 +173,7 @@ def build_term(
             is_trusted=is_trusted,
         ),
         waiting=rejected.above if settings.extender else waiting_pod.of_queue(queue),
+        still_waits=rejected.waits if settings.extender else lambda pod: queue.get(pod.uid) is not None,
         metrics=metrics,
         settings=settings.preemption,
         clock=clock,

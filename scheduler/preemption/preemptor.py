@@ -42,15 +42,17 @@ class Preemptor:
         evictor: Evictor,
         *,
         waiting: WaitingPods,
+        still_waits: Callable[[Pod], bool],
         metrics: Metrics,
         settings: PreemptionSettings,
         clock: Callable[[], float],
         is_trusted: Callable[[], bool],
     ) -> None:
-        """Preempt for the pods that are `waiting`, as long as this replica leads."""
+        """Preempt for the pods that are `waiting`, as long as they still do and this replica leads."""
         self.chooser = chooser
         self._evictor = evictor
         self._waiting = waiting
+        self._still_waits = still_waits
         self._metrics = metrics
         self._settings = settings
         self._clock = clock
@@ -97,6 +99,8 @@ class Preemptor:
         """Choose whom to preempt for a pod, hold what that frees, and begin with the evictions."""
         pod = waiting.pod
         choice = await Pacer().run(self._choose(waiting))
+        if choice is None:
+            return
         if isinstance(choice, NoPreemption):
             self._attempts.futile(waiting.kind)
             log.debug("pod %s preempts nobody: %s", pod, choice.why, extra={"pod": str(pod), "uid": pod.uid})
@@ -113,10 +117,12 @@ class Preemptor:
             task = self._under_way[pod.uid] = asyncio.create_task(self._evict(pod, choice))
             task.add_done_callback(lambda _: self._evicted(pod))
 
-    def _choose(self, waiting: WaitingPod) -> Steps[Preemption | NoPreemption]:
-        """Choose, and hold what was chosen in the same step."""
+    def _choose(self, waiting: WaitingPod) -> Steps[Preemption | NoPreemption | None]:
+        """Choose, and hold what was chosen in the same step; return None if the pod does not wait any more."""
         pod = waiting.pod
         found = yield from self.chooser.choose(pod, among=waiting.nodes, prefer=pod.status.nominated_node_name)
+        if not self._still_waits(pod):
+            return None
         if isinstance(found, Preemption):
             self._hold(pod, found)
         return found
@@ -155,7 +161,7 @@ class Preemptor:
         self.chooser.state.queue.ungate(pod.uid)
 
     async def _end_nominations(self) -> None:
-        """Forget the nominees that have no hold any more, and give up those whose deadline is over."""
+        """Forget the nominees that have no hold or do not wait any more, and give up those whose deadline is over."""
         holds, now = self.chooser.state.holds, self._clock()
         for uid, pod in tuple(self._nominees.items()):
             hold = holds.of(uid)
@@ -163,6 +169,9 @@ class Preemptor:
                 del self._nominees[uid]
                 if not self.chooser.state.node_cache.node_of(uid):
                     self._attempts.failed(pod)  # a pod of higher rank took the cards, or the pod is gone
+            elif not self._still_waits(pod):
+                del self._nominees[uid]
+                self.chooser.state.release_hold(uid)
             elif hold.deadline is not None and now >= hold.deadline:
                 await self._give_up(pod)
 

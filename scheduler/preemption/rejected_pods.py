@@ -46,6 +46,13 @@ class RejectedPods:
         else:
             self._rejected.pop(pod.uid, None)
 
+    def waits(self, pod: Pod) -> bool:
+        """Whether a pod still waits for a node."""
+        now = self._pods.get(pod.metadata.name, pod.metadata.namespace)
+        if now is None or now.uid != pod.uid:
+            return False
+        return not now.spec.node_name and not now.metadata.deletion_timestamp
+
     def above(self, priority: int) -> Iterator[WaitingPod]:
         """Iterate over the pods above a priority that still wait, the most important first."""
         waiting = []

@@ -96,6 +96,12 @@ def test_a_pod_has_at_most_what_one_pod_may_have(
             f"{CORES} to 60: 62 requested",
         ),
         ({"limits": {COUNT: 0}}, {"gpu": 0}, {"gpu": 1}, f"{COUNT} to 0: 1 requested"),
+        (
+            {"limits": {MEMORY: 0, COUNT: 9}},
+            {"gpu": 0},
+            {"gpu": 1},
+            f"{MEMORY} to 0: 0 requested, and a percentage of each card's memory",
+        ),
     ],
 )
 def test_what_not_even_an_empty_namespace_could_have_is_refused(

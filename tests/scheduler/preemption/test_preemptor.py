@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,6 +13,7 @@ from tests.scheduler.support.builders import pod
 from tests.scheduler.support.preemption_scene import Scene, ending, rest
 
 if TYPE_CHECKING:
+    from allocation.steps import Steps
     from scheduler.objects import Pod
 
 WHOLE = pod("nominee", memory=1000, priority=10)
@@ -268,3 +269,33 @@ async def test_no_controller_looks_when_preemption_is_disabled() -> None:
     await scene.preemptor.restore([with_nomination(WHOLE, "a")])
     await scene.preemptor.run()
     assert (scene.chooser.asked, scene.evictor.nominated) == (0, [])
+
+
+async def test_nothing_is_held_for_a_pod_that_is_deleted_during_the_choice() -> None:
+    """Nobody is evicted for it either, and the next pod of its kind preempts at once."""
+    scene = Scene("a")
+    scene.run("victim@a")
+    scene.driver.add(WHOLE)
+    choose = scene.chooser.choose
+
+    def choose_slowly(asks: Pod, **more: Any) -> Steps[Any]:
+        found = yield from choose(asks, **more)
+        if asks.uid == WHOLE.uid:
+            scene.state.drop_pod(asks)
+        return found
+
+    scene.chooser.choose = choose_slowly  # type: ignore[method-assign]
+    await scene.look()
+    assert not scene.state.holds
+    assert scene.evictor.evicted == []
+    scene.driver.add(pod("other", memory=1000, priority=10))
+    await scene.look()
+    assert scene.evictor.evicted == ["victim"]
+
+
+async def test_hold_of_a_pod_that_left_the_queue_is_released() -> None:
+    """Whatever took it from there."""
+    scene = await nominated("victim@a")
+    scene.state.queue.remove(WHOLE.uid)
+    await scene.look()
+    assert not scene.state.holds

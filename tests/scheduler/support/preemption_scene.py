@@ -120,6 +120,7 @@ class Scene:
             self.chooser,
             cast("Evictor", self.evictor),
             waiting=waiting_pod.of_queue(self.state.queue),
+            still_waits=lambda pod: self.state.queue.get(pod.uid) is not None,
             metrics=Metrics(),
             settings=chosen,
             clock=self.clock,
