@@ -2,6 +2,7 @@
 
 import msgspec
 
+from allocation import limits
 from allocation.label_selector import LabelSelector
 from cluster.metadata import ObjectMeta
 
@@ -26,11 +27,25 @@ class BudgetStatus(msgspec.Struct, rename="camel"):
 
 
 class PodDisruptionBudget(msgspec.Struct):
-    """A budget of disruptions, which the API server enforces for Evictions."""
+    """A budget of disruptions, which the API server enforces for Evictions.
+
+    Attributes:
+        metadata: its metadata.
+        spec: its pods; empty if the selector exceeds a limit, so that nothing of it is kept.
+        status: what it allows.
+        is_oversized: whether that is so.
+    """
 
     metadata: BudgetMeta
     spec: BudgetSpec = msgspec.field(default_factory=BudgetSpec)
     status: BudgetStatus = msgspec.field(default_factory=BudgetStatus)
+    is_oversized: bool = False
+
+    def __post_init__(self) -> None:
+        """Drop a selector that exceeds a limit."""
+        self.is_oversized = self.spec.selector is not None and _is_oversized(self.spec.selector)
+        if self.is_oversized:
+            self.spec = BudgetSpec()
 
     @property
     def allowed(self) -> int:
@@ -38,3 +53,13 @@ class PodDisruptionBudget(msgspec.Struct):
         if self.status.observed_generation < self.metadata.generation:
             return 0
         return max(0, self.status.disruptions_allowed)
+
+
+def _is_oversized(selector: LabelSelector) -> bool:
+    labels, expressions = selector.match_labels, selector.match_expressions
+    if len(labels) + len(expressions) > limits.BUDGET_EXPRESSIONS:
+        return True
+    texts = [*labels, *labels.values()]
+    for each in expressions:
+        texts += [each.key, *each.values]
+    return len(texts) > limits.SELECTOR_VALUES or sum(map(len, texts)) > limits.SELECTOR_CHARACTERS

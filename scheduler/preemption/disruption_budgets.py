@@ -4,10 +4,12 @@ A pod has those of its namespace whose selector matches its labels. An empty sel
 none (policy/v1).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 import msgspec
 
+from allocation import limits
 from allocation.label_selector import Expression, Selector, accepts, label_selector
 from cluster.disruption_budget import PodDisruptionBudget
 
@@ -35,23 +37,34 @@ _Label = tuple[str, str] | None
 """A label, key and value, that every pod of a selector has; None if the selector requires no such label."""
 
 
+_REMEMBERED: Final = 1024
+"""Sets of labels in one namespace whose budgets are remembered."""
+
+
 class DisruptionBudgets:
     """The budgets; `set` and `drop` are callbacks of an Informer.
 
-    Budgets are found by a label that their pods must have, so a pod costs as little in a namespace of many budgets.
+    Budgets are found by a label that their pods must have, so a pod costs as little in a namespace of many budgets, and
+    what was found is remembered until a budget of the namespace changes. Tenants write budgets, so only so many, and
+    none that is too large (`allocation.limits`), are compared with a pod: beyond that it counts as guarded.
     """
 
     def __init__(self) -> None:
         self._labels: dict[tuple[str, str], _Label] = {}
         self._entries: dict[str, dict[_Label, dict[str, _Entry]]] = {}
+        self._oversized: dict[str, set[str]] = {}
+        self._answers: dict[str, dict[frozenset[tuple[str, str]], tuple[Budget, ...]]] = {}
 
     def set(self, pdb: PodDisruptionBudget, _old: PodDisruptionBudget | None = None) -> None:
         """Add a budget, or replace it."""
         self.drop(pdb)
+        namespace, name = pdb.metadata.namespace, pdb.metadata.name
+        if pdb.is_oversized:
+            self._oversized.setdefault(namespace, set()).add(name)
+            return
         selector = label_selector(pdb.spec.selector)
         if selector is None:
             return
-        namespace, name = pdb.metadata.namespace, pdb.metadata.name
         label = _required_label(selector)
         self._labels[namespace, name] = label
         by_name = self._entries.setdefault(namespace, {}).setdefault(label, {})
@@ -60,6 +73,11 @@ class DisruptionBudgets:
     def drop(self, pdb: PodDisruptionBudget) -> None:
         """Forget a budget."""
         namespace, name = pdb.metadata.namespace, pdb.metadata.name
+        self._answers.pop(namespace, None)
+        if name in self._oversized.get(namespace, ()):
+            self._oversized[namespace].remove(name)
+            if not self._oversized[namespace]:
+                del self._oversized[namespace]
         if (namespace, name) not in self._labels:
             return
         label = self._labels.pop((namespace, name))
@@ -71,18 +89,36 @@ class DisruptionBudgets:
             del self._entries[namespace]
 
     def of_pod(self, namespace: str, labels: Mapping[str, str]) -> tuple[Budget, ...]:
-        """Return the budgets of a pod by name; more than one, and the API server never evicts the pod."""
-        by_label = self._entries.get(namespace)
-        if by_label is None:
+        """Return the budgets of a pod by name; more than one, and the API server never evicts the pod.
+
+        Where there are too many to compare, or one that is too large, it is one that allows nothing.
+        """
+        if namespace not in self._entries and namespace not in self._oversized:
             return ()
-        found = [
-            entry.budget
-            for label in (None, *labels.items())
-            if label in by_label
-            for entry in by_label[label].values()
-            if accepts(entry.selector, labels)
-        ]
+        answers, key = self._answers.setdefault(namespace, {}), frozenset(labels.items())
+        found = answers.get(key)
+        if found is None:
+            if len(answers) >= _REMEMBERED:
+                answers.clear()
+            found = answers[key] = self._find(namespace, labels)
+        return found
+
+    def _find(self, namespace: str, labels: Mapping[str, str]) -> tuple[Budget, ...]:
+        for name in self._oversized.get(namespace, ()):
+            return (Budget(namespace, name, 0),)
+        found = []
+        for place, entry in enumerate(self._candidates(namespace, labels)):
+            if place == limits.BUDGETS:
+                return (Budget(namespace, entry.budget.name, 0),)
+            if accepts(entry.selector, labels):
+                found.append(entry.budget)
         return tuple(sorted(found, key=lambda budget: budget.name))
+
+    def _candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[_Entry]:
+        """Iterate over the budgets that may be a pod's."""
+        by_label = self._entries.get(namespace, {})
+        for label in (None, *labels.items()):
+            yield from by_label.get(label, {}).values()
 
 
 def _required_label(selector: tuple[Expression, ...]) -> _Label:

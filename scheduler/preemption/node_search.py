@@ -82,7 +82,8 @@ class NodeSearch:
 
         Where its quotas are exceeded, pods of the same account on other nodes are among them.
         """
-        here, leaving = self._units_of(self._pods_on(node), below), self._leaving_on(node)
+        here = yield from self._units_of(self._pods_on(node), below)
+        leaving = self._leaving_on(node)
         if self._headroom(self._released(leaving)) is not None:
             found_here = yield from self._among(node, leaving, here)
             if found_here is not None:
@@ -90,13 +91,14 @@ class NodeSearch:
         if self._own is None:
             self._own = yield from own_pods.find(self._state, self._eligibility, self._accounts, self.pod)
         leaving |= self._own.leaving
-        own = self._needed(leaving, self._units_of((unit[0].pod.uid for unit in self._own.units), below))
+        units = yield from self._units_of((unit[0].pod.uid for unit in self._own.units), below)
+        own = self._needed(leaving, units)
         return (yield from self._among(node, leaving, own | here)) if self._own.leaving or own else None
 
     def again(self, earlier: Preemption) -> Steps[Preemption | None]:
         """Return an earlier choice by what is true now; None if its victims are not enough any more."""
         leaving = self._leaving_on(earlier.node) | frozenset(filter(self._is_leaving, earlier.leaving))
-        units = self._units_of((each.pod.uid for each in earlier.victims), self.pod.spec.priority)
+        units = yield from self._units_of((each.pod.uid for each in earlier.victims), self.pod.spec.priority)
         return (yield from self._among(earlier.node, leaving, units))
 
     def _among(self, node: str, leaving: frozenset[str], units: Mapping[str, EligibleUnit]) -> Steps[Preemption | None]:
@@ -183,12 +185,18 @@ class NodeSearch:
         running = (self._state.running.get(uid) for uid in {*leaving, *self._gone})
         return [EligiblePod(each, self._eligibility.account(each)) for each in running if each is not None]
 
-    def _units_of(self, uids: Iterable[str], below: int) -> dict[str, EligibleUnit]:
+    def _units_of(self, uids: Iterable[str], below: int) -> Steps[dict[str, EligibleUnit]]:
         """Return the units below a priority to which some pods belong that stay otherwise, by their first UIDs."""
-        units = (self._unit(uid) for uid in uids if uid not in self._gone)
-        return {
-            unit[0].pod.uid: unit for unit in units if unit and max(each.pod.spec.priority for each in unit) < below
-        }
+        found = {}
+        for uid in uids:
+            if uid in self._gone:
+                continue
+            if uid not in self._units:
+                yield
+            unit = self._unit(uid)
+            if unit and max(each.pod.spec.priority for each in unit) < below:
+                found[unit[0].pod.uid] = unit
+        return found
 
     def _unit(self, uid: str) -> EligibleUnit:
         """Return the unit of a pod, without the pods that go in any case; empty if it has to stay."""

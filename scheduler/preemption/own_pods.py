@@ -12,7 +12,7 @@ from scheduler.preemption.accounts import Accounts
 from scheduler.preemption.eligibility import Eligibility, EligibleUnit, started
 from scheduler.state.cluster_state import ClusterState
 
-_STEP: Final = 64
+_STEP: Final = 16
 _MOST: Final = 256
 """So many units are considered, wherever they run: the cheapest."""
 

@@ -98,7 +98,10 @@ class Preemptor:
     async def _preempt(self, waiting: WaitingPod) -> None:
         """Choose whom to preempt for a pod, hold what that frees, and begin with the evictions."""
         pod = waiting.pod
-        choice = await Pacer().run(self._choose(waiting))
+        pacer, queue = Pacer(), self.chooser.state.queue
+        choice = await pacer.run(self._choose(waiting))
+        if entry := queue.get(pod.uid):
+            queue.charge(entry, pacer.spent, placed=False)
         if choice is None:
             return
         if isinstance(choice, NoPreemption):

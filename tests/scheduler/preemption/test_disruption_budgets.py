@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from allocation.label_selector import accepts, label_selector
 from cluster.disruption_budget import PodDisruptionBudget
+from scheduler.preemption import disruption_budgets
 from scheduler.preemption.disruption_budgets import Budget, DisruptionBudgets
 
 EVERYTHING: dict[str, Any] = {}
@@ -127,3 +128,78 @@ def test_budgets_of_a_pod_are_those_that_a_plain_evaluation_finds(
     found = budgets.of_pod(namespace, labels)
     assert set(found) == expected
     assert [each.name for each in found] == sorted(each.name for each in expected)
+
+
+# ---- bounds ----------------------------------------------------------------------------------------------------------
+
+
+def expressions(count: int, *, values: int = 1, length: int = 1) -> dict[str, Any]:
+    """Return a selector of so many expressions, each with so many values of a length."""
+    value = ["v" * length + str(number) for number in range(values)]
+    return {"matchExpressions": [{"key": f"k{at}", "operator": "NotIn", "values": value} for at in range(count)]}
+
+
+@pytest.mark.parametrize(
+    ("selector", "is_oversized"),
+    [
+        (expressions(64), False),
+        (expressions(65), True),
+        (expressions(1, values=383), False),
+        (expressions(1, values=384), True),
+        (expressions(1, length=16 * 1024 - 3), False),
+        (expressions(1, length=16 * 1024), True),
+        ({"matchLabels": {f"k{number}": "" for number in range(65)}}, True),
+    ],
+)
+def test_budget_that_is_too_large_guards_its_namespace(selector: dict[str, Any], *, is_oversized: bool) -> None:
+    """Nothing of it is kept or compared, so it counts as one of every pod there, and allows nothing."""
+    made, budgets = budget("large", selector, allowed=5), DisruptionBudgets()
+    assert made.is_oversized is is_oversized
+    assert (made.spec.selector is None) is is_oversized
+    budgets.set(made)
+    assert budgets.of_pod("n1", {}) == (Budget("n1", "large", 0 if is_oversized else 5),)
+    assert budgets.of_pod("n2", {}) == ()
+    budgets.set(budget("large", {"matchLabels": {"app": "a"}}))
+    assert names(budgets) == []
+    budgets.set(made)
+    budgets.drop(made)
+    assert names(budgets) == []
+
+
+def test_so_many_budgets_are_compared_with_a_pod() -> None:
+    """One more, and the pod counts as guarded; those that are found by another label are not compared."""
+    budgets = DisruptionBudgets()
+    for number in range(64):
+        budgets.set(budget(f"of-a-{number:02}", {"matchLabels": {"app": "a", "x": str(number)}}))
+        budgets.set(budget(f"of-b-{number:02}", {"matchLabels": {"app": "b"}}))
+    assert names(budgets, app="a", x="7") == ["of-a-07"]
+    budgets.set(budget("every", {"matchExpressions": [{"key": "y", "operator": "Exists"}]}))
+    ((_, _, allowed),) = map(msgspec.structs.astuple, budgets.of_pod("n1", {"app": "a", "x": "7"}))
+    assert allowed == 0
+    assert names(budgets, app="c", y="") == ["every"]
+
+
+def test_budgets_of_a_pod_are_remembered_until_one_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the many pods of a node, most have the same labels, and are looked at again and again."""
+    compared = 0
+
+    def count(*arguments: Any) -> bool:
+        nonlocal compared
+        compared += 1
+        return accepts(*arguments)
+
+    monkeypatch.setattr(disruption_budgets, "accepts", count)
+    budgets = DisruptionBudgets()
+    budgets.set(budget("p", expressions(64)))
+    budgets.set(budget("p", expressions(64), namespace="n2"))
+    for _ in range(80):
+        assert names(budgets, app="a") == names(budgets, app="b") == ["p"]
+    assert compared == 2
+    budgets.set(budget("p", expressions(64), namespace="n2"))
+    assert names(budgets, app="a") == ["p"]
+    assert compared == 2, "a change elsewhere does not count"
+    budgets.set(budget("p", expressions(64), allowed=0))
+    assert [each.allowed for each in budgets.of_pod("n1", {"app": "a"})] == [0]
+    for number in range(5000):
+        budgets.of_pod("n1", {"app": str(number)})
+    assert len(budgets._answers["n1"]) <= 1024

@@ -299,3 +299,19 @@ async def test_hold_of_a_pod_that_left_the_queue_is_released() -> None:
     scene.state.queue.remove(WHOLE.uid)
     await scene.look()
     assert not scene.state.holds
+
+
+async def test_search_for_victims_is_interrupted_between_pods() -> None:
+    """And its time is charged to the queue of the pod for which it searches."""
+    scene = Scene("a")
+    scene.run(*(f"small-{number}@a" for number in range(20)), memory=50)
+    scene.driver.add(WHOLE)
+    await scene.driver.settle()
+    steps = scene.chooser.choose(WHOLE)
+    count = sum(1 for _ in steps)
+    assert count > 20
+    entry = scene.state.queue.get(WHOLE.uid)
+    charged: list[tuple[object, bool]] = []
+    scene.state.queue.charge = lambda pod, seconds, *, placed: charged.append((pod, placed or seconds <= 0))  # type: ignore[method-assign]
+    await scene.look()
+    assert charged[0] == (entry, False)
