@@ -57,15 +57,6 @@ SELECTOR_CHARACTERS: Final = 16 * 1024
 POD_LABELS: Final = 64
 """Labels of a pod."""
 
-BUDGET_EXPRESSIONS: Final = 64
-"""Labels and expressions in the selector of a PodDisruptionBudget; of values and characters as many as for a pod.
-
-A budget beyond it guards every pod of its namespace, as if it allowed no eviction.
-"""
-
-BUDGETS: Final = 64
-"""PodDisruptionBudgets that are compared with one pod; where there are more, it counts as guarded."""
-
 LIST_CHARACTERS: Final = 8 * 1024
 """Characters of all annotations that constrain a pod's cards and nodes together: some 200 UUIDs."""
 

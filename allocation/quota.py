@@ -232,7 +232,7 @@ def exceeds_quota(request: PodRequest, headroom: Headroom) -> str:
         percent = any(container.memory_percent for container in request.gpu_containers)
         if headroom.memory_mib != 0 or not percent:
             return ""
-        headroom = Headroom(0, limits=(headroom.limits[0], None, None))  # no card is so small that a part of it is none
+        headroom = Headroom(0, limits=(headroom.limits[0], None, None))  # a part of any card is more than nothing
     return f"{headroom.excess(request, with_use=False)}, which is too much even if no other pod uses any"
 
 

@@ -1,9 +1,14 @@
 """The PodDisruptionBudget object."""
 
+from typing import Final
+
 import msgspec
 
 from allocation import limits
 from allocation.label_selector import LabelSelector
+
+MOST_EXPRESSIONS: Final = 64
+"""Labels and expressions in a selector, whose values and characters are limited as those of a pod are."""
 from cluster.metadata import ObjectMeta
 
 
@@ -57,7 +62,7 @@ class PodDisruptionBudget(msgspec.Struct):
 
 def _is_oversized(selector: LabelSelector) -> bool:
     labels, expressions = selector.match_labels, selector.match_expressions
-    if len(labels) + len(expressions) > limits.BUDGET_EXPRESSIONS:
+    if len(labels) + len(expressions) > MOST_EXPRESSIONS:
         return True
     texts = [*labels, *labels.values()]
     for each in expressions:

@@ -9,7 +9,6 @@ from typing import Final
 
 import msgspec
 
-from allocation import limits
 from allocation.label_selector import Expression, Selector, accepts, label_selector
 from cluster.disruption_budget import PodDisruptionBudget
 
@@ -37,6 +36,8 @@ _Label = tuple[str, str] | None
 """A label, key and value, that every pod of a selector has; None if the selector requires no such label."""
 
 
+_COMPARED: Final = 64
+"""Budgets that are compared with one pod."""
 _REMEMBERED: Final = 1024
 """Sets of labels in one namespace whose budgets are remembered."""
 
@@ -45,8 +46,8 @@ class DisruptionBudgets:
     """The budgets; `set` and `drop` are callbacks of an Informer.
 
     Budgets are found by a label that their pods must have, so a pod costs as little in a namespace of many budgets, and
-    what was found is remembered until a budget of the namespace changes. Tenants write budgets, so only so many, and
-    none that is too large (`allocation.limits`), are compared with a pod: beyond that it counts as guarded.
+    what was found is remembered until a budget of the namespace changes. Tenants write budgets, so only so many are
+    compared with a pod, and never one that is too large: beyond that a pod counts as guarded.
     """
 
     def __init__(self) -> None:
@@ -108,7 +109,7 @@ class DisruptionBudgets:
             return (Budget(namespace, name, 0),)
         found = []
         for place, entry in enumerate(self._candidates(namespace, labels)):
-            if place == limits.BUDGETS:
+            if place == _COMPARED:
                 return (Budget(namespace, entry.budget.name, 0),)
             if accepts(entry.selector, labels):
                 found.append(entry.budget)

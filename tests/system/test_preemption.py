@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from allocation.names import CLAIM
+from allocation.names import CLAIM, SYSTEM_NAMESPACE
 from cluster.resource import GPU_CLAIMS
 from lab import wait
 from lab.client import client
-from tests.system.conftest import PATIENCE_S, Namespace
+from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import gpubindings, preemptions
 from tests.system.support.gpuqueues import labels, set_queue
 from tests.system.support.gpuquotas import set_quota
@@ -257,3 +257,40 @@ def test_a_more_important_pod_may_take_what_is_held(team: Namespace, others: Nam
     preemptions.let_go(team)
     bound(others, "important")
     bound(team, "middle")
+
+
+# ---- what tenants write ----------------------------------------------------------------------------------------------
+
+
+def disruption_budget(name: str, expressions: int) -> dict[str, Any]:
+    """Return a budget that permits everything, with so many expressions that all pods of these tests meet."""
+    selector = {"matchExpressions": [{"key": f"k{at}", "operator": "DoesNotExist"} for at in range(expressions)]}
+    spec = {"maxUnavailable": "100%", "selector": selector}
+    return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec}
+
+
+def test_hostile_budgets_stop_nobody(tranche: Layout, team: Namespace, others: Namespace) -> None:
+    """Selectors of 20,000 expressions, on pods for whose cards another waits: the same leader places all others.
+
+    The pods count as guarded until the budgets are gone.
+    """
+
+    def epoch() -> int:
+        found: int = client(tranche).get("leadership", "tranche-scheduler", namespace=SYSTEM_NAMESPACE)["spec"]["epoch"]
+        return found
+
+    fill(team)
+    before = epoch()
+    team.create(*(disruption_budget(f"large-{number}", 20_000) for number in range(8)))
+    team.create(*(disruption_budget(f"small-{number}", 60) for number in range(100)))
+    others.create(asking("important", "high"))
+    others.unplaced("important")
+    for number in range(3):
+        others.create(pod(f"quick-{number}", node="gpu-sim-0", gpu=1, gpumem=100))
+        bound(others, f"quick-{number}")
+    assert not evicted(team)
+    assert "nodeName" not in others.pod("important")["spec"]
+    team.api.delete_all("poddisruptionbudgets", namespace=team.name)
+    bound(others, "important")
+    assert len(evicted(team, 1)) == 1
+    assert epoch() == before
