@@ -6,10 +6,10 @@ import msgspec
 
 from allocation import limits
 from allocation.label_selector import LabelSelector
+from cluster.metadata import ObjectMeta
 
 MOST_EXPRESSIONS: Final = 64
 """Labels and expressions in a selector, whose values and characters are limited as those of a pod are."""
-from cluster.metadata import ObjectMeta
 
 
 class BudgetMeta(ObjectMeta, rename="camel"):
