@@ -1,8 +1,8 @@
 """Which pods have to go so that another one fits: the cheapest set of them, by an order of costs.
 
-The pods of a gang go together or not at all. The cost of a set is, in this order: the highest priority in it; the sum
-of the priorities, each counted from below the lowest possible one, so that few pods are cheaper than many; and how long
-the pods have run. Source: kube-scheduler's order of nodes for preemption.
+The pods of a gang go together or not at all. The cost of a set is, in this order: whether one of them may take too long
+to end; the highest priority in it; the sum of the priorities, each counted from below the lowest possible one, so that
+few pods are cheaper than many; and how long the pods have run. Source: kube-scheduler's order of nodes for preemption.
 """
 
 import itertools
@@ -27,19 +27,24 @@ class Candidate(msgspec.Struct, frozen=True):
         priority: of the pod; at least `LOWEST_PRIORITY`.
         started: when it began to run, in seconds.
         budget: the disruption budget that guards it; empty for most pods.
+        is_slow: whether it may still be ending when nobody waits for it any more.
     """
 
     uid: str
     priority: int
     started: float = 0.0
     budget: str = ""
+    is_slow: bool = False
 
 
 Unit = tuple[Candidate, ...]
 """Pods that go together: those of a gang, or one."""
 
-Cost = tuple[int, int, float]
-"""The highest priority, the sum of the priorities, and the negated sum of the starts."""
+Level = tuple[bool, int]
+"""Whether a pod is slow, and its priority."""
+
+Cost = tuple[Level, int, float]
+"""The highest level, the sum of the priorities, and the negated sum of the starts."""
 
 Fits = Callable[[frozenset[str]], bool]
 """Whether the pod fits once the pods with these UIDs are gone. If it fits, it also fits when more are gone."""
@@ -48,15 +53,15 @@ Fits = Callable[[frozenset[str]], bool]
 def cost(chosen: Iterable[Candidate]) -> Cost:
     """Return the cost of a set; the smallest is the cheapest, and an empty set is cheaper than any other."""
     chosen = tuple(chosen)
-    highest = max((each.priority for each in chosen), default=LOWEST_PRIORITY - 1)
+    highest = max((_level(each) for each in chosen), default=(False, LOWEST_PRIORITY - 1))
     return highest, sum(each.priority - LOWEST_PRIORITY + 1 for each in chosen), -sum(each.started for each in chosen)
 
 
 def cheapest(units: Sequence[Unit], fits: Fits, *, allowed: Mapping[str, int]) -> Steps[tuple[Candidate, ...] | None]:
     """Return the pods of the `units` that have to go, in order of their importance; None if not even all are enough.
 
-    The set has no more pods of a disruption budget than are `allowed`. Its highest priority is the lowest possible one,
-    and none of its units can be left out. With up to 8 units of this priority or below, it is the cheapest set of all;
+    The set has no more pods of a disruption budget than are `allowed`. Its highest level is the lowest possible one,
+    and none of its units can be left out. With up to 8 units of this level or below, it is the cheapest set of all;
     with more, it is that if one pod is enough. There is a step for each question to `fits`.
     """
     yield
@@ -139,14 +144,18 @@ def _reprieved(units: Sequence[Unit], fits: Fits, allowed: Mapping[str, int]) ->
     return chosen
 
 
-def _highest(unit: Unit) -> int:
-    return max(each.priority for each in unit)
+def _level(candidate: Candidate) -> Level:
+    return candidate.is_slow, candidate.priority
 
 
-def _unit_importance(unit: Unit) -> tuple[bool, int, int, float, str]:
-    """Return a sort key: first those that should stay most: guarded, of high priority, large, and old."""
-    is_unguarded = not any(each.budget for each in unit)
-    return is_unguarded, -_highest(unit), -len(unit), min(each.started for each in unit), unit[0].uid
+def _highest(unit: Unit) -> Level:
+    return max(map(_level, unit))
+
+
+def _unit_importance(unit: Unit) -> tuple[bool, bool, int, int, float, str]:
+    """Return a sort key: first those that should stay most: guarded, slow, of high priority, large, and old."""
+    is_unguarded, (is_slow, priority) = not any(each.budget for each in unit), _highest(unit)
+    return is_unguarded, not is_slow, -priority, -len(unit), min(each.started for each in unit), unit[0].uid
 
 
 def _importance(candidate: Candidate) -> tuple[bool, int, float, str]:

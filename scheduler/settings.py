@@ -172,8 +172,8 @@ class PreemptionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     Attributes:
         enabled: whether it evicts at all.
-        concurrent: for how many pods at the same time, at most 64.
-        nomination_seconds: for how long, at least, a pod keeps the cards that were freed for it.
+        concurrent: for how many pods of a queue at the same time, at most 64.
+        nomination_seconds: for how long a pod keeps the cards that were freed for it.
         longest_protection_seconds: the longest time for which a pod can protect itself by annotation.
     """
 

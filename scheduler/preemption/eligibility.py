@@ -101,7 +101,8 @@ class Eligibility:
         budgets = self.budgets.of_pod(pod.metadata.namespace, pod.metadata.labels)
         if len(budgets) > 1 or any(not each.allowed for each in budgets):
             return None
-        return EligiblePod(pod, account, budgets[0] if budgets else None)
+        is_slow = pod.spec.termination_grace_period_seconds > self._settings.nomination_seconds
+        return EligiblePod(pod, account, budgets[0] if budgets else None, is_slow)
 
     def account(self, pod: Pod) -> QueueKey:
         """Return the queue that pays for a running pod."""
@@ -129,18 +130,20 @@ class EligiblePod(msgspec.Struct, frozen=True):
         pod: its last known state.
         account: the queue that pays for it.
         budget: the disruption budget that guards it.
+        is_slow: whether its grace period is longer than a nomination lasts.
     """
 
     pod: Pod
     account: QueueKey
     budget: Budget | None = None
+    is_slow: bool = False
 
     @property
     def candidate(self) -> Candidate:
         """The pod as the choice of victims sees it."""
         pod, budget = self.pod, self.budget
         guard, since = f"{budget.namespace}/{budget.name}" if budget is not None else "", started(pod)
-        return Candidate(pod.uid, pod.spec.priority, unix_seconds(since) if since else 0.0, guard)
+        return Candidate(pod.uid, pod.spec.priority, unix_seconds(since) if since else 0.0, guard, self.is_slow)
 
 
 EligibleUnit = tuple[EligiblePod, ...]

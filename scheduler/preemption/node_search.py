@@ -45,6 +45,11 @@ class Preemption(msgspec.Struct, frozen=True):
     leaving: frozenset[str]
     cost: tuple[Cost, int, str]
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether a victim may still be ending when nobody waits for it any more."""
+        return any(each.is_slow for each in self.victims)
+
 
 class NodeSearch:
     """The search for one pod.

@@ -26,7 +26,6 @@ from scheduler.settings import PreemptionSettings
 log = logging.getLogger(__name__)
 
 _PERIOD_SECONDS: Final = 0.5
-_AFTER_GRACE_SECONDS: Final = 60.0
 
 
 class Preemptor:
@@ -81,7 +80,7 @@ class Preemptor:
         nominated = [each for each in pods if each.status.nominated_node_name and not each.spec.node_name]
         for pod in sorted(nominated, key=lambda pod: -pod.spec.priority) if self._settings.enabled else ():
             is_ours = self.chooser.state.is_ours(pod) and not pod.finished and not pod.metadata.deletion_timestamp
-            if is_ours and len(self._nominees) < self._settings.concurrent:
+            if is_ours and await self._has_room(pod):
                 await self._preempt(WaitingPod(pod, pod.uid))
 
     async def look(self) -> None:
@@ -90,10 +89,26 @@ class Preemptor:
         await Pacer().run(self.chooser.refresh())
         lowest = self.chooser.lowest_priority
         for each in () if lowest is None else self._waiting(lowest):
-            if len(self._nominees) >= self._settings.concurrent or not self._is_trusted():
+            if len(self._under_way) >= self._settings.concurrent or not self._is_trusted():
                 return
-            if each.pod.uid not in self._nominees and self._attempts.may(each.pod, each.kind):
+            may = each.pod.uid not in self._nominees and self._attempts.may(each.pod, each.kind)
+            if may and await self._has_room(each.pod):
                 await self._preempt(each)
+
+    async def _has_room(self, pod: Pod) -> bool:
+        """Whether the queue of a pod has so few nominees that it may become one; a lesser one makes room for it.
+
+        Victims may take as long as they like to end, so nominees of one queue must not keep others from preempting.
+        """
+        key = self.chooser.state.fair_share.key
+        same = [each for each in self._nominees.values() if key(each) == key(pod)]
+        if len(same) < self._settings.concurrent:
+            return True
+        least = min(same, key=lambda each: each.spec.priority)
+        if least.spec.priority >= pod.spec.priority:
+            return False
+        await self._give_up(least)
+        return True
 
     async def _preempt(self, waiting: WaitingPod) -> None:
         """Choose whom to preempt for a pod, hold what that frees, and begin with the evictions."""
@@ -133,10 +148,9 @@ class Preemptor:
     def _hold(self, pod: Pod, choice: Preemption) -> None:
         state = self.chooser.state
         awaited = choice.leaving | {each.pod.uid for each in choice.victims}
-        graces = [state.running[uid].spec.termination_grace_period_seconds for uid in awaited if uid in state.running]
-        seconds = max(self._settings.nomination_seconds, max(graces, default=0) + _AFTER_GRACE_SECONDS)
         key, rank = state.fair_share.key(pod), state.fair_share.pod_rank(pod)
-        state.holds.add(Hold(pod.uid, key, rank, choice.node, choice.charges, awaited, self._clock() + seconds), pod)
+        deadline = self._clock() + self._settings.nomination_seconds
+        state.holds.add(Hold(pod.uid, key, rank, choice.node, choice.charges, awaited, deadline), pod)
         self._nominees[pod.uid] = pod
         if choice.victims:
             # Placed while an Eviction is sent, it would cost a pod in vain.

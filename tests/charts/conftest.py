@@ -37,7 +37,7 @@ def _runner(module: GoModule) -> Helm:
     program = helm_binary.provide(module)
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=180, check=False)
+        return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60, check=False)
 
     return run
 

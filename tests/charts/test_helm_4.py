@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from lab import control_plane
+from lab import control_plane, wait
 from lab.client import client
 from lab.layout import Layout
 from tests.charts.conftest import CHART, Helm, objects
@@ -71,7 +73,10 @@ def test_helm_4_takes_over_a_release_and_applies_on_the_server(helm: Helm, helm_
     assert slots() == 5
     check(helm_4, "upgrade", "tranche", str(CHART), "--reuse-values", "--set=config.agent.slots=6")
     assert slots() == 6
-    check(helm_4, "uninstall", "tranche", "--wait")
+    # Its --wait now and then misses the end of an object, and waits for it until its time is over.
+    check(helm_4, "uninstall", "tranche")
+    left = partial(client(own_layout).find, "deployment", "tranche-webhook", namespace="tranche-system")
+    wait.until(lambda: left() is None, what="the end of the release", timeout_s=60)
     check(helm_4, *install)
     managers = client(own_layout).get("deployment", "tranche-webhook", namespace="tranche-system")
     assert "Apply" in {each["operation"] for each in managers["metadata"]["managedFields"]}

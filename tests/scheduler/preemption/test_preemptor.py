@@ -113,18 +113,37 @@ async def test_a_deadline_ends_a_nomination() -> None:
     assert scene.evictor.cleared == ["nominee"]
 
 
-async def test_a_long_grace_period_moves_the_deadline() -> None:
-    """A minute after its end."""
+async def test_a_long_grace_period_does_not_move_the_deadline() -> None:
+    """Otherwise whoever writes the victim decides for how long a card is held."""
     scene = Scene("a", nomination_seconds=100)
-    scene.run("victim@a", terminationGracePeriodSeconds=600)
+    scene.run("victim@a", terminationGracePeriodSeconds=10**9)
     scene.driver.add(WHOLE)
     await scene.look()
-    scene.clock.now += 659
+    scene.clock.now += 99
     await scene.look()
     assert scene.hold_of("nominee") == "a"
     scene.clock.now += 1
     await scene.look()
     assert scene.hold_of("nominee") == ""
+
+
+async def test_pods_that_end_too_slowly_are_preempted_last() -> None:
+    """Rather one of a higher priority, on another node or on the same; alone they are better than nothing."""
+    scene = Scene("a", "b", nomination_seconds=100)
+    scene.run("slow@a", terminationGracePeriodSeconds=101)
+    scene.run("dear@b", priority=9, terminationGracePeriodSeconds=100)
+    scene.driver.add(WHOLE)
+    await scene.look()
+    assert scene.evictor.evicted == ["dear"]
+    scene.driver.add(pod("another", memory=1000, priority=10))
+    await scene.look()
+    assert scene.evictor.evicted == ["dear", "slow"]
+    scene = Scene("a", cards=2, nomination_seconds=100)
+    scene.run("slow@a", terminationGracePeriodSeconds=101)
+    scene.run("dear@a", card=1, priority=9)
+    scene.driver.add(WHOLE)
+    await scene.look()
+    assert scene.evictor.evicted == ["dear"]
 
 
 async def test_a_refused_eviction_ends_the_nomination_and_nobody_is_evicted() -> None:
@@ -168,6 +187,34 @@ async def test_so_many_pods_at_once_as_are_allowed() -> None:
     scene.driver.end(scene.evictor.evicted[0])
     await scene.look()
     assert len(scene.evictor.evicted) == 3
+
+
+async def test_pods_of_one_namespace_do_not_keep_others_from_preempting() -> None:
+    """Eight victims that never end would otherwise switch preemption off for everybody."""
+    scene = Scene("a", "b", "c", concurrent=1)
+    scene.run("on-a@a", "on-b@b", "on-c@c", terminationGracePeriodSeconds=10**9)
+    scene.driver.add(*(pod(f"p{number}", memory=1000, priority=10) for number in range(2)))
+    await scene.look()
+    assert len(scene.state.holds.nominations) == 1
+    scene.driver.add(pod("other", memory=1000, priority=10, namespace="elsewhere"))
+    await scene.look()
+    assert {hold.uid for hold in scene.state.holds.nominations} == {"uid-p0", "uid-other"}
+
+
+async def test_more_important_pod_takes_the_place_of_a_lesser_nominee() -> None:
+    """Of its own queue; one of the same priority waits."""
+    scene = Scene("a", "b", concurrent=1)
+    scene.run("on-a@a", "on-b@b")
+    scene.driver.add(WHOLE)
+    await scene.look()
+    scene.driver.add(pod("equal", memory=1000, priority=10))
+    await scene.look()
+    assert scene.hold_of("nominee")
+    scene.driver.add(pod("important", memory=1000, priority=11))
+    await scene.look()
+    assert scene.hold_of("important")
+    assert scene.hold_of("nominee") == ""
+    assert scene.evictor.cleared == ["nominee"]
 
 
 async def test_nobody_is_evicted_where_pods_that_end_make_the_room() -> None:
