@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST
 
 from agent.metrics import Metrics
 from agent.service import Agent
@@ -38,7 +37,8 @@ async def serving(agent: Agent, metrics: Metrics, *, address: str, port: int) ->
         return web.Response(text="ok\n")
 
     async def show_metrics(_request: web.Request) -> web.Response:
-        return web.Response(body=await exposition.text(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        body = await exposition.text(metrics.registry)
+        return web.Response(body=body, headers={"Content-Type": exposition.CONTENT_TYPE})
 
     application = web.Application()
     pages = {"/healthz": healthz, "/readyz": readyz, "/metrics": show_metrics}

@@ -120,6 +120,7 @@ async def test_cards_are_exported_from_the_ledger() -> None:
     assert f"hami_node_gpu_memory_allocated_ratio{{{labels}}} 25.0\n" in text
     assert f"hami_gpu_memory_limit_bytes{{{labels}}} {1000 * 2**20}\n" in text
     assert 'tranche_scheduler_cards{state="usable"} 2.0\n' in text
+    assert not re.search(r"_created(\{.*\})? ", text), "when a counter began"
     assert exposition.labels({"model": 'a"\\\nb'}) == r'{model="a\"\\\nb"}'
 
 

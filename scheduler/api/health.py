@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
-from prometheus_client import CONTENT_TYPE_LATEST
 
 from cluster.http import exposition
 from cluster.http.exposition import Registry
@@ -28,7 +27,7 @@ def health_routes(*, registries: Sequence[Registry], unready: Callable[[], str])
 
     async def show_metrics(_request: web.Request) -> web.Response:
         body = b"".join([await exposition.text(registry) for registry in registries])
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return web.Response(body=body, headers={"Content-Type": exposition.CONTENT_TYPE})
 
     return [web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", show_metrics)]
 

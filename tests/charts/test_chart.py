@@ -15,7 +15,7 @@ from lab.chart import schema
 from lab.chart.template import Edit, StalePassageError, Template
 from lab.chart.template import render as fill
 from lab.image import build
-from tests.charts.conftest import identity
+from tests.charts.conftest import CHART, Helm, identity
 
 pytestmark = pytest.mark.helm
 NAMESPACE = "namespace.create=true"
@@ -296,3 +296,15 @@ def test_versions_are_the_projects() -> None:
     """The chart installs the image of its own version."""
     metadata = yaml.safe_load((chart.CHART / "Chart.yaml").read_text(encoding="utf-8"))
     assert metadata["version"] == metadata["appVersion"] == build.version()
+
+
+def test_pods_of_helm_test_have_requests_and_limits(helm: Helm) -> None:
+    """A namespace with a ResourceQuota or a policy that demands them admits them."""
+    done = helm(
+        "template", "tranche", str(CHART), "--namespace=tranche-system", "--show-only=templates/tests/test.yaml"
+    )
+    (tested,) = [each for each in yaml.safe_load_all(done.stdout) if each["kind"] == "Pod"]
+    containers = tested["spec"]["containers"]
+    assert len(containers) == 2
+    for each in containers:
+        assert each["resources"]["requests"].keys() == each["resources"]["limits"].keys() == {"cpu", "memory"}
