@@ -15,6 +15,7 @@ from aiohttp import web
 from yarl import URL
 
 from chaos.interference import LATE_SECONDS, Interference, Stage, Treatment
+from cluster.sockets import Sockets
 
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "upgrade", "host", "content-length"})
 _TOO_MANY = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "TooManyRequests", "code": 429}
@@ -65,17 +66,23 @@ class Proxy:
     @asynccontextmanager
     async def listening(self, port: int, *, shown: ssl.SSLContext, trusted: ssl.SSLContext) -> AsyncIterator[None]:
         """Listen while the block runs: `shown` has the proxy's certificate, `trusted` verifies the API server's."""
-        connector = aiohttp.TCPConnector(limit=0, ssl=trusted)
+        sockets = Sockets()
+        connector = aiohttp.TCPConnector(limit=0, ssl=trusted, socket_factory=sockets.create)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=3)
         runner = web.ServerRunner(web.Server(self._handle, handler_cancellation=True), shutdown_timeout=0.1)
-        async with aiohttp.ClientSession(connector=connector, auto_decompress=False, timeout=timeout) as self._session:
-            await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", port, ssl_context=shown).start()
-            try:
-                yield
-            finally:
-                self.cut_connections()
-                await runner.cleanup()
+        try:
+            async with aiohttp.ClientSession(
+                connector=connector, auto_decompress=False, timeout=timeout
+            ) as self._session:
+                await runner.setup()
+                await web.TCPSite(runner, "127.0.0.1", port, ssl_context=shown).start()
+                try:
+                    yield
+                finally:
+                    self.cut_connections()
+                    await runner.cleanup()
+        finally:
+            await sockets.cut()
 
     # ---- momentary faults; lasting ones are rules of `interference` --------------------------------------------------
 
