@@ -122,7 +122,8 @@ def test_a_daemon_without_a_record_is_found_by_its_mark(layout: Layout) -> None:
     pid = daemon.pid
     assert pid is not None
     (layout.run / "lost.json").unlink()
-    assert processes.strays(layout) == [pid]
+    # Its environment is empty for a moment after its program has been loaded.
+    wait.until(lambda: processes.strays(layout) == [pid], what="the process", timeout_s=10)
     assert processes.strays(Layout(root=layout.root / "other")) == []
     processes.stop_all(layout)
     assert not exists(pid)

@@ -18,8 +18,8 @@ BEGINNING = " ".join("\n".join((ROOT / "README.md").read_text(encoding="utf-8").
         "but not `resourceClaims`, `schedulingGroup` and `workloadRef`",
         "It holds a pod with one of these, with an event that names the field",
         "a pod that fits nowhere waits until cards become free",
-        "nothing enforces the limits by itself",
-        "HAMi-core, MPS or MIG enforces them",
+        "it does not stop a container from using more than it was given",
+        "Tranche installs neither HAMi-core nor MPS",
     ],
 )
 def test_first_twenty_lines_state(fact: str) -> None:
