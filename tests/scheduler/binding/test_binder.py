@@ -86,9 +86,9 @@ def read(server: Layout, name: str) -> Pod:
     return msgspec.convert(client(server).get("pod", name, namespace=NAMESPACE), Pod)
 
 
-async def bind(api: Api, pod: Pod, decision: Scheduled | None = None) -> Result:
+async def bind(api: Api, pod: Pod, decision: Scheduled | None = None, *, timeout_s: float = 2) -> Result:
     """Bind as the leader; wait until the API server has read the policies and the leader's token."""
-    binder = Binder(api, token=TOKEN, timeout_seconds=2)
+    binder = Binder(api, token=TOKEN, timeout_seconds=timeout_s)
     async with asyncio.timeout(60):
         while True:
             result = await binder.bind(pod, decision or chosen())
@@ -163,7 +163,8 @@ async def test_a_binding_is_repeated_until_its_outcome_is_known(server: Layout, 
     pod = create(server, "patient")
     Daemon(server, "kube-apiserver").stop()
     try:
-        binding = asyncio.create_task(bind(api, pod))
+        # The API server may refuse until it has read its roles: the first attempt stays in doubt for longer than that.
+        binding = asyncio.create_task(bind(api, pod, timeout_s=30))
         # Nothing listens now, so the first attempt fails before the server is back.
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
