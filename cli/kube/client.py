@@ -43,6 +43,10 @@ class Client:
         self.clock_ahead = 0.0
         """By how many seconds the server's clock is ahead of the local one, as of the last response."""
 
+    def __del__(self) -> None:
+        """Close the connection: it is kept for as long as the client."""
+        self._close()
+
     def get(
         self, resource: Resource, kind: type[T], *, name: str, namespace: str = "", metadata_only: bool = False
     ) -> T:
@@ -181,7 +185,7 @@ class Client:
                 f"{error.verify_message}; fetch the kubeconfig from the cluster again"
             ) from None
         except (OSError, http.client.HTTPException) as error:
-            self._kept = None
+            self._close()
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             where = f"the server of context {self._access.context}" if self._access.context else "the pod's network"
             raise UnreachableError(
@@ -190,6 +194,11 @@ class Client:
         if date := response.headers.get("Date"):
             self.clock_ahead = parsedate_to_datetime(date).timestamp() - time.time()
         return response, payload
+
+    def _close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+        self._kept = None
 
     def _connection(self) -> http.client.HTTPConnection:
         server, proxy = urlsplit(self._access.server), urlsplit(self._access.proxy)
