@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest --numprocesses 3 --max-worker-restart 0 --dist loadscope
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-random test-deep test-durations mutation mutation-changed check format fuzz bench chaos soak image image-load image-push cli-wheel cli-archive krew-manifest install-test up down status doctor verify evidence clean \
+.PHONY: help demo test test-quick test-again test-random test-deep test-durations mutation mutation-changed check format fuzz bench chaos soak image image-load image-push cli-wheel cli-archive krew-manifest install-test up down status doctor verify evidence clean \
 	demo-fractional demo-pending demo-placement demo-claim demo-static demo-environment
 
 help:  ## List the targets.
@@ -30,6 +30,9 @@ test: $(INSTALLED)  ## Run all tests; those that need root or a container runtim
 
 test-quick: $(INSTALLED)  ## Run the tests that need no Kubernetes, no root and no container tools.
 	@$(PYTEST) -m 'not apiserver and not kubelet and not helm and not image and not archive'
+
+test-again: $(INSTALLED)  ## Try the tests that failed in the last run again, each three times alone.
+	@$(BIN)/python -m tests.support.again
 
 test-random: $(INSTALLED)  ## Run all tests in random order (SEED, printed if none is given).
 	@$(PYTEST) --random-order-bucket=module --random-order-seed=$(or $(SEED),$(shell date +%s))

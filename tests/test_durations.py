@@ -72,5 +72,5 @@ def test_the_table_has_the_longest_and_the_sums() -> None:
 def test_a_worker_writes_no_file(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Only the process that has the reports of all does."""
     session = type("Session", (), {"config": type("Config", (), {"workerinput": {}})})
-    Durations(tmp_path / "durations.json").pytest_sessionfinish(session)  # type: ignore[arg-type]
+    Durations(tmp_path / "durations.json").pytest_sessionfinish(session, 0)  # type: ignore[arg-type]
     assert not (tmp_path / "durations.json").exists()

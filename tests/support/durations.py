@@ -1,4 +1,7 @@
-"""How long tests take: a run keeps it in .lab/durations.json; `make test-durations` prints what takes longest."""
+"""How long tests take, and which fail: a run keeps it in .lab/durations.json.
+
+`make test-durations` prints what takes longest, `make test-again` tries again what failed.
+"""
 
 from __future__ import annotations
 
@@ -44,18 +47,20 @@ class Durations:
                 item.user_properties.append((_FIXTURE, [fixturedef.argname, seconds]))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note how long a phase took."""
-        self._phases.append({"test": report.nodeid, "phase": report.when, "seconds": round(report.duration, 3)})
+        """Note how long a phase took, and whether it failed."""
+        phase = {"test": report.nodeid, "phase": report.when, "seconds": round(report.duration, 3)}
+        self._phases.append(phase | ({"failed": True} if report.failed else {}))
         if report.when == "setup":
             for name, value in report.user_properties:
                 if name == _FIXTURE:
                     self._fixtures[value[0]] += value[1]
 
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write the file."""
         if hasattr(session.config, "workerinput") or session.config.option.collectonly:
             return
         content = {
+            "exit": int(exitstatus),
             "seconds": round(time.time() - self._begin, 1),
             "processes": session.config.getoption("numprocesses", None) or 1,
             "phases": self._phases,
