@@ -86,9 +86,10 @@ def _marks(item: pytest.Item) -> set[str]:
 
 
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
-    """Build missing programs before the processes of `make test` start."""
+    """Build missing programs before the processes of `make test` start; not those of tests that `-m` leaves out."""
     if config.getoption("dist") != "no":
-        _build(CLUSTER_MARKS, report=config.get_terminal_writer().line)
+        marks = {mark for mark in CLUSTER_MARKS if f"not {mark}" not in config.option.markexpr}
+        _build(marks, report=config.get_terminal_writer().line)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
