@@ -8,7 +8,7 @@ from cluster.api import Api
 from cluster.events import Recorder
 from cluster.metadata import Reference
 
-DEADLINE_S = 5.0
+DEADLINE_S = 20.0
 POD = Reference(kind="Pod", name="p", namespace="n", uid="u", api_version="v1")
 
 

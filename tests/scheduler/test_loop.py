@@ -107,7 +107,7 @@ async def bound_on_n2(made: ClusterState, cycle: SchedulingCycle, binder: StuckN
         made.set_pod(pod(f"queues-{index}", memory=10, nodeSelector={"kubernetes.io/hostname": "n1"}))
     for index in range(3):
         made.set_pod(pod(f"goes-{index}", memory=10, nodeSelector={"kubernetes.io/hostname": "n2"}))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         names = sorted([await binder.bound.get() for _ in range(3)])
     running.cancel()
     loop.abandon()

@@ -45,7 +45,7 @@ class World:
         """Wait until the loop has reconciled the current state."""
         while not self._turns.locked():
             await self._turns.acquire()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             for _ in range(2):  # when the second has begun, the first is complete
                 await self._turns.acquire()
 

@@ -176,7 +176,7 @@ async def test_only_the_leader_writes(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(world, "merge", merge)
     monkeypatch.setattr(status_writer, "sleep", sleep)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await world.writer.run()
         await world.writer.run()
     assert [name for _, name in world.tries] == ["a"]

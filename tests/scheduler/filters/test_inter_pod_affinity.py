@@ -245,7 +245,7 @@ async def woken(made: ClusterState, clock: Clock, spec: dict[str, Any], change: 
     made.queue.add_unschedulable(entry, note=decision.note, reasons=decision.reasons)
     clock.now += 10
     change()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(10):
         assert await made.queue.pop() is entry
     return isinstance(finish(schedule(made, entry.pod)), Scheduled)
 

@@ -25,7 +25,7 @@ async def next_name(queue: SchedulingQueue) -> str:
 
 async def popped(queue: SchedulingQueue) -> Entry:
     """Pop a pod that is due; fail if none is."""
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(10):
         return await queue.pop()
 
 

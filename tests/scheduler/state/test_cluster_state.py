@@ -183,7 +183,7 @@ async def test_a_pod_that_ends_makes_waiting_pods_active() -> None:
     made.queue.add_unschedulable(entry, note=decision.note, reasons=decision.reasons)
     clock.now += 10
     made.drop_pod(runs)
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(10):
         assert (await made.queue.pop()).pod.metadata.name == "waits"
     assert isinstance(finish(schedule(made, entry.pod)), Scheduled)
 

@@ -58,7 +58,7 @@ async def test_corrected_delivery_retries_waiting_pods() -> None:
     made.set_pod(pod("other", memory=1, node="n1", phase="Failed"))
     assert made.queue.depths()["unschedulable"] == 1
     made.set_status(report("n1", NodeDelivery("env", LEGACY)))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert await made.queue.pop() is entry
 
 

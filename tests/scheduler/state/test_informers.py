@@ -88,7 +88,7 @@ async def following(made: ClusterState, server: Server) -> AsyncIterator[asyncio
 
 async def next_uid(taken: asyncio.Queue[Pod]) -> str:
     """Wait for the next pod."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         return (await taken.get()).uid
 
 
@@ -125,7 +125,7 @@ async def test_agent_leases_are_read_in_their_namespace_only() -> None:
     made = state("n1")
     leases = Informer(cast("Api", server), LEASES, Lease, on_upsert=made.set_lease, namespace="tranche-system")
     task = asyncio.create_task(leases.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await server.is_watched.wait()
     task.cancel()
     assert server.paths == ["/apis/coordination.k8s.io/v1/namespaces/tranche-system/leases"] * 2

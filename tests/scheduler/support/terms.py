@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 TOKEN = "7/leader"  # noqa: S105 -- the token of a term is not a secret
 NAMESPACE = "default"
-PATIENCE_S = 5.0
+PATIENCE_S = 20.0
 _FAR = "2126-01-01T00:00:00.000000Z"
 Object = dict[str, Any]
 
