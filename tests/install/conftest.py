@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,36 +67,48 @@ def _kubernetes_service(layout: Layout) -> Iterator[None]:
     """Serve the Service `kubernetes` while the block runs: its address, forwarded to the API server."""
     address = kubectl.run(layout, "get", "service", "kubernetes", "-o", "jsonpath={.spec.clusterIP}")
     subprocess.run(["ip", "address", "replace", f"{address}/32", "dev", "lo"], check=True)
-    loop = asyncio.new_event_loop()
+    loop, ready, end = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
 
-    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while block := await reader.read(65536):
-                writer.write(block)
-                await writer.drain()
-        writer.close()
+    async def serve() -> None:
+        async with await asyncio.start_server(partial(_forward, layout), address, 443):
+            ready.set()
+            await end.wait()
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            there = await asyncio.open_connection("127.0.0.1", layout.port(Port.KUBE_APISERVER))
-        except OSError:
-            writer.close()
-            return
-        await asyncio.gather(copy(reader, there[1]), copy(there[0], writer))
+    def run() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:  # it cancels what still forwards
+            runner.run(serve())
 
-    loop.run_until_complete(asyncio.start_server(serve, address, 443))
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
+        assert ready.wait(10)
         yield
     finally:
-        loop.call_soon_threadsafe(loop.stop)
+        loop.call_soon_threadsafe(end.set)
         thread.join(10)
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
-        loop.close()
         subprocess.run(["ip", "address", "delete", f"{address}/32", "dev", "lo"], check=True)
+
+
+async def _forward(layout: Layout, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Forward a connection to the API server until both ends have closed it; close it if cancelled."""
+    try:
+        there = await asyncio.open_connection("127.0.0.1", layout.port(Port.KUBE_APISERVER))
+    except OSError:
+        writer.close()
+        return
+    try:
+        await asyncio.gather(_copy(reader, there[1]), _copy(there[0], writer))
+    finally:
+        writer.close()
+        there[1].close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while block := await reader.read(65536):
+            writer.write(block)
+            await writer.drain()
+    writer.close()
 
 
 @pytest.fixture(scope="module")
