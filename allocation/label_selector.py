@@ -7,8 +7,18 @@ from typing import Final
 
 import msgspec
 
+from allocation import limits
+
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,4000}")
 """What Go parses as an integer. Python accepts more, and raises an exception at 4,300 digits."""
+
+
+MOST_EXPRESSIONS: Final = 64
+"""Labels and expressions of a selector in an object other than a pod."""
+OVERSIZED: Final = (
+    f"is larger than any selector needs to be: at most {MOST_EXPRESSIONS} labels and expressions,"
+    f" {limits.SELECTOR_VALUES} keys and values, and {limits.SELECTOR_CHARACTERS} characters"
+)
 
 
 class Expression(msgspec.Struct, frozen=True, gc=False):
@@ -28,6 +38,16 @@ class LabelSelector(msgspec.Struct, rename="camel", gc=False):
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[Expression, ...] = ()
+
+    @property
+    def is_oversized(self) -> bool:
+        """Whether it is too large to be kept and compared, if a user may write it in an object other than a pod."""
+        if len(self.match_labels) + len(self.match_expressions) > MOST_EXPRESSIONS:
+            return True
+        texts = [*self.match_labels, *self.match_labels.values()]
+        for each in self.match_expressions:
+            texts += [each.key, *each.values]
+        return len(texts) > limits.SELECTOR_VALUES or sum(map(len, texts)) > limits.SELECTOR_CHARACTERS
 
 
 class ExpressionSet(msgspec.Struct, frozen=True, gc=False):

@@ -109,11 +109,12 @@ CORDON: Final = "hami.io/device-cordon"
 SHARE_MODE_PREFIX: Final = "sharemode.gpu.bytetrade.io/"
 """Followed by the UUID of a card: how the pods of applications share it."""
 
-SCHEDULER_KEYS: Final = CONSTRAINT_KEYS | {
-    *(CLAIM, CONSUME_POLICY, PREEMPTION_PROTECTION, ALLOCATION, CHARGED_TO, HAMI_ALLOCATED, HAMI_MIG, HAMI_BIND_PHASE),
-    *(HAMI_REGISTER, HAMI_SCORES, HAMI_HANDSHAKE, HAMI_LOCK, CORDON),
-}
-"""The annotations of pods and nodes that the scheduler reads."""
+SHORT_KEYS: Final = frozenset({CLAIM, CONSUME_POLICY, PREEMPTION_PROTECTION})
+"""The annotations of pods whose value is a name, a word or a duration."""
+POD_KEYS: Final = CONSTRAINT_KEYS | SHORT_KEYS | {ALLOCATION, CHARGED_TO, HAMI_ALLOCATED, HAMI_MIG, HAMI_BIND_PHASE}
+"""The annotations of pods that the scheduler reads."""
+NODE_KEYS: Final = frozenset({HAMI_REGISTER, HAMI_SCORES, HAMI_HANDSHAKE, HAMI_LOCK, CORDON})
+"""The annotations of nodes that the scheduler reads."""
 
 OUTPUT_PREFIXES: Final = ("hami.io/vgpu-", "hami.io/bind-")
 """HAMi's keys that only a scheduler writes."""

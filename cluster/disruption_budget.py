@@ -1,15 +1,9 @@
 """The PodDisruptionBudget object."""
 
-from typing import Final
-
 import msgspec
 
-from allocation import limits
 from allocation.label_selector import LabelSelector
 from cluster.metadata import ObjectMeta
-
-MOST_EXPRESSIONS: Final = 64
-"""Labels and expressions in a selector, whose values and characters are limited as those of a pod are."""
 
 
 class BudgetMeta(ObjectMeta, rename="camel"):
@@ -48,7 +42,7 @@ class PodDisruptionBudget(msgspec.Struct):
 
     def __post_init__(self) -> None:
         """Drop a selector that exceeds a limit."""
-        self.is_oversized = self.spec.selector is not None and _is_oversized(self.spec.selector)
+        self.is_oversized = self.spec.selector is not None and self.spec.selector.is_oversized
         if self.is_oversized:
             self.spec = BudgetSpec()
 
@@ -58,13 +52,3 @@ class PodDisruptionBudget(msgspec.Struct):
         if self.status.observed_generation < self.metadata.generation:
             return 0
         return max(0, self.status.disruptions_allowed)
-
-
-def _is_oversized(selector: LabelSelector) -> bool:
-    labels, expressions = selector.match_labels, selector.match_expressions
-    if len(labels) + len(expressions) > MOST_EXPRESSIONS:
-        return True
-    texts = [*labels, *labels.values()]
-    for each in expressions:
-        texts += [each.key, *each.values]
-    return len(texts) > limits.SELECTOR_VALUES or sum(map(len, texts)) > limits.SELECTOR_CHARACTERS

@@ -1,7 +1,7 @@
 """The fields of pods and nodes that scheduling depends on; all other fields are not decoded."""
 
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from functools import lru_cache
 from typing import TypeVar
 
@@ -11,11 +11,11 @@ from allocation.bindings import share_modes
 from allocation.bindings.share_modes import ShareMode
 from allocation.label_selector import Expression, LabelSelector
 from allocation.limits import excess_of_annotations
-from allocation.names import CONSTRAINT_KEYS, SCHEDULER_KEYS
+from allocation.names import CONSTRAINT_KEYS, MAX_NAME_LENGTH, NODE_KEYS, POD_KEYS, SHORT_KEYS
 from allocation.pod import Container, Resources
 from allocation.quantity import Quantity
 from cluster.metadata import ObjectMeta, Reference
-from scheduler.pod_limits import excess_of_labels, excess_of_spec
+from scheduler.pod_limits import excess_of_labels, excess_of_spec, excess_of_volumes
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 
@@ -48,18 +48,29 @@ class Meta(LabelledMeta, rename="camel", gc=False):
     annotations: dict[str, str] = {}
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+
+    def _keep(self, keys: frozenset[str]) -> None:
+        """Keep only annotations that are read here."""
+        if not self.annotations.keys() <= keys:
+            self.annotations = {key: self.annotations[key] for key in self.annotations.keys() & keys}
+
+
+class PodMeta(Meta, gc=False):
+    """Metadata of a pod; `excess` names the annotation that is too long to be kept."""
+
     excess: str = ""
 
     def __post_init__(self) -> None:
-        """Keep only annotations that are read here; `excess` names the one that is too long to be kept."""
-        if not self.annotations.keys() <= SCHEDULER_KEYS:
-            self.annotations = {key: self.annotations[key] for key in self.annotations.keys() & SCHEDULER_KEYS}
+        """Keep only what is read, and of a value that is too long for any name only the first characters."""
+        self._keep(POD_KEYS)
         self.excess = excess_of_annotations(self.annotations)
         for key in self.annotations.keys() & CONSTRAINT_KEYS:
             if self.excess:
                 del self.annotations[key]
             else:
                 self.annotations[key] = _shared(self.annotations[key])
+        for key in self.annotations.keys() & SHORT_KEYS:
+            self.annotations[key] = self.annotations[key][: MAX_NAME_LENGTH + 1]
 
 
 class NodeMeta(Meta, gc=False):
@@ -70,7 +81,7 @@ class NodeMeta(Meta, gc=False):
     def __post_init__(self) -> None:
         """Read the share modes from the annotations, of which only those of fixed names are kept."""
         self.share_modes = share_modes.read(self.annotations)
-        super().__post_init__()
+        self._keep(NODE_KEYS)
 
 
 class Port(msgspec.Struct, rename="camel", gc=False):
@@ -254,6 +265,12 @@ class Volume(msgspec.Struct, rename="camel", gc=False):
     portworx_volume: PortworxVolume | None = None
 
     @property
+    def sources(self) -> Iterator[msgspec.Struct]:
+        """The sources that have fields."""
+        clouds = (self.gce_persistent_disk, self.aws_elastic_block_store, self.azure_disk, self.cinder)
+        yield from filter(None, (self.persistent_volume_claim, self.iscsi, self.rbd, self.portworx_volume, *clouds))
+
+    @property
     def restricts_nodes(self) -> bool:
         """Whether not every node can mount it, or a node can attach only so many of its kind."""
         return self != Volume(self.name)
@@ -287,11 +304,15 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
 
         Most pods have only the tolerations that admission adds. A pod that has a node keeps its containers, because
         their requests and host ports count; its requirements of nodes and its anti-affinity are dropped. Volumes that
-        every node can mount, which nearly every pod has, are dropped as well.
+        every node can mount, which nearly every pod has, are dropped as well, and all but one of the gates and of the
+        claims of devices, because only their presence matters.
         """
         self.excess = excess_of_spec(self)
+        if too_long := excess_of_volumes(self.volumes):
+            self.excess, self.volumes = too_long, ()
         if self.volumes:
             self.volumes = tuple(volume for volume in self.volumes if volume.restricts_nodes)
+        self.scheduling_gates, self.resource_claims = self.scheduling_gates[:1], self.resource_claims[:1]
         if self.excess:
             self.node_selector, self.tolerations, self.topology_spread_constraints = {}, (), ()
             self.affinity = None
@@ -323,7 +344,7 @@ class PodStatus(msgspec.Struct, rename="camel", gc=False):
 class Pod(msgspec.Struct, gc=False):
     """A pod."""
 
-    metadata: Meta
+    metadata: PodMeta
     spec: PodSpec
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 

@@ -4,13 +4,18 @@ A pod beyond a limit is held with the message of this module; none of its oversi
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from allocation import limits
 
 if TYPE_CHECKING:
     from allocation.label_selector import Expression, LabelSelector
-    from scheduler.objects import PodSpec
+    from scheduler.objects import PodSpec, Volume
+
+VOLUME_CHARACTERS: Final = 16 * 1024
+"""Characters in the sources of all volumes of a pod that restrict its nodes: names of claims and of disks."""
 
 _CONTAINERS = "spec.containers and spec.initContainers have"
 _AFFINITY = "spec.affinity"
@@ -40,6 +45,18 @@ def excess_of_spec(spec: "PodSpec") -> str:
         (_SPREAD, len(spec.topology_spread_constraints), "entries", limits.SPREAD_CONSTRAINTS),
     )
     return limits.excess_of_containers(len(containers)) or _first(sizes) or _excess_of_selectors(spec)
+
+
+def excess_of_volumes(volumes: "Iterable[Volume]") -> str:
+    """Return the message for volumes whose sources are too long, or an empty string; nothing else checks most."""
+    characters = sum(len(text) for volume in volumes for text in _texts(volume))
+    return limits.excess("spec.volumes has", characters, "characters in all sources", VOLUME_CHARACTERS)
+
+
+def _texts(volume: "Volume") -> Iterable[str]:
+    for source in volume.sources:
+        for value in msgspec.structs.astuple(source):
+            yield from (value,) if isinstance(value, str) else value if isinstance(value, tuple) else ()
 
 
 def _excess_of_selectors(spec: "PodSpec") -> str:

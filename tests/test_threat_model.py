@@ -1,12 +1,17 @@
 """Every promise of docs/threat-model.md has a test."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
 
+import msgspec
 import yaml
 
 from allocation.variables import TABLE as TABLE_OF_VARIABLES
 from cluster.http.connections import DEFAULT_TIMEOUTS
+from cluster.informer import Informer
+from scheduler.informers import Informers, StorageInformers
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "threat-model.md").read_text()
@@ -26,6 +31,15 @@ HOSTILE = [
     for line in section("Hostile bytes").splitlines()
     if line.startswith("|")
 ][2:]
+RENAMED = {
+    "Claim": "PersistentVolumeClaim",
+    "CsiDriver": "CSIDriver",
+    "CsiNode": "CSINode",
+    "StorageCapacity": "CSIStorageCapacity",
+}
+"""Kinds whose class has another name."""
+DERIVED = frozenset({"excess", "is_oversized", "isOversized"})
+"""Attributes that follow from others when an object is read."""
 TOPICS = (
     *("envFrom", "valueFrom", "at creation", "later", "status", "hami.io/", "LD_PRELOAD", "CUDA_DISABLE_CONTROL"),
     *("CUDA_DEVICE_SM_LIMIT_0", "CUDA_MPS_", "SYS_ADMIN", "nvidia.com/gpu: 0", "DaemonSet", "nodeSelectorTerms"),
@@ -77,6 +91,84 @@ def test_page_shows_the_timeouts_of_every_port() -> None:
     assert f"cut off after {DEFAULT_TIMEOUTS.answer:.0f} s" in said
     assert f"end after {DEFAULT_TIMEOUTS.idle:.0f} s" in said
     assert f"Of more than {DEFAULT_TIMEOUTS.connections:,} the quietest" in said
+
+
+BOUNDS = [
+    [cell.strip() for cell in line.split("|")[1:-1]]
+    for line in section("What one tenant costs the others").partition("| kind | field |")[2].splitlines()
+    if line.startswith("|")
+][1:]
+"""Of each row: kind, fields, bound, what happens beyond it, and the test."""
+
+
+def watched() -> dict[str, type]:
+    """Return every kind that an informer of the scheduler watches, by its name in Kubernetes."""
+    hints = [*get_type_hints(Informers).values(), *get_type_hints(StorageInformers).values()]
+    informers = [each for hint in hints for each in (*get_args(hint), hint) if get_origin(each) is Informer]
+    kinds = [kind for informer in informers for kind in get_args(informer)]
+    return {RENAMED.get(kind.__name__, kind.__name__): kind for kind in kinds}
+
+
+def fields(kind: msgspec.inspect.Type, path: str = "") -> Iterator[str]:
+    """Yield the paths of all fields that are decoded; only the metadata and the spec of an object are taken apart."""
+    if isinstance(kind, msgspec.inspect.UnionType):
+        for one in kind.types:
+            yield from fields(one, path)
+    elif isinstance(kind, msgspec.inspect.StructType) and path in ("", "metadata", "spec"):
+        for each in kind.fields:
+            if each.encode_name not in DERIVED:
+                yield from fields(each.type, f"{path}.{each.encode_name}".lstrip("."))
+    elif not isinstance(kind, msgspec.inspect.NoneType):
+        yield path
+
+
+def test_each_field_that_a_tenant_may_write_has_a_row() -> None:
+    """A field that is decoded tomorrow, and a kind that is watched, need a bound and a row."""
+    by_kind: dict[str, set[str]] = {}
+    for kind, names, *_ in BOUNDS:
+        by_kind.setdefault(kind, set()).update(re.findall(r"`([\w.]+)`", names))
+    decoded = watched()
+    for kind, named in by_kind.items():
+        found = set(fields(msgspec.inspect.type_info(decoded[kind])))
+        covered = {field for field in found if field in named or field.partition(".")[0] in named}
+        assert sorted(found - covered) == [], kind
+        assert [name for name in named if not any(f"{each}.".startswith(f"{name}.") for each in found)] == [], kind
+    rest = section("What one tenant costs the others").partition("A tenant writes none of the other kinds")[2]
+    assert set(re.findall(r"[A-Z]\w+", rest)) == decoded.keys() - by_kind.keys()
+
+
+def test_each_bound_has_a_test() -> None:
+    """Where the API server is the bound, nothing of ours could be tested."""
+    assert len(BOUNDS) > 10
+    for kind, names, bound, beyond, test in BOUNDS:
+        assert bound, (kind, names)
+        if test:
+            module_of(f"{kind} {names}", test)
+        else:
+            assert not beyond, (kind, names)
+
+
+def unbounded(schema: dict[str, Any], path: str) -> Iterator[str]:
+    """Yield the parts of a schema that may be as large as an object may be."""
+    limit = {"string": "maxLength", "array": "maxItems", "integer": "maximum"}.get(schema["type"], "")
+    if limit and limit not in schema and schema.get("format") != "int32" and "enum" not in schema:
+        yield path
+    if "additionalProperties" in schema:
+        if "maxProperties" not in schema or "size(key) <=" not in str(schema.get("x-kubernetes-validations")):
+            yield path
+        yield from unbounded(schema["additionalProperties"], f"{path}.*")
+    for name, each in schema.get("properties", {}).items():
+        yield from unbounded(each, f"{path}.{name}")
+    if "items" in schema:
+        yield from unbounded(schema["items"], f"{path}[]")
+
+
+def test_everything_in_a_gpuclaim_has_a_maximum() -> None:
+    """The API server refuses what exceeds it."""
+    definition = yaml.safe_load((ROOT / "manifests" / "base" / "crds" / "gpuclaims.yaml").read_text())
+    (version,) = definition["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert list(unbounded(spec, "spec")) == []
 
 
 def test_no_known_attack_is_missing() -> None:

@@ -71,7 +71,7 @@ def _state(state: ClusterState, pod: Pod, claim: Claim, *, is_ephemeral: bool) -
         return "lost"
     if metadata.deletion_timestamp is not None:
         return "deleting"
-    if is_ephemeral and not any(owner.controller and owner.uid == pod.uid for owner in metadata.owner_references):
+    if is_ephemeral and not any(owner.uid == pod.uid for owner in metadata.owner_references):
         return "foreign"
     if claim.is_bound:
         return "bound"

@@ -5,8 +5,9 @@ from typing import Any, Final
 
 import msgspec
 
-from allocation import limits, quantity
+from allocation import quantity
 from allocation.errors import AllocationError
+from allocation.label_selector import OVERSIZED
 from cluster.manifest import UnreadableManifestError, without_nulls
 from scheduler.objects import Pod
 from scheduler.volumes.objects import BIND_COMPLETED, SELECTED_NODE, Claim, ClaimStatus, StorageClass
@@ -71,8 +72,8 @@ def _read(manifest: dict[str, Any], *, namespace: str) -> Claim:
             f"{label} has namespace {metadata.namespace!r}, but the pod has {namespace!r}: a pod can mount only claims"
             " of its own namespace"
         )
-    if not spec.access_modes or not set(spec.access_modes) <= set(_ACCESS_MODES):
-        held = ", ".join(spec.access_modes) or "nothing"
+    if not spec.access_modes or not spec.access_modes <= set(_ACCESS_MODES):
+        held = ", ".join(sorted(spec.access_modes)) or "nothing"
         raise UnreadableManifestError(
             f"{label}: spec.accessModes holds {held}; write one or more of {', '.join(_ACCESS_MODES)}"
         )
@@ -81,7 +82,8 @@ def _read(manifest: dict[str, Any], *, namespace: str) -> Claim:
             f"{label}: spec.volumeMode holds {spec.volume_mode!r}; write one of {', '.join(_VOLUME_MODES)}"
         )
     _check_amount(claim, label)
-    _check_selector(claim, label)
+    if spec.is_oversized:
+        raise UnreadableManifestError(f"{label}: spec.selector {OVERSIZED}")
     kept = {key: value for key, value in metadata.annotations.items() if key not in (BIND_COMPLETED, SELECTED_NODE)}
     metadata.uid, metadata.resource_version, metadata.deletion_timestamp = "", "", None
     metadata.annotations, metadata.owner_references, claim.status = kept, (), ClaimStatus()
@@ -97,15 +99,3 @@ def _check_amount(claim: Claim, label: str) -> None:
         raise UnreadableManifestError(f"{field}: {error}") from None
     if not is_positive:
         raise UnreadableManifestError(f"{field} holds {amount!r}; write an amount above 0, such as 10Gi")
-
-
-def _check_selector(claim: Claim, label: str) -> None:
-    """Refuse a selector that would take long to compare with every PersistentVolume."""
-    selector = claim.spec.selector
-    if selector is None:
-        return
-    size = len(selector.match_labels) + sum(1 + len(each.values) for each in selector.match_expressions)
-    if size > limits.SELECTOR_VALUES:
-        raise UnreadableManifestError(
-            f"{label}: spec.selector has {size} labels, expressions and values; {limits.SELECTOR_VALUES} is the limit"
-        )

@@ -15,7 +15,7 @@ from allocation.allocation import Charge
 from allocation.fairness.queue_spec import QueueKey
 from allocation.ledger.ledger import Ledger
 from scheduler.filters.node_cache import NodeCache
-from scheduler.objects import Meta, Pod, PodSpec
+from scheduler.objects import Pod, PodMeta, PodSpec
 
 PREFIX: Final = "hold:"
 """Begins the UIDs of reservations of holds."""
@@ -112,7 +112,7 @@ class Holds:
 
 def _placeholder(pod: Pod) -> Pod:
     """Return a pod that requests the same of its node, and has no labels that others could select."""
-    meta = Meta(name=pod.metadata.name, namespace=pod.metadata.namespace, uid=PREFIX + pod.uid)
+    meta = PodMeta(name=pod.metadata.name, namespace=pod.metadata.namespace, uid=PREFIX + pod.uid)
     spec = PodSpec(
         containers=pod.spec.containers,
         init_containers=pod.spec.init_containers,

@@ -105,7 +105,7 @@ class ClaimMatcher:
         return (
             self._fits(volume)
             and (self._selector is None or accepts(self._selector, source.metadata.labels))
-            and set(self._claim.spec.access_modes) <= set(source.spec.access_modes)
+            and self._claim.spec.access_modes <= frozenset(source.spec.access_modes)
         )
 
 

@@ -3,6 +3,7 @@
 import msgspec
 
 from allocation.label_selector import LabelSelector
+from allocation.names import MAX_NAME_LENGTH
 from cluster.metadata import ObjectMeta
 from scheduler.objects import NodeSelector
 
@@ -16,6 +17,11 @@ _DEFAULT_CLASS = frozenset(
 )
 _CLAIM_KEYS = frozenset({_BETA_CLASS, SELECTED_NODE, BIND_COMPLETED})
 _VOLUME_KEYS = frozenset({_BETA_CLASS, BOUND_BY_CONTROLLER})
+
+
+def name(text: str) -> str:
+    """Return what a claim has in place of a name, which nothing else checks: one too long for any object is cut."""
+    return text[: MAX_NAME_LENGTH + 1]
 
 
 class OwnerReference(msgspec.Struct, gc=False):
@@ -33,9 +39,11 @@ class ClaimMeta(ObjectMeta, rename="camel", gc=False):
     owner_references: tuple[OwnerReference, ...] = ()
 
     def __post_init__(self) -> None:
-        """Keep only annotations that are read here."""
+        """Keep only annotations that are read here, and of the owners the controller."""
         if self.annotations:
-            self.annotations = {key: self.annotations[key] for key in self.annotations.keys() & _CLAIM_KEYS}
+            read = self.annotations.keys() & _CLAIM_KEYS
+            self.annotations = {key: name(self.annotations[key]) for key in read}
+        self.owner_references = tuple(each for each in self.owner_references if each.controller)
 
 
 class StorageAmount(msgspec.Struct, gc=False):
@@ -51,15 +59,27 @@ class StorageRequest(msgspec.Struct, gc=False):
 
 
 class ClaimSpec(msgspec.Struct, rename="camel", gc=False):
-    """The spec of a claim."""
+    """The spec of a claim.
 
-    access_modes: tuple[str, ...] = ()
+    Attributes:
+        is_oversized: whether its selector exceeds a limit; nothing of it is kept then, and it gets no volume.
+    """
+
+    access_modes: frozenset[str] = frozenset()
     selector: LabelSelector | None = None
     resources: StorageRequest = msgspec.field(default_factory=StorageRequest)
     volume_name: str = ""
     storage_class_name: str | None = None
     volume_mode: str = "Filesystem"
     volume_attributes_class_name: str | None = None
+    is_oversized: bool = False
+
+    def __post_init__(self) -> None:
+        """Drop a selector that exceeds a limit, and most of a name that is too long for any volume."""
+        self.is_oversized = self.selector is not None and self.selector.is_oversized
+        if self.is_oversized:
+            self.selector = None
+        self.volume_name = name(self.volume_name)
 
 
 class ClaimStatus(msgspec.Struct, gc=False):

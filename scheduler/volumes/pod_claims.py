@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from allocation.label_selector import OVERSIZED
 from scheduler.objects import Pod, Volume
 from scheduler.volumes.bindings import ClaimKey
 from scheduler.volumes.objects import Claim
@@ -92,6 +93,8 @@ def _problem(claim: Claim, pod: Pod, *, is_ephemeral: bool) -> str:
         return f'persistentvolumeclaim "{meta.name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
     if meta.deletion_timestamp is not None:
         return f'persistentvolumeclaim "{meta.name}" is being deleted'
-    if is_ephemeral and not any(owner.controller and owner.uid == pod.uid for owner in meta.owner_references):
+    if is_ephemeral and not any(owner.uid == pod.uid for owner in meta.owner_references):
         return f"PVC {meta.namespace}/{meta.name} was not created for pod {pod} (pod is not owner)"
+    if claim.spec.is_oversized and not claim.is_bound:
+        return f'persistentvolumeclaim "{meta.name}": spec.selector {OVERSIZED}'
     return ""

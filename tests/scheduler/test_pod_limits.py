@@ -138,6 +138,45 @@ def test_oversized_parts_of_a_pod_are_not_kept() -> None:
         assert kept.excess
 
 
+@pytest.mark.parametrize("node", ["", "n1"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"persistentVolumeClaim": {"claimName": "c" * 300_000}},
+        {"rbd": {"monitors": ["monitor"] * 50_000, "image": "i"}},
+        {"awsElasticBlockStore": {"volumeID": "v" * 300_000}},
+    ],
+    ids=str,
+)
+def test_sources_of_volumes_are_not_kept_beyond_a_limit(source: dict[str, Any], node: str) -> None:
+    """The API server checks few of their fields; the volumes of a running pod beyond the limit count for nobody."""
+    kept = pod("a", memory=10, node=node, volumes=[{"name": "v", **source}])
+    assert size(kept) < 5_000
+    assert kept.excess.startswith("spec.volumes has ")
+    assert "characters in all sources, 16384 is the limit" in kept.excess
+
+
+def test_of_annotations_only_those_of_pods_are_kept() -> None:
+    """Those of nodes have no bound of their own; a name, a policy or a duration is short."""
+    large = {
+        "hami.io/node-nvidia-register": "x" * 200_000,
+        "gpu.scheduling/claim": "c" * 200_000,
+        "gpu.scheduling/preemption-protection": "1" * 200_000 + "h",
+    }
+    kept = pod("a", memory=10, annotations=large).metadata.annotations
+    assert {key: len(value) for key, value in kept.items()} == {
+        "gpu.scheduling/claim": 254,
+        "gpu.scheduling/preemption-protection": 254,
+    }
+
+
+def test_gates_and_claims_of_devices_are_kept_once() -> None:
+    """Only whether there is one matters."""
+    many = {"schedulingGates": [{"name": f"g{n}"} for n in range(5_000)], "resourceClaims": [{"name": "c"}] * 5_000}
+    kept = pod("a", memory=10, **many)
+    assert len(kept.spec.scheduling_gates) == len(kept.spec.resource_claims) == 1
+
+
 def test_a_pod_that_has_a_node_counts_with_all_its_containers() -> None:
     """Its requests and ports count, whatever its size."""
     made = state("n1")

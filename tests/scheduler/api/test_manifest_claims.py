@@ -78,7 +78,7 @@ def test_a_claim_without_a_class_gets_the_default_one() -> None:
         ([claim(spec={**SPEC, "volumeMode": "Object"})], "spec.volumeMode holds 'Object'"),
         ([claim(spec={**SPEC, "resources": {"requests": {"storage": "ten"}}})], "'ten' is not a Kubernetes quantity"),
         ([claim(spec={"accessModes": ["ReadWriteOnce"]})], "requests.storage holds '0'; write an amount above 0"),
-        ([claim(spec={**SPEC, "selector": {"matchLabels": {str(n): "" for n in range(400)}}})], "has 400 labels"),
+        ([claim(spec={**SPEC, "selector": {"matchLabels": {str(n): "" for n in range(400)}}})], "at most 64 labels"),
         ([claim(namespace="other")], "namespace 'other', but the pod has"),
     ],
 )
