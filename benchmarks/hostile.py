@@ -159,7 +159,7 @@ async def _run(pods: int, nodes: int, arrivals: int, *, hostile: bool) -> _Measu
     gc.collect()
     gc.freeze()
     pauses = PauseMonitor()
-    chores = [asyncio.create_task(each) for each in (pauses.run(), recorder.run(), loop.run())]
+    chores = [asyncio.create_task(each) for each in (pauses.run(), recorder.run(), failures.run(), loop.run())]
     waits = []
     for number in range(arrivals):
         await asyncio.sleep(_BETWEEN_S)

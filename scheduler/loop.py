@@ -64,10 +64,9 @@ class Loop:
             elif isinstance(result, Scheduled):
                 takes_long = self._binding_cycle.may_take_long(result)
                 self._start(self._binding_cycle.run(entry.pod, result), needs_slot=not takes_long)
-            # Before any other task runs: the next event must find the pod in the queue.
-            elif self._failures.unschedulable(entry, result):
-                self._start(self._failures.publish(entry, result))
             else:
+                # Before any other task runs: the next event must find the pod in the queue.
+                self._failures.unschedulable(entry, result)
                 self._slots.release()
             await pacer.rest()
 

@@ -136,7 +136,8 @@ def build_term(
     budgets = DisruptionBudgets()
     watched.feed_budgets(budgets)
     chooser = Chooser(state, Eligibility(state, budgets=budgets, settings=settings.preemption, unix=time.time))
-    rejected = RejectedPods(watched.pods, clock=clock)
+    most = settings.preemption.concurrent
+    rejected = RejectedPods(watched.pods, clock=clock, most=most)
     scheduling: Scheduling
     if settings.extender:
         scheduling = Extender(
@@ -172,7 +173,7 @@ def build_term(
             timeout_seconds=settings.request_timeout_seconds,
             is_trusted=is_trusted,
         ),
-        waiting=rejected.above if settings.extender else waiting_pod.of_queue(queue),
+        waiting=rejected.above if settings.extender else waiting_pod.of_queue(queue, most=most),
         still_waits=rejected.waits if settings.extender else lambda pod: queue.get(pod.uid) is not None,
         metrics=metrics,
         settings=settings.preemption,
@@ -219,7 +220,7 @@ def build_term(
         scheduling=scheduling,
         preemptor=preemptor,
         chores=(
-            *(locks.run, writer.run, statuses.run, queue_statuses.run, quota_statuses.run),
+            *(failures.run, locks.run, writer.run, statuses.run, queue_statuses.run, quota_statuses.run),
             *(reconciler.run, missing_devices.run, patience.run, comparer.run),
         ),
     )

@@ -1,7 +1,9 @@
 """What becomes of a pod that was not scheduled or not bound: the one place that gives back, records and requeues."""
 
+import asyncio
 import logging
 from datetime import UTC, datetime
+from typing import Final
 
 from allocation.reasons import NodeReason
 from cluster.api import STRATEGIC_MERGE_PATCH, Api
@@ -9,6 +11,7 @@ from cluster.errors import ClusterError, NotFoundError
 from cluster.events import Recorder
 from cluster.resource import PODS
 from scheduler.binding.binder import Result
+from scheduler.binding.reason_queue import ReasonQueue
 from scheduler.claims.users import Reason
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled, Unschedulable
@@ -20,6 +23,9 @@ from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
+
+_WRITERS: Final = 8
+"""So many conditions are written at the same time; Bindings do not wait for them."""
 
 
 class FailureHandler:
@@ -33,6 +39,13 @@ class FailureHandler:
         self._cycle = cycle
         self._recorder = recorder
         self._metrics = metrics
+        self._reasons = ReasonQueue()
+
+    async def run(self) -> None:
+        """Publish the reasons of unschedulable pods until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_WRITERS):
+                group.create_task(self._publish_forever())
 
     def not_bound(self, pod: Pod, scheduled: Scheduled, result: Result) -> None:
         """Release what was reserved for a pod whose Binding failed, and queue it again unless it is gone or taken."""
@@ -50,8 +63,8 @@ class FailureHandler:
         self._recorder.record(pod.reference, type="Warning", reason=result.reason, action=action, note=result.note)
         self._queue.requeue(pod.uid)
 
-    def unschedulable(self, entry: Entry, result: Unschedulable) -> bool:
-        """Put a pod back into the queue that no node takes; return whether its reasons have to be published."""
+    def unschedulable(self, entry: Entry, result: Unschedulable) -> None:
+        """Put a pod back into the queue that no node takes, and have its reasons published if they are new."""
         self._queue.add_unschedulable(
             entry,
             note=result.note,
@@ -61,12 +74,23 @@ class FailureHandler:
             demand=result.demand,
         )
         self._metrics.decisions.labels("unschedulable").inc()
-        return result.note not in ("", entry.published)
+        if result.note not in ("", entry.published):
+            entry.published, entry.reasons = result.note, result.reasons
+            self._reasons.put(entry, result)
 
-    async def publish(self, entry: Entry, result: Unschedulable) -> None:
+    async def _publish_forever(self) -> None:
+        while True:
+            entry, result = await self._reasons.get()
+            if self._queue.get(entry.pod.uid) is not entry or entry.published != result.note:
+                continue
+            try:
+                await self._publish(entry, result)
+            except Exception:
+                log.exception("internal error while the reasons of pod %s were published", entry.pod)
+
+    async def _publish(self, entry: Entry, result: Unschedulable) -> None:
         """Write the reasons why a pod is unschedulable into an event and into its condition PodScheduled."""
         pod, note = entry.pod, result.note
-        entry.published, entry.reasons = note, result.reasons
         self._cycle.state.claims.set_waiting(pod.uid, note)
         reasons = ",".join(sorted(result.reasons))
         fields = {"pod": str(pod), "uid": pod.uid, "outcome": "unschedulable", "reasons": reasons}

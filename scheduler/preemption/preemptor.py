@@ -66,8 +66,11 @@ class Preemptor:
             return
         try:
             while self._is_trusted():
-                await self.look()
-                await asyncio.sleep(_PERIOD_SECONDS)
+                begin = self._clock()
+                has_tried = await self.look()
+                # Others are scheduled meanwhile: searches take at most half of the time.
+                took = self._clock() - begin
+                await asyncio.sleep(min(took, _PERIOD_SECONDS) if has_tried else _PERIOD_SECONDS)
         finally:
             for task in self._under_way.values():
                 task.cancel()
@@ -83,17 +86,25 @@ class Preemptor:
             if is_ours and await self._has_room(pod):
                 await self._preempt(WaitingPod(pod, pod.uid))
 
-    async def look(self) -> None:
-        """End the nominations that are over, and preempt for the pods that wait."""
+    async def look(self) -> bool:
+        """End the nominations that are over, and preempt for the first pods that wait; return whether any was tried."""
         await self._end_nominations()
-        await Pacer().run(self.chooser.refresh())
+        pacer, has_tried = Pacer(), False
+        await pacer.run(self.chooser.refresh())
         lowest = self.chooser.lowest_priority
-        for each in () if lowest is None else self._waiting(lowest):
+        if lowest is None:
+            return False
+        for each in await pacer.run(self._waiting(lowest, self._may)):
             if len(self._under_way) >= self._settings.concurrent or not self._is_trusted():
-                return
-            may = each.pod.uid not in self._nominees and self._attempts.may(each.pod, each.kind)
-            if may and await self._has_room(each.pod):
+                break
+            if self._may(each) and self._still_waits(each.pod) and await self._has_room(each.pod):
+                has_tried = True
                 await self._preempt(each)
+        return has_tried
+
+    def _may(self, waiting: WaitingPod) -> bool:
+        """Whether preemption may be tried now for a pod that waits."""
+        return waiting.pod.uid not in self._nominees and self._attempts.may(waiting.pod, waiting.kind)
 
     async def _has_room(self, pod: Pod) -> bool:
         """Whether the queue of a pod has so few nominees that it may become one; a lesser one makes room for it.

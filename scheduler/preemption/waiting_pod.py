@@ -1,12 +1,23 @@
 """The pods that fit nowhere, for which others may be preempted."""
 
+import bisect
+import heapq
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from operator import itemgetter
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from allocation.steps import Steps
 from scheduler.objects import Pod
+from scheduler.queue.entry import Entry
 from scheduler.queue.offer import offer
 from scheduler.queue.scheduling_queue import SchedulingQueue
+
+T = TypeVar("T")
+
+_STEP: Final = 128
+"""So many pods are read in one step."""
 
 
 class WaitingPod(msgspec.Struct, frozen=True):
@@ -23,18 +34,49 @@ class WaitingPod(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...] | None = None
 
 
-WaitingPods = Callable[[int], Iterable[WaitingPod]]
-"""Returns the pods above a priority, the first to be served first."""
+WaitingPods = Callable[[int, Callable[[WaitingPod], bool]], Steps[Iterator[WaitingPod]]]
+"""Returns the pods above a priority that may preempt others now, as the callable says, the first to be served first.
+
+Of each queue there are few, so that the others soon have their turn, however many pods one has.
+"""
+
+Ranked = tuple[Hashable, tuple[Any, ...], WaitingPod]
+"""The queue of a pod, the pod's sort key among all pods, and the pod."""
 
 
-def of_queue(queue: SchedulingQueue) -> WaitingPods:
-    """Return the pods that wait in the scheduler's own queue, in its order."""
+def of_queue(queue: SchedulingQueue, *, most: int) -> WaitingPods:
+    """Return the pods that wait in the scheduler's own queue, in its order, at most so many of each queue."""
+    competition = queue.competition
 
-    def waiting(above: int) -> Iterator[WaitingPod]:
-        entries = [each for each in queue if each.place == "unschedulable" and each.pod.spec.priority > above]
-        rank = queue.competition.order.rank
-        for entry in sorted(entries, key=lambda entry: offer(rank(entry.key), entry.order)):
+    def waiting(above: int, may: Callable[[WaitingPod], bool]) -> Steps[Iterator[WaitingPod]]:
+        now = queue.clock()
+
+        def read(entry: Entry) -> Ranked | None:
+            if entry.place != "unschedulable" or entry.pod.spec.priority <= above:
+                return None
             lane = entry.lane.key if entry.lane is not None else entry.pod.uid
-            yield WaitingPod(entry.pod, (entry.key, entry.pod.spec.priority, lane))
+            found = WaitingPod(entry.pod, (entry.key, entry.pod.spec.priority, lane))
+            if not may(found):
+                return None
+            is_late = not competition.has_credit(entry.key, now)
+            return entry.key, (is_late, *offer(competition.order.rank(entry.key), entry.order)), found
+
+        return (yield from first_of_each(queue, read, most=most))
 
     return waiting
+
+
+def first_of_each(items: Iterable[T], read: Callable[[T], Ranked | None], *, most: int) -> Steps[Iterator[WaitingPod]]:
+    """Return the first pods of each queue in their order, at most so many of each; `read` leaves out some items."""
+    first: dict[Hashable, list[tuple[tuple[Any, ...], WaitingPod]]] = {}
+    for position, item in enumerate(items):
+        if position % _STEP == _STEP - 1:
+            yield
+        ranked = read(item)
+        if ranked is not None:
+            key, order, found = ranked
+            chosen = first.setdefault(key, [])
+            bisect.insort(chosen, (order, found), key=itemgetter(0))
+            del chosen[most:]
+    yield
+    return (found for _, found in heapq.merge(*first.values(), key=itemgetter(0)))

@@ -119,6 +119,11 @@ class Competition:
         """Charge the queue of a pod for the time that scheduling the pod took."""
         self._queue_of(entry).budget.charge(seconds, placed=placed, now=now)
 
+    def has_credit(self, key: QueueKey, now: float) -> bool:
+        """Whether a queue is within its budget."""
+        queue = self._queues.get(key)
+        return queue is None or queue.budget.has_credit(now)
+
     def notify(self, events: ClusterEvent) -> None:
         """Note an event that may help pods."""
         self._events += 1

@@ -195,7 +195,8 @@ async def test_pod_that_the_cache_does_not_have_yet_is_read() -> None:
     api.pods["b"] = other
     sent = wire.decode_args(msgspec.json.encode({"Pod": other, "Nodes": None, "NodeNames": ["n0"]}))
     assert not (await verbs.filter(sent)).has_node
-    assert [each.pod.uid for each in verbs._rejected.above(0)] == ["uid-b"]
+    found = finish(verbs._rejected.above(0, lambda _: True))
+    assert [each.pod.uid for each in found] == ["uid-b"]
 
 
 @pytest.mark.parametrize("what", ["gone", "recreated"])

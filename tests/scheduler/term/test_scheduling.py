@@ -5,6 +5,7 @@ Each test fails without the line of `scheduler/term_builder.py` or `scheduler/in
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from allocation.names import CHARGED_TO, LEADER
@@ -129,3 +130,22 @@ async def test_labels_of_the_namespace_name_its_queue(cluster: Cluster) -> None:
         cluster.api.put("namespaces", {"metadata": {"name": TEAM, "labels": {"gpu.scheduling/queue": "research"}}})
         cluster.pod("p", namespace=TEAM)
         assert (await cluster.placed("p", TEAM))["metadata"]["annotations"][CHARGED_TO] == "research"
+
+
+async def test_reasons_that_are_written_slowly_delay_no_other_pod(cluster: Cluster) -> None:
+    """Conditions of one tenant's 100 different pods hang in the API server; another's pod is bound, another's says why.
+
+    Reasons and Bindings do not wait for each other, and of two tenants each has its turn.
+    """
+    cluster.api.held[f"/namespaces/{TEAM}/"] = asyncio.Event()
+    async with leading(cluster, concurrent_binds=1):
+        for number in range(100):
+            cluster.pod(f"pending-{number}", memory=1001 + number, namespace=TEAM)
+        unschedulable = "tranche_scheduler_decisions_total"
+        await cluster.until(lambda: cluster.metric(unschedulable, outcome="unschedulable") == 100, "100 decisions")
+        cluster.pod("modest")
+        await cluster.placed("modest")
+        for released in cluster.api.held.values():
+            released.set()
+        cluster.pod("large", memory=1001)
+        await cluster.waits("large", "CardInsufficientMemory")
