@@ -17,6 +17,7 @@ _LABEL_KEY: Final = re.compile(
 """The key of a label, as Kubernetes permits it."""
 
 _MOST_CONCURRENT_PREEMPTIONS: Final = 64
+_PRIORITIES: Final = range(-(2**31), 2**31)
 
 MissingDevicesPolicy = Literal["keep", "delete"]
 
@@ -175,12 +176,15 @@ class PreemptionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         concurrent: for how many pods of a queue at the same time, at most 64.
         nomination_seconds: for how long a pod keeps the cards that were freed for it.
         longest_protection_seconds: the longest time for which a pod can protect itself by annotation.
+        highest_priority: the highest priority with which pods outside the system namespaces preempt others; those above
+            it preempt nobody. The default is below the PriorityClasses of the system, which any pod may name.
     """
 
     enabled: bool = True
     concurrent: int = 8
     nomination_seconds: float = 360.0
     longest_protection_seconds: float = 3600.0
+    highest_priority: int = 999_999_999
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
@@ -191,6 +195,11 @@ class PreemptionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
             )
         if self.nomination_seconds <= 0:
             raise ValueError(f"preemption.nomination_seconds is {self.nomination_seconds:g}: it must be above 0")
+        if self.highest_priority not in _PRIORITIES:
+            raise ValueError(
+                f"preemption.highest_priority is {self.highest_priority}: it must be an integer from"
+                f" {_PRIORITIES[0]} to {_PRIORITIES[-1]}"
+            )
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -17,7 +17,7 @@ from scheduler.settings import PreemptionSettings
 from scheduler.state.cluster_state import ClusterState
 
 SYSTEM_NAMESPACES: Final = frozenset({"kube-system", "kube-public", "kube-node-lease", SYSTEM_NAMESPACE})
-"""Nothing is evicted here; policy tranche-preemption says the same."""
+"""Nothing is evicted here; policy tranche-preemption says the same. Only here may pods have any priority."""
 
 
 class Eligibility:
@@ -43,10 +43,14 @@ class Eligibility:
 
     def objection(self, pod: Pod, requirements: GpuRequirements) -> str:
         """Return why a pod that waits preempts no other, whatever others there are; empty if it may."""
-        key = self._state.fair_share.key(pod)
+        key, highest = self._state.fair_share.key(pod), self._settings.highest_priority
         reasons = (
             (not self._settings.enabled, "scheduler.preemption.enabled is false"),
             (pod.spec.preemption_policy == "Never", "its preemptionPolicy is Never"),
+            (
+                pod.spec.priority > highest and pod.metadata.namespace not in SYSTEM_NAMESPACES,
+                f"its priority {pod.spec.priority} is above scheduler.preemption.highest_priority ({highest})",
+            ),
             (self._reach(key) == "Never", f"spec.preemption.reach of GpuQueue {key.name} is Never"),
             (not requirements.request, "it requests no GPU"),
             (requirements.fixed is not None, "it has a static allocation"),

@@ -12,6 +12,7 @@ from allocation.steps import finish
 from cluster.disruption_budget import PodDisruptionBudget
 from scheduler.preemption.choice import NoPreemption
 from scheduler.preemption.node_search import Preemption
+from scheduler.settings import PreemptionSettings
 from tests.scheduler.state.test_gpu_quotas import gpu_quota
 from tests.scheduler.support.builders import allocated, namespace, node, pod, state
 from tests.scheduler.support.driving import gpu_queue
@@ -150,6 +151,38 @@ def test_preemption_can_be_switched_off() -> None:
     found = chosen(full("a"), WHOLE, enabled=False)
     assert isinstance(found, NoPreemption)
     assert "scheduler.preemption.enabled" in found.why
+
+
+@pytest.mark.parametrize(
+    ("where", "priority", "settings", "expected"),
+    [
+        ("default", 999_999_999, {}, {"on-a"}),
+        ("default", 1_000_000_000, {}, None),
+        ("default", 2_000_000_000, {}, None),
+        ("kube-system", 2_000_000_000, {}, {"on-a"}),
+        ("tranche-system", 2_000_001_000, {}, {"on-a"}),
+        ("default", 51, {"highest_priority": 50}, None),
+        ("default", 50, {"highest_priority": 50}, {"on-a"}),
+        ("default", 2_000_001_000, {"highest_priority": 2**31 - 1}, {"on-a"}),
+    ],
+)
+def test_outside_system_namespaces_pods_above_the_highest_priority_preempt_nobody(
+    where: str, priority: int, settings: dict[str, int], expected: set[str] | None
+) -> None:
+    """Anybody who may create pods may name a PriorityClass of the system, unless a ResourceQuota forbids it."""
+    preemptor = pod("p", memory=1000, priority=priority, namespace=where)
+    assert victims(full("a"), preemptor, **settings) == expected
+    if expected is None:
+        highest = settings.get("highest_priority", 999_999_999)
+        why = f"its priority {priority} is above scheduler.preemption.highest_priority ({highest})"
+        assert why in str(chosen(full("a"), preemptor, **settings))
+
+
+@pytest.mark.parametrize("highest", [-(2**31) - 1, 2**31])
+def test_highest_priority_is_one_that_a_pod_can_have(highest: int) -> None:
+    """Another number is refused at the start, with the setting's name."""
+    with pytest.raises(ValueError, match="preemption.highest_priority"):
+        PreemptionSettings(highest_priority=highest)
 
 
 def test_nobody_is_preempted_in_vain() -> None:
