@@ -31,6 +31,7 @@ from cluster.resource import (
     PERSISTENT_VOLUMES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    PRIORITY_CLASSES,
     RESOURCE_QUOTAS,
     STORAGE_CLASSES,
     VOLUME_ATTACHMENTS,
@@ -38,7 +39,7 @@ from cluster.resource import (
 from cluster.resource_quota import ResourceQuota
 from scheduler.binding.node_locks import NodeLocks
 from scheduler.binding.volume_binder import VolumeBinder
-from scheduler.objects import Namespace, Node, NodeWithImages, Pod
+from scheduler.objects import Namespace, Node, NodeWithImages, Pod, PriorityClass
 from scheduler.preemption.disruption_budgets import DisruptionBudgets
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.storage import Storage
@@ -100,6 +101,7 @@ class Informers(msgspec.Struct, frozen=True):
     claims: Informer[GpuClaim]
     gpu_quotas: Informer[GpuQuota]
     queues: Informer[GpuQueue]
+    priority_classes: Informer[PriorityClass]
     bindings: Informer[GpuBinding] | None
     budgets: Informer[PodDisruptionBudget] | None
     storage: StorageInformers | None
@@ -108,7 +110,7 @@ class Informers(msgspec.Struct, frozen=True):
     def __iter__(self) -> Iterator[Informer[Any]]:
         """Iterate over all informers."""
         yield from (self.nodes, self.statuses, self.leases, self.namespaces, self.quotas)
-        yield from (self.gpu_quotas, self.claims, self.queues)
+        yield from (self.gpu_quotas, self.claims, self.queues, self.priority_classes)
         if self.bindings is not None:
             yield self.bindings
         if self.budgets is not None:
@@ -126,6 +128,8 @@ class Informers(msgspec.Struct, frozen=True):
         self.gpu_quotas.add_handlers(on_upsert=state.set_gpu_quota, on_delete=state.drop_gpu_quota)
         self.claims.add_handlers(on_upsert=state.set_claim, on_delete=state.drop_claim)
         self.queues.add_handlers(on_upsert=state.set_queue, on_delete=state.drop_queue)
+        classes = state.priority_classes
+        self.priority_classes.add_handlers(on_upsert=classes.set, on_delete=classes.drop)
         if self.bindings is not None:
             self.bindings.add_handlers(on_upsert=state.set_binding, on_delete=state.drop_binding)
         if self.storage is not None:
@@ -175,6 +179,7 @@ def informers(
         gpu_quotas=Informer(api, GPU_QUOTAS, GpuQuota, relist_seconds=relist_seconds),
         claims=Informer(api, GPU_CLAIMS, GpuClaim, relist_seconds=relist_seconds),
         queues=Informer(api, GPU_QUEUES, GpuQueue, relist_seconds=relist_seconds),
+        priority_classes=Informer(api, PRIORITY_CLASSES, PriorityClass, relist_seconds=relist_seconds),
         bindings=Informer(api, GPU_BINDINGS, GpuBinding, relist_seconds=relist_seconds) if has_bindings else None,
         budgets=Informer(api, POD_DISRUPTION_BUDGETS, PodDisruptionBudget, relist_seconds=relist_seconds)
         if preempts

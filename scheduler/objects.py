@@ -19,6 +19,9 @@ from scheduler.pod_limits import excess_of_labels, excess_of_spec, excess_of_vol
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 
+PREEMPTS = "PreemptLowerPriority"
+"""The preemption policy of pods and PriorityClasses that state none."""
+
 _IMAGE_CHARACTERS = 512
 """More than the name of an image with its digest can have."""
 
@@ -284,7 +287,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     node_name: str = ""
     scheduler_name: str = ""
     priority: int = 0
-    preemption_policy: str = "PreemptLowerPriority"
+    preemption_policy: str = PREEMPTS
     termination_grace_period_seconds: int = 30
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
@@ -444,6 +447,15 @@ class NodeWithImages(Node, gc=False):
 def _shared_image(image: NodeImage) -> NodeImage:
     """Return the first of all equal images."""
     return image
+
+
+class PriorityClass(msgspec.Struct, rename="camel", gc=False):
+    """A PriorityClass."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str = PREEMPTS
 
 
 class Namespace(msgspec.Struct, gc=False):

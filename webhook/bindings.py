@@ -1,12 +1,10 @@
 """The GPUBindings that admission looks up. Only the local copy is asked: the scheduler decides in any case."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from allocation.bindings import grants
 from allocation.bindings.binding import Binding
-from allocation.bindings.identity import AppIdentity
 from allocation.settings import BindingSettings
 from cluster.api import Api
 from cluster.gpu_binding import GpuBinding
@@ -50,13 +48,10 @@ class ClusterBindings:
 
     def of_pod(self, labels: Mapping[str, str], namespace: str) -> BoundPod | None:
         """See BindingLookup."""
-        identity = AppIdentity.of_labels(labels, namespace)
-        if identity is None:
-            return BoundPod("") if self._settings.mode == "required" else None
-        bindings = self._by_app.get(identity.app, {}).values()
-        granted = grants.of_pod(bindings, identity, labels, require_namespace=self._settings.require_namespace)
-        amounts = {grant.memory_mib for grant in granted}
-        return BoundPod(str(identity), amounts.pop() if len(amounts) == 1 else None)
+        return BoundPod.of_labels(labels, namespace, find_bindings=self._of_app, settings=self._settings)
+
+    def _of_app(self, app: str) -> Iterable[Binding]:
+        return self._by_app.get(app, {}).values()
 
 
 def cluster_bindings(api: Api, settings: BindingSettings) -> ClusterBindings | None:

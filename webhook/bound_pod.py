@@ -5,15 +5,19 @@ the node is: no list of cards of its own, and the memory that all bindings of th
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Self
 
 import msgspec
 
 from allocation import names, quantity
+from allocation.bindings import grants
+from allocation.bindings.binding import FindBindings
+from allocation.bindings.identity import AppIdentity
 from allocation.errors import AllocationError
 from allocation.pod import Resources
 from allocation.quantity import Quantity
 from allocation.request import requests_gpu
-from allocation.settings import AllocationSettings
+from allocation.settings import AllocationSettings, BindingSettings
 from webhook.patch import Operation, pointer, remove, replace
 from webhook.review import PodContainer, PodSpec
 
@@ -28,6 +32,21 @@ class BoundPod(msgspec.Struct, frozen=True):
 
     app: str
     memory_mib: int | None = None
+
+    @classmethod
+    def of_labels(
+        cls, labels: Mapping[str, str], namespace: str, *, find_bindings: FindBindings, settings: BindingSettings
+    ) -> Self | None:
+        """Return what bindings say about a GPU pod with these labels; None if they do not concern it."""
+        if settings.mode == "off":
+            return None
+        identity = AppIdentity.of_labels(labels, namespace)
+        if identity is None:
+            return cls("") if settings.mode == "required" else None
+        bindings = find_bindings(identity.app)
+        granted = grants.of_pod(bindings, identity, labels, require_namespace=settings.require_namespace)
+        amounts = {grant.memory_mib for grant in granted}
+        return cls(str(identity), amounts.pop() if len(amounts) == 1 else None)
 
     def memory(self, settings: AllocationSettings) -> str:
         """Return the amount of the memory resource; empty if none is set, or if the resource cannot express it."""

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import jsonpatch
 import msgspec
 
 from allocation import names
+from allocation.bindings.binding import FindBindings
 from allocation.claim import FindClaim
 from allocation.errors import AllocationError
 from allocation.fairness.queue_spec import FindQueue
@@ -16,6 +17,7 @@ from allocation.fairness.quota_spec import QuotaSpec
 from allocation.settings import AllocationSettings
 from cluster.manifest import NotAdmittedError, UnreadableManifestError, without_nulls
 from webhook import claimed_pod
+from webhook.bound_pod import BoundPod
 from webhook.membership import Membership
 from webhook.mutation import Mutation, claim_name, mutate
 from webhook.quotas import Quotas
@@ -25,8 +27,8 @@ from webhook.settings import WebhookSettings
 FindMembership = Callable[[Mapping[str, str]], Membership | None]
 """Returns the GpuQueue that a pod with these labels belongs to; None if it belongs to none."""
 
-EXEMPT_NAMESPACES: Final = ("kube-system", "kube-public", "kube-node-lease", names.SYSTEM_NAMESPACE)
-"""Namespaces for whose pods the API server never calls the webhook (manifests/base/webhook.yaml)."""
+FindBound = Callable[[Mapping[str, str]], BoundPod | None]
+"""Returns what GPUBindings say about a pod with these labels; None if they do not concern it."""
 
 
 def admit(
@@ -38,6 +40,7 @@ def admit(
     quotas: Quotas,
     find_claim: FindClaim,
     find_membership: FindMembership,
+    find_bound: FindBound,
     namespace: str = "",
 ) -> Mutation:
     """Change the manifest `pod` in place as admission would, and return the mutation.
@@ -62,6 +65,7 @@ def admit(
         settings=settings,
         quotas=quotas,
         claim=claim,
+        bound=find_bound(decoded.metadata.labels or {}),
         membership=find_membership(decoded.metadata.labels or {}),
     )
     if mutation.operations:
@@ -78,20 +82,22 @@ def dry_run(
     gpu_quotas: Mapping[str, QuotaSpec],
     find_claim: FindClaim,
     find_queue: FindQueue,
+    find_bindings: FindBindings,
     allocation: AllocationSettings,
     settings: WebhookSettings,
 ) -> tuple[str, ...]:
     """Change a pod in place as its creation in a namespace with `labels` would; return the warnings for its creator.
 
     Where `labels` is None the namespace does not exist and counts as opted in. `quotas` are the `spec.hard` of its
-    ResourceQuotas, and `gpu_quotas` the `spec` of its GpuQuotas, by name.
+    ResourceQuotas, and `gpu_quotas` the `spec` of its GpuQuotas, by name; `find_bindings` returns the GPUBindings of an
+    application.
 
     Raises:
         UnreadableManifestError: `manifest` is not a pod.
         NotAdmittedError: admission would refuse the pod.
     """
     try:
-        if labels is not None and not _is_reviewed(_decode(manifest), namespace=namespace, namespace_labels=labels):
+        if labels is not None and not _is_reviewed(_decode(manifest), namespace, labels, settings):
             return ()
         return admit(
             manifest,
@@ -103,6 +109,9 @@ def dry_run(
             find_membership=partial(
                 Membership.of_labels, namespace=namespace, of_namespace=labels, find_queue=find_queue
             ),
+            find_bound=partial(
+                BoundPod.of_labels, namespace=namespace, find_bindings=find_bindings, settings=allocation.bindings
+            ),
             namespace=namespace,
         ).warnings
     except UnreadablePodError as error:
@@ -111,15 +120,17 @@ def dry_run(
         raise NotAdmittedError(str(error)) from None
 
 
-def _is_reviewed(pod: Pod, *, namespace: str, namespace_labels: Mapping[str, str]) -> bool:
+def _is_reviewed(pod: Pod, namespace: str, namespace_labels: Mapping[str, str], settings: WebhookSettings) -> bool:
     """Whether the API server sends a pod to admission at all (manifests/base/webhook.yaml)."""
     labels = pod.metadata.labels or {}
-    injection = labels.get(names.INJECTION_LABEL)
-    if namespace in EXEMPT_NAMESPACES or labels.get(names.HAMI_WEBHOOK_LABEL) == "ignore":
+    injection, is_excluded = labels.get(names.INJECTION_LABEL), namespace in settings.excluded_namespaces
+    if labels.get(names.HAMI_WEBHOOK_LABEL) == "ignore":
         return False
     if namespace_labels.get(names.INJECTION_LABEL) == "enabled":
-        return injection != "disabled"
-    return injection == "enabled"
+        return injection != "disabled" and not is_excluded
+    if injection == "enabled":
+        return not is_excluded
+    return injection != "disabled" and namespace in settings.included_namespaces
 
 
 def _decode(pod: dict[str, Any]) -> Pod:

@@ -21,6 +21,9 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         trusted: usernames that may create pods with a static allocation.
         aliases: scheduler names that mean our scheduler, such as `hami-scheduler`.
         takeover: names of other schedulers whose GPU pods are routed to our scheduler.
+        included_namespaces: the namespaces that webhook_configuration opts in by their names. As excluded_namespaces,
+            it is for evaluations without the API server, which decides by the selectors of this object.
+        excluded_namespaces: the namespaces for whose pods webhook_configuration never calls.
         runtime_class_name: the RuntimeClass of GPU pods that do not name one; empty sets none.
         webhook_configuration: the MutatingWebhookConfiguration that carries our caBundle.
         certificates: the source of the certificate and how it is renewed.
@@ -43,6 +46,8 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     )
     aliases: tuple[str, ...] = ()
     takeover: tuple[str, ...] = ()
+    included_namespaces: tuple[str, ...] = ()
+    excluded_namespaces: tuple[str, ...] = ("kube-system", "kube-public", "kube-node-lease", SYSTEM_NAMESPACE)
     runtime_class_name: str = ""
     webhook_configuration: str = CONFIGURATION
     certificates: ServerCertificateSettings = ServerCertificateSettings()

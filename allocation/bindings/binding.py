@@ -3,6 +3,7 @@
 An application service writes it before the pods of the application exist. The scheduler only reads it.
 """
 
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -54,3 +55,7 @@ class Binding(msgspec.Struct, frozen=True):
     name: str
     created: str
     spec: BindingSpec
+
+
+FindBindings = Callable[[str], Iterable[Binding]]
+"""Returns the bindings of an application."""

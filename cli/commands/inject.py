@@ -15,6 +15,9 @@ The GpuQuotas of the pod's namespace are read from the cluster: their defaults
 are filled in, and a pod that exceeds one alone counts as refused. ResourceQuotas
 are not read.
 
+If GPUBindings count, those of the pod's application are read from the cluster,
+and the memory that they set takes the place of the pod's own.
+
 A GpuClaim that a pod names is looked for in the files, then in the cluster, in
 the namespace of the pod. If it is in neither, the pod counts as refused.
 

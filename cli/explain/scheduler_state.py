@@ -30,12 +30,13 @@ from cluster.resource import (
     PERSISTENT_VOLUMES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    PRIORITY_CLASSES,
     RESOURCE_QUOTAS,
     STORAGE_CLASSES,
     VOLUME_ATTACHMENTS,
 )
 from cluster.resource_quota import ResourceQuota
-from scheduler.objects import Namespace, Node, NodeWithImages, Pod
+from scheduler.objects import Namespace, Node, NodeWithImages, Pod, PriorityClass
 from scheduler.preemption.disruption_budgets import DisruptionBudgets
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.settings import NO_PREFERENCES, ScoreWeights
@@ -93,6 +94,8 @@ def read(session: Session, rules: Rules) -> ClusterState:
         state.set_lease(lease)
     clock.now = now - GRACE_SECONDS - 1  # the grace period for missing Leases is over
     _read_tenants(session, state)
+    for priority_class in client.list(PRIORITY_CLASSES, PriorityClass):
+        state.priority_classes.set(priority_class)
     for node in client.list(NODES, NodeWithImages if _weights(rules).image_locality else Node):
         state.set_node(node)
     for status in statuses:

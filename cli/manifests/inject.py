@@ -1,7 +1,8 @@
 """`kubectl gpu inject`: manifests as the admission webhook would change them.
 
 The command reads only the installed configuration from the cluster, the GpuQuotas of the pods' namespaces, the
-GpuQueues that pods name, and GpuClaims that they name and the files do not have. It works without a cluster too.
+GpuQueues that pods name, GPUBindings if they count, and GpuClaims that pods name and the files do not have. It works
+without a cluster too.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from cli.errors import CommandError, ConfigurationFileError
 from cli.installation.installed import DEFAULTS
 from cli.kube.session import open_session
 from cli.manifests import manifest, manifest_files, pod_templates
+from cli.manifests.gpu_bindings import GpuBindings
 from cli.manifests.gpu_claims import GpuClaims, UnknownClaimError, claims_of
 from cli.manifests.gpu_queues import GpuQueues
 from cli.manifests.gpu_quotas import GpuQuotas
@@ -43,6 +45,7 @@ class _Rules(msgspec.Struct, frozen=True):
 class _Cluster(msgspec.Struct, frozen=True):
     """The objects of the cluster, and of the files, that admission of a pod depends on."""
 
+    bindings: GpuBindings
     claims: GpuClaims
     queues: GpuQueues
     quotas: GpuQuotas
@@ -54,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     files = [manifest_files.read(name) for name in arguments.filename]
     documents = [document for _, read in files for document in read]
     claims = GpuClaims(claims_of(document.content for document in documents), arguments)
-    cluster = _Cluster(claims, GpuQueues(arguments), GpuQuotas(arguments))
+    cluster = _Cluster(GpuBindings(arguments), claims, GpuQueues(arguments), GpuQuotas(arguments))
     refused = False
     pods = 0
     for label, read in files:
@@ -90,6 +93,9 @@ def _inject(
             quotas=Quotas(gpu_quotas=cluster.quotas.of_namespace(template.namespace)),
             find_claim=partial(cluster.claims.find, namespace=template.namespace),
             find_membership=partial(cluster.queues.membership, namespace=template.namespace),
+            find_bound=partial(
+                cluster.bindings.bound, namespace=template.namespace, settings=rules.allocation.bindings
+            ),
         )
     except (UnreadablePodError, AllocationError, ForbiddenPodError, UnknownClaimError) as error:
         print(f"error: {where}: {error}", file=sys.stderr)

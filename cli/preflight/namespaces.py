@@ -6,16 +6,18 @@ from allocation import names
 from allocation.settings import ResourceNames
 from cli.preflight.cluster_snapshot import ClusterSnapshot
 from cli.preflight.findings import Finding
-from webhook.dry_run import EXEMPT_NAMESPACES
+from webhook.settings import WebhookSettings
 
 _PREFIX = "limits."
 
 
-def evaluate(snapshot: ClusterSnapshot, used: dict[str, int], resources: ResourceNames) -> Iterator[Finding]:
+def evaluate(
+    snapshot: ClusterSnapshot, used: dict[str, int], resources: ResourceNames, settings: WebhookSettings
+) -> Iterator[Finding]:
     """Return the findings about namespaces; `used` has the number of GPU pods and templates of each."""
     labels = {each.metadata.name: each.metadata.labels for each in snapshot.namespaces}
     for namespace, count in sorted(used.items()):
-        if namespace in EXEMPT_NAMESPACES or namespace not in labels:
+        if namespace in (*settings.excluded_namespaces, *settings.included_namespaces) or namespace not in labels:
             continue
         value = labels[namespace].get(names.INJECTION_LABEL, "")
         if value != "enabled":

@@ -17,7 +17,6 @@ from cli.preflight.planned_pods import PlannedPod
 from scheduler.filters import unsupported_fields
 from scheduler.objects import PodSpec
 from webhook import review
-from webhook.dry_run import EXEMPT_NAMESPACES
 from webhook.mutation import Mutation, claim_name, mutate
 from webhook.patch import Operation
 from webhook.quotas import Quotas
@@ -111,7 +110,7 @@ def _outcome(planned: PlannedPod, pod: Pod, context: _Context) -> tuple[Outcome,
         ForbiddenPodError, AllocationError: admission rejects the pod.
     """
     subjects, namespace = (planned.source,), planned.namespace
-    if namespace in EXEMPT_NAMESPACES:
+    if namespace in context.rules.webhook.excluded_namespaces:
         what = f"admission is never called for namespace {namespace}: it gets no card from Tranche"
         return "left alone", [Finding("changes", subjects, what, "move it to another namespace")]
     name = claim_name(pod, username=planned.user, settings=context.rules.webhook)

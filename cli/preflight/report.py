@@ -116,7 +116,9 @@ def evaluate(snapshot: ClusterSnapshot, rules: Rules) -> Report:
             *node_findings,
             *running.findings,
             *new.findings,
-            *namespaces.evaluate(snapshot, dict(new.namespaces + running.namespaces), rules.allocation.resources),
+            *namespaces.evaluate(
+                snapshot, dict(new.namespaces + running.namespaces), rules.allocation.resources, rules.webhook
+            ),
         )
     )
     return Report(

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from allocation.bindings.binding import FindBindings
 from allocation.claim import ClaimSpec, FindClaim
 from allocation.errors import AllocationError
 from allocation.fairness.queue_spec import FindQueue, QueueKey, QueueSpec
@@ -37,12 +38,13 @@ class Admit(Protocol):
         gpu_quotas: Mapping[str, QuotaSpec],
         find_claim: FindClaim,
         find_queue: FindQueue,
+        find_bindings: FindBindings,
     ) -> Sequence[str]:
         """Change `manifest` as admission would, and return the warnings.
 
         `labels` are those of the namespace, None if it does not exist; `quotas` are the `spec.hard` of its
-        ResourceQuotas, by name, and `gpu_quotas` the `spec` of its GpuQuotas; `find_claim` returns its GpuClaims, and
-        `find_queue` the GpuQueues.
+        ResourceQuotas, by name, and `gpu_quotas` the `spec` of its GpuQuotas; `find_claim` returns its GpuClaims,
+        `find_queue` the GpuQueues, and `find_bindings` the GPUBindings of an application.
 
         Raises:
             UnreadableManifestError: the manifest is not a Pod.
@@ -98,6 +100,7 @@ def read_pod(
             gpu_quotas=state.quotas.specs(namespace),
             find_claim=partial(state.find_claim, namespace=namespace, planned=gpu_claims),
             find_queue=partial(_find_queue, state),
+            find_bindings=state.bindings.of_app,
         )
     ]
     try:
@@ -110,6 +113,7 @@ def read_pod(
         resources.requests(pod, ours=())
     except AllocationError as error:
         raise UnreadableManifestError(f"a quantity of the pod cannot be read: {error}") from None
+    warnings += state.priority_classes.admit(pod, admitted.get("spec") or {})
     if labels is None:
         warnings.append(
             f"namespace {namespace} does not exist; the result assumes that it is opted in and has no quotas"

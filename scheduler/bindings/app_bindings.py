@@ -77,6 +77,10 @@ class AppBindings:
         else:
             self._share_modes.pop(node, None)
 
+    def of_app(self, app: str) -> Collection[Binding]:
+        """Return the bindings of an application."""
+        return self._by_app.get(app, {}).values()
+
     # ---- pods ------------------------------------------------------------------------------------------------------
 
     def set_pod(self, pod: Pod) -> Collection[str]:
@@ -119,8 +123,9 @@ class AppBindings:
         return BoundCards(identity, consume_policy(labels, annotations), tuple(cards))
 
     def _grants(self, identity: AppIdentity, labels: Mapping[str, str]) -> tuple[grants.Grant, ...]:
-        bindings = self._by_app.get(identity.app, {}).values()
-        return grants.of_pod(bindings, identity, labels, require_namespace=self.settings.require_namespace)
+        return grants.of_pod(
+            self.of_app(identity.app), identity, labels, require_namespace=self.settings.require_namespace
+        )
 
     def _share_mode(self, card: str) -> ShareMode:
         position = self._ledger.position(card)

@@ -47,6 +47,7 @@ from scheduler.state.agent_leases import AgentLeases
 from scheduler.state.deliveries import Deliveries
 from scheduler.state.inventories import Inventories
 from scheduler.state.plugin_nodes import PluginNodes
+from scheduler.state.priority_classes import PriorityClasses
 from scheduler.state.quotas import Quotas
 from scheduler.state.running_allocation import running_allocation, uncounted_message
 from scheduler.state.storage import Storage
@@ -108,6 +109,7 @@ class ClusterState:
         self.names = frozenset(names)
         self.has_queue = has_queue
         self.claims = Claims()
+        self.priority_classes = PriorityClasses()
         self.bindings = AppBindings(ledger=self.ledger, settings=settings.bindings)
         self.quotas = Quotas(ledger=self.ledger, settings=settings)
         self.fair_share = FairShare(

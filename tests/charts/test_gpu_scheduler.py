@@ -90,6 +90,7 @@ def test_component_keeps_the_settings_of_the_base(kustomize: Render) -> None:
     )
     for section in ("webhook", "scheduler"):
         del with_component[section]["aliases"]
+    assert with_component["webhook"].pop("included_namespaces") == [NAME]
     assert with_component == without
 
 
@@ -113,6 +114,8 @@ def test_own_namespace_can_be_excluded(render_gpu_scheduler: Render) -> None:
     assert excluded["operator"] == "NotIn"
     assert NAME in excluded["values"]
     assert policy(objects, "tranche-creation")["includedNamespaces"] == "[]"
+    configuration = objects["ConfigMap", "tranche-system", "tranche"]["data"]["config.yaml"]
+    assert configuration["webhook"]["excluded_namespaces"] == excluded["values"]
 
 
 def test_own_certificate_is_mounted_and_trusted(render_gpu_scheduler: Render) -> None:

@@ -1,24 +1,28 @@
 """The dry run of admission gives the result of a real admission."""
 
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
+import yaml
 
+from allocation import names
+from allocation.bindings.binding import Binding, BindingSpec
 from allocation.claim import ClaimDevices, ClaimSpec
 from allocation.fairness.queue_spec import QueueSpec
 from allocation.label_selector import Expression, LabelSelector, accepts
-from allocation.settings import AllocationSettings
+from allocation.settings import AllocationSettings, BindingSettings
 from cluster.manifest import NotAdmittedError, UnreadableManifestError
 from tests.support.cases import case
-from tests.webhook.test_manifests import WEBHOOKS
+from tests.webhook.test_manifests import BASE, WEBHOOKS
 from webhook import dry_run
 from webhook.settings import WebhookSettings
 
 INJECTION, HAMI = "gpu.scheduling/injection", "hami.io/webhook"
 WORDS = (None, "enabled", "disabled", "other")
-NAMESPACES = ("team", "kube-system", "tranche-system")
+NAMESPACES = ("team", "kube-system", "tranche-system", "gpu-scheduler")
+BOUND = Binding("chat-a", "", BindingSpec("GPU-a", "chat", pod_selector=LabelSelector({"app": "chat"}), memory=2000))
 
 
 def pod(memory: object = 3000, labels: Any = None, **spec: Any) -> dict[str, Any]:
@@ -33,7 +37,14 @@ def _expressions(selector: dict[str, Any]) -> tuple[Expression, ...]:
     return msgspec.convert(selector["matchExpressions"], tuple[Expression, ...])
 
 
-def run(made: dict[str, Any], labels: dict[str, str] | None, *, namespace: str = "team") -> tuple[str, ...]:
+def run(
+    made: dict[str, Any],
+    labels: dict[str, str] | None,
+    *,
+    namespace: str = "team",
+    settings: WebhookSettings = WebhookSettings(),  # noqa: B008 -- immutable
+    mode: Literal["off", "labelled", "required"] = "off",
+) -> tuple[str, ...]:
     """Dry-run the creation of a pod in a namespace."""
     return dry_run.dry_run(
         made,
@@ -43,13 +54,28 @@ def run(made: dict[str, Any], labels: dict[str, str] | None, *, namespace: str =
         gpu_quotas={},
         find_claim={"single-gpu": ClaimSpec(ClaimDevices(1))}.get,
         find_queue={"team-a": QueueSpec(namespace_selector=LabelSelector({"team": "a"}), resreq="gpu=1")}.get,
-        allocation=AllocationSettings(),
-        settings=WebhookSettings(),
+        find_bindings={"chat": [BOUND]}.get,
+        allocation=AllocationSettings(bindings=BindingSettings(mode=mode)),
+        settings=settings,
     )
 
 
-def test_dry_run_selects_pods_as_the_manifest_does() -> None:
-    """For all labels of namespace and pod, the dry run and the selectors of manifests/base/webhook.yaml agree."""
+def _included() -> dict[str, Any]:
+    """Return the selectors of the webhook that manifests/gpu-scheduler adds for a namespace, by its name."""
+    component = yaml.safe_load((BASE.parent / "gpu-scheduler" / "kustomization.yaml").read_text(encoding="utf-8"))
+    (patch,) = (each["patch"] for each in component["patches"] if each["target"]["kind"].startswith("Mutating"))
+    values = {each["path"]: each.get("value") for each in yaml.safe_load(patch)}
+    return {name: values[f"/webhooks/1/{name}"] for name in ("namespaceSelector", "objectSelector")}
+
+
+@pytest.mark.parametrize("included", [(), ("gpu-scheduler",)], ids=["by label", "by name"])
+def test_dry_run_selects_pods_as_the_manifests_do(included: tuple[str, ...]) -> None:
+    """For all labels of namespace and pod, the dry run and the selectors of the webhook's configuration agree.
+
+    Without, and with a namespace that is opted in by its name, as that of a release is.
+    """
+    settings = WebhookSettings(included_namespaces=included)
+    hooks = [*WEBHOOKS, _included()] if included else WEBHOOKS
     for namespace, theirs, own, hami in product(NAMESPACES, WORDS, WORDS, (None, "ignore", "other")):
         with case(namespace=namespace, theirs=theirs, own=own, hami=hami):
             space = {"kubernetes.io/metadata.name": namespace, **({INJECTION: theirs} if theirs else {})}
@@ -57,10 +83,10 @@ def test_dry_run_selects_pods_as_the_manifest_does() -> None:
             sent = any(
                 accepts(_expressions(each["namespaceSelector"]), space)
                 and accepts(_expressions(each["objectSelector"]), labels)
-                for each in WEBHOOKS
+                for each in hooks
             )
             made = pod(labels=labels)
-            run(made, space, namespace=namespace)
+            run(made, space, namespace=namespace, settings=settings)
             assert (made["spec"].get("schedulerName") == "tranche") is sent
 
 
@@ -82,6 +108,27 @@ def test_a_pod_of_a_queue_is_admitted_by_the_namespace_and_gets_what_the_queue_s
     assert made["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
     (warning,) = run(pod(labels={"gpu.scheduling/queue": "ghost"}), opted_in)
     assert warning.startswith("GpuQueue ghost does not exist")
+
+
+def test_an_excluded_namespace_is_not_reviewed() -> None:
+    """The setting follows the selectors where an installation excludes other namespaces."""
+    made = pod()
+    run(made, {INJECTION: "enabled"}, namespace="infra", settings=WebhookSettings(excluded_namespaces=("infra",)))
+    assert "schedulerName" not in made["spec"]
+
+
+def test_the_memory_of_gpubindings_takes_the_place_of_the_pods_own() -> None:
+    """As admission writes it; where no binding counts, the pod keeps its own."""
+    labels = {names.APP_NAME: "chat", "app": "chat"}
+    made = pod(labels=labels)
+    (warning,) = run(made, None, mode="labelled")
+    assert made["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpumem"] == "2000"
+    assert "GPUBindings of app chat set nvidia.com/gpumem 2000" in warning
+    made = pod(labels=labels)
+    assert run(made, None) == ()
+    assert made["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpumem"] == 3000
+    (warning,) = run(pod(), None, mode="required")
+    assert "it has no owner application" in warning
 
 
 def claim_pod(name: str) -> dict[str, Any]:

@@ -54,6 +54,13 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- define "tranche.configuration" -}}
 {{- $configuration := dict -}}
 {{- with .Values.runtimeClassName }}{{ $configuration = dict "webhook" (dict "runtime_class_name" .) }}{{ end -}}
+{{- with include "tranche.includedNamespaces" . | fromJsonArray }}
+{{- $configuration = mergeOverwrite $configuration (dict "webhook" (dict "included_namespaces" .)) }}
+{{- end -}}
+{{- $excluded := include "tranche.excludedNamespaces" . | fromJsonArray -}}
+{{- if ne (toJson $excluded) (toJson (list "kube-system" "kube-public" "kube-node-lease" "tranche-system")) -}}
+{{- $configuration = mergeOverwrite $configuration (dict "webhook" (dict "excluded_namespaces" $excluded)) -}}
+{{- end -}}
 {{- $account := include "tranche.schedulerAccount" . -}}
 {{- if ne $account "tranche-scheduler" -}}
 {{- $trusted := list (printf "system:serviceaccount:tranche-system:%s" $account) "system:serviceaccount:tranche-system:tranche-static" -}}

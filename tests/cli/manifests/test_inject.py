@@ -459,6 +459,45 @@ def test_a_pod_of_a_queue_gets_what_the_queue_says(inject: Inject, tmp_path: Pat
         assert "note: GpuQueue secret cannot be read" in err
 
 
+def test_a_pod_of_an_application_gets_the_memory_of_its_gpubindings(inject: Inject, tmp_path: Path) -> None:
+    """The bindings are read once, where they count; where they cannot be read, a note says so."""
+    spec = {"uuid": "GPU-a", "appName": "chat", "namespace": "team", "memory": "2000", "podSelector": {}}
+    status, asked = [200], []
+
+    def respond(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
+        if not request.path.startswith("/apis/gpu.bytetrade.io/v1alpha1/gpubindings"):
+            return 404, b"{}"
+        asked.append(request.path)
+        return status[0], json.dumps({"metadata": {}, "items": [{"metadata": {"name": "b"}, "spec": spec}]}).encode()
+
+    pods = []
+    for namespace in ("team", "team", "other"):
+        pods.append(copy.deepcopy(POD))
+        pods[-1]["metadata"] |= {"namespace": namespace, "labels": {"applications.app.bytetrade.io/name": "chat"}}
+    config = tmp_path / "config.yaml"
+    config.write_text("allocation: {bindings: {mode: labelled}}")
+    with serving(respond) as url:
+        kubeconfig = tmp_path / "kubeconfig"
+        context = {"name": "c", "context": {"cluster": "c", "user": ""}}
+        content = {"clusters": [{"name": "c", "cluster": {"server": url}}], "contexts": [context], "users": []}
+        kubeconfig.write_text(yaml.safe_dump({**content, "current-context": "c"}))
+        options = ("-f", "-", "--kubeconfig", str(kubeconfig))
+        _, out, err = inject(*pods, options=(*options, "--config", str(config)))
+        assert [_memory(each) for each in yaml.safe_load_all(out)] == ["2000", "2000", 3000]
+        assert "GPUBindings of app chat set nvidia.com/gpumem 2000" in err
+        assert len(asked) == 1
+        assert inject(*pods, options=options)[0] == 0
+        assert len(asked) == 1
+        status[0] = 403
+        _, out, err = inject(pods[0], options=(*options, "--config", str(config)))
+        assert _memory(yaml.safe_load(out)) == 3000
+        assert "note: GPUBindings cannot be read" in err
+
+
+def _memory(injected_pod: dict[str, Any]) -> object:
+    return injected_pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpumem"]
+
+
 def test_a_pod_gets_the_defaults_of_its_namespace_and_obeys_its_quotas(inject: Inject, tmp_path: Path) -> None:
     """Each namespace is asked once; where its quotas cannot be read, a note says so."""
     single = {"maxCards": 2, "defaults": {"nvidia.com/gpucores": 20}}

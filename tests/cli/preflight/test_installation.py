@@ -13,7 +13,6 @@ from cli.preflight.cluster_snapshot import AdmissionPolicy, NamedObject, Unread,
 from cluster.metadata import ObjectMeta
 from cluster.resource_quota import ResourceQuota
 from tests.cli.preflight.snapshots import about, hami_node, namespace, report_on, workload
-from webhook.dry_run import EXEMPT_NAMESPACES
 from webhook.settings import WebhookSettings
 
 BASE = Path(__file__).parents[3] / "manifests" / "base"
@@ -72,7 +71,7 @@ def test_the_lists_of_parts_match_the_manifests() -> None:
         for rule in hook["namespaceSelector"]["matchExpressions"]
         if rule["key"] == "kubernetes.io/metadata.name"
     ]
-    assert {tuple(each) for each in selectors} == {EXEMPT_NAMESPACES}
+    assert {tuple(each) for each in selectors} == {WebhookSettings().excluded_namespaces}
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import msgspec
+
+from allocation.settings import AllocationSettings
 from allocation.steps import finish
 from cli.explain import preemption_lines
+from cluster.manifest import NotAdmittedError
 from scheduler.api import simulation
-from scheduler.api.manifest_pod import SubmittedPod
+from scheduler.api.manifest_pod import SubmittedPod, read_pod
 from scheduler.api.namespaced import redaction
 from scheduler.api.preemption_types import PreemptedPod, PreemptionExplanation
+from scheduler.api.request_body import Manifests
+from scheduler.api.simulation_types import Simulation
 from scheduler.fairness.holds import Hold
+from scheduler.objects import PriorityClass
 from scheduler.volumes.planned_pod import PlannedPod
 from tests.scheduler.support.builders import allocated, pod, state
 from tests.scheduler.support.explaining import explained
 from tests.scheduler.support.preempting import chooser_of
 from tests.scheduler.support.quotas import gpu_quota
 from tests.scheduler.support.scheduling import cycle_of
+from webhook import dry_run
+from webhook.settings import WebhookSettings
 
 
 def site(*namespaces: str) -> Any:
@@ -39,8 +49,8 @@ def test_the_pods_that_would_go_are_named_and_stay() -> None:
     assert shown.preemption == PreemptionExplanation(
         "n1", 2, (PreemptedPod("default", "of-default", -1), PreemptedPod("other", "of-other", -1))
     )
-    victims = "default/of-default (priority -1), other/of-other (priority -1)"
-    assert preemption_lines.of_pod(shown) == [f"preemption: would evict 2 pods for it, then on node n1: {victims}"]
+    both = "default/of-default (priority -1), other/of-other (priority -1)"
+    assert preemption_lines.of_pod(shown) == [f"preemption: would evict 2 pods for it, then on node n1: {both}"]
     assert (made.ledger.used == before[0]).all()
     assert made.ledger.changes.state == before[1]
 
@@ -91,11 +101,65 @@ def test_what_is_held_is_explained() -> None:
     ]
 
 
+def simulated(made: Any, spec: dict[str, Any]) -> Simulation:
+    """Return the simulation of a pod for a whole card with these fields of its `spec`."""
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}
+    container = {"name": "main", "resources": {"limits": limits}}
+    manifests = Manifests({"metadata": {"name": "p"}, "spec": {"containers": [container], **spec}})
+    admit = partial(dry_run.dry_run, allocation=AllocationSettings(), settings=WebhookSettings())
+    try:
+        submitted = read_pod(made, manifests, admit)
+    except NotAdmittedError as error:
+        return simulation.not_admitted(str(error))
+    return finish(simulation.simulate(cycle_of(made), submitted, chooser=chooser_of(made)))
+
+
+def victims(shown: Simulation) -> list[str]:
+    """Return the names of the pods that would be evicted."""
+    assert shown.explanation is not None
+    preemption = shown.explanation.preemption
+    return [each.name for each in preemption.victims] if preemption is not None else []
+
+
+def test_the_priority_of_a_simulated_pod_is_that_of_its_class() -> None:
+    """As the API server writes it at creation: by name, else the default class with the lowest value, else 0."""
+    made = site("default")
+    for name, content in {
+        "high": {"value": 1000},
+        "patient": {"value": 1000, "preemptionPolicy": "Never"},
+        "low": {"value": -5, "globalDefault": True},
+        "lower": {"value": -9, "globalDefault": True},
+    }.items():
+        made.priority_classes.set(msgspec.convert({"metadata": {"name": name}, **content}, PriorityClass))
+    assert victims(simulated(made, {"priorityClassName": "high"})) == ["of-default"]
+    assert victims(simulated(made, {"priorityClassName": "patient"})) == []
+    assert victims(simulated(made, {})) == []
+    for name in ("low", "lower"):
+        made.priority_classes.drop(msgspec.convert({"metadata": {"name": name}}, PriorityClass))
+    assert victims(simulated(made, {})) == ["of-default"]
+
+
+def test_a_class_that_the_api_server_refuses_is_refused() -> None:
+    """One that does not exist, and fields that contradict it; a priority without a class counts, with a warning."""
+    made = site("default")
+    made.priority_classes.set(msgspec.convert({"metadata": {"name": "high"}, "value": 1000}, PriorityClass))
+    for spec, message in (
+        ({"priorityClassName": "hihg"}, "no PriorityClass with name hihg was found"),
+        ({"priorityClassName": "high", "priority": 7}, "PriorityClass high has value 1000; remove the field"),
+        ({"priorityClassName": "high", "preemptionPolicy": "Never"}, "PriorityClass high has PreemptLowerPriority"),
+        ({"preemptionPolicy": "Never"}, "the default has PreemptLowerPriority"),
+    ):
+        error = simulated(made, spec).error
+        assert error is not None
+        assert message in error.message
+    shown = simulated(made, {"priority": 7})
+    assert victims(shown) == ["of-default"]
+    assert "the API server refuses 7 unless spec.priorityClassName names a PriorityClass" in shown.warnings[0]
+    assert len(simulated(made, {"priorityClassName": "high", "priority": 1000}).warnings) == 1  # of the namespace
+
+
 def test_a_simulation_has_it_as_well() -> None:
     """For a pod that does not exist."""
     made = site("default")
     submitted = SubmittedPod(PlannedPod.of(IMPORTANT, {}, {}), ())
-    simulated = finish(simulation.simulate(cycle_of(made), submitted, chooser=chooser_of(made)))
-    assert simulated.explanation is not None
-    assert simulated.explanation.preemption is not None
-    assert [each.name for each in simulated.explanation.preemption.victims] == ["of-default"]
+    assert victims(finish(simulation.simulate(cycle_of(made), submitted, chooser=chooser_of(made)))) == ["of-default"]

@@ -13,6 +13,8 @@ import msgspec
 import pytest
 
 from allocation.names import CLAIM, HAMI_LOCK
+from allocation.steps import finish
+from scheduler.api.request_body import Manifests
 from scheduler.settings import NO_PREFERENCES, PreemptionSettings, ScoreWeights
 from tests.allocation.support.mig_cards import mig_card
 from tests.scheduler.support import storage
@@ -75,6 +77,20 @@ async def test_pod_of_lower_priority_is_evicted_unless_a_budget_protects_it(clus
         await cluster.event("Preempted")
         cluster.end("kept")
         await cluster.placed("urgent")
+
+
+async def test_a_simulated_pod_has_the_priority_of_its_class(cluster: Cluster) -> None:
+    """The scheduler watches the PriorityClasses: one that does not exist is refused, as at creation."""
+    cluster.api.put("priorityclasses", {"metadata": {"name": "high"}, "value": 1000})
+    manifest: dict[str, Any] = {
+        "metadata": {"name": "p"},
+        "spec": {"schedulerName": "tranche", "containers": [{"name": "main"}]},
+    }
+    async with leading(cluster):
+        for name, error in (("high", None), ("gone", "NotAdmitted")):
+            manifests = Manifests({**manifest, "spec": {**manifest["spec"], "priorityClassName": name}})
+            shown = finish(cluster.term.queries.simulate(manifests, lambda _pod, **_others: ()))
+            assert (shown.error.type if shown.error is not None else None) == error
 
 
 async def test_without_preemption_nobody_is_evicted_and_budgets_are_not_read(cluster: Cluster) -> None:
