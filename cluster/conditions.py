@@ -1,7 +1,7 @@
 """Conditions in the statuses of objects, as Kubernetes has them."""
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal, Protocol
 
 
 class Condition(Protocol):
@@ -18,6 +18,17 @@ class Condition(Protocol):
     @property
     def last_transition_time(self) -> str:
         """When `status` last changed."""
+
+
+VALID: Final = "Valid"
+"""The type of the condition that says whether every limit of a GpuQuota or GpuQueue has an effect."""
+
+
+def validity(problems: Sequence[str]) -> tuple[Literal["True", "False"], str, str]:
+    """Return status, reason and message of condition `Valid` with these problems, one sentence each."""
+    if problems:
+        return "False", "UnknownResource", "; ".join(problems)
+    return "True", "ResourcesKnown", "every limit is on a resource that is counted"
 
 
 def transition_time(kind: str, status: str, *, before: Iterable[Condition], now: str) -> str:

@@ -18,7 +18,7 @@ class QueueMeta(ObjectMeta, rename="camel"):
 class QueueCondition(msgspec.Struct, frozen=True, rename="camel"):
     """A condition in a queue's status; `last_transition_time` is when its `status` last changed."""
 
-    type: Literal["Active", "Overused"]
+    type: Literal["Active", "Overused", "Valid"]
     status: Literal["True", "False", "Unknown"]
     reason: str
     message: str
@@ -37,7 +37,7 @@ class GpuQueueStatus(msgspec.Struct, frozen=True, rename="camel"):
         weighted_share: the same divided by its weight.
         entitlement: its weight divided by the weights of all queues with pods.
         dominant_resource: the resource of which it has the largest share; empty without any.
-        conditions: `Active` and `Overused`.
+        conditions: `Active`, `Overused` and `Valid`.
     """
 
     observed_generation: int = 0

@@ -20,7 +20,7 @@ class QuotaMeta(ObjectMeta, rename="camel"):
 class QuotaCondition(msgspec.Struct, frozen=True, rename="camel"):
     """A condition in a quota's status; `last_transition_time` is when its `status` last changed."""
 
-    type: Literal["Ready"]
+    type: Literal["Ready", "Valid"]
     status: Literal["True", "False", "Unknown"]
     reason: str
     message: str
@@ -36,7 +36,7 @@ class GpuQuotaStatus(msgspec.Struct, frozen=True, rename="camel"):
         pods: its pods with a GPU and a node.
         available_percent: what is left of each limit in percent, with two decimals.
         fullest: the resource of which the smallest part is left; empty without limits.
-        conditions: `Ready`, False with reason AlertThresholdReached.
+        conditions: `Ready`, False with reason AlertThresholdReached; `Valid`, False with reason UnknownResource.
     """
 
     observed_generation: int = 0

@@ -1,19 +1,17 @@
 """Refuses resource names that are almost ours: no node offers them, so a pod with one would never be scheduled."""
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import Final
 
 from allocation.errors import InvalidFieldError
 from allocation.settings import AllocationSettings
+from allocation.similar_names import closest
 from webhook.resources import stated_resources
 from webhook.review import PodContainer, PodSpec
 
 _DOMAIN: Final = "nvidia.com/"
 _DEVICE_PLUGIN_PREFIXES: Final = (f"{_DOMAIN}mig-", f"{_DOMAIN}gpu.shared")
 """Resources of NVIDIA's device plugin; they are not misspellings."""
-_MIN_SIMILARITY: Final = 0.75
-"""Of 1: `gpumemory`, `gpu-memory` and `gpucore` are at least this similar to ours; names of other devices are less."""
 
 
 def refuse(spec: PodSpec, settings: AllocationSettings) -> None:
@@ -45,8 +43,4 @@ def _intended(name: str, settings: AllocationSettings) -> str:
     ours = settings.resources.managed()
     if not name.startswith(_DOMAIN) or name in ours or name.startswith(_DEVICE_PLUGIN_PREFIXES):
         return ""
-    suffix = name.removeprefix(_DOMAIN).lower()
-    suffixes = {each.removeprefix(_DOMAIN): each for each in ours if each.startswith(_DOMAIN)}
-    candidates = [each for each in suffixes if each[:1] == suffix[:1]]  # `vgpu` does not mean `gpu`
-    matches = get_close_matches(suffix, candidates, n=1, cutoff=_MIN_SIMILARITY)
-    return suffixes[matches[0]] if matches else ""
+    return closest(name, [each for each in ours if each.startswith(_DOMAIN)])

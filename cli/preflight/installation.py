@@ -33,6 +33,7 @@ POLICIES: Final = (
     "tranche-device-leases",
     "tranche-eviction",
     "tranche-fence",
+    "tranche-limits",
     "tranche-mig-wishes",
     "tranche-phase",
     "tranche-preemption",

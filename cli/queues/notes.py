@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from allocation import names
+from allocation.fairness import ineffective
 from allocation.fairness.queue_spec import QueueKey
 from cli.tables import listed
 from scheduler.api.queue_types import QueuesView
@@ -24,6 +25,9 @@ def of_queues(view: QueuesView, state: ClusterState) -> Iterator[str]:
             yield f"GpuQueue {each.name} is suspended: {_pods(each.waiting)} until spec.suspended is false"
         elif not each.exists:
             yield f"GpuQueue {each.name} does not exist: {_pods(each.waiting)} until it is created"
+    for queue in state.fair_share.queues:
+        for problem in ineffective.of_queue(queue.spec, state.settings):
+            yield f"GpuQueue {queue.metadata.name}: {problem}"
     for problem, namespaces in _wrong_labels(state).items():
         yield f"label {names.QUEUE} of namespace {listed(namespaces, shown=_SHOWN)} names {problem}"
 

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from typing import Final
 
+from allocation.fairness import ineffective
 from scheduler.api.queue_types import QueuesView, QueueView
 from scheduler.fairness.queue_status import allocated, dominant_resource
 from scheduler.fairness.standings import Standing, Standings
@@ -48,7 +49,7 @@ def _queue(state: ClusterState, standing: Standing, following: list[str]) -> Que
         weight=spec.weight,
         priority=spec.priority,
         suspended=spec.suspended,
-        limits=dict(spec.limits),
+        limits={name: spec.limits[name] for name in spec.limits if name in ineffective.counted(state.settings)},
         max_instances=spec.max_instances,
         allocated=allocated(standing, state.settings),
         share=finite(float(standing.share)),

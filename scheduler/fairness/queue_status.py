@@ -4,9 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import Final, Literal
 
+from allocation.fairness import ineffective
 from allocation.request import MILLI_PER_PERCENT
 from allocation.settings import AllocationSettings
-from cluster.conditions import transition_time
+from cluster.conditions import VALID, transition_time, validity
 from cluster.gpu_queue import GpuQueueStatus, QueueCondition
 from scheduler.fairness.standings import Standing
 
@@ -53,6 +54,9 @@ def desired(
         conditions=(
             _condition("Active", *_active(standing), before=before.conditions, now=now),
             _condition("Overused", *_overused(standing, resource), before=before.conditions, now=now),
+            _condition(
+                VALID, *validity(ineffective.of_queue(standing.spec, settings)), before=before.conditions, now=now
+            ),
         ),
     )
 
@@ -90,7 +94,7 @@ def _overused(standing: Standing, resource: str) -> tuple[_Value, str, str]:
 
 
 def _condition(
-    kind: Literal["Active", "Overused"],
+    kind: Literal["Active", "Overused", "Valid"],
     status: _Value,
     reason: str,
     message: str,

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Final, Literal
 
+from allocation.fairness import ineffective
 from allocation.fairness.quota_spec import QuotaSpec
 from allocation.settings import AllocationSettings
-from cluster.conditions import transition_time
+from cluster.conditions import VALID, transition_time, validity
 from cluster.gpu_quota import GpuQuotaStatus, QuotaCondition
 from scheduler.fairness import quota_use
 from scheduler.fairness.quota_use import PODS, LimitUse
@@ -26,7 +27,10 @@ def desired(
         pods=use.pods,
         available_percent={each.resource: each.available_percent for each in uses},
         fullest=fullest(uses),
-        conditions=(_ready(uses, threshold, before=before.conditions, now=now),),
+        conditions=(
+            _ready(uses, threshold, before=before.conditions, now=now),
+            _valid(spec, settings, before=before.conditions, now=now),
+        ),
     )
 
 
@@ -37,7 +41,7 @@ def fullest(uses: tuple[LimitUse, ...]) -> str:
 
 def is_nearly_full(status: GpuQuotaStatus) -> bool:
     """Whether a status says that too little is left of a limit."""
-    return any(each.status == "False" for each in status.conditions)
+    return any((each.type, each.status) == (_READY, "False") for each in status.conditions)
 
 
 def _ready(uses: tuple[LimitUse, ...], threshold: int, *, before: Sequence[QuotaCondition], now: str) -> QuotaCondition:
@@ -50,6 +54,13 @@ def _ready(uses: tuple[LimitUse, ...], threshold: int, *, before: Sequence[Quota
         message=_message(uses, nearly_full, threshold),
         last_transition_time=transition_time(_READY, status, before=before, now=now),
     )
+
+
+def _valid(
+    spec: QuotaSpec, settings: AllocationSettings, *, before: Sequence[QuotaCondition], now: str
+) -> QuotaCondition:
+    status, reason, message = validity(ineffective.of_quota(spec, settings))
+    return QuotaCondition(VALID, status, reason, message, transition_time(VALID, status, before=before, now=now))
 
 
 def _message(uses: tuple[LimitUse, ...], nearly_full: Sequence[LimitUse], threshold: int) -> str:

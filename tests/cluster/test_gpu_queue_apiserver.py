@@ -9,7 +9,7 @@ import pytest
 
 from allocation.fairness.queue_spec import QueueSpec, Reach
 from cluster.gpu_queue import GpuQueue
-from lab import manifests
+from lab import manifests, wait
 from tests.cluster.support.stored import Stored
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 pytestmark = pytest.mark.apiserver
+READY_S = 60.0
 
 
 def queue(name: str = "team-a", **spec: Any) -> dict[str, Any]:
@@ -125,6 +126,14 @@ def test_malformed_requirements_are_refused(queues: Stored, resreq: str) -> None
 def test_a_resource_is_required_once(queues: Stored, resreq: str) -> None:
     """Nobody has to know which of two amounts would count."""
     assert "each of cpu, mem and gpu can be set only once" in queues.refusal(queue(resreq=resreq))
+
+
+def test_limits_that_limit_nothing_are_warned_of(queues: Stored) -> None:
+    """As soon as the API server has compiled the policy."""
+    words = "limits: nvidia.com/gpus has no effect: did you mean nvidia.com/gpu?"
+    made = queue(limits={"nvidia.com/gpus": 4})
+    wait.until(lambda: words in queues.warning(made), what="a warning", timeout_s=READY_S)
+    assert queues.warning(queue(limits={"nvidia.com/gpu": 4})) == ""
 
 
 def test_columns_and_status(queues: Stored) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from allocation.fairness.quota_spec import QuotaSpec, SingleQuota, TotalQuota
 from cluster.gpu_quota import GpuQuota, GpuQuotaStatus
-from lab import manifests
+from lab import manifests, wait
 from tests.cluster.support.stored import Stored
 from tests.support import namespaces
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.apiserver
 NAMESPACE = "quotas"
 MEMORY = "nvidia.com/gpumem"
+READY_S = 60.0
 
 
 def quota(name: str = "team", **spec: Any) -> dict[str, Any]:
@@ -88,6 +89,26 @@ def test_a_default_above_the_limit_of_one_pod_is_refused(quotas: Stored) -> None
     for defaults in ({MEMORY: 20000}, {"nvidia.com/gpucores": 50}):
         stored = quotas.would_be(quota(single={"limits": limits, "defaults": defaults}))
         assert stored["spec"]["single"]["defaults"] == defaults
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"total": {"limits": {"nvidia.com/gpus": 4}}}, "nvidia.com/gpus has no effect: did you mean nvidia.com/gpu?"),
+        ({"total": {"limits": {"nvidia.com/gpumemory": 4}}}, "did you mean nvidia.com/gpumem?"),
+        ({"total": {"limits": {"cpu": 4}}}, "cpu has no effect: use a ResourceQuota"),
+        ({"single": {"limits": {"nvidia.com/gpu": 4}}}, "use spec.single.maxCards"),
+        (
+            {"single": {"defaults": {"gpumem": 4}}},
+            "gpumem has no effect: the resources that count are",
+        ),
+    ],
+)
+def test_limits_that_limit_nothing_are_warned_of(quotas: Stored, spec: dict[str, Any], words: str) -> None:
+    """As soon as the API server has compiled the policy; a quota without a mistake has no warning."""
+    wait.until(lambda: words in quotas.warning(quota(**spec)), what="a warning", timeout_s=READY_S)
+    good = {"total": {"limits": {MEMORY: 4}}, "single": {"defaults": {"nvidia.com/gpumem-percentage": 5}}}
+    assert quotas.warning(quota(**good)) == ""
 
 
 def test_columns_and_status(quotas: Stored) -> None:

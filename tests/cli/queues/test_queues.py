@@ -131,6 +131,18 @@ def test_a_note_says_when_shares_do_not_determine_the_order() -> None:
     assert "extender mode" in note
 
 
+def test_a_limit_that_limits_nothing_is_a_note_and_not_in_the_table() -> None:
+    """What has no effect is not shown as if it had."""
+    made = state("n1")
+    made.set_queue(gpu_queue("team-a", limits={"nvidia.com/gpu": 8, "nvidia.com/gpus": 4, "cpu": 2}))
+    view = cluster_queues.view(made)
+    assert [each.limits for each in view.queues] == [{"nvidia.com/gpu": 8}]
+    assert [*notes.of_queues(view, made)] == [
+        'GpuQueue team-a: spec.limits["cpu"] has no effect: use a ResourceQuota of each namespace for cpu',
+        'GpuQueue team-a: spec.limits["nvidia.com/gpus"] has no effect: did you mean nvidia.com/gpu?',
+    ]
+
+
 def reading(objects: dict[str, list[Any]], failing: int = 0) -> tuple[Any, list[tuple[str, str]]]:
     """Return a server with these objects by path, which fails for GpuQueues, and the requests that it received."""
     asked: list[tuple[str, str]] = []

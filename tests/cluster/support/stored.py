@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from lab import kubectl
 from lab.client import Client, client
 from lab.connection import RefusedError
+from lab.errors import LabError
 
 if TYPE_CHECKING:
     from lab.layout import Layout
@@ -40,6 +42,15 @@ class Stored:
         with pytest.raises(RefusedError) as caught:
             self.would_be(manifest)
         return caught.value.message
+
+    def warning(self, manifest: dict[str, Any]) -> str:
+        """Return what kubectl prints to standard error when it would create an object; empty without a warning."""
+        try:
+            options = ("--dry-run=server", "--warnings-as-errors", "-f", "-")
+            kubectl.run(self._layout, "create", *options, stdin=json.dumps(manifest))
+        except LabError as error:
+            return str(error)
+        return ""
 
     def get(self, name: str) -> dict[str, Any]:
         """Return an object."""

@@ -40,6 +40,18 @@ def condition(made: GpuQueueStatus, kind: str) -> QueueCondition:
     return found
 
 
+def test_a_limit_that_limits_nothing_is_reported() -> None:
+    """With the name that was probably meant; the queue takes pods all the same."""
+    made = written(standing(spec=msgspec.structs.replace(OPEN, limits={"nvidia.com/gpumemory": 5, "memory": 1})))
+    assert condition(made, "Valid").status == "False"
+    assert condition(made, "Valid").message == (
+        'spec.limits["memory"] has no effect: use a ResourceQuota of each namespace for memory;'
+        ' spec.limits["nvidia.com/gpumemory"] has no effect: did you mean nvidia.com/gpumem?'
+    )
+    assert condition(made, "Active").status == "True"
+    assert condition(written(standing()), "Valid").status == "True"
+
+
 def test_what_pods_hold_is_shown_in_the_units_of_a_container() -> None:
     """Compute in percent, rounded up, as is memory if a container asks for it in larger units; CPU in thousandths."""
     use = Use(memory_mib=4001, cores=1005, cards=3, cpu=1500, memory_bytes=2**30, pods=2)
@@ -107,14 +119,18 @@ def test_overused_names_the_numbers_and_the_resource(used: int, value: str, reas
 
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     """Other digits, another reason or another condition do not move it."""
+
+    def times(made: GpuQueueStatus) -> list[str]:
+        return [condition(made, kind).last_transition_time for kind in ("Active", "Overused")]
+
     before = written(standing(share=Share(3, 4)), now=THEN)
     more = written(standing(share=Share(4, 4), waiting=1), before=before)
     assert more != before
-    assert [each.last_transition_time for each in more.conditions] == [THEN, THEN]
+    assert times(more) == [THEN, THEN]
     less = written(standing(share=Share(1, 4), spec=QueueSpec(suspended=True)), before=before)
-    assert [each.last_transition_time for each in less.conditions] == [NOW, NOW]
+    assert times(less) == [NOW, NOW]
     other_reason = written(standing(spec=QueueSpec()), before=less, now="2026-01-01T00:02:00Z")
-    assert [each.last_transition_time for each in other_reason.conditions] == [NOW, NOW]
+    assert times(other_reason) == [NOW, NOW]
 
 
 def test_a_queue_that_did_not_change_has_the_same_status_later() -> None:

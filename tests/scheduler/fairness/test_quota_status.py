@@ -24,9 +24,26 @@ def written(use: Use, *, before: GpuQuotaStatus = NEW, now: str = NOW, **total: 
 
 def ready(status: GpuQuotaStatus) -> QuotaCondition:
     """Return the condition of a status."""
-    (condition,) = status.conditions
-    assert condition.type == "Ready"
+    (condition,) = (each for each in status.conditions if each.type == "Ready")
     return condition
+
+
+def valid(status: GpuQuotaStatus) -> QuotaCondition:
+    """Return the condition about the names of resources."""
+    (condition,) = (each for each in status.conditions if each.type == "Valid")
+    return condition
+
+
+def test_a_limit_that_limits_nothing_is_reported() -> None:
+    """With the name that was probably meant; such a quota is not nearly full."""
+    status = written(Use(cards=9), limits={"nvidia.com/gpus": 4, "cpu": 8})
+    assert (valid(status).status, valid(status).reason) == ("False", "UnknownResource")
+    assert valid(status).message == (
+        'spec.total.limits["cpu"] has no effect: use a ResourceQuota of each namespace for cpu;'
+        ' spec.total.limits["nvidia.com/gpus"] has no effect: did you mean nvidia.com/gpu?'
+    )
+    assert not quota_status.is_nearly_full(status)
+    assert valid(written(Use(), limits={CARDS: 4})).status == "True"
 
 
 def test_the_limited_resources_are_shown_with_what_is_used_of_them() -> None:
