@@ -3,6 +3,7 @@
 import argparse
 
 from cli.commands import TABLE, Command
+from cli.flags import add_scheduler_url
 
 _DESCRIPTION = """\
 Shows the queues that share the cards: the GpuQueues, and each namespace with
@@ -15,7 +16,9 @@ in the order in which a free card is offered: highest priority, then smallest
 share divided by weight. NEXT is the first waiting pod of a queue.
 
 With QUEUE only this queue is shown, with -n those that the pods of the
-namespace may use. docs/queues.md describes how queues are written.
+namespace may use. If you may not read the whole cluster, because your role
+covers one namespace, the command asks the scheduler for these instead; what
+other namespaces have is then <hidden>. docs/queues.md describes how queues are written.
 """
 
 
@@ -25,6 +28,7 @@ def _add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", default="", metavar="FILE", help="Tranche's configuration file (default: the installed one)"
     )
+    add_scheduler_url(parser)
 
 
 COMMAND = Command(

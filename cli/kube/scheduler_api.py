@@ -15,8 +15,9 @@ from cli.tables import note
 from cluster.errors import UnreachableError
 from scheduler.api import request_body
 from scheduler.api.explanation_types import Explanation
-from scheduler.api.namespaced.paths import POD_EXPLANATION, PROXY, SHARES, SIMULATION, TOKEN_HEADER
+from scheduler.api.namespaced.paths import POD_EXPLANATION, PROXY, QUEUES, SHARES, SIMULATION, TOKEN_HEADER
 from scheduler.api.namespaced.shares_types import NamespaceShares
+from scheduler.api.queue_types import QueuesView
 from scheduler.api.request_body import Manifests
 from scheduler.api.simulation_types import Simulation
 
@@ -54,6 +55,10 @@ class SchedulerApi:
     def shares(self, namespace: str) -> NamespaceShares:
         """Return the shares of a namespace's pods."""
         return self._request("GET", SHARES, NamespaceShares, namespace=namespace)
+
+    def queues(self, namespace: str) -> QueuesView:
+        """Return the queues that the pods of a namespace may use."""
+        return self._request("GET", QUEUES, QueuesView, namespace=namespace)
 
     def _request(
         self, method: str, path: str, kind: type[T], *, node: str = "", body: bytes | None = None, **names: str

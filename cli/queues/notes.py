@@ -7,6 +7,7 @@ from typing import Final
 from allocation import names
 from allocation.fairness import ineffective
 from allocation.fairness.queue_spec import QueueKey
+from cli.queues import problems
 from cli.tables import listed
 from scheduler.api.queue_types import QueuesView
 from scheduler.state.cluster_state import ClusterState
@@ -16,24 +17,14 @@ _SHOWN: Final = 3
 
 def of_queues(view: QueuesView, state: ClusterState) -> Iterator[str]:
     """Yield what determines the order, which queues take no pods, and which namespaces name such a queue."""
-    if not view.fair_sharing:
-        yield "no GpuQueue exists: free cards are offered by priority, then age, whatever share a namespace has"
-    elif not state.has_queue:
+    if view.fair_sharing and not state.has_queue:
         yield "kube-scheduler has the queue (extender mode): limits hold, but its order does not depend on shares"
-    for each in view.queues:
-        if each.suspended:
-            yield f"GpuQueue {each.name} is suspended: {_pods(each.waiting)} until spec.suspended is false"
-        elif not each.exists:
-            yield f"GpuQueue {each.name} does not exist: {_pods(each.waiting)} until it is created"
+    yield from problems.of_view(view)
     for queue in state.fair_share.queues:
-        for problem in ineffective.of_queue(queue.spec, state.settings):
-            yield f"GpuQueue {queue.metadata.name}: {problem}"
+        for text in ineffective.of_queue(queue.spec, state.settings):
+            yield f"GpuQueue {queue.metadata.name}: {text}"
     for problem, namespaces in _wrong_labels(state).items():
         yield f"label {names.QUEUE} of namespace {listed(namespaces, shown=_SHOWN)} names {problem}"
-
-
-def _pods(waiting: int) -> str:
-    return f"{waiting} pod{' waits' if waiting == 1 else 's wait'}"
 
 
 def _wrong_labels(state: ClusterState) -> Mapping[str, list[str]]:

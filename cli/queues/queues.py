@@ -2,28 +2,22 @@
 
 import argparse
 
-from cli.errors import CommandError, MissingPackageError
+import msgspec
+
+from cli.errors import CommandError, MissingPackageError, MissingRightError
 from cli.installation import rules
+from cli.kube.scheduler_api import SchedulerApi
 from cli.kube.session import Session
 from cli.queues import tables
+from cli.queues.problems import of_view
 from cli.tables import note, render
 from cluster.resource import GPU_QUEUES
+from scheduler.api.queue_types import QueuesView
 
 
 def run(session: Session, arguments: argparse.Namespace) -> int:
     """Print one queue, those of a namespace, or all."""
-    try:
-        from cli.queues import cluster_queues, notes  # noqa: PLC0415 -- they need numpy
-    except ModuleNotFoundError as error:
-        raise MissingPackageError(error) from None
-    effective_rules = rules.read(arguments.config, session.client)
-    state = cluster_queues.read(session, effective_rules)
-    effective_rules.note_gaps()
-    view = cluster_queues.view(
-        state,
-        name=arguments.queue or "",
-        namespace="" if arguments.all_namespaces else arguments.namespace,
-    )
+    view, notes = _own(session, arguments, instead=None) if arguments.scheduler_url else _of_cluster(session, arguments)
     if arguments.queue and not view.queues:
         raise CommandError(f"queue {arguments.queue} does not exist; 'kubectl gpu queues' shows all queues")
     if arguments.output == "name":
@@ -33,6 +27,36 @@ def run(session: Session, arguments: argparse.Namespace) -> int:
     table = tables.of_queues(view, wide=arguments.output == "wide")
     print(render(view, table, output=arguments.output, headers=not arguments.no_headers), end="", flush=True)
     if arguments.output in ("table", "wide"):
-        for text in notes.of_queues(view, state):
+        for text in notes:
             note(text)
     return 0
+
+
+def _of_cluster(session: Session, arguments: argparse.Namespace) -> tuple[QueuesView, list[str]]:
+    """Return the queues and notes about them; without the right to read the cluster, those of the namespace."""
+    try:
+        from cli.queues import cluster_queues, notes  # noqa: PLC0415 -- they need numpy
+    except ModuleNotFoundError as error:
+        return _own(session, arguments, instead=MissingPackageError(error))
+    effective_rules = rules.read(arguments.config, session.client)
+    try:
+        state = cluster_queues.read(session, effective_rules)
+    except MissingRightError as error:
+        return _own(session, arguments, instead=error)
+    effective_rules.note_gaps()
+    namespace = "" if arguments.all_namespaces else arguments.namespace
+    view = cluster_queues.view(state, name=arguments.queue or "", namespace=namespace)
+    return view, [*notes.of_queues(view, state)]
+
+
+def _own(
+    session: Session, arguments: argparse.Namespace, *, instead: MissingRightError | MissingPackageError | None
+) -> tuple[QueuesView, list[str]]:
+    """Return the queues that the pods of the namespace may use, from the scheduler's API."""
+    if arguments.all_namespaces and instead is not None:
+        raise instead
+    view = SchedulerApi(session.access, url=arguments.scheduler_url, instead=instead).queues(session.namespace)
+    if arguments.queue:
+        queues = tuple(each for each in view.queues if each.name == arguments.queue)
+        view = msgspec.structs.replace(view, queues=queues)
+    return view, [*of_view(view)]

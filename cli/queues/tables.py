@@ -7,6 +7,8 @@ from cli.tables import NOTHING, Table
 from scheduler.api.queue_types import QueuesView, QueueView
 
 _BAR: Final = 10
+_HIDDEN: Final = ("<hidden>",)
+"""What users with rights in another namespace see of a queue's use."""
 
 
 def of_queues(view: QueuesView, *, wide: bool) -> Table:
@@ -25,25 +27,19 @@ def bar(share: float | None) -> str:
 
 
 def _row(queue: QueueView, *, wide: bool) -> list[str]:
-    row = [
-        queue.name,
-        str(queue.weight),
-        str(queue.priority),
-        bar(queue.share),
-        f"{queue.entitlement:.2f}",
-        str(queue.running),
-        str(queue.waiting),
-        queue.next[0] if queue.next else NOTHING,
-    ]
+    next_pod = queue.next[0] if queue.next else NOTHING
+    counted = [bar(queue.share), f"{queue.entitlement:.2f}", str(queue.running), str(queue.waiting), next_pod]
+    row = [queue.name, str(queue.weight), str(queue.priority), *(_HIDDEN * 5 if queue.redacted else counted)]
     if not wide:
         return row
     limits = ",".join(_limits(queue)) or NOTHING
-    return [*row, queue.dominant_resource or NOTHING, limits, "yes" if queue.suspended else "no"]
+    dominant = queue.dominant_resource or NOTHING
+    return [*row, *(_HIDDEN if queue.redacted else [dominant]), limits, "yes" if queue.suspended else "no"]
 
 
 def _limits(queue: QueueView) -> Iterator[str]:
     """Yield what the queue has of each limited resource, such as `nvidia.com/gpu=3/8`."""
     for resource, limit in queue.limits.items():
-        yield f"{resource}={queue.allocated.get(resource, 0)}/{limit}"
+        yield f"{resource}={'?' if queue.redacted else queue.allocated.get(resource, 0)}/{limit}"
     if queue.max_instances is not None:
-        yield f"pods={queue.running}/{queue.max_instances}"
+        yield f"pods={'?' if queue.redacted else queue.running}/{queue.max_instances}"

@@ -14,6 +14,7 @@ from cluster.resource import GPU_CLAIMS
 from cluster.version import Version
 from scheduler.api.allocation_view import AllocationView
 from scheduler.api.explanation_types import Explanation
+from scheduler.api.namespaced import paths
 from scheduler.api.namespaced.paths import POD_EXPLANATION, SHARES, SIMULATION, TOKEN_HEADER, VERSION
 from scheduler.api.namespaced.shares_types import NamespaceShares
 from scheduler.api.queue_types import QueuesView
@@ -173,6 +174,17 @@ def document() -> dict[str, Any]:
                     "parameters": [namespace],
                     "responses": {
                         "200": _json("The nodes and cards with pods of the namespace.", shares),
+                        **namespaced,
+                    },
+                }
+            },
+            paths.QUEUES: {
+                "get": {
+                    "operationId": "readOwnQueues",
+                    "summary": "List the queues that a namespace's pods may use for users who may list pods in it.",
+                    "parameters": [namespace],
+                    "responses": {
+                        "200": _json("The queues; those without pods of the namespace have no numbers.", queues),
                         **namespaced,
                     },
                 }

@@ -11,7 +11,7 @@ from scheduler.api import allocation_view, explanation, manifest_pod, queue_view
 from scheduler.api.allocation_view import AllocationView
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.manifest_pod import Admit
-from scheduler.api.namespaced import shares
+from scheduler.api.namespaced import queues, shares
 from scheduler.api.namespaced.shares_types import NamespaceShares
 from scheduler.api.queue_types import QueuesView
 from scheduler.api.quota_types import QuotasView
@@ -60,6 +60,10 @@ class Queries(msgspec.Struct, frozen=True):
     def queues(self) -> QueuesView:
         """Return the queues: what each has, is entitled to, and waits for."""
         return queue_view.view(self.cycle.state)
+
+    def queues_of(self, namespace: str) -> Steps[QueuesView]:
+        """Return the queues that the pods of a namespace may use."""
+        return queues.view(self.cycle.state, self.pods, namespace)
 
     def quotas(self) -> QuotasView:
         """Return the quotas: what is used of each limit, and what is left."""

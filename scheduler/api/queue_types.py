@@ -30,6 +30,8 @@ class QueueView(msgspec.Struct, frozen=True, rename=json_name):
         waiting: its pods without a node.
         next: the first of its waiting pods, `namespace/name`, in the order in which a free card is offered to them;
             without those that only a change of the pod helps.
+        redacted: whether the user may not see what the queue has, because no pod of the user's namespace belongs to it:
+            `allocated` and all that follows is then empty or 0.
     """
 
     name: str
@@ -49,6 +51,7 @@ class QueueView(msgspec.Struct, frozen=True, rename=json_name):
     running: int
     waiting: int
     next: tuple[str, ...]
+    redacted: bool = False
 
 
 class QueuesView(msgspec.Struct, frozen=True, rename=json_name):

@@ -17,4 +17,5 @@ PROXY: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/services/https:{SERVICE}:
 POD_EXPLANATION: Final = "/api/namespaces/{namespace}/pods/{pod}/explanation"
 SIMULATION: Final = "/api/namespaces/{namespace}/simulation"
 SHARES: Final = "/api/namespaces/{namespace}/shares"
+QUEUES: Final = "/api/namespaces/{namespace}/queues"
 VERSION: Final = "/version"

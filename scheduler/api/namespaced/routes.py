@@ -1,6 +1,7 @@
 """The HTTP routes for users with rights in one namespace; `scheduler.api.openapi` describes them.
 
-The explanation of a pod requires `get pods` in the namespace, a simulation `create pods`, and the shares `list pods`.
+The explanation of a pod requires `get pods` in the namespace, a simulation `create pods`, and shares
+and queues `list pods`.
 As with the API server, every caller may read the version.
 """
 
@@ -16,7 +17,7 @@ from scheduler.api.access_reviews import Verb
 from scheduler.api.manifest_pod import Admit, UnknownSchedulerError
 from scheduler.api.namespaced import redaction
 from scheduler.api.namespaced.gate import NamespaceGate
-from scheduler.api.namespaced.paths import POD_EXPLANATION, SHARES, SIMULATION, VERSION
+from scheduler.api.namespaced.paths import POD_EXPLANATION, QUEUES, SHARES, SIMULATION, VERSION
 from scheduler.api.namespaced.turns import FairTurns
 from scheduler.api.queries import Queries
 from scheduler.api.request_body import LARGEST_BODY, Manifests
@@ -55,6 +56,9 @@ class _Routes:
     async def shares(self, _request: web.Request, namespace: str) -> msgspec.Struct:
         return await self._turns.take(lambda: self._current().shares(namespace))
 
+    async def queues(self, _request: web.Request, namespace: str) -> msgspec.Struct:
+        return await self._turns.take(lambda: self._current().queues_of(namespace))
+
     async def version(self, _request: web.Request) -> msgspec.Struct:
         return version.own()
 
@@ -89,6 +93,7 @@ def namespace_routes(
         web.post(SIMULATION, json_handler(routes.guarded(routes.simulate, verb="create"))),
         web.get(VERSION, json_handler(routes.version)),
         web.get(SHARES, json_handler(routes.guarded(routes.shares, verb="list"))),
+        web.get(QUEUES, json_handler(routes.guarded(routes.queues, verb="list"))),
     ]
 
 

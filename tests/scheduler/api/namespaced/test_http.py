@@ -13,6 +13,7 @@ import jsonschema
 import msgspec
 import pytest
 
+from allocation.names import QUEUE
 from allocation.settings import AllocationSettings
 from allocation.steps import Steps
 from certs.ephemeral import EphemeralSource
@@ -24,7 +25,7 @@ from scheduler.api import openapi
 from scheduler.api.access_reviews import AccessReviews
 from scheduler.api.health import application
 from scheduler.api.namespaced.gate import NamespaceGate
-from scheduler.api.namespaced.paths import POD_EXPLANATION, SHARES, SIMULATION, TOKEN_HEADER, VERSION
+from scheduler.api.namespaced.paths import POD_EXPLANATION, QUEUES, SHARES, SIMULATION, TOKEN_HEADER, VERSION
 from scheduler.api.namespaced.routes import namespace_routes
 from scheduler.api.namespaced.turns import FairTurns
 from scheduler.api.queries import Queries
@@ -34,6 +35,7 @@ from tests.scheduler.support.builders import Clock, allocated, namespace, pod, s
 from tests.scheduler.support.claims import claim as gpu_claim
 from tests.scheduler.support.claims import manifest as gpu_claim_manifest
 from tests.scheduler.support.claims import running
+from tests.scheduler.support.driving import gpu_queue
 from tests.scheduler.support.extending import Bindings, extending
 from tests.scheduler.support.leasing import lease_of
 from tests.scheduler.support.preempting import chooser_of
@@ -285,6 +287,29 @@ async def test_the_reason_of_a_closed_node_names_no_pod(site: Site) -> None:
     assert explained["nodes"][0]["code"] == "UncountedPod"
     assert shares["nodes"][0]["closed"] == "UncountedPod"
     assert "secret" not in str((explained, simulated, shares))
+
+
+async def test_a_namespace_sees_the_queues_that_it_may_use(site: Site) -> None:
+    """With numbers where its pods belong to them, and pods of its own only; a queue of another team is not shown.
+
+    Nor does a pod that names such a queue show it.
+    """
+    for name, selector in (("ours", {}), ("spare", {}), ("theirs", {"matchLabels": {"owner": "other"}})):
+        site.state.set_queue(gpu_queue(name, weight=3, namespaceSelector=selector))
+    for name, where, queue in (
+        ("a", "team", "ours"),
+        ("b", "secret", "ours"),
+        ("c", "secret", "theirs"),
+        ("d", "team", "theirs"),
+    ):
+        site.set_pod(pod(name, memory=100_000, namespace=where, labels={QUEUE: queue}))
+    status, content = await site.ask("GET", QUEUES, token="viewer")  # noqa: S106
+    assert status == 200
+    shown = {each["name"]: each for each in content["queues"]}
+    assert sorted(shown) == ["ours", "spare"]
+    assert (shown["ours"]["redacted"], shown["ours"]["waiting"], shown["ours"]["next"]) == (False, 2, ["team/a"])
+    assert (shown["spare"]["redacted"], shown["spare"]["weight"], shown["spare"]["entitlement"]) == (True, 3, 0.0)
+    assert "secret" not in str(content)
 
 
 async def test_a_namespace_sees_its_own_shares(site: Site) -> None:
