@@ -55,8 +55,8 @@ class CardChanges(msgspec.Struct, frozen=True, rename="camel"):
 def run(session: Session, arguments: argparse.Namespace) -> int:
     """Cordon or uncordon cards, as `arguments.command` says, and print the result."""
     cordoned = arguments.command == "cordon"
-    uuids = tuple(dict.fromkeys(arguments.uuids))
-    nodes = _nodes(session, uuids, include_cordoned=not cordoned)
+    nodes = _nodes(session, arguments.cards, include_cordoned=not cordoned)
+    uuids = tuple(nodes)
     changed: set[str] = set()
     for node in sorted(set(nodes.values())):
         changed |= _edit(
@@ -94,13 +94,15 @@ def edited(annotation: str, uuids: Sequence[str], *, cordoned: bool) -> str | No
     return ",".join(kept) if len(kept) < len(listed) else None
 
 
-def _nodes(session: Session, uuids: Sequence[str], *, include_cordoned: bool) -> dict[str, str]:
-    """Return the node of each card, from reports and register annotations.
+def _nodes(session: Session, cards: Sequence[str], *, include_cordoned: bool) -> dict[str, str]:
+    """Return the node of each card by its UUID, from reports and register annotations.
+
+    `cards` are UUIDs, and names of nodes (`NAME` or `node/NAME`) for all of their cards.
 
     With `include_cordoned` a cordoned card is found on its node even when nothing reports it any more.
 
     Raises:
-        CommandError: no node has a card with one of the UUIDs.
+        CommandError: no node has a card with one of the UUIDs, or a node has no cards.
     """
     nodes_of_cards: dict[str, str] = {}
     nodes = session.client.list(NODES, NodeMetadata, metadata_only=True)
@@ -113,13 +115,29 @@ def _nodes(session: Session, uuids: Sequence[str], *, include_cordoned: bool) ->
     for report in _reports(session):
         if report.metadata.name in names and report.status is not None:
             nodes_of_cards |= dict.fromkeys((device.uuid for device in report.status.devices), report.metadata.name)
-    unknown = [uuid for uuid in uuids if uuid not in nodes_of_cards]
+    chosen: dict[str, str] = {}
+    unknown: list[str] = []
+    for word in cards:
+        name = word.removeprefix("nodes/").removeprefix("node/")
+        if word in nodes_of_cards:
+            chosen[word] = nodes_of_cards[word]
+        elif name in names:
+            chosen |= _of_node(name, nodes_of_cards)
+        else:
+            unknown.append(word)
     if unknown:
         raise CommandError(
             "; ".join(_unknown(uuid, nodes_of_cards) for uuid in unknown)
             + "; nothing was changed; see 'kubectl gpu top --cards -o wide'"
         )
-    return {uuid: nodes_of_cards[uuid] for uuid in uuids}
+    return chosen
+
+
+def _of_node(name: str, nodes_of_cards: Mapping[str, str]) -> dict[str, str]:
+    cards = {uuid: node for uuid, node in nodes_of_cards.items() if node == name}
+    if not cards:
+        raise CommandError(f"node {name} has no cards; nothing was changed; see 'kubectl gpu top'")
+    return dict(sorted(cards.items()))
 
 
 def _reports(session: Session) -> list[GpuNodeStatus]:

@@ -12,9 +12,9 @@ from allocation.wire import environment
 from cli.errors import CommandError
 from cli.kube import objects
 from cli.kube.objects import Pod, PodContainer
+from cli.kube.pods_of import is_workload, pods_of
 from cli.kube.session import Session
 from cli.tables import Table, note, render
-from cluster.resource import PODS
 
 _ANNOTATION: Final = re.compile(r"metadata\.annotations\['(?P<key>[^']+)'\]")
 
@@ -78,25 +78,43 @@ class PodEnvironment(msgspec.Struct, frozen=True):
         return Table(("CONTAINER", "VARIABLE", "VALUE", *(("ANNOTATION",) if wide else ())), rows)
 
 
+class PodEnvironments(msgspec.Struct, frozen=True):
+    """What `kubectl gpu env deploy/NAME -o json` prints."""
+
+    items: tuple[PodEnvironment, ...]
+
+    def table(self, *, wide: bool = False) -> Table:
+        """Return the rows of each pod, behind its name."""
+        tables = [(each.pod, each.table(wide=wide)) for each in self.items]
+        return Table(("POD", *tables[0][1].headers), [(pod, *row) for pod, table in tables for row in table.rows])
+
+
 def run(session: Session, arguments: argparse.Namespace) -> int:
-    """Print the variables of a pod, or of one of its containers."""
-    name = arguments.pod.removeprefix("pods/").removeprefix("pod/")
-    shown = of_pod(session.get(PODS, Pod, name))
+    """Print the variables of a pod or of the pods of a workload, or of one of their containers."""
+    pods = tuple(_chosen(of_pod(pod), arguments.container) for pod in pods_of(session, arguments.pod, Pod))
+    shown = PodEnvironments(pods) if is_workload(arguments.pod) else pods[0]
+    table = shown.table(wide=arguments.output == "wide")
+    print(render(shown, table, output=arguments.output, headers=not arguments.no_headers), end="")
+    return 0
+
+
+def _chosen(shown: PodEnvironment, container_name: str) -> PodEnvironment:
+    """Return what is shown of a pod: all containers, or the one with this name.
+
+    Raises:
+        CommandError: the pod has no such container, or no GPU variables.
+    """
     label = f"pod {shown.namespace}/{shown.pod}"
-    if arguments.container and not any(container.name == arguments.container for container in shown.containers):
+    if container_name and not any(container.name == container_name for container in shown.containers):
         names = ", ".join(container.name for container in shown.containers)
-        raise CommandError(f"{label} has no container {arguments.container}; it has {names}")
+        raise CommandError(f"{label} has no container {container_name}; it has {names}")
     if not shown.is_managed:
         raise CommandError(
             f"{label} has no GPU variables from Tranche: it requests no GPU, or injection was off when it was created; "
             "label the namespace gpu.scheduling/injection=enabled and recreate the pod"
         )
     _note_unresolved(shown, label)
-    if arguments.container:
-        shown = shown.only(arguments.container)
-    table = shown.table(wide=arguments.output == "wide")
-    print(render(shown, table, output=arguments.output, headers=not arguments.no_headers), end="")
-    return 0
+    return shown.only(container_name) if container_name else shown
 
 
 def of_pod(pod: Pod) -> PodEnvironment:

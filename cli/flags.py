@@ -6,7 +6,10 @@ import argparse
 def add_cards_to_cordon(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `cordon` and `uncordon`."""
     parser.add_argument(
-        "uuids", nargs="+", metavar="UUID", help="the UUID of a card, see 'kubectl gpu top --cards -o wide'"
+        "cards",
+        nargs="+",
+        metavar="UUID",
+        help="the UUID of a card, see 'kubectl gpu top --cards -o wide', or the name of a node for all of its cards",
     )
     parser.add_argument(
         "--dry-run",

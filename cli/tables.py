@@ -12,16 +12,26 @@ NOTHING: Final = "<none>"
 """What a table shows for an empty list."""
 
 
+_WIDEST: Final = 120
+_SHORTEST: Final = 12
+"""Columns are not cut to less, nor to less than their headers."""
+_GAP: Final = 2
+"""The spaces between columns, and those that `tabulate` adds to headers."""
+
+
 class Table(msgspec.Struct, frozen=True):
     """A table: headers in upper case, and rows of texts."""
 
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
 
-    def text(self, *, headers: bool = True) -> str:
-        """Return the lines, left-aligned, each with its newline."""
+    def text(self, *, headers: bool = True, wide: bool = False) -> str:
+        """Return the lines, left-aligned, each with its newline.
+
+        Unless `wide`, cells of the widest columns are cut so that lines have at most 120 columns.
+        """
         lines = tabulate(
-            self.rows,
+            self.rows if wide else self._cut(headers=headers),
             headers=self.headers if headers else (),
             tablefmt="plain",
             stralign="left",
@@ -29,11 +39,33 @@ class Table(msgspec.Struct, frozen=True):
         ).splitlines()
         return "".join(f"{line.rstrip()}\n" for line in lines)
 
+    def _cut(self, *, headers: bool) -> Sequence[Sequence[str]]:
+        """Return the rows with the cells of the widest columns cut as far as that makes lines short enough."""
+        heads = [len(header) + _GAP if headers else 0 for header in self.headers]
+        widths = [max((len(row[column]) for row in self.rows), default=0) for column in range(len(heads))]
+        while (excess := _line_width(widths, heads) - _WIDEST) > 0:
+            spare = [width - max(head, _SHORTEST) for width, head in zip(widths, heads, strict=True)]
+            if max(spare) <= 0:
+                break
+            column = spare.index(max(spare))
+            widths[column] -= min(excess, (spare[column] + 1) // 2)
+        return [[_shortened(cell, width) for cell, width in zip(row, widths, strict=True)] for row in self.rows]
+
+
+def _line_width(widths: Sequence[int], heads: Sequence[int]) -> int:
+    """Return the most columns of a line: the last cell has no padding after it."""
+    padded = [max(pair) for pair in zip(widths[:-1], heads[:-1], strict=True)]
+    return sum(padded) + _GAP * len(padded) + widths[-1]
+
+
+def _shortened(cell: str, width: int) -> str:
+    return cell if len(cell) <= width else f"{cell[: width - 1]}…"
+
 
 def render(data: msgspec.Struct, table: Table, *, output: str, headers: bool = True) -> str:
-    """Return `data` as JSON or YAML if `output` names one of them, else the text of `table`."""
+    """Return `data` as JSON or YAML if `output` names one of them, else the text of `table`, which may be wide."""
     text = structured(data, output=output)
-    return table.text(headers=headers) if text is None else text
+    return table.text(headers=headers, wide=output == "wide") if text is None else text
 
 
 def structured(data: msgspec.Struct | dict[str, Any], *, output: str) -> str | None:

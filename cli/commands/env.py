@@ -7,12 +7,13 @@ from cli.commands import TABLE, Command
 _DESCRIPTION = """\
 Shows the GPU variables of a pod's containers as the kubelet resolves them.
 Each variable refers to an annotation that the scheduler writes when it binds
-the pod; before that the variable is empty.
+the pod; before that the variable is empty. With a workload, such as deploy/web,
+the variables of all its pods are shown.
 """
 
 
 def _add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pod", metavar="POD", help="the name of the pod")
+    parser.add_argument("pod", metavar="POD", help="a pod, or a workload such as deploy/web, whose pods are shown")
     parser.add_argument("-c", "--container", default="", metavar="NAME", help="show only this container")
 
 

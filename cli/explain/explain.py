@@ -7,11 +7,12 @@ import msgspec
 
 from cli.errors import CommandError
 from cli.explain import binding_tables, evaluators, explanation_tables, preemption_lines, queue_lines, topology_lines
-from cli.explain.pods_of import pods_of
+from cli.kube.pods_of import is_workload, pods_of
 from cli.kube.session import Session
 from cli.liveness.wording import liveness_lines, with_liveness
 from cli.tables import note, structured
 from scheduler.api.explanation_types import Explanation
+from scheduler.objects import Pod
 
 _MOST: Final = 10
 """Pods of a workload that the formats for people show."""
@@ -27,9 +28,9 @@ class Explanations(msgspec.Struct, frozen=True):
 def run(session: Session, arguments: argparse.Namespace) -> int:
     """Explain a pod, or each pod of a workload."""
     evaluator = evaluators.choose(session, arguments)
-    pods = pods_of(session, arguments.pod)
+    pods = pods_of(session, arguments.pod, Pod)
     explanations = [evaluator.explain(pod) for pod in pods]
-    if len(explanations) == 1 and not _is_workload(arguments.pod):
+    if len(explanations) == 1 and not is_workload(arguments.pod):
         printed = structured(with_liveness(evaluator.alive, explanations[0]), output=arguments.output)
     else:
         # Waiting pods come first: they are the reason why people ask.
@@ -43,10 +44,6 @@ def run(session: Session, arguments: argparse.Namespace) -> int:
     if len(explanations) > _MOST:
         note(f"{len(explanations) - _MOST} more pods are not shown; -o json has all of them")
     return 0
-
-
-def _is_workload(word: str) -> bool:
-    return "/" in word and not word.startswith("po")
 
 
 def text(explanation: Explanation, arguments: argparse.Namespace) -> str:
@@ -73,14 +70,16 @@ def text(explanation: Explanation, arguments: argparse.Namespace) -> str:
         if node is not None:
             verdict = f"node {node.name} {'can take it' if node.fits else f'cannot take it: {node.reason}'}"
             lines = [] if node.chosen else topology_lines.of_node(node)
-            return "\n".join([*printed, verdict, *lines, explanation_tables.of_cards(node).text(headers=headers)])
-    printed += [table.text(headers=headers) for table in binding_tables.tables(explanation)]
+            return "\n".join(
+                [*printed, verdict, *lines, explanation_tables.of_cards(node).text(headers=headers, wide=wide)]
+            )
+    printed += [table.text(headers=headers, wide=wide) for table in binding_tables.tables(explanation)]
     if explanation.shares:
-        printed.append(explanation_tables.of_shares(explanation).text(headers=headers))
+        printed.append(explanation_tables.of_shares(explanation).text(headers=headers, wide=wide))
     if explanation.claims:
-        printed.append(explanation_tables.of_claims(explanation).text(headers=headers))
+        printed.append(explanation_tables.of_claims(explanation).text(headers=headers, wide=wide))
     if explanation.nodes:
-        printed.append(explanation_tables.of_nodes(explanation, wide=wide).text(headers=headers))
+        printed.append(explanation_tables.of_nodes(explanation, wide=wide).text(headers=headers, wide=wide))
         lines = topology_lines.of_rejections(explanation, wide=wide) if explanation.outcome == "waits" else []
         printed += [*lines, ""] if lines else []
     if explanation.policy is not None and explanation.outcome == "fits":

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from allocation.settings import AllocationSettings
@@ -38,9 +39,10 @@ def run(session: Session, arguments: argparse.Namespace) -> int:
     _require_named(fleet, arguments)
     _notes(fleet, arguments, any_reported=any(True for _ in objects.statuses))
     text = _text(fleet, arguments)
-    print(text, end="", flush=True)
     if not arguments.watch:
+        print(text, end="", flush=True)
         return 0
+    print(f"{_stamp(arguments)}{text}", end="", flush=True)
     from cli.top import watch  # noqa: PLC0415 -- watching takes the client of processes that stay, which loads slowly
 
     return watch.run(
@@ -48,6 +50,7 @@ def run(session: Session, arguments: argparse.Namespace) -> int:
         first=objects,
         shown=text,
         show=lambda later: _text(_selected(usage_counter.count(later, allocation_settings), arguments), arguments),
+        stamp=lambda: _stamp(arguments),
     )
 
 
@@ -111,6 +114,13 @@ def _selected(fleet: FleetUsage, arguments: argparse.Namespace) -> FleetUsage:
     if arguments.namespace and not arguments.all_namespaces:
         fleet = fleet.of_namespace(arguments.namespace)
     return fleet
+
+
+def _stamp(arguments: argparse.Namespace) -> str:
+    """Return a line with the time for above each table of `--watch`; empty for other formats."""
+    if arguments.output not in ("table", "wide") or arguments.no_headers:
+        return ""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n"
 
 
 def _text(fleet: FleetUsage, arguments: argparse.Namespace) -> str:

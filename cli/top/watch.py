@@ -23,16 +23,23 @@ _TICK_SECONDS: Final = 5.0
 """The interval of a look without a change: no object changes when an agent falls silent."""
 
 
-def run(session: Session, *, first: FleetObjects, shown: str, show: Callable[[FleetObjects], str]) -> int:
-    """Print the output of `show` for each later state if it differs from `shown`; only Ctrl-C ends it."""
+def run(
+    session: Session, *, first: FleetObjects, shown: str, show: Callable[[FleetObjects], str], stamp: Callable[[], str]
+) -> int:
+    """Print the output of `show` for each later state if it differs from `shown`; only Ctrl-C ends it.
+
+    Each output begins with what `stamp` returns.
+    """
     _report_lost_connections()
     try:
-        return asyncio.run(_run(session, first, shown, show))
+        return asyncio.run(_run(session, first, shown, show, stamp))
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None  # one task failed, the others were cancelled for it
 
 
-async def _run(session: Session, first: FleetObjects, shown: str, show: Callable[[FleetObjects], str]) -> int:
+async def _run(
+    session: Session, first: FleetObjects, shown: str, show: Callable[[FleetObjects], str], stamp: Callable[[], str]
+) -> int:
     changed = asyncio.Event()
     async with live(session.access) as api:
         informers = _informers(api, first, changed)
@@ -44,7 +51,7 @@ async def _run(session: Session, first: FleetObjects, shown: str, show: Callable
             while True:
                 text = show(_objects(informers, session.client.clock_ahead))
                 if text != shown:
-                    print(f"{_separator(text)}{text}", end="", flush=True)
+                    print(f"{_separator(text)}{stamp()}{text}", end="", flush=True)
                     shown = text
                 await _next(changed)
 

@@ -33,7 +33,7 @@ def of_cards(node: NodeTopology, *, wide: bool) -> Table:
 
 def text_of(node: NodeTopology, *, wide: bool, headers: bool) -> str:
     """Return the name of a node, the matrix of its cards, and its adapters."""
-    lines = [f"{node.name}: {summary(node)}\n", of_cards(node, wide=wide).text(headers=headers)]
+    lines = [f"{node.name}: {summary(node)}\n", of_cards(node, wide=wide).text(headers=headers, wide=wide)]
     lines += [f"{line}\n" for line in _fabric(node)]
     return "".join(lines)
 

@@ -124,3 +124,20 @@ def test_concurrent_edits_are_both_kept(clean: Layout, gpu: Gpu) -> None:
         done = list(pool.map(lambda uuid: gpu("cordon", uuid, account="operator"), (CARD, OTHER)))
     assert [each.returncode for each in done] == [0, 0]
     assert set(words(annotation(clean) or "")) == {CARD, OTHER}
+
+
+@pytest.mark.apiserver
+def test_a_node_stands_for_all_of_its_cards(clean: Layout, gpu: Gpu) -> None:
+    """By its name, as kubectl writes it, too; uncordon covers also cards that no agent reports any more."""
+    done = gpu("cordon", "cli-1", account="operator")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split()[:3] for line in done.stdout.splitlines()[1:]] == [
+        [CARD, "cli-1", "cordoned"],
+        [OTHER, "cli-1", "cordoned"],
+    ]
+    assert annotation(clean) == f"{CARD},{OTHER}"
+    client(clean).patch("node", "cli-1", {"metadata": {"annotations": {CORDON: f"{CARD},{OTHER},GPU-gone"}}})
+    assert gpu("uncordon", "node/cli-1", account="operator").returncode == 0
+    assert not annotation(clean)
+    refused = gpu("cordon", "cli-9", account="operator")
+    assert (refused.returncode, "no node has a card cli-9" in refused.stderr) == (1, True)

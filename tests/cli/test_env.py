@@ -1,14 +1,20 @@
 import json
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
+import pytest
 import yaml
 
 from allocation.allocation import Allocation, CardShare, ClaimMark
 from allocation.names import CLAIM
 from allocation.wire import environment
 from cli import env
+from cli.__main__ import main
 from cli.kube.objects import FieldReference, Pod, Variable, VariableSource
 from cli.tables import render
+from tests.cli.support.http_server import serving
 
 SHARES = (CardShare("GPU-a", 0, 3000, 300), CardShare("GPU-b", 1, 3000, 300))
 
@@ -115,6 +121,36 @@ def test_table_has_a_row_for_each_variable() -> None:
     wide = env.of_pod(_pod()).table(wide=True)
     assert wide.headers[-1] == "ANNOTATION"
     assert wide.rows[0][-1] == "nvidia-visible-devices.gpu.scheduling/main"
+
+
+def test_the_pods_of_a_workload_are_shown_one_after_the_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with `explain`, a workload is named by kind and name; JSON has a list then, and for one pod has none."""
+    pods = [msgspec.to_builtins(_pod()) for _ in range(2)]
+    for number, each in enumerate(pods):
+        each["metadata"]["name"] = f"web-{number}"
+    bodies = {
+        "/apis/apps/v1/namespaces/team/deployments/web": {"spec": {"selector": {"matchLabels": {"app": "web"}}}},
+        "/api/v1/namespaces/team/pods": {"metadata": {}, "items": pods},
+        "/api/v1/namespaces/team/pods/web-0": pods[0],
+    }
+
+    def respond(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
+        return 200, json.dumps(bodies[urlsplit(request.path).path]).encode()
+
+    with serving(respond) as url:
+        kubeconfig = tmp_path / "kubeconfig"
+        context = {"name": "c", "context": {"cluster": "c", "user": "", "namespace": "team"}}
+        content = {"clusters": [{"name": "c", "cluster": {"server": url}}], "contexts": [context], "users": []}
+        kubeconfig.write_text(yaml.safe_dump({**content, "current-context": "c"}))
+        assert main(["env", "deploy/web", "-c", "side", "--kubeconfig", str(kubeconfig)]) == 0
+        rows = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+        assert rows == [["POD", "CONTAINER"], ["web-0", "side"], ["web-1", "side"]]
+        assert main(["env", "deploy/web", "-o", "json", "--kubeconfig", str(kubeconfig)]) == 0
+        assert [each["pod"] for each in json.loads(capsys.readouterr().out)["items"]] == ["web-0", "web-1"]
+        assert main(["env", "pod/web-0", "-o", "json", "--kubeconfig", str(kubeconfig)]) == 0
+        assert json.loads(capsys.readouterr().out)["pod"] == "web-0"
 
 
 def test_json_and_yaml_have_the_same_content() -> None:

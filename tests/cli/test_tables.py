@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.tables import NOTHING, age, listed
+from cli.tables import NOTHING, Table, age, listed
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,26 @@ def test_a_list_is_shortened_and_counts_the_rest() -> None:
     assert listed(["a", "b", "c"], shown=2) == "a,b,+1 more"
     assert listed(["a", "b"], shown=2) == listed(["a", "b"]) == "a,b"
     assert listed([]) == NOTHING
+
+
+@pytest.mark.parametrize("headers", [True, False])
+def test_a_table_has_at_most_120_columns_unless_it_is_wide(*, headers: bool) -> None:
+    """The widest columns are cut, the others stay whole; what fits is not changed."""
+    table = Table(("NODE", "REASON", "NAMES"), [("n1", "x" * 100, "y" * 60), ("n2", "short", "z" * 8)])
+    lines = table.text(headers=headers).splitlines()
+    assert max(map(len, lines)) == 120
+    assert ("…" in lines[-2], lines[-1].split()) == (True, ["n2", "short", "z" * 8])
+    assert "x" * 100 in table.text(headers=headers, wide=True)
+    narrow = Table(("A", "B"), [("x" * 50, "y" * 60)])
+    assert narrow.text(headers=headers) == narrow.text(headers=headers, wide=True)
+
+
+def test_a_table_of_many_columns_keeps_each_readable() -> None:
+    """Such a table may be wider, and no cell is cut to nothing."""
+    table = Table([f"C{number}" for number in range(20)], [["v" * 30] * 20])
+    assert set(table.text().splitlines()[1].split()) == {"v" * 11 + "…"}
+
+
+def test_an_empty_table_has_only_headers() -> None:
+    """Nothing is cut."""
+    assert Table(("A", "B"), []).text() == "A    B\n"

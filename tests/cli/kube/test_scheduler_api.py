@@ -75,22 +75,30 @@ def run(server: ApiServer) -> Run:
 EXPLANATION = f"{PROXY}/api/namespaces/team/pods/web/explanation"
 SHARES = f"{PROXY}/api/namespaces/team/shares"
 VERSION = f"{PROXY}/version"
-_LIMITS: dict[str, Any] = {"limits": {"nvidia.com/gpu": 8}, "maxInstances": None, "exists": True, "priority": 0}
-_NONE: dict[str, Any] = {"overused": False, "underused": False, "weightedShare": 0.0}
-QUEUES = {
-    "fairSharing": True,
-    "queues": [
-        {
-            **{**_LIMITS, **_NONE, "name": "ours", "weight": 3, "suspended": False, "share": 0.25, "entitlement": 0.5},
-            **{"allocated": {"nvidia.com/gpu": 2}, "dominantResource": "nvidia.com/gpu", "running": 1, "waiting": 2},
-            "next": ["team/a"],
-        },
-        {
-            **{**_LIMITS, **_NONE, "name": "spare", "weight": 1, "suspended": True, "share": 0.0, "entitlement": 0.0},
-            **{"allocated": {}, "dominantResource": "", "running": 0, "waiting": 0, "next": [], "redacted": True},
-        },
-    ],
+_QUEUE: dict[str, Any] = {
+    "exists": True,
+    "priority": 0,
+    "limits": {"nvidia.com/gpu": 8},
+    "maxInstances": None,
+    "weightedShare": 0.0,
+    "overused": False,
+    "underused": False,
 }
+_OURS = {
+    "name": "ours",
+    "weight": 3,
+    "suspended": False,
+    "allocated": {"nvidia.com/gpu": 2},
+    "share": 0.25,
+    "dominantResource": "nvidia.com/gpu",
+    "entitlement": 0.5,
+    "running": 1,
+    "waiting": 2,
+    "next": ["team/a"],
+}
+_NOTHING = {"allocated": {}, "share": 0.0, "dominantResource": "", "entitlement": 0.0, "running": 0, "waiting": 0}
+_SPARE = {"name": "spare", "weight": 1, "suspended": True, "next": [], "redacted": True, **_NOTHING}
+QUEUES = {"fairSharing": True, "queues": [{**_QUEUE, **_OURS}, {**_QUEUE, **_SPARE}]}
 
 
 def test_standby_replicas_are_retried(server: ApiServer, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +132,20 @@ def test_queues_are_asked_of_the_scheduler(server: ApiServer, run: Run, capsys: 
     assert run("queues", "-n", "team", "-o", "wide") == 0
     shown = capsys.readouterr()
     _, ours, spare = (line.split() for line in shown.out.splitlines())
-    assert ours == "ours 3 0 ##........ 0.25 0.50 1 2 team/a nvidia.com/gpu nvidia.com/gpu=2/8 no".split()
+    assert ours == [
+        "ours",
+        "3",
+        "0",
+        "##........",
+        "0.25",
+        "0.50",
+        "1",
+        "2",
+        "team/a",
+        "nvidia.com/gpu",
+        "nvidia.com/gpu=2/8",
+        "no",
+    ]
     assert spare == ["spare", "1", "0", *["<hidden>"] * 6, "nvidia.com/gpu=?/8", "yes"]
     assert "note: GpuQueue spare is suspended" in shown.err
     assert run("queues", "ours", "-o", "name") == 0

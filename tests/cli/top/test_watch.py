@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.apiserver
 ROOT = Path(__file__).parents[3]
 TEAM, NODE, CARD = "cli-team", "cli-1", "GPU-cli-1-0"
 PATIENCE_S = 60.0
+STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
@@ -86,14 +88,15 @@ def test_each_change_is_one_document(team: Layout, start: Start, tmp_path: Path)
 
 
 def test_each_change_is_one_table(team: Layout, start: Start, tmp_path: Path) -> None:
-    """An empty line separates the tables."""
+    """Above each is the time, and an empty line separates the tables."""
     output = tmp_path / "output"
     with output.open("wb") as file:
         start(stdout=file.fileno())
     wait.until(lambda: "Unhealthy" in output.read_text(), what="the first table", timeout_s=PATIENCE_S)
     client(team).patch("node", NODE, {"metadata": {"annotations": {CORDON: str(CARD)}}})
     wait.until(lambda: "Healthy,Cordoned" in output.read_text(), what="the second table", timeout_s=PATIENCE_S)
-    assert [line.split()[:1] for line in output.read_text().splitlines()] == [
+    lines = output.read_text().splitlines()
+    assert [line.split()[:1] for line in lines if not STAMP.fullmatch(line)] == [
         ["NODE"],
         [NODE],
         [NODE],
@@ -102,6 +105,7 @@ def test_each_change_is_one_table(team: Layout, start: Start, tmp_path: Path) ->
         [NODE],
         [NODE],
     ]
+    assert [number for number, line in enumerate(lines) if STAMP.fullmatch(line)] == [0, 5]
 
 
 def test_it_ends_when_its_output_is_closed(team: Layout, start: Start) -> None:

@@ -1,13 +1,14 @@
 """The pods that a command line names: one pod, or all pods of a workload, such as `deploy/web`."""
 
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from cli.errors import CommandError
 from cli.kube.session import Session
 from cluster.resource import PODS, Resource
-from scheduler.objects import Pod
+
+P = TypeVar("P")
 
 _WORKLOADS: Final = {
     word: resource
@@ -57,21 +58,27 @@ class _Workload(msgspec.Struct):
     spec: _Spec
 
 
-def pods_of(session: Session, word: str) -> list[Pod]:
-    """Return the pods that `word` names, which is `NAME`, `pod/NAME`, or a workload such as `deploy/NAME`.
+def pods_of(session: Session, word: str, pod: type[P]) -> list[P]:
+    """Return the pods that `word` names, decoded as `pod`: `NAME`, `pod/NAME`, or a workload such as `deploy/NAME`.
 
     Raises:
         CommandError: the object does not exist, the workload has no pods, or the kind is not one that has pods.
     """
     kind, slash, name = word.rpartition("/")
     if not slash or kind in _PODS:
-        return [session.get(PODS, Pod, name)]
+        return [session.get(PODS, pod, name)]
     resource = _WORKLOADS.get(kind)
     if resource is None:
         raise CommandError(f"{word}: {kind} is not a kind with pods; the kinds are pod, {', '.join(_WORKLOADS)}")
     selector = str(session.get(resource, _Workload, name).spec.selector or "")
-    pods = session.client.list(PODS, Pod, namespace=session.namespace, label_selector=selector) if selector else []
+    pods = session.client.list(PODS, pod, namespace=session.namespace, label_selector=selector) if selector else []
     if not pods:
         label = f"{resource.kind.lower()} {session.namespace}/{name}"
         raise CommandError(f"{label} has no pods; see 'kubectl describe -n {session.namespace} {word}'")
     return sorted(pods, key=str)
+
+
+def is_workload(word: str) -> bool:
+    """Whether `pods_of` would look for the pods of a workload."""
+    kind, slash, _ = word.rpartition("/")
+    return bool(slash) and kind not in _PODS
