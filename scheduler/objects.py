@@ -22,6 +22,9 @@ FINISHED = frozenset({"Succeeded", "Failed"})
 PREEMPTS = "PreemptLowerPriority"
 """The preemption policy of pods and PriorityClasses that state none."""
 
+_GATES = 8
+"""The scheduling gates of a pod whose names are kept; the API server does not limit their number."""
+
 _IMAGE_CHARACTERS = 512
 """More than the name of an image with its digest can have."""
 
@@ -37,6 +40,12 @@ def _shared(value: H) -> H:
 
 class Present(msgspec.Struct, gc=False):
     """An object of which only the presence matters."""
+
+
+class SchedulingGate(msgspec.Struct, gc=False):
+    """What keeps a pod from being scheduled until a user or a controller removes it."""
+
+    name: str = ""
 
 
 class LabelledMeta(ObjectMeta, rename="camel", gc=False):
@@ -292,7 +301,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
-    scheduling_gates: tuple[Present, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
     overhead: dict[str, str] = {}
     resources: Resources | None = None
     topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
@@ -307,21 +316,28 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
 
         Most pods have only the tolerations that admission adds. A pod that has a node keeps its containers, because
         their requests and host ports count; its requirements of nodes and its anti-affinity are dropped. Volumes that
-        every node can mount, which nearly every pod has, are dropped as well, and all but one of the gates and of the
-        claims of devices, because only their presence matters.
+        every node can mount, which nearly every pod has, are dropped as well, and all but one of the claims of
+        devices, because only their presence matters.
         """
         self.excess = excess_of_spec(self)
         if too_long := excess_of_volumes(self.volumes):
             self.excess, self.volumes = too_long, ()
+        if len(self.scheduling_gates) > _GATES:
+            self.scheduling_gates = (*self.scheduling_gates[:_GATES], SchedulingGate("…"))
         if self.volumes:
             self.volumes = tuple(volume for volume in self.volumes if volume.restricts_nodes)
-        self.scheduling_gates, self.resource_claims = self.scheduling_gates[:1], self.resource_claims[:1]
+        self.resource_claims = self.resource_claims[:1]
         if self.excess:
             self.node_selector, self.tolerations, self.topology_spread_constraints = {}, (), ()
             self.affinity = None
             if not self.node_name:
                 self.containers, self.init_containers, self.volumes = (), (), ()
         self.tolerations = _shared(self.tolerations)
+
+    @property
+    def gates(self) -> str:
+        """The names of the gates, for messages."""
+        return ", ".join(each.name for each in self.scheduling_gates)
 
 
 class ContainerStatus(msgspec.Struct, rename="camel", gc=False):

@@ -174,7 +174,10 @@ def _without_decision(state: ClusterState, pod: Pod) -> Explanation | None:
         )
         return msgspec.structs.replace(blank, answer=answer)
     if pod.spec.scheduling_gates:
-        answer = "waits for its scheduling gates: the user or controller that set spec.schedulingGates must remove them"
+        answer = (
+            f"waits for its scheduling gates {pod.spec.gates}: the user or controller that set spec.schedulingGates"
+            " must remove them"
+        )
         return msgspec.structs.replace(blank, outcome="gated", answer=answer)
     return None
 

@@ -120,8 +120,8 @@ def read_pod(
         )
     if pod.spec.scheduling_gates:
         warnings.append(
-            "spec.schedulingGates: the pod stays gated until they are removed; the result shows what would happen"
-            " afterwards"
+            f"spec.schedulingGates: the pod stays gated until {pod.spec.gates} are removed; the result shows what would"
+            " happen afterwards"
         )
     pod.metadata.uid, pod.status = uid, PodStatus()
     pod.metadata.name = pod.metadata.name or str(metadata.get("generateName", ""))

@@ -250,5 +250,5 @@ def _refusal(pod: Pod, args: BindingArgs, names: frozenset[str]) -> str:
     if pod.spec.scheduler_name not in names:
         return f"its schedulerName is {pod.spec.scheduler_name}; ours are {', '.join(sorted(names))}"
     if pod.spec.scheduling_gates:
-        return "it has scheduling gates"
+        return f"it has scheduling gates: {pod.spec.gates}"
     return ""

@@ -222,6 +222,11 @@ def test_a_large_fleet_is_explained_with_the_cards_of_the_chosen_node() -> None:
     assert [node.name for node in explanation.nodes if node.cards] == ["n007"]
 
 
+def gates(*named: str) -> list[dict[str, str]]:
+    """Return the scheduling gates of a pod."""
+    return [{"name": name} for name in named]
+
+
 def test_pods_that_need_no_decision_are_explained_by_their_state() -> None:
     """The pods are bound, being bound, finished, gated, held, or another scheduler's."""
     made = state("n1")
@@ -236,7 +241,12 @@ def test_pods_that_need_no_decision_are_explained_by_their_state() -> None:
         (pod("e", memory=100, node="n1", phase="Succeeded"), "finished", "is finished (Succeeded)"),
         (pod("f", deleted="2026-01-01T00:00:00Z"), "finished", "is being deleted"),
         (pod("g", schedulerName="other"), "foreign", "is left to another scheduler: its schedulerName is other"),
-        (pod("h", schedulingGates=[{"name": "x"}]), "gated", "waits for its scheduling gates"),
+        (pod("h", schedulingGates=gates("a.io/x", "y")), "gated", "waits for its scheduling gates a.io/x, y: the user"),
+        (
+            pod("k", schedulingGates=gates(*"abcdefghij")),
+            "gated",
+            "waits for its scheduling gates a, b, c, d, e, f, g, h, …",
+        ),
         (pod("i", resourceClaims=[{}]), "held", "PodHeld: spec.resourceClaims is not evaluated"),
     ):
         explanation = explained(made, each)
