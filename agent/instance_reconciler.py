@@ -60,7 +60,7 @@ class InstanceReconciler:
 
     def reconcile(self, source: InventorySource, report: NodeReport) -> bool:
         """Accept requests, and create and destroy instances; return whether the cards of `report` have changed."""
-        if not self.is_ready or self._requests is None:
+        if not self.is_ready or self._requests is None or report.problem is not None:
             return False
         existing = _instances(report)
         self._accept({device.card.uuid: device.card for device in report.devices}, existing)

@@ -1,10 +1,11 @@
 """The agent's metrics for Prometheus."""
 
-from typing import Final
+from typing import Final, get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 
 from agent.report import NodeReport
+from cluster.gpu_node_status import NodeState
 from cluster.http.exposition import Registry
 
 UNREACHABLE: Final = "Unreachable"
@@ -21,6 +22,12 @@ class Metrics:
             "tranche_agent_cards",
             "Cards in the inventory of a node.",
             ["node", "health"],
+            registry=self.registry,
+        )
+        self._without_cards = Gauge(
+            "tranche_agent_node_without_cards",
+            "1 while the cards of a node cannot be used: its driver is missing, or lists no card.",
+            ["node", "state"],
             registry=self.registry,
         )
         self._last = Gauge(
@@ -50,7 +57,7 @@ class Metrics:
         self._publish_errors.labels(UNREACHABLE)
         self._inventory_errors = Counter(
             "tranche_agent_inventory_errors_total",
-            "Readings of the inventory source that failed.",
+            "Readings of the inventory source that failed, among them those without a driver.",
             registry=self.registry,
         )
         self._repairs = Counter(
@@ -64,6 +71,9 @@ class Metrics:
         healthy = sum(device.card.healthy for device in report.devices)
         self._cards.labels(report.node, "healthy").set(healthy)
         self._cards.labels(report.node, "unhealthy").set(len(report.devices) - healthy)
+        present = report.problem.state if report.problem is not None else ""
+        for state in get_args(NodeState):
+            self._without_cards.labels(report.node, state).set(state == present)
 
     def published(self, node: str, *, unix: float) -> None:
         """Record that a node's inventory was written at Unix time `unix`."""
@@ -77,6 +87,8 @@ class Metrics:
         """Remove the metrics of a node that is no longer served."""
         for labels in ((node, "healthy"), (node, "unhealthy")):
             self._cards.remove(*labels)
+        for state in get_args(NodeState):
+            self._without_cards.remove(node, state)
         self._last.remove(node)
         self._beat.remove(node)
 

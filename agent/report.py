@@ -9,7 +9,7 @@ from allocation.fabric import NO_FABRIC, Fabric
 from allocation.inventory import Card, NodeInventory
 from allocation.mig import MODE
 from allocation.topology.layout import PeerLink
-from cluster.gpu_node_status import Status, status_of
+from cluster.gpu_node_status import NodeProblem, Status, status_of
 from cluster.mig_status import InstanceRequestStatus
 
 NO_ISOLATION: Final = "none"
@@ -42,7 +42,8 @@ class NodeReport(msgspec.Struct, frozen=True):
 
     `mig_instances` is the status of the scheduler's instance requests; `delivery` is None until it was found out, and
     `fabric` as well: a source that knows it, such as a fleet file, sets it. An `incomplete` report lacks cards that are
-    there and could not be read.
+    there and could not be read. With a `problem` no card can be used now, and the devices are those that the node had
+    last.
     """
 
     node: str
@@ -53,6 +54,7 @@ class NodeReport(msgspec.Struct, frozen=True):
     delivery: NodeDelivery | None = None
     fabric: Fabric | None = None
     incomplete: bool = False
+    problem: NodeProblem | None = None
 
     @property
     def creates_instances(self) -> bool:
@@ -86,6 +88,8 @@ class NodeReport(msgspec.Struct, frozen=True):
             status.fabric = self.fabric
         if self.incomplete:
             status.incomplete = True
+        if self.problem is not None:
+            status.state, status.message = self.problem.state, self.problem.message
         if self.mig_instances:
             status.mig_instances = self.mig_instances
         return status

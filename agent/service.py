@@ -8,13 +8,13 @@ from typing import Final
 
 import msgspec
 
-from agent import daemon_call, delivery, fabric, isolation
+from agent import daemon_call, delivery, fabric, isolation, last_inventory
 from agent.instance_reconciler import InstanceReconciler
 from agent.inventory import InventoryError, InventorySource
 from agent.metrics import Metrics
 from agent.publishing.published_state import observe, read_status
 from agent.publishing.publisher import Publisher
-from agent.report import NodeReport
+from agent.report import DeviceReport, NodeReport
 from agent.settings import AgentSettings
 from agent.threadsafe_event import ThreadsafeEvent
 from allocation.mig import InstanceRequest
@@ -53,6 +53,8 @@ class Agent:
         self._limit = asyncio.Semaphore(_CONCURRENT_PUBLISHERS)
         self._publishers: dict[str, Publisher] = {}
         self._reconcilers: dict[str, InstanceReconciler] = {}
+        self._last_devices: dict[str, tuple[DeviceReport, ...]] = {}
+        """What an earlier process published of nodes whose cards this one has not read yet."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._started = False
 
@@ -113,32 +115,54 @@ class Agent:
                 for node, report in reports.items()
             }
 
-        return await asyncio.wrap_future(daemon_call.start(read, name="inventory"))
+        reports = await asyncio.wrap_future(daemon_call.start(read, name="inventory"))
+        for report in reports.values():
+            if report.problem is not None and report.problem.state == "DriverMissing":
+                self._metrics.inventory_error()
+        return reports
 
     async def _restored(self, reports: Mapping[str, NodeReport]) -> Mapping[str, NodeReport]:
-        """Read which MIG instances an earlier process created, before its status is overwritten.
+        """Add what only the published status of a node says, before it is overwritten.
 
         A node whose status cannot be read is left out, and tried again soon.
         """
-        ready = dict(reports)
+        ready = {}
         for node, report in reports.items():
-            reconciler = self._reconciler(node)
-            if reconciler.is_ready or not report.creates_instances:
-                continue
             try:
-                reconciler.restore(await read_status(self._api, node))
+                ready[node] = await self._with_instances(await self._with_devices(report))
             except ClusterError as error:
                 log.warning(
                     "node %s is not served yet, because its published status was not read: %s",
                     *(node, error),
                     extra={"node": node},
                 )
-                del ready[node]
                 asyncio.get_running_loop().call_later(_RESTORE_RETRY_SECONDS, self._wakeup.set)
-            else:
-                ready[node] = reconciler.with_requests(report)
-                self._wakeup.set()  # requested instances may be created from now on
         return ready
+
+    async def _with_devices(self, report: NodeReport) -> NodeReport:
+        """Return the report of a node whose driver is gone with the cards that an earlier process read."""
+        if report.problem is None:
+            self._last_devices.pop(report.node, None)
+        elif not report.devices:
+            if report.node not in self._last_devices:
+                devices = last_inventory.devices_of(await read_status(self._api, report.node))
+                self._last_devices[report.node] = devices
+                log.warning(
+                    "node %s: %s; the %d cards that it had last stay published as unhealthy",
+                    *(report.node, report.problem, len(devices)),
+                    extra={"node": report.node},
+                )
+            return last_inventory.with_last(report, self._last_devices[report.node])
+        return report
+
+    async def _with_instances(self, report: NodeReport) -> NodeReport:
+        """Return the report with the status of the MIG instances that an earlier process created."""
+        reconciler = self._reconciler(report.node)
+        if reconciler.is_ready or not report.creates_instances:
+            return report
+        reconciler.restore(await read_status(self._api, report.node))
+        self._wakeup.set()  # requested instances may be created from now on
+        return reconciler.with_requests(report)
 
     def _reconciler(self, node: str) -> InstanceReconciler:
         return self._reconcilers.setdefault(node, InstanceReconciler(node))

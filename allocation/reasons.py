@@ -86,6 +86,10 @@ class NodeReason(_Code):
     """The node's device plugin advertises too few devices."""
     NodeNotLockable = enum.auto()
     """HAMi's device plugin serves the node, and the scheduler may not lock it."""
+    DriverMissing = enum.auto()
+    """The driver of the node's cards does not answer; its agent reports the cards that it had last."""
+    NoCards = enum.auto()
+    """The driver of the node lists no card; its agent reports the cards that it had last."""
     DeliveryUnavailable = enum.auto()
     """The node's container runtime cannot give containers the cards that they are allocated."""
     ContainerNameTooLong = enum.auto()
@@ -112,6 +116,8 @@ CLOSING: Final = (
     NodeReason.AgentSilent,
     NodeReason.DevicePluginGone,
     NodeReason.NodeNotLockable,
+    NodeReason.DriverMissing,
+    NodeReason.NoCards,
     NodeReason.DeliveryUnavailable,
     NodeReason.UncountedPod,
     NodeReason.InventoryRefused,

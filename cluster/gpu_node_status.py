@@ -1,5 +1,7 @@
 """The GpuNodeStatus object, in which an agent reports the cards of its node."""
 
+from typing import Literal
+
 import msgspec
 
 from allocation.delivery import NodeDelivery
@@ -12,6 +14,19 @@ from cluster.metadata import ObjectMeta
 from cluster.mig_status import InstanceRequestStatus, InstanceStatus, ProfileStatus
 
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
+
+NodeState = Literal["DriverMissing", "NoCards"]
+"""Why the cards of a node cannot be used: its driver does not answer, or lists no card."""
+
+
+class NodeProblem(msgspec.Struct, frozen=True):
+    """Why the cards of a node cannot be used."""
+
+    state: NodeState
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.message}"
 
 
 class Device(
@@ -112,6 +127,9 @@ class Status(msgspec.Struct, rename="camel"):
         fabric: the node's adapters and its path to storage; unset without adapters and storage.
         incomplete: whether the node may have cards that are not among the devices, because they could not be read;
             unset if it has none.
+        state: why the cards of the node cannot be used, in which case the devices are those that it had last; unset if
+            they can be used.
+        message: the details of `state`; unset without it.
     """
 
     devices: list[Device] = []
@@ -122,6 +140,15 @@ class Status(msgspec.Struct, rename="camel"):
     delivery: NodeDelivery | msgspec.UnsetType = msgspec.UNSET
     fabric: Fabric | msgspec.UnsetType = msgspec.UNSET
     incomplete: bool | msgspec.UnsetType = msgspec.UNSET
+    state: NodeState | msgspec.UnsetType = msgspec.UNSET
+    message: str | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def problem(self) -> NodeProblem | None:
+        """Why the cards cannot be used; None if they can. A list without a card has no state in older reports."""
+        if self.state is not msgspec.UNSET:
+            return NodeProblem(self.state, self.message or "")
+        return None if self.devices else NodeProblem("NoCards", "its agent reports no card")
 
 
 class GpuNodeStatus(msgspec.Struct):
@@ -130,6 +157,11 @@ class GpuNodeStatus(msgspec.Struct):
     metadata: ObjectMeta
     status: Status | None = None
     spec: Spec = msgspec.field(default_factory=Spec)
+
+    @property
+    def problem(self) -> NodeProblem | None:
+        """Why the cards cannot be used, or None if they can or nothing was reported yet."""
+        return self.status.problem if self.status is not None else None
 
     def inventory(self) -> NodeInventory:
         """Return the cards in the order of their indexes, each instance after its card."""

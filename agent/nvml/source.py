@@ -29,6 +29,7 @@ from agent.nvml.session import NvmlSession
 from agent.report import NodeReport
 from agent.settings import AgentSettings
 from allocation.mig import InstanceRequest
+from cluster.gpu_node_status import NodeProblem
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class NvmlSource:
         self._opened_at = 0.0
         self._is_complete = True
         self._is_unsure = False
+        self._problem: NodeProblem | None = None
         self._mig_call: Future[None] | None = None
         self._lock = Lock()
 
@@ -103,11 +105,14 @@ class NvmlSource:
                 levels=self._pcie.levels,
                 settings=self._settings,
             )
-            return {
-                self._node: NodeReport(
-                    self._node, devices, driver_version=self._session.driver, incomplete=self._is_unsure
-                )
-            }
+            report = NodeReport(
+                self._node,
+                devices,
+                driver_version=self._session.driver,
+                incomplete=self._is_unsure,
+                problem=self._problem,
+            )
+            return {self._node: report}
 
     # ---- cards -----------------------------------------------------------------------------------------------------
 
@@ -118,8 +123,10 @@ class NvmlSource:
             count = self._session.count(seconds=self._settings.probe_seconds)
         except NvmlError as error:
             self._is_complete = False
+            self._problem = NodeProblem("DriverMissing", str(error))
             self._log_once.report(f"NVML of node {self._node}", f"not available: {error}")
             return dict.fromkeys(self._readings, str(error))
+        self._problem = None if count else NodeProblem("NoCards", "the driver lists no card")
         self._log_once.report(f"NVML of node {self._node}", "" if count else "no cards")
         read, unread = self._probes.read(count)
         for uuid, reading in read.items():

@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from agent.inventory import UUID
 from agent.log_once import LogOnce
 from agent.nvml.source import NvmlSource
@@ -17,9 +19,11 @@ from agent.settings import AgentSettings
 from allocation.inventory import Card
 from allocation.mig import InstanceRequest
 from allocation.topology.layout import NUMA_UNKNOWN
+from cluster.gpu_node_status import NodeProblem
 
 VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 _INDEX: Final = re.compile(r"[0-9]{1,4}")
+_NOT_NAMED: Final = NodeProblem("NoCards", f"{VARIABLE} of the agent names no card")
 
 
 def entries(text: str) -> tuple[str, ...]:
@@ -48,11 +52,12 @@ class VisibleDevices:
         """Return the named cards in the order of their indexes."""
         if not self._entries:
             self._log_once.report(VARIABLE, "it names no card, so the agent reports none")
-            return {self._node: NodeReport(self._node)}
+            return {self._node: NodeReport(self._node, problem=_NOT_NAMED)}
         report = self._nvml.read()[self._node]
         if self._nvml.was_available:
             return {self._node: self._selected(report)}
-        return {self._node: NodeReport(self._node, self._assumed())}
+        assumed = self._assumed()
+        return {self._node: NodeReport(self._node, assumed, problem=None if assumed else report.problem)}
 
     def create(self, node: str, request: InstanceRequest) -> None:
         """Create the requested instance (see `InventorySource`)."""
@@ -70,7 +75,9 @@ class VisibleDevices:
         problem = f"ignored entries: {', '.join(unclear)}; each must name exactly one card" if unclear else ""
         self._log_once.report(VARIABLE, problem)
         devices = tuple(device for device in report.devices if (device.card.parent or device.card.uuid) in selected)
-        return NodeReport(report.node, devices, report.driver_version)
+        return msgspec.structs.replace(
+            report, devices=devices, problem=report.problem or (None if devices else _NOT_NAMED)
+        )
 
     def _assumed(self) -> tuple[DeviceReport, ...]:
         default = self._settings.default_card

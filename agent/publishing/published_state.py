@@ -103,8 +103,9 @@ def _content(status: Status | None) -> object:
     if status is None:
         return None
     devices = {device.uuid: device for device in status.devices}
-    others = (status.total, status.driver_version, status.delivery, status.fabric)
-    return devices, others, frozenset(status.isolation), _request_statuses(status)
+    properties = (status.total, status.driver_version, status.delivery, status.fabric)
+    problems = (status.incomplete, status.state, status.message)
+    return devices, properties, problems, frozenset(status.isolation), _request_statuses(status)
 
 
 def _request_statuses(status: Status) -> dict[str, InstanceRequestStatus]:

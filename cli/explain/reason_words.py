@@ -45,6 +45,8 @@ WORDS: Final = {
     NodeReason.DevicePluginGone: "its device plugin has stopped reporting",
     NodeReason.DevicePluginFull: "its device plugin advertises too few devices",
     NodeReason.NodeNotLockable: "HAMi's device plugin serves it, and the scheduler may not lock it",
+    NodeReason.DriverMissing: "the driver of its cards does not answer",
+    NodeReason.NoCards: "its driver lists no card",
     NodeReason.DeliveryUnavailable: "its container runtime cannot give containers their cards",
     NodeReason.ContainerNameTooLong: "the name of a GPU container is too long for it",
     NodeReason.BoundCountMismatch: "its device plugin gives as many cards as the pod requests, and others are bound",

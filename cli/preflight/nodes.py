@@ -1,17 +1,25 @@
 """The mode of each node, by the table of docs/hami.md, and the findings about it."""
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
 from allocation.names import HAMI_REGISTER
 from cli.liveness.agents import Agents
-from cli.preflight import delivery, device_plugins, hami_nodes, nvidia_software, runtime_classes
+from cli.preflight import delivery, device_plugins, hami_nodes, installation, nvidia_software, runtime_classes
 from cli.preflight.cluster_snapshot import ClusterSnapshot
 from cli.preflight.findings import Finding
 from cli.preflight.hami_objects import Plugin
 from cli.preflight.nvidia_software import NvidiaSoftware
 from cli.preflight.observed_node import Mode, ObservedNode
+
+_SEE_AGENT: Final = (
+    "see the agent's pod there: kubectl -n tranche-system get pods -l app.kubernetes.io/component=agent -o wide"
+)
+_REPAIR: Final = (
+    "repair the driver (nvidia-smi on the node shows whether it works); the agent then finds its cards by itself"
+)
 
 
 class NodeVerdict(msgspec.Struct, frozen=True, rename={"next_step": "nextStep"}):
@@ -91,11 +99,19 @@ def _findings(observed: ObservedNode, snapshot: ClusterSnapshot, runtime_class_n
         if observed.agent is not None and observed.agent.state == "Silent":
             what, _, next_step = observed.agent.message.partition("; ")
             yield observed.finding("blocks", f"it takes no pods: {what}", next_step)
+        if observed.status.problem is not None:
+            what = f"it takes no pods: its cards cannot be used: {observed.status.problem}"
+            yield observed.finding("blocks", what, _REPAIR)
         yield from delivery.evaluate(observed, runtime_class_name=runtime_class_name)
         yield from device_plugins.with_agent(observed)
     else:
         registered = HAMI_REGISTER in observed.node.metadata.annotations
-        yield from hami_nodes.evaluate(observed) if registered else device_plugins.without_agent(observed)
+        if observed.mode == "unknown" and observed.should_have_agent and installation.is_installed(snapshot):
+            yield observed.finding(
+                "blocks", "by its label an agent runs there, but no agent reports its cards", _SEE_AGENT
+            )
+        else:
+            yield from hami_nodes.evaluate(observed) if registered else device_plugins.without_agent(observed)
         yield from device_plugins.managed_instances(observed)
     if observed.inventory is not None and snapshot.runtime_class is not None:
         yield from runtime_classes.evaluate(observed, snapshot.runtime_class)

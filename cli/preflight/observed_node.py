@@ -8,7 +8,7 @@ from allocation import quantity
 from allocation.delivery import NodeDelivery
 from allocation.errors import AllocationError
 from allocation.inventory import NodeInventory
-from allocation.names import HAMI_REGISTER, HAMI_SCORES
+from allocation.names import AGENT_LABEL, AGENT_LABEL_VALUES, HAMI_REGISTER, HAMI_SCORES
 from cli.liveness.agents import AgentCheck
 from cli.preflight.cluster_snapshot import GpuNode
 from cli.preflight.findings import Finding, Severity
@@ -19,7 +19,7 @@ from scheduler.state import inventories
 
 Mode = Literal["ours", "ours, with a device plugin", "HAMi's plugin", "nobody", "NVIDIA's plugin only", "unknown"]
 
-_GPU_LABELS: Final = (("gpu", "on"), ("nvidia.com/gpu.present", "true"))
+_GPU_PRESENT: Final = "nvidia.com/gpu.present"
 _NVIDIA_MIG: Final = "nvidia.com/mig-"
 
 
@@ -63,7 +63,12 @@ class ObservedNode(msgspec.Struct, frozen=True):
             return "HAMi's plugin" if self.advertised else "nobody"
         if self.advertised is not None or self.plugins or self.mig_resources:
             return "NVIDIA's plugin only"
-        return "unknown" if any(self.labels.get(key) == value for key, value in _GPU_LABELS) else None
+        return "unknown" if self.should_have_agent or self.labels.get(_GPU_PRESENT) == "true" else None
+
+    @property
+    def should_have_agent(self) -> bool:
+        """Whether the node has a label that has our agent run there."""
+        return self.labels.get(AGENT_LABEL) in AGENT_LABEL_VALUES
 
     @property
     def advertised(self) -> int | None:

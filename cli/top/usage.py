@@ -1,5 +1,6 @@
 """The output of `kubectl gpu top`: nodes, their cards, and the shares of each card."""
 
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -92,6 +93,7 @@ class NodeUsage(msgspec.Struct, frozen=True, rename="camel"):
         silent_since: the last heartbeat of a silent agent, in RFC 3339, or empty without one.
         conditions: the reasons why the node or some cards take no new pods, the most severe first.
         cards: by index.
+        lost_shares: the shares of cards that the node does not report.
     """
 
     name: str
@@ -99,11 +101,13 @@ class NodeUsage(msgspec.Struct, frozen=True, rename="camel"):
     silent_since: str
     conditions: tuple[Condition, ...]
     cards: tuple[CardUsage, ...]
+    lost_shares: tuple[Share, ...] = ()
 
     @property
     def pods(self) -> int:
-        """The number of pods with shares of its cards."""
-        return len({(share.namespace, share.pod) for card in self.cards for share in card.shares})
+        """The number of pods with shares of its cards, whether they are reported or not."""
+        shares = chain(self.lost_shares, *(card.shares for card in self.cards))
+        return len({(share.namespace, share.pod) for share in shares})
 
 
 class FleetUsage(msgspec.Struct, frozen=True):
@@ -120,6 +124,7 @@ class FleetUsage(msgspec.Struct, frozen=True):
                 for card in node.cards
                 if (shares := tuple(share for share in card.shares if share.namespace == namespace))
             )
-            if cards:
-                nodes.append(msgspec.structs.replace(node, cards=cards))
+            lost = tuple(share for share in node.lost_shares if share.namespace == namespace)
+            if cards or lost:
+                nodes.append(msgspec.structs.replace(node, cards=cards, lost_shares=lost))
         return FleetUsage(tuple(nodes))

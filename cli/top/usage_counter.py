@@ -1,7 +1,7 @@
 """The usage of each card, counted as the scheduler counts: inventory plus the allocations of running pods."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -20,6 +20,7 @@ from cluster.gpu_node_status import UNHEALTHY, GpuNodeStatus
 from cluster.lease import Lease
 from scheduler.state.deliveries import Deliveries
 from scheduler.state.inventories import Inventories
+from scheduler.state.node_problems import NodeProblems
 from scheduler.state.running_allocation import running_allocation, uncounted_message
 
 
@@ -43,14 +44,14 @@ class _Counted(msgspec.Struct):
     """The charges by node, the shares by node and card, and by node the message about a pod that cannot be counted."""
 
     charges: defaultdict[str, list[Charge]]
-    shares: defaultdict[tuple[str, str], list[Share]]
+    shares: defaultdict[str, defaultdict[str, list[Share]]]
     uncounted: dict[str, str]
 
 
 def count(objects: FleetObjects, settings: AllocationSettings) -> FleetUsage:
     """Return the usage of every card that an agent or a register annotation reports."""
     fleet = FleetCards()
-    inventories, deliveries = Inventories(fleet), Deliveries()
+    inventories, deliveries, problems = Inventories(fleet), Deliveries(), NodeProblems()
     reported, messages, cordons = set(), {}, {}
     for status in sorted(objects.statuses, key=lambda status: status.metadata.name):
         reported.add(status.metadata.name)
@@ -58,6 +59,7 @@ def count(objects: FleetObjects, settings: AllocationSettings) -> FleetUsage:
             messages.update({device.uuid: device.message for device in status.status.devices})
         inventories.report(status.metadata.name, status.inventory() if status.status is not None else None)
         deliveries.set_status(status)
+        problems.set_status(status)
     for node in sorted(objects.nodes or (), key=lambda node: node.metadata.name):
         annotations = node.metadata.annotations
         cordons[node.metadata.name] = frozenset(words(annotations.get(CORDON, "")))
@@ -71,14 +73,16 @@ def count(objects: FleetObjects, settings: AllocationSettings) -> FleetUsage:
         cordoned = cordons.get(name, frozenset[str]())
         cards = tuple(_cards(inventory, counted, cordoned, messages)) if inventory is not None else ()
         closing = [each[name] for each in (rejections, deliveries.rejections) if name in each]
-        conditions = tuple(_conditions(closing, agent, counted.uncounted.get(name, ""), cards))
-        usages.append(NodeUsage(name, agent.state, agent.since, conditions, cards))
+        problem = problems.rejections.get(name)
+        conditions = tuple(_conditions(closing, agent, problem, counted.uncounted.get(name, ""), cards))
+        lost = tuple(_lost(cards, counted.shares[name]))
+        usages.append(NodeUsage(name, agent.state, agent.since, conditions, cards, lost))
     return FleetUsage(tuple(usages))
 
 
 def _record(pods: Iterable[Pod], settings: AllocationSettings) -> _Counted:
     """Record the allocation of each running pod; a pod that cannot be counted closes its node."""
-    counted = _Counted(defaultdict(list), defaultdict(list), {})
+    counted = _Counted(defaultdict(list), defaultdict(lambda: defaultdict(list)), {})
     for pod in sorted(pods, key=str):
         node = pod.spec.node_name
         try:
@@ -90,7 +94,7 @@ def _record(pods: Iterable[Pod], settings: AllocationSettings) -> _Counted:
             allocation, charges = held
             counted.charges[node] += charges
             for uuid, share in _shares(pod, allocation, charges):
-                counted.shares[node, uuid].append(share)
+                counted.shares[node][uuid].append(share)
     return counted
 
 
@@ -114,12 +118,18 @@ def _shares(pod: Pod, allocation: Allocation, charges: Iterable[Charge]) -> Iter
 
 
 def _conditions(
-    rejections: Iterable[NodeRejection], agent: AgentCheck, uncounted: str, cards: tuple[CardUsage, ...]
+    rejections: Iterable[NodeRejection],
+    agent: AgentCheck,
+    problem: NodeRejection | None,
+    uncounted: str,
+    cards: tuple[CardUsage, ...],
 ) -> Iterator[Condition]:
     for rejection in rejections:
         yield Condition(rejection.code.value, rejection.text)
     if agent.state == "Silent":
         yield Condition("AgentSilent", agent.message)
+    if problem is not None:
+        yield Condition(problem.code.value, problem.text)
     if uncounted:
         yield Condition("UncountedPod", uncounted)
     for condition, affected in (
@@ -129,6 +139,12 @@ def _conditions(
         if affected:
             named = ", ".join(f"card {card.uuid}{f' ({card.message})' if card.message else ''}" for card in affected)
             yield Condition(condition, named, len(affected))
+
+
+def _lost(cards: Iterable[CardUsage], shares: Mapping[str, Sequence[Share]]) -> Iterator[Share]:
+    """Yield the shares of cards that are not among those of the node."""
+    for uuid in sorted(shares.keys() - {card.uuid for card in cards}):
+        yield from shares[uuid]
 
 
 def _cards(
@@ -148,5 +164,5 @@ def _cards(
             memory_mib=Amount(memory, card.memory_mib),
             cores=Amount(cores, card.cores),
             slots=Amount(slots, card.slots),
-            shares=tuple(counted.shares[inventory.node, card.uuid]),
+            shares=tuple(counted.shares[inventory.node][card.uuid]),
         )

@@ -1,7 +1,7 @@
 """Which pods have a card that its node does not have any more. Pure: what pods hold and what agents report is given.
 
-A node that does not report says nothing about its cards: its agent is silent, lists no card at all, or could not read
-one that is there.
+A node that does not report says nothing about its cards: its agent is silent, lists no card at all, could not read one
+that is there, or has no driver.
 """
 
 from collections import defaultdict
@@ -44,10 +44,10 @@ def held_cards(reservations: Iterable[Reservation]) -> dict[str, list[tuple[str,
 def present_cards(status: GpuNodeStatus | None) -> frozenset[str] | None:
     """Return the UUIDs of the cards that a node has, as its agent reports them.
 
-    None if it reports none at all, or if it may have more than it reports.
+    None if it reports none at all, or if it may have more than it reports, or if its driver is gone.
     """
     reported = status.status if status is not None else None
-    if reported is None or not reported.devices or reported.incomplete is True:
+    if reported is None or reported.problem is not None or reported.incomplete is True:
         return None
     return frozenset(device.uuid for device in reported.devices if device.missing is not True)
 

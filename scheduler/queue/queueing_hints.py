@@ -22,7 +22,9 @@ class ClusterEvent(enum.Flag):
     NODE_CHANGED = enum.auto()
     """A node was added, or its labels, taints, allocatable resources or annotations changed."""
     NODE_OPENED = enum.auto()
-    """A node accepts GPU pods again: its agent is alive, its lock is free, its pods are counted, or it can deliver."""
+    """A node accepts GPU pods again: its agent is alive, its lock is free, its pods are counted, or it can deliver.
+
+    Or its driver works again."""
     CARDS_CHANGED = enum.auto()
     """The cards of a node changed: some were added, recovered, uncordoned or partitioned."""
     QUOTA_CHANGED = enum.auto()
@@ -98,6 +100,8 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     NodeReason.AgentSilent: _OPENED,
     NodeReason.DevicePluginGone: _OPENED,
     NodeReason.NodeNotLockable: _OPENED,
+    NodeReason.DriverMissing: _OPENED,
+    NodeReason.NoCards: _OPENED,
     NodeReason.DeliveryUnavailable: _OPENED,
     NodeReason.ContainerNameTooLong: _OPENED,
     NodeReason.SharedClaimNotLimitable: _OPENED,

@@ -46,6 +46,7 @@ from scheduler.settings import NETWORK_LEVELS
 from scheduler.state.agent_leases import AgentLeases
 from scheduler.state.deliveries import Deliveries
 from scheduler.state.inventories import Inventories
+from scheduler.state.node_problems import NodeProblems
 from scheduler.state.plugin_nodes import PluginNodes
 from scheduler.state.priority_classes import PriorityClasses
 from scheduler.state.quotas import Quotas
@@ -127,6 +128,7 @@ class ClusterState:
         self._inventories = Inventories(self.ledger, on_change=self._recount_cards)
         self.agent_leases = AgentLeases(clock=clock)
         self.deliveries = Deliveries()
+        self.node_problems = NodeProblems()
         self.plugin_nodes = PluginNodes(clock=clock, resource=counted)
         self._affinity_hints = AffinityHints()
         self.running: dict[str, Pod] = {}
@@ -141,13 +143,14 @@ class ClusterState:
         """Return the rejections by the nodes that take no new GPU pods now.
 
         The agent of such a node is silent; or it has no agent and its device plugin is gone; or it cannot be locked for
-        the plugin; or its container runtime cannot deliver cards; or its cards cannot be counted; or a pod that runs
-        there uses cards without a readable allocation.
+        the plugin; or its container runtime cannot deliver cards; or its driver is gone or lists no card; or its cards
+        cannot be counted; or a pod that runs there uses cards without a readable allocation.
         """
         uncounted = {node: next(iter(pods.values())) for node, pods in self._uncounted.items()}
         return (
             self.plugin_nodes.rejections()
             | self.deliveries.rejections
+            | self.node_problems.rejections
             | self.agent_leases.expired()
             | self._inventories.rejections
             | uncounted
@@ -354,6 +357,7 @@ class ClusterState:
             return
         self.node_cache.set_node(node)
         self.plugin_nodes.set_node(node)
+        self.node_problems.set_node(node)
         name, annotations = node.metadata.name, node.metadata.annotations
         events = ClusterEvent.NODE_CHANGED
         cordon = frozenset(words(annotations.get(CORDON, "")))
@@ -372,6 +376,7 @@ class ClusterState:
         """Forget a node. The reservations of its pods are kept and count again if the node is created again."""
         self.node_cache.drop_node(node.metadata.name)
         self.plugin_nodes.drop_node(node.metadata.name)
+        self.node_problems.drop_node(node.metadata.name)
         self.bindings.set_share_modes(node.metadata.name, {})
         events = ClusterEvent.NODE_CHANGED
         if self._inventories.register(node.metadata.name, None):
@@ -385,11 +390,11 @@ class ClusterState:
         self.plugin_nodes.set_agent(status.metadata.name)
         inventory = status.inventory() if status.status is not None else None
         has_changed = self._inventories.report(status.metadata.name, inventory)
-        is_deliverable = self.deliveries.set_status(status)
+        is_open = self.deliveries.set_status(status) | self.node_problems.set_status(status)
         self.instance_requests.set_status(status)
         if has_changed:
             self.queue.notify(ClusterEvent.CARDS_CHANGED)
-        if old is None or is_deliverable:
+        if old is None or is_open:
             self.queue.notify(ClusterEvent.NODE_OPENED)  # the node may have been closed because its plugin was gone
 
     def drop_status(self, status: GpuNodeStatus) -> None:
@@ -397,6 +402,7 @@ class ClusterState:
         self.agent_leases.untrack(status.metadata.name)
         self.plugin_nodes.drop_agent(status.metadata.name)
         self.deliveries.drop(status.metadata.name)
+        self.node_problems.drop(status.metadata.name)
         if self._inventories.report(status.metadata.name, None):
             self.queue.notify(ClusterEvent.CARDS_CHANGED)
         self.instance_requests.drop_status(status.metadata.name)

@@ -183,6 +183,10 @@ def _bindings(state: ClusterState) -> Iterator[Metric]:
 def _nodes(state: ClusterState) -> Iterator[Metric]:
     nodes = GaugeMetricFamily("tranche_scheduler_nodes", "Nodes with cards.")
     nodes.add_metric((), len(state.ledger.nodes))
+    unreported = GaugeMetricFamily(
+        "tranche_scheduler_unreported_nodes", "Nodes with the label of agents whose cards nothing reports."
+    )
+    unreported.add_metric((), sum(state.ledger.row(node) is None for node in state.node_problems.labelled))
     closed_nodes = GaugeMetricFamily(
         "tranche_scheduler_closed_nodes", "Nodes that take no GPU pods, by the code of the reason.", labels=("reason",)
     )
@@ -193,7 +197,7 @@ def _nodes(state: ClusterState) -> Iterator[Metric]:
         "tranche_scheduler_mig_requests", "MIG instances requested from agents, or kept for a pod."
     )
     requests.add_metric((), len(state.instance_requests))
-    yield from (nodes, closed_nodes, requests)
+    yield from (nodes, unreported, closed_nodes, requests)
 
 
 def _locks(locks: Locks) -> Iterator[Metric]:

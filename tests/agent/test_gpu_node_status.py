@@ -80,19 +80,23 @@ def test_kubectl_shows_node_and_devices(cluster: Layout) -> None:
     _create(cluster, name="crd-1", node="crd-1")
     _report(cluster, "crd-1", CARD, CARD | {"id": 1, "uuid": "GPU-b"})
     header, line = kubectl.run(cluster, "get", "gns", "crd-1").splitlines()
-    assert header.split() == ["NAME", "NODE", "DEVICES", "AGE"]
+    assert header.split() == ["NAME", "NODE", "DEVICES", "STATE", "AGE"]
     assert line.split()[:3] == ["crd-1", "crd-1", "2"]
 
 
 def test_kubectl_wide_shows_driver_isolation_and_delivery(cluster: Layout) -> None:
-    """`kubectl get gns -o wide` shows them for the whole node; an unknown backend or delivery is rejected."""
+    """`kubectl get gns -o wide` shows them for the whole node; an unknown state, backend or delivery is rejected."""
     _create(cluster, name="crd-1", node="crd-1")
     patch = ("patch", "gns", "crd-1", "--subresource=status", "--type=merge", "-p")
     kubectl.run(cluster, *patch, '{"status": {"driverVersion": "570.86.15", "isolation": ["none", "mps"]}}')
     kubectl.run(cluster, *patch, '{"status": {"delivery": {"mode": "cdi", "toolkit": {"mode": "auto"}}}}')
+    kubectl.run(cluster, *patch, '{"status": {"state": "NoCards", "message": "the driver lists no card"}}')
     header, line = kubectl.run(cluster, "get", "gns", "crd-1", "-o", "wide").splitlines()
     shown = dict(zip(header.split(), line.split(), strict=True))
     assert (shown["DRIVER"], shown["ISOLATION"], shown["DELIVERY"]) == ("570.86.15", '["none","mps"]', "cdi")
+    assert shown["STATE"] == "NoCards"
+    with pytest.raises(LabError, match=r"status\.state"):
+        kubectl.run(cluster, *patch, '{"status": {"state": "Odd"}}')
     with pytest.raises(LabError, match=r"status\.delivery\.mode"):
         kubectl.run(cluster, *patch, '{"status": {"delivery": {"mode": "hook"}}}')
     with pytest.raises(LabError, match=r"status\.isolation\[0\]"):

@@ -10,7 +10,7 @@ from agent.nvml.visible_devices import entries
 from agent.report import NodeReport
 from agent.settings import AgentSettings, DefaultCard
 from allocation.topology.layout import NUMA_UNKNOWN
-from cluster.gpu_node_status import GpuNodeStatus
+from cluster.gpu_node_status import GpuNodeStatus, NodeProblem
 from cluster.metadata import ObjectMeta
 from tests.nvml import machines
 from tests.nvml.stub import DRIVER_NOT_LOADED, Hardware, cards
@@ -56,7 +56,8 @@ def test_nvml_is_the_default_source(hardware: Hardware) -> None:
 def test_missing_driver_means_no_cards_and_a_warning(hardware: Hardware, caplog: pytest.LogCaptureFixture) -> None:
     """A machine without a driver has no cards, and the log gives the reason."""
     _no_driver(hardware)
-    assert _read(AgentSettings()) == NodeReport("n1")
+    problem = NodeProblem("DriverMissing", "nvmlInit: Driver Not Loaded")
+    assert _read(AgentSettings()) == NodeReport("n1", problem=problem)
     assert "NVML of node n1: not available: nvmlInit: Driver Not Loaded" in caplog.text
 
 
@@ -64,7 +65,8 @@ def test_missing_driver_means_no_cards_and_a_warning(hardware: Hardware, caplog:
 def test_empty_variable_hides_every_card(hardware: Hardware, value: str) -> None:
     """As in CUDA, an empty value and -1 mean no card; only an unset variable means all cards."""
     hardware.has(*cards(2))
-    assert _read(AgentSettings(), visible=value) == NodeReport("n1")
+    problem = NodeProblem("NoCards", "CUDA_VISIBLE_DEVICES of the agent names no card")
+    assert _read(AgentSettings(), visible=value) == NodeReport("n1", problem=problem)
 
 
 def test_variable_is_parsed_like_cuda() -> None:
@@ -103,7 +105,8 @@ def test_without_nvml_settings_describe_the_cards_of_the_variable(hardware: Hard
 def test_without_nvml_and_settings_there_are_no_cards(hardware: Hardware, caplog: pytest.LogCaptureFixture) -> None:
     """The memory of the cards is unknown, so the agent reports none and logs the remedy."""
     _no_driver(hardware)
-    assert _read(AgentSettings(), visible="0,1") == NodeReport("n1")
+    problem = NodeProblem("DriverMissing", "nvmlInit: Driver Not Loaded")
+    assert _read(AgentSettings(), visible="0,1") == NodeReport("n1", problem=problem)
     assert "set agent.default_card.memory_mib or write a fleet file" in caplog.text
 
 

@@ -13,6 +13,7 @@ import pytest
 from agent.nvml.source import NvmlSource
 from agent.report import DeviceReport, NodeReport
 from agent.settings import AgentSettings
+from cluster.gpu_node_status import NodeProblem
 from tests.agent.conftest import DEADLINE_S, Clock
 from tests.nvml.stub import (
     DRIVER_NOT_LOADED,
@@ -166,7 +167,7 @@ def test_missing_driver_is_logged_once_and_found_later(
     hardware.write()
     opened = source()
     for _ in range(2):
-        assert opened.report() == NodeReport("n1")
+        assert opened.report() == NodeReport("n1", problem=NodeProblem("DriverMissing", "nvmlInit: Driver Not Loaded"))
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert warnings == ["NVML of node n1: not available: nvmlInit: Driver Not Loaded"]
     hardware.lines.clear()

@@ -114,6 +114,52 @@ def test_all_unhealthy_cards_are_published_and_recover(
     await_devices(cluster, "nvml-3", lambda devices: _health(devices) == ["Healthy"] * 8, what="their recovery")
 
 
+def test_cards_stay_published_without_a_driver(cluster: Layout, hardware: Hardware, serve: Callable[..., Any]) -> None:
+    """An agent that starts without a driver keeps the cards of the last one, unhealthy, with state and error count."""
+    hardware.has(StubCard("GPU-m", lines=[*A100_MIG]), StubCard("GPU-1", pci="00000000:19:00.0"))
+    MigInstances(hardware).has("GPU-m 7 0 19 6 1 MIG-m-1")
+    first = serve("nvml-8")
+    await_devices(cluster, "nvml-8", lambda devices: len(devices) == 3, what="two cards and an instance")
+    first.end()
+    before = published(cluster, "nvml-8")["status"]
+    assert "state" not in before
+    hardware.lines = [f"error nvmlInitWithFlags {DRIVER_NOT_LOADED}"]
+    hardware.write()
+    agent = serve("nvml-8", "--quiet-seconds", "0.2")
+    devices = await_devices(cluster, "nvml-8", lambda devices: "Healthy" not in _health(devices), what="the state")
+    status = published(cluster, "nvml-8")["status"]
+    assert (status["state"], status["message"]) == ("DriverMissing", "nvmlInit: Driver Not Loaded")
+    marks = {"health": "Unhealthy", "message": "nvmlInit: Driver Not Loaded"}
+    assert devices == [device | marks for device in before["devices"]]
+    assert [card.healthy for card in decode_register("nvml-8", register(cluster, "nvml-8") or "").cards] == [False] * 2
+    page = agent.http("/metrics")[1]
+    assert 'tranche_agent_node_without_cards{node="nvml-8",state="DriverMissing"} 1.0' in page
+    assert "tranche_agent_inventory_errors_total 0.0" not in page
+    hardware.lines = []
+    hardware.write()
+    await_devices(cluster, "nvml-8", lambda devices: _health(devices) == ["Healthy"] * 3, what="the driver's return")
+    assert "state" not in published(cluster, "nvml-8")["status"]
+
+
+def test_state_of_a_node_follows_its_driver(cluster: Layout, hardware: Hardware, serve: Callable[..., Any]) -> None:
+    """A running agent publishes the state when the driver goes, and when it lists no card, and removes it after."""
+    hardware.has(*cards(1))
+    serve("nvml-9", "--quiet-seconds", "0.2")
+    published(cluster, "nvml-9")
+
+    def state() -> Any:
+        return published(cluster, "nvml-9")["status"].get("state")
+
+    hardware.lines = [f"error * {DRIVER_NOT_LOADED}"]
+    hardware.write()
+    wait.until(lambda: state() == "DriverMissing", what="DriverMissing", timeout_s=DEADLINE_S)
+    hardware.lines = []
+    hardware.has()
+    wait.until(lambda: state() == "NoCards", what="NoCards", timeout_s=DEADLINE_S)
+    hardware.has(*cards(1))
+    wait.until(lambda: state() is None, what="no state", timeout_s=DEADLINE_S)
+
+
 def test_critical_event_is_published_at_once(cluster: Layout, hardware: Hardware, serve: Callable[..., Any]) -> None:
     """An XID does not wait for the next regular reading, which is an hour away here."""
     hardware.has(*cards(2))

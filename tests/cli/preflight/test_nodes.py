@@ -3,7 +3,9 @@
 import pytest
 
 from allocation.inventory import Card
+from cli.preflight.cluster_snapshot import WebhookConfiguration
 from cli.preflight.nodes import Mode
+from cluster.metadata import ObjectMeta
 from scheduler.objects import Node
 from tests.cli.preflight.snapshots import about, container, hami_node, lease, node, pod, report_on, status
 
@@ -100,3 +102,23 @@ def test_a_drain_step_has_the_number_of_pods() -> None:
 def test_a_report_of_a_deleted_node_is_noted() -> None:
     """The GpuNodeStatus of a deleted node remains."""
     assert about(report_on(statuses=[status("gone")]), "GpuNodeStatus gone").severity == "notes"
+
+
+def test_a_node_without_a_driver_blocks() -> None:
+    """It takes no pods although its agent is alive; the finding names the driver's error and what to repair."""
+    gone = status()
+    assert gone.status is not None
+    gone.status.state, gone.status.message = "DriverMissing", "nvmlInit: Driver Not Loaded"
+    report = report_on(nodes=[node()], statuses=[gone], leases=[lease()])
+    found = about(report, "node n1", "nvidia-smi")
+    assert (found.severity, report.is_clear) == ("blocks", False)
+    assert "DriverMissing: nvmlInit: Driver Not Loaded" in found.what
+
+
+def test_a_labelled_node_without_an_agent_blocks_once_installed() -> None:
+    """The label has an agent run there, so its cards are missing; before the installation no agent is expected."""
+    labelled = node(labels={"gpu": "on"})
+    webhook = WebhookConfiguration(ObjectMeta(name="tranche"))
+    report = report_on(nodes=[labelled], webhooks=[webhook])
+    assert about(report, "node n1", "see the agent's pod there").severity == "blocks"
+    assert about(report_on(nodes=[labelled]), "node n1", "start Tranche's agent").severity == "notes"

@@ -165,6 +165,20 @@ def test_a_node_that_cannot_deliver_is_shown_with_the_reason() -> None:
     assert len(node.cards) == 2
 
 
+def test_a_node_without_a_driver_is_shown_with_its_pods() -> None:
+    """Pods count whether their cards are still reported or not; the state of the node says why it takes no other."""
+    held = _pod(main=(CardShare(UUID, 0, 3000, 300),))
+    kept, lost = _status(), GpuNodeStatus(ObjectMeta(name="n1"), status_of(NodeInventory("n1", ())))
+    assert kept.status is not None
+    kept.status.state, kept.status.message = "DriverMissing", "nvmlInit: Driver Not Loaded"
+    for status, state, cards in ((kept, "DriverMissing", 2), (lost, "NoCards", 0)):
+        fleet = _count([status], [held])
+        (node,) = fleet.nodes
+        assert (node.conditions[0].type, len(node.cards), node.pods) == (state, cards, 1)
+        assert [each.pods for each in fleet.of_namespace("team").nodes] == [1]
+    assert _count([kept], []).nodes[0].conditions[0].message.endswith("nvmlInit: Driver Not Loaded")
+
+
 def test_nodes_with_only_a_register_annotation_are_shown() -> None:
     """A node that HAMi's plugin registered has cards and no agent; an unreadable annotation is a condition."""
     inventory = NodeInventory("n5", (Card(uuid="GPU-n5-0", index=0, memory_mib=8192),))

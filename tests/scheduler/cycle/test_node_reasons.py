@@ -105,6 +105,9 @@ def test_each_reason_that_closes_a_node_has_a_code() -> None:
     made.plugin_nodes.reopen("n1")
     made.set_pod(pod("stray", memory=1, node="n1", phase="Running"))
     assert reasons(made, pod("a", memory=1)) == {"UncountedPod"}
+    made.drop_pod(pod("stray", memory=1, node="n1", phase="Running"))
+    made.set_status(status("n1", cards=0))
+    assert reasons(made, pod("a", memory=1)) == {"NoCards"}
     assert set(CLOSING) < set(NodeReason)
 
 

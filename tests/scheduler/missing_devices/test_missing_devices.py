@@ -157,6 +157,19 @@ async def test_an_incomplete_report_says_nothing() -> None:
     assert (term.server.deleted, term.server.reads) == ([], 0)
 
 
+async def test_a_report_without_a_driver_says_nothing() -> None:
+    """What it lists are the cards that the node had last, whatever the node has now."""
+    term = Term()
+    term.reports(report(0, 1))
+    term.runs(on_card("a", 1))
+    without = report(0, version="2")
+    assert without.status is not None
+    without.status.state = "DriverMissing"
+    term.reports(without)
+    await term.reconciler.reconcile()
+    assert (term.server.deleted, term.server.reads) == ([], 0)
+
+
 async def test_a_silent_node_says_nothing() -> None:
     """Its last report may be old; the node takes no pods meanwhile."""
     term = Term()

@@ -17,7 +17,7 @@ from scheduler.fairness.holds import Hold
 from scheduler.fairness.quota_use import LimitUse
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.collector import StateCollector
-from tests.scheduler.support.builders import allocated, pod, state
+from tests.scheduler.support.builders import allocated, node, pod, state, status
 from tests.scheduler.support.driving import gpu_queue
 from tests.scheduler.support.quotas import gpu_quota
 
@@ -154,3 +154,19 @@ def test_the_alert_agrees_with_the_condition() -> None:
                 total,
                 held,
             )
+
+
+def test_nodes_that_should_have_an_agent_and_report_nothing_are_counted() -> None:
+    """By the label that has the agent run there; a node whose driver is gone is closed for that reason instead."""
+    term = Term()
+    for name, labels in (("n1", {"gpu": "on"}), ("n2", {"gpu": "tranche"}), ("n3", {}), ("n4", {"gpu": "on"})):
+        term.state.set_node(node(name, metadata={"name": name, "labels": labels}))
+    term.state.drop_node(node("n4"))
+    metrics = registry(term)
+    assert metrics.get_sample_value("tranche_scheduler_unreported_nodes") == 1
+    gone = status("n2")
+    assert gone.status is not None
+    gone.status.state = "DriverMissing"
+    term.state.set_status(gone)
+    assert metrics.get_sample_value("tranche_scheduler_unreported_nodes") == 0
+    assert metrics.get_sample_value("tranche_scheduler_closed_nodes", {"reason": "DriverMissing"}) == 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from allocation.inventory import Card
 from allocation.names import CHARGED_TO, LEADER
 from tests.scheduler.support.memory_api import refusing
 from tests.scheduler.support.terms import NAMESPACE, TOKEN, Cluster, leading
@@ -66,6 +67,22 @@ async def test_pod_that_fits_nowhere_says_why_and_follows_when_cards_appear(clus
         await cluster.waits("large", "NodeInsufficientDevice")
         cluster.node("n1", count=4)
         assert (await cluster.placed("large"))["spec"]["nodeName"] == "n1"
+
+
+async def test_node_without_a_driver_keeps_its_pods_and_takes_no_other(cluster: Cluster) -> None:
+    """The cards that it had last stay counted with their pods; it takes pods again when its driver is back."""
+    async with leading(cluster):
+        cluster.pod("runs")
+        await cluster.placed("runs")
+        problem = {"state": "DriverMissing", "message": "nvmlInit: Driver Not Loaded"}
+        cluster.node(
+            "n0", *(Card(f"GPU-n0-{index}", index, 1000, slots=4, healthy=False) for index in (0, 1)), **problem
+        )
+        cluster.pod("waits")
+        await cluster.waits("waits", "DriverMissing: the cards of node n0 cannot be used: nvmlInit: Driver Not Loaded")
+        assert cluster.term.state.ledger.used.sum(axis=(1, 2)).tolist()[0] == 100
+        cluster.node("n0")
+        await cluster.placed("waits")
 
 
 async def test_deleted_node_takes_no_pod(cluster: Cluster) -> None:
