@@ -191,6 +191,7 @@ QUOTA = re.compile(r" \((ResourceQuota .*)\)$")
 """What the extender adds to a node's reason."""
 NODE_TEXTS = (
     ("static", NodeReason.StaticAllocationMismatch),
+    ("the cards of node ", NodeReason.NoCards),
     ("no card bound to ", NodeReason.NodeNotBound),
     (r"\d+ of \d+ cards bound to ", NodeReason.InsufficientGPU),
 )
