@@ -20,6 +20,8 @@ from scheduler.binding.volume_binder import VolumeBinder
 from scheduler.binding.volume_steps import Shown
 from scheduler.claims.writer import StatusWriter
 from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.extender.rejected_pods import RejectedPods
+from scheduler.extender.retries import Retries
 from scheduler.extender.verbs import Extender
 from scheduler.fairness.queue_reporter import QueueReporter
 from scheduler.fairness.status_writer import PacedStatusWriter
@@ -35,7 +37,6 @@ from scheduler.preemption.disruption_budgets import DisruptionBudgets
 from scheduler.preemption.eligibility import Eligibility
 from scheduler.preemption.evictor import Evictor
 from scheduler.preemption.preemptor import Preemptor
-from scheduler.preemption.rejected_pods import RejectedPods
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.settings import NO_PREFERENCES, SchedulerSettings
@@ -70,10 +71,13 @@ def build_term(
     )
 
     # The state.
+    most = settings.preemption.concurrent
+    rejected = RejectedPods(watched.pods, clock=clock, most=most)
     queue = SchedulingQueue(
         clock=clock,
         first_backoff=settings.first_backoff_seconds,
         longest_backoff=settings.longest_backoff_seconds,
+        on_event=rejected.note_change,
     )
     state = ClusterState(
         settings=allocation,
@@ -136,9 +140,8 @@ def build_term(
     budgets = DisruptionBudgets()
     watched.feed_budgets(budgets)
     chooser = Chooser(state, Eligibility(state, budgets=budgets, settings=settings.preemption, unix=time.time))
-    most = settings.preemption.concurrent
-    rejected = RejectedPods(watched.pods, clock=clock, most=most)
     scheduling: Scheduling
+    retries: tuple[Retries, ...] = ()
     if settings.extender:
         scheduling = Extender(
             api=api,
@@ -152,6 +155,7 @@ def build_term(
             names=names,
             is_trusted=is_trusted,
         )
+        retries = (Retries(api, rejected=rejected, fits=scheduling.fits, is_trusted=is_trusted),)
     else:
         scheduling = Loop(
             queue=queue,
@@ -222,6 +226,7 @@ def build_term(
         chores=(
             *(failures.run, locks.run, writer.run, statuses.run, queue_statuses.run, quota_statuses.run),
             *(reconciler.run, missing_devices.run, patience.run, comparer.run),
+            *(each.run for each in retries),
         ),
     )
 

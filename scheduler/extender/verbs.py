@@ -22,13 +22,14 @@ from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Unschedulable
 from scheduler.extender import filtering, preemption
 from scheduler.extender.preemption_wire import PreemptionArgs, PreemptionResult
+from scheduler.extender.rejected_pods import RejectedPods
 from scheduler.extender.wire import Args, BindingArgs, FilterResult, HostPriority, PodMeta
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
 from scheduler.objects import Pod
 from scheduler.pacing import Pacer
 from scheduler.preemption.choice import Chooser
-from scheduler.preemption.rejected_pods import RejectedPods
+from scheduler.preemption.waiting_pod import WaitingPod
 from scheduler.state.cluster_state import ClusterState
 
 T = TypeVar("T")
@@ -102,16 +103,23 @@ class Extender:
     async def filter(self, args: Args) -> FilterResult:
         """Return the nodes that take the pod."""
         with self._metrics.extender_seconds.labels("filter").time():
-            pod = self._pods.get(args.pod.metadata.name, args.pod.metadata.namespace)
-            held = pod.excess if pod is not None else ""
-            result = await Pacer().run(
-                self._lifted(pod, lambda: filtering.filter_(self._state, args, held=held), lambda found: found.has_node)
-            )
+            pod, since = self._pods.get(args.pod.metadata.name, args.pod.metadata.namespace), self._rejected.changes
+            result = await Pacer().run(self._filter(pod, args))
             if pod is None and not result.has_node:
                 pod = await self._known(args.pod.metadata)
             if pod is not None:
-                self._rejected.note(pod, None if result.has_node else tuple(filtering.node_names(args)))
+                self._rejected.note(pod, None if result.has_node else tuple(filtering.node_names(args)), since=since)
             return result
+
+    def _filter(self, pod: Pod | None, args: Args) -> Steps[FilterResult]:
+        held = pod.excess if pod is not None else ""
+        return self._lifted(pod, lambda: filtering.filter_(self._state, args, held=held), lambda found: found.has_node)
+
+    async def fits(self, waiting: WaitingPod) -> tuple[bool, float]:
+        """Return whether one of the nodes that rejected a pod takes it now, and the seconds that this took."""
+        pacer = Pacer()
+        result = await pacer.run(self._filter(waiting.pod, Args.of_pod(waiting.pod, waiting.nodes or ())))
+        return result.has_node, pacer.spent
 
     async def filter_by_news(self, args: Args) -> FilterResult:
         """Return the nodes that take the pod, after a short wait for pod deletions if none does.

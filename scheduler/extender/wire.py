@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from allocation.pod import Container
+from scheduler import objects
 
 
 class UnreadableError(Exception):
@@ -30,8 +31,8 @@ class PodMeta(msgspec.Struct):
 class PodSpec(msgspec.Struct, rename="camel"):
     """The containers of a pod, and the labels that it wants of its node."""
 
-    containers: list[Container] = []
-    init_containers: list[Container] = []
+    containers: Sequence[Container] = ()
+    init_containers: Sequence[Container] = ()
     node_selector: dict[str, str] = {}
 
 
@@ -72,6 +73,13 @@ class Args(msgspec.Struct, frozen=True):
     pod: Pod
     names: Sequence[str] | None
     nodes: Sequence[Candidate]
+
+    @classmethod
+    def of_pod(cls, pod: objects.Pod, names: Sequence[str]) -> "Args":
+        """Return what kube-scheduler sends to ask about a pod on the nodes `names`."""
+        meta, spec = pod.metadata, pod.spec
+        sent = PodMeta(meta.name, meta.namespace, pod.uid, meta.annotations, meta.labels)
+        return cls(Pod(sent, PodSpec(spec.containers, spec.init_containers, spec.node_selector)), names, ())
 
 
 _Name = Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9][-.a-z0-9]{0,252}\Z")]

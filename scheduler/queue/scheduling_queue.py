@@ -15,7 +15,7 @@ import copy
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 
 from allocation.fairness.queue_spec import QueueKey
 from allocation.fairness.shares import Amounts
@@ -38,8 +38,17 @@ class SchedulingQueue:
         competition: which of them is tried next.
     """
 
-    def __init__(self, *, clock: Callable[[], float], first_backoff: float, longest_backoff: float) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        first_backoff: float,
+        longest_backoff: float,
+        on_event: Callable[[Iterable[str]], None] = lambda _: None,
+    ) -> None:
+        """Call `on_event` after each event, with the UIDs of the pods that it concerns; none if it may concern all."""
         self.clock = clock
+        self._on_event = on_event
         self.competition = Competition(on_skipped=self._note_unexplained, on_separated=self._activate)
         self._backoff = (first_backoff, longest_backoff)
         self._entries: dict[str, Entry] = {}
@@ -200,9 +209,13 @@ class SchedulingQueue:
         """Have all unschedulable pods scheduled again that one of `events` may help."""
         self.competition.notify(events)
         self._changed.set()
+        self._on_event(())
 
-    def wake(self, uids: Iterable[str]) -> None:
+    def wake(self, uids: Collection[str]) -> None:
         """Have these pods scheduled again, because what they require changed although they did not."""
+        if not uids:
+            return
+        self._on_event(uids)
         for uid in uids:
             entry = self._entries.get(uid)
             if entry is None:

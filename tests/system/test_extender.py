@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import ssl
@@ -26,6 +25,7 @@ from lab.processes import Daemon
 from tests.conftest import BASE_PORT
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import audit, pairs, rights, truth
+from tests.system.support.gpubindings import placed
 from tests.system.support.pairs import Pair
 
 if TYPE_CHECKING:
@@ -156,15 +156,9 @@ def test_extender_allocates_the_last_whole_card(extended: Layout, make: Callable
     late["spec"]["nodeSelector"] = {"zone": "a"}
     namespace.create(late)
     assert "20 8/8 CardInsufficientMemory" in namespace.unplaced("late")
-    # If kube-scheduler hears of a deletion before its extender does, the pod waits for the next one.
-    for name in ("p-7", "p-8", "p-9"):
-        namespace.delete("pod", name)
-        with contextlib.suppress(LabError):
-            wait.until(
-                lambda: namespace.pod("late")["spec"].get("nodeName"), what="late bound", timeout_s=PATIENCE_S / 3
-            )
-            break
-    assert namespace.pod("late")["spec"].get("nodeName")
+    # That is so also if kube-scheduler hears of the deletion before its extender does.
+    namespace.delete("pod", "p-7")
+    placed(namespace, "late")
 
 
 def preempt_calls(pair: Pair) -> int:
@@ -201,15 +195,9 @@ def test_nobody_is_evicted_for_a_node_without_cards(extended: Layout, make: Call
     wait.until(lambda: preempt_calls(pair) > before, what="a call of /preempt", timeout_s=PATIENCE_S)
     assert "Insufficient cpu" in namespace.unplaced("preemptor")
     assert "deletionTimestamp" not in namespace.pod("victim")["metadata"]
-    # With a free card the eviction helps. If kube-scheduler hears of a deletion first, the pod waits for the next one.
-    for name in cards[:3]:
-        namespace.delete("pod", name)
-        with contextlib.suppress(LabError):
-            wait.until(
-                lambda: namespace.pod("preemptor")["spec"].get("nodeName"), what="preemptor", timeout_s=PATIENCE_S / 3
-            )
-            break
-    assert namespace.pod("preemptor")["spec"].get("nodeName") == NODES[50]
+    # With a free card the eviction helps.
+    namespace.delete("pod", cards[0])
+    assert placed(namespace, "preemptor")["spec"]["nodeName"] == NODES[50]
     assert "victim" not in {each["metadata"]["name"] for each in namespace.pods()}
 
 

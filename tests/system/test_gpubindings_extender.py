@@ -16,7 +16,7 @@ from lab.layout import PORT_BLOCK, Layout
 from tests.conftest import BASE_PORT
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import gpubindings, pairs
-from tests.system.support.gpubindings import binding, labels
+from tests.system.support.gpubindings import binding, labels, placed
 from tests.system.support.pairs import Pair
 
 if TYPE_CHECKING:
@@ -78,13 +78,18 @@ def test_kube_scheduler_places_pods_on_the_cards_of_their_application(extended: 
     )
     for name, node in (("first", "node-a"), ("second", "node-b")):
         namespace.create(pod(name, labels=labels(APP, "alice"), gpu=1))
-        wait.until(lambda name=name: namespace.pod(name)["spec"].get("nodeName"), what=name, timeout_s=PATIENCE_S)
-        placed = namespace.pod(name)
-        assert placed["spec"]["nodeName"] == node
-        assert cards(placed) == own[node]
+        found = placed(namespace, name)
+        assert found["spec"]["nodeName"] == node
+        assert cards(found) == own[node]
     namespace.create(pod("third", labels=labels(APP, "alice"), gpu=1), pod("stranger", gpu=1))
     assert "0 of 2 cards bound to app comfyui of alice left, 2 needed" in namespace.unplaced("third")
     assert "pod has no owner application" in namespace.unplaced("stranger")
     # The end of a pod gives its cards to the next pod of the application.
     namespace.delete("pod", "first")
-    assert cards(pairs.bound(namespace, "third")) == own["node-a"]
+    assert cards(placed(namespace, "third")) == own["node-a"]
+    # kube-scheduler watches no bindings, and tries the pods of another application as soon as it has one.
+    namespace.create(pod("fourth", labels=labels("later", "alice"), gpu=1))
+    assert "no card bound to app later of alice" in namespace.unplaced("fourth")
+    card = fleet.card("node-b", 6)
+    client(extended).apply(binding("later", card, "later", owner="alice", namespace="alice"))
+    assert cards(placed(namespace, "fourth")) == {card}

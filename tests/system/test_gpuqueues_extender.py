@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from allocation.names import CLAIM
+from cluster.resource import GPU_CLAIMS
 from lab import cluster, wait
 from lab.client import client
 from lab.layout import PORT_BLOCK, Layout
 from tests.conftest import BASE_PORT
 from tests.support import namespaces
 from tests.system.conftest import PATIENCE_S, Namespace, pod
-from tests.system.support import gpuqueues, pairs
+from tests.system.support import gpuqueues, gpuquotas, pairs
 from tests.system.support.gpubindings import placed
 from tests.system.support.gpuqueues import labels, payer, set_queue
 from tests.system.support.pairs import Pair
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 NODE, TEAM = "node-a", "team"
@@ -51,27 +52,6 @@ def namespace(extended: Layout) -> Iterator[Namespace]:
         yield made
 
 
-@pytest.fixture
-def retried(namespace: Namespace) -> Callable[[str], dict[str, Any]]:
-    """A function that waits for a node for a pod; kube-scheduler tries it again whenever a pod has left."""
-    serial = itertools.count()
-
-    def retried(name: str) -> dict[str, Any]:
-        def bound() -> dict[str, Any] | None:
-            found = namespace.pod(name)
-            if found["spec"].get("nodeName"):
-                return found
-            leaving = f"leaving-{next(serial)}"
-            namespace.create(pod(leaving, gpu=1, gpumem=100))
-            placed(namespace, leaving)
-            namespace.delete("pod", leaving)
-            return None
-
-        return wait.until(bound, what=f"a node for {name}", timeout_s=PATIENCE_S)
-
-    return retried
-
-
 def of_queue(name: str, queue: str) -> dict[str, Any]:
     """Return a pod of a queue with a whole card."""
     return pod(name, labels=labels(queue), gpu=1)
@@ -87,9 +67,7 @@ def test_binding_says_who_pays(namespace: Namespace) -> None:
     assert found == {"before": None, "one": "payer", "own": f"namespace/{TEAM}"}
 
 
-def test_limit_holds_and_a_pod_that_ends_makes_room(
-    namespace: Namespace, retried: Callable[[str], dict[str, Any]]
-) -> None:
+def test_limit_holds_and_a_pod_that_ends_makes_room(namespace: Namespace) -> None:
     """Seven cards are free all the time; neither the extender nor the Binding grants a second one to the queue."""
     set_queue(namespace.layout, "limited", limits={"nvidia.com/gpu": 1})
     namespace.create(of_queue("one", "limited"))
@@ -99,12 +77,10 @@ def test_limit_holds_and_a_pod_that_ends_makes_room(
     namespace.create(pod("witness", gpu=4))
     placed(namespace, "witness")
     namespace.delete("pod", "one")
-    retried("two")
+    placed(namespace, "two")
 
 
-def test_most_instances_hold_when_all_pods_come_at_once(
-    namespace: Namespace, retried: Callable[[str], dict[str, Any]]
-) -> None:
+def test_most_instances_hold_when_all_pods_come_at_once(namespace: Namespace) -> None:
     """Of six pods for eight cards, two are placed; when the queue allows one more, a third."""
     set_queue(namespace.layout, "few", maxInstances=2)
     names = [f"pod-{number}" for number in range(6)]
@@ -115,11 +91,11 @@ def test_most_instances_hold_when_all_pods_come_at_once(
     namespace.placed(2)
     set_queue(namespace.layout, "few", maxInstances=6)
     for name in waiting:
-        assert payer(retried(name)) == "few"
+        assert payer(placed(namespace, name)) == "few"
 
 
-def test_new_pods_of_a_suspended_queue_wait(namespace: Namespace, retried: Callable[[str], dict[str, Any]]) -> None:
-    """Those that run stay; the others go when the queue is not suspended any more, and something happens."""
+def test_new_pods_of_a_suspended_queue_wait(namespace: Namespace) -> None:
+    """Those that run stay; the others go when the queue is not suspended any more."""
     set_queue(namespace.layout, "paused")
     namespace.create(of_queue("runs", "paused"))
     placed(namespace, "runs")
@@ -133,12 +109,41 @@ def test_new_pods_of_a_suspended_queue_wait(namespace: Namespace, retried: Calla
     assert "GpuQueue paused is suspended" in namespace.unplaced("waits")
     assert namespace.pod("runs")["spec"]["nodeName"] == NODE
     set_queue(namespace.layout, "paused", suspended=False)
-    retried("waits")
+    placed(namespace, "waits")
 
 
-def test_pod_waits_for_its_queue(namespace: Namespace, retried: Callable[[str], dict[str, Any]]) -> None:
+def test_pod_waits_for_its_queue(namespace: Namespace) -> None:
     """It can be created before the queue."""
     namespace.create(of_queue("early", "later"))
     assert "GpuQueue later does not exist" in namespace.unplaced("early")
     set_queue(namespace.layout, "later")
-    assert payer(retried("early")) == "later"
+    assert payer(placed(namespace, "early")) == "later"
+
+
+def test_pod_waits_for_its_claim(namespace: Namespace) -> None:
+    """kube-scheduler watches no claims, and tries the pod as soon as its claim exists again."""
+    claim = {"apiVersion": GPU_CLAIMS.api_version, "kind": GPU_CLAIMS.kind, "metadata": {"name": "mine"}}
+    claim |= {"spec": {"devices": {"count": 2}}}
+    namespace.api.apply(claim, namespace=namespace.name)
+    waits = pod("waits")
+    waits["metadata"]["annotations"] = {CLAIM: "mine"}
+    waits["spec"]["schedulingGates"] = [{"name": "example.com/later"}]
+    namespace.create(waits)
+    namespace.delete(GPU_CLAIMS.plural, "mine")
+    namespace.api.patch("pods", "waits", {"spec": {"schedulingGates": None}}, namespace=namespace.name)
+    assert "GpuClaim mine" in namespace.unplaced("waits")
+    namespace.api.apply(claim, namespace=namespace.name)
+    placed(namespace, "waits")
+    namespace.delete(GPU_CLAIMS.plural, "mine")
+
+
+def test_pod_waits_for_its_quota(namespace: Namespace) -> None:
+    """kube-scheduler watches no quotas, and tries the pod as soon as the quota allows it."""
+    gpuquotas.set_quota(namespace, "few", total={"maxPods": 1})
+    namespace.create(pod("first", gpu=1, gpumem=100))
+    placed(namespace, "first")
+    namespace.create(pod("waits", gpu=1, gpumem=100))
+    assert "GpuQuota few" in namespace.unplaced("waits")
+    gpuquotas.set_quota(namespace, "few", total={"maxPods": 2})
+    placed(namespace, "waits")
+    gpuquotas.delete_quota(namespace, "few")

@@ -14,8 +14,9 @@ from tests.conftest import BASE_PORT
 from tests.support import namespaces
 from tests.system.conftest import PATIENCE_S, Namespace
 from tests.system.support import pairs, preemptions
+from tests.system.support.gpubindings import placed
 from tests.system.support.gpuquotas import delete_quota, set_quota
-from tests.system.support.pairs import Pair, bound
+from tests.system.support.pairs import Pair
 from tests.system.support.preemptions import evicted
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def fill(team: Namespace, **fields: Any) -> list[str]:
     names = [f"low-{number}" for number in range(pairs.CARDS)]
     team.create(*(asking(name, **fields) for name in names))
     for name in names:
-        bound(team, name)
+        placed(team, name)
     return names
 
 
@@ -75,7 +76,7 @@ def test_a_pod_that_lacks_only_a_card_preempts_for_it(team: Namespace) -> None:
     """kube-scheduler never asks about that; it binds the pod as soon as the victim is gone."""
     fill(team)
     team.create(asking("important", "high"))
-    bound(team, "important")
+    placed(team, "important")
     assert len(evicted(team, 1)) == 1
 
 
@@ -87,7 +88,7 @@ def test_pods_of_equal_priority_wait(team: Namespace) -> None:
     for name in ("equal", "patient"):
         team.unplaced(name)
     team.create(asking("important", "high"))
-    bound(team, "important")
+    placed(team, "important")
     assert len(evicted(team, 1)) == 1
     assert not any("nodeName" in team.pod(name)["spec"] for name in ("equal", "patient"))
 
@@ -98,10 +99,10 @@ def test_cpu_and_a_card_take_two_victims(team: Namespace) -> None:
     cpu["spec"]["containers"][0]["resources"].pop("limits")
     cpu["spec"]["schedulerName"] = "tranche"
     team.create(cpu)
-    bound(team, "cpu")
+    placed(team, "cpu")
     names = fill(team)
     team.create(asking("important", "high", cpu="10"))
-    bound(team, "important")
+    placed(team, "important")
     left = {each["metadata"]["name"] for each in team.pods()}
     assert "cpu" not in left
     assert len({*names} - left) == 1
@@ -120,7 +121,7 @@ def test_a_nominee_keeps_the_card_of_its_victim(team: Namespace) -> None:
     for name in ("equal", "lower"):
         team.unplaced(name)
     preemptions.let_go(team)
-    bound(team, "important")
+    placed(team, "important")
     assert evicted(team, 1) == {victim["metadata"]["name"]}
     assert not any("nodeName" in team.pod(name)["spec"] for name in ("equal", "lower"))
 
@@ -129,8 +130,8 @@ def test_max_pods_full_and_a_victim(team: Namespace) -> None:
     """Seven cards are free; the quota allows one pod."""
     set_quota(team, "quota", total={"maxPods": 1})
     team.create(asking("low"))
-    bound(team, "low")
+    placed(team, "low")
     team.create(asking("important", "high"))
-    bound(team, "important")
+    placed(team, "important")
     assert evicted(team, 1) == {"low"}
     delete_quota(team, "quota")

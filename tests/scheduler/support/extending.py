@@ -18,11 +18,11 @@ from scheduler.binding.binding_cycle import BindingCycle
 from scheduler.binding.bound_cards_check import BoundCardsCheck
 from scheduler.binding.failure_handler import FailureHandler
 from scheduler.extender import filtering, wire
+from scheduler.extender.rejected_pods import RejectedPods
 from scheduler.extender.verbs import Extender, RefusedError
 from scheduler.extender.wire import BindingArgs
 from scheduler.metrics.instruments import Metrics
 from scheduler.objects import Pod
-from scheduler.preemption.rejected_pods import RejectedPods
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support import leasing
 from tests.scheduler.support.preempting import chooser_of

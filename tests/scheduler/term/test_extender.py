@@ -5,12 +5,27 @@ Each test fails without the line of `scheduler/term_builder.py` or `scheduler/in
 
 from __future__ import annotations
 
-import msgspec
+from typing import Any
 
+import msgspec
+import pytest
+
+from allocation.names import CLAIM, QUEUE, RETRY
+from allocation.settings import BindingSettings
 from scheduler.extender import wire
 from tests.scheduler.support import builders as pods
 from tests.scheduler.support import extending
+from tests.scheduler.support.app_pods import app_labels
 from tests.scheduler.support.terms import NAMESPACE, Cluster, leading
+
+IN_NAMESPACE = {"namespace": NAMESPACE}
+CREATED = [
+    ("gpuclaims", {"metadata": {"name": "one", **IN_NAMESPACE}, "spec": {"devices": {"count": 1}}}),
+    ("gpuqueues", {"metadata": {"name": "later"}, "spec": {"namespaceSelector": {}}}),
+    ("gpubindings", {"metadata": {"name": "b"}, "spec": {"uuid": "GPU-n0-0", "appName": "app", "podSelector": {}}}),
+    ("gpuquotas", {"metadata": {"name": "q", **IN_NAMESPACE}, "spec": {"total": {"maxPods": 1}}}),
+    ("resourcequotas", {"metadata": {"name": "q", **IN_NAMESPACE}, "spec": {"hard": {"limits.nvidia.com/gpu": "1"}}}),
+]
 
 
 async def test_kube_scheduler_filters_and_binds(cluster: Cluster) -> None:
@@ -51,3 +66,47 @@ async def test_rejected_pod_preempts_in_extender_mode(cluster: Cluster) -> None:
         body = msgspec.json.encode({"Pod": urgent, "Nodes": None, "NodeNames": ("n0",)})
         assert not (await extender.filter(wire.decode_args(body))).has_node
         await cluster.wrote("POST", "/pods/low/eviction")
+
+
+@pytest.mark.parametrize(("kind", "created"), CREATED, ids=[kind for kind, _ in CREATED])
+async def test_kube_scheduler_tries_a_pod_again_once_it_fits(
+    cluster: Cluster, kind: str, created: dict[str, Any]
+) -> None:
+    """kube-scheduler watches neither these objects nor their limits, but the status of its pods, which is written."""
+    meta: dict[str, Any] = {
+        "gpuclaims": {"annotations": {CLAIM: "one"}},
+        "gpuqueues": {"labels": {QUEUE: "later"}},
+        "gpubindings": {"labels": app_labels("app")},
+    }.get(kind, {})
+    forbidding = {"gpuquotas": {"total": {"maxPods": 0}}, "resourcequotas": {"hard": {"limits.nvidia.com/gpu": "0"}}}
+    if kind in forbidding:
+        cluster.api.put(kind, {**created, "spec": forbidding[kind]})
+    cluster.pod("p", memory=None, **meta)
+    async with leading(cluster, extender=True, bindings=BindingSettings("labelled")):
+        assert not await _has_node(cluster, "p")
+        cluster.api.put(kind, created)
+        await cluster.wrote("PATCH", "/pods/p/status")
+        (condition,) = cluster.shown("p")["status"]["conditions"]
+        assert (condition["type"], condition["status"]) == (RETRY, "True")
+        assert await _has_node(cluster, "p")
+
+
+async def test_pod_that_still_fits_nowhere_is_not_tried_again(cluster: Cluster) -> None:
+    """Nothing is written for it, whatever changes: another queue than its own is created."""
+    cluster.pod("p", labels={QUEUE: "mine"})
+    cluster.pod("witness", labels={QUEUE: "other"})
+    async with leading(cluster, extender=True):
+        assert not await _has_node(cluster, "p")
+        assert not await _has_node(cluster, "witness")
+        cluster.api.put("gpuqueues", {"metadata": {"name": "other"}, "spec": {"namespaceSelector": {}}})
+        await cluster.wrote("PATCH", "/pods/witness/status")
+        assert ("PATCH", "/pods/p/status") not in {(verb, path[-14:]) for verb, path in cluster.api.requests}
+
+
+async def _has_node(cluster: Cluster, name: str) -> bool:
+    """Ask the extender whether a node takes a pod, as kube-scheduler does."""
+    extender = cluster.term.extender
+    assert extender is not None
+    await cluster.until(lambda: cluster.term._informers.pods.get(name, NAMESPACE) is not None, "known pod")
+    body = msgspec.json.encode({"Pod": cluster.shown(name), "Nodes": None, "NodeNames": ("n0",)})
+    return (await extender.filter(wire.decode_args(body))).has_node

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
@@ -14,7 +13,6 @@ import yaml
 from lab import binaries, components, control_plane, health, kubeconfig, manifests, pki, wait
 from lab.client import client
 from lab.components import LAB_NAMESPACE
-from lab.errors import LabError
 from lab.files import write_private
 from lab.layout import Port
 from lab.processes import Daemon
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lab.layout import Layout
-    from tests.system.conftest import Namespace
 
 ACCOUNT = ("tranche-system", "tranche-scheduler")
 CARDS = 8
@@ -185,21 +182,3 @@ def up(layout: Layout, nodes: list[str]) -> None:
         return sum(each.get("status", {}).get("total") == CARDS for each in items) == len(nodes)
 
     wait.until(reported, what="cards of every node", timeout_s=2 * PATIENCE_S, daemons=[Daemon(layout, "agent")])
-
-
-def bound(namespace: Namespace, name: str) -> dict[str, Any]:
-    """Wait until a pod has a node, and return it.
-
-    If kube-scheduler hears of the end of a victim before the extender does, it tries the pod again after the next event
-    that may help, within five minutes. A change of the pod is such an event.
-    """
-
-    def found() -> dict[str, Any] | None:
-        shown = namespace.pod(name)
-        return shown if shown["spec"].get("nodeName") else None
-
-    for attempt in range(5):
-        with contextlib.suppress(LabError):
-            return wait.until(found, what=f"a node for {name}", timeout_s=PATIENCE_S / 5)
-        namespace.patch("pod", name, {"metadata": {"annotations": {"tests.tranche.local/attempt": str(attempt)}}})
-    return wait.until(found, what=f"a node for {name}", timeout_s=PATIENCE_S)

@@ -1,0 +1,108 @@
+"""The pods that kube-scheduler has, and that no node takes for their cards, quotas or queue."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from allocation.steps import Steps
+from cluster.informer import Informer
+from scheduler.extender.turns import Turns
+from scheduler.objects import Pod
+from scheduler.preemption.waiting_pod import Ranked, WaitingPod, first_of_each
+
+_SECONDS: Final = 600.0
+"""For so long a rejection counts; kube-scheduler tries every pod at least each five minutes."""
+
+
+class RejectedPod(msgspec.Struct, frozen=True):
+    """A pod that waits in kube-scheduler's queue.
+
+    Attributes:
+        name: its name.
+        namespace: its namespace.
+        nodes: the nodes that rejected it; kube-scheduler has judged everything but the cards.
+        at: when it was rejected.
+    """
+
+    name: str
+    namespace: str
+    nodes: tuple[str, ...]
+    at: float
+
+
+class RejectedPods:
+    """The last rejection of each pod, by UID."""
+
+    def __init__(self, pods: Informer[Pod], *, clock: Callable[[], float], most: int) -> None:
+        """Look up the pods in `pods`; at most so many pods of a namespace are returned by `above` at a time."""
+        self._pods = pods
+        self._most = most
+        self._clock = clock
+        self._rejected: dict[str, RejectedPod] = {}
+        self._turns = Turns()
+
+    @property
+    def changes(self) -> int:
+        """The number of changes so far after which a pod that was rejected may fit."""
+        return self._turns.changes
+
+    def note(self, pod: Pod, nodes: tuple[str, ...] | None, *, since: int) -> None:
+        """Note which `nodes` rejected a pod, as the cluster was after `since` changes; None if a node takes it."""
+        meta = pod.metadata
+        if nodes is not None:
+            self._rejected[pod.uid] = RejectedPod(meta.name, meta.namespace, nodes, self._clock())
+            self._turns.set(meta.namespace, pod.uid, since=since)
+        else:
+            self._rejected.pop(pod.uid, None)
+            self._turns.drop(meta.namespace, pod.uid)
+
+    def note_change(self, uids: Iterable[str] = ()) -> None:
+        """Note that something changed, above all for the pods `uids`."""
+        self._turns.change()
+        for uid in uids:
+            if each := self._rejected.get(uid):
+                self._turns.set(each.namespace, uid, since=-1)
+
+    def waits(self, pod: Pod) -> bool:
+        """Whether a pod still waits for a node."""
+        now = self._pods.get(pod.metadata.name, pod.metadata.namespace)
+        if now is None or now.uid != pod.uid:
+            return False
+        return not now.spec.node_name and not now.metadata.deletion_timestamp
+
+    def above(self, priority: int, may: Callable[[WaitingPod], bool]) -> Steps[Iterator[WaitingPod]]:
+        """Return the pods above a priority that still wait, the most important first; see WaitingPods."""
+
+        def read(uid: str) -> Ranked | None:
+            each = self._waiting(uid)
+            if each is None or each.pod.spec.priority <= priority:
+                return None
+            pod, nominated = each.pod, each.pod.status.nominated_node_name
+            if nominated in (each.nodes or ()):
+                each = msgspec.structs.replace(each, nodes=(nominated,))
+            order = (-pod.spec.priority, pod.metadata.creation_timestamp or "", uid)
+            return (pod.metadata.namespace, order, each) if may(each) else None
+
+        return (yield from first_of_each(tuple(self._rejected), read, most=self._most))
+
+    def changed(self) -> Iterator[WaitingPod]:
+        """Iterate over the pods that still wait and that a change since their rejection may help, each once."""
+        for uid in self._turns.due():
+            each = self._waiting(uid)
+            if each is not None:
+                yield each
+
+    def _waiting(self, uid: str) -> WaitingPod | None:
+        """Return a rejected pod if it still waits; forget it if it does not any more."""
+        rejected = self._rejected.get(uid)
+        if rejected is None:
+            return None
+        pod = self._pods.get(rejected.name, rejected.namespace)
+        if pod is None or pod.uid != uid or pod.spec.node_name or self._clock() - rejected.at > _SECONDS:
+            del self._rejected[uid]
+            self._turns.drop(rejected.namespace, uid)
+            return None
+        if pod.metadata.deletion_timestamp:
+            return None
+        return WaitingPod(pod, uid, rejected.nodes)
