@@ -4,8 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from allocation import names
-from allocation.fairness import ineffective
+from allocation import ineffective, names
 from allocation.fairness.queue_spec import QueueKey
 from cli.queues import problems
 from cli.tables import listed

@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from typing import Final
 
-from allocation.fairness import ineffective
+from allocation import ineffective
 from scheduler.api.queue_types import QueuesView, QueueView
 from scheduler.fairness.queue_status import allocated, dominant_resource
 from scheduler.fairness.standings import Standing, Standings

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from allocation.fairness import ineffective
+from allocation import ineffective
 from allocation.request import MILLI_PER_PERCENT
 from allocation.settings import AllocationSettings
 from cluster.conditions import VALID, transition_time, validity

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from allocation.fairness import ineffective
+from allocation import ineffective
 from allocation.fairness.quota_spec import QuotaSpec
 from allocation.settings import AllocationSettings
 from cluster.conditions import VALID, transition_time, validity

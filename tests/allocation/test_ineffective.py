@@ -2,7 +2,7 @@
 
 import msgspec
 
-from allocation.fairness import ineffective
+from allocation import ineffective
 from allocation.fairness.quota_spec import QuotaSpec
 from allocation.settings import AllocationSettings, ResourceNames
 
