@@ -13,6 +13,12 @@ from cli.preflight.findings import Finding
 from cli.preflight.hami_objects import Plugin
 from cli.preflight.nvidia_software import NvidiaSoftware
 from cli.preflight.observed_node import Mode, ObservedNode
+from cluster.resource import GPU_NODE_STATUSES
+
+_LABEL: Final = (
+    "label each node with GPUs: kubectl label node NODE gpu=on; the log of the agent that then starts there says which"
+    " cards it finds"
+)
 
 _SEE_AGENT: Final = (
     "see the agent's pod there: kubectl -n tranche-system get pods -l app.kubernetes.io/component=agent -o wide"
@@ -91,6 +97,22 @@ def evaluate(
         if snapshot.could_read("nodes")
     ]
     return tuple(verdicts), tuple(findings)
+
+
+def without_cards(
+    verdicts: tuple[NodeVerdict, ...], snapshot: ClusterSnapshot, *, is_installed: bool
+) -> Iterator[Finding]:
+    """Return the finding that no node has a card, unless another finding says why that is unknown."""
+    if not (snapshot.could_read("nodes") and snapshot.could_read(GPU_NODE_STATUSES.plural)):
+        return
+    if not is_installed:
+        if not verdicts:
+            what = "no node shows a sign of a GPU: no label says so, and no device plugin advertises one"
+            yield Finding("notes", ("cluster",), what, f"after the installation, {_LABEL}")
+        return
+    parts = snapshot.liveness.problems if snapshot.liveness is not None else ()
+    if not any(verdict.cards for verdict in verdicts) and not any(part.name == "agents" for part in parts):
+        yield Finding("blocks", ("cluster",), "no node has a card: no GPU pod is placed", _LABEL)
 
 
 def _findings(observed: ObservedNode, snapshot: ClusterSnapshot, runtime_class_name: str) -> Iterator[Finding]:

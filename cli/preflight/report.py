@@ -114,6 +114,7 @@ def evaluate(snapshot: ClusterSnapshot, rules: Rules) -> Report:
             *(() if is_installed else installation.remains(pods)),
             *gpu_bindings.evaluate(snapshot, rules),
             *node_findings,
+            *nodes.without_cards(verdicts, snapshot, is_installed=is_installed),
             *running.findings,
             *new.findings,
             *namespaces.evaluate(

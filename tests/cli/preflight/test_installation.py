@@ -7,12 +7,15 @@ import msgspec
 import pytest
 import yaml
 
+from allocation.inventory import NodeInventory
 from cli.installation.rules import Rules
+from cli.liveness.part import Liveness, Part
 from cli.preflight import installation
 from cli.preflight.cluster_snapshot import AdmissionPolicy, NamedObject, Unread, Version, WebhookConfiguration
+from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.metadata import ObjectMeta
 from cluster.resource_quota import ResourceQuota
-from tests.cli.preflight.snapshots import about, hami_node, namespace, report_on, workload
+from tests.cli.preflight.snapshots import about, hami_node, lease, namespace, node, report_on, status, workload
 from webhook.settings import WebhookSettings
 
 BASE = Path(__file__).parents[3] / "manifests" / "base"
@@ -90,8 +93,29 @@ def test_a_partial_installation_blocks() -> None:
     report = report_on(**installed(policies=[]))
     assert "ValidatingAdmissionPolicy tranche-fence" in about(report, "only partly installed").what
     assert not report.is_clear
-    assert report_on(**installed()).findings == ()
-    assert report_on(**installed()).installed
+    complete = report_on(**installed(nodes=[node()], statuses=[status()], leases=[lease()]))
+    assert (complete.findings, complete.installed) == ((), True)
+
+
+def test_an_installation_without_a_card_is_not_clear() -> None:
+    """Nothing is placed without cards, so "0 things to do" would be false; before an installation it is a note."""
+    empty = GpuNodeStatus(ObjectMeta(name="n1"), status_of(NodeInventory("n1", ())))
+    for nodes, statuses in (([], []), ([node()], [empty])):
+        report = report_on(**installed(nodes=nodes, statuses=statuses, leases=[lease()]))
+        assert "kubectl label node NODE gpu=on" in about(report, "no node has a card").next_step
+        assert not report.is_clear
+    assert about(report_on(), "no node shows a sign of a GPU").severity == "notes"
+    assert not [each for each in report_on(nodes=[hami_node()]).findings if "sign of a GPU" in each.what]
+
+
+def test_missing_cards_are_not_reported_where_they_cannot_be_known() -> None:
+    """What could not be read, or that agents report nothing, is a finding already."""
+    for kind in ("nodes", "gpunodestatuses"):
+        report = report_on(**installed(unread=[Unread(kind, "forbidden")]))
+        assert not [each for each in report.findings if "no node has a card" in each.what]
+    silent = Part("agents", "broken", "DaemonSet", "no node has reported cards", "look", stops=True)
+    report = report_on(**installed(liveness=Liveness(installed=True, parts=(silent,))))
+    assert not [each for each in report.findings if "no node has a card" in each.what]
 
 
 def test_hamis_webhook_needs_the_alias() -> None:
