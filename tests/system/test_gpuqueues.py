@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
-from allocation.names import CHARGED_TO, QUEUE
-from lab import kubectl, wait
+from allocation.names import ALLOCATION, CHARGED_TO, INJECTION_LABEL, QUEUE
+from allocation.wire import record
+from lab import kubectl, manifests, wait
 from lab.client import client
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import gpubindings
 from tests.system.support.gpuqueues import restart_scheduler, set_queue, status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from lab.layout import Layout
 
@@ -322,3 +325,28 @@ def test_events_and_status_show_an_overused_queue(make_queue: Callable[..., None
         }
 
     wait.until(lambda: "Overused" in reasons(), what="the event", timeout_s=PATIENCE_S)
+
+
+# ---- the page for beginners ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("make_queue", "node")
+def test_what_the_start_page_shows_leads_to_a_pod_with_a_slice(tranche: Layout, namespace: Namespace) -> None:
+    """Queue, quota and pod of docs/start.md are accepted; the own queue of the namespace pays, and the quota counts."""
+    page = (manifests.ROOT.parent / "docs" / "start.md").read_text(encoding="utf-8").replace("team-a", namespace.name)
+    queue, team, quota, first = (
+        each for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) for each in yaml.safe_load_all(block)
+    )
+    assert team["metadata"]["labels"][INJECTION_LABEL] == "enabled"
+    client(tranche).apply(queue, quota)
+    first["spec"]["nodeSelector"] = {"kubernetes.io/hostname": NODE}
+    namespace.create(first)
+    (placed,) = namespace.placed(1)
+    assert placed["metadata"]["annotations"][CHARGED_TO] == f"namespace/{namespace.name}"
+    (share,) = record.decode(placed["metadata"]["annotations"][ALLOCATION]).containers["main"]
+    assert (share.memory_mib, share.cores) == (4096, 200)
+
+    def used(quotas: Mapping[str, Any]) -> bool:
+        return quotas["team"].get("status", {}).get("used") == {"nvidia.com/gpumem": 4096}
+
+    client(tranche).until(used, "gpuquotas", namespace=namespace.name, what="the use", timeout_s=PATIENCE_S)
