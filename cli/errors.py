@@ -32,7 +32,7 @@ class NotInstalledError(CommandError):
         """Name the command that installs it."""
         super().__init__(
             "Tranche is not installed in this cluster: the resource gpunodestatuses is not defined; install it with "
-            "'kubectl apply -k manifests/install' (docs/install.md), or choose another --context"
+            "'helm install' or 'kubectl apply -k manifests/install' (docs/start.md), or choose another --context"
         )
 
 
@@ -76,8 +76,13 @@ class MissingRightError(CommandError):
 class MissingPackageError(CommandError):
     """A Python package is not installed that only the processes, and few commands, need."""
 
-    def __init__(self, missing: ModuleNotFoundError) -> None:
-        """Name the package that `missing` names, and the extra that has it."""
+    def __init__(self, missing: ModuleNotFoundError, *, program: str = "kubectl-gpu") -> None:
+        """Name the package that `missing` names, and the extra that has it.
+
+        Args:
+            missing: the failed import.
+            program: what to install with the extra.
+        """
         self.cause = f"the Python package {missing.name} is not installed"
         """Why something else was done instead, in a few words."""
-        super().__init__(f"{self.cause}; install kubectl-gpu with the extra 'server' (docs/install.md)")
+        super().__init__(f"{self.cause}; install {program} with the extra 'server' (docs/install.md)")

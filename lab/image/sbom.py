@@ -1,4 +1,4 @@
-"""`python -m lab.image.sbom FILE`: write the software bill of materials of the image that this runs in.
+"""`python3 sbom.py FILE`: write the software bill of materials of the image that this runs in; needs no other module.
 
 The format is CycloneDX 1.6 (ECMA-424). Equal contents give equal bytes: components are sorted, and the document has
 neither a timestamp nor a serial number, which the specification leaves optional.

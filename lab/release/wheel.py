@@ -10,7 +10,7 @@ from pathlib import Path
 from lab.image.build import ROOT, run
 
 _PROJECT = ("pyproject.toml", "README.md")
-_PACKAGES = ("allocation", "cluster", "webhook", "scheduler", "agent", "certs", "cli", "lab", "chaos")
+_PACKAGES = ("allocation", "cluster", "webhook", "scheduler", "agent", "certs", "cli")
 
 
 def build(folder: Path) -> Path:

@@ -132,6 +132,25 @@ users: [{{name: u, user: {{token: t}}}}]
         yield str(file)
 
 
+def test_the_wheel_has_what_runs_in_a_cluster_and_no_more(installation: Path) -> None:
+    """The lab, the faults and the tests need a checkout: they are not on the machines of users, nor in the image."""
+    own = next(installation.glob("tranche-*.dist-info"))
+    tops = {file.parts[0] for file in metadata.PathDistribution(own).files or ()}
+    assert tops - {own.name} == {"agent", "allocation", "certs", "cli", "cluster", "scheduler", "webhook"}
+
+
+@pytest.mark.parametrize("process", ["webhook", "scheduler", "agent"])
+def test_executables_say_which_extra_they_need(python: Run, installation: Path, process: str) -> None:
+    """One line instead of a traceback; the executable is the one that the wheel installs."""
+    own = metadata.PathDistribution(next(installation.glob("tranche-*.dist-info")))
+    (script,) = own.entry_points.select(group="console_scripts", name=f"tranche-{process}")
+    done = python(f"from {script.module} import {script.attr}; {script.attr}()", "--help")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"tranche-{process}: the Python package ")
+    assert done.stderr.endswith("is not installed; install tranche with the extra 'server' (docs/install.md)\n")
+    assert done.stderr.count("\n") == 1
+
+
 def test_version_and_help_work(python: Run) -> None:
     """The command starts, and every subcommand has its help."""
     assert python(MAIN, "version", "--client").stdout.startswith("Client Version: ")
