@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from lab import images
+
 ROOT = Path(__file__).parents[2]
 BEGINNING = " ".join("\n".join((ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:20]).split())
 
@@ -25,3 +27,10 @@ BEGINNING = " ".join("\n".join((ROOT / "README.md").read_text(encoding="utf-8").
 def test_first_twenty_lines_state(fact: str) -> None:
     """The two commands and every limit of the product come first."""
     assert fact in BEGINNING
+
+
+def test_pages_name_the_images_of_the_lab() -> None:
+    """A first user learns which image runs on a node without a registry; all of them are in the page about the lab."""
+    page = (ROOT / "docs" / "development.md").read_text(encoding="utf-8")
+    assert f"`{images.PLAIN.name}`" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [each.name for each in (images.PLAIN, images.CUDA_LIKE) if f"`{each.name}`" not in page] == []

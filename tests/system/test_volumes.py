@@ -129,6 +129,21 @@ def stateful_set(node: str) -> dict[str, Any]:
     }
 
 
+def test_claim_without_a_class_gets_a_volume(namespace: Namespace) -> None:
+    """The lab has a default StorageClass, as a first user's cluster has."""
+    made = claim("classless")
+    del made["spec"]["storageClassName"]
+    namespace.create(made, mounting("uses-it", "classless"))
+    namespace.placed(1)
+    created = namespace.get("persistentvolumeclaim", "classless")
+    assert created["spec"]["storageClassName"] == STORAGE_CLASS
+    wait.until(
+        lambda: namespace.get("persistentvolumeclaim", "classless")["status"]["phase"] == "Bound",
+        what="the volume of the claim",
+        timeout_s=PATIENCE_S,
+    )
+
+
 @pytest.mark.kubelet
 def test_statefulset_keeps_volumes_nodes_and_slices(tranche_node: Layout, namespace: Namespace) -> None:
     """Three pods run, each with its slice and its own volume; scaled down and up they find what they wrote."""
