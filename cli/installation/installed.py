@@ -6,6 +6,8 @@ import msgspec
 
 from allocation.names import SYSTEM_NAMESPACE
 from cli.errors import MissingRightError
+from cli.installation import method
+from cli.installation.method import Method
 from cli.kube.client import Client
 from cluster.errors import NotFoundError
 from cluster.metadata import ObjectMeta
@@ -58,8 +60,12 @@ class _Spec(msgspec.Struct, frozen=True):
     template: _Template = _Template()
 
 
+class _DeploymentMeta(ObjectMeta, rename="camel"):
+    annotations: dict[str, str] = {}
+
+
 class _Deployment(msgspec.Struct):
-    metadata: ObjectMeta
+    metadata: _DeploymentMeta
     spec: _Spec = _Spec()
 
     @property
@@ -87,6 +93,7 @@ class Installed(msgspec.Struct, frozen=True):
         scheduler_flags: the flags of the scheduler's Deployment, which override the file.
         webhook_flags: the flags of the webhook's Deployment, which override the file.
         gaps: one sentence for each object that does not exist or may not be read.
+        method: how the Deployments were installed.
     """
 
     source: str
@@ -94,20 +101,22 @@ class Installed(msgspec.Struct, frozen=True):
     scheduler_flags: tuple[str, ...] = ()
     webhook_flags: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
+    method: Method = Method()
 
 
 def read(client: Client) -> Installed:
     """Read the configuration from the cluster of `client`."""
     gaps: list[str] = []
     scheduler, webhook = (_deployment(client, name, gaps) for name in (SCHEDULER, WEBHOOK))
-    mounted = (each.config_map for each in (scheduler, webhook) if each is not None)
-    name = next((name for name in mounted if name), CONFIG_MAP)
+    found = [each for each in (scheduler, webhook) if each is not None]
+    name = next((each.config_map for each in found if each.config_map), CONFIG_MAP)
     return Installed(
         source=f"ConfigMap {SYSTEM_NAMESPACE}/{name}",
         text=_text(client, name, gaps),
         scheduler_flags=scheduler.flags if scheduler is not None else (),
         webhook_flags=webhook.flags if webhook is not None else (),
         gaps=tuple(gaps),
+        method=method.of_object(found[0].metadata.annotations) if found else Method(),
     )
 
 

@@ -11,6 +11,7 @@ from allocation.names import SCHEDULER_NAME
 from allocation.settings import AllocationSettings
 from cli.errors import ConfigurationFileError, read_text
 from cli.installation import installed
+from cli.installation.method import Method
 from cli.kube.client import Client
 from cli.tables import note
 from cluster import configuration
@@ -38,6 +39,7 @@ class Rules(msgspec.Struct, frozen=True):
         preemption: whether and how pods of lower priority are evicted.
         kube_scheduler: the Lease of kube-scheduler's leader, in extender mode.
         gaps: the parts of the installed configuration that cannot be read, and for which the defaults are assumed.
+        method: how Tranche was installed; unknown, and as if by kubectl, if the settings come from a file.
     """
 
     allocation: AllocationSettings = AllocationSettings()
@@ -49,6 +51,7 @@ class Rules(msgspec.Struct, frozen=True):
     preemption: PreemptionSettings = PreemptionSettings()
     kube_scheduler: KubeSchedulerSettings = KubeSchedulerSettings()
     gaps: tuple[str, ...] = ()
+    method: Method = Method()
 
     def note_gaps(self) -> None:
         """Print a note for each gap."""
@@ -87,7 +90,7 @@ def of_cluster(client: Client) -> Rules:
         scheduler_flags=present.scheduler_flags,
         webhook_flags=present.webhook_flags,
     )
-    return msgspec.structs.replace(chosen, gaps=present.gaps)
+    return msgspec.structs.replace(chosen, gaps=present.gaps, method=present.method)
 
 
 def _rules(text: str, *, source: str, scheduler_flags: Sequence[str] = (), webhook_flags: Sequence[str] = ()) -> Rules:

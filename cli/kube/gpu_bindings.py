@@ -18,6 +18,7 @@ def read(client: Client) -> list[Binding]:
         return [each.binding for each in client.list(GPU_BINDINGS, GpuBinding)]
     except NotFoundError:
         raise CommandError(
-            f"resource {GPU_BINDINGS.plural}.{GPU_BINDINGS.group} is not defined in this cluster; apply the component "
-            "manifests/gpubindings with your overlay (docs/gpubindings.md), or choose another --context"
+            f"resource {GPU_BINDINGS.plural}.{GPU_BINDINGS.group} is not defined in this cluster; switch it on by the "
+            "component manifests/gpubindings, or with Helm --set bindings.mode=labelled (docs/gpubindings.md), or "
+            "choose another --context"
         ) from None

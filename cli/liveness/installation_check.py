@@ -17,7 +17,7 @@ from cluster.lease import Lease
 from cluster.resource import GPU_NODE_STATUSES, LEASES, NODES, RUNTIME_CLASSES
 from scheduler.fence import NAME as SCHEDULER_LEASE
 
-INSTALL: Final = "install it with 'kubectl apply -k manifests/install' (docs/install.md)"
+INSTALL: Final = "install it with 'helm install' or 'kubectl apply -k manifests/install' (docs/start.md)"
 _NAMED: Final = 5
 
 
@@ -27,7 +27,8 @@ def check_installation(client: Client, rules: Rules) -> Liveness:
     A part that the caller has no right to read is `unknown`. The check takes some seconds if the Lease of a
     scheduler seems to have expired.
     """
-    admission = webhook.check(client, configuration=rules.webhook.webhook_configuration)
+    apply_again = rules.method.apply_again()
+    admission = webhook.check(client, configuration=rules.webhook.webhook_configuration, apply_again=apply_again)
     agents = _agents(client)
     if agents is None and admission.state in ("missing", "unknown"):
         message = "has no part of Tranche installed: it admits and places no GPU pods"
@@ -35,16 +36,17 @@ def check_installation(client: Client, rules: Rules) -> Liveness:
     if agents is None:
         message = "is not defined: agents cannot report cards"
         subject = f"CustomResourceDefinition {GPU_NODE_STATUSES.plural}.{GPU_NODE_STATUSES.group}"
-        agents = Part("agents", "missing", subject, message, "apply manifests/install again", stops=True)
-    parts = [admission, *_runtime_class(client, rules.webhook.runtime_class_name), _scheduler(client)]
+        agents = Part("agents", "missing", subject, message, apply_again, stops=True)
+    parts = [admission, *_runtime_class(client, rules), _scheduler(client)]
     configured = rules.kube_scheduler
     if rules.extender and configured.lease_name:
         parts.append(_kube_scheduler(client, namespace=configured.lease_namespace, name=configured.lease_name))
     return Liveness(installed=True, parts=(*parts, agents))
 
 
-def _runtime_class(client: Client, name: str) -> Sequence[Part]:
+def _runtime_class(client: Client, rules: Rules) -> Sequence[Part]:
     """Return the state of the RuntimeClass that admission writes into GPU pods, or nothing if it writes none."""
+    name = rules.webhook.runtime_class_name
     if not name:
         return ()
     subject = f"RuntimeClass {name}"
@@ -52,9 +54,12 @@ def _runtime_class(client: Client, name: str) -> Sequence[Part]:
         client.get(RUNTIME_CLASSES, NodeMetadata, name=name, metadata_only=True)
     except NotFoundError:
         message = "does not exist: admission writes it into GPU pods, which the API server then rejects"
+        nothing = rules.method.change(
+            f"set webhook.runtime_class_name in ConfigMap {SYSTEM_NAMESPACE}/tranche to nothing",
+            values="runtimeClassName=",
+        )
         next_step = (
-            "create it, as NVIDIA's GPU operator does, or set webhook.runtime_class_name in ConfigMap"
-            f" {SYSTEM_NAMESPACE}/tranche: to nothing if the operator runs with cdi.nriPluginEnabled"
+            f"create it, as NVIDIA's GPU operator does; if the operator runs with cdi.nriPluginEnabled, {nothing}"
         )
         return (Part("RuntimeClass", "missing", subject, message, next_step, stops=True),)
     except MissingRightError as error:

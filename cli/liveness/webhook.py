@@ -55,14 +55,14 @@ class _EndpointSlice(msgspec.Struct):
     endpoints: tuple[_Endpoint, ...] | None = ()
 
 
-def check(client: Client, *, configuration: str) -> Part:
-    """Return the state of the webhook of a MutatingWebhookConfiguration."""
+def check(client: Client, *, configuration: str, apply_again: str) -> Part:
+    """Return the state of the webhook of a MutatingWebhookConfiguration, which `apply_again` restores."""
     subject = f"MutatingWebhookConfiguration {configuration}"
     try:
         configured = client.get(MUTATING_WEBHOOKS, _Configuration, name=configuration)
     except NotFoundError:
         message = f"does not exist: {_CONSEQUENCE}, or started without their limits if the policies are missing too"
-        return Part("webhook", "missing", subject, message, "apply manifests/install again", stops=True)
+        return Part("webhook", "missing", subject, message, apply_again, stops=True)
     except MissingRightError as error:
         return Part("webhook", "unknown", subject, str(error))
     config = next((each.client_config for each in configured.webhooks if not each.name.startswith(_CANARY)), None)

@@ -14,6 +14,9 @@ def evaluate(snapshot: ClusterSnapshot, rules: Rules) -> Iterator[Finding]:
             "blocks",
             tuple(f"GPUBinding {each.metadata.name}" for each in snapshot.gpu_bindings),
             "gives its card to one application, but allocation.bindings.mode is off: any pod can get the card",
-            "add the components manifests/gpubindings and manifests/gpubindings/required to your overlay, or name a"
-            " configuration with that mode by --config; or delete the binding (docs/gpubindings.md)",
+            rules.method.change(
+                "add the components manifests/gpubindings and manifests/gpubindings/required to your overlay",
+                values="bindings.mode=required",
+            )
+            + "; or name a configuration with that mode by --config, or delete the binding (docs/gpubindings.md)",
         )

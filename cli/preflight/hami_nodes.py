@@ -24,7 +24,8 @@ def evaluate(observed: ObservedNode) -> Iterator[Finding]:
         yield observed.finding(
             "changes",
             "HAMi's device plugin serves it: pods start there one at a time, through HAMi's handshake",
-            "install with the component manifests/hami-nodes; move the node over later (docs/hami.md)",
+            "install with the component manifests/hami-nodes (Helm: --set hamiNodes.enabled=true); move the node over"
+            " later (docs/hami.md)",
         )
     if lock := annotations.get(HAMI_LOCK):
         yield observed.finding("notes", f"it is locked: {lock}", "the scheduler releases an unused lock")

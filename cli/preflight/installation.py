@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from allocation.names import SCHEDULER_NAME
 from certs.ca_bundle import CONFIGURATION
+from cli.installation.method import Method
 from cli.installation.rules import Rules
 from cli.liveness.installation_check import INSTALL
 from cli.liveness.part import Liveness
@@ -43,7 +44,6 @@ POLICIES: Final = (
 """The policies of manifests/base that every overlay keeps; a test compares this list with the manifests."""
 _HAMI_NODES: Final = "tranche-node-lock"
 _UPDATES: Final = "tranche-allocation-update"
-_INSTALL: Final = "kubectl apply -k your overlay of manifests/install (docs/hami.md)"
 
 
 def evaluate(
@@ -62,11 +62,11 @@ def evaluate(
         what = f"cannot be read completely: {gap.why}"
         yield Finding(severity, ("cluster",), what, "ask an administrator for that permission")
     yield from _version(snapshot.version)
-    yield from _parts(snapshot)
+    yield from _parts(snapshot, rules.method)
     if snapshot.liveness is not None and snapshot.liveness.installed:
         yield from _broken(snapshot.liveness)
     yield from _webhooks(snapshot.webhooks, rules, hami)
-    yield from _hami(snapshot, has_hami_nodes=has_hami_nodes)
+    yield from _hami(snapshot, rules.method, has_hami_nodes=has_hami_nodes)
 
 
 def is_installed(snapshot: ClusterSnapshot) -> bool:
@@ -115,7 +115,7 @@ def _present(snapshot: ClusterSnapshot) -> set[str]:
     )
 
 
-def _parts(snapshot: ClusterSnapshot) -> Iterator[Finding]:
+def _parts(snapshot: ClusterSnapshot, method: Method) -> Iterator[Finding]:
     """Return the parts of Tranche that are missing, among the kinds that could be read."""
     wanted = {
         *(
@@ -135,9 +135,8 @@ def _parts(snapshot: ClusterSnapshot) -> Iterator[Finding]:
     if not present:
         yield Finding("notes", ("cluster",), "nothing of Tranche is installed", INSTALL)
     elif missing := sorted(wanted - present):
-        yield Finding(
-            "blocks", ("cluster",), f"Tranche is only partly installed, missing are: {', '.join(missing)}", _INSTALL
-        )
+        what = f"Tranche is only partly installed, missing are: {', '.join(missing)}"
+        yield Finding("blocks", ("cluster",), what, method.apply_again())
 
 
 def _broken(liveness: Liveness) -> Iterator[Finding]:
@@ -184,7 +183,7 @@ def _sees_pods(configuration: WebhookConfiguration) -> bool:
     )
 
 
-def _hami(snapshot: ClusterSnapshot, *, has_hami_nodes: bool) -> Iterator[Finding]:
+def _hami(snapshot: ClusterSnapshot, method: Method, *, has_hami_nodes: bool) -> Iterator[Finding]:
     """Return the findings about HAMi's scheduler and device plugins."""
     accounts: list[tuple[str, str]] = []
     for document in snapshot.workloads:
@@ -206,7 +205,7 @@ def _hami(snapshot: ClusterSnapshot, *, has_hami_nodes: bool) -> Iterator[Findin
         ):
             accounts.append((subject, _account(document)))
     if has_hami_nodes:
-        yield from _component(snapshot, accounts)
+        yield from _component(snapshot, method, accounts)
 
 
 def _account(document: dict[str, Any]) -> str:
@@ -215,7 +214,7 @@ def _account(document: dict[str, Any]) -> str:
     return f"system:serviceaccount:{namespace}:{spec.get('serviceAccountName') or 'default'}"
 
 
-def _component(snapshot: ClusterSnapshot, accounts: list[tuple[str, str]]) -> Iterator[Finding]:
+def _component(snapshot: ClusterSnapshot, method: Method, accounts: list[tuple[str, str]]) -> Iterator[Finding]:
     """Return the findings about the component manifests/hami-nodes and the accounts that it trusts."""
     policies = {each.metadata.name: each for each in snapshot.policies}
     if _UPDATES not in policies:
@@ -224,16 +223,17 @@ def _component(snapshot: ClusterSnapshot, accounts: list[tuple[str, str]]) -> It
                 "notes",
                 (subject,),
                 f"HAMi's plugin writes as {account}",
-                "set it in the patch of manifests/hami-nodes, unless it is already there",
+                "set it in the patch of manifests/hami-nodes, unless it is already there (Helm: hamiNodes.pluginUser)",
             )
         return
     if _HAMI_NODES not in policies:
         yield Finding(
             "blocks",
             ("cluster",),
-            "HAMi's plugin serves nodes, but the component manifests/hami-nodes is not installed: Tranche"
-            " places no pod there",
-            "add it to your overlay and apply it",
+            "HAMi's plugin serves nodes, but the component for them is not installed: Tranche places no pod there",
+            method.change(
+                "add the component manifests/hami-nodes to your overlay and apply it", values="hamiNodes.enabled=true"
+            ),
         )
         return
     trusted = next((each.expression for each in policies[_UPDATES].spec.variables if each.name == "plugins"), "")
@@ -243,5 +243,7 @@ def _component(snapshot: ClusterSnapshot, accounts: list[tuple[str, str]]) -> It
                 "blocks",
                 (subject,),
                 f"HAMi's plugin writes as {account}, which policy {_UPDATES} does not trust: it can serve no pod",
-                "set it in the patch of manifests/hami-nodes and apply it",
+                method.change(
+                    "set it in the patch of manifests/hami-nodes and apply it", values=f"hamiNodes.pluginUser={account}"
+                ),
             )

@@ -12,6 +12,7 @@ import yaml
 from cli.__main__ import main
 from cli.installation import rules
 from cli.installation.installed import Installed
+from cli.installation.method import Method
 from lab.client import client
 from lab.layout import Layout
 
@@ -115,7 +116,7 @@ def test_explain_notes_an_unreadable_configuration_too(installed: Layout, gpu: G
 
 @pytest.mark.apiserver
 def test_deployments_determine_config_map_and_flags(team: Layout, gpu: Gpu, manifest: str) -> None:
-    """An overlay may rename the ConfigMap, and a flag overrides the file."""
+    """An overlay may rename the ConfigMap, and a flag overrides the file; Helm marks its objects with the release."""
     container = {
         "name": "webhook",
         "image": "i",
@@ -128,7 +129,11 @@ def test_deployments_determine_config_map_and_flags(team: Layout, gpu: Gpu, mani
     deployment = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": "tranche-webhook", "namespace": SYSTEM},
+        "metadata": {
+            "name": "tranche-webhook",
+            "namespace": SYSTEM,
+            "annotations": {"meta.helm.sh/release-name": "gpus", "meta.helm.sh/release-namespace": "ops"},
+        },
         "spec": {
             "replicas": 0,
             "selector": {"matchLabels": labels},
@@ -142,6 +147,7 @@ def test_deployments_determine_config_map_and_flags(team: Layout, gpu: Gpu, mani
         assert settings.webhook.runtime_class_name == "of-a-flag"
         assert settings.names == ("tranche", "old-scheduler")
         assert settings.allocation.resources.count == "example.com/gpu"
+        assert settings.method == Method("gpus", "ops")
     finally:
         client(team).delete("deployment", "tranche-webhook", namespace=SYSTEM)
         client(team).delete("configmap", "tranche-7hk2", namespace=SYSTEM)

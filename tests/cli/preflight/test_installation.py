@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from allocation.inventory import NodeInventory
+from cli.installation.method import Method
 from cli.installation.rules import Rules
 from cli.liveness.part import Liveness, Part
 from cli.preflight import installation
@@ -95,6 +96,20 @@ def test_a_partial_installation_blocks() -> None:
     assert not report.is_clear
     complete = report_on(**installed(nodes=[node()], statuses=[status()], leases=[lease()]))
     assert (complete.findings, complete.installed) == ((), True)
+
+
+def test_the_next_step_fits_the_installation() -> None:
+    """A release of Helm is upgraded with a value, where an overlay gets a component."""
+    helm = Rules(method=Method("tranche", "tranche-system"))
+    upgrade = "helm upgrade tranche CHART --namespace tranche-system --reset-then-reuse-values"
+    hami = {"nodes": [hami_node()]}
+    for rules, partly, component in (
+        (Rules(), "apply your overlay of manifests/install again", "add the component manifests/hami-nodes"),
+        (helm, upgrade, f"{upgrade} --set hamiNodes.enabled=true"),
+    ):
+        assert about(report_on(rules, **installed(policies=[])), "partly installed").next_step.startswith(partly)
+        found = about(report_on(rules, **installed(**hami)), "is not installed: Tranche places no pod")
+        assert found.next_step.startswith(component)
 
 
 def test_an_installation_without_a_card_is_not_clear() -> None:
