@@ -37,7 +37,7 @@ OBJECTS: Schema = {"type": "array", "items": OBJECT}
 AMOUNT: Schema = {"type": ["integer", "string"]}
 
 IMAGE: Schema = {
-    "registry": STRING,
+    "registry": {"type": ["string", "null"]},
     "repository": STRING,
     "tag": STRING,
     "digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
@@ -100,6 +100,7 @@ def _properties(config: Schema) -> Schema:
         "extender": closed({"enabled": FLAG, "image": closed(IMAGE), "resources": OBJECT}),
         "hamiNodes": closed({"enabled": FLAG, "pluginUser": STRING}),
         "bindings": closed({"mode": {"enum": [*get_args(BindingsMode)]}, "requireNamespace": FLAG, "writers": STRINGS}),
+        "priorityQuota": FLAG,
         "missingDevices": {"enum": [*get_args(MissingDevicesPolicy)]},
         "delivery": closed({"hostFacts": FLAG, "nvidiaNri": FLAG}),
         "isolation": closed({"hamiCore": FLAG}),

@@ -340,6 +340,7 @@ ALL = (
     Template("hami-nodes.yaml", "hami-nodes/scheduler.yaml", condition=HAMI),
     Template("extender.yaml", "extender/rbac.yaml", condition=EXTENDER),
     Template("missing-devices.yaml", "missing-devices/scheduler.yaml", condition=MISSING),
+    Template("priority-quota.yaml", "priority-quota/quota.yaml", condition=".Values.priorityQuota"),
     Template("crd-gpubindings.yaml", "gpubindings/crd.yaml", condition=f"{CRDS} ({BINDINGS})"),
     Template("gpubindings.yaml", "gpubindings/rbac.yaml", condition=BINDINGS),
     Template(

@@ -17,6 +17,8 @@ from lab.go_module import GoModule
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "tranche"
 GPU_SCHEDULER = ROOT / "charts" / "gpu-scheduler"
+ON_THE_NODES = "--set=image.registry="
+"""The value that has to be set: no registry, because each node has the image."""
 Objects = dict[tuple[str, str, str], dict[str, Any]]
 Helm = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -55,7 +57,8 @@ def render_gpu_scheduler(helm: Helm) -> Callable[..., Objects]:
 
 
 def _rendered(helm: Helm, chart: Path, namespace: str, *values: str) -> Objects:
-    done = helm("template", chart.name, str(chart), f"--namespace={namespace}", *(f"--set={each}" for each in values))
+    flags = (f"--set={each}" for each in values)
+    done = helm("template", chart.name, str(chart), f"--namespace={namespace}", ON_THE_NODES, *flags)
     assert done.returncode == 0, done.stderr
     return {key: each for key, each in objects(done.stdout).items() if not is_test(each)}
 

@@ -12,6 +12,7 @@ from allocation.settings import AllocationSettings, BindingSettings
 from cluster import configuration
 from lab.chart import __main__ as chart
 from scheduler.settings import SchedulerSettings
+from tests.charts.conftest import ON_THE_NODES
 from webhook.settings import WebhookSettings
 
 pytestmark = pytest.mark.helm
@@ -86,7 +87,7 @@ def test_unknown_mode_is_refused(mode: str, helm: Any) -> None:
 def test_mode_in_the_configuration_is_refused(helm: Any) -> None:
     """It would bring neither the definition nor the roles, and the processes would not become ready."""
     value = "--set=config.allocation.bindings.mode=required"
-    done = helm("template", "t", str(chart.CHART), "--namespace=tranche-system", value)
+    done = helm("template", "t", str(chart.CHART), "--namespace=tranche-system", ON_THE_NODES, value)
     assert "set bindings.mode and bindings.requireNamespace instead" in done.stderr
 
 

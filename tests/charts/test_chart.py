@@ -15,7 +15,7 @@ from lab.chart import schema
 from lab.chart.template import Edit, StalePassageError, Template
 from lab.chart.template import render as fill
 from lab.image import build
-from tests.charts.conftest import CHART, Helm, identity
+from tests.charts.conftest import CHART, ON_THE_NODES, Helm, identity
 
 pytestmark = pytest.mark.helm
 NAMESPACE = "namespace.create=true"
@@ -30,6 +30,7 @@ CASES = {
     "facts of the host": (("delivery.hostFacts=true",), ("install",), ("delivery",)),
     "NVIDIA's NRI plugin": (("delivery.nvidiaNri=true",), ("install",), ("nvidia-nri",)),
     "extender mode": (("extender.enabled=true",), ("install",), ("extender",)),
+    "quota for priority classes": (("priorityQuota=true",), ("install",), ("priority-quota",)),
     "missing devices": (("missingDevices=delete",), ("install",), ("missing-devices",)),
     "GPUBindings": (("bindings.mode=labelled",), ("install",), ("gpubindings",)),
     "GPUBindings for every pod": (
@@ -109,6 +110,17 @@ def test_schema_and_defaults_have_the_same_keys() -> None:
     for name in values.keys() - {"config"}:
         listed = properties[name].get("properties", {})
         assert listed.keys() == (values[name].keys() if isinstance(values[name], dict) else set()), name
+
+
+def test_an_installation_without_a_registry_is_refused(helm: Helm) -> None:
+    """No public registry has the image, so pods would wait for it for ever; "" says that the nodes have it."""
+    template = ("template", "tranche", str(CHART), "--namespace=tranche-system")
+    done = helm(*template)
+    assert done.returncode != 0
+    assert "image.registry is not set: name the registry that has the image" in done.stderr
+    for value in ("global.imageRegistry=registry.example", "image.registry=registry.example"):
+        assert "image: registry.example/tranche:0.1.0\n" in helm(*template, f"--set={value}").stdout
+    assert "image: tranche:0.1.0\n" in helm(*template, ON_THE_NODES).stdout
 
 
 def test_images_come_from_one_registry(render: Render) -> None:
@@ -258,17 +270,31 @@ def test_each_process_is_scraped_once(kind: str, extender: str, render: Render) 
     assert {port for each in ports.values() for port in each} <= {each["port"] for each in allowed}
 
 
+def test_quota_permits_every_priority_class_that_the_pods_have(render: Render) -> None:
+    """Where a cloud admits these classes only by a quota, no process is left out; the default creates no quota."""
+    name = ("ResourceQuota", "tranche-system", "tranche-priority")
+    assert name not in render()
+    objects = render("priorityQuota=true")
+    (expression,) = objects[name]["spec"]["scopeSelector"]["matchExpressions"]
+    assert {*expression["values"]} == {each["spec"]["priorityClassName"] for each in pods(objects).values()}
+
+
 def test_two_monitors_at_once_are_refused(helm: Any) -> None:
     """Each process would be scraped twice, and every rate would be double."""
     flags = [f"--set=monitoring.{each}.enabled=true" for each in ("podMonitor", "serviceMonitor")]
-    done = helm("template", "tranche", str(chart.CHART), "--namespace=tranche-system", *flags)
+    done = helm("template", "tranche", str(chart.CHART), "--namespace=tranche-system", ON_THE_NODES, *flags)
     assert "monitoring.podMonitor and monitoring.serviceMonitor: enable only one" in done.stderr
 
 
 def test_logs_of_the_test_are_printed(helm: Any) -> None:
     """Helm prints the logs of containers, not of init containers; `--logs` of Helm 3 fails on the other hooks."""
     done = helm(
-        "template", "tranche", str(chart.CHART), "--namespace=tranche-system", "--show-only=templates/tests/test.yaml"
+        "template",
+        "tranche",
+        str(chart.CHART),
+        "--namespace=tranche-system",
+        ON_THE_NODES,
+        "--show-only=templates/tests/test.yaml",
     )
     (pod,) = [each for each in yaml.safe_load_all(done.stdout) if each["kind"] == "Pod"]
     assert pod["metadata"]["annotations"]["helm.sh/hook-output-log-policy"] == "hook-succeeded,hook-failed"
@@ -278,16 +304,16 @@ def test_logs_of_the_test_are_printed(helm: Any) -> None:
 
 def test_other_namespaces_are_refused(helm: Any) -> None:
     """The policies name tranche-system, so an installation elsewhere would refuse its own Bindings."""
-    done = helm("template", "tranche", str(chart.CHART), "--namespace=elsewhere")
+    done = helm("template", "tranche", str(chart.CHART), "--namespace=elsewhere", ON_THE_NODES)
     assert 'namespace "elsewhere": Tranche runs in tranche-system' in done.stderr
 
 
 def test_templates_suit_gitops() -> None:
-    """Nothing depends on the cluster at rendering time, nothing is run by a hook, no controller's field is set."""
+    """No object depends on the cluster at rendering time, nothing is run by a hook, no controller's field is set."""
     for path in (chart.CHART / "templates").rglob("*"):
         if path.is_file() and path.parent.name != "tests":
             text = path.read_text(encoding="utf-8")
-            assert "lookup " not in text
+            assert "lookup " not in text or path.name == "NOTES.txt"
             assert "helm.sh/hook" not in text
             assert "caBundle:" not in text
 
@@ -301,7 +327,12 @@ def test_versions_are_the_projects() -> None:
 def test_pods_of_helm_test_have_requests_and_limits(helm: Helm) -> None:
     """A namespace with a ResourceQuota or a policy that demands them admits them."""
     done = helm(
-        "template", "tranche", str(CHART), "--namespace=tranche-system", "--show-only=templates/tests/test.yaml"
+        "template",
+        "tranche",
+        str(CHART),
+        "--namespace=tranche-system",
+        ON_THE_NODES,
+        "--show-only=templates/tests/test.yaml",
     )
     (tested,) = [each for each in yaml.safe_load_all(done.stdout) if each["kind"] == "Pod"]
     containers = tested["spec"]["containers"]

@@ -170,6 +170,7 @@ def test_values_are_those_of_the_other_chart_and_ziwons() -> None:
         yaml.safe_load((chart / "values.yaml").read_text(encoding="utf-8")) for chart in (GPU_SCHEDULER, CHART)
     )
     assert own.pop("serviceAccountName") == NAME
+    assert (own["image"].pop("registry"), other["image"].pop("registry")) == ("", None)  # that project's needs none
     assert own["namespace"].pop("create") is not other["namespace"].pop("create")
     for name in ("caBundle", "excludeOwnNamespace"):
         assert not own["webhook"].pop(name)

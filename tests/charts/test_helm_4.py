@@ -9,11 +9,12 @@ import pytest
 from lab import control_plane, wait
 from lab.client import client
 from lab.layout import Layout
-from tests.charts.conftest import CHART, Helm, objects
+from tests.charts.conftest import CHART, ON_THE_NODES, Helm, objects
 from tests.charts.test_chart import CASES
 
 pytestmark = pytest.mark.helm
 NAMESPACE = "--namespace=tranche-system"
+NAMED = {"metadata": {"name": "nvidia"}}
 VALUES = {
     **{name: values for name, (values, *_) in CASES.items()},
     "monitoring": (
@@ -31,7 +32,7 @@ def test_both_versions_render_alike(case: str, helm: Helm, helm_4: Helm) -> None
     flags = [f"--set={each}" for each in VALUES[case]]
     texts = []
     for program in (helm, helm_4):
-        done = program("template", "tranche", str(CHART), NAMESPACE, *flags)
+        done = program("template", "tranche", str(CHART), NAMESPACE, ON_THE_NODES, *flags)
         assert done.returncode == 0, done.stderr
         texts.append(done.stdout)
     assert objects(texts[0]) == objects(texts[1])
@@ -67,12 +68,14 @@ def test_helm_4_takes_over_a_release_and_applies_on_the_server(helm: Helm, helm_
         text = client(own_layout).get("configmap", "tranche", namespace="tranche-system")["data"]["config.yaml"]
         return int(text.partition("slots:")[2].split()[0])
 
-    install = ("install", "tranche", str(CHART), "--create-namespace", "--set=config.agent.slots=5")
-    check(helm, *install)
+    install = ("install", "tranche", str(CHART), "--create-namespace", ON_THE_NODES, "--set=config.agent.slots=5")
+    assert "MISSING: RuntimeClass nvidia does not exist" in check(helm, *install)
     check(helm_4, "upgrade", "tranche", str(CHART), "--reuse-values", "--set=config.agent.slots=6", "--dry-run=server")
     assert slots() == 5
     check(helm_4, "upgrade", "tranche", str(CHART), "--reuse-values", "--set=config.agent.slots=6")
     assert slots() == 6
+    client(own_layout).apply({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "nvidia", **NAMED})
+    assert "MISSING" not in check(helm_4, "upgrade", "tranche", str(CHART), "--reuse-values")
     # Its --wait now and then misses the end of an object, and waits for it until its time is over.
     check(helm_4, "uninstall", "tranche")
     left = partial(client(own_layout).find, "deployment", "tranche-webhook", namespace="tranche-system")

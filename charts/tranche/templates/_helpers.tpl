@@ -3,6 +3,9 @@
 {{- /* The name of `image`, with its tag or digest. */ -}}
 {{- define "tranche.imageName" -}}
 {{- $registry := .root.Values.global.imageRegistry | default .image.registry -}}
+{{- if kindIs "invalid" $registry -}}
+{{- fail "image.registry is not set: name the registry that has the image, such as --set image.registry=registry.example.com/team (docs/install.md#image), or --set image.registry= if each node has the image already" -}}
+{{- end -}}
 {{- $name := compact (list $registry .image.repository) | join "/" -}}
 {{- if .image.digest -}}
 {{ $name }}@{{ .image.digest }}
