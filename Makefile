@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest --numprocesses 3 --max-worker-restart 0 --dist loadscope
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-again test-random test-deep test-durations mutation mutation-changed check format fuzz bench chaos soak image image-load image-push cli-wheel cli-archive krew-manifest install-test up down status doctor verify evidence clean \
+.PHONY: help demo test test-quick test-again test-random test-deep test-durations mutation mutation-changed check format fuzz bench chaos soak image image-load image-push cli-wheel cli-archive krew-manifest install-lab install-test up down status doctor verify evidence clean \
 	demo-fractional demo-pending demo-placement demo-claim demo-static demo-environment
 
 help:  ## List the targets.
@@ -94,6 +94,9 @@ cli-archive: $(INSTALLED)  ## Build an archive of kubectl gpu with its own Pytho
 krew-manifest: $(INSTALLED)  ## Write krew's manifest for the archives in dist/ (URL: the folder that will serve them).
 	@$(if $(URL),,echo 'error: name the folder of the archives: make krew-manifest URL=https://releases.example.com/v0.1.0' >&2; exit 1)
 	@$(BIN)/python -m lab.release krew '$(URL)'
+
+install-lab: $(INSTALLED)  ## Start a lab with one real node in which Helm installs Tranche, its processes as pods (root); `make down` removes it.
+	@$(LAB) install
 
 install-test: $(INSTALLED)  ## Install, use, upgrade and remove Tranche on a real node, with its processes as pods, by Helm and kustomize (root).
 	@$(BIN)/python -m pytest tests/install

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
-from lab import base_port, cluster, components, demos, doctor, evidence, fleet, plugin, verify
+from allocation.names import SYSTEM_NAMESPACE
+from lab import base_port, cluster, components, demos, doctor, evidence, fleet, helm_installation, plugin, verify
 from lab.errors import LabError
 from lab.layout import DEFAULT_BASE_PORT, Layout
 from lab.lock import exclusive
@@ -40,6 +41,8 @@ def main(argv: list[str] | None = None) -> int:
         match arguments.command:
             case "up":
                 return _up(arguments)
+            case "install":
+                return _install(arguments)
             case "down":
                 return _down(_layout(arguments))
             case "demo":
@@ -75,6 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="command")
     up = commands.add_parser("up", parents=[common], help="start the cluster, or the processes of it that do not run")
+    commands.add_parser(
+        "install", parents=[common], help="start a cluster in which Helm installs Tranche, with its processes as pods"
+    )
     demo = commands.add_parser(
         "demo", parents=[common], help="run up, all demos and down; fail on an unexpected result"
     )
@@ -111,6 +117,17 @@ def _up(arguments: argparse.Namespace) -> int:
     print(f"\n{fleet.SIMULATED_NOTE}")
     print(
         f"\nTo use the lab in this shell, paste the next line; then try `kubectl gpu top`.\n{plugin.shell_line(layout)}"
+    )
+    return 0
+
+
+def _install(arguments: argparse.Namespace) -> int:
+    with exclusive(_layout(arguments).lock, holder="`lab install`"):
+        layout = _choose(arguments)
+        helm_installation.up(layout)
+    print(
+        f"\nTo use the lab in this shell, paste the next line; then try `kubectl -n {SYSTEM_NAMESPACE} get pods` and"
+        f" `helm -n {SYSTEM_NAMESPACE} list`.\n{plugin.shell_line(layout)}"
     )
     return 0
 

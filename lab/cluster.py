@@ -11,6 +11,7 @@ from lab import (
     components,
     containerd,
     control_plane,
+    kubernetes_service,
     manifests,
     plugin,
     ports,
@@ -19,6 +20,8 @@ from lab import (
     verify,
     wait,
 )
+from lab.errors import LabError
+from lab.processes import Daemon
 from lab.steps import step
 
 if TYPE_CHECKING:
@@ -28,7 +31,29 @@ _RELEASE_S = 3.0
 
 
 def up(layout: Layout, *, with_real_node: bool = True) -> None:
-    """Start the processes that do not run, and first remove what an earlier boot or an early failure left.
+    """Start the cluster and Tranche's processes, as far as they do not run.
+
+    Raises:
+        LabError: Helm has installed Tranche in this lab, or a step failed. Started processes and their logs stay until
+            `down`.
+    """
+    if Daemon(layout, kubernetes_service.NAME).is_running:
+        why = "Tranche runs there as pods, installed by Helm"
+        raise LabError(f"lab in {layout.root}", why=why, remedy="run `make down`, or set LAB_ROOT to another folder")
+    has_real_node = start(layout, with_real_node=with_real_node)
+    with step("manifests") as outcome:
+        outcome.append(f"{manifests.install(layout)} objects applied")
+    with step("processes") as outcome:
+        components.up(layout, real_node=has_real_node)
+        outcome.append("webhook, scheduler, agent and simulated nodes are ready")
+    with step("verify") as outcome:
+        outcome.append(", ".join(verify.verify(layout)))
+
+
+def start(layout: Layout, *, with_real_node: bool) -> bool:
+    """Start control plane and real node, and first remove what an earlier boot or an early failure left.
+
+    Return whether the cluster has a real node: the machine may not support one.
 
     Raises:
         LabError: a step failed. Started processes and their logs stay until `down`.
@@ -56,13 +81,7 @@ def up(layout: Layout, *, with_real_node: bool = True) -> None:
             else:
                 real_node.up(layout)
                 outcome.append(f"{layout.node_name} is Ready at {layout.node_address}")
-    with step("manifests") as outcome:
-        outcome.append(f"{manifests.install(layout)} objects applied")
-    with step("processes") as outcome:
-        components.up(layout, real_node=with_real_node and not missing)
-        outcome.append("webhook, scheduler, agent and simulated nodes are ready")
-    with step("verify") as outcome:
-        outcome.append(", ".join(verify.verify(layout)))
+    return with_real_node and not missing
 
 
 def _are_ports_in_use(layout: Layout) -> bool:
@@ -88,6 +107,8 @@ def down(layout: Layout) -> list[str]:
     left = real_node.leftovers(layout) if _are_ports_in_use(layout) else []
     if not left:
         real_node.remove(layout)
+        # After the node: connections whose other end is gone keep the pods' network namespaces alive.
+        kubernetes_service.remove(layout)
     for folder in (layout.bin, layout.config, layout.etcd_data, layout.pki, layout.run, layout.component_kubeconfigs):
         shutil.rmtree(folder, ignore_errors=True)
     layout.kubeconfig.unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import ssl
 import subprocess
@@ -11,25 +10,24 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab import cluster, control_plane, helm_binary, kubectl, pki
+from lab import cluster, control_plane, helm_binary, helm_installation, kubectl, pki
 from lab import real_node as real_node_module
 from lab.client import client
 from lab.image import build, load
-from lab.layout import PORT_BLOCK, Layout, Port
+from lab.layout import PORT_BLOCK, Layout
 from tests.conftest import BASE_PORT
 from tests.install import older_image
 from tests.lab.image.conftest import require_image_tools
 
 ROOT = Path(__file__).parents[2]
-CARDS = ("GPU-install-0", "GPU-install-1")
-CARD_MIB = 40960
+CARDS = helm_installation.CARDS
+CARD_MIB = helm_installation.CARD_MIB
 SYSTEM = "tranche-system"
 PATIENCE_S = 180.0
 # Written by controllers all the time.
@@ -45,70 +43,13 @@ def installable(node_support: None, tmp_path_factory: pytest.TempPathFactory) ->
         build.build(layout.root / "image.tar")
         layout.remember()
         control_plane.up(layout)
-        # Without kube-proxy, the API server connects to the pods behind a Service itself.
-        control_plane.restart_apiserver(layout, flags={"--enable-aggregator-routing": "true"})
         real_node_module.up(layout)
         load.load(layout)
         older_image.load(layout)
-        kubectl.run(layout, "apply", "-f", str(ROOT / "manifests" / "lab" / "runtimeclass.yaml"))
-        client(layout).patch("node", layout.node_name, {"metadata": {"labels": {"gpu": "on"}}})
-        with _kubernetes_service(layout):
-            try:
-                yield layout
-            finally:
-                # Before the Service: connections whose other end is gone keep the pods' network namespaces alive.
-                real_node_module.remove(layout)
+        helm_installation.prepare(layout)
+        yield layout
     finally:
         cluster.down(layout)
-
-
-@contextmanager
-def _kubernetes_service(layout: Layout) -> Iterator[None]:
-    """Serve the Service `kubernetes` while the block runs: its address, forwarded to the API server."""
-    address = kubectl.run(layout, "get", "service", "kubernetes", "-o", "jsonpath={.spec.clusterIP}")
-    subprocess.run(["ip", "address", "replace", f"{address}/32", "dev", "lo"], check=True)
-    loop, ready, end = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
-
-    async def serve() -> None:
-        async with await asyncio.start_server(partial(_forward, layout), address, 443):
-            ready.set()
-            await end.wait()
-
-    def run() -> None:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:  # it cancels what still forwards
-            runner.run(serve())
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        assert ready.wait(10)
-        yield
-    finally:
-        loop.call_soon_threadsafe(end.set)
-        thread.join(10)
-        subprocess.run(["ip", "address", "delete", f"{address}/32", "dev", "lo"], check=True)
-
-
-async def _forward(layout: Layout, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Forward a connection to the API server until both ends have closed it; close it if cancelled."""
-    try:
-        there = await asyncio.open_connection("127.0.0.1", layout.port(Port.KUBE_APISERVER))
-    except OSError:
-        writer.close()
-        return
-    try:
-        await asyncio.gather(_copy(reader, there[1]), _copy(there[0], writer))
-    finally:
-        writer.close()
-        there[1].close()
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while block := await reader.read(65536):
-            writer.write(block)
-            await writer.drain()
-    writer.close()
 
 
 @pytest.fixture(scope="module")

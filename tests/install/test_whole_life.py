@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ import yaml
 
 from allocation.names import ALLOCATION
 from cli.preflight.installation import DEFINITIONS
-from lab import kubectl, wait
+from lab import helm_installation, kubectl, wait
 from lab.client import client
 from lab.errors import LabError
 from lab.image import build
@@ -56,11 +55,7 @@ LEFT = frozenset(
     }
 )
 """What an uninstallation with Helm leaves, as docs/install.md says: kind, namespace and name."""
-SIMULATED = (
-    f"--set-json=agent.extraEnv={json.dumps([{'name': 'CUDA_VISIBLE_DEVICES', 'value': ','.join(CARDS)}])}",
-    f"--set=config.agent.default_card.memory_mib={CARD_MIB}",
-    "--set=config.agent.publish_seconds=2",
-)
+SIMULATED = helm_installation.VALUES
 
 
 def use(layout: Layout) -> None:

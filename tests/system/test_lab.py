@@ -52,6 +52,16 @@ def test_second_up_is_idempotent(tranche: Layout) -> None:
     assert {path.name: path.read_text() for path in tranche.run.glob("*.json")} == before
 
 
+def test_install_leaves_a_lab_alone_whose_processes_are_not_pods(tranche: Layout) -> None:
+    """Helm's objects and those of `up` have the same names; the error says what to do, and nothing is stopped."""
+    before = {path.name: path.read_text() for path in tranche.run.glob("*.json")}
+    done = lab(tranche, "install")
+    assert done.returncode == 1
+    assert "Tranche runs there as processes, not as pods" in done.stderr
+    assert "make down" in done.stderr
+    assert {path.name: path.read_text() for path in tranche.run.glob("*.json")} == before
+
+
 def test_verify_counts_the_cards_of_every_node(tranche: Layout) -> None:
     """Each node has eight, in the GpuNodeStatus and in the register annotation."""
     done = lab(tranche, "verify")
