@@ -5,6 +5,9 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final
 
+import msgspec
+
+from allocation.fairness.queue_spec import QueueKey
 from allocation.steps import Steps
 from cluster.events import Recorder
 from scheduler.cycle import held_cards
@@ -21,8 +24,18 @@ _NODES_PER_HOLD: Final = 20
 """At most one node of so many has held cards; at least one node."""
 
 
+class _Progress(msgspec.Struct, frozen=True):
+    """How many of the awaited pods were left when one of them ended last, and when that was."""
+
+    left: int
+    since: float
+
+
 class Patience:
-    """Gives the first pod of a queue a hold when it has waited for its patience; one hold for each queue at a time."""
+    """Gives the first pod of a queue a hold when it has waited for its patience; one hold for each queue at a time.
+
+    A hold for which nothing more becomes free ends, and its queue waits for its patience again.
+    """
 
     def __init__(
         self,
@@ -30,12 +43,21 @@ class Patience:
         *,
         recorder: Recorder,
         patience_seconds: float,
+        idle_seconds: float,
         is_trusted: Callable[[], bool],
     ) -> None:
-        """Hold cards after `patience_seconds` unless the GpuQueue says otherwise, as long as this replica leads."""
+        """Hold cards after `patience_seconds` unless the GpuQueue says otherwise, as long as this replica leads.
+
+        A hold ends when none of the pods that it awaits has ended for `idle_seconds`.
+        """
         self._cycle = cycle
         self._recorder = recorder
         self._patience = patience_seconds
+        self._idle = idle_seconds
+        self._progress: dict[str, _Progress] = {}
+        """Of the holds, by pod."""
+        self._gave_up: dict[QueueKey, float] = {}
+        """When the last hold of a queue with waiting pods ended in vain."""
         self._is_trusted = is_trusted
 
     async def run(self) -> None:
@@ -48,25 +70,37 @@ class Patience:
     async def look(self) -> None:
         """Release the holds that have become pointless, and give new ones to the pods that have waited longest."""
         state = self._cycle.state
+        self._progress = {uid: each for uid, each in self._progress.items() if state.holds.of(uid) is not None}
+        self._gave_up = {key: at for key, at in self._gave_up.items() if key in state.queue.waiting}
         for hold in state.holds:
-            if not hold.is_nomination and not await Pacer().run(self._is_possible(hold)):
+            if hold.is_nomination:
+                continue
+            if self._is_idle(hold):
+                self._give_up(hold)
+            elif not await Pacer().run(self._is_possible(hold)):
                 state.release_hold(hold.uid)
         most = max(1, len(state.ledger.nodes) // _NODES_PER_HOLD)
-        for entry in sorted(self._impatient(), key=lambda entry: entry.since):
+        impatient = await Pacer().run(self._impatient())
+        for entry in sorted(impatient, key=self._waits_since):
             # Nominations end by themselves, and have a limit of their own.
             if len(state.holds) - len(state.holds.nominations) >= most:
                 return
             await Pacer().run(self._hold(entry))
 
-    def _impatient(self) -> Iterator[Entry]:
-        """Iterate over the first pod of each queue that has waited for its patience, unless the queue has a hold."""
+    def _impatient(self) -> Steps[list[Entry]]:
+        """Return the first pod of each queue that has waited for its patience, unless the queue has a hold."""
         queue, state = self._cycle.state.queue, self._cycle.state
         now, served = queue.clock(), {hold.key for hold in state.holds if not hold.is_nomination}
-        for entry in queue.demanding():
+
+        def has_waited(entry: Entry) -> bool:
             patience = self._patience_of(entry)
-            if patience and entry.key not in served and now - entry.since >= patience:
-                served.add(entry.key)
-                yield entry
+            return bool(patience) and entry.key not in served and now - self._waits_since(entry) >= patience
+
+        return (yield from queue.competition.demanding(has_waited))
+
+    def _waits_since(self, entry: Entry) -> float:
+        """Return since when a pod waits for its turn: after a hold in vain, its queue waits like a new one."""
+        return max(entry.since, self._gave_up.get(entry.key, entry.since))
 
     def _patience_of(self, entry: Entry) -> float:
         own = self._cycle.state.fair_share.queues.spec(entry.key).patience_seconds
@@ -94,10 +128,33 @@ class Patience:
         uuids = ", ".join(charge.uuid for charge in cards.charges)
         note = f"after {waited:.0f} s, what becomes free of {uuids} on node {cards.node} is held for it: {count} pods"
         log.info("pod %s: %s have to end there", pod, note, extra={"pod": str(pod), "uid": pod.uid})
+        self._progress[pod.uid] = _Progress(count, state.queue.clock())
         state.queue.wake((pod.uid,))  # from now on it is tried on its own
         self._recorder.record(
             pod.reference, type="Normal", reason="CardsHeld", action="Scheduling", note=f"{note} have to end there"
         )
+
+    def _is_idle(self, hold: Hold) -> bool:
+        """Whether none of the pods that a hold awaits has ended for a long time."""
+        ledger, now = self._cycle.state.ledger, self._cycle.state.queue.clock()
+        left = sum(1 for uid in hold.awaited if ledger.reservation(uid) is not None)
+        progress = self._progress.get(hold.uid)
+        if progress is None or left < progress.left:
+            self._progress[hold.uid] = progress = _Progress(left, now)
+        return now - progress.since >= self._idle
+
+    def _give_up(self, hold: Hold) -> None:
+        """End a hold in vain."""
+        state = self._cycle.state
+        pod = state.queue.pod(hold.uid)
+        state.release_hold(hold.uid)
+        self._gave_up[hold.key] = state.queue.clock()
+        if pod is not None:
+            note = (
+                f"no pod that has to end on node {hold.node} has ended for {self._idle:.0f} s: nothing is held any more"
+            )
+            log.info("pod %s: %s", pod, note, extra={"pod": str(pod), "uid": pod.uid})
+            self._recorder.record(pod.reference, type="Normal", reason="CardsReleased", action="Scheduling", note=note)
 
     def _is_possible(self, hold: Hold) -> Steps[bool]:
         """Whether the node of a hold takes its pod once the pods there have ended."""

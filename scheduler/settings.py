@@ -229,6 +229,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         longest_backoff_seconds: the longest such pause.
         patience_seconds: how long the first pod of a queue waits for other pods to end before cards are held for it;
             0 never holds any. A GpuQueue may set its own.
+        hold_idle_seconds: for how long cards are held for such a pod while none of the pods ends that have to; then the
+            next queue has its turn.
         mig_request_timeout_seconds: how long an agent has to create a MIG instance; after a failure, no instance is
             requested on the card for the same time.
         missing_devices: what becomes of pods whose card their node does not have any more: `keep` records an event,
@@ -260,6 +262,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     first_backoff_seconds: float = 0.2
     longest_backoff_seconds: float = 5.0
     patience_seconds: float = 300.0
+    hold_idle_seconds: float = 900.0
     mig_request_timeout_seconds: float = 120.0
     missing_devices: MissingDevicesPolicy = "keep"
     missing_devices_delay_seconds: float = 300.0

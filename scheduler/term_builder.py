@@ -214,7 +214,13 @@ def build_term(
         settings=settings,
         is_trusted=is_trusted,
     )
-    patience = Patience(cycle, recorder=recorder, patience_seconds=settings.patience_seconds, is_trusted=is_trusted)
+    patience = Patience(
+        cycle,
+        recorder=recorder,
+        patience_seconds=settings.patience_seconds,
+        idle_seconds=settings.hold_idle_seconds,
+        is_trusted=is_trusted,
+    )
     comparer = LedgerComparer(state=state, pods=watched.pods, metrics=metrics, seconds=settings.recount_seconds)
     return LeaderTerm(
         informers=watched,

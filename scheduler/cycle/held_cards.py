@@ -1,4 +1,8 @@
-"""Chooses the cards to hold for a pod that has waited too long, on the node where the fewest pods have to end first."""
+"""Chooses the cards to hold for a pod that has waited too long, on the node where the fewest pods have to end first.
+
+Pods of its own namespace and queue do not count as ones that will end: with one that never does, its owner could hold
+cards for ever.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -43,7 +47,7 @@ def choose(state: ClusterState, pod: Pod, requirements: GpuRequirements, headroo
     for _, node in sorted(lacking)[:_NODES]:
         yield
         # From here to the end of the turn it is one step: the ledger is shown without some pods.
-        found = _fewest(state, requirements, headroom, node)
+        found = _fewest(state, pod, requirements, headroom, node)
         if found is not None:
             cost = (len(found.awaited), _memory(state.ledger, found.awaited), node)
             if best is None or cost < best[0]:
@@ -52,20 +56,22 @@ def choose(state: ClusterState, pod: Pod, requirements: GpuRequirements, headroo
 
 
 def is_possible(state: ClusterState, pod: Pod, requirements: GpuRequirements, headroom: Headroom, node: str) -> bool:
-    """Whether a node takes the pod once all others have ended there."""
+    """Whether a node takes the pod once those have ended there that count as ones that will."""
     rejection = finish(state.node_cache.filter(pod, (node,))).rejections.get(node)
     if node not in state.node_cache or (rejection is not None and not rejection.resolvable):
         return False
-    with state.ledger.without(each.uid for each in _pods(state.ledger, node)):
+    with state.ledger.without([each.uid for each in _ending(state, pod, node)]):
         return bool(evaluation.evaluate_node(state, requirements, node, headroom).scores)
 
 
-def _fewest(state: ClusterState, requirements: GpuRequirements, headroom: Headroom, node: str) -> HeldCards | None:
+def _fewest(
+    state: ClusterState, pod: Pod, requirements: GpuRequirements, headroom: Headroom, node: str
+) -> HeldCards | None:
     """Return the cards of a node for which the fewest pods have to end; pods are kept as long as the new one fits.
 
     Whether large or small pods should be kept first depends on the request, so both are tried.
     """
-    pods = sorted(_pods(state.ledger, node), key=lambda each: (_size(each.charges), each.uid))
+    pods = sorted(_ending(state, pod, node), key=lambda each: (_size(each.charges), each.uid))
     found = [_kept(state, requirements, headroom, node, order) for order in (pods, pods[::-1])]
     return min((each for each in found if each is not None), key=lambda each: len(each.awaited), default=None)
 
@@ -87,8 +93,17 @@ def _kept(
     return HeldCards(node, charges or (), frozenset(awaited))
 
 
-def _pods(ledger: Ledger, node: str) -> list[Reservation]:
-    return [each for each in ledger.reservations(node) if each.is_pod]
+def _ending(state: ClusterState, pod: Pod, node: str) -> list[Reservation]:
+    """Return what the pods of a node hold that count as ones that will end."""
+    return [each for each in state.ledger.reservations(node) if each.is_pod and not _is_own(state, pod, each.uid)]
+
+
+def _is_own(state: ClusterState, pod: Pod, uid: str) -> bool:
+    """Whether a running pod is of the namespace and the queue of the one that waits."""
+    running, fair_share = state.running.get(uid), state.fair_share
+    if running is None or running.metadata.namespace != pod.metadata.namespace:
+        return False
+    return fair_share.use.owner(uid) == fair_share.key(pod)
 
 
 def _lack(ledger: Ledger, node: str, requirements: GpuRequirements) -> int:

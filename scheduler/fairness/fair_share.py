@@ -10,7 +10,7 @@ from allocation import names, quota
 from allocation.fairness import desired, shares
 from allocation.fairness.desired import Demand
 from allocation.fairness.queue_spec import QueueKey
-from allocation.fairness.shares import NOTHING, Share, added, dominant
+from allocation.fairness.shares import NOTHING, Amounts, Share, added, dominant
 from allocation.ledger.ledger import Ledger
 from allocation.quota import UNLIMITED, Headroom
 from allocation.reasons import PodReason
@@ -32,6 +32,7 @@ class FairShare:
     Attributes:
         queues: the GpuQueues.
         use: what the pods of each queue hold.
+        held: what is held for pods of each queue that wait.
         capacity: what there is to share.
     """
 
@@ -49,6 +50,7 @@ class FairShare:
         """
         self.queues = GpuQueues(node_cache.namespaces)
         self.use: UseByOwner[QueueKey] = UseByOwner(ledger, on_change=self._changed)
+        self.held: UseByOwner[QueueKey] = UseByOwner(ledger, on_change=self._changed)
         self.capacity = Capacity(ledger, node_cache)
         self._ledger = ledger
         self._node_cache = node_cache
@@ -170,7 +172,7 @@ class FairShare:
             return 0, 0
         rank = self._ranks.get(key)
         if rank is None:
-            spec, used, total = self.queues.spec(key), self.use.of(key).amounts, self.capacity.total()
+            spec, used, total = self.queues.spec(key), self._charged(key), self.capacity.total()
             rank = self._ranks[key] = (-spec.priority, shares.scaled(used, total, spec.weight))
         return rank
 
@@ -179,8 +181,11 @@ class FairShare:
         return -self.queues.spec(self.key(pod)).priority, -pod.spec.priority
 
     def share(self, key: QueueKey) -> Share:
-        """Return the dominant share of a queue."""
-        return dominant(self.use.of(key).amounts, self.capacity.total())
+        """Return the dominant share of a queue, of which what is held for its pods is a part."""
+        return dominant(self._charged(key), self.capacity.total())
+
+    def _charged(self, key: QueueKey) -> Amounts:
+        return added(self.use.of(key).amounts, self.held.of(key).amounts)
 
     def is_strict(self, key: QueueKey) -> bool:
         """Whether the younger pods of a queue wait behind the first one."""

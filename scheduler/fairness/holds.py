@@ -3,6 +3,7 @@
 They are held for pods that have waited too long, without anybody's eviction, and for pods that preempt others: these
 holds are nominations. A hold is a reservation in the ledger for the share that its pod will have. While others still
 use the cards, these are used beyond their capacity, so they fit no other pod. Only pods of a higher rank may take them.
+The queue of the pod is charged for them as if the pod had them already.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,7 @@ import msgspec
 from allocation.allocation import Charge
 from allocation.fairness.queue_spec import QueueKey
 from allocation.ledger.ledger import Ledger
+from scheduler.fairness.use import UseByOwner
 from scheduler.filters.node_cache import NodeCache
 from scheduler.objects import Pod, PodMeta, PodSpec
 
@@ -54,10 +56,14 @@ class Hold(msgspec.Struct, frozen=True):
 class Holds:
     """The holds by pod."""
 
-    def __init__(self, ledger: Ledger, node_cache: NodeCache) -> None:
-        """Keep others from the cards in `ledger`, and from the CPU, memory and ports in `node_cache`."""
+    def __init__(self, ledger: Ledger, node_cache: NodeCache, charged: UseByOwner[QueueKey]) -> None:
+        """Keep others from the cards in `ledger`, and from the CPU, memory and ports in `node_cache`.
+
+        What is held counts for its queue in `charged`.
+        """
         self._ledger = ledger
         self._node_cache = node_cache
+        self._charged = charged
         self._holds: dict[str, Hold] = {}
 
     def __len__(self) -> int:
@@ -82,11 +88,13 @@ class Holds:
         self._holds[hold.uid] = hold
         self._ledger.record(PREFIX + hold.uid, hold.node, hold.charges)
         self._node_cache.add_pod(_placeholder(pod), hold.node, assumed=True)
+        self._charged.add_pod(PREFIX + hold.uid, hold.key)
 
     def release(self, uid: str) -> bool:
         """Hold nothing for a pod any more; return whether anything was held."""
         if self._holds.pop(uid, None) is None:
             return False
+        self._charged.remove_pod(PREFIX + uid)
         self._ledger.release(PREFIX + uid)
         self._node_cache.remove_pod(PREFIX + uid)
         return True

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final, cast
 
 from allocation.fairness.queue_spec import QueueKey
+from allocation.steps import Steps
 from scheduler.queue.entry import Entry
 from scheduler.queue.kinds import Kind
 from scheduler.queue.lanes import Lane
@@ -21,6 +22,8 @@ from scheduler.queue.waiting_queue import WaitingQueue
 
 _KINDS: Final = 512
 """So many kinds of rejected pods compete over all queues; pods of further kinds are tried for each queue by itself."""
+_STEP: Final = 128
+"""So many lanes are compared in one step."""
 _IDLE: Final = 64
 """After so many events, queues without pods are looked for and forgotten."""
 
@@ -71,11 +74,26 @@ class Competition:
         for each in self._demanding.values():
             yield WaitingDemand(each.key, each.demand, each.demanding)
 
-    def demanding(self) -> list[Entry]:
-        """Return the first pod of each lane that waits for cards or nodes to become free, in the order of the pods."""
-        queues = self._demanding.values()
-        firsts = (lane.pods[0] for queue in queues for lane in itertools.chain(queue.lanes, queue.shared))
-        return sorted((entry for entry in firsts if entry.demand is not None), key=lambda entry: entry.order)
+    def demanding(self, has_waited: Callable[[Entry], bool]) -> Steps[list[Entry]]:
+        """Return of each queue the first pod that waits for cards or nodes to become free, and `has_waited` enough.
+
+        Of equal pods only the first is considered.
+        """
+        found = []
+        for queue in tuple(self._demanding.values()):
+            first: Entry | None = None
+            for position, lane in enumerate((*queue.lanes, *queue.shared)):
+                if position % _STEP == _STEP - 1:
+                    yield
+                entry = cast("Entry | None", lane.pods[0] if lane.pods else None)
+                if entry is None or entry.demand is None or (first is not None and first.order <= entry.order):
+                    continue
+                if has_waited(entry):
+                    first = entry
+            if first is not None:
+                found.append(first)
+            yield
+        return found
 
     # ---- changes ---------------------------------------------------------------------------------------------------
 

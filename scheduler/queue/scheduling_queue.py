@@ -87,10 +87,6 @@ class SchedulingQueue:
         rank = self.competition.order.rank
         return sorted(self._entries.values(), key=lambda entry: offer(rank(entry.key), entry.order))
 
-    def demanding(self) -> list[Entry]:
-        """Return the first pod of each lane that waits for cards or nodes to become free, in the order of the pods."""
-        return self.competition.demanding()
-
     def demands(self) -> Iterator[WaitingDemand]:
         """Iterate over what the pods of each queue require that wait for cards or nodes to become free."""
         return self.competition.demands()

@@ -117,7 +117,7 @@ class ClusterState:
             ledger=self.ledger, node_cache=self.node_cache, settings=settings, on_change=queue.rerank
         )
         queue.competition.order = self.fair_share
-        self.holds = Holds(self.ledger, self.node_cache)
+        self.holds = Holds(self.ledger, self.node_cache, self.fair_share.held)
         self.instance_requests = InstanceRequests(
             ledger=self.ledger,
             is_waiting=lambda uid: queue.get(uid) is not None,

@@ -15,7 +15,11 @@ from tests.scheduler.support.driving import Driver, gpu_queue
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from allocation.steps import Steps
+    from scheduler.queue.entry import Entry
+
 PATIENCE = 100.0
+IDLE = 60.0
 LONGEST = 12
 """Seconds that a slice lasts at most."""
 
@@ -34,12 +38,16 @@ class Notes:
 class World:
     """Nodes of two cards, which a stream of slices of a quarter of a card fills all the time."""
 
-    def __init__(self, *nodes: str, patience: float = PATIENCE, slices_in: str = "default") -> None:
+    def __init__(self, *nodes: str, patience: float = PATIENCE, slices_in: str = "stream") -> None:
         self.clock, self.events = Clock(), Notes()
         self.driver = Driver(state(*nodes, clock=self.clock))
         recorder: Any = self.events
         self.patience = Patience(
-            self.driver.cycle, recorder=recorder, patience_seconds=patience, is_trusted=lambda: True
+            self.driver.cycle,
+            recorder=recorder,
+            patience_seconds=patience,
+            idle_seconds=IDLE,
+            is_trusted=lambda: True,
         )
         self._slices_in = slices_in
         self._ends: dict[str, float] = {}
@@ -205,3 +213,88 @@ async def test_a_nomination_does_not_take_the_place_of_a_hold() -> None:
     await world.run(300, until=lambda: world.runs("whole"))
     assert world.runs("whole")
     assert state_.holds.nominations, "the nomination was there all the time"
+
+
+async def blocked(*, namespace: str = "team") -> World:
+    """Return a node of which two pods that never end each have a card, one of them of team; nothing else is there."""
+    world = World("n0")
+    world.driver.add(pod("own", memory=1000, namespace=namespace), pod("other", memory=1000, namespace="other"))
+    await world.driver.settle()
+    return world
+
+
+async def wait(world: World, seconds: int) -> None:
+    """Let time pass, without a stream of slices."""
+    for _ in range(seconds):
+        world.clock.now += 1
+        world.driver.state.set_lease(lease("n0", renewed=f"2026-01-01T00:00:00.{int(world.clock.now):06d}Z"))
+        await world.driver.settle()
+        await world.patience.look()
+
+
+async def test_own_pod_that_never_ends_holds_no_cards() -> None:
+    """A pod of the same namespace and queue does not count as one that will end; one of another namespace does."""
+    world, both = await blocked(), [{"name": name, "resources": {"limits": {"nvidia.com/gpu": "1"}}} for name in "ab"]
+    world.driver.add(pod("whole-node", namespace="team", containers=both))
+    await wait(world, int(PATIENCE) + 2)
+    assert not world.driver.state.holds
+    world.driver.end("own")
+    world.driver.add(pod("own", memory=1000, namespace="third"))
+    await wait(world, 2)
+    assert [hold.uid for hold in world.driver.state.holds] == ["uid-whole-node"]
+
+
+async def test_hold_ends_when_no_awaited_pod_has_ended_for_long() -> None:
+    """With each that ends the time begins again; the next queue has its turn, and then the first one again."""
+    world = await blocked(namespace="third")
+    both = [{"name": name, "resources": {"limits": {"nvidia.com/gpu": "1"}}} for name in "ab"]
+    world.driver.add(pod("first", namespace="team", containers=both))
+    await wait(world, 1)
+    world.driver.add(pod("second", namespace="next", containers=both))
+    await wait(world, int(PATIENCE) + 1)
+    held = []
+    for seconds in (IDLE - 5, 10, IDLE - 15, 10, PATIENCE):
+        held.append([hold.uid for hold in world.driver.state.holds])
+        if len(held) == 2:
+            world.driver.end("other")
+        await wait(world, int(seconds))
+    held.append([hold.uid for hold in world.driver.state.holds])
+    assert held == [["uid-first"], ["uid-first"], ["uid-first"], ["uid-first"], ["uid-second"], ["uid-first"]]
+    assert any("has ended for 60 s" in note for note in world.events.notes)
+
+
+async def test_held_cards_are_charged_to_the_queue_that_holds() -> None:
+    """Its other pods come after those of queues that hold as much less; with the hold, the charge ends."""
+    world = World("n0")
+    state_ = world.driver.state
+    for name in ("a", "b"):
+        state_.set_queue(gpu_queue(name))
+    await world.run(20)
+    a, b = (state_.queue.competition.order.key(whole(labels={"gpu.scheduling/queue": name})) for name in ("a", "b"))
+    assert state_.fair_share.rank(a) == state_.fair_share.rank(b)
+    asking = whole(labels={"gpu.scheduling/queue": "a"})
+    world.driver.add(asking)
+    await world.run(200, until=lambda: bool(state_.holds))
+    assert state_.fair_share.rank(a) > state_.fair_share.rank(b)
+    assert float(state_.fair_share.share(a)) == 0.5
+    state_.drop_pod(asking)
+    assert state_.fair_share.rank(a) == state_.fair_share.rank(b)
+
+
+async def test_many_different_pods_are_compared_in_short_steps() -> None:
+    """Other work goes on between them; the first pod of their queue is found all the same."""
+    world, compared = await blocked(namespace="other"), list[str]()
+    world.driver.add(*(pod(f"p{number}", memory=1000 - number, namespace="many") for number in range(300)))
+    await world.driver.settle()
+
+    def has_waited(entry: Entry) -> bool:
+        compared.append(entry.pod.uid)
+        return entry.pod.uid != "uid-p0"
+
+    def find() -> Steps[None]:
+        firsts = yield from world.driver.state.queue.competition.demanding(has_waited)
+        assert [each.pod.uid for each in firsts] == ["uid-p1"]
+
+    after_each = [0, *(len(compared) for _ in find())]
+    assert len(after_each) > 3
+    assert max(later - before for before, later in itertools.pairwise(after_each)) <= 128

@@ -65,7 +65,11 @@ class Cluster:
         self.scene = Scene(made=state(clock=clock, settings=settings), clock=clock)
         recorder = cast("Recorder", _Silent())
         self.patience = Patience(
-            self.scene.driver.cycle, recorder=recorder, patience_seconds=PATIENCE, is_trusted=lambda: True
+            self.scene.driver.cycle,
+            recorder=recorder,
+            patience_seconds=PATIENCE,
+            idle_seconds=10**9,
+            is_trusted=lambda: True,
         )
         for name in NODES:
             cards = tuple(Card(f"GPU-{name}-{index}", index, MEMORY, slots=SLOTS) for index in range(CARDS))

@@ -267,17 +267,18 @@ class Combinations(RuleBasedStateMachine):
 
     @invariant()
     def whoever_waits_too_long_for_a_card_is_held_one(self) -> None:
-        """A first pod that only the users of cards keep waiting; so small a fleet has one hold at a time."""
+        """A first pod that only other teams keep waiting; so small a fleet has one hold at a time."""
         if self.cluster.held(by_nominations=False):
             return
         free = set(UUIDS) - set(self.bindings.values()) - self.cluster.held(by_nominations=True)
         for team in TEAMS:
             waiting = [name for name, pod in self.cluster.pods.items() if self._waits(pod, team)]
-            if free and not self.quotas.get(team) and all(self.kinds[name] == "whole" for name in waiting):
+            own = {each.card for pod in self.cluster.placed if _is_of(pod, team) for each in books.held(pod)}
+            if free - own and not self.quotas.get(team) and all(self.kinds[name] == "whole" for name in waiting):
                 assert all(self.cluster.waiting_seconds(name) <= PATIENCE for name in waiting), waiting
 
     def _waits(self, pod: dict[str, Any], team: str) -> bool:
-        return pod["metadata"]["namespace"] == team and not pod["spec"].get("nodeName")
+        return _is_of(pod, team) and not pod["spec"].get("nodeName")
 
     def _quota_of(self, pod: dict[str, Any]) -> dict[str, Any]:
         return self.at_placement[pod["metadata"]["name"]]
@@ -290,6 +291,10 @@ class Combinations(RuleBasedStateMachine):
     def _evicted(self, preemptor: Pod, victim: Pod) -> None:
         if preemptor.spec.priority <= victim.spec.priority:
             self.wrong.append(f"{victim} is evicted for {preemptor}")
+
+
+def _is_of(pod: dict[str, Any], team: str) -> bool:
+    return pod["metadata"]["namespace"] == team
 
 
 Combinations.TestCase.settings = settings(

@@ -45,8 +45,10 @@ async def test_cards_are_held_for_a_pod_that_has_waited_too_long(cluster: Cluste
     """An event says that they are."""
     async with leading(cluster, patience_seconds=0.05):
         for number in range(2):
-            cluster.pod(f"slice-{number}", annotations={"nvidia.com/use-gpuuuid": f"GPU-n0-{number}"})
-            await cluster.placed(f"slice-{number}")
+            cluster.pod(
+                f"slice-{number}", namespace="other", annotations={"nvidia.com/use-gpuuuid": f"GPU-n0-{number}"}
+            )
+            await cluster.placed(f"slice-{number}", "other")
         cluster.pod("whole", memory=None)
         await cluster.waits("whole", "no available node")
         await cluster.event("CardsHeld")
