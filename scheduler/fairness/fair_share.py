@@ -152,9 +152,13 @@ class FairShare:
         most = self.queues.spec(key).max_instances
         return None if most is None else most - self.use.of(key).pods
 
+    def whole_headroom(self, key: QueueKey) -> Headroom:
+        """Return what the pods of a queue may reserve together."""
+        return self._limits.get(key.name, UNLIMITED)
+
     def headroom(self, key: QueueKey) -> Headroom:
         """Return what the pods of a queue may still reserve."""
-        limit = self._limits.get(key.name, UNLIMITED)
+        limit = self.whole_headroom(key)
         if not limit.is_limited:
             return UNLIMITED
         use = self.use.of(key)

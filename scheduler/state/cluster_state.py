@@ -225,15 +225,15 @@ class ClusterState:
         planned: Mapping[str, ClaimSpec] = {},
     ) -> GpuRequirements:
         """Return the same as `requirements`, also where there may be no more pods of its queue or namespace now."""
-        self.fair_share.queues.check(self.fair_share.queues.key(labels, namespace), namespace)
+        key = self.fair_share.queues.key(labels, namespace)
+        self.fair_share.queues.check(key, namespace)
         find_claim = partial(self.find_claim, namespace=namespace, planned=planned)
         is_bound = self.bindings.concern(labels, namespace)
         requirements = gpu_requirements.read(spec, annotations, self.settings, find_claim=find_claim, is_bound=is_bound)
         if not requirements:
             return requirements
-        may_have = partial(
-            self.quotas.check_single, namespace=namespace, limits=self.headroom(labels, namespace).limits
-        )
+        limits = self.quotas.whole_headroom(namespace).within(self.fair_share.whole_headroom(key)).limits
+        may_have = partial(self.quotas.check_single, namespace=namespace, limits=limits)
         if requirements.request and requirements.fixed is None:
             bound = self.bindings.of_pod(labels, annotations, namespace=namespace, uid=uid)
             if bound is not None:

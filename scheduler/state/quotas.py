@@ -86,9 +86,13 @@ class Quotas:
         """Return what the pods of a namespace hold."""
         return self._use.of(namespace)
 
+    def whole_headroom(self, namespace: str) -> Headroom:
+        """Return what the pods of a namespace may reserve together."""
+        return self._limits.get(namespace, UNLIMITED)
+
     def headroom(self, namespace: str) -> Headroom:
         """Return what the pods of a namespace may still reserve."""
-        limit = self._limits.get(namespace, UNLIMITED)
+        limit = self.whole_headroom(namespace)
         if limit == UNLIMITED:
             return UNLIMITED
         use = self._use.of(namespace)

@@ -195,6 +195,20 @@ def test_pod_that_leaves_out_a_limited_amount_waits(by: str) -> None:
     assert isinstance(finish(schedule(made, with_cores("q", 1))), Scheduled)
 
 
+def test_limit_that_is_named_does_not_depend_on_what_other_pods_hold() -> None:
+    """The smallest one is, although less is left of the other."""
+    made = state("n1")
+    made.set_gpu_quota(gpu_quota("small", total={"limits": {"nvidia.com/gpucores": 50}}))
+    made.set_queue(gpu_queue("large", namespaceSelector={}, limits={"nvidia.com/gpucores": 100}))
+    labels = {"gpu.scheduling/queue": "large"}
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1", "nvidia.com/gpucores": "90"}
+    other = pod("o", namespace="other", labels=labels, containers=[{"name": "main", "resources": {"limits": limits}}])
+    assert isinstance(finish(schedule(made, other)), Scheduled)
+    result = finish(schedule(made, pod("p", memory=1, labels=labels)))
+    assert isinstance(result, Unschedulable)
+    assert "GpuQuota small limits nvidia.com/gpucores, and container main requests none" in result.note
+
+
 # ---- with GPUBindings ----------------------------------------------------------------------------------------------
 
 
