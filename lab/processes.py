@@ -22,7 +22,7 @@ from lab.files import write_private
 from lab.layout import boot_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from lab.layout import Layout
 
@@ -205,15 +205,26 @@ def strays(layout: Layout) -> list[int]:
     return [pid for pid, root in marked().items() if root == layout.root]
 
 
-def stop_all(layout: Layout) -> None:
+def stop_all(layout: Layout, *, but: Collection[str] = ()) -> None:
     """Stop every daemon, the last started first, then all other processes with the lab's mark.
+
+    Args:
+        layout: the lab.
+        but: the names of the daemons that go on.
 
     Raises:
         LabError: a process survived SIGKILL.
     """
+    spared = {daemon.pid for daemon in recorded(layout) if daemon.name in but}
     for daemon in reversed(recorded(layout)):
-        daemon.stop()
-    _end(lambda: strays(layout), what=f"processes of {layout.root}", grace_s=GRACE_S)
+        if daemon.name not in but:
+            daemon.stop()
+
+    def others() -> list[int]:
+        found = ((pid, Status.of(pid)) for pid in strays(layout))
+        return [pid for pid, status in found if status is not None and status.group not in spared]
+
+    _end(others, what=f"processes of {layout.root}", grace_s=GRACE_S)
 
 
 def _end(find: Callable[[], list[int]], *, what: str, grace_s: float) -> None:

@@ -129,6 +129,22 @@ def test_a_daemon_without_a_record_is_found_by_its_mark(layout: Layout) -> None:
     assert not exists(pid)
 
 
+def test_daemons_may_go_on(layout: Layout) -> None:
+    """All others stop, with a record or without; those that go on keep their children."""
+    spared, stopped, lost = (Daemon(layout, name) for name in ("spared", "stopped", "lost"))
+    spared.start(["sh", "-c", "sleep 300 & wait"])
+    for daemon in (stopped, lost):
+        daemon.start(SLEEP)
+    ended = [daemon.pid for daemon in (stopped, lost)]
+    (layout.run / "lost.json").unlink()
+    wait.until(lambda: len(processes.strays(layout)) == 4, what="four processes", timeout_s=10)
+    processes.stop_all(layout, but={"spared"})
+    left = processes.strays(layout)
+    assert len(left) == 2
+    assert spared.pid in left
+    assert not any(pid is not None and exists(pid) for pid in ended)
+
+
 def test_the_exit_of_a_daemon_ends_a_wait_with_its_log(layout: Layout) -> None:
     """The error has the end of the log and its path."""
     daemon = Daemon(layout, "mortal")
