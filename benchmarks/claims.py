@@ -72,7 +72,7 @@ _SMOKE: Final = Sizes(nodes=12, pods=8, eights=2, turns=1, leases=5)
 
 
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
-    """Measure; a smoke run takes as long as a control plane needs to start, and its figures mean nothing."""
+    """Measure; the figures of a smoke run mean nothing."""
     sizes = _SMOKE if smoke else FULL
     turns, leases = uvloop.run(_measure(sizes))
     yield from rates(sizes, turns)
@@ -84,7 +84,7 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
 
 async def _measure(sizes: Sizes) -> tuple[list[dict[str, Bound]], Leases]:
     """Return in each turn how the pods of each kind got their nodes, in alternating order, and the Leases alone."""
-    with cluster.running(own=True) as layout:
+    with cluster.running() as layout:
         async with cluster.client(layout.kubeconfig) as api:
             await cluster.settle(api, layout, nodes=sizes.nodes, pods=0)
             leases = await _lease_seconds(api, sizes.leases)

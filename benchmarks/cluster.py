@@ -26,7 +26,7 @@ from cluster.connect import connect
 from cluster.gpu_node_status import status_of
 from cluster.resource import GPU_NODE_STATUSES, LEASES, NAMESPACES, NODES, PODS, Resource
 from lab import binaries, cluster, control_plane, manifests
-from lab.layout import PORT_BLOCK, Layout
+from lab.layout import Layout
 from lab.processes import Daemon
 from webhook.mutation import mutate
 from webhook.quotas import Quotas
@@ -40,6 +40,7 @@ _AT_ONCE = 64
 _DAY = 86_400
 _GRACE_S = 30.0
 _SMOKE_NODES, _SMOKE_PODS = 12, 10
+HALF = fleets.CARDS // 2
 
 
 class _Smoke:
@@ -48,6 +49,7 @@ class _Smoke:
     def __init__(self) -> None:
         self.stack: ExitStack | None = None
         self.layout: Layout | None = None
+        self.nodes = 0
 
 
 _SMOKE = _Smoke()
@@ -65,21 +67,22 @@ def shared() -> Iterator[None]:
             yield
         finally:
             _SMOKE.stack = _SMOKE.layout = None
+            _SMOKE.nodes = 0
 
 
 @contextmanager
-def running(*, own: bool = False) -> Iterator[Layout]:
+def running() -> Iterator[Layout]:
     """Yield a control plane without schedulers.
 
-    It is new, and nothing is installed on it yet. A smoke run shares one that has the fleet and the manifests, except
-    for a benchmark whose pods need certain nodes; the pods of one benchmark stay, so their names differ from others'.
+    It is new, and nothing is installed on it yet. A smoke run shares one that has the fleet and the manifests; the pods
+    of one benchmark stay, so their names differ from others'.
     """
-    if _SMOKE.stack is None or own:
+    if _SMOKE.stack is None:
         with _new(_BASE_PORT) as layout:
             yield layout
         return
     if _SMOKE.layout is None:
-        layout = _SMOKE.stack.enter_context(_new(_BASE_PORT + PORT_BLOCK))
+        layout = _SMOKE.stack.enter_context(_new(_BASE_PORT))
         with ThreadPoolExecutor(1) as thread:  # the benchmark may run an event loop in this one
             thread.submit(lambda: asyncio.run(_populate(layout))).result()
         _SMOKE.layout = layout
@@ -132,18 +135,24 @@ async def at_once(work: Iterable[Coroutine[Any, Any, object]], *, limit: int = _
     await asyncio.gather(*(some() for _ in range(limit)))
 
 
-async def settle(api: Api, layout: Layout, *, nodes: int, pods: int = fleets.CARDS // 2) -> None:
-    """Create the fleet with `pods` pods on each node, then install the manifests, policies included.
+async def settle(api: Api, layout: Layout, *, nodes: int, pods: int = HALF) -> list[str]:
+    """Create a fleet with `pods` pods on each node, then install the manifests, policies included; return its nodes.
 
     The first four pods of a node hold every second card, which makes the fleet half full. Further pods are small.
-    The fleet of a smoke run exists already.
+    The fleet of a smoke run exists already; without `pods`, idle nodes are added to it.
     """
-    if layout is _SMOKE.layout:
-        return
-    await at_once(node(api, fleets.node(number)) for number in range(nodes))
-    await create(api, (_old(fleets.node(each), number) for each in range(nodes) for number in range(pods)))
-    await asyncio.to_thread(manifests.install, layout)
-    await at_once(_agent(api, fleets.node(number)) for number in range(nodes))
+    is_shared = layout is _SMOKE.layout
+    if is_shared and pods:
+        return [fleets.node(number) for number in range(_SMOKE.nodes)]
+    first = _SMOKE.nodes
+    fleet = [fleets.node(number) for number in range(first, first + nodes)]
+    _SMOKE.nodes += nodes if _SMOKE.stack is not None else 0
+    await at_once(node(api, name) for name in fleet)
+    await create(api, (_old(name, number) for name in fleet for number in range(pods)))
+    if not is_shared:
+        await asyncio.to_thread(manifests.install, layout)
+    await at_once(_agent(api, name) for name in fleet)
+    return fleet
 
 
 def fractional(name: str, *, memory_mib: int = 3000) -> dict[str, Any]:
@@ -206,9 +215,8 @@ async def node(api: Api, name: str) -> None:
 
 
 def _old(node: str, number: int) -> dict[str, Any]:
-    half = fleets.CARDS // 2
-    index = (2 * number + number // half) % fleets.CARDS
-    share = CardShare(card(node, index), index, 40_000 if number < half else 3_000, 300)
+    index = (2 * number + number // HALF) % fleets.CARDS
+    share = CardShare(card(node, index), index, 40_000 if number < HALF else 3_000, 300)
     pod = fractional(f"old-{node}-{number}")
     pod["spec"]["nodeName"] = node
     allocation = Allocation(node, {"main": (share,)})

@@ -42,8 +42,8 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     nodes, decisions = (100, 20) if smoke else (5_000, 300)
     for unused in (0,) if smoke else (0, 10_000):
         yield from _decisions(nodes, decisions, unused=unused)
-    nodes, pods, turns = (10, 20, 1) if smoke else (1_000, 1_000, 6)
-    yield from _rates(nodes, pods, uvloop.run(_measure(nodes=nodes, pods=pods, turns=turns)))
+    nodes, held, pods, turns = (10, 0, 20, 1) if smoke else (1_000, cluster.HALF, 1_000, 6)
+    yield from _rates(nodes, pods, uvloop.run(_measure(nodes=nodes, held=held, pods=pods, turns=turns)))
 
 
 # ---- one decision ----------------------------------------------------------------------------------------------------
@@ -153,24 +153,22 @@ def _decide(cycle: SchedulingCycle, pod: Pod) -> float:
 # ---- end to end ------------------------------------------------------------------------------------------------------
 
 
-async def _measure(*, nodes: int, pods: int, turns: int) -> list[dict[str, Bound]]:
+async def _measure(*, nodes: int, held: int, pods: int, turns: int) -> list[dict[str, Bound]]:
     """Return in each turn how pods without and with a bound claim got their nodes; the order alternates."""
     measured: list[dict[str, Bound]] = []
-    with cluster.running(own=True) as layout:
+    with cluster.running() as layout:
         async with cluster.client(layout.kubeconfig) as api:
-            await cluster.settle(api, layout, nodes=nodes)
+            fleet = await cluster.settle(api, layout, nodes=nodes, pods=held)
             await cluster.at_once(
-                api.merge(
-                    NODES,
-                    {"metadata": {"labels": storage.node_labels(number)}},
-                    name=fleets.node(number),
-                )
-                for number in range(nodes)
+                api.merge(NODES, {"metadata": {"labels": {storage.ZONE: storage.zone_of(number)}}}, name=name)
+                for number, name in enumerate(fleet)
             )
             account = schedulers.identity(layout)
             for turn in range(turns):
                 order = ("plain", "claim") if turn % 2 == 0 else ("claim", "plain")
-                measured.append({kind: await _turn(api, layout, account, f"{kind}-{turn}-", pods) for kind in order})
+                measured.append(
+                    {kind: await _turn(api, layout, account, f"volume-{kind}-{turn}-", pods) for kind in order}
+                )
     return measured
 
 
@@ -178,7 +176,7 @@ async def _turn(api: Api, layout: Layout, account: Path, prefix: str, pods: int)
     """Create pods, with claims if the prefix says so, and then have the loop place them."""
     names = [f"{prefix}{number}" for number in range(pods)]
     made = [cluster.fractional(name) for name in names]
-    if prefix.startswith("claim"):
+    if "claim" in prefix:
         await cluster.at_once(_bound_claim(api, name, number) for number, name in enumerate(names))
         made = [storage.mounting(pod, name) for pod, name in zip(made, names, strict=True)]
     await cluster.create(api, made)
