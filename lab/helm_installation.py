@@ -80,7 +80,7 @@ def helm(layout: Layout, *arguments: str) -> str:
     """
     program = helm_binary.provide()
     link(layout.bin / "helm", program)
-    command = [program, f"--kubeconfig={layout.kubeconfig}", f"--namespace={SYSTEM_NAMESPACE}", *arguments]
+    command = [str(program), f"--kubeconfig={layout.kubeconfig}", f"--namespace={SYSTEM_NAMESPACE}", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     if done.returncode:
         why = (done.stdout + done.stderr).strip()

@@ -15,12 +15,11 @@ import pytest
 import uvloop
 from hypothesis import settings
 
-from lab import binaries, cluster, containerd, helm_binary, scheduling
+from lab import binaries, containerd, helm_binary, scheduling
 from lab import control_plane as control_plane_module
 from lab import real_node as real_node_module
 from lab.errors import LabError
-from lab.layout import PORT_BLOCK, Layout
-from tests.support import distribution, skips
+from tests.support import clearing, distribution, labs, skips
 from tests.support.depth import DEEP
 from tests.support.distribution import Distribution
 from tests.support.durations import Durations
@@ -32,10 +31,8 @@ if TYPE_CHECKING:
 
     from xdist.remote import Producer
 
-# Not the lab's default ports. The next block of ports is for tests that start and kill a lab of their own. Each of the
-# processes in which `make test` runs the tests has labs of its own.
-WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-BASE_PORT = int(os.environ.get("LAB_TEST_BASE_PORT", "22000")) + 1000 * WORKER
+    from lab.layout import Layout
+
 CLUSTER_MARKS = frozenset({"apiserver", "kubelet", "helm", "image"})
 TEARDOWN_S = 300
 
@@ -115,34 +112,35 @@ def _build(marks: Collection[str], *, report: Callable[[str], None]) -> None:
 
 
 @pytest.fixture(scope="session")
-def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    """The layout of the suite's lab. Everything that a test starts in it is stopped at the end."""
-    layout = Layout(root=tmp_path_factory.mktemp("lab"), base_port=BASE_PORT)
-    yield layout
-    cluster.down(layout)
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
+    """The suite's lab with a running control plane: `kubectl.run(control_plane, …)`, `control_plane.kubeconfig`."""
+    with labs.reserved("control_plane", tmp_path_factory) as layout:
+        control_plane_module.up(layout)
+        yield layout
+
+
+@pytest.fixture(scope="session")
+def emptied_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
+    """The lab of `empty_cluster`."""
+    with labs.reserved("empty_cluster", tmp_path_factory) as layout:
+        yield layout
+
+
+@pytest.fixture(scope="module")
+def empty_cluster(emptied_lab: Layout) -> Iterator[Layout]:
+    """A control plane without a scheduler, which a module has to itself, with nothing of the modules before it.
+
+    The module may install anything on it, start processes, and kill them; it need not clean up.
+    """
+    with clearing.serving(emptied_lab):
+        yield emptied_lab
 
 
 @pytest.fixture
 def own_layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    """A separate lab for one test, in a folder with a short name: paths of sockets are limited."""
-    layout = Layout(root=tmp_path_factory.mktemp("own"), base_port=BASE_PORT + PORT_BLOCK)
-    yield layout
-    cluster.down(layout)
-
-
-@pytest.fixture(scope="module")
-def module_layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    """A separate lab for the tests of a module; none of them may use `own_layout` as well."""
-    layout = Layout(root=tmp_path_factory.mktemp("own"), base_port=BASE_PORT + PORT_BLOCK)
-    yield layout
-    cluster.down(layout)
-
-
-@pytest.fixture(scope="session")
-def control_plane(layout: Layout) -> Layout:
-    """The suite's lab with a running control plane: `kubectl.run(control_plane, …)`, `control_plane.kubeconfig`."""
-    control_plane_module.up(layout)
-    return layout
+    """A separate lab for one test, which starts it."""
+    with labs.reserved("own_layout", tmp_path_factory) as layout:
+        yield layout
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from tests.support.distribution import LABS, choose
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LAB_OF = {"system/a": "tranche", "system/b": "tranche", "webhook/c": "layout", "lab/d": "own_layout"}
+LAB_OF = {"system/a": "tranche", "system/b": "tranche", "webhook/c": "control_plane", "lab/d": "own_layout"}
 NONE: Mapping[str, int] = dict.fromkeys(LABS, 0)
 ALL_TAKEN: Mapping[str, int] = LABS
 
@@ -19,10 +20,10 @@ ALL_TAKEN: Mapping[str, int] = LABS
     ("modules", "own", "taken", "expected"),
     [
         (["plain", "system/a"], {"tranche"}, ALL_TAKEN, "system/a"),
-        (["plain", "webhook/c", "system/a"], {"layout"}, NONE, "webhook/c"),
+        (["plain", "webhook/c", "system/a"], {"control_plane"}, NONE, "webhook/c"),
         (["plain", "webhook/c", "system/a"], set(), NONE, "system/a"),
         (["plain", "webhook/c", "system/a"], set(), {**NONE, "tranche": LABS["tranche"]}, "webhook/c"),
-        (["plain", "system/a"], {"layout"}, ALL_TAKEN, "plain"),
+        (["plain", "system/a"], {"control_plane"}, ALL_TAKEN, "plain"),
         (["system/b", "system/a"], {"tranche"}, ALL_TAKEN, "system/b"),
         (["system/a", "lab/d"], set(), ALL_TAKEN, None),
     ],
@@ -48,12 +49,21 @@ def test_every_module_is_given_out() -> None:
     assert sorted(ran) == sorted([*LAB_OF, "plain"])
 
 
-def test_the_labs_of_modules_are_read_from_their_fixtures(request: pytest.FixtureRequest, tmp_path: object) -> None:
+def item(nodeid: str, *fixtures: str) -> Any:
+    """Return what the distribution reads of a test."""
+    return SimpleNamespace(nodeid=nodeid, fixturenames=list(fixtures))
+
+
+def test_the_labs_of_modules_are_read_from_their_fixtures() -> None:
     """The process that distributes the tests gets the lab of each module; the message is removed."""
-    plain = request.node
-    system = type("Item", (), {"nodeid": "s.py::test_x[1]", "fixturenames": ["namespace", "tranche"]})
-    both = type("Item", (), {"nodeid": "s.py::test_y", "fixturenames": ["layout"]})
-    distribution.write("test-run", [plain, system, both])  # type: ignore[list-item]
+    tests = [item("p.py::test_z", "tmp_path"), item("s.py::test_x[1]", "namespace", "tranche"), item("s.py::test_y")]
+    distribution.write("test-run", tests)
     assert distribution.read("test-run") == {"s.py": "tranche"}
     with pytest.raises(FileNotFoundError):
         distribution.read("test-run")
+
+
+def test_a_module_uses_one_lab() -> None:
+    """Otherwise the process that has one of them would start the other, too, whoever has it."""
+    with pytest.raises(ValueError, match=r"s\.py uses the labs .*; make it two modules"):
+        distribution.write("test-run", [item("s.py::test_x", "tranche"), item("s.py::test_y", "control_plane")])

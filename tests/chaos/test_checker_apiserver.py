@@ -20,16 +20,16 @@ from chaos.violation import Kind
 from cluster.api import Api
 from cluster.connect import connect
 from cluster.resource import GPU_CLAIMS, GPU_NODE_STATUSES, LEASES, NAMESPACES, NODES, PODS
-from lab import cluster as lab
-from lab import control_plane, kubectl, manifests, pki
+from lab import kubectl, manifests, pki
 from lab.client import client
 from lab.files import write_private
-from lab.layout import PORT_BLOCK, Layout
+from lab.processes import Daemon
 from tests.chaos.support.objects import MIB, card_lease, claim, lease, limits, share, status
-from tests.conftest import BASE_PORT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
+
+    from lab.layout import Layout
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
 PATIENCE_S = 30.0
@@ -87,18 +87,14 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    """A control plane with this project's CRDs and none of its policies."""
-    layout = Layout(root=tmp_path_factory.mktemp("bare"), base_port=BASE_PORT + PORT_BLOCK)
-    try:
-        control_plane.up(layout, controller_manager=False, kube_scheduler=False)
-        for file in DEFINITIONS.glob("*.yaml"):
-            client(layout).apply(yaml.safe_load(file.read_text()))
-        kubectl.run(layout, "wait", "--for=condition=Established", "crd", "--all")
-        asyncio.run(prepare(layout))
-        yield layout
-    finally:
-        lab.down(layout)
+def bare(empty_cluster: Layout) -> Layout:
+    """A cluster with this project's CRDs and none of its policies, whose controllers do not miss the node's kubelet."""
+    Daemon(empty_cluster, "kube-controller-manager").stop()
+    for file in DEFINITIONS.glob("*.yaml"):
+        client(empty_cluster).apply(yaml.safe_load(file.read_text()))
+    kubectl.run(empty_cluster, "wait", "--for=condition=Established", "crd", "--all")
+    asyncio.run(prepare(empty_cluster))
+    return empty_cluster
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from lab import control_plane, wait
+from lab import wait
 from lab.client import client
 from lab.layout import Layout
 from tests.charts.conftest import CHART, ON_THE_NODES, Helm, objects
@@ -54,10 +54,9 @@ def test_unknown_value_is_an_error_with_helm_4(helm_4: Helm) -> None:
 
 @pytest.mark.apiserver
 @pytest.mark.timeout(240)
-def test_helm_4_takes_over_a_release_and_applies_on_the_server(helm: Helm, helm_4: Helm, own_layout: Layout) -> None:
+def test_helm_4_takes_over_a_release_and_applies_on_the_server(helm: Helm, helm_4: Helm, empty_cluster: Layout) -> None:
     """A dry run, an upgrade of what Helm 3 installed, a removal, and an own installation by server-side apply."""
-    control_plane.up(own_layout)
-    flags = (f"--kubeconfig={own_layout.kubeconfig}", NAMESPACE)
+    flags = (f"--kubeconfig={empty_cluster.kubeconfig}", NAMESPACE)
 
     def check(program: Helm, *arguments: str) -> str:
         done = program(*arguments, *flags)
@@ -65,7 +64,7 @@ def test_helm_4_takes_over_a_release_and_applies_on_the_server(helm: Helm, helm_
         return done.stdout
 
     def slots() -> int:
-        text = client(own_layout).get("configmap", "tranche", namespace="tranche-system")["data"]["config.yaml"]
+        text = client(empty_cluster).get("configmap", "tranche", namespace="tranche-system")["data"]["config.yaml"]
         return int(text.partition("slots:")[2].split()[0])
 
     install = ("install", "tranche", str(CHART), "--create-namespace", ON_THE_NODES, "--set=config.agent.slots=5")
@@ -74,14 +73,14 @@ def test_helm_4_takes_over_a_release_and_applies_on_the_server(helm: Helm, helm_
     assert slots() == 5
     check(helm_4, "upgrade", "tranche", str(CHART), "--reuse-values", "--set=config.agent.slots=6")
     assert slots() == 6
-    client(own_layout).apply({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "nvidia", **NAMED})
+    client(empty_cluster).apply({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "nvidia", **NAMED})
     assert "MISSING" not in check(helm_4, "upgrade", "tranche", str(CHART), "--reuse-values")
     # Its --wait now and then misses the end of an object, and waits for it until its time is over.
     check(helm_4, "uninstall", "tranche")
-    left = partial(client(own_layout).find, "deployment", "tranche-webhook", namespace="tranche-system")
+    left = partial(client(empty_cluster).find, "deployment", "tranche-webhook", namespace="tranche-system")
     wait.until(lambda: left() is None, what="the end of the release", timeout_s=60)
     check(helm_4, *install)
-    managers = client(own_layout).get("deployment", "tranche-webhook", namespace="tranche-system")
+    managers = client(empty_cluster).get("deployment", "tranche-webhook", namespace="tranche-system")
     assert "Apply" in {each["operation"] for each in managers["metadata"]["managedFields"]}
     check(helm_4, "upgrade", "tranche", str(CHART), "--reuse-values", "--set=config.agent.slots=7")
     assert slots() == 7

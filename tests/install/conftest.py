@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from lab import cluster, control_plane, helm_binary, helm_installation, kubectl, pki
+from lab import control_plane, helm_binary, helm_installation, kubectl, pki
 from lab import real_node as real_node_module
 from lab.client import client
 from lab.image import build, load
-from lab.layout import PORT_BLOCK, Layout
-from tests.conftest import BASE_PORT
+from lab.layout import Layout
 from tests.install import older_image
 from tests.lab.image.conftest import require_image_tools
+from tests.support import labs
 
 ROOT = Path(__file__).parents[2]
 CARDS = helm_installation.CARDS
@@ -38,8 +38,7 @@ VOLATILE = ("events", "events.events.k8s.io", "leases.coordination.k8s.io", "pod
 def installable(node_support: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
     """A cluster without Tranche, with its image and an older version's on the real node, and RuntimeClass `nvidia`."""
     require_image_tools()
-    layout = Layout(root=tmp_path_factory.mktemp("install"), base_port=BASE_PORT + 3 * PORT_BLOCK)
-    try:
+    with labs.reserved("installable", tmp_path_factory) as layout:
         build.build(layout.root / "image.tar")
         layout.remember()
         control_plane.up(layout)
@@ -48,8 +47,6 @@ def installable(node_support: None, tmp_path_factory: pytest.TempPathFactory) ->
         older_image.load(layout)
         helm_installation.prepare(layout)
         yield layout
-    finally:
-        cluster.down(layout)
 
 
 @pytest.fixture(scope="module")

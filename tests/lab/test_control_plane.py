@@ -1,18 +1,15 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
-from lab import cluster, health, kubeconfig, kubectl, pki, processes, wait
 from lab import control_plane as module
+from lab import health, kubeconfig, kubectl, pki, processes
 from lab.client import client
 from lab.errors import LabError
 from lab.layout import Layout, Port
-from lab.processes import Daemon
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,13 +27,6 @@ POD = {
 def create(layout: Layout, manifest: Mapping[str, object]) -> str:
     """Create an object with a generated name, and return `kind/name`."""
     return kubectl.run(layout, "create", "-o", "name", "-f", "-", stdin=json.dumps(manifest)).strip()
-
-
-@pytest.fixture
-def server(own_layout: Layout) -> Layout:
-    """Start only etcd and kube-apiserver, for tests that kill them."""
-    module.up(own_layout, controller_manager=False, kube_scheduler=False)
-    return own_layout
 
 
 def test_pods_can_be_created_as_soon_as_up_returns(control_plane: Layout) -> None:
@@ -105,37 +95,3 @@ def test_the_audit_log_has_each_request_once(control_plane: Layout) -> None:
         and event["user"]["username"] == "kubernetes-admin"
     ]
     assert [event["stage"] for event in deletions] == ["ResponseComplete"]
-
-
-def test_pods_can_be_created_without_a_controller_manager(server: Layout) -> None:
-    """The lab itself creates the ServiceAccount that a pod needs."""
-    create(server, POD)
-
-
-def test_a_restarted_api_server_keeps_its_state(server: Layout) -> None:
-    """After a restart, another process serves the same objects on the same port."""
-    before, pod = Daemon(server, "kube-apiserver").pid, create(server, POD)
-    module.restart_apiserver(server)
-    assert Daemon(server, "kube-apiserver").pid != before
-    assert kubectl.run(server, "get", pod, "-o", "name").strip() == pod
-
-
-def test_up_recovers_from_a_crash_of_every_process(server: Layout) -> None:
-    """After SIGKILL of every process, `up` starts the missing ones, and the objects are still there."""
-    pod = create(server, POD)
-    for pid in processes.strays(server):
-        os.kill(pid, signal.SIGKILL)
-    wait.until(lambda: not processes.strays(server), what="end of every process", timeout_s=10)
-    module.up(server, controller_manager=False, kube_scheduler=False)
-    assert kubectl.run(server, "get", pod, "-o", "name").strip() == pod
-
-
-def test_down_leaves_only_logs(server: Layout) -> None:
-    """No process and no other file remains, `down` is idempotent, and the lab can start again."""
-    create(server, POD)
-    cluster.down(server)
-    cluster.down(server)
-    assert processes.strays(server) == []
-    assert [entry.name for entry in server.root.iterdir()] == ["logs"]
-    module.up(server, controller_manager=False, kube_scheduler=False)
-    assert client(server).list("pods") == []

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.support.labs import LABS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -21,15 +23,6 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.workermanage import WorkerController
 
-LABS: Final[Mapping[str, int]] = {
-    "installable": 1,
-    "pair": 1,
-    "own_layout": 2,
-    "module_layout": 2,
-    "tranche": 2,
-    "layout": 2,
-}
-"""The fixtures that start labs, and how many processes may do so; the modules of the first are given out first."""
 NO_LAB: Final = ""
 
 
@@ -90,13 +83,17 @@ def choose(modules: Iterable[str], lab_of: Mapping[str, str], *, own: set[str], 
 
 
 def write(run: str, items: Iterable[pytest.Item]) -> None:
-    """Tell the process that distributes the tests which labs they use; it collects none itself."""
+    """Tell the process that distributes the tests which labs they use; it collects none itself.
+
+    Raises:
+        ValueError: a module uses two labs, so that a process would start one that it may not.
+    """
     labs: dict[str, str] = {}
     for item in items:
-        names = set(getattr(item, "fixturenames", ()))
-        if lab := next((each for each in LABS if each in names), NO_LAB):
-            module = item.nodeid.partition("::")[0]
-            labs[module] = min(labs.get(module, lab), lab, key=list(LABS).index)
+        module = item.nodeid.partition("::")[0]
+        for lab in LABS.keys() & getattr(item, "fixturenames", ()):
+            if labs.setdefault(module, lab) != lab:
+                raise ValueError(f"{module} uses the labs {labs[module]} and {lab}; make it two modules")
     _file(run).write_text(json.dumps(labs), encoding="utf-8")
 
 

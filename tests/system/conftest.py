@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -12,13 +13,13 @@ from lab import real_node as real_node_module
 from lab.client import Client, client
 from lab.connection import RefusedError
 from lab.files import write_private
-from lab.layout import PORT_BLOCK, Layout
-from tests.conftest import BASE_PORT
-from tests.support import namespaces
+from tests.support import labs, namespaces
 from tests.system.support import simulated_nodes, whole_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from lab.layout import Layout
 
 T = TypeVar("T")
 
@@ -28,19 +29,23 @@ PATIENCE_S = 60.0
 @pytest.fixture(scope="session")
 def tranche(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
     """A lab as a user starts it, with a real node if the machine can run one; its logs are checked when it ends."""
-    layout = Layout(root=tmp_path_factory.mktemp("tranche"), base_port=BASE_PORT + 2 * PORT_BLOCK)
-    try:
+    with labs.reserved("tranche", tmp_path_factory) as layout:
         cluster.up(layout, with_real_node=not real_node_module.unsupported())
         yield layout
         whole_run.check(layout)
-    finally:
-        cluster.down(layout)
 
 
 @pytest.fixture
 def tranche_node(node_support: None, tranche: Layout) -> Layout:
     """The lab with a real node; skip the test without one."""
     return tranche
+
+
+@pytest.fixture(scope="session")
+def uts_support() -> None:
+    """Skip the test where a pair cannot have a host name of its own; in CI, every such skip is a failure."""
+    if subprocess.run(["unshare", "--uts", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("a separate host name for each pair needs root")
 
 
 MIG_NODE = "gpu-mig-0"

@@ -93,14 +93,14 @@ class Cluster:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def cluster(module_layout: Layout) -> AsyncIterator[Cluster]:
+async def cluster(empty_cluster: Layout) -> AsyncIterator[Cluster]:
     """A cluster."""
     async with (
-        world.running(module_layout, Settings(kills=1)) as made,
-        connect(program="tranche-test", kubeconfig=str(module_layout.kubeconfig)) as connection,
+        world.running(empty_cluster, Settings(kills=1)) as made,
+        connect(program="tranche-test", kubeconfig=str(empty_cluster.kubeconfig)) as connection,
     ):
         head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
-        await asyncio.to_thread(client(module_layout).apply, {**head, "metadata": {"name": HIGH}, "value": 1000})
+        await asyncio.to_thread(client(empty_cluster).apply, {**head, "metadata": {"name": HIGH}, "value": 1000})
         yield Cluster(made, Api(connection))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import ssl
-import subprocess
 import sys
 import time
 import urllib.error
@@ -16,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from allocation.ledger.card_table import MEMORY
-from lab import cluster, health, kubeconfig, kubectl, manifests, pki, wait
+from lab import health, kubeconfig, kubectl, manifests, pki, wait
 from lab.client import client
 from lab.errors import LabError
-from lab.layout import PORT_BLOCK, Layout, Port
+from lab.layout import Port
 from lab.manifests import ROOT
 from lab.processes import Daemon
-from tests.conftest import BASE_PORT
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import audit, pairs, rights, truth
 from tests.system.support.gpubindings import placed
@@ -32,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from lab.layout import Layout
+
 log = logging.getLogger(__name__)
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
 NODES = [f"n-{number:03}" for number in range(100)]
@@ -40,20 +40,20 @@ LOCK = "hami.io/mutex.lock"
 
 
 @pytest.fixture(scope="module")
-def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
+def logged_before(empty_cluster: Layout) -> int:
+    """The size of the audit log of the modules before this one."""
+    return empty_cluster.audit_log.stat().st_size
+
+
+@pytest.fixture(scope="module")
+def extended(uts_support: None, empty_cluster: Layout, logged_before: int) -> Layout:
     """100 nodes with 8 cards each, 20 of them in zone a and 10 tainted, and one pair."""
-    if subprocess.run(["unshare", "--uts", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("a separate host name for each pair needs root")
-    layout = Layout(root=tmp_path_factory.mktemp("extended"), base_port=BASE_PORT + 4 * PORT_BLOCK)
-    try:
-        pairs.up(layout, NODES)
-        kubectl.run(layout, "label", "node", *ZONE_A, "zone=a")
-        kubectl.run(layout, "label", "node", *TAINTED, "dedicated=yes")
-        kubectl.run(layout, "taint", "node", *TAINTED, "dedicated=yes:NoSchedule")
-        Pair(layout, 0).start()
-        yield layout
-    finally:
-        cluster.down(layout)
+    pairs.up(empty_cluster, NODES)
+    kubectl.run(empty_cluster, "label", "node", *ZONE_A, "zone=a")
+    kubectl.run(empty_cluster, "label", "node", *TAINTED, "dedicated=yes")
+    kubectl.run(empty_cluster, "taint", "node", *TAINTED, "dedicated=yes:NoSchedule")
+    Pair(empty_cluster, 0).start()
+    return empty_cluster
 
 
 @pytest.fixture
@@ -351,7 +351,7 @@ def test_pair_with_the_leading_kube_scheduler_decides(extended: Layout, make: Ca
     assert "does not lead" in filter_error(first)
 
 
-def test_every_extender_request_is_covered_by_a_rule(extended: Layout) -> None:
+def test_every_extender_request_is_covered_by_a_rule(extended: Layout, logged_before: int) -> None:
     """The roles granted every request of the extender, and every right that extender mode adds was used."""
     objects = [
         each
@@ -363,7 +363,7 @@ def test_every_extender_request_is_covered_by_a_rule(extended: Layout) -> None:
         if not each.get("roleRef", {}).get("name", "").startswith("system:")
     ]
     granted = rights.granted(objects, [audit.SCHEDULER])[audit.SCHEDULER]
-    made = rights.requests(extended.audit_log, [audit.SCHEDULER])
+    made = rights.requests(extended.audit_log, [audit.SCHEDULER], since=logged_before)
     added = {right for right in granted if right.role == "tranche-kube-scheduler"}
     assert added
     assert all(any(right.covers(request) for request in made) for right in added)

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-from lab import cluster, fleet, kubectl, wait
+from lab import fleet, kubectl, wait
 from lab.client import client
 from lab.files import write_private
-from lab.layout import PORT_BLOCK, Layout
-from tests.conftest import BASE_PORT
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import gpubindings, pairs
 from tests.system.support.gpubindings import binding, labels, placed
 from tests.system.support.pairs import Pair
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from lab.layout import Layout
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 NODES = ["node-a", "node-b"]
@@ -28,21 +25,15 @@ APP = "comfyui"
 
 
 @pytest.fixture(scope="module")
-def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
+def extended(uts_support: None, empty_cluster: Layout) -> Layout:
     """Two nodes and one pair, in mode required."""
-    if subprocess.run(["unshare", "--uts", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("a separate host name for each pair needs root")
-    layout = Layout(root=tmp_path_factory.mktemp("bound"), base_port=BASE_PORT + 4 * PORT_BLOCK)
-    try:
-        pairs.up(layout, NODES)
-        client(layout).apply(*gpubindings.component())
-        file = layout.config / "tranche.yaml"
-        configuration = yaml.safe_load(file.read_text())
-        write_private(file, yaml.safe_dump({**configuration, "allocation": {"bindings": {"mode": "required"}}}))
-        Pair(layout, 0).start()
-        yield layout
-    finally:
-        cluster.down(layout)
+    pairs.up(empty_cluster, NODES)
+    client(empty_cluster).apply(*gpubindings.component())
+    file = empty_cluster.config / "tranche.yaml"
+    configuration = yaml.safe_load(file.read_text())
+    write_private(file, yaml.safe_dump({**configuration, "allocation": {"bindings": {"mode": "required"}}}))
+    Pair(empty_cluster, 0).start()
+    return empty_cluster
 
 
 @pytest.fixture

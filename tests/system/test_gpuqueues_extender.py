@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from allocation.names import CLAIM
 from cluster.resource import GPU_CLAIMS
-from lab import cluster, wait
-from lab.client import client
-from lab.layout import PORT_BLOCK, Layout
-from tests.conftest import BASE_PORT
+from lab import wait
 from tests.support import namespaces
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import gpuqueues, gpuquotas, pairs
@@ -23,25 +19,19 @@ from tests.system.support.pairs import Pair
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lab.layout import Layout
+
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 NODE, TEAM = "node-a", "team"
 
 
 @pytest.fixture(scope="module")
-def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
+def extended(uts_support: None, empty_cluster: Layout) -> Layout:
     """A node of eight cards, one pair, and a namespace."""
-    if subprocess.run(["unshare", "--uts", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("a separate host name for each pair needs root")
-    layout = Layout(root=tmp_path_factory.mktemp("queued"), base_port=BASE_PORT + 4 * PORT_BLOCK)
-    try:
-        pairs.up(layout, [NODE])
-        Pair(layout, 0).start()
-        opted_in = {"gpu.scheduling/injection": "enabled"}
-        client(layout).apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM, "labels": opted_in}})
-        namespaces.usable(layout, TEAM)
-        yield layout
-    finally:
-        cluster.down(layout)
+    pairs.up(empty_cluster, [NODE])
+    Pair(empty_cluster, 0).start()
+    namespaces.create(empty_cluster, TEAM, {"gpu.scheduling/injection": "enabled"})
+    return empty_cluster
 
 
 @pytest.fixture

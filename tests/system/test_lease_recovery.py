@@ -118,17 +118,17 @@ class Cluster:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def cluster(module_layout: Layout) -> AsyncIterator[Cluster]:
+async def cluster(empty_cluster: Layout) -> AsyncIterator[Cluster]:
     """A cluster with two schedulers, two namespaces and claims for one and for two cards."""
     async with (
-        world.running(module_layout, Settings(kills=1)) as made,
-        connect(program="tranche-test", kubeconfig=str(module_layout.kubeconfig)) as connection,
+        world.running(empty_cluster, Settings(kills=1)) as made,
+        connect(program="tranche-test", kubeconfig=str(empty_cluster.kubeconfig)) as connection,
     ):
         label = {"gpu.scheduling/injection": "enabled"}
         teams = [
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": label}} for name in TEAMS
         ]
-        await asyncio.to_thread(client(module_layout).apply, *teams)
+        await asyncio.to_thread(client(empty_cluster).apply, *teams)
         api = Api(connection)
         for team in TEAMS:
             for count in (1, 2):

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lab import cluster, wait
-from lab.client import client
-from lab.layout import PORT_BLOCK, Layout
-from tests.conftest import BASE_PORT
+from lab import wait
 from tests.support import namespaces
 from tests.system.conftest import PATIENCE_S, Namespace
 from tests.system.support import pairs, preemptions
@@ -22,26 +18,20 @@ from tests.system.support.preemptions import evicted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lab.layout import Layout
+
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 NODE, TEAM = "node-a", "team"
 
 
 @pytest.fixture(scope="module")
-def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
+def extended(uts_support: None, empty_cluster: Layout) -> Iterator[Layout]:
     """A node of eight cards, one pair, a namespace, and PriorityClasses."""
-    if subprocess.run(["unshare", "--uts", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("a separate host name for each pair needs root")
-    layout = Layout(root=tmp_path_factory.mktemp("preempting"), base_port=BASE_PORT + 4 * PORT_BLOCK)
-    try:
-        pairs.up(layout, [NODE])
-        Pair(layout, 0).start()
-        opted_in = {"gpu.scheduling/injection": "enabled"}
-        client(layout).apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM, "labels": opted_in}})
-        namespaces.usable(layout, TEAM)
-        with preemptions.priorities(layout):
-            yield layout
-    finally:
-        cluster.down(layout)
+    pairs.up(empty_cluster, [NODE])
+    Pair(empty_cluster, 0).start()
+    namespaces.create(empty_cluster, TEAM, {"gpu.scheduling/injection": "enabled"})
+    with preemptions.priorities(empty_cluster):
+        yield empty_cluster
 
 
 @pytest.fixture

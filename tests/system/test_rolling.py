@@ -28,18 +28,20 @@ PODS_A_SECOND = 8.0
 PODS = 100
 
 
-async def test_rolling_restart_loses_no_admission_and_no_pod(own_layout: Layout) -> None:
+async def test_rolling_restart_loses_no_admission_and_no_pod(empty_cluster: Layout) -> None:
     """SIGTERM to each webhook and each scheduler in turn, the next when the successor is ready.
 
     Meanwhile reviews and pods arrive: the webhook admits each at the first attempt, and each pod gets a node.
     """
     async with (
-        world.running(own_layout, Settings()) as cluster,
-        connect(program="tranche-test", kubeconfig=str(own_layout.kubeconfig)) as connection,
+        world.running(empty_cluster, Settings()) as cluster,
+        connect(program="tranche-test", kubeconfig=str(empty_cluster.kubeconfig)) as connection,
     ):
         api = Api(connection)
         team = {"name": replicas.TEAM, "labels": {"gpu.scheduling/injection": "enabled"}}
-        await asyncio.to_thread(client(own_layout).apply, {"apiVersion": "v1", "kind": "Namespace", "metadata": team})
+        await asyncio.to_thread(
+            client(empty_cluster).apply, {"apiVersion": "v1", "kind": "Namespace", "metadata": team}
+        )
         await replicas.eventually(lambda: replicas.is_admitted(api))
         before = await replicas.failed_calls(api)
         settings = Settings()

@@ -39,17 +39,17 @@ def pod(number: int) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"containers": [container]}}
 
 
-async def test_exactly_one_of_two_namespaces_gets_the_card(own_layout: Layout) -> None:
+async def test_exactly_one_of_two_namespaces_gets_the_card(empty_cluster: Layout) -> None:
     """Round for round, while the schedulers take over from each other after a kill, a freeze, or a kill of both."""
     async with (
-        world.running(own_layout, Settings(kills=1)) as cluster,
-        connect(program="tranche-test", kubeconfig=str(own_layout.kubeconfig)) as connection,
+        world.running(empty_cluster, Settings(kills=1)) as cluster,
+        connect(program="tranche-test", kubeconfig=str(empty_cluster.kubeconfig)) as connection,
     ):
         label = {"gpu.scheduling/injection": "enabled"}
         teams = [
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": label}} for name in TEAMS
         ]
-        await asyncio.to_thread(client(own_layout).apply, *teams)
+        await asyncio.to_thread(client(empty_cluster).apply, *teams)
         api = Api(connection)
         checker = Checker(api, patience_seconds=PATIENCE_S, lease_seconds=PATIENCE_S)
         async with checker.watching():

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,10 @@ import pytest
 from agent.publishing import heartbeat
 from allocation.inventory import Card, NodeInventory
 from cluster.gpu_node_status import status_of
-from lab import cluster, control_plane, kubectl, wait
+from lab import kubectl, wait
 from lab.client import client
 from lab.kubeconfig import service_account_kubeconfig
-from lab.layout import PORT_BLOCK, Layout
-from tests.conftest import BASE_PORT
+from lab.layout import Layout
 from tests.scheduler.support import claims as gpu_claims
 
 ROOT = Path(__file__).parents[3]
@@ -87,54 +86,47 @@ def system(layout: Layout, *arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    """A separate control plane with manifests/install and simulated parts, all of which seem to work."""
-    layout = Layout(root=tmp_path_factory.mktemp("live"), base_port=BASE_PORT + PORT_BLOCK)
-    try:
-        control_plane.up(layout)
-        labels = {"gpu.scheduling/injection": "enabled"}
-        client(layout).apply(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM, "labels": labels}},
-            {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}},
-            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": TEAM}},
-            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "viewer", "namespace": TEAM}},
-            POD,
-        )
-        crds = ROOT / "manifests" / "base" / "crds"
-        kubectl.run(layout, "apply", "-f", str(crds))
-        kubectl.run(layout, "wait", "--for=condition=Established", "crd", "--all")
-        kubectl.run(layout, "apply", "-k", str(ROOT / "manifests" / "install"))
-        report = {"apiVersion": "gpu.scheduling/v1", "kind": "GpuNodeStatus", "metadata": {"name": NODE}}
-        client(layout).apply(
-            {**report, "spec": {"nodeName": NODE}},
-            RUNTIME_CLASS,
-            ENDPOINTS,
-            lease("tranche-scheduler"),
-            {
-                "apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": "ClusterRoleBinding",
-                "metadata": {"name": "live-viewer"},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "tranche-viewer"},
-                "subjects": [{"kind": "ServiceAccount", "name": "viewer", "namespace": TEAM}],
-            },
-        )
-        vouch(layout)
-        inventory = NodeInventory(NODE, (Card(uuid=f"GPU-{NODE}", index=0, memory_mib=40960),))
-        status = json.dumps({"status": msgspec.to_builtins(status_of(inventory))})
-        kubectl.run(layout, "patch", "gns", NODE, "--subresource=status", "--type=merge", "-p", status)
-        allocatable = {"status": {"allocatable": {"pods": "110", "cpu": "8", "memory": "8Gi"}}}
-        kubectl.run(
-            layout, "patch", "node", NODE, "--subresource=status", "--type=merge", "-p", json.dumps(allocatable)
-        )
-        bundles = [
-            {"op": "add", "path": f"/webhooks/{each}/clientConfig/caBundle", "value": "QQ=="} for each in range(4)
-        ]
-        kubectl.run(
-            layout, "patch", "mutatingwebhookconfiguration", "tranche", "--type=json", "-p", json.dumps(bundles)
-        )
-        yield layout
-    finally:
-        cluster.down(layout)
+def installed(empty_cluster: Layout) -> Layout:
+    """A control plane with manifests/install and simulated parts, all of which seem to work."""
+    labels = {"gpu.scheduling/injection": "enabled"}
+    client(empty_cluster).apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM, "labels": labels}},
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": TEAM}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "viewer", "namespace": TEAM}},
+        POD,
+    )
+    crds = ROOT / "manifests" / "base" / "crds"
+    kubectl.run(empty_cluster, "apply", "-f", str(crds))
+    kubectl.run(empty_cluster, "wait", "--for=condition=Established", "crd", "--all")
+    kubectl.run(empty_cluster, "apply", "-k", str(ROOT / "manifests" / "install"))
+    report = {"apiVersion": "gpu.scheduling/v1", "kind": "GpuNodeStatus", "metadata": {"name": NODE}}
+    client(empty_cluster).apply(
+        {**report, "spec": {"nodeName": NODE}},
+        RUNTIME_CLASS,
+        ENDPOINTS,
+        lease("tranche-scheduler"),
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "live-viewer"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "tranche-viewer"},
+            "subjects": [{"kind": "ServiceAccount", "name": "viewer", "namespace": TEAM}],
+        },
+    )
+    vouch(empty_cluster)
+    inventory = NodeInventory(NODE, (Card(uuid=f"GPU-{NODE}", index=0, memory_mib=40960),))
+    status = json.dumps({"status": msgspec.to_builtins(status_of(inventory))})
+    kubectl.run(empty_cluster, "patch", "gns", NODE, "--subresource=status", "--type=merge", "-p", status)
+    allocatable = {"status": {"allocatable": {"pods": "110", "cpu": "8", "memory": "8Gi"}}}
+    kubectl.run(
+        empty_cluster, "patch", "node", NODE, "--subresource=status", "--type=merge", "-p", json.dumps(allocatable)
+    )
+    bundles = [{"op": "add", "path": f"/webhooks/{each}/clientConfig/caBundle", "value": "QQ=="} for each in range(4)]
+    kubectl.run(
+        empty_cluster, "patch", "mutatingwebhookconfiguration", "tranche", "--type=json", "-p", json.dumps(bundles)
+    )
+    return empty_cluster
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from cli.installation.rules import Rules
 from cli.preflight.cluster_snapshot import ClusterPolicy, GpuNode, RuntimeClass
 from cli.preflight.report import Report
 from cluster.gpu_node_status import GpuNodeStatus
-from lab import control_plane, kubectl
+from lab import kubectl
 from lab.client import client
 from lab.layout import Layout
 from tests.cli.preflight.misconfigured_nodes import CDI, MISCONFIGURED, OPERATOR, RUNTIME_CLASS, MisconfiguredNode
@@ -173,13 +173,12 @@ def create(layout: Layout, nodes: Sequence[MisconfiguredNode]) -> None:
 
 @pytest.mark.apiserver
 @pytest.mark.timeout(180)
-def test_preflight_reads_all_five_from_a_cluster(own_layout: Layout, tmp_path: Path) -> None:
+def test_preflight_reads_all_five_from_a_cluster(empty_cluster: Layout, tmp_path: Path) -> None:
     """Each misconfigured node is listed under BLOCKS with setting and flag, and a sound one is not."""
-    control_plane.up(own_layout)
-    create(own_layout, (*MISCONFIGURED, SOUND))
+    create(empty_cluster, (*MISCONFIGURED, SOUND))
     configuration = tmp_path / "configuration.yaml"
     configuration.write_text("webhook: {runtime_class_name: nvidia}\n")
-    command = [sys.executable, "-m", "cli", "preflight", f"--kubeconfig={own_layout.kubeconfig}"]
+    command = [sys.executable, "-m", "cli", "preflight", f"--kubeconfig={empty_cluster.kubeconfig}"]
     done = subprocess.run(
         [*command, f"--config={configuration}"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )

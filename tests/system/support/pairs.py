@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from lab import binaries, components, control_plane, health, kubeconfig, manifests, pki, wait
+from lab import binaries, components, health, kubeconfig, manifests, pki, wait
 from lab.client import client
 from lab.components import LAB_NAMESPACE
 from lab.files import write_private
@@ -136,8 +136,7 @@ class Pair:
 
 
 def up(layout: Layout, nodes: list[str]) -> None:
-    """Start a cluster with these simulated GPU nodes and without a scheduler."""
-    control_plane.up(layout, kube_scheduler=False)
+    """Start Tranche on a cluster without a scheduler, with these simulated GPU nodes."""
     binaries.provide(layout.bin, ["kube-scheduler"])
     manifests.install(layout)
     with (manifests.ROOT / "extender" / "rbac.yaml").open() as file:

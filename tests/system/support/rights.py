@@ -83,16 +83,17 @@ def _rights(rules: list[dict[str, Any]], *, role: str, namespace: str) -> Iterat
                         yield Right(role, verb, f"{resource}.{group}" if group else resource, namespace, name)
 
 
-def requests(log: Path, accounts: Iterable[str]) -> set[Request]:
+def requests(log: Path, accounts: Iterable[str], *, since: int = 0) -> set[Request]:
     """Return the requests of the processes with these accounts, without those that tests made.
 
     An apply that creates its object needs the rights patch and create, but the API server logs one request. A request
     whose client disconnected while the API server had it in a queue (etcd stopped, API server paused) was never
-    authorized: its event has no decision, so it is skipped.
+    authorized: its event has no decision, so it is skipped. `since` is the size of the log at which to begin.
     """
     wanted = frozenset(accounts)
     made = set()
     with log.open(encoding="utf-8") as lines:
+        lines.seek(since)
         for line in lines:
             if not any(account in line for account in wanted):
                 continue
