@@ -1,8 +1,9 @@
 """Which pods have to go so that another one fits: the cheapest set of them, by an order of costs.
 
-The pods of a gang go together or not at all. The cost of a set is, in this order: whether one of them may take too long
-to end; the highest priority in it; the sum of the priorities, each counted from below the lowest possible one, so that
-few pods are cheaper than many; and how long the pods have run. Source: kube-scheduler's order of nodes for preemption.
+The pods of a gang go together or not at all. The cost of a set is, in this order: whether it violates a disruption
+budget; whether one of the pods may take too long to end; the highest priority; the sum of the priorities, each counted
+from below the lowest possible one, so that few pods are cheaper than many; and how long the pods have run. Source:
+kube-scheduler's order of nodes for preemption.
 """
 
 import itertools
@@ -28,6 +29,7 @@ class Candidate(msgspec.Struct, frozen=True):
         started: when it began to run, in seconds.
         budget: the disruption budget that guards it; empty for most pods.
         is_slow: whether it may still be ending when nobody waits for it any more.
+        violates: whether its end violates a disruption budget, whatever is allowed.
     """
 
     uid: str
@@ -35,13 +37,14 @@ class Candidate(msgspec.Struct, frozen=True):
     started: float = 0.0
     budget: str = ""
     is_slow: bool = False
+    violates: bool = False
 
 
 Unit = tuple[Candidate, ...]
 """Pods that go together: those of a gang, or one."""
 
-Level = tuple[bool, int]
-"""Whether a pod is slow, and its priority."""
+Level = tuple[bool, bool, int]
+"""Whether the end of a pod violates a budget, whether it is slow, and its priority."""
 
 Cost = tuple[Level, int, float]
 """The highest level, the sum of the priorities, and the negated sum of the starts."""
@@ -53,7 +56,7 @@ Fits = Callable[[frozenset[str]], bool]
 def cost(chosen: Iterable[Candidate]) -> Cost:
     """Return the cost of a set; the smallest is the cheapest, and an empty set is cheaper than any other."""
     chosen = tuple(chosen)
-    highest = max((_level(each) for each in chosen), default=(False, LOWEST_PRIORITY - 1))
+    highest = max((_level(each) for each in chosen), default=(False, False, LOWEST_PRIORITY - 1))
     return highest, sum(each.priority - LOWEST_PRIORITY + 1 for each in chosen), -sum(each.started for each in chosen)
 
 
@@ -145,22 +148,23 @@ def _reprieved(units: Sequence[Unit], fits: Fits, allowed: Mapping[str, int]) ->
 
 
 def _level(candidate: Candidate) -> Level:
-    return candidate.is_slow, candidate.priority
+    return candidate.violates, candidate.is_slow, candidate.priority
 
 
 def _highest(unit: Unit) -> Level:
     return max(map(_level, unit))
 
 
-def _unit_importance(unit: Unit) -> tuple[bool, bool, int, int, float, str]:
+def _unit_importance(unit: Unit) -> tuple[bool, bool, bool, int, int, float, str]:
     """Return a sort key: first those that should stay most: guarded, slow, of high priority, large, and old."""
-    is_unguarded, (is_slow, priority) = not any(each.budget for each in unit), _highest(unit)
-    return is_unguarded, not is_slow, -priority, -len(unit), min(each.started for each in unit), unit[0].uid
+    is_unguarded, (violates, is_slow, priority) = not any(each.budget for each in unit), _highest(unit)
+    oldest = min(each.started for each in unit)
+    return not violates, is_unguarded, not is_slow, -priority, -len(unit), oldest, unit[0].uid
 
 
-def _importance(candidate: Candidate) -> tuple[bool, int, float, str]:
+def _importance(candidate: Candidate) -> tuple[bool, bool, int, float, str]:
     """Return a sort key: first those that should stay most: guarded, of high priority, and old."""
-    return not candidate.budget, -candidate.priority, candidate.started, candidate.uid
+    return not candidate.violates, not candidate.budget, -candidate.priority, candidate.started, candidate.uid
 
 
 def _order(chosen: Sequence[Unit]) -> tuple[Cost, tuple[str, ...]]:

@@ -20,6 +20,7 @@ _MOST_CONCURRENT_PREEMPTIONS: Final = 64
 _PRIORITIES: Final = range(-(2**31), 2**31)
 
 MissingDevicesPolicy = Literal["keep", "delete"]
+RigidBudgetsPolicy = Literal["keep", "violate"]
 
 
 class KubeSchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -178,6 +179,8 @@ class PreemptionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         longest_protection_seconds: the longest time for which a pod can protect itself by annotation.
         highest_priority: the highest priority with which pods outside the system namespaces preempt others; those above
             it preempt nobody. The default is below the PriorityClasses of the system, which any pod may name.
+        rigid_budgets: what becomes of pods whose PodDisruptionBudget never permits a disruption, as with
+            `minAvailable: 100%`: `keep` never preempts them, `violate` deletes them as a last resort.
     """
 
     enabled: bool = True
@@ -185,6 +188,7 @@ class PreemptionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     nomination_seconds: float = 360.0
     longest_protection_seconds: float = 3600.0
     highest_priority: int = 999_999_999
+    rigid_budgets: RigidBudgetsPolicy = "keep"
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""

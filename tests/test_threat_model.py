@@ -38,7 +38,7 @@ RENAMED = {
     "StorageCapacity": "CSIStorageCapacity",
 }
 """Kinds whose class has another name."""
-DERIVED = frozenset({"excess", "is_oversized", "isOversized"})
+DERIVED = frozenset({"excess", "is_oversized", "isOversized", "requires_all"})
 """Attributes that follow from others when an object is read."""
 TOPICS = (
     *("envFrom", "valueFrom", "at creation", "later", "status", "hami.io/", "LD_PRELOAD", "CUDA_DISABLE_CONTROL"),
@@ -186,7 +186,7 @@ def test_page_names_each_policy_that_exists() -> None:
     """A policy that the page omits has an unknown purpose; a policy that only the page names protects nothing."""
     policies = {
         each["metadata"]["name"]
-        for folder in ("base", "hami-nodes", "gpubindings/writers", "missing-devices")
+        for folder in ("base", "hami-nodes", "gpubindings/writers", "missing-devices", "rigid-budgets")
         for file in (ROOT / "manifests" / folder).glob("*.yaml")
         for each in yaml.safe_load_all(file.read_text())
         if each["kind"] == "ValidatingAdmissionPolicy"

@@ -13,7 +13,7 @@ import msgspec
 from agent.settings import AgentSettings
 from allocation.settings import AllocationSettings, BindingsMode
 from cluster.logs import LogSettings
-from scheduler.settings import MissingDevicesPolicy, SchedulerSettings
+from scheduler.settings import MissingDevicesPolicy, RigidBudgetsPolicy, SchedulerSettings
 from webhook.settings import WebhookSettings
 
 SECTIONS = {
@@ -102,6 +102,7 @@ def _properties(config: Schema) -> Schema:
         "bindings": closed({"mode": {"enum": [*get_args(BindingsMode)]}, "requireNamespace": FLAG, "writers": STRINGS}),
         "priorityQuota": FLAG,
         "missingDevices": {"enum": [*get_args(MissingDevicesPolicy)]},
+        "rigidBudgets": {"enum": [*get_args(RigidBudgetsPolicy)]},
         "delivery": closed({"hostFacts": FLAG, "nvidiaNri": FLAG}),
         "isolation": closed({"hamiCore": FLAG}),
         "certManager": closed({"enabled": FLAG}),

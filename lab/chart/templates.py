@@ -14,6 +14,7 @@ PREEMPTION = 'dig "preemption" "enabled" true (.Values.config.scheduler | defaul
 NRI = ".Values.delivery.nvidiaNri"
 BINDINGS = 'ne .Values.bindings.mode "off"'
 MISSING = 'eq .Values.missingDevices "delete"'
+RIGID = 'eq .Values.rigidBudgets "violate"'
 HOST_PATHS = "or .Values.isolation.hamiCore .Values.delivery.hostFacts"
 EXCLUDED = "[kube-system, kube-public, kube-node-lease, tranche-system]}"
 # The aliases of the scheduler's configuration name it as well.
@@ -121,7 +122,8 @@ SCHEDULER = (
     Edit(
         "          command: [python3, -m, scheduler]\n",
         '          command: [python3, -m, scheduler{{ include "tranche.bindingFlags" . }}'
-        f"{{{{ if {MISSING} }}}}, --missing-devices=delete{{{{ end }}}}]\n"
+        f"{{{{ if {MISSING} }}}}, --missing-devices=delete{{{{ end }}}}"
+        f"{{{{ if {RIGID} }}}}, --preemption-rigid-budgets=violate{{{{ end }}}}]\n"
         '          {{- include "tranche.extenderArguments" . }}\n',
     ),
     Edit(
@@ -341,6 +343,8 @@ ALL = (
     Template("extender.yaml", "extender/rbac.yaml", condition=EXTENDER),
     Template("missing-devices.yaml", "missing-devices/scheduler.yaml", condition=MISSING),
     Template("priority-quota.yaml", "priority-quota/quota.yaml", condition=".Values.priorityQuota"),
+    # In extender mode kube-scheduler, under the same identity, deletes pods without cards as well.
+    Template("rigid-budgets.yaml", "rigid-budgets/scheduler.yaml", condition=f"and ({RIGID}) (not {EXTENDER})"),
     Template("crd-gpubindings.yaml", "gpubindings/crd.yaml", condition=f"{CRDS} ({BINDINGS})"),
     Template("gpubindings.yaml", "gpubindings/rbac.yaml", condition=BINDINGS),
     Template(

@@ -4,9 +4,7 @@ kube-scheduler chooses victims for CPU, memory and ports, and knows nothing of c
 here: each node that it proposes is evaluated as if its victims were gone.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-
-import msgspec
+from collections.abc import Callable, Mapping, Sequence
 
 from allocation.errors import AllocationError
 from allocation.placement import rejection
@@ -14,14 +12,15 @@ from allocation.placement.rejection import Rejection
 from allocation.steps import Steps, finish
 from scheduler.cycle import evaluation
 from scheduler.extender import filtering, wire
-from scheduler.extender.preemption_wire import PreemptionArgs, PreemptionResult, VictimPod
+from scheduler.extender.preemption_wire import PreemptionArgs, PreemptionResult, VictimPod, Victims
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
 from scheduler.preemption.choice import Chooser
+from scheduler.preemption.eligibility import EligiblePod
 from scheduler.state.cluster_state import ClusterState
 
-MoreVictims = Callable[[GpuRequirements, str, frozenset[str]], Iterable[str] | None]
-"""Returns the UIDs of the pods that have to go for the cards of a node, in addition to some; None if none suffice."""
+MoreVictims = Callable[[GpuRequirements, str, frozenset[str]], Sequence[EligiblePod] | None]
+"""Returns the pods that have to go for the cards of a node, in addition to some; None if none suffice."""
 
 
 def of_chooser(chooser: Chooser, pod: Pod | None) -> MoreVictims:
@@ -30,13 +29,13 @@ def of_chooser(chooser: Chooser, pod: Pod | None) -> MoreVictims:
     kube-scheduler refuses a response with a victim that does not run on the node that it proposed.
     """
 
-    def more(requirements: GpuRequirements, node: str, gone: frozenset[str]) -> Iterable[str] | None:
+    def more(requirements: GpuRequirements, node: str, gone: frozenset[str]) -> Sequence[EligiblePod] | None:
         if pod is None or chooser.eligibility.objection(pod, requirements):
             return None
         found = chooser.on_node(pod, requirements, node, gone=gone)
         if found is None or any(each.pod.spec.node_name != node for each in found.victims):
             return None
-        return [each.pod.uid for each in found.victims]
+        return found.victims
 
     return more
 
@@ -58,8 +57,9 @@ def preempt(state: ClusterState, args: PreemptionArgs, *, more: MoreVictims) -> 
             takes = _takes(state, node, args.pod, rejected_nodes)
         added = () if takes else more(requirements, node, frozenset(pod.uid for pod in victims.pods))
         if added is not None:
-            pods = (*victims.pods, *map(VictimPod, added))
-            kept[node] = msgspec.structs.replace(victims, pods=pods)
+            pods = (*victims.pods, *(VictimPod(each.pod.uid) for each in added))
+            violations = victims.pdb_violations + sum(each.violates for each in added)
+            kept[node] = Victims(pods, violations)
         yield
     return PreemptionResult(kept)
 

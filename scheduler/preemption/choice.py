@@ -91,7 +91,7 @@ class Chooser:
     def _on_cheapest(self, search: NodeSearch, nodes: Collection[str]) -> Steps[Preemption | None]:
         """Return the cheapest choice on the nodes where the least has to become free, or None if none helps.
 
-        First nobody is evicted, then pods of the lowest priority, and so on; pods that end too slowly come last.
+        First nobody is evicted, then pods of the lowest priority, and so on; a last resort comes after all of them.
         """
         highest, best = search.pod.spec.priority, None
         query = PlacementQuery(search.requirements.request, search.requirements.constraints)
@@ -104,7 +104,7 @@ class Chooser:
                 found = yield from search.on_node(name, below=level + 1)
                 if found is not None and (best is None or found.cost < best.cost):
                     best = found
-            if best is not None and not best.is_slow:
+            if best is not None and not best.is_last_resort:
                 return best
         return best
 

@@ -20,11 +20,13 @@ class Budget(msgspec.Struct, frozen=True):
         namespace: its namespace.
         name: its name.
         allowed: how many of its pods may be evicted now.
+        is_rigid: whether it never permits an Eviction, in whatever state its pods are.
     """
 
     namespace: str
     name: str
     allowed: int
+    is_rigid: bool = False
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -69,7 +71,7 @@ class DisruptionBudgets:
         label = _required_label(selector)
         self._labels[namespace, name] = label
         by_name = self._entries.setdefault(namespace, {}).setdefault(label, {})
-        by_name[name] = _Entry(Budget(namespace, name, pdb.allowed), selector)
+        by_name[name] = _Entry(Budget(namespace, name, pdb.allowed, pdb.is_rigid), selector)
 
     def drop(self, pdb: PodDisruptionBudget) -> None:
         """Forget a budget."""
@@ -92,7 +94,7 @@ class DisruptionBudgets:
     def of_pod(self, namespace: str, labels: Mapping[str, str]) -> tuple[Budget, ...]:
         """Return the budgets of a pod by name; more than one, and the API server never evicts the pod.
 
-        Where there are too many to compare, or one that is too large, it is one that allows nothing.
+        Where there are too many to compare, or one that is too large, it is a rigid one.
         """
         if namespace not in self._entries and namespace not in self._oversized:
             return ()
@@ -106,11 +108,11 @@ class DisruptionBudgets:
 
     def _find(self, namespace: str, labels: Mapping[str, str]) -> tuple[Budget, ...]:
         for name in self._oversized.get(namespace, ()):
-            return (Budget(namespace, name, 0),)
+            return (Budget(namespace, name, 0, is_rigid=True),)
         found = []
         for place, entry in enumerate(self._candidates(namespace, labels)):
             if place == _COMPARED:
-                return (Budget(namespace, entry.budget.name, 0),)
+                return (Budget(namespace, entry.budget.name, 0, is_rigid=True),)
             if accepts(entry.selector, labels):
                 found.append(entry.budget)
         return tuple(sorted(found, key=lambda budget: budget.name))

@@ -103,9 +103,12 @@ class Eligibility:
         if until is not None and self._unix() < until:
             return None
         budgets = self.budgets.of_pod(pod.metadata.namespace, pod.metadata.labels)
-        if len(budgets) > 1 or any(not each.allowed for each in budgets):
-            return None
         is_slow = pod.spec.termination_grace_period_seconds > self._settings.nomination_seconds
+        if len(budgets) > 1 or any(each.is_rigid for each in budgets):
+            may_violate = self._settings.rigid_budgets == "violate"
+            return EligiblePod(pod, account, is_slow=is_slow, violates=True) if may_violate else None
+        if any(not each.allowed for each in budgets):
+            return None
         return EligiblePod(pod, account, budgets[0] if budgets else None, is_slow)
 
     def account(self, pod: Pod) -> QueueKey:
@@ -133,21 +136,24 @@ class EligiblePod(msgspec.Struct, frozen=True):
     Attributes:
         pod: its last known state.
         account: the queue that pays for it.
-        budget: the disruption budget that guards it.
+        budget: the disruption budget that permits its eviction.
         is_slow: whether its grace period is longer than a nomination lasts.
+        violates: whether its end violates a disruption budget that never permits it.
     """
 
     pod: Pod
     account: QueueKey
     budget: Budget | None = None
     is_slow: bool = False
+    violates: bool = False
 
     @property
     def candidate(self) -> Candidate:
         """The pod as the choice of victims sees it."""
         pod, budget = self.pod, self.budget
         guard, since = f"{budget.namespace}/{budget.name}" if budget is not None else "", started(pod)
-        return Candidate(pod.uid, pod.spec.priority, unix_seconds(since) if since else 0.0, guard, self.is_slow)
+        seconds = unix_seconds(since) if since else 0.0
+        return Candidate(pod.uid, pod.spec.priority, seconds, guard, self.is_slow, self.violates)
 
 
 EligibleUnit = tuple[EligiblePod, ...]

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Final, Literal
 
 from allocation import names
@@ -28,6 +29,8 @@ _ATTEMPTS: Final = 5
 _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.2, 5.0, (0.8, 1.2)
 _GATEWAY_TIMEOUT: Final = 504
 _SERVER_ERROR: Final = 500
+_BUDGET: Final = re.compile(r"disruption budget|more than one PodDisruptionBudget")
+"""What the API server says of an Eviction that budgets refuse; the codes, 429 and 500, also mean other things."""
 _OTHER_UID: Final = re.compile(r"UID in the precondition|metadata\.uid: .* immutable")
 """What the API server says of an Eviction or a patch with the UID of a pod that was deleted and created again."""
 
@@ -42,6 +45,10 @@ class _EndedError(Exception):
     def __init__(self, outcome: EvictionOutcome, note: str) -> None:
         self.outcome = outcome
         super().__init__(note)
+
+
+class _BudgetError(_EndedError):
+    """A PodDisruptionBudget refuses an Eviction, or the pod has several."""
 
 
 class Evictor:
@@ -65,14 +72,14 @@ class Evictor:
     ) -> EvictionResult:
         """Nominate `node` for the preemptor and evict the victims; return once the outcome is known, or given up.
 
-        Victims with a PodDisruptionBudget come first, so that a refusal costs nobody else; otherwise their order is
-        kept. The first failure ends it, and so does the preemptor if it does not need the node any more, which
-        `is_needed` tells. Each victim has its own grace period.
+        Victims with a PodDisruptionBudget come first, so that a refusal costs nobody else, and then those that violate
+        one; otherwise their order is kept. The first failure ends it, and so does the preemptor if it does not need the
+        node any more, which `is_needed` tells. Each victim has its own grace period.
         """
         evicted: list[Victim] = []
         try:
             await self._nominate(preemptor, node)
-            for victim in sorted(victims, key=lambda each: not each.is_guarded):
+            for victim in sorted(victims, key=lambda each: (not each.is_guarded, not each.violates)):
                 if await self._evict(victim, is_needed):
                     evicted.append(victim)
                     await self._announce(victim, preemptor, node)
@@ -123,7 +130,11 @@ class Evictor:
             raise _EndedError(EvictionOutcome.GONE, str(error)) from error
 
     async def _evict(self, victim: Victim, is_needed: Callable[[], bool]) -> bool:
-        """Evict a victim; return False if it was gone."""
+        """Evict a victim, or delete it where it violates a budget; return False if it was gone.
+
+        An Eviction is sent first in any case, by which the API server checks that this replica leads. A deletion cannot
+        carry the leader's token, so it has only the victim's UID.
+        """
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -141,17 +152,33 @@ class Evictor:
             await self._send("POST", path, body, content_type=JSON, repeat_if_busy=False, is_needed=is_needed)
         except _GoneError:
             return False
+        except _BudgetError:
+            if not victim.violates:
+                raise
+            return await self._delete(victim, is_needed)
+        return True
+
+    async def _delete(self, victim: Victim, is_needed: Callable[[], bool]) -> bool:
+        """Delete a victim with its own grace period; return False if it was gone."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": victim.uid}}
+        path = PODS.path(namespace=victim.namespace, name=victim.name)
+        try:
+            await self._send("DELETE", path, body, content_type=JSON, repeat_if_busy=True, is_needed=is_needed)
+        except _GoneError:
+            return False
         return True
 
     async def _announce(self, victim: Victim, preemptor: Pod, node: str) -> None:
         """Say why a victim is evicted, in its condition DisruptionTarget and in an event; failures change nothing.
 
-        The API server set the condition with the Eviction, so its lastTransitionTime is right.
+        The API server sets the condition with an Eviction, so its lastTransitionTime is right; a deletion has none.
         """
         # The preemptor may be in another namespace, so only its UID is named.
         note = f"Preempted by pod {preemptor.uid} on node {node}"
         self._recorder.record(victim.reference, type="Normal", reason="Preempted", action="Preempting", note=note)
+        changed = {"lastTransitionTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"} if victim.violates else {}
         condition = {
+            **changed,
             "type": "DisruptionTarget",
             "status": "True",
             "reason": "PreemptionByScheduler",
@@ -173,7 +200,7 @@ class Evictor:
 
     async def _send(
         self,
-        method: Literal["PATCH", "POST"],
+        method: Literal["DELETE", "PATCH", "POST"],
         path: str,
         body: object,
         *,
@@ -185,6 +212,7 @@ class Evictor:
 
         Raises:
             _GoneError: the pod is deleted, or another pod has its name.
+            _BudgetError: a PodDisruptionBudget refuses an Eviction, or the pod has several.
             _EndedError: this replica is not trusted any more, the write is not needed any more, or the API server
                 refuses it or does not answer.
         """
@@ -212,7 +240,8 @@ class Evictor:
                 is_doubtful = is_doubtful or _may_be_applied(error)
                 if attempt == _ATTEMPTS or not _is_repeatable(error):
                     outcome = EvictionOutcome.UNKNOWN if is_doubtful else EvictionOutcome.REFUSED
-                    raise _EndedError(outcome, str(error)) from error
+                    ended = _BudgetError if _is_of_budget(error) else _EndedError
+                    raise ended(outcome, str(error)) from error
                 log.warning("sent again: %s", error)
             else:
                 return
@@ -223,6 +252,10 @@ def _is_gone(error: ClusterError) -> bool:
     if isinstance(error, NotFoundError):
         return True
     return isinstance(error, ApiError) and _OTHER_UID.search(error.message) is not None
+
+
+def _is_of_budget(error: ClusterError) -> bool:
+    return isinstance(error, ApiError) and _BUDGET.search(error.message) is not None
 
 
 def _may_be_applied(error: ClusterError) -> bool:

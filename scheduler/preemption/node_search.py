@@ -46,9 +46,9 @@ class Preemption(msgspec.Struct, frozen=True):
     cost: tuple[Cost, int, str]
 
     @property
-    def is_slow(self) -> bool:
-        """Whether a victim may still be ending when nobody waits for it any more."""
-        return any(each.is_slow for each in self.victims)
+    def is_last_resort(self) -> bool:
+        """Whether it violates a budget, or a victim may still be ending when nobody waits for it any more."""
+        return any(each.is_slow or each.violates for each in self.victims)
 
 
 class NodeSearch:

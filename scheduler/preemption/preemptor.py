@@ -170,7 +170,11 @@ class Preemptor:
 
     async def _evict(self, pod: Pod, choice: Preemption) -> None:
         victims = [
-            Victim(each.pod.uid, each.pod.metadata.namespace, each.pod.metadata.name, each.budget is not None)
+            Victim(
+                *(each.pod.uid, each.pod.metadata.namespace, each.pod.metadata.name),
+                is_guarded=each.budget is not None,
+                violates=each.violates,
+            )
             for each in choice.victims
         ]
         holds = self.chooser.state.holds

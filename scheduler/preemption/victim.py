@@ -13,12 +13,14 @@ class Victim(msgspec.Struct, frozen=True):
         namespace: its namespace.
         name: its name.
         is_guarded: whether it has a PodDisruptionBudget, by which the API server may refuse to evict it.
+        violates: whether it is deleted if a PodDisruptionBudget refuses its Eviction, because that never permits any.
     """
 
     uid: str
     namespace: str
     name: str
     is_guarded: bool = False
+    violates: bool = False
 
     @property
     def reference(self) -> Reference:

@@ -32,6 +32,7 @@ CASES = {
     "extender mode": (("extender.enabled=true",), ("install",), ("extender",)),
     "quota for priority classes": (("priorityQuota=true",), ("install",), ("priority-quota",)),
     "missing devices": (("missingDevices=delete",), ("install",), ("missing-devices",)),
+    "rigid budgets": (("rigidBudgets=violate",), ("install",), ("rigid-budgets",)),
     "GPUBindings": (("bindings.mode=labelled",), ("install",), ("gpubindings",)),
     "GPUBindings for every pod": (
         ("bindings.mode=required", "bindings.requireNamespace=true"),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from allocation.names import CLAIM, SYSTEM_NAMESPACE
 from cluster.resource import GPU_CLAIMS
-from lab import wait
+from lab import kubeconfig, kubectl, wait
 from lab.client import client
+from lab.errors import LabError
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import gpubindings, preemptions
 from tests.system.support.gpuqueues import labels, set_queue
@@ -294,3 +296,58 @@ def test_hostile_budgets_stop_nobody(tranche: Layout, team: Namespace, others: N
     bound(others, "important")
     assert len(evicted(team, 1)) == 1
     assert epoch() == before
+
+
+# ---- budgets that never permit a disruption --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def violating(tranche: Layout, node: None) -> Iterator[None]:
+    """A scheduler that violates rigid budgets."""
+    with preemptions.violating_rigid_budgets(tranche):
+        yield
+
+
+@pytest.mark.usefixtures("violating")
+def test_rigid_budget_is_violated_where_the_setting_says_so(team: Namespace, others: Namespace) -> None:
+    """After all other pods have gone, whatever their priority."""
+    guarded = [f"guarded-{number}" for number in range(CARDS - 1)]
+    team.create(*(asking(name, labels={"app": "db"}) for name in guarded))
+    team.placed(CARDS - 1)
+    spec = {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "db"}}}
+    team.create({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "db"}, "spec": spec})
+    others.create(asking("middle", "middle"))
+    bound(others, "middle")
+    team.create(asking("first", "high"))
+    bound(team, "first")
+    assert evicted(others, 1) == {"middle"}
+    assert not evicted(team)
+    team.create(asking("second", "high"))
+    bound(team, "second")
+    assert evicted(team, 1) <= {*guarded}
+    team.delete("poddisruptionbudget", "db")
+
+
+@pytest.mark.usefixtures("violating")
+def test_the_scheduler_deletes_only_pods_with_cards_in_their_own_time(team: Namespace) -> None:
+    """A thief of its token ends no other pod, no later pod of the name, and gives none less time than it asks for."""
+    team.create(pod("waits", node="nowhere", gpu=1), asking("runs", terminationGracePeriodSeconds=2))
+    bound(team, "runs")
+    layout = team.layout
+    identity = kubeconfig.service_account_kubeconfig(layout, namespace=SYSTEM_NAMESPACE, name="tranche-scheduler")
+
+    def delete(namespace: str, name: str, **options: Any) -> None:
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}?dryRun=All"
+        body = json.dumps({"apiVersion": "v1", "kind": "DeleteOptions", **options})
+        kubectl.run(layout, "delete", "--raw", path, "-f", "-", stdin=body, kubeconfig=identity)
+
+    uids = {name: {"uid": team.pod(name)["metadata"]["uid"]} for name in ("waits", "runs")}
+    refused: list[tuple[str, dict[str, Any]]] = [
+        ("waits", {"preconditions": uids["waits"]}),
+        ("runs", {}),
+        ("runs", {"preconditions": uids["runs"], "gracePeriodSeconds": 1}),
+    ]
+    for name, options in refused:
+        with pytest.raises(LabError, match="only pods that have cards, by their UID and with their own grace period"):
+            delete(team.name, name, **options)
+    delete(team.name, "runs", preconditions=uids["runs"])

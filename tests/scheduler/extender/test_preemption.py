@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocation.steps import finish
+from cluster.disruption_budget import PodDisruptionBudget
 from cluster.resource_quota import ResourceQuota
 from scheduler.extender import preemption, preemption_wire, wire
 from scheduler.extender.wire import UnreadableError
@@ -34,9 +35,11 @@ def body(asks: Pod, proposed: dict[str, Any], *, key: str = "NodeNameToMetaVicti
     return msgspec.json.encode({"Pod": asks, "NodeNameToVictims": None, "NodeNameToMetaVictims": None, key: proposed})
 
 
-def answer(made: ClusterState, asks: Pod, proposed: dict[str, Any]) -> dict[str, Any]:
-    """Call `/preempt`; return the nodes that remain, with their victims."""
-    more = preemption.of_chooser(chooser_of(made), asks)
+def answer(
+    made: ClusterState, asks: Pod, proposed: dict[str, Any], *budgets: PodDisruptionBudget, **settings: Any
+) -> dict[str, Any]:
+    """Call `/preempt` with settings of preemption; return the nodes that remain, with their victims."""
+    more = preemption.of_chooser(chooser_of(made, *budgets, **settings), asks)
     result = finish(preemption.preempt(made, preemption_wire.decode(body(asks, proposed)), more=more))
     kept: dict[str, Any] = msgspec.json.decode(wire.encode(result))["NodeNameToMetaVictims"]
     return kept
@@ -53,6 +56,17 @@ def cluster(*used: Sequence[int]) -> ClusterState:
             if memory:
                 made.set_pod(allocated(f"{name}-{card}", node=name, memory=memory, card=card))
     return made
+
+
+def test_budgets_that_more_victims_violate_are_counted() -> None:
+    """kube-scheduler prefers nodes where its victims and ours violate fewer."""
+    made = cluster((900,))
+    fields = {"metadata": {"name": "all", "namespace": "default"}, "spec": {"selector": {}, "maxUnavailable": 0}}
+    guard = msgspec.convert(fields, PodDisruptionBudget)
+    asks, proposed = pod("p", memory=900, priority=5), {"n0": victims("uid-other", violations=1)}
+    assert answer(made, asks, proposed, guard) == {}
+    expected = {"n0": victims("uid-other", "uid-n0-0", violations=2)}
+    assert answer(made, asks, proposed, guard, rigid_budgets="violate") == expected
 
 
 def test_a_node_whose_cards_are_too_small_is_vetoed() -> None:

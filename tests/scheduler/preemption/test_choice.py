@@ -34,13 +34,15 @@ def victims(made: ClusterState, preemptor: Pod, *budgets: PodDisruptionBudget, *
     return {each.pod.metadata.name for each in found.victims} if isinstance(found, Preemption) else None
 
 
-def budget(name: str, *, allowed: int, **labels: str) -> PodDisruptionBudget:
-    """Return a budget for pods with these labels."""
+def budget(
+    name: str, *, allowed: int, fields: dict[str, Any] | None = None, desired: int = 0, expected: int = 0, **labels: str
+) -> PodDisruptionBudget:
+    """Return a budget for pods with these labels, with more `fields` and the pods that its status counts."""
     return msgspec.convert(
         {
             "metadata": {"name": name, "namespace": "default"},
-            "spec": {"selector": {"matchLabels": labels}},
-            "status": {"disruptionsAllowed": allowed},
+            "spec": {"selector": {"matchLabels": labels}, **(fields or {})},
+            "status": {"disruptionsAllowed": allowed, "desiredHealthy": desired, "expectedPods": expected},
         },
         PodDisruptionBudget,
     )
@@ -220,6 +222,54 @@ def test_disruption_budgets_are_never_violated(allowed: int, expected: set[str] 
     made = state("a", cards=1)
     made.set_pod(allocated("on-a", node="a", memory=1000, labels={"app": "db"}))
     assert victims(made, WHOLE, budget("db", allowed=allowed, app="db")) == expected
+
+
+RIGID = budget("rigid", allowed=0, fields={"minAvailable": "100%"}, app="rigid")
+VIOLATE: dict[str, Any] = {"rigid_budgets": "violate"}
+
+
+def rigid(*names: str, priority: int = 0, **more: Any) -> ClusterState:
+    """Return a state with one card on each node; each is filled by a pod of a rigid budget."""
+    made = state(*names, cards=1)
+    for name in names:
+        labels = {"app": "rigid"}
+        made.set_pod(allocated(f"on-{name}", node=name, memory=1000, priority=priority, labels=labels, **more))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("budgets", "is_rigid"),
+    [
+        ([RIGID], True),
+        ([budget("none", allowed=0, fields={"maxUnavailable": 0}, app="rigid")], True),
+        ([budget("all", allowed=0, desired=2, expected=2, app="rigid")], True),
+        ([budget("two", allowed=1, app="rigid"), budget("budgets", allowed=1, app="rigid")], True),
+        ([budget("used-up", allowed=0, desired=1, expected=2, app="rigid")], False),
+        ([budget("not-counted", allowed=0, app="rigid")], False),
+    ],
+)
+def test_pod_that_no_budget_ever_lets_go_is_preempted_where_the_setting_says_so(
+    budgets: list[PodDisruptionBudget], *, is_rigid: bool
+) -> None:
+    """By default it stays, and so does one whose budget permits nothing at the moment."""
+    assert victims(rigid("a"), WHOLE, *budgets) is None
+    found = chosen(rigid("a"), WHOLE, *budgets, **VIOLATE)
+    assert isinstance(found, Preemption) is is_rigid
+    if isinstance(found, Preemption):
+        assert [each.violates for each in found.victims] == [True]
+
+
+def test_pods_of_rigid_budgets_are_preempted_last() -> None:
+    """After pods of any priority, and after those that end slowly: on the same node, on another, and in its own way."""
+    for other in ({"priority": 99}, {"priority": 99, "terminationGracePeriodSeconds": 10**6}):
+        made = state("a", "b", cards=1)
+        made.set_pod(allocated("rigid", node="a", memory=1000, labels={"app": "rigid"}))
+        made.set_pod(allocated("other", node="b", memory=1000, **other))
+        assert victims(made, WHOLE, RIGID, **VIOLATE) == {"other"}
+    made = state("a", cards=2)
+    made.set_pod(allocated("rigid", node="a", memory=1000, labels={"app": "rigid"}))
+    made.set_pod(allocated("other", node="a", memory=1000, priority=99, card=1))
+    assert victims(made, WHOLE, RIGID, **VIOLATE) == {"other"}
 
 
 def test_pods_of_other_schedulers_and_of_the_system_stay() -> None:

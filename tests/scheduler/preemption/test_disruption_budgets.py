@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocation.label_selector import accepts, label_selector
-from cluster.disruption_budget import PodDisruptionBudget
+from cluster.disruption_budget import BudgetSpec, PodDisruptionBudget
 from scheduler.preemption import disruption_budgets
 from scheduler.preemption.disruption_budgets import Budget, DisruptionBudgets
 
@@ -106,6 +106,44 @@ def test_a_status_of_an_earlier_spec_permits_nothing(
     assert budgets.of_pod("n1", {}) == (Budget("n1", "p", allowed),)
 
 
+@pytest.mark.parametrize(
+    ("spec", "is_rigid"),
+    [
+        ({"maxUnavailable": 0}, True),
+        ({"maxUnavailable": "0%"}, True),
+        ({"maxUnavailable": "000%"}, True),
+        ({"maxUnavailable": 1}, False),
+        ({"maxUnavailable": "10%"}, False),
+        ({"minAvailable": "100%"}, True),
+        ({"minAvailable": "0100%"}, True),
+        ({"minAvailable": "99%"}, False),
+        ({"minAvailable": "0%"}, False),
+        ({"minAvailable": 100}, False),
+        ({}, False),
+    ],
+)
+def test_budget_that_requires_all_of_its_pods_is_rigid(spec: dict[str, Any], *, is_rigid: bool) -> None:
+    """Whatever its status says, and although nothing of these numbers is kept, which may be long texts."""
+    body = {"metadata": {"name": "p", "namespace": "n1", "generation": 9}, "spec": {"selector": {}, **spec}}
+    made = msgspec.convert(body, PodDisruptionBudget)
+    assert made.is_rigid is is_rigid
+    assert made.spec == BudgetSpec(made.spec.selector)
+
+
+@pytest.mark.parametrize(
+    ("desired", "expected", "observed", "is_rigid"),
+    [(3, 3, 1, True), (9, 3, 1, True), (2, 3, 1, False), (3, 3, 0, False), (0, 0, 1, False)],
+)
+def test_budget_that_requires_as_many_pods_as_there_are_is_rigid(
+    desired: int, expected: int, observed: int, *, is_rigid: bool
+) -> None:
+    """As the API server counts them for the present spec."""
+    made = budget("p", EVERYTHING, allowed=0)
+    counts = {"desired_healthy": desired, "expected_pods": expected, "observed_generation": observed}
+    made.status = msgspec.structs.replace(made.status, **counts)
+    assert made.is_rigid is is_rigid
+
+
 @given(st.lists(BUDGETS, max_size=12), st.sampled_from(["n1", "n2"]), LABELS)
 def test_budgets_of_a_pod_are_those_that_a_plain_evaluation_finds(
     changes: list[tuple[str, str, dict[str, Any] | None, int, bool]], namespace: str, labels: dict[str, str]
@@ -157,7 +195,7 @@ def test_budget_that_is_too_large_guards_its_namespace(selector: dict[str, Any],
     assert made.is_oversized is is_oversized
     assert (made.spec.selector is None) is is_oversized
     budgets.set(made)
-    assert budgets.of_pod("n1", {}) == (Budget("n1", "large", 0 if is_oversized else 5),)
+    assert budgets.of_pod("n1", {}) == (Budget("n1", "large", 0 if is_oversized else 5, is_rigid=is_oversized),)
     assert budgets.of_pod("n2", {}) == ()
     budgets.set(budget("large", {"matchLabels": {"app": "a"}}))
     assert names(budgets) == []
@@ -174,8 +212,8 @@ def test_so_many_budgets_are_compared_with_a_pod() -> None:
         budgets.set(budget(f"of-b-{number:02}", {"matchLabels": {"app": "b"}}))
     assert names(budgets, app="a", x="7") == ["of-a-07"]
     budgets.set(budget("every", {"matchExpressions": [{"key": "y", "operator": "Exists"}]}))
-    ((_, _, allowed),) = map(msgspec.structs.astuple, budgets.of_pod("n1", {"app": "a", "x": "7"}))
-    assert allowed == 0
+    (guard,) = budgets.of_pod("n1", {"app": "a", "x": "7"})
+    assert (guard.allowed, guard.is_rigid) == (0, True)
     assert names(budgets, app="c", y="") == ["every"]
 
 

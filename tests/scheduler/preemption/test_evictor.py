@@ -52,6 +52,18 @@ class Sleeper(Api):
         return await super().request(method, path, **how)
 
 
+class Deleting(Api):
+    """An API client that may also delete pods."""
+
+    def __init__(self, api: Api, admin: Api) -> None:
+        super().__init__(api._connection)
+        self._admin = admin
+
+    async def request(self, method: str, path: str, **how: Any) -> bytes:
+        """Send a request; a deletion is an administrator's."""
+        return await (self._admin if method == "DELETE" else super()).request(method, path, **how)
+
+
 class Counting(Api):
     """An API client that counts the Evictions that it sends."""
 
@@ -123,6 +135,45 @@ async def test_a_pod_with_two_budgets_is_not_evicted(server: EvictionServer) -> 
     assert (result.outcome, result.evicted) == (EvictionOutcome.UNKNOWN, ())
     assert "more than one PodDisruptionBudget" in result.note
     assert await server.lives("a")
+
+
+@pytest.mark.parametrize("budgets", ["p", "pq"])
+async def test_victim_of_a_budget_that_never_permits_it_is_deleted_where_it_may_be(
+    server: EvictionServer, budgets: str
+) -> None:
+    """Only after its Eviction was refused, with its own grace period, and after the victims of other budgets."""
+    last = await server.victim("a", labels={"app": "rigid"}, violates=True)
+    guarded = await server.victim("b", is_guarded=True)
+    for name in budgets:
+        await server.budget(name, app="rigid")
+    preemptor = await server.pod("important")
+    result = await server.evict(preemptor, last, guarded, api=Deleting(server.api, server.admin))
+    assert (result.outcome, result.evicted) == (EvictionOutcome.EVICTED, (guarded, last)), result.note
+    shown = await server.read("a")
+    assert shown["metadata"]["deletionGracePeriodSeconds"] == GRACE_S
+    (condition,) = (each for each in shown["status"]["conditions"] if each["type"] == "DisruptionTarget")
+    assert condition["lastTransitionTime"]
+    assert condition["reason"] == "PreemptionByScheduler"
+
+
+async def test_without_the_right_to_delete_a_rigid_budget_holds(server: EvictionServer) -> None:
+    """Only the component manifests/rigid-budgets grants it."""
+    victim = await server.victim("a", labels={"app": "rigid"}, violates=True)
+    await server.budget("p", app="rigid")
+    result = await server.evict(await server.pod("important"), victim)
+    assert (result.outcome, result.evicted) == (EvictionOutcome.REFUSED, ())
+    assert "cannot delete resource" in result.note
+    assert await server.lives("a")
+
+
+async def test_a_former_leader_deletes_nobody(server: EvictionServer) -> None:
+    """The Eviction that comes first is refused for its token, not for the budget."""
+    old, victim = server.token, await server.victim("a", labels={"app": "rigid"}, violates=True)
+    await server.budget("p", app="rigid")
+    await server.lead()
+    result = await server.evict(await server.pod("important"), victim, token=old)
+    assert (result.outcome, result.evicted) == (EvictionOutcome.REFUSED, ())
+    assert "does not lead any more" in result.note
 
 
 async def test_a_recreated_pod_is_not_evicted(server: EvictionServer) -> None:

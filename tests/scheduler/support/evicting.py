@@ -51,14 +51,16 @@ class EvictionServer:
         """Create a pod without node, and return it as the scheduler would see it."""
         return await self._create(name, namespace, labels or {}, {})
 
-    async def victim(self, name: str, *, labels: dict[str, str] | None = None, is_guarded: bool = False) -> Victim:
+    async def victim(
+        self, name: str, *, labels: dict[str, str] | None = None, is_guarded: bool = False, violates: bool = False
+    ) -> Victim:
         """Create a pod that runs on the node, and return it as a victim."""
         spec = {"nodeName": NODE, "terminationGracePeriodSeconds": GRACE_S}
         made = await self._create(name, THEIRS, labels or {}, spec)
         path = PODS.path(namespace=THEIRS, name=name, subresource="status")
         body = {"status": {"phase": "Running"}}
         await self.admin.request("PATCH", path, body=body, content_type=STRATEGIC_MERGE_PATCH)
-        return Victim(made.uid, THEIRS, name, is_guarded)
+        return Victim(made.uid, THEIRS, name, is_guarded, violates)
 
     async def _create(self, name: str, namespace: str, labels: dict[str, str], spec: dict[str, Any]) -> Pod:
         body = {
@@ -75,7 +77,7 @@ class EvictionServer:
             "apiVersion": POD_DISRUPTION_BUDGETS.api_version,
             "kind": POD_DISRUPTION_BUDGETS.kind,
             "metadata": {"name": name},
-            "spec": {"minAvailable": 1, "selector": {"matchLabels": labels}},
+            "spec": {"minAvailable": "100%", "selector": {"matchLabels": labels}},
         }
         await self.admin.create(POD_DISRUPTION_BUDGETS, body, namespace=THEIRS)
 

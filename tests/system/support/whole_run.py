@@ -30,6 +30,7 @@ _ROLES = (
     "hami-nodes/scheduler.yaml",
     "gpubindings/rbac.yaml",
     "missing-devices/*.yaml",
+    "rigid-budgets/*.yaml",
 )
 _LOGS = frozenset({"webhook.log", "scheduler.log", "agent.log", "audit.log"})
 
