@@ -172,7 +172,7 @@ def _read_container(container: Container, field: str, *, kind: Kind, settings: A
     if not requests_gpu(container, settings) or _is_all_zero(container, settings):
         return ContainerRequest(name=container.name, kind=kind, field=field)
     names = settings.resources
-    count = _read(container, field, names.count, unit="GPUs", maximum=MAX_CARDS)
+    count = _read_count(container, field, settings)
     memory = _read_memory(container, field, settings)
     percent = _read(container, field, names.memory_percentage, unit="percent", minimum=1, maximum=100)
     cores = _read(container, field, names.cores, unit="percent", maximum=100)
@@ -200,6 +200,28 @@ def _read_container(container: Container, field: str, *, kind: Kind, settings: A
         cores=cores * MILLI_PER_PERCENT,
         priority=priority,
     )
+
+
+def _read_count(container: Container, field: str, settings: AllocationSettings) -> int | None:
+    """Return the number of cards; the error of a part of one says how parts are requested."""
+    names = settings.resources
+    try:
+        return _read(container, field, names.count, unit="GPUs", maximum=MAX_CARDS)
+    except InvalidFieldError as error:
+        percent = _percent(error.value)
+        if not percent:
+            raise
+        remedy = f"for a part of a card write {names.count}: 1 and {names.memory_percentage}: {percent}"
+        raise InvalidFieldError(field=error.field, value=error.value, expected=error.expected, remedy=remedy) from None
+
+
+def _percent(value: object) -> int:
+    """Return a part of one in percent, rounded up; 0 for anything else."""
+    try:
+        part = quantity.parse(str(value))
+    except AllocationError:
+        return 0
+    return -int(-part * 100 // 1) if 0 < part < 1 else 0
 
 
 def _is_all_zero(container: Container, settings: AllocationSettings) -> bool:

@@ -95,7 +95,7 @@ def mutate(
     pod, claimed, amount = _with_bound_memory(pod, claimed, bound, allocation)
     prepared = _prepare(pod, static, claimed, settings=allocation, quotas=quotas)
     if not prepared.containers:
-        return _without_gpus(pod, required, membership)
+        return _without_gpus(pod, required, membership, prepared.warnings)
     _forbid(limits.excess_of_gpu_containers(len(prepared.containers)))
     if prepared.placed is not None:
         # What the scheduler could never place is refused now: unreadable constraints, and more than the quotas allow.
@@ -147,12 +147,13 @@ def _with_bound_memory(
     return pod, claimed.bound(bound.memory_mib) if claimed is not None else None, amount
 
 
-def _without_gpus(pod: Pod, required: tuple[Operation, ...], membership: Membership | None) -> Mutation:
+def _without_gpus(
+    pod: Pod, required: tuple[Operation, ...], membership: Membership | None, warnings: tuple[str, ...]
+) -> Mutation:
     """Return the mutation of a pod without a GPU, which is ours if what it requires was written in one line."""
     if not required:
-        return Mutation()
-    warnings = _admitted(membership)
-    return Mutation((*required, *_scheduler(pod.spec)), warnings)
+        return Mutation(warnings=warnings)
+    return Mutation((*required, *_scheduler(pod.spec)), (*_admitted(membership), *warnings))
 
 
 def _admitted(membership: Membership | None) -> tuple[str, ...]:
@@ -229,7 +230,8 @@ def _from_request(pod: Pod, *, settings: AllocationSettings, quotas: Quotas) -> 
         for container, container_request in zip(_containers(spec), request.containers, strict=True)
         if container_request.count
     }
-    return _Prepared(containers, placed=request, warnings=ignored_percentages(pod.spec, settings))
+    warnings = (*near_misses.of_device_plugin(pod.spec, settings), *ignored_percentages(pod.spec, settings))
+    return _Prepared(containers, placed=request, warnings=warnings)
 
 
 def _containers(spec: PodSpec) -> Sequence[PodContainer]:

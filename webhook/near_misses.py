@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from allocation.errors import InvalidFieldError
+from allocation.names import MODE
 from allocation.settings import AllocationSettings
 from allocation.similar_names import closest
 from webhook.resources import stated_resources
@@ -29,6 +30,24 @@ def refuse(spec: PodSpec, settings: AllocationSettings) -> None:
                     value=amount,
                     expected="no node offers a resource of this name",
                     remedy=f"did you mean {intended}?",
+                )
+
+
+def of_device_plugin(spec: PodSpec, settings: AllocationSettings) -> Iterator[str]:
+    """Iterate over warnings about resources that only NVIDIA's device plugin offers, with what to write instead."""
+    names = settings.resources
+    for field, container in _containers(spec):
+        for name in stated_resources(container):
+            if name.startswith(_DEVICE_PLUGIN_PREFIXES):
+                instead = (
+                    f"for a MIG instance write {names.count}: 1, {names.memory} with its MiB, and annotation"
+                    f' {MODE}: "mig", or name a GpuClaim with exclusivity MIG'
+                    if name.startswith(_DEVICE_PLUGIN_PREFIXES[0])
+                    else f"for a part of a card write {names.count}: 1 and {names.memory} or {names.memory_percentage}"
+                )
+                yield (
+                    f"{field}: {name} is a resource of NVIDIA's device plugin, and the pod waits unless a node has that"
+                    f" plugin: {instead}"
                 )
 
 

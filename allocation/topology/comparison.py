@@ -41,11 +41,13 @@ class Comparison(msgspec.Struct, frozen=True):
         better: the best acceptable set if no pod held any card; None if `chosen` is as good, or no set is acceptable.
             Of equal sets, it is one of which many cards are free.
         missing: the indexes of the cards of `better` that are not free, ascending.
+        nearest: where no set is acceptable, the best set of usable cards all the same; None if there are too few cards.
     """
 
     chosen: SetQuality | None
     better: SetQuality | None
     missing: tuple[int, ...] = ()
+    nearest: SetQuality | None = None
 
 
 def quality(layout: Layout, members: Sequence[int], demand: TopologyDemand) -> SetQuality:
@@ -81,7 +83,7 @@ def compare(
         free: the mask of the cards that the container could have now.
         usable: masks of the cards that it could have if no pod held any; a set lies within one of them.
     """
-    shape = tables.layouts[layout]
+    shape, usable = tables.layouts[layout], tuple(usable)
     sets: list[tuple[int, ...]] = []
     for mask in usable:
         preference = _free_first(shape, mask, free)
@@ -91,10 +93,22 @@ def compare(
     different = dict.fromkeys(each for each in sets if each)
     best = min(different, key=lambda each: order.key(shape, each, demand), default=())
     own = quality(shape, chosen, demand) if chosen else None
+    if not best and own is None:
+        return Comparison(None, None, nearest=_nearest(tables, layout, demand, count, usable))
     if not best or (chosen and order.key(shape, chosen, demand) <= order.key(shape, best, demand)):
         return Comparison(own, None)
     missing = tuple(shape.ids[bit] for bit in best if not free >> bit & 1)
     return Comparison(own, quality(shape, best, demand), missing)
+
+
+def _nearest(
+    tables: TopologyTables, layout: int, demand: TopologyDemand, count: int, usable: Iterable[int]
+) -> SetQuality | None:
+    """Return the best set of `count` usable cards for a demand that rejects none."""
+    shape, relaxed = tables.layouts[layout], msgspec.structs.replace(demand, mode="Preferred", min_bandwidth_gbps=0)
+    sets = (tables.choose(layout, mask, count, relaxed, preference=bits_of(mask)) for mask in usable)
+    best = min((each for each in sets if each), key=lambda each: order.key(shape, each, relaxed), default=())
+    return quality(shape, best, demand) if best else None
 
 
 def _free_first(layout: Layout, mask: int, free: int) -> list[int]:

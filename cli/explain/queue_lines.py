@@ -46,21 +46,24 @@ def _order(queue: PodQueue) -> Iterator[str]:
     if queue.rank:
         yield f"{_ordinal(queue.rank)} of {queue.waiting} waiting pod{'' if queue.waiting == 1 else 's'}"
     if queue.ahead is not None:
-        yield f"{_named(queue.ahead.name)} is before it {_why(queue.ahead)}"
+        yield f"{_named(queue.ahead.name)} is before it {_why(queue.ahead, queue)}"
     if queue.waits_for:
         yield f"waits for GpuQueue {queue.waits_for}, which is of a higher tier and has less than it asks for"
     if queue.is_behind_first:
         yield "an older pod of its queue has to be placed first (StrictFIFO)"
 
 
-def _why(ahead: QueueAhead) -> str:
+def _why(ahead: QueueAhead, own: PodQueue) -> str:
     match ahead.by:
         case "tier":
             return f"with tier {ahead.priority}"
         case "priority":
             return "with a pod of higher priority"
         case "share":
-            return f"with {_share(ahead)}{f' at weight {ahead.weight}' if ahead.weight != 1 else ''}"
+            if ahead.weight == own.weight or ahead.share is None or own.share is None:
+                return f"with {_share(ahead)}"
+            by_weight = f"{ahead.share / ahead.weight:.2f} by weight, against {own.share / own.weight:.2f}"
+            return f"with {_share(ahead)} at weight {ahead.weight}: {by_weight}"
         case "age":
             return "with the same share and an older pod"
 

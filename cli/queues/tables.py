@@ -28,13 +28,19 @@ def bar(share: float | None) -> str:
 
 def _row(queue: QueueView, *, wide: bool) -> list[str]:
     next_pod = queue.next[0] if queue.next else NOTHING
-    counted = [bar(queue.share), f"{queue.entitlement:.2f}", str(queue.running), str(queue.waiting), next_pod]
+    counted = [bar(queue.share), _entitlement(queue), str(queue.running), str(queue.waiting), next_pod]
     row = [queue.name, str(queue.weight), str(queue.priority), *(_HIDDEN * 5 if queue.redacted else counted)]
     if not wide:
         return row
     limits = ",".join(_limits(queue)) or NOTHING
     dominant = queue.dominant_resource or NOTHING
     return [*row, *(_HIDDEN if queue.redacted else [dominant]), limits, "yes" if queue.suspended else "no"]
+
+
+def _entitlement(queue: QueueView) -> str:
+    """Return what a queue is entitled to; in parentheses what it would be with pods, so that the others add up to 1."""
+    share = f"{queue.entitlement:.2f}"
+    return share if queue.running or queue.waiting else f"({share})"
 
 
 def _limits(queue: QueueView) -> Iterator[str]:

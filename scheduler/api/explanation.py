@@ -3,7 +3,7 @@
 This module decides nothing: it presents the results of the scheduling cycle.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import msgspec
@@ -111,9 +111,19 @@ def of_dry_run(
         return msgspec.structs.replace(
             explanation, outcome="fits", answer=answer, node=decision.node, shares=shares, topology=topology
         )
-    hints = remedies.of(requirements.request, requirements.constraints, ledger=state.ledger, reasons=decision.reasons)
+    hints = (
+        *remedies.of(requirements.request, requirements.constraints, ledger=state.ledger, reasons=decision.reasons),
+        *_selector_hints(state, pod),
+    )
     explanation = msgspec.structs.replace(explanation, outcome="waits", answer=f"waits: {decision.note}", hints=hints)
     return (yield from _with_preemption(explanation, chooser, pod)) if resolvable else explanation
+
+
+def _selector_hints(state: ClusterState, pod: Pod) -> Iterator[str]:
+    """Yield a hint for each label of `spec.nodeSelector` that no node has; what nodes have, not every user may see."""
+    for key, value in sorted(pod.spec.node_selector.items()):
+        if not state.node_cache.has_label(key, value):
+            yield f"no node has label {key}: {value} of spec.nodeSelector; see 'kubectl get nodes -L {key}'"
 
 
 def _with_preemption(explanation: Explanation, chooser: Chooser, pod: Pod) -> Steps[Explanation]:

@@ -112,8 +112,12 @@ def hints(state: ClusterState, pod: Pod, reasons: Collection[str]) -> tuple[str,
         patch = """'{"spec":{"suspended":false}}'"""
         return (f"an administrator resumes the queue by: kubectl patch gpuqueue {name} --type=merge -p {patch}",)
     if PodReason.PodQuotaNotFit in reasons:
-        hint = f"the pod is scheduled when another pod of GpuQueue {name} ends, or an administrator raises maxInstances"
-        return (hint,)
+        key = state.fair_share.key(pod)
+        left = state.fair_share.pods_left(key)
+        of_queue = left is not None and left <= 0
+        whose = f"GpuQueue {name}" if of_queue else f"namespace {pod.metadata.namespace}"
+        limit = "maxInstances" if of_queue else "spec.total.maxPods of the GpuQuota"
+        return (f"the pod is scheduled when another pod of {whose} ends, or an administrator raises {limit}",)
     return ()
 
 

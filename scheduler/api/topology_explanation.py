@@ -58,7 +58,7 @@ def of_running_pod(state: ClusterState, pod: Pod, allocation: Allocation) -> tup
 def without_pods(explanation: TopologyExplanation) -> TopologyExplanation:
     """Return the explanation without the names of the pods that hold cards."""
     missing = tuple(MissingCard(card.index) for card in explanation.missing)
-    text = topology_text.text(explanation.request, explanation.chosen, explanation.better, missing)
+    text = topology_text.text(explanation.request, explanation.chosen, explanation.better, missing, explanation.nearest)
     return msgspec.structs.replace(explanation, missing=missing, text=text)
 
 
@@ -88,8 +88,9 @@ def _explanation(
     chosen, better = _card_set(compared.chosen), _card_set(compared.better)
     holders = _holders(state, node) if compared.missing else {}
     missing = tuple(MissingCard(index, tuple(holders.get(index, ()))) for index in compared.missing)
-    text = topology_text.text(request, chosen, better, missing)
-    return TopologyExplanation(container, request, chosen, better, missing, text)
+    nearest = _card_set(compared.nearest)
+    text = topology_text.text(request, chosen, better, missing, nearest)
+    return TopologyExplanation(container, request, chosen, better, missing, text, nearest)
 
 
 def _card_set(quality: SetQuality | None) -> CardSet | None:

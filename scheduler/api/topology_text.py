@@ -24,7 +24,11 @@ _NAMED: Final = 5
 
 
 def text(
-    request: TopologyRequest, chosen: CardSet | None, better: CardSet | None, missing: Sequence[MissingCard]
+    request: TopologyRequest,
+    chosen: CardSet | None,
+    better: CardSet | None,
+    missing: Sequence[MissingCard],
+    nearest: CardSet | None = None,
 ) -> str:
     """Return which set the container has or would have, and why it is not a better one; or which one it waits for."""
     if chosen is not None:
@@ -36,7 +40,10 @@ def text(
     required = f"the pod requires {_requirement(request)}"
     if better is None:
         thing = "such set among its usable cards" if request.cards > 1 else "such card that is usable"
-        return f"{required}; the node has no {thing}, even if no pod held any of them"
+        best = (
+            f"; its best: {_cards(nearest.indexes)} ({_description(nearest, request)})" if nearest is not None else ""
+        )
+        return f"{required}; the node has no {thing}, even if no pod held any of them{best}"
     return f"{required}; {_better('would do', better, request, missing)}"
 
 
@@ -91,13 +98,13 @@ def _indexes(cards: CardSet, request: TopologyRequest) -> Iterator[str]:
 
 
 def _shortfalls(cards: CardSet, request: TopologyRequest) -> Iterator[str]:
-    """Yield which preferences of the pod the set does not meet; the mode Ignore and HAMi's policy have none."""
+    """Yield which demands of the pod the set does not meet; the mode Ignore and HAMi's policy have none."""
     if request.mode == "Ignore" or request.policy == "linked":
         return
     if cards.bandwidth_gbps < request.min_bandwidth_gbps:
-        yield f"less than the preferred {request.min_bandwidth_gbps} GB/s"
+        yield f"less than the {request.mode.lower()} {request.min_bandwidth_gbps} GB/s"
     if request.max_tier is not None and cards.tier > request.max_tier:
-        yield f"worse than the preferred tier {request.max_tier}"
+        yield f"worse than the {request.mode.lower()} tier {request.max_tier}"
 
 
 def _requirement(request: TopologyRequest) -> str:

@@ -76,6 +76,7 @@ class TopologyExplanation(msgspec.Struct, frozen=True):
             has no acceptable set of usable cards.
         missing: the cards of `better` that are not free.
         text: all of this as a sentence.
+        nearest: where the node has no acceptable set, its best set all the same; None if it has too few usable cards.
     """
 
     container: str
@@ -84,3 +85,4 @@ class TopologyExplanation(msgspec.Struct, frozen=True):
     better: CardSet | None
     missing: tuple[MissingCard, ...]
     text: str
+    nearest: CardSet | None = None

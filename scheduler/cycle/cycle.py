@@ -311,7 +311,7 @@ class SchedulingCycle:
         if evaluated.preferences is not None:
             note = messages.find_fit(scores, fitting=fitting, rejected=rejected)
         else:
-            note = f"find fit node({node}), {rejected} nodes not fit, {fitting} nodes fit"
+            note = f"find fit node({node}), {messages.counted(rejected)} not fit, {messages.counted(fitting)} fit"
         return Scheduled(node, request, None, note, path=path)
 
     def _still_holds(self, pod: Pod, result: Scheduled, before: tuple[int, int], headroom: Headroom) -> bool:

@@ -40,8 +40,15 @@ def find_fit(scores: Mapping[str, float], *, fitting: int, rejected: int, is_exa
     best = tuple(islice(scores.items(), _RUNNERS_UP if is_exact else 1))
     listed = ",".join(f"{name}:{value:.2f}" for name, value in best) + (",…" if fitting > len(best) else "")
     if not is_exact:
-        return f"find fit node({best[0][0]}), at least {rejected} nodes not fit, at most {fitting} nodes fit({listed})"
-    return f"find fit node({best[0][0]}), {rejected} nodes not fit, {fitting} nodes fit({listed})"
+        numbers = f"at least {counted(rejected)} not fit, at most {counted(fitting)} fit"
+    else:
+        numbers = f"{counted(rejected)} not fit, {counted(fitting)} fit"
+    return f"find fit node({best[0][0]}), {numbers}({listed})"
+
+
+def counted(nodes: int) -> str:
+    """Return a number of nodes in words."""
+    return f"{nodes} node{'' if nodes == 1 else 's'}"
 
 
 def no_fit(
@@ -65,10 +72,11 @@ def no_fit(
         others=others,
         rejection_of_others=rejection_of_others,
     )
-    reasons = "; ".join(f"{len(each.nodes)} nodes {each.reason}({_some(each.nodes)})" for each in groups[:_NAMED])
+    reasons = "; ".join(f"{counted(len(each.nodes))} {each.reason}({_some(each.nodes)})" for each in groups[:_NAMED])
     if len(groups) > _NAMED:
         reasons += f"; and {len(groups) - _NAMED} more reasons"
-    note = f"no available node, {len(rejections) + len(node_rejections) + len(others)} nodes do not meet: {reasons}"
+    rejected = len(rejections) + len(node_rejections) + len(others)
+    note = f"no available node, {counted(rejected)} do{'es' if rejected == 1 else ''} not meet: {reasons}"
     quota = quota_of(rejections)
     return "; ".join((note, *([quota] if quota else []), *hints))
 

@@ -19,7 +19,7 @@ _OF_KINDS: Final = frozenset({CardReason.ModeNotFit.name, CardReason.CardTypeMis
 
 def of(request: PodRequest, constraints: Constraints, *, ledger: Ledger, reasons: Collection[str]) -> tuple[str, ...]:
     """Return hints for a pod that is unschedulable for `reasons`, given as codes; empty where the codes suffice."""
-    hints = []
+    hints = [*_count(request, constraints, ledger)]
     if CardReason.CardTypeMismatch.name in reasons and _keys(constraints):
         hints.append(_types(constraints, ledger))
     if CardReason.CardInsufficientMemory.name in reasons:
@@ -29,6 +29,25 @@ def of(request: PodRequest, constraints: Constraints, *, ledger: Ledger, reasons
     if constraints.card_kind != "any" and not _OF_KINDS.isdisjoint(reasons):
         hints.append(_kind(constraints))
     return tuple(hints)
+
+
+def _count(request: PodRequest, constraints: Constraints, ledger: Ledger) -> Iterator[str]:
+    """Iterate over hints for containers that ask for more cards than any node has."""
+    counts = ledger.present.sum(axis=1)
+    if not counts.size:
+        return
+    row = int(counts.argmax())
+    largest = int(counts[row])
+    for container in request.gpu_containers:
+        if container.count > largest > 0:
+            yield (
+                f"{_asker(container.name, constraints)} asks for {container.count} cards of one node; the largest node"
+                f" in this cluster is {ledger.node(row)} with {largest}"
+            )
+
+
+def _asker(container: str, constraints: Constraints) -> str:
+    return f"container {container}" if constraints.card_kind == "any" else "the GpuClaim"
 
 
 def _types(constraints: Constraints, ledger: Ledger) -> str:
@@ -80,8 +99,7 @@ def _memory(request: PodRequest, constraints: Constraints, ledger: Ledger) -> It
     largest, (model, _) = int(total[where]), ledger.kind_names[int(ledger.kinds[where])]
     for container in request.gpu_containers:
         if container.memory_mib is not None and container.memory_mib > largest:
-            who = f"container {container.name}" if constraints.card_kind == "any" else "the GpuClaim"
             yield (
-                f"{who} asks for {container.memory_mib} MiB of one card; the largest card in this"
-                f" cluster has {largest} MiB{f' ({model})' if model else ''}"
+                f"{_asker(container.name, constraints)} asks for {container.memory_mib} MiB of one card; the largest"
+                f" card in this cluster has {largest} MiB{f' ({model})' if model else ''}"
             )

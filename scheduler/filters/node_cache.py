@@ -312,6 +312,10 @@ class NodeCache:
         """Return the number of nodes."""
         return len(self._nodes)
 
+    def has_label(self, key: str, value: str) -> bool:
+        """Whether any node has a label."""
+        return any(node.metadata.labels.get(key) == value for node in self._nodes.values())
+
     @property
     def names(self) -> KeysView[str]:
         """The names of all nodes."""

@@ -155,3 +155,12 @@ def test_containers_with_the_same_name_are_an_error(init: bool) -> None:  # noqa
     with pytest.raises(InvalidFieldError) as refused:
         read(second, init=(first,)) if init else read(first, second)
     assert refused.value.field == ("spec.containers[0].name" if init else "spec.containers[1].name")
+
+
+@pytest.mark.parametrize(("written", "percent"), [("0.5", 50), (0.25, 25), ("500m", 50), ("0.001", 1)])
+def test_a_part_of_a_card_says_how_parts_are_requested(written: Quantity, percent: int) -> None:
+    """As a percentage of its memory; other numbers have the usual remedy."""
+    with pytest.raises(InvalidFieldError, match=f"for a part of a card write {GPU}: 1 and {PERCENT}: {percent}$"):
+        only(container(gpu=written))
+    with pytest.raises(InvalidFieldError, match="write a plain integer number of GPUs"):
+        only(container(gpu="1.5"))

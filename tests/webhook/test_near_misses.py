@@ -32,6 +32,25 @@ def test_near_miss_is_refused_with_the_intended_name(
     assert verdict.message.endswith(f"did you mean nvidia.com/{meant}?")
 
 
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("mig-1g.5gb", 'annotation nvidia.com/vgpu-mode: "mig", or name a GpuClaim with exclusivity MIG'),
+        ("gpu.shared", "write nvidia.com/gpu: 1 and nvidia.com/gpumem or nvidia.com/gpumem-percentage"),
+    ],
+)
+@pytest.mark.parametrize("more", [{}, {"nvidia.com/gpu": "1"}])
+def test_a_resource_of_nvidias_plugin_is_warned_of(
+    admit: Make, pod: Make, name: str, instead: str, more: dict[str, str]
+) -> None:
+    """A node with that plugin may offer it, so the pod is admitted; the warning says what to write instead."""
+    verdict = admit(pod({"name": "main", "resources": {"limits": {f"nvidia.com/{name}": "1", **more}}}))
+    assert verdict.allowed
+    (warning,) = verdict.warnings
+    assert f"spec.containers[0]: nvidia.com/{name} is a resource of NVIDIA's device plugin" in warning
+    assert instead in warning
+
+
 @pytest.mark.parametrize("name", ["mig-1g.5gb", "gpu.shared", "hostdev", "rdma_shared_device_a", "GRID_T4-2Q", "vgpu"])
 def test_other_resources_of_the_vendor_are_left_alone(admit: Make, pod: Make, name: str) -> None:
     """Other components offer them, so they are not misspellings."""

@@ -77,7 +77,8 @@ def test_a_waiting_pod_has_a_line_about_its_queue_and_one_about_its_rank() -> No
     lines = printed(evaluator(made).explain(waiting("theirs", queue="team-b")))
     assert lines[2] == "queue: GpuQueue team-b, weight 1, share 0.20 of nvidia.com/gpumem, entitled to 0.25"
     assert lines[3] == (
-        "order: 3rd of 3 waiting pods; GpuQueue team-a is before it with share 0.45 of nvidia.com/gpumem at weight 3"
+        "order: 3rd of 3 waiting pods; GpuQueue team-a is before it with share 0.45 of nvidia.com/gpumem at weight 3:"
+        " 0.15 by weight, against 0.20"
     )
     assert printed(evaluator(made).explain(asked))[3] == "order: 2nd of 3 waiting pods"
 

@@ -20,6 +20,7 @@ from tests.scheduler.support.driving import Driver, gpu_queue
 from tests.scheduler.support.explaining import explained
 from tests.scheduler.support.preempting import chooser_of
 from tests.scheduler.support.queued import charged
+from tests.scheduler.support.quotas import gpu_quota
 from tests.scheduler.support.scheduling import cycle_of
 
 
@@ -183,6 +184,21 @@ def test_a_pod_whose_queue_does_not_take_it_sees_the_remedy(label: str, code: st
     )
     assert simulated.error is not None
     assert simulated.error.diagnosis.unschedulable_plugins == ("GpuQueues",)  # type: ignore[union-attr]  # of a FitError
+
+
+def test_the_remedy_names_the_object_whose_pods_are_counted() -> None:
+    """It is the GpuQuota of the namespace where the queue has instances left."""
+    made = state("n1")
+    made.set_queue(gpu_queue("roomy", maxInstances=9))
+    made.set_gpu_quota(gpu_quota(total={"maxPods": 1}))
+    made.set_pod(charged("runs", memory=10, queue="roomy"))
+    shown = explained(made, waiting("a", queue="roomy"))
+    assert outcome(shown) == ("waits", "PodQuotaNotFit")
+    (hint,) = shown.hints
+    assert hint == (
+        "the pod is scheduled when another pod of namespace default ends, or an administrator raises"
+        " spec.total.maxPods of the GpuQuota"
+    )
 
 
 def test_the_remedy_names_the_namespace_whose_label_is_wrong() -> None:

@@ -61,7 +61,7 @@ def test_a_required_set_does_not_exist(taken: Sequence[int]) -> None:
     assert (shown.chosen, shown.better, shown.missing) == (None, None, ())
     assert shown.text == (
         "the pod requires 5 cards in one island; the node has no such set among its usable cards, even if no pod held"
-        " any of them"
+        " any of them; its best: cards 0-4 (2 islands, slowest pair not linked, unknown distance)"
     )
 
 

@@ -61,10 +61,17 @@ def test_a_required_set_does_not_exist(machine: Machine) -> None:
     made = cluster(machine, 0)
     explanation = explained(made, demanding(made, 2, mode="Required", min_bandwidth_gbps=UNREACHABLE))
     assert not explanation.resolvable
-    assert set_of(explanation).text == (
+    shown = set_of(explanation)
+    assert shown.text.startswith(
         f"the pod requires 2 cards in one island, linked at {UNREACHABLE} GB/s or more; the node has no such set among"
-        " its usable cards, even if no pod held any of them"
+        " its usable cards, even if no pod held any of them; its best: cards "
     )
+    assert shown.nearest is not None
+    empty = cluster(machine)
+    placed = set_of(explained(empty, demanding(empty, 2))).chosen
+    assert placed is not None
+    assert shown.nearest.bandwidth_gbps == placed.bandwidth_gbps
+    assert f", less than the required {UNREACHABLE} GB/s)" in shown.text
 
 
 @on_each_machine

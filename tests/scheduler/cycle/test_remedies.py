@@ -10,8 +10,9 @@ from allocation.steps import finish
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.metadata import ObjectMeta
 from scheduler.cycle.result import Unschedulable
+from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
-from tests.scheduler.support.builders import node, pod, state
+from tests.scheduler.support.builders import allocated, node, pod, state
 from tests.scheduler.support.explaining import explained
 from tests.scheduler.support.scheduling import schedule
 
@@ -83,3 +84,31 @@ def test_a_hint_names_ten_models_at_most() -> None:
     """A large fleet has more models than a reader wants."""
     text = note(cluster(*(f"M{number:02}" for number in range(14))), memory=1, annotations={USE_TYPES: "H100"})
     assert text.endswith("M08, M09, and 4 more")
+
+
+def asking(cards: int) -> Pod:
+    """Return a pod that asks for a number of cards."""
+    limits = {"nvidia.com/gpu": str(cards), "nvidia.com/gpumem": "600"}
+    return pod("p", containers=[{"name": "main", "resources": {"limits": limits}}])
+
+
+def test_more_cards_than_any_node_has_names_the_largest_node() -> None:
+    """A pod gets its cards from one node; where nodes are only full there is no such hint."""
+    made = state("n1", "n2", cards=2)
+    hint = "container main asks for 3 cards of one node; the largest node in this cluster is n1 with 2"
+    assert explained(made, asking(3)).hints == (hint,)
+    unschedulable = finish(schedule(made, asking(3)))
+    assert isinstance(unschedulable, Unschedulable)
+    assert hint in unschedulable.note
+    for name in ("n1", "n2"):
+        made.set_pod(allocated(f"on-{name}", node=name, memory=900))
+    assert explained(made, asking(2)).outcome == "waits"
+    assert explained(made, asking(2)).hints == ()
+
+
+def test_a_label_that_no_node_has_is_named() -> None:
+    """The others of the selector are not; the values that nodes have are shown by kubectl, which knows the user."""
+    made = state("n1")
+    selector = {"kubernetes.io/hostname": "n1", "gpu-type": "a100"}
+    hints = explained(made, pod("p", memory=10, nodeSelector=selector)).hints
+    assert hints == ("no node has label gpu-type: a100 of spec.nodeSelector; see 'kubectl get nodes -L gpu-type'",)

@@ -42,7 +42,7 @@ def test_a_pod_follows_its_bound_volume() -> None:
     made.storage.set_claim(claim("data", volume="pv"))
     result = scheduled(made, pod("a", memory=1, volumes=mounts("data")))
     assert (result.node, result.volumes) == ("n2", NO_BINDINGS)
-    assert "2 nodes not fit, 1 nodes fit" in result.note
+    assert "2 nodes not fit, 1 node fit" in result.note
 
 
 def test_an_unbound_claim_is_matched_together_with_the_node() -> None:

@@ -20,6 +20,7 @@ from cluster.gpu_claim import GpuClaim
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.metadata import ObjectMeta
 from scheduler.cycle import messages
+from scheduler.cycle.messages import counted
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
@@ -263,7 +264,7 @@ async def test_the_extender_schedules_as_the_loop_does() -> None:
         forget(made, asks)
         if isinstance(whole, Scheduled):
             seen["fits" + what] += 1
-            assert f" {len(answer['nodenames'])} nodes fit" in whole.note or " at most " in whole.note
+            assert f" {counted(len(answer['nodenames']))} fit" in whole.note or " at most " in whole.note
             if whole.allocation is not None:
                 assert scored(verbs, asks, *answer["nodenames"])[whole.node] == 10
         elif whole.note.startswith(HELD) or "nothing would limit it" in whole.note:

@@ -235,7 +235,7 @@ async def test_of_two_pods_filtered_onto_the_same_card_one_is_bound() -> None:
     verbs = extending(made, api)
     assert filtered(verbs, first, "n1")["nodenames"] == filtered(verbs, second, "n1")["nodenames"] == ["n1"]
     errors = await asyncio.gather(bound(verbs, first, "n1"), bound(verbs, second, "n1"))
-    reason = "no available node, 1 nodes do not meet: 1 nodes 1/1 CardInsufficientMemory(n1)"
+    reason = "no available node, 1 node does not meet: 1 node 1/1 CardInsufficientMemory(n1)"
     assert sorted(errors) == ["", f"pod default/b: {reason}"]
     assert len(api.written) == 1
     assert int(made.ledger.used[0].sum()) == 600

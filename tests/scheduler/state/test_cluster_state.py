@@ -297,7 +297,7 @@ def test_messages_have_a_limited_length() -> None:
     silent = {name: NodeRejection(NodeReason.AgentSilent, message) for name, message in messages_of.items()}
     note = messages.no_fit({}, silent)
     assert note.startswith(
-        "no available node, 1000 nodes do not meet: 1 nodes AgentSilent: agent of node n000 is silent(n000)"
+        "no available node, 1000 nodes do not meet: 1 node AgentSilent: agent of node n000 is silent(n000)"
     )
     assert note.endswith("; and 990 more reasons")
     assert len(note) < 1024

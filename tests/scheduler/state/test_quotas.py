@@ -73,7 +73,7 @@ def test_the_reason_names_the_exceeded_quota() -> None:
     made.set_quota(quota("mem", memory="1000"))
     made.set_pod(allocated("runs", node="n1", memory=600))
     assert note(made, 401) == (
-        "no available node, 1 nodes do not meet: 1 nodes 2/2 ResourceQuotaNotFit(n1);"
+        "no available node, 1 node does not meet: 1 node 2/2 ResourceQuotaNotFit(n1);"
         " ResourceQuota mem limits nvidia.com/gpumem to 1000: 600 used, 401 requested;"
         " ResourceQuota all limits nvidia.com/gpu to 1: 1 used, 1 requested"
     )
