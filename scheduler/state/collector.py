@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 from allocation.bindings import problems
 from allocation.bindings.problems import BindingProblem
 from allocation.fairness.queue_spec import QueueKey
+from allocation.names import QUEUE
 from allocation.reasons import CLOSING, CardReason, NodeReason, PodReason
 from cluster.events import Recorder
 from scheduler.claims.users import ORDER
@@ -23,6 +24,10 @@ CODES: Final = (
     *(reason.value for reason in PodReason),
 )
 """All codes of reasons why a pod is not placed."""
+
+
+_MOST_MISSING: Final = 20
+"""At most so many series of GpuQueues that do not exist, whatever namespaces name."""
 
 
 class Locks(Protocol):
@@ -73,6 +78,7 @@ class StateCollector(Collector):
                 yield from _bindings(term.state)
             if term.state.fair_share.queues:
                 yield from _queues(term.state)
+            yield _missing_queues(term.state)
             yield from _quotas(term.state)
             yield from _nodes(term.state)
             yield from _locks(term.locks)
@@ -140,6 +146,21 @@ def _queues(state: ClusterState) -> Iterator[Metric]:
         running.add_metric((name,), standing.use.pods)
         waiting.add_metric((name,), standing.waiting)
     yield from (share, entitlement, running, waiting)
+
+
+def _missing_queues(state: ClusterState) -> Metric:
+    """Return how many namespaces name each GpuQueue that does not exist; the most used names only."""
+    missing = GaugeMetricFamily(
+        "tranche_missing_queue_namespaces",
+        "Namespaces whose label names this GpuQueue, which does not exist.",
+        labels=("queue",),
+    )
+    named = Counter(name for labels in state.node_cache.namespaces.values() if (name := labels.get(QUEUE)))
+    for queue in state.fair_share.queues:
+        del named[queue.metadata.name]
+    for name, count in named.most_common(_MOST_MISSING):
+        missing.add_metric((name,), count)
+    return missing
 
 
 def _quotas(state: ClusterState) -> Iterator[Metric]:

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from allocation.names import QUEUE as QUEUE_LABEL
 from lab import wait
 from lab.client import client
 from lab.layout import Port
@@ -100,7 +101,7 @@ def scrape(layout: Layout) -> list[Series]:
 
 @pytest.fixture(scope="module")
 def series(tranche: Layout, make_namespace: Any) -> list[Series]:
-    """All series after a small workload: a pod that is placed, one that is unschedulable, a GpuQueue and a GpuQuota."""
+    """All series after a small workload: two pods, of which one waits, a GpuQueue, a missing one, and a GpuQuota."""
     client(tranche).apply(QUEUE)
     made: Namespace = make_namespace()
     made.create(QUOTA)
@@ -112,7 +113,14 @@ def series(tranche: Layout, make_namespace: Any) -> list[Series]:
         what="the status of the GpuQueue",
         timeout_s=PATIENCE_S,
     )
-    scraped = scrape(tranche)
+    # Its pods have been scheduled; new ones would wait for the queue.
+    client(tranche).patch("namespace", made.name, {"metadata": {"labels": {QUEUE_LABEL: "missing"}}})
+
+    def complete() -> list[Series] | None:
+        scraped = scrape(tranche)
+        return scraped if any(name == "tranche_missing_queue_namespaces" for name, _ in scraped) else None
+
+    scraped = wait.until(complete, what="the missing GpuQueue", timeout_s=PATIENCE_S)
     client(tranche).delete("gpuqueue", "team")
     made.empty()
     return scraped

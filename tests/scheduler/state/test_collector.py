@@ -17,7 +17,7 @@ from scheduler.fairness.holds import Hold
 from scheduler.fairness.quota_use import LimitUse
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.collector import StateCollector
-from tests.scheduler.support.builders import allocated, node, pod, state, status
+from tests.scheduler.support.builders import allocated, namespace, node, pod, state, status
 from tests.scheduler.support.driving import gpu_queue
 from tests.scheduler.support.quotas import gpu_quota
 
@@ -170,3 +170,33 @@ def test_nodes_that_should_have_an_agent_and_report_nothing_are_counted() -> Non
     term.state.set_status(gone)
     assert metrics.get_sample_value("tranche_scheduler_unreported_nodes") == 0
     assert metrics.get_sample_value("tranche_scheduler_closed_nodes", {"reason": "DriverMissing"}) == 1
+
+
+def test_missing_queues_are_counted_by_the_namespaces_that_name_them() -> None:
+    """A queue was deleted while it was in use: all new pods of these namespaces wait. What pods name has no series."""
+    term = Term()
+    for name, queue in (("a", "gone"), ("b", "gone"), ("c", "team"), ("d", "")):
+        term.state.set_namespace(namespace(name, **{QUEUE: queue} if queue else {}))
+    term.state.set_pod(pod("p", memory=1000, labels={QUEUE: "of-a-pod"}))
+    term.state.set_queue(gpu_queue("team"))
+    assert _missing(term) == {"gone": 2}
+    term.state.drop_queue(gpu_queue("team"))
+    assert _missing(term) == {"gone": 2, "team": 1}
+    term.state.set_queue(gpu_queue("gone"))
+    assert _missing(term) == {"team": 1}
+
+
+def test_series_of_missing_queues_have_a_bound() -> None:
+    """In a self-service cluster users write these labels; the names of most namespaces are shown."""
+    term = Term()
+    for number in range(100):
+        term.state.set_namespace(namespace(f"one-{number}", **{QUEUE: f"queue-{number}"}))
+    for number in range(2):
+        term.state.set_namespace(namespace(f"two-{number}", **{QUEUE: "gone"}))
+    assert len(_missing(term)) == 20
+    assert _missing(term)["gone"] == 2
+
+
+def _missing(term: Term) -> dict[str, float]:
+    families = [each for each in registry(term).collect() if each.name == "tranche_missing_queue_namespaces"]
+    return {each.labels["queue"]: each.value for family in families for each in family.samples}
