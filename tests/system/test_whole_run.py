@@ -43,6 +43,15 @@ def test_request_beyond_the_roles_is_found() -> None:
     assert whole_run.uncovered(made, by) == [refused, beyond]
 
 
+def test_process_under_the_name_of_another_is_found() -> None:
+    """A request of the scheduler's account by the webhook, or by a process without a name."""
+    made = {
+        rights.Request(ACCOUNT, "get", "leases", "tranche-system", "x", "allow", program)
+        for program in ("tranche-scheduler", "tranche-test", "tranche-webhook", "")
+    }
+    assert whole_run.misnamed(made) == {(ACCOUNT, "tranche-webhook"), (ACCOUNT, "")}
+
+
 @pytest.mark.parametrize("found", ["-----BEGIN PRIVATE KEY-----", "UFJJVkFURSBL", "secret-07"])
 def test_log_with_a_secret_is_found(tmp_path: Path, found: str) -> None:
     """A private key as PEM and in base64, and any of the secrets of the lab."""

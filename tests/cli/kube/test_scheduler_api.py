@@ -247,3 +247,9 @@ def test_commands_warn_of_another_version(
     warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
     assert len(warnings) == (theirs.version == "9.9.0")
     assert all("the scheduler 9.9.0" in line for line in warnings)
+
+
+def test_requests_name_the_program(server: ApiServer, run: Run) -> None:
+    """The audit log of the API server tells `kubectl gpu` from other clients of the same user."""
+    run("explain", "web")
+    assert {headers["User-Agent"] for _, headers in server.requests} == {"kubectl-gpu"}

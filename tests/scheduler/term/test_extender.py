@@ -68,6 +68,26 @@ async def test_rejected_pod_preempts_in_extender_mode(cluster: Cluster) -> None:
         await cluster.wrote("POST", "/pods/low/eviction")
 
 
+async def test_hold_of_a_pod_that_is_being_deleted_ends(cluster: Cluster) -> None:
+    """kube-scheduler does not place it any more; a finalizer may keep it, and with it the cards, for ever."""
+    cluster.node("n0", count=1)
+    async with leading(cluster, extender=True):
+        extender = cluster.term.extender
+        assert extender is not None
+        cluster.pod("low", memory=None)
+        assert await extending.bound(extender, pods.pod("low"), "n0") == ""
+        await cluster.until(lambda: "uid-low" in cluster.term.state.running, "running pod")
+        cluster.pod("urgent", memory=None, priority=1000)
+        assert not await _has_node(cluster, "urgent")
+        await cluster.wrote("POST", "/pods/low/eviction")
+        holds = cluster.term.state.holds
+        assert holds.of("uid-urgent") is not None
+        urgent = cluster.shown("urgent")
+        leaving = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/kept"]}
+        cluster.api.put("pods", {**urgent, "metadata": {**urgent["metadata"], **leaving}})
+        await cluster.until(lambda: holds.of("uid-urgent") is None, "end of the hold")
+
+
 @pytest.mark.parametrize(("kind", "created"), CREATED, ids=[kind for kind, _ in CREATED])
 async def test_kube_scheduler_tries_a_pod_again_once_it_fits(
     cluster: Cluster, kind: str, created: dict[str, Any]

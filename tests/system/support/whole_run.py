@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 SECRET = "tranche-webhook-ca"  # noqa: S105 -- the name of an object
 PREFIX = f"system:serviceaccount:{SYSTEM_NAMESPACE}:tranche-"
 FLEET_AGENT = "system:serviceaccount:tranche-lab:fleet-agent"  # the lab's account with the agent's roles
-ACCOUNTS = (f"{PREFIX}webhook", f"{PREFIX}scheduler", f"{PREFIX}agent", FLEET_AGENT)
-PROGRAMS = ("tranche-webhook", "tranche-scheduler", "tranche-agent")
-"""The names of the processes in the audit log; a test that does a part of their work has its own."""
+PROGRAMS = {
+    f"{PREFIX}webhook": "tranche-webhook",
+    f"{PREFIX}scheduler": "tranche-scheduler",
+    f"{PREFIX}agent": "tranche-agent",
+    FLEET_AGENT: "tranche-agent",
+}
+"""The name of the process of each account in the audit log; a test that does a part of its work has its own."""
+ACCOUNTS = tuple(PROGRAMS)
 _ROLES = (
     "base/rbac/*.yaml",
     "lab/*.yaml",
@@ -46,8 +51,16 @@ def check(layout: Layout) -> None:
     """Fail if a process sent a request beyond its roles or under another name, or if a log has a key or a token."""
     made = rights.requests(layout.audit_log, ACCOUNTS)
     assert uncovered(made, granted()) == []
-    assert {each.program for each in made} <= {"tranche-test", *PROGRAMS}
+    assert misnamed(made) == set()
     assert leaks(layout, [*key_material(layout), *tokens(layout)]) == []
+
+
+def misnamed(made: set[Request]) -> set[tuple[str, str]]:
+    """Return the accounts under which a process sent requests that is not theirs, with the name that it gave."""
+    return {(each.user, each.program) for each in made} - {
+        *PROGRAMS.items(),
+        *((each, "tranche-test") for each in ACCOUNTS),
+    }
 
 
 def uncovered(made: set[Request], by: dict[str, frozenset[Right]]) -> list[Request]:
