@@ -111,7 +111,7 @@ def mutate(
         *_annotation_operations(annotations, prepared.static, claimed),
         *bound_pod.annotation_operations(annotations, bound),
     ]
-    warnings = [*_admitted(membership), *prepared.warnings]
+    warnings = [*_admitted(membership), *prepared.warnings, *_grace_warnings(pod.spec, settings)]
     if bound is not None:
         warnings += bound_pod.warnings(stated, annotations, bound, allocation, amount=amount)
         operations += bound_pod.resource_operations(stated, allocation, amount=amount)
@@ -284,9 +284,29 @@ def _spec_operations(spec: PodSpec, settings: WebhookSettings) -> Iterator[Opera
     yield from _scheduler(spec)
     if settings.runtime_class_name and not spec.runtime_class_name:
         yield add(pointer("spec", "runtimeClassName"), settings.runtime_class_name)
-    if spec.termination_grace_period_seconds == 0:
-        # With 0, a deleted pod is removed and its cards are free before the kubelet has killed its containers.
-        yield add(pointer("spec", "terminationGracePeriodSeconds"), 1)
+    if (seconds := _grace_seconds(spec, settings)) != spec.termination_grace_period_seconds:
+        yield add(pointer("spec", "terminationGracePeriodSeconds"), seconds)
+
+
+def _grace_seconds(spec: PodSpec, settings: WebhookSettings) -> int | None:
+    """Return the grace period that a GPU pod may have.
+
+    With 0, a deleted pod is removed and its cards are free before the kubelet has killed its containers. With years,
+    the cards stay with a pod that was deleted or preempted.
+    """
+    seconds, longest = spec.termination_grace_period_seconds, settings.longest_grace_seconds
+    if seconds is None:
+        return None
+    return max(1, min(seconds, longest) if longest else seconds)
+
+
+def _grace_warnings(spec: PodSpec, settings: WebhookSettings) -> Iterator[str]:
+    seconds, allowed = spec.termination_grace_period_seconds, _grace_seconds(spec, settings)
+    if seconds is not None and allowed is not None and allowed < seconds:
+        yield (
+            f"spec.terminationGracePeriodSeconds is {seconds}: reduced to {allowed}, the longest of a GPU pod here"
+            " (webhook.longest_grace_seconds)"
+        )
 
 
 def _annotation_operations(

@@ -25,6 +25,8 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             it is for evaluations without the API server, which decides by the selectors of this object.
         excluded_namespaces: the namespaces for whose pods webhook_configuration never calls.
         runtime_class_name: the RuntimeClass of GPU pods that do not name one; empty sets none.
+        longest_grace_seconds: the longest `terminationGracePeriodSeconds` of a GPU pod, to which longer ones are
+            reduced; 0 reduces none.
         webhook_configuration: the MutatingWebhookConfiguration that carries our caBundle.
         certificates: the source of the certificate and how it is renewed.
         drain_seconds: how long to continue serving after SIGTERM, until every API server has stopped calling.
@@ -49,6 +51,12 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     included_namespaces: tuple[str, ...] = ()
     excluded_namespaces: tuple[str, ...] = ("kube-system", "kube-public", "kube-node-lease", SYSTEM_NAMESPACE)
     runtime_class_name: str = ""
+    longest_grace_seconds: int = 3600
     webhook_configuration: str = CONFIGURATION
     certificates: ServerCertificateSettings = ServerCertificateSettings()
     drain_seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        """Refuse a negative number."""
+        if self.longest_grace_seconds < 0:
+            raise ValueError(f"longest_grace_seconds is {self.longest_grace_seconds}: it must be 0 or more")

@@ -64,15 +64,22 @@ class Eligibility:
         return next((why for is_so, why in reasons if is_so), "")
 
     def level(self, uid: str) -> int | None:
-        """Return the priority of a running pod, or LEAVING; None if nobody may preempt it."""
+        """Return the priority of a running pod, or LEAVING; None if nobody may preempt it.
+
+        A deletion may give a pod years to end, which an Eviction does not shorten. Nobody waits for such a pod.
+        """
         pod = self._state.running.get(uid)
         if pod is None:
             return None
         if pod.metadata.deletion_timestamp:
-            return LEAVING
+            return LEAVING if self._ends_in_time(pod.metadata.deletion_timestamp) else None
         if not self._state.is_ours(pod) or pod.metadata.namespace in SYSTEM_NAMESPACES:
             return None
         return pod.spec.priority
+
+    def _ends_in_time(self, deletion_timestamp: str) -> bool:
+        """Whether a pod that is being deleted will end before a nomination does that begins now."""
+        return unix_seconds(deletion_timestamp) <= self._unix() + self._settings.nomination_seconds
 
     def unit(self, uid: str, preemptor: Pod) -> "EligibleUnit":
         """Return the pods that go together with a running one if `preemptor` may preempt all of them now, else none.

@@ -10,6 +10,7 @@ from allocation.victims import Cost
 from scheduler.objects import Pod
 from scheduler.preemption.accounts import Accounts
 from scheduler.preemption.eligibility import Eligibility, EligibleUnit, started
+from scheduler.preemption.releasable import LEAVING
 from scheduler.state.cluster_state import ClusterState
 
 _STEP: Final = 16
@@ -38,7 +39,7 @@ def find(state: ClusterState, eligibility: Eligibility, accounts: Accounts, pod:
     for place, each in enumerate(tuple(state.running.values())):
         if place % _STEP == _STEP - 1:
             yield
-        is_leaving = bool(each.metadata.deletion_timestamp)
+        is_leaving = bool(each.metadata.deletion_timestamp) and eligibility.level(each.uid) == LEAVING
         priority = each.spec.priority
         if not is_leaving and (priority > highest or (priority == highest and started(each) <= youngest)):
             continue  # there are enough that are cheaper

@@ -83,7 +83,7 @@ class Preemptor:
         nominated = [each for each in pods if each.status.nominated_node_name and not each.spec.node_name]
         for pod in sorted(nominated, key=lambda pod: -pod.spec.priority) if self._settings.enabled else ():
             is_ours = self.chooser.state.is_ours(pod) and not pod.finished and not pod.metadata.deletion_timestamp
-            if is_ours and await self._has_room(pod):
+            if is_ours and self._may_join(pod):
                 await self._preempt(WaitingPod(pod, pod.uid))
 
     async def look(self) -> bool:
@@ -97,7 +97,7 @@ class Preemptor:
         for each in await pacer.run(self._waiting(lowest, self._may)):
             if len(self._under_way) >= self._settings.concurrent or not self._is_trusted():
                 break
-            if self._may(each) and self._still_waits(each.pod) and await self._has_room(each.pod):
+            if self._may(each) and self._still_waits(each.pod) and self._may_join(each.pod):
                 has_tried = True
                 await self._preempt(each)
         return has_tried
@@ -106,20 +106,25 @@ class Preemptor:
         """Whether preemption may be tried now for a pod that waits."""
         return waiting.pod.uid not in self._nominees and self._attempts.may(waiting.pod, waiting.kind)
 
-    async def _has_room(self, pod: Pod) -> bool:
-        """Whether the queue of a pod has so few nominees that it may become one; a lesser one makes room for it.
+    def _may_join(self, pod: Pod) -> bool:
+        """Whether the queue of a pod has so few nominees, or one so much less important, that it may become one.
 
         Victims may take as long as they like to end, so nominees of one queue must not keep others from preempting.
         """
+        same = self._nominees_of_queue(pod)
+        return len(same) < self._settings.concurrent or same[0].spec.priority < pod.spec.priority
+
+    async def _make_room(self, pod: Pod) -> None:
+        """Give up the least important nominee of the queue of a pod that became one, if there are too many now."""
+        same = self._nominees_of_queue(pod)
+        if len(same) > self._settings.concurrent:
+            await self._give_up(same[0])
+
+    def _nominees_of_queue(self, pod: Pod) -> list[Pod]:
+        """Return the nominees of the queue of a pod, the least important first."""
         key = self.chooser.state.fair_share.key
-        same = [each for each in self._nominees.values() if key(each) == key(pod)]
-        if len(same) < self._settings.concurrent:
-            return True
-        least = min(same, key=lambda each: each.spec.priority)
-        if least.spec.priority >= pod.spec.priority:
-            return False
-        await self._give_up(least)
-        return True
+        same = (each for each in self._nominees.values() if key(each) == key(pod))
+        return sorted(same, key=lambda each: each.spec.priority)
 
     async def _preempt(self, waiting: WaitingPod) -> None:
         """Choose whom to preempt for a pod, hold what that frees, and begin with the evictions."""
@@ -145,6 +150,7 @@ class Preemptor:
         if choice.victims:
             task = self._under_way[pod.uid] = asyncio.create_task(self._evict(pod, choice))
             task.add_done_callback(lambda _: self._evicted(pod))
+        await self._make_room(pod)
 
     def _choose(self, waiting: WaitingPod) -> Steps[Preemption | NoPreemption | None]:
         """Choose, and hold what was chosen in the same step; return None if the pod does not wait any more."""

@@ -90,6 +90,32 @@ def test_gpu_pod_has_a_grace_period_of_at_least_one_second(
     assert admitted["spec"]["terminationGracePeriodSeconds"] == given
 
 
-def test_pod_without_gpu_keeps_its_grace_period(admit: Make, pod: Make) -> None:
-    """It has no cards that could be freed too early."""
-    assert not admit(pod({"name": "main"}, terminationGracePeriodSeconds=0)).operations
+@pytest.mark.parametrize(
+    ("asked", "longest", "given"),
+    [(3600, 3600, 3600), (3601, 3600, 3600), (10**9, 3600, 3600), (61, 60, 60), (10**9, 0, 10**9)],
+)
+def test_grace_period_of_a_gpu_pod_is_capped_with_a_warning(
+    admit: Make, pod: Make, gpu: Make, *, asked: int, longest: int, given: int
+) -> None:
+    """Cards would stay with a pod that was deleted or preempted for as long as its creator likes; 0 caps nothing."""
+    settings = WebhookSettings(longest_grace_seconds=longest)
+    admitted = admit(pod(gpu(), terminationGracePeriodSeconds=asked), settings=settings)
+    assert admitted.pod["spec"]["terminationGracePeriodSeconds"] == given
+    warning = (
+        f"spec.terminationGracePeriodSeconds is {asked}: reduced to {given}, the longest of a GPU pod here"
+        " (webhook.longest_grace_seconds)"
+    )
+    assert (warning in admitted.warnings) is (given != asked)
+
+
+def test_longest_grace_period_is_an_hour_by_default() -> None:
+    """As long as a pod can protect itself from preemption by annotation; a negative one is refused at the start."""
+    assert WebhookSettings().longest_grace_seconds == 3600
+    with pytest.raises(ValueError, match="longest_grace_seconds is -1"):
+        WebhookSettings(longest_grace_seconds=-1)
+
+
+@pytest.mark.parametrize("seconds", [0, 10**9])
+def test_pod_without_gpu_keeps_its_grace_period(admit: Make, pod: Make, seconds: int) -> None:
+    """It has no cards that could be freed too early, or too late."""
+    assert not admit(pod({"name": "main"}, terminationGracePeriodSeconds=seconds)).operations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -122,6 +123,27 @@ def test_nobody_goes_where_pods_that_end_already_make_the_room() -> None:
     found = chosen(made, WHOLE)
     assert isinstance(found, Preemption)
     assert (found.node, len(found.victims), found.leaving) == ("b", 0, {"uid-on-b"})
+
+
+@pytest.mark.parametrize(("seconds", "is_awaited"), [(360, True), (361, False)])
+def test_pod_that_will_end_too_late_is_not_awaited(seconds: int, *, is_awaited: bool) -> None:
+    """A deletion may give a pod years, and an Eviction would not shorten them: another pod goes, or none."""
+    made, deleted = state("a", "b", cards=1), f"{datetime.fromtimestamp(NOW + seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    made.set_pod(allocated("ends", node="a", memory=1000, deleted=deleted))
+    made.set_pod(allocated("runs", node="b", memory=1000, priority=-1))
+    assert victims(made, WHOLE) == (set() if is_awaited else {"runs"})
+    made = state("a", cards=1)
+    made.set_pod(allocated("ends", node="a", memory=1000, deleted=deleted))
+    assert victims(made, WHOLE) == (set() if is_awaited else None)
+
+
+@pytest.mark.parametrize("seconds", [360, 361])
+def test_pod_of_the_same_quota_that_will_end_too_late_is_not_awaited(seconds: int) -> None:
+    """Wherever it runs."""
+    made, deleted = state("a", "b", cards=1), f"{datetime.fromtimestamp(NOW + seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    made.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpu": 1}}))
+    made.set_pod(allocated("ends", node="a", memory=1000, deleted=deleted))
+    assert victims(made, WHOLE) == (set() if seconds == 360 else None)
 
 
 @pytest.mark.parametrize(

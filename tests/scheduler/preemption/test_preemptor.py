@@ -217,6 +217,18 @@ async def test_more_important_pod_takes_the_place_of_a_lesser_nominee() -> None:
     assert scene.evictor.cleared == ["nominee"]
 
 
+async def test_pod_that_preempts_nobody_takes_no_place_of_a_lesser_nominee() -> None:
+    """Otherwise pods that fit nowhere at all would end the nominations of their queue, again and again."""
+    scene = Scene("a", concurrent=1)
+    scene.run("victim@a")
+    scene.driver.add(pod("nominee", memory=1000, priority=5))
+    await scene.look()
+    scene.driver.add(pod("too-large", memory=1001, priority=9))
+    await scene.look()
+    assert scene.hold_of("nominee") == "a"
+    assert scene.evictor.cleared == []
+
+
 async def test_nobody_is_evicted_where_pods_that_end_make_the_room() -> None:
     """It is held, whatever else is cheap."""
     scene = Scene("a", "b")
