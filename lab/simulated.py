@@ -1,10 +1,10 @@
 """`python -m lab.simulated`: simulate the kubelets of nodes that do not exist.
 
 Each Node stays Ready through its Lease, and is reported Ready again if it was not. A pod that is bound there is
-reported Running and Ready at once, with its init containers completed, and a deleted pod is removed at once. These
-requests use the identity of the node, because admission accepts some of them from no other. No container runs, and each
-pod shows it: `kubectl get pods` prints the status reason Simulated instead of Running, and `kubectl describe pod` its
-message.
+reported Running and Ready at once, with its init containers completed. A deleted pod ends as on a real node: first its
+containers and its phase, then the object, unless it has finalizers (`lab.simulated_pods`). These requests use the
+identity of the node, because admission accepts some of them from no other. No container runs, and each pod shows it:
+`kubectl get pods` prints the status reason Simulated instead of Running, and `kubectl describe pod` its message.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from cluster.informer import Informer
 from cluster.logs import LogSettings
 from cluster.metadata import ObjectMeta
 from cluster.resource import LEASES, NODES, PODS
+from lab import simulated_pods
+from lab.simulated_pods import SIMULATED, Pod
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -38,7 +40,6 @@ _LEASE_NAMESPACE = "kube-node-lease"
 _LEASE_SECONDS = 40
 _RENEW_SECONDS = 10.0
 _MANAGER = "tranche-lab"
-_SIMULATED = "Simulated"
 # `kubectl get nodes` prints it as the node's role.
 _ROLE = "node-role.kubernetes.io/simulated"
 _CAPACITY = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "250"}
@@ -72,32 +73,6 @@ class _Node(msgspec.Struct):
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
 
-class _Meta(ObjectMeta, rename="camel"):
-    deletion_timestamp: str | None = None
-
-
-class _Container(msgspec.Struct, rename="camel"):
-    name: str
-    image: str = ""
-    restart_policy: str | None = None
-
-
-class _Spec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-    containers: list[_Container] = []
-    init_containers: list[_Container] = []
-
-
-class _Status(msgspec.Struct):
-    phase: str = ""
-
-
-class _Pod(msgspec.Struct):
-    metadata: _Meta
-    spec: _Spec
-    status: _Status = msgspec.field(default_factory=_Status)
-
-
 class Kubelets:
     """The kubelets of several nodes in one process."""
 
@@ -105,13 +80,15 @@ class Kubelets:
         self._api = Api(connection)
         self._nodes = {node: Api(_as_node(connection, node)) for node in nodes}
         self._work: set[asyncio.Task[None]] = set()
+        self._ends: dict[str, tuple[float, asyncio.TimerHandle]] = {}
+        """When each deleted pod ends or has ended, by UID, as long as it exists."""
 
     async def run(self) -> None:
         """Keep the nodes Ready and their pods running until cancelled."""
         for node in sorted(self._nodes):
             await self._register(node)
         nodes = Informer(self._api, NODES, _Node, on_upsert=self._on_node)
-        pods = Informer(self._api, PODS, _Pod, on_upsert=self._on_pod)
+        pods = Informer(self._api, PODS, Pod, on_upsert=self._on_pod, on_delete=self._on_gone)
         async with asyncio.TaskGroup() as group:
             group.create_task(nodes.run())
             group.create_task(pods.run())
@@ -139,7 +116,7 @@ class Kubelets:
         ready = {
             "type": "Ready",
             "status": "True",
-            "reason": _SIMULATED,
+            "reason": SIMULATED,
             "message": f"node {node} is simulated: no kubelet runs its pods",
             "lastHeartbeatTime": now,
             "lastTransitionTime": now,
@@ -173,13 +150,27 @@ class Kubelets:
 
     # ---- pods ------------------------------------------------------------------------------------------------------
 
-    def _on_pod(self, pod: _Pod, _old: _Pod | None) -> None:
+    def _on_pod(self, pod: Pod, _old: Pod | None) -> None:
         if pod.spec.node_name not in self._nodes:
             return
         if pod.metadata.deletion_timestamp:
-            self._start(self._remove(pod), f"pod {pod.metadata.namespace}/{pod.metadata.name}")
+            self._on_deleted(pod)
         elif pod.status.phase == "Pending":
-            self._start(self._run(pod), f"pod {pod.metadata.namespace}/{pod.metadata.name}")
+            self._start(self._set_status(pod, simulated_pods.running(pod, now=_now())), str(pod))
+
+    def _on_deleted(self, pod: Pod) -> None:
+        """End a pod in time, or earlier than planned: another deletion may shorten the grace period."""
+        loop, planned = asyncio.get_running_loop(), self._ends.get(pod.metadata.uid)
+        due = loop.time() + pod.ends_after_seconds
+        if planned is not None:
+            if planned[0] <= due:
+                return
+            planned[1].cancel()
+        self._ends[pod.metadata.uid] = due, loop.call_at(due, lambda: self._start(self._end(pod), str(pod)))
+
+    def _on_gone(self, pod: Pod) -> None:
+        if planned := self._ends.pop(pod.metadata.uid, None):
+            planned[1].cancel()
 
     def _start(self, work: Coroutine[Any, Any, object], what: str) -> None:
         async def carry_out() -> None:
@@ -194,30 +185,19 @@ class Kubelets:
         self._work.add(task)
         task.add_done_callback(self._work.discard)
 
-    async def _remove(self, pod: _Pod) -> None:
-        path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name)
-        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}
-        await self._nodes[pod.spec.node_name].request("DELETE", path, body=body)
+    async def _end(self, pod: Pod) -> None:
+        """End a deleted pod; its object stays as long as it has finalizers."""
+        try:
+            if not pod.finished:
+                await self._set_status(pod, simulated_pods.ended(pod, now=_now()))
+            path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name)
+            body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}
+            await self._nodes[pod.spec.node_name].request("DELETE", path, body=body)
+        except ClusterError:
+            self._ends.pop(pod.metadata.uid, None)  # the next event tries again
+            raise
 
-    async def _run(self, pod: _Pod) -> None:
-        now, node = _now(), pod.spec.node_name
-        running = {"running": {"startedAt": now}}
-        done = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}}
-        conditions = [
-            {"type": name, "status": "True", "lastTransitionTime": now}
-            for name in ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
-        ]
-        status = {
-            "phase": "Running",
-            "reason": _SIMULATED,
-            "message": f"node {node} is simulated: the pod is reported Ready, but its containers do not run",
-            "startTime": now,
-            "conditions": conditions,
-            "containerStatuses": [_status(each, running) for each in pod.spec.containers],
-            "initContainerStatuses": [
-                _status(each, running if each.restart_policy == "Always" else done) for each in pod.spec.init_containers
-            ],
-        }
+    async def _set_status(self, pod: Pod, status: dict[str, Any]) -> None:
         path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="status")
         body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
         await self._nodes[pod.spec.node_name].request("PATCH", path, body=body, content_type=STRATEGIC_MERGE_PATCH)
@@ -233,18 +213,6 @@ def _as_node(connection: Connection, node: str) -> Connection:
     return Connection(
         session=connection.session, server=connection.server, headers=headers, namespace=connection.namespace
     )
-
-
-def _status(container: _Container, state: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": container.name,
-        "image": container.image,
-        "imageID": "",
-        "ready": True,
-        "started": True,
-        "restartCount": 0,
-        "state": state,
-    }
 
 
 def _now(*, micro: bool = False) -> str:

@@ -154,7 +154,7 @@ class Namespace:
     def _without_pods(self) -> bool:
         """Delete the pods. A policy refuses to delete a pod at once that got its node at this moment."""
         try:
-            self.api.delete_all("pods", namespace=self.name, timeout_s=PATIENCE_S)
+            self.api.delete_all("pods", namespace=self.name, grace_s=1, timeout_s=PATIENCE_S)
         except RefusedError as error:
             if "would be gone before its containers have ended" not in error.message:
                 raise

@@ -15,6 +15,7 @@ from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import truth
 from tests.system.support.hami_nodes import NODES, hami_nodes
 from tests.system.support.hami_plugin import CARDS, MEMORY_MIB, card
+from tests.system.support.preemptions import stay
 from tests.system.test_hami_nodes import on_hami, served
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def cluster(
         manifests: list[dict[str, Any]] = json.loads(json.dumps(BEFORE))
         for manifest in manifests:
             if manifest["metadata"]["name"] == "terminating":
-                manifest["metadata"]["finalizers"] = ["test.example/hold"]
+                stay(manifest)
             kubectl.run(
                 tranche,
                 *("-n", plain_namespace.name, "create", "-f", "-"),
@@ -131,8 +132,6 @@ def cluster(
         node = plain_namespace.pod("finished")["spec"]["nodeName"]
         plain_namespace.set_phase("finished", "Succeeded", node=node)
         yield plain_namespace
-        free = json.dumps({"metadata": {"finalizers": None}})
-        plain_namespace.kubectl("patch", "pod", "terminating", "--type", "merge", "-p", free)
         plain_namespace.empty()
 
 

@@ -38,7 +38,6 @@ def team(make_namespace: Callable[..., Namespace]) -> Iterator[Namespace]:
     """A namespace, from which all pods go before the next test begins."""
     made = make_namespace()
     yield made
-    preemptions.let_go(made)
     made.empty()
 
 
@@ -47,7 +46,6 @@ def others(make_namespace: Callable[..., Namespace]) -> Iterator[Namespace]:
     """A second namespace like that."""
     made = make_namespace()
     yield made
-    preemptions.let_go(made)
     made.empty()
 
 
@@ -237,14 +235,11 @@ def test_what_becomes_free_is_for_the_preemptor(team: Namespace, others: Namespa
     others.create(asking("low"), asking("middle", "patient", labels={"who": "equal"}))
     for name in ("low", "middle"):
         others.unplaced(name)
-    one = first["metadata"]["name"]
-    team.kubectl("patch", "pod", one, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
-    wait.until(lambda: one not in {each["metadata"]["name"] for each in team.pods()}, what="its end", timeout_s=60)
+    preemptions.end(team, first["metadata"]["name"])
     team.create(asking("witness"))
     team.unplaced("witness")
     assert not [each for each in others.pods() if each["spec"].get("nodeName")]
-    two = second["metadata"]["name"]
-    team.kubectl("patch", "pod", two, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+    preemptions.end(team, second["metadata"]["name"])
     bound(team, "pair")
     assert not [each for each in others.pods() if each["spec"].get("nodeName")]
 
@@ -258,6 +253,8 @@ def test_a_more_important_pod_may_take_what_is_held(team: Namespace, others: Nam
     others.unplaced("important")
     preemptions.let_go(team)
     bound(others, "important")
+    preemptions.leaving(team)
+    preemptions.let_go(team)
     bound(team, "middle")
 
 

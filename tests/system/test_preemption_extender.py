@@ -39,8 +39,7 @@ def team(extended: Layout) -> Iterator[Namespace]:
     """The namespace; its pods are deleted after the test."""
     made = Namespace(extended, TEAM)
     yield made
-    preemptions.let_go(made)
-    made.api.delete_all("pods", namespace=made.name)
+    made.api.delete_all("pods", namespace=made.name, grace_s=1)
     made.api.delete_all("events", namespace=made.name)
 
 

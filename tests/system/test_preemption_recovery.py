@@ -37,7 +37,6 @@ def team(make_namespace: Callable[..., Namespace]) -> Iterator[Namespace]:
     """A namespace, from which all pods go before the next test begins."""
     made = make_namespace()
     yield made
-    preemptions.let_go(made)
     made.empty()
 
 
@@ -65,9 +64,7 @@ def test_a_new_leader_holds_what_becomes_free(team: Namespace) -> None:
     restart_scheduler(team.layout, crash=True)
     team.create(asking("late"))
     team.unplaced("late")
-    one = first["metadata"]["name"]
-    team.kubectl("patch", "pod", one, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
-    wait.until(lambda: left(team) == CARDS - 1, what="the end of one victim", timeout_s=PATIENCE_S)
+    preemptions.end(team, first["metadata"]["name"])
     team.create(asking("later"))
     team.unplaced("later")
     assert "nodeName" not in team.pod("late")["spec"]
@@ -78,7 +75,7 @@ def test_a_new_leader_holds_what_becomes_free(team: Namespace) -> None:
 
 def test_a_victim_with_a_long_grace_period_keeps_the_nomination(team: Namespace) -> None:
     """Ten minutes; nobody else is evicted meanwhile, and nothing ends the nomination."""
-    fill(team, stays=True, terminationGracePeriodSeconds=600)
+    fill(team, stays=True)
     team.create(asking("important", "high"))
     preemptions.leaving(team)
     team.create(asking("second", "middle"))

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 NODE = gpubindings.NODE_A
 CARDS = 8
-FINALIZER = "tests.tranche.local/stays"
-"""Keeps a pod that is being deleted, with its cards."""
+STAYS_S = 600
+"""How long a pod that stays keeps its cards while it is being deleted, unless it is ended."""
 CLASSES = {"middle": {"value": 500}, "high": {"value": 1000}, "patient": {"value": 1000, "preemptionPolicy": "Never"}}
 
 
@@ -65,7 +65,7 @@ def asking(name: str, priority: str = "", *, count: int = 1, stays: bool = False
     made["metadata"] |= {"annotations": fields.pop("annotations", {})}
     made["metadata"]["labels"] |= fields.pop("labels", {})
     if stays:
-        made["metadata"]["finalizers"] = [FINALIZER]
+        stay(made)
     if priority:
         made["spec"]["priorityClassName"] = f"preemption-{priority}"
     limits = made["spec"]["containers"][0]["resources"]["limits"]
@@ -110,8 +110,18 @@ def leaving(namespace: Namespace, count: int = 1) -> list[dict[str, Any]]:
     return namespace.until(found, what=f"{count} pods that are being deleted")
 
 
+def stay(made: dict[str, Any]) -> None:
+    """Have a pod keep its cards while it is being deleted: its containers sleep before they end."""
+    made["spec"]["terminationGracePeriodSeconds"] = STAYS_S
+    for container in made["spec"]["containers"]:
+        container["lifecycle"] = {"preStop": {"sleep": {"seconds": STAYS_S}}}
+
+
+def end(namespace: Namespace, *names: str) -> None:
+    """End pods that stay, and wait until they are gone."""
+    namespace.delete("pod", *names, grace_s=1)
+
+
 def let_go(namespace: Namespace) -> None:
-    """Let all pods go that stay while they are being deleted."""
-    for each in namespace.pods():
-        if FINALIZER in each["metadata"].get("finalizers", ()):
-            namespace.patch("pod", each["metadata"]["name"], {"metadata": {"finalizers": None}})
+    """End all pods that are being deleted."""
+    end(namespace, *(each["metadata"]["name"] for each in namespace.pods() if "deletionTimestamp" in each["metadata"]))
