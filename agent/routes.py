@@ -8,7 +8,7 @@ from aiohttp import web
 
 from agent.metrics import Metrics
 from agent.service import Agent
-from cluster.http import exposition
+from cluster.http.exposition import metrics_route
 from cluster.http.listener import listening
 
 log = logging.getLogger(__name__)
@@ -33,16 +33,12 @@ async def serving(agent: Agent, metrics: Metrics, *, address: str, port: int) ->
             return web.Response(status=503, text="the inventory has not been read yet\n")
         if unpublished:
             names = ", ".join(unpublished[:_MOST_NAMES]) + (", …" if len(unpublished) > _MOST_NAMES else "")
-            return web.Response(status=503, text=f"{len(unpublished)} nodes are not published: {names}\n")
+            return web.Response(status=503, text=f"not published yet ({len(unpublished)}): {names}\n")
         return web.Response(text="ok\n")
 
-    async def show_metrics(_request: web.Request) -> web.Response:
-        body = await exposition.text(metrics.registry)
-        return web.Response(body=body, headers={"Content-Type": exposition.CONTENT_TYPE})
-
     application = web.Application()
-    pages = {"/healthz": healthz, "/readyz": readyz, "/metrics": show_metrics}
-    application.add_routes([web.get(path, page) for path, page in pages.items()])
+    routes = [web.get("/healthz", healthz), web.get("/readyz", readyz), metrics_route(metrics.registry)]
+    application.add_routes(routes)
     async with listening(application, host=address or None, port=port) as bound:
         log.info("serving health and metrics on port %d", bound, extra={"port": bound})
         yield

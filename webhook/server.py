@@ -9,8 +9,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from certs.source import LeafSource, listener_context
-from cluster.http import exposition
 from cluster.http.connections import ConnectionTable
+from cluster.http.exposition import metrics_route
 from cluster.http.listener import accepting, listening, routing
 from webhook.admission import Admission
 from webhook.canary import canary_routes
@@ -46,7 +46,7 @@ async def serving(
     reviews = web.Application(client_max_size=LARGEST_REVIEW, middlewares=[_close_while_not_ready(health)])
     reviews.add_routes([*admission_routes(admission), *health_routes(health), *canary_routes(source)])
     plain = web.Application()
-    plain.add_routes([web.get("/metrics", _metrics_page(metrics)), *health_routes(health)])
+    plain.add_routes([metrics_route(metrics.registry), *health_routes(health)])
     host, connections = settings.host or None, ConnectionTable()
     async with (
         listening(plain, host=host, port=settings.metrics_port) as metrics_port,
@@ -55,14 +55,6 @@ async def serving(
         accepting(connection, connections, host=host, port=settings.port, tls=listener_context(source)) as reviews_port,
     ):
         yield Ports(reviews=reviews_port, metrics=metrics_port)
-
-
-def _metrics_page(metrics: Metrics) -> Handler:
-    async def show(_request: web.Request) -> web.Response:
-        body = await exposition.text(metrics.registry)
-        return web.Response(body=body, headers={"Content-Type": exposition.CONTENT_TYPE})
-
-    return show
 
 
 @asynccontextmanager

@@ -7,13 +7,13 @@ families render themselves in parts, and yield to the event loop between them.
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final
 
+from aiohttp import web
 from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
 
 # One series in seven would say when a counter began, which nothing here is asked.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""Of what `text` returns, for every process."""
+_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
@@ -35,6 +35,16 @@ async def text(registry: Registry) -> bytes:
     for render in registry.large:
         parts += [part.encode() async for part in render()]
     return b"".join(parts)
+
+
+def metrics_route(*registries: Registry) -> web.RouteDef:
+    """Return the route of `/metrics`, which is the same in every process."""
+
+    async def show(_request: web.Request) -> web.Response:
+        body = b"".join([await text(registry) for registry in registries])
+        return web.Response(body=body, headers={"Content-Type": _CONTENT_TYPE})
+
+    return web.get("/metrics", show)
 
 
 def labels(pairs: Mapping[str, str]) -> str:

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from cluster.http import exposition
-from cluster.http.exposition import Registry
+from cluster.http.exposition import Registry, metrics_route
 
 _MIB = 2**20
 
@@ -25,11 +24,7 @@ def health_routes(*, registries: Sequence[Registry], unready: Callable[[], str])
             return web.Response(status=503, text=why)
         return web.Response(text="ok")
 
-    async def show_metrics(_request: web.Request) -> web.Response:
-        body = b"".join([await exposition.text(registry) for registry in registries])
-        return web.Response(body=body, headers={"Content-Type": exposition.CONTENT_TYPE})
-
-    return [web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", show_metrics)]
+    return [web.get("/healthz", healthz), web.get("/readyz", readyz), metrics_route(*registries)]
 
 
 def application(

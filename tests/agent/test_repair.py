@@ -135,7 +135,7 @@ def test_recreated_node_is_annotated_again(
     before = register(cluster, "repair-4")
     client(cluster).delete("node", "repair-4")
     wait.until(
-        lambda: agent.http("/readyz") == (503, "1 nodes are not published: repair-4\n"),
+        lambda: agent.http("/readyz") == (503, "not published yet (1): repair-4\n"),
         what="not ready",
         timeout_s=DEADLINE_S,
     )

@@ -52,7 +52,8 @@ def queries() -> Iterator[tuple[str, str]]:
     """Yield the title and the expression of each panel's queries."""
     for panel in DASHBOARD["panels"]:
         for target in panel.get("targets", ()):
-            yield panel["title"], target["expr"].replace("$__rate_interval", "5m")
+            expression = target["expr"].replace("$__rate_interval", "5m")
+            yield panel["title"], expression.replace("$cluster", ".*").replace("$job", ".*")
 
 
 def alerts() -> Iterator[dict[str, Any]]:
@@ -90,6 +91,7 @@ def scrape(layout: Layout) -> list[Series]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     series: list[Series] = []
     for process, port in PROCESSES.items():
+        series.append(("up", {"job": f"tranche-{process}"}))
         with opener.open(f"http://127.0.0.1:{layout.port(port)}/metrics", timeout=10) as response:
             text = response.read().decode()
         names = re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)
@@ -147,7 +149,7 @@ def test_every_alert_matches_series(series: list[Series], alert: dict[str, Any])
 
 def test_labels_in_aggregations_exist(series: list[Series]) -> None:
     """A sum by a label that no series has would be a single sum."""
-    exported = {name for _, labels in series for name in labels} | {"instance"}
+    exported = {name for _, labels in series for name in labels} | {"instance", "cluster"}
     for expression in (*(each["expr"] for each in alerts()), *(query for _, query in queries())):
         for names in re.findall(r"\bby \(([^)]*)\)", expression):
             assert {name.strip() for name in names.split(",")} <= exported, expression

@@ -169,7 +169,7 @@ def test_missing_node_does_not_block_the_others(
     agent = start_agent("{there-1: {count: 1, memoryMiB: 1}, late-1: {count: 1, memoryMiB: 1}}")
     published(cluster, "there-1")
     wait.until(
-        lambda: agent.http("/readyz") == (503, "1 nodes are not published: late-1\n"),
+        lambda: agent.http("/readyz") == (503, "not published yet (1): late-1\n"),
         what="late-1 the only one not published",
         timeout_s=DEADLINE_S,
     )
