@@ -311,7 +311,7 @@ def test_preassigned_node_is_rejected(tranche: Layout, namespace: Namespace) -> 
 def test_preassigned_pod_elsewhere_closes_the_node(
     tranche: Layout, namespace: Namespace, plain_namespace: Namespace, limits: dict[str, int]
 ) -> None:
-    """In a namespace that is not opted in the pod runs uncounted, so its node takes no GPU pod, and events say why."""
+    """By a user who may bind, elsewhere: the pod runs uncounted, so its node takes no GPU pod, and events say why."""
     sent = pod("born-there", **limits)
     sent["spec"]["nodeName"] = "gpu-sim-0"
     plain_namespace.create(sent)
