@@ -30,6 +30,7 @@ class GpuQueueStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     Attributes:
         observed_generation: of the spec that this is about.
+        namespaces: how many namespaces name it by their label.
         allocated: what its pods hold, by resource in the units of a container.
         running: its pods with a node.
         waiting: its pods without a node.
@@ -41,6 +42,7 @@ class GpuQueueStatus(msgspec.Struct, frozen=True, rename="camel"):
     """
 
     observed_generation: int = 0
+    namespaces: int = 0
     allocated: dict[str, int] = {}
     running: int = 0
     waiting: int = 0
@@ -52,7 +54,7 @@ class GpuQueueStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GpuQueue(msgspec.Struct):
-    """A queue. Its status is only for people, and nothing decides by it."""
+    """A queue. Its status is for people; policy `tranche-queue-deletion` spares queues that are in use by it."""
 
     metadata: QueueMeta
     spec: QueueSpec = QueueSpec()

@@ -38,6 +38,7 @@ POLICIES: Final = (
     "tranche-mig-wishes",
     "tranche-phase",
     "tranche-preemption",
+    "tranche-queue-deletion",
     "tranche-resize",
     "tranche-volumes",
 )

@@ -330,6 +330,7 @@ ALL = (
     Template("policies.yaml", "base/policies.yaml", POLICIES),
     Template("policies-lifetime.yaml", "base/policies-lifetime.yaml"),
     Template("policies-limits.yaml", "base/policies-limits.yaml"),
+    Template("policies-queues.yaml", "base/policies-queues.yaml"),
     Template("policies-fence.yaml", "base/fence.yaml"),
     Template("policies-device-leases.yaml", "base/device-leases.yaml"),
     Template("policies-identities.yaml", "base/identities.yaml"),

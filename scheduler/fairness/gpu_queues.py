@@ -1,5 +1,6 @@
 """The GpuQueues of the cluster, and which of them a pod belongs to."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from allocation import names
@@ -56,6 +57,11 @@ class GpuQueues:
         """Return when a queue was created; empty for the own queue of a namespace."""
         queue = self._queues.get(key.name)
         return (queue.metadata.creation_timestamp or "") if queue is not None else ""
+
+    @property
+    def named(self) -> Counter[str]:
+        """How many namespaces name a queue by their label, whether or not it exists."""
+        return Counter(name for labels in self._namespaces.values() if (name := labels.get(names.QUEUE)))
 
     # ---- pods ------------------------------------------------------------------------------------------------------
 

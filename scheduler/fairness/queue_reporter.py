@@ -50,11 +50,18 @@ class QueueReporter(msgspec.Struct, frozen=True):
 
     def desired(self) -> Desired[GpuQueue, GpuQueueStatus]:
         """Return the function that works out statuses, from the numbers of pods that wait at this moment."""
-        standings = Standings(self.fair_share, dict(self.waiting()))
+        standings, named = Standings(self.fair_share, dict(self.waiting())), self.fair_share.queues.named
 
         def desired(queue: GpuQueue, before: GpuQueueStatus, now: str) -> GpuQueueStatus:
-            standing, generation = standings.of(QueueKey(name=queue.metadata.name)), queue.metadata.generation
-            return queue_status.desired(standing, generation=generation, before=before, settings=self.settings, now=now)
+            meta = queue.metadata
+            return queue_status.desired(
+                standings.of(QueueKey(name=meta.name)),
+                namespaces=named[meta.name],
+                generation=meta.generation,
+                before=before,
+                settings=self.settings,
+                now=now,
+            )
 
         return desired
 

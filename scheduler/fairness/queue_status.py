@@ -1,4 +1,4 @@
-"""The status of a GpuQueue: a view for people; nothing decides by it."""
+"""The status of a GpuQueue: a view for people. Nothing decides by it but the policy that spares queues in use."""
 
 import math
 from collections.abc import Sequence
@@ -38,12 +38,22 @@ def allocated(standing: Standing, settings: AllocationSettings) -> dict[str, int
 
 
 def desired(
-    standing: Standing, *, generation: int, before: GpuQueueStatus, settings: AllocationSettings, now: str
+    standing: Standing,
+    *,
+    namespaces: int,
+    generation: int,
+    before: GpuQueueStatus,
+    settings: AllocationSettings,
+    now: str,
 ) -> GpuQueueStatus:
-    """Return the status of a queue at the time `now`; it equals `before`, the last status, if nothing changed."""
+    """Return the status of a queue at the time `now`; it equals `before`, the last status, if nothing changed.
+
+    So many `namespaces` name it.
+    """
     resource = dominant_resource(standing, settings)
     return GpuQueueStatus(
         observed_generation=generation,
+        namespaces=namespaces,
         allocated=allocated(standing, settings),
         running=standing.use.pods,
         waiting=standing.waiting,

@@ -10,7 +10,6 @@ from prometheus_client.registry import Collector
 from allocation.bindings import problems
 from allocation.bindings.problems import BindingProblem
 from allocation.fairness.queue_spec import QueueKey
-from allocation.names import QUEUE
 from allocation.reasons import CLOSING, CardReason, NodeReason, PodReason
 from cluster.events import Recorder
 from scheduler.claims.users import ORDER
@@ -155,7 +154,7 @@ def _missing_queues(state: ClusterState) -> Metric:
         "Namespaces whose label names this GpuQueue, which does not exist.",
         labels=("queue",),
     )
-    named = Counter(name for labels in state.node_cache.namespaces.values() if (name := labels.get(QUEUE)))
+    named = state.fair_share.queues.named
     for queue in state.fair_share.queues:
         del named[queue.metadata.name]
     for name, count in named.most_common(_MOST_MISSING):

@@ -10,6 +10,7 @@ import pytest
 from allocation.fairness.queue_spec import QueueSpec, Reach
 from cluster.gpu_queue import GpuQueue
 from lab import manifests, wait
+from lab.connection import RefusedError
 from tests.cluster.support.stored import Stored
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def queues(control_plane: Layout) -> Iterator[Stored]:
     manifests.install(control_plane)
     stored = Stored(control_plane, "gpuqueues.gpu.scheduling")
     yield stored
+    for each in stored.api.list("gpuqueues"):
+        stored.patch(each["metadata"]["name"], {"spec": {"suspended": True}})
     stored.api.delete_all("gpuqueues")
 
 
@@ -140,9 +143,10 @@ def test_columns_and_status(queues: Stored) -> None:
     """`kubectl get gq` shows what counts; the status is a subresource, which a change of the spec leaves alone."""
     queues.create(queue("shown", weight=3, priority=2, namespaceSelector={}))
     status = {"share": "0.2500", "entitlement": "0.5000", "running": 4, "waiting": 7, "dominantResource": "cpu"}
+    status["namespaces"] = 2
     queues.patch("shown", {"spec": {"weight": 5}, "status": status}, subresource="status")
     head, row = queues.listing("shown", "-o", "wide", kind="gq")
-    assert head[:9] == [
+    assert head[:10] == [
         "NAME",
         "WEIGHT",
         "PRIORITY",
@@ -152,8 +156,31 @@ def test_columns_and_status(queues: Stored) -> None:
         "WAITING",
         "DOMINANT",
         "SUSPENDED",
+        "NAMESPACES",
     ]
-    assert row[:9] == ["shown", "3", "2", "0.2500", "0.5000", "4", "7", "cpu", "false"]
+    assert row[:10] == ["shown", "3", "2", "0.2500", "0.5000", "4", "7", "cpu", "false", "2"]
+
+
+@pytest.mark.parametrize("use", [{"namespaces": 3}, {"running": 1}, {"waiting": 2}], ids=str)
+def test_a_queue_in_use_is_deleted_only_if_it_is_suspended(queues: Stored, use: dict[str, int]) -> None:
+    """The refusal says who uses it; a scheduler need not run to get out of it."""
+    queues.create(queue("used"))
+    queues.patch("used", {"status": use}, subresource="status")
+    what = f"namespaces that name it: {use.get('namespaces', 0)}, its pods with cards: {use.get('running', 0)},"
+    with pytest.raises(
+        RefusedError, match=f"GpuQueue used is in use .{what} its pods that wait: {use.get('waiting', 0)}"
+    ):
+        queues.api.delete("gpuqueue", "used")
+    queues.patch("used", {"spec": {"suspended": True}})
+    queues.api.delete("gpuqueue", "used")
+
+
+def test_a_queue_that_nobody_uses_is_deleted(queues: Stored) -> None:
+    """Whether or not its status was written."""
+    for status in ({}, {"namespaces": 0, "running": 0, "waiting": 0, "share": "0.0000"}):
+        queues.create(queue("unused"))
+        queues.patch("unused", {"status": status}, subresource="status")
+        queues.api.delete("gpuqueue", "unused")
 
 
 @pytest.mark.parametrize("role", ["edit", "admin", "tranche-viewer"])

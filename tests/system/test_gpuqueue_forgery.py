@@ -14,6 +14,7 @@ from lab.client import client
 from lab.errors import LabError
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import tenants
+from tests.system.support.gpuqueues import delete_queue
 from tests.system.test_forgery import dead_webhook, refusal, refused
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def team(tranche: Layout, namespace: Namespace) -> Iterator[Namespace]:
     """A namespace whose pods may name queue TEAM; queue OTHERS is for other namespaces."""
     client(tranche).apply(queue(TEAM, namespace.name), queue(OTHERS, "elsewhere"))
     yield namespace
-    kubectl.run(tranche, "delete", "gpuqueues", TEAM, OTHERS)
+    for name in (TEAM, OTHERS):
+        delete_queue(tranche, name)
 
 
 def charged(namespace: Namespace, name: str) -> str:

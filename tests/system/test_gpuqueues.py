@@ -16,7 +16,7 @@ from allocation.wire import record
 from lab import kubectl, manifests, wait
 from lab.client import client
 from tests.system.conftest import PATIENCE_S, Namespace, pod
-from tests.system.support import gpubindings
+from tests.system.support import gpubindings, gpuqueues
 from tests.system.support.gpuqueues import restart_scheduler, set_queue, status
 
 if TYPE_CHECKING:
@@ -48,12 +48,8 @@ def others(make_namespace: Callable[..., Namespace]) -> Iterator[Namespace]:
 @pytest.fixture
 def make_queue(tranche: Layout) -> Iterator[Callable[..., None]]:
     """Create or change a queue, for all namespaces unless it says otherwise; all are deleted after the test."""
-
-    def make(name: str, **spec: Any) -> None:
-        set_queue(tranche, name, **spec)
-
-    yield make
-    client(tranche).delete_all("gpuqueues")
+    with gpuqueues.deleted(tranche):
+        yield functools.partial(set_queue, tranche)
 
 
 def whole(name: str, queue_name: str = "", *, priority: str = "") -> dict[str, Any]:

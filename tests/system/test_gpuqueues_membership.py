@@ -9,6 +9,7 @@ import pytest
 from allocation.names import QUEUE
 from lab import wait
 from lab.client import client
+from lab.connection import RefusedError
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import gpuqueues
 from tests.system.support.gpubindings import placed
@@ -68,7 +69,9 @@ def test_pods_of_a_deleted_queue_stay_and_are_charged_to_it_when_it_is_back(name
     namespace.create(pod("runs", labels=labels("ours"), gpu=1, gpumem=100))
     placed(namespace, "runs")
     running(namespace.layout, "ours", 1)
-    client(namespace.layout).delete("gpuqueue", "ours")
+    with pytest.raises(RefusedError, match=r"GpuQueue ours is in use .* its pods with cards: 1,"):
+        client(namespace.layout).delete("gpuqueue", "ours")
+    gpuqueues.delete_queue(namespace.layout, "ours")
     namespace.create(pod("waits", labels=labels("ours"), gpu=1, gpumem=100))
     assert "GpuQueue ours does not exist" in namespace.unplaced("waits")
     assert payer(placed(namespace, "runs")) == "ours"

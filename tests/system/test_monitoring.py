@@ -19,6 +19,7 @@ from lab.client import client
 from lab.layout import Port
 from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.support.gpuqueues import delete_queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,7 +124,7 @@ def series(tranche: Layout, make_namespace: Any) -> list[Series]:
         return scraped if any(name == "tranche_missing_queue_namespaces" for name, _ in scraped) else None
 
     scraped = wait.until(complete, what="the missing GpuQueue", timeout_s=PATIENCE_S)
-    client(tranche).delete("gpuqueue", "team")
+    delete_queue(tranche, "team")
     made.empty()
     return scraped
 

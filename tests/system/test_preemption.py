@@ -14,7 +14,7 @@ from lab.client import client
 from lab.errors import LabError
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import gpubindings, preemptions
-from tests.system.support.gpuqueues import labels, set_queue
+from tests.system.support.gpuqueues import delete_queue, labels, set_queue
 from tests.system.support.gpuquotas import set_quota
 from tests.system.support.preemptions import CARDS, NODE, asking, bound, evicted, fill
 
@@ -178,7 +178,7 @@ def test_the_reach_of_a_queue(team: Namespace, others: Namespace, reach: str, go
         assert len(evicted(team)) + len(evicted(others)) == 1
     else:
         stays_unplaced(team, "important", others)
-    client(team.layout).delete("gpuqueue", "reaching")
+    delete_queue(team.layout, "reaching")
 
 
 # ---- quotas ----------------------------------------------------------------------------------------------------------

@@ -31,7 +31,9 @@ def standing(
 
 def written(standing: Standing, *, before: GpuQueueStatus = NEW, generation: int = 1, now: str = NOW) -> GpuQueueStatus:
     """Return the status of a queue."""
-    return queue_status.desired(standing, generation=generation, before=before, settings=SETTINGS, now=now)
+    return queue_status.desired(
+        standing, namespaces=2, generation=generation, before=before, settings=SETTINGS, now=now
+    )
 
 
 def condition(made: GpuQueueStatus, kind: str) -> QueueCondition:

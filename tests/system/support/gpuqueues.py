@@ -36,7 +36,14 @@ def deleted(layout: Layout, *namespaces: Namespace) -> Iterator[None]:
     finally:
         for each in namespaces:
             each.empty()
-        client(layout).delete_all(GPU_QUEUES.plural)
+        for queue in client(layout).list(GPU_QUEUES.plural):
+            delete_queue(layout, queue["metadata"]["name"])
+
+
+def delete_queue(layout: Layout, name: str) -> None:
+    """Delete a queue, in use or not."""
+    client(layout).patch("gpuqueue", name, {"spec": {"suspended": True}})
+    client(layout).delete("gpuqueue", name)
 
 
 def status(layout: Layout, name: str) -> dict[str, Any]:
