@@ -2,19 +2,41 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 
-def bound_twice(log: Path, *, namespace: str) -> list[str]:
-    """Return the pods for which the API server accepted two Bindings; the namespace must not reuse names."""
+def size(log: Path) -> int:
+    """Return the bytes of a log and of its older parts."""
+    return sum(file.stat().st_size for file in _parts(log))
+
+
+def bound_twice(log: Path, *, namespace: str, since: int) -> list[str]:
+    """Return the pods for which the API server accepted two Bindings.
+
+    Args:
+        log: the log; its older parts are beside it.
+        namespace: the namespace of the pods, which must not reuse names.
+        since: the size of the log before the first of them.
+    """
     accepted: Counter[str] = Counter()
-    for file in sorted(log.parent.glob(f"{log.stem}*{log.suffix}")):
-        with file.open(encoding="utf-8") as lines:
-            for line in lines:
-                if '"subresource":"binding"' not in line or not line.endswith("\n"):
-                    continue
-                event = json.loads(line)
-                reference = event["objectRef"]
-                if reference.get("namespace") == namespace and event.get("responseStatus", {}).get("code") == 201:
-                    accepted[reference["name"]] += 1
+    for line in _lines(log, since):
+        if b'"subresource":"binding"' not in line or not line.endswith(b"\n"):
+            continue
+        event = json.loads(line)
+        reference = event["objectRef"]
+        if reference.get("namespace") == namespace and event.get("responseStatus", {}).get("code") == 201:
+            accepted[reference["name"]] += 1
     return [name for name, times in accepted.items() if times > 1]
+
+
+def _parts(log: Path) -> list[Path]:
+    return sorted(log.parent.glob(f"{log.stem}*{log.suffix}"))
+
+
+def _lines(log: Path, since: int) -> Iterator[bytes]:
+    for file in _parts(log):
+        with file.open("rb") as lines:
+            lines.seek(since)
+            yield from lines
+        since = max(0, since - file.stat().st_size)

@@ -19,7 +19,7 @@ async def settle(world: World, books: Books) -> list[Violation]:
         if time.monotonic() >= deadline:
             break
         await asyncio.sleep(0.5)
-    twice = await asyncio.to_thread(audit.bound_twice, world.layout.audit_log, namespace=NAMESPACE)
+    twice = await asyncio.to_thread(audit.bound_twice, world.layout.audit_log, namespace=NAMESPACE, since=world.since)
     return [*remaining, *(Violation(Kind.BOUND_TWICE, pod, "the API server accepted two Bindings") for pod in twice)]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from chaos import settings
+from chaos import audit, settings
 from chaos.clock import Clocks
 from chaos.interference import Interference
 from chaos.load import URGENT
@@ -46,6 +46,7 @@ class World:
 
     Attributes:
         layout: paths and ports of the cluster.
+        since: the size of its audit log when the world began.
         schedulers: two replicas, one of which leads.
         webhooks: two replicas behind `balancer`.
         agents: one agent, which reports for every node.
@@ -53,6 +54,7 @@ class World:
     """
 
     layout: Layout
+    since: int
     clocks: Clocks
     schedulers: list[Replica] = field(default_factory=list)
     webhooks: list[Replica] = field(default_factory=list)
@@ -81,7 +83,8 @@ class World:
 async def running(layout: Layout, config: Settings) -> AsyncIterator[World]:
     """Yield the cluster, once it is ready."""
     await asyncio.to_thread(_control_plane, layout)
-    world, draw = World(layout, Clocks(layout.root / "clocks")), random.Random(config.seed)  # noqa: S311 -- not a secret
+    world = World(layout, audit.size(layout.audit_log), Clocks(layout.root / "clocks"))
+    draw = random.Random(config.seed)  # noqa: S311 -- not a secret
     configuration = await asyncio.to_thread(_configure, layout, config.timing)
     trusted = ssl.create_default_context(cafile=str(pki.certificate(layout, pki.CLUSTER_CA)))
     shown = context(

@@ -20,10 +20,11 @@ _GAP: Final = 2
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A table: headers in upper case, and rows of texts."""
+    """A table: headers in upper case, and rows of texts; the columns `whole`, by header, are never cut."""
 
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
+    whole: Sequence[str] = ()
 
     def text(self, *, headers: bool = True, wide: bool = False) -> str:
         """Return the lines, left-aligned, each with its newline.
@@ -44,7 +45,10 @@ class Table(msgspec.Struct, frozen=True):
         heads = [len(header) + _GAP if headers else 0 for header in self.headers]
         widths = [max((len(row[column]) for row in self.rows), default=0) for column in range(len(heads))]
         while (excess := _line_width(widths, heads) - _WIDEST) > 0:
-            spare = [width - max(head, _SHORTEST) for width, head in zip(widths, heads, strict=True)]
+            spare = [
+                0 if header in self.whole else width - max(head, _SHORTEST)
+                for header, width, head in zip(self.headers, widths, heads, strict=True)
+            ]
             if max(spare) <= 0:
                 break
             column = spare.index(max(spare))

@@ -34,6 +34,8 @@ def choose(session: Session, arguments: argparse.Namespace) -> Evaluator:
     chosen = rules.read(arguments.config, session.client)
     try:
         state = scheduler_state.read(session, chosen)
+        if arguments.command == "simulate":
+            scheduler_state.read_priority_classes(session, state)
         budgets = scheduler_state.read_budgets(session)
     except MissingRightError as error:
         return remote(SchedulerApi(session.access, instead=error))

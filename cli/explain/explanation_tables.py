@@ -133,7 +133,7 @@ def of_nodes(explanation: Explanation, *, wide: bool = False) -> Table:
         resolvable = "yes" if group.resolvable else "no"
         meanings = meaning(codes[group.nodes[0]])
         rows.append((str(len(group.nodes)), group.reason, resolvable, meanings, some(group.nodes, wide=wide)))
-    return Table(("NODES", "REASON", "RESOLVABLE", "MEANING", "NAMES"), rows)
+    return Table(("NODES", "REASON", "RESOLVABLE", "MEANING", "NAMES"), rows, whole=("REASON",))
 
 
 def _fitting(nodes: tuple[NodeExplanation, ...], *, wide: bool) -> Iterator[tuple[str, ...]]:
@@ -149,12 +149,12 @@ def of_cards(node: NodeExplanation) -> Table:
     """Return a row for each card and each container that was tried on it; free amounts only where they are known."""
     if any(card.memory_mib.free is None for card in node.cards):
         hidden = ("CARD", "UUID", "MODEL", "MEMORY(MiB)", "CONTAINER", "VERDICT", "MEANING")
-        return Table(hidden, [row for card in node.cards for row in _hidden_card(card, node)])
+        return Table(hidden, [row for card in node.cards for row in _hidden_card(card, node)], whole=("VERDICT",))
     headers = (
         *("CARD", "UUID", "FREE MEMORY(MiB)", "FREE CORES(%)", "FREE SLOTS"),
         *("CONTAINER", "VERDICT", "SCORE", "MEANING"),
     )
-    return Table(headers, [row for card in node.cards for row in _card(card, node)])
+    return Table(headers, [row for card in node.cards for row in _card(card, node)], whole=("VERDICT",))
 
 
 def _card(card: CardExplanation, node: NodeExplanation) -> Iterator[tuple[str, ...]]:

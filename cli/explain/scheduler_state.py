@@ -94,8 +94,6 @@ def read(session: Session, rules: Rules) -> ClusterState:
         state.set_lease(lease)
     clock.now = now - GRACE_SECONDS - 1  # the grace period for missing Leases is over
     _read_tenants(session, state)
-    for priority_class in client.list(PRIORITY_CLASSES, PriorityClass):
-        state.priority_classes.set(priority_class)
     for node in client.list(NODES, NodeWithImages if _weights(rules).image_locality else Node):
         state.set_node(node)
     for status in statuses:
@@ -109,6 +107,16 @@ def read(session: Session, rules: Rules) -> ClusterState:
     for pod in client.list(PODS, Pod, field_selector=UNFINISHED if state.fair_share.queues else LIVE):
         state.set_pod(pod)
     return state
+
+
+def read_priority_classes(session: Session, state: ClusterState) -> None:
+    """Read what gives planned pods their priority; pods that exist have theirs.
+
+    Raises:
+        MissingRightError: they may not be read.
+    """
+    for priority_class in session.client.list(PRIORITY_CLASSES, PriorityClass):
+        state.priority_classes.set(priority_class)
 
 
 def read_budgets(session: Session) -> DisruptionBudgets:

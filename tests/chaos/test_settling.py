@@ -42,4 +42,17 @@ def test_two_accepted_bindings_of_a_pod_are_found(tmp_path: Path) -> None:
         + event("once", subresource="eviction")
         + event("half")[:-20]
     )
-    assert audit.bound_twice(log, namespace="chaos") == ["twice"]
+    assert audit.bound_twice(log, namespace="chaos", since=0) == ["twice"]
+
+
+def test_what_the_log_had_before_does_not_count(tmp_path: Path) -> None:
+    """The cluster may have served others, whose pods had the same names."""
+    older, log = tmp_path / "audit-2026.log", tmp_path / "audit.log"
+    older.write_text(event("of-others") + event("of-others"))
+    log.write_text(event("ours"))
+    since = audit.size(log)
+    log.write_text(log.read_text() + event("ours") + event("of-others") + event("twice") * 2)
+    assert audit.bound_twice(log, namespace="chaos", since=since) == ["twice"]
+    assert audit.bound_twice(log, namespace="chaos", since=since - 1) == ["twice"]
+    older.write_text(event("of-others"))
+    assert audit.bound_twice(log, namespace="chaos", since=0) == ["of-others", "ours", "twice"]

@@ -42,6 +42,12 @@ def test_a_table_has_at_most_120_columns_unless_it_is_wide(*, headers: bool) -> 
     assert narrow.text(headers=headers) == narrow.text(headers=headers, wide=True)
 
 
+def test_columns_that_people_look_up_are_never_cut() -> None:
+    """Such as reason codes, of which a part is worth nothing."""
+    table = Table(("NODE", "REASON", "NAMES"), [("n1", "x" * 100, "y" * 60)], whole=("REASON",))
+    assert table.text().splitlines()[1].split() == ["n1", "x" * 100, "y" * 11 + "…"]
+
+
 def test_a_table_of_many_columns_keeps_each_readable() -> None:
     """Such a table may be wider, and no cell is cut to nothing."""
     table = Table([f"C{number}" for number in range(20)], [["v" * 30] * 20])

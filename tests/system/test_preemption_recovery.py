@@ -74,7 +74,7 @@ def test_a_new_leader_holds_what_becomes_free(team: Namespace) -> None:
 
 
 def test_a_victim_with_a_long_grace_period_keeps_the_nomination(team: Namespace) -> None:
-    """Ten minutes; nobody else is evicted meanwhile, and nothing ends the nomination."""
+    """Five minutes; nobody else is evicted meanwhile, and nothing ends the nomination."""
     fill(team, stays=True)
     team.create(asking("important", "high"))
     preemptions.leaving(team)

@@ -7,6 +7,7 @@ import json
 import ssl
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -189,10 +190,11 @@ def test_proxy_forwards_the_token_header_only(tranche: Layout, namespace: Namesp
     path = f"{PROXY}/api/namespaces/{namespace.name}/shares"
 
     def query(**headers: str) -> tuple[int, str]:
-        connection = http.client.HTTPSConnection("127.0.0.1", tranche.port(Port.KUBE_APISERVER), context=tls)
-        connection.request("GET", path, headers={"Authorization": f"Bearer {token}", **headers})
-        response = connection.getresponse()
-        return response.status, response.read().decode()
+        port = tranche.port(Port.KUBE_APISERVER)
+        with closing(http.client.HTTPSConnection("127.0.0.1", port, context=tls)) as connection:
+            connection.request("GET", path, headers={"Authorization": f"Bearer {token}", **headers})
+            response = connection.getresponse()
+            return response.status, response.read().decode()
 
     status, body = query()
     assert (status, "a bearer token is needed" in body) == (401, True)

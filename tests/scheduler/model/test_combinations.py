@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from allocation.names import APP_NAME, APP_OWNER, CLAIM, CONSUME_POLICY
+from allocation.names import APP_NAME, APP_OWNER, CLAIM, CONSUME_POLICY, QUEUE
 from tests.scheduler.model import books
 from tests.scheduler.model.books import Books
 from tests.scheduler.model.cluster import CARDS, MEMORY, NODES, PATIENCE, SLOTS, TEAMS, Cluster
@@ -52,7 +52,7 @@ class Asked(NamedTuple):
                 labels |= {CONSUME_POLICY: "single"} if self.kind == "app-single" else {}
         if self.kind == "app-part":
             limits, annotations = {}, {CLAIM: "part"}
-        labels |= {"gpu.scheduling/queue": "shared"} if self.is_queued else {}
+        labels |= {QUEUE: "shared"} if self.is_queued else {}
         metadata = {"name": name, "namespace": self.team, "labels": labels, "annotations": annotations}
         containers = [{"name": "main", "resources": {"limits": limits}}]
         return {"metadata": metadata, "spec": {"containers": containers, "priority": self.priority}}
@@ -85,6 +85,7 @@ class Combinations(RuleBasedStateMachine):
         self.grants: dict[str, tuple[str, str]] = {}
         self.granted: dict[str, dict[str, tuple[str, str]] | None] = {}
         self.kinds: dict[str, str] = {}
+        self.is_queue_open = False
         self.cluster.scene.evictor.on_eviction = self._evicted
 
     def _run(self, what: Any) -> Any:
@@ -166,8 +167,10 @@ class Combinations(RuleBasedStateMachine):
     @rule(weight=st.integers(1, 4), suspended=st.booleans())
     def queue(self, weight: int, *, suspended: bool) -> None:
         """A queue for all changes."""
+        self.is_queue_open = not suspended
         spec = {"namespaceSelector": {}, "weight": weight, "suspended": suspended}
         self._run(self.cluster.put("gpuqueues", {"metadata": {"name": "shared"}, "spec": spec}))
+        self._look()
 
     # ---- pods --------------------------------------------------------------------------------------------------------
 
@@ -278,7 +281,9 @@ class Combinations(RuleBasedStateMachine):
                 assert all(self.cluster.waiting_seconds(name) <= PATIENCE for name in waiting), waiting
 
     def _waits(self, pod: dict[str, Any], team: str) -> bool:
-        return _is_of(pod, team) and not pod["spec"].get("nodeName")
+        """Whether a pod of a team waits for its turn: one of a queue that takes no pods has none."""
+        has_turn = self.is_queue_open or QUEUE not in pod["metadata"].get("labels", {})
+        return has_turn and _is_of(pod, team) and not pod["spec"].get("nodeName")
 
     def _quota_of(self, pod: dict[str, Any]) -> dict[str, Any]:
         return self.at_placement[pod["metadata"]["name"]]

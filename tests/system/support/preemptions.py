@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 NODE = gpubindings.NODE_A
 CARDS = 8
-STAYS_S = 600
-"""How long a pod that stays keeps its cards while it is being deleted, unless it is ended."""
+STAYS_S = 300
+"""How long a pod that stays keeps its cards while it is being deleted, unless it is ended; less than a nomination."""
 CLASSES = {"middle": {"value": 500}, "high": {"value": 1000}, "patient": {"value": 1000, "preemptionPolicy": "Never"}}
 
 
