@@ -37,7 +37,7 @@ def status(namespace: Namespace, name: str, *, generation: int = 1, **used: int)
 
 def ready(shown: dict[str, Any]) -> tuple[str, str, str]:
     """Return the status, the reason and the message of the condition."""
-    (condition,) = shown["conditions"]
+    (condition,) = (each for each in shown["conditions"] if each["type"] == "Ready")
     assert condition["type"] == "Ready"
     return condition["status"], condition["reason"], condition["message"]
 
