@@ -15,7 +15,7 @@ def bound_twice(log: Path, *, namespace: str, since: int) -> list[str]:
     """Return the pods for which the API server accepted two Bindings.
 
     Args:
-        log: the log; its older parts are beside it.
+        log: the log, in the folder of its older parts.
         namespace: the namespace of the pods, which must not reuse names.
         since: the size of the log before the first of them.
     """
