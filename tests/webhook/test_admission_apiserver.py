@@ -227,7 +227,7 @@ def test_policies_have_no_type_warnings(cluster: Cluster) -> None:
         for each in yaml.safe_load_all(file.read_text())
         if each["kind"] == "ValidatingAdmissionPolicy"
     ]
-    assert len(names) == 17
+    assert "tranche-creation" in names
 
     def checked() -> list[Any] | None:
         objects = [client(cluster.layout).get("validatingadmissionpolicy", name) for name in names]
