@@ -46,9 +46,9 @@ class Pod(msgspec.Struct, rename="camel"):
 
 
 class NodeMeta(msgspec.Struct):
-    """The name and the annotations of a node."""
+    """The name and the annotations of a node; each has a name."""
 
-    name: str = ""
+    name: Annotated[str, msgspec.Meta(min_length=1)]
     annotations: dict[str, str] | None = None
 
 
