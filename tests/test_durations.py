@@ -71,6 +71,16 @@ def test_the_table_has_the_longest_and_the_sums() -> None:
 
 def test_a_worker_writes_no_file(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Only the process that has the reports of all does."""
-    session = type("Session", (), {"config": type("Config", (), {"workerinput": {}})})
+    session = type("Session", (), {"config": type("Config", (), {"workerinput": {}, "args": ["tests"]})})
+    Durations(tmp_path / "durations.json").pytest_sessionfinish(session, 0)  # type: ignore[arg-type]
+    assert not (tmp_path / "durations.json").exists()
+
+
+def test_a_run_of_single_tests_writes_no_file(tmp_path: Path) -> None:
+    """What the whole run took stays known after its failures were tried again."""
+    option = type("Option", (), {"collectonly": False})
+    session = type(
+        "Session", (), {"config": type("Config", (), {"option": option, "args": ["tests/test_a.py::test_b"]})}
+    )
     Durations(tmp_path / "durations.json").pytest_sessionfinish(session, 0)  # type: ignore[arg-type]
     assert not (tmp_path / "durations.json").exists()

@@ -56,8 +56,9 @@ class Durations:
                     self._fixtures[value[0]] += value[1]
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Write the file."""
-        if hasattr(session.config, "workerinput") or session.config.option.collectonly:
+        """Write the file, unless the run was one of single tests, such as those that are tried again."""
+        is_of_single_tests = any("::" in each for each in session.config.args)
+        if hasattr(session.config, "workerinput") or session.config.option.collectonly or is_of_single_tests:
             return
         content = {
             "exit": int(exitstatus),
