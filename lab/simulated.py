@@ -14,6 +14,7 @@ import asyncio
 import logging
 import signal
 import sys
+from collections import defaultdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,8 @@ class Kubelets:
         self._work: set[asyncio.Task[None]] = set()
         self._ends: dict[str, tuple[float, asyncio.TimerHandle]] = {}
         """When each deleted pod ends or has ended, by UID, as long as it exists."""
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """Orders the writes of each pod, by UID, as long as it exists: a pod that has ended never runs again."""
 
     async def run(self) -> None:
         """Keep the nodes Ready and their pods running until cancelled."""
@@ -156,21 +159,22 @@ class Kubelets:
         if pod.metadata.deletion_timestamp:
             self._on_deleted(pod)
         elif pod.status.phase == "Pending":
-            self._start(self._set_status(pod, simulated_pods.running(pod, now=_now())), str(pod))
+            self._start(self._run(pod, self._turns[pod.metadata.uid]), str(pod))
 
     def _on_deleted(self, pod: Pod) -> None:
         """End a pod in time, or earlier than planned: another deletion may shorten the grace period."""
         loop, planned = asyncio.get_running_loop(), self._ends.get(pod.metadata.uid)
-        due = loop.time() + pod.ends_after_seconds
+        due, turn = loop.time() + pod.ends_after_seconds, self._turns[pod.metadata.uid]
         if planned is not None:
             if planned[0] <= due:
                 return
             planned[1].cancel()
-        self._ends[pod.metadata.uid] = due, loop.call_at(due, lambda: self._start(self._end(pod), str(pod)))
+        self._ends[pod.metadata.uid] = due, loop.call_at(due, lambda: self._start(self._end(pod, turn), str(pod)))
 
     def _on_gone(self, pod: Pod) -> None:
         if planned := self._ends.pop(pod.metadata.uid, None):
             planned[1].cancel()
+        self._turns.pop(pod.metadata.uid, None)
 
     def _start(self, work: Coroutine[Any, Any, object], what: str) -> None:
         async def carry_out() -> None:
@@ -185,14 +189,19 @@ class Kubelets:
         self._work.add(task)
         task.add_done_callback(self._work.discard)
 
-    async def _end(self, pod: Pod) -> None:
+    async def _run(self, pod: Pod, turn: asyncio.Lock) -> None:
+        async with turn:
+            await self._set_status(pod, simulated_pods.running(pod, now=_now()))
+
+    async def _end(self, pod: Pod, turn: asyncio.Lock) -> None:
         """End a deleted pod; its object stays as long as it has finalizers."""
+        path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name)
+        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}
         try:
-            if not pod.finished:
-                await self._set_status(pod, simulated_pods.ended(pod, now=_now()))
-            path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name)
-            body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}
-            await self._nodes[pod.spec.node_name].request("DELETE", path, body=body)
+            async with turn:
+                if not pod.finished:
+                    await self._set_status(pod, simulated_pods.ended(pod, now=_now()))
+                await self._nodes[pod.spec.node_name].request("DELETE", path, body=body)
         except ClusterError:
             self._ends.pop(pod.metadata.uid, None)  # the next event tries again
             raise

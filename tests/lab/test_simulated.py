@@ -99,6 +99,25 @@ async def test_containers_and_phase_end_before_the_pod_goes(pods: Pods) -> None:
     await pods.until(lambda: pods.is_gone("kept"))
 
 
+async def test_pod_that_is_deleted_at_once_does_not_run_again_after_it_ended(pods: Pods) -> None:
+    """The report that it runs may still be under way when it is deleted, but never comes after its end."""
+    names = [f"brief{number}" for number in range(20)]
+
+    async def create_and_delete(name: str) -> None:
+        spec = {"nodeName": NODE, "containers": [{"name": "main", "image": "none"}]}
+        await pods.api.create(PODS, {"metadata": {"name": name}, "spec": spec}, namespace=NAMESPACE)
+        await pods.delete(name, gracePeriodSeconds=1)
+
+    await asyncio.gather(*(create_and_delete(name) for name in names))
+    await pods.until(lambda: all(name in pods.phases and pods.is_gone(name) for name in names))
+    assert {name: after for name in names if set(after := phases_after_the_end(pods.phases[name])) > {"Failed"}} == {}
+
+
+def phases_after_the_end(phases: list[str]) -> list[str]:
+    """Return the phases from the first that is final."""
+    return phases[phases.index("Failed") :] if "Failed" in phases else []
+
+
 async def test_pod_runs_for_its_grace_period_while_its_hook_sleeps(pods: Pods) -> None:
     """It keeps running after its deletion, for an hour; a second deletion with less grace ends it."""
     slow = {"lifecycle": {"preStop": {"sleep": {"seconds": HOUR}}}}
