@@ -31,6 +31,11 @@ class Reference(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str = "v1"
 
 
+def timestamp(unix: float) -> str:
+    """Return Unix seconds as Kubernetes' Time, the format of times in metadata and conditions."""
+    return datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def micro_time(unix: float) -> str:
     """Return Unix seconds as Kubernetes' MicroTime, the format of times in Leases and Events."""
     return datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

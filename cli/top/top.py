@@ -1,8 +1,8 @@
 """`kubectl gpu top`: how much of each node and card is reserved, and which pods have shares."""
 
 import argparse
+import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 from allocation.settings import AllocationSettings
@@ -15,6 +15,7 @@ from cli.tables import note, render
 from cli.top import fleet_reader, tables, usage_counter
 from cli.top.usage import CONDITIONS_OF_CARDS, FleetUsage
 from cluster.gpu_quota import GpuQuota
+from cluster.metadata import timestamp
 from cluster.resource import GPU_NODE_STATUSES, GPU_QUOTAS, PODS, RESOURCE_QUOTAS
 from cluster.resource_quota import ResourceQuota
 
@@ -120,7 +121,7 @@ def _stamp(arguments: argparse.Namespace) -> str:
     """Return a line with the time for above each table of `--watch`; empty for other formats."""
     if arguments.output not in ("table", "wide") or arguments.no_headers:
         return ""
-    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n"
+    return f"{timestamp(time.time())}\n"
 
 
 def _text(fleet: FleetUsage, arguments: argparse.Namespace) -> str:

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from datetime import UTC, datetime
+import time
 from typing import Final
 
 from allocation.reasons import NodeReason
 from cluster.api import STRATEGIC_MERGE_PATCH, Api
 from cluster.errors import ClusterError, NotFoundError
 from cluster.events import Recorder
+from cluster.metadata import timestamp
 from cluster.resource import PODS
 from scheduler.binding.binder import Result
 from scheduler.binding.reason_queue import ReasonQueue
@@ -108,7 +109,7 @@ class FailureHandler:
             "status": "False",
             "reason": "Unschedulable",
             "message": note,
-            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastTransitionTime": timestamp(time.time()),
         }
         path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="status")
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}

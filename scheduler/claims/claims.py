@@ -12,6 +12,7 @@ from allocation.claim import ClaimSpec
 from allocation.errors import AllocationError
 from allocation.wire import record
 from cluster.gpu_claim import GpuClaim, GpuClaimStatus, Phase
+from cluster.metadata import timestamp
 from scheduler.claims.status import desired
 from scheduler.claims.status_queue import ClaimName, StatusQueue
 from scheduler.claims.users import ClaimUser, ClaimUsers, Reason
@@ -173,7 +174,7 @@ class Claims:
             self.statuses.put(name)
 
     def _status(self, name: ClaimName) -> GpuClaimStatus:
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        now = timestamp(time.time())
         users = self._users[name].values() if name in self._users else ()
         return desired(users, before=self._written[name], now=now)
 

@@ -7,13 +7,14 @@ the status of a pod as soon as one of the nodes that rejected the pod takes it.
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from typing import Final
 
 from allocation.names import RETRY
 from cluster.api import STRATEGIC_MERGE_PATCH, Api
 from cluster.errors import ClusterError
+from cluster.metadata import timestamp
 from cluster.resource import PODS
 from scheduler.extender.rejected_pods import RejectedPods
 from scheduler.objects import Pod
@@ -65,7 +66,7 @@ class Retries:
                 return
 
     async def _retry(self, pod: Pod) -> None:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = timestamp(time.time())
         condition = {
             "type": RETRY,
             "status": "True",

@@ -4,14 +4,13 @@ import logging
 import time
 from asyncio import sleep
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
 from cluster.api import Api
 from cluster.errors import ClusterError, ConflictError, NotFoundError
-from cluster.metadata import ObjectMeta
+from cluster.metadata import ObjectMeta, timestamp
 from cluster.resource import Resource
 
 log = logging.getLogger(__name__)
@@ -119,7 +118,7 @@ class PacedStatusWriter(Generic[Item, Status]):
         """Write the status of an object if it changed; return whether that was tried."""
         meta, kind, shown = item.metadata, self._reporter.resource, self._reporter.shown(item)
         _, before = self._written.get(meta.uid, (0.0, shown))
-        new = desired(item, before, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        new = desired(item, before, timestamp(time.time()))
         if new == before:
             return False
         # With the UID, the status of an object does not get into another one of its name.

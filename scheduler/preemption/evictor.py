@@ -8,8 +8,8 @@ ends this process, the next leader knows for whom the cards become free.
 import asyncio
 import logging
 import re
+import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Final, Literal
 
 from allocation import names
@@ -17,6 +17,7 @@ from cluster.api import JSON, JSON_PATCH, STRATEGIC_MERGE_PATCH, Api
 from cluster.backoff import Backoff
 from cluster.errors import ApiError, ClusterError, ConflictError, NotFoundError
 from cluster.events import Recorder
+from cluster.metadata import timestamp
 from cluster.resource import PODS
 from scheduler.metrics.labels import EvictionOutcome
 from scheduler.objects import Pod
@@ -176,7 +177,7 @@ class Evictor:
         # The preemptor may be in another namespace, so only its UID is named.
         note = f"Preempted by pod {preemptor.uid} on node {node}"
         self._recorder.record(victim.reference, type="Normal", reason="Preempted", action="Preempting", note=note)
-        changed = {"lastTransitionTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"} if victim.violates else {}
+        changed = {"lastTransitionTime": timestamp(time.time())} if victim.violates else {}
         condition = {
             **changed,
             "type": "DisruptionTarget",
