@@ -71,8 +71,7 @@ def build_term(
     )
 
     # The state.
-    most = settings.preemption.concurrent
-    rejected = RejectedPods(watched.pods, clock=clock, most=most)
+    rejected = RejectedPods(watched.pods, clock=clock)
     queue = SchedulingQueue(
         clock=clock,
         first_backoff=settings.first_backoff_seconds,
@@ -177,7 +176,7 @@ def build_term(
             timeout_seconds=settings.request_timeout_seconds,
             is_trusted=is_trusted,
         ),
-        waiting=rejected.above if settings.extender else waiting_pod.of_queue(queue, most=most),
+        waiting=rejected.above if settings.extender else waiting_pod.of_queue(queue),
         still_waits=rejected.waits if settings.extender else lambda pod: queue.get(pod.uid) is not None,
         metrics=metrics,
         settings=settings.preemption,

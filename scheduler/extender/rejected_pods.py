@@ -34,10 +34,9 @@ class RejectedPod(msgspec.Struct, frozen=True):
 class RejectedPods:
     """The last rejection of each pod, by UID."""
 
-    def __init__(self, pods: Informer[Pod], *, clock: Callable[[], float], most: int) -> None:
-        """Look up the pods in `pods`; at most so many pods of a namespace are returned by `above` at a time."""
+    def __init__(self, pods: Informer[Pod], *, clock: Callable[[], float]) -> None:
+        """Look up the pods in `pods`."""
         self._pods = pods
-        self._most = most
         self._clock = clock
         self._rejected: dict[str, RejectedPod] = {}
         self._turns = Turns()
@@ -71,8 +70,11 @@ class RejectedPods:
             return False
         return not now.spec.node_name and not now.metadata.deletion_timestamp
 
-    def above(self, priority: int, may: Callable[[WaitingPod], bool]) -> Steps[Iterator[WaitingPod]]:
-        """Return the pods above a priority that still wait, the most important first; see WaitingPods."""
+    def above(self, priority: int, may: Callable[[WaitingPod], bool], most: int) -> Steps[Iterator[WaitingPod]]:
+        """Return the pods above a priority that still wait, the most important first; namespaces are the queues.
+
+        See WaitingPods.
+        """
 
         def read(uid: str) -> Ranked | None:
             each = self._waiting(uid)
@@ -84,7 +86,7 @@ class RejectedPods:
             order = (-pod.spec.priority, pod.metadata.creation_timestamp or "", uid)
             return (pod.metadata.namespace, order, each) if may(each) else None
 
-        return (yield from first_of_each(tuple(self._rejected), read, most=self._most))
+        return (yield from first_of_each(tuple(self._rejected), read, most=most))
 
     def changed(self) -> Iterator[WaitingPod]:
         """Iterate over the pods that still wait and that a change since their rejection may help, each once."""

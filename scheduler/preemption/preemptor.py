@@ -94,10 +94,11 @@ class Preemptor:
         lowest = self.chooser.lowest_priority
         if lowest is None:
             return False
-        for each in await pacer.run(self._waiting(lowest, self._may)):
-            if len(self._under_way) >= self._settings.concurrent or not self._is_trusted():
+        most = self._settings.concurrent
+        for each in await pacer.run(self._waiting(lowest, self._may, most)):
+            if len(self._under_way) >= most or not self._is_trusted():
                 break
-            if self._may(each) and self._still_waits(each.pod) and self._may_join(each.pod):
+            if self._may(each) and self._may_join(each.pod):
                 has_tried = True
                 await self._preempt(each)
         return has_tried

@@ -34,21 +34,21 @@ class WaitingPod(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...] | None = None
 
 
-WaitingPods = Callable[[int, Callable[[WaitingPod], bool]], Steps[Iterator[WaitingPod]]]
+WaitingPods = Callable[[int, Callable[[WaitingPod], bool], int], Steps[Iterator[WaitingPod]]]
 """Returns the pods above a priority that may preempt others now, as the callable says, the first to be served first.
 
-Of each queue there are few, so that the others soon have their turn, however many pods one has.
+There are at most so many of each queue as the last argument says, so that the others soon have their turn.
 """
 
 Ranked = tuple[Hashable, tuple[Any, ...], WaitingPod]
 """The queue of a pod, the pod's sort key among all pods, and the pod."""
 
 
-def of_queue(queue: SchedulingQueue, *, most: int) -> WaitingPods:
-    """Return the pods that wait in the scheduler's own queue, in its order, at most so many of each queue."""
+def of_queue(queue: SchedulingQueue) -> WaitingPods:
+    """Return the pods that wait in the scheduler's own queue, in its order."""
     competition = queue.competition
 
-    def waiting(above: int, may: Callable[[WaitingPod], bool]) -> Steps[Iterator[WaitingPod]]:
+    def waiting(above: int, may: Callable[[WaitingPod], bool], most: int) -> Steps[Iterator[WaitingPod]]:
         now = queue.clock()
 
         def read(entry: Entry) -> Ranked | None:

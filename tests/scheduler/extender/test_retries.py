@@ -35,7 +35,7 @@ class Scene:
     def __init__(self, *, seconds: float = 0.0) -> None:
         self.api = Statuses()
         self.pods = Informer(self.api, PODS, Pod)
-        self.rejected = RejectedPods(self.pods, clock=Clock(), most=8)
+        self.rejected = RejectedPods(self.pods, clock=Clock())
         self.fitting: set[str] = set()
         self.looked_at: list[str] = []
         self.seconds = seconds
@@ -79,7 +79,7 @@ async def test_pod_that_fits_is_written_once() -> None:
         scene.rejected.note_change()
         await scene.retries.look()
     assert scene.written == ["uid-b"]
-    assert [each.pod.uid for each in finish(scene.rejected.above(-1, lambda _: True))] == ["uid-a"]
+    assert [each.pod.uid for each in finish(scene.rejected.above(-1, lambda _: True, 8))] == ["uid-a"]
 
 
 async def test_refused_write_is_repeated() -> None:

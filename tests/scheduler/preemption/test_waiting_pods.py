@@ -13,9 +13,9 @@ from tests.scheduler.support.preemption_scene import Scene
 MANY = 700
 
 
-async def crowded(count: int = MANY) -> Scene:
+async def crowded(count: int = MANY, **settings: int) -> Scene:
     """Return a cluster in which so many different pods of one namespace wait that fit no card, however many go."""
-    scene = Scene("a")
+    scene = Scene("a", **settings)
     scene.run("victim@a")
     scene.driver.add(*(pod(f"p{each}", memory=1001 + each, priority=10, namespace="many") for each in range(count)))
     assert await scene.driver.settle() == []
@@ -24,7 +24,7 @@ async def crowded(count: int = MANY) -> Scene:
 
 def first(scene: Scene, *, most: int = 8) -> list[str]:
     """Return the names of the pods for which preemption is tried next, in order."""
-    found = finish(waiting_pod.of_queue(scene.state.queue, most=most)(0, lambda _: True))
+    found = finish(waiting_pod.of_queue(scene.state.queue)(0, lambda _: True, most))
     return [each.pod.metadata.name for each in found]
 
 
@@ -36,7 +36,7 @@ async def test_waiting_pods_are_compared_in_short_steps() -> None:
         compared.append(waiting.pod.uid)
         return len(compared) % 2 == 0
 
-    steps = waiting_pod.of_queue(scene.state.queue, most=8)(0, may)
+    steps = waiting_pod.of_queue(scene.state.queue)(0, may, 8)
     after_each = [0, *(len(compared) for _ in steps)]
     assert after_each[-1] == MANY
     assert max(later - before for before, later in itertools.pairwise(after_each)) <= 128
@@ -70,6 +70,14 @@ async def test_pod_behind_many_of_another_tenant_preempts_after_few_searches() -
     await scene.look()
     assert scene.evictor.nominated == ["modest@a"]
     assert scene.chooser.asked <= 9
+
+
+async def test_as_many_pods_of_a_queue_are_tried_as_may_preempt_at_the_same_time() -> None:
+    """By the setting, in one look; those that were tried in vain pause."""
+    scene = await crowded(5, concurrent=2)
+    for tried in (2, 4, 5):
+        await scene.preemptor.look()
+        assert scene.chooser.asked == tried
 
 
 async def test_pod_behind_many_of_its_own_tenant_has_its_turn() -> None:

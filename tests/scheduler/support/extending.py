@@ -82,7 +82,7 @@ def extending(state: ClusterState, api: Bindings | None = None, *, trusted: bool
         binding_cycle=binding_cycle,
         metrics=metrics,
         chooser=chooser_of(state),
-        rejected=RejectedPods(pods, clock=time.monotonic, most=8),
+        rejected=RejectedPods(pods, clock=time.monotonic),
         names=frozenset((SCHEDULER_NAME,)),
         is_trusted=lambda: trusted,
     )

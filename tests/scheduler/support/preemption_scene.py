@@ -119,7 +119,7 @@ class Scene:
         self.preemptor = Preemptor(
             self.chooser,
             cast("Evictor", self.evictor),
-            waiting=waiting_pod.of_queue(self.state.queue, most=chosen.concurrent),
+            waiting=waiting_pod.of_queue(self.state.queue),
             still_waits=lambda pod: self.state.queue.get(pod.uid) is not None,
             metrics=Metrics(),
             settings=chosen,
