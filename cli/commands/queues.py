@@ -18,7 +18,8 @@ share divided by weight. NEXT is the first waiting pod of a queue.
 With QUEUE only this queue is shown, with -n those that the pods of the
 namespace may use. If you may not read the whole cluster, because your role
 covers one namespace, the command asks the scheduler for these instead; what
-other namespaces have is then <hidden>. docs/queues.md describes how queues are written.
+other namespaces have is then <hidden>. docs/queues.md describes how queues are
+written.
 """
 
 

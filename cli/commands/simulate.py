@@ -20,7 +20,8 @@ exit code is 1 if any evaluated pod would not be placed, or if no GPU pod can
 start because a part of the installation does not work.
 
 The simulation does not include the changes of other admission plugins
-(LimitRanges, runtime classes), except for the priority of a pod's PriorityClass.
+(LimitRanges, runtime classes), except for the priority of a pod's
+PriorityClass.
 """
 
 

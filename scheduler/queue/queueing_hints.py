@@ -22,9 +22,10 @@ class ClusterEvent(enum.Flag):
     NODE_CHANGED = enum.auto()
     """A node was added, or its labels, taints, allocatable resources or annotations changed."""
     NODE_OPENED = enum.auto()
-    """A node accepts GPU pods again: its agent is alive, its lock is free, its pods are counted, or it can deliver.
+    """A node accepts GPU pods again.
 
-    Or its driver works again."""
+    Its agent is alive, its driver works, its lock is free, its pods are counted, or it can deliver.
+    """
     CARDS_CHANGED = enum.auto()
     """The cards of a node changed: some were added, recovered, uncordoned or partitioned."""
     QUOTA_CHANGED = enum.auto()

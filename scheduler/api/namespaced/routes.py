@@ -1,8 +1,7 @@
 """The HTTP routes for users with rights in one namespace; `scheduler.api.openapi` describes them.
 
-The explanation of a pod requires `get pods` in the namespace, a simulation `create pods`, and shares
-and queues `list pods`.
-As with the API server, every caller may read the version.
+The explanation of a pod requires `get pods` in the namespace, a simulation `create pods`, and shares and
+queues `list pods`. As with the API server, every caller may read the version.
 """
 
 from collections.abc import Awaitable, Callable
