@@ -14,7 +14,7 @@ from cli import env
 from cli.__main__ import main
 from cli.kube.objects import FieldReference, Pod, Variable, VariableSource
 from cli.tables import render
-from tests.cli.support.http_server import serving
+from tests.cli.support.http_server import kubeconfig, serving
 
 SHARES = (CardShare("GPU-a", 0, 3000, 300), CardShare("GPU-b", 1, 3000, 300))
 
@@ -140,16 +140,13 @@ def test_the_pods_of_a_workload_are_shown_one_after_the_other(
         return 200, json.dumps(bodies[urlsplit(request.path).path]).encode()
 
     with serving(respond) as url:
-        kubeconfig = tmp_path / "kubeconfig"
-        context = {"name": "c", "context": {"cluster": "c", "user": "", "namespace": "team"}}
-        content = {"clusters": [{"name": "c", "cluster": {"server": url}}], "contexts": [context], "users": []}
-        kubeconfig.write_text(yaml.safe_dump({**content, "current-context": "c"}))
-        assert main(["env", "deploy/web", "-c", "side", "--kubeconfig", str(kubeconfig)]) == 0
+        options = ("--kubeconfig", kubeconfig(tmp_path, url, namespace="team"))
+        assert main(["env", "deploy/web", "-c", "side", *options]) == 0
         rows = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
         assert rows == [["POD", "CONTAINER"], ["web-0", "side"], ["web-1", "side"]]
-        assert main(["env", "deploy/web", "-o", "json", "--kubeconfig", str(kubeconfig)]) == 0
+        assert main(["env", "deploy/web", "-o", "json", *options]) == 0
         assert [each["pod"] for each in json.loads(capsys.readouterr().out)["items"]] == ["web-0", "web-1"]
-        assert main(["env", "pod/web-0", "-o", "json", "--kubeconfig", str(kubeconfig)]) == 0
+        assert main(["env", "pod/web-0", "-o", "json", *options]) == 0
         assert json.loads(capsys.readouterr().out)["pod"] == "web-0"
 
 

@@ -17,7 +17,8 @@ from lab import kubectl, manifests, wait
 from lab.client import client
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import gpubindings, gpuqueues
-from tests.system.support.gpuqueues import restart_scheduler, set_queue, status
+from tests.system.support.gpuqueues import set_queue, status
+from tests.system.support.restarts import restart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -119,7 +120,7 @@ def test_shares_survive_a_restart_and_labels_that_change(
     before = shown()
     assert before["dominantResource"]
     namespace.kubectl("label", "pods", "one", "two", f"{QUEUE}=other", "--overwrite")
-    restart_scheduler(layout, crash=crash)
+    restart(layout, "scheduler", crash=crash)
     namespace.create(whole("three", "other"))
     wait.until(
         lambda: status(layout, "other").get("running") == 1, what="the status of the other", timeout_s=PATIENCE_S

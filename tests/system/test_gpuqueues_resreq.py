@@ -12,7 +12,8 @@ from lab import wait
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import gpubindings, gpuqueues
 from tests.system.support.gpubindings import placed
-from tests.system.support.gpuqueues import labels, restart_scheduler, set_queue
+from tests.system.support.gpuqueues import labels, set_queue
+from tests.system.support.restarts import restart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +78,7 @@ def test_a_requirement_is_what_is_placed_and_charged_also_after_a_restart(namesp
     assert namespace.pod("explicit")["metadata"]["annotations"][names.RESREQ] == "cpu=2, mem=1.5g, gpu=3"
     before = allocated(namespace.layout, queue, 2)
     assert (before["nvidia.com/gpu"], before["cpu"], before["memory"]) == (5, 3000, 5 * GIB // 2)
-    restart_scheduler(namespace.layout)
+    restart(namespace.layout, "scheduler")
     namespace.create(requiring("later", "gpu=1", queue=queue))
     placed(namespace, "later")
     after = allocated(namespace.layout, queue, 3)

@@ -11,8 +11,8 @@ import pytest
 from lab import kubectl, wait
 from tests.system.conftest import PATIENCE_S, Namespace
 from tests.system.support import gpubindings, preemptions
-from tests.system.support.gpuqueues import restart_scheduler
 from tests.system.support.preemptions import CARDS, asking, bound, evicted, fill
+from tests.system.support.restarts import restart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ def test_a_crash_at_any_moment_costs_no_further_victim(team: Namespace, moment: 
     fill(team)
     team.create(asking("pair", "high", count=2))
     time.sleep(moment)  # the moment of the crash; nothing is waited for
-    restart_scheduler(team.layout, crash=True)
+    restart(team.layout, "scheduler", crash=True)
     bound(team, "pair")
     assert left(team) == CARDS - 2
 
@@ -61,7 +61,7 @@ def test_a_new_leader_holds_what_becomes_free(team: Namespace) -> None:
     fill(team, stays=True)
     team.create(asking("pair", "high", count=2))
     first, _ = preemptions.leaving(team, 2)
-    restart_scheduler(team.layout, crash=True)
+    restart(team.layout, "scheduler", crash=True)
     team.create(asking("late"))
     team.unplaced("late")
     preemptions.end(team, first["metadata"]["name"])

@@ -16,7 +16,7 @@ import yaml
 
 from allocation.fabric import VARIABLES
 from cli.__main__ import main
-from tests.cli.support.http_server import serving
+from tests.cli.support.http_server import kubeconfig, serving
 
 Inject = Callable[..., tuple[int, str, str]]
 
@@ -408,13 +408,7 @@ def test_a_claim_is_looked_up_in_the_cluster(inject: Inject, tmp_path: Path) -> 
         return (200, json.dumps(CLAIM).encode()) if found else (404, b'{"message": "gpuclaims \\"pair\\" not found"}')
 
     with serving(respond) as url:
-        kubeconfig = tmp_path / "kubeconfig"
-        cluster = {"name": "c", "cluster": {"server": url}}
-        context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
-        user = {"name": "u", "user": {"token": "t"}}
-        content = {"clusters": [cluster], "contexts": [context], "users": [user], "current-context": "c"}
-        kubeconfig.write_text(yaml.safe_dump(content))
-        options = ("-f", "-", "--kubeconfig", str(kubeconfig), "-n", "team")
+        options = ("-f", "-", "--kubeconfig", kubeconfig(tmp_path, url, token="t"), "-n", "team")  # noqa: S106
         code, out, _ = inject(claim_pod(), options=options)
         assert (code, injected(yaml.safe_load(out))) == (0, True)
         code, _, err = inject(claim_pod(namespace="other"), options=options)
@@ -445,11 +439,7 @@ def test_a_pod_of_a_queue_gets_what_the_queue_says(inject: Inject, tmp_path: Pat
         return status, json.dumps(body).encode()
 
     with serving(respond) as url:
-        kubeconfig = tmp_path / "kubeconfig"
-        context = {"name": "c", "context": {"cluster": "c", "user": ""}}
-        content = {"clusters": [{"name": "c", "cluster": {"server": url}}], "contexts": [context], "users": []}
-        kubeconfig.write_text(yaml.safe_dump({**content, "current-context": "c"}))
-        options = ("-f", "-", "--kubeconfig", str(kubeconfig))
+        options = ("-f", "-", "--kubeconfig", kubeconfig(tmp_path, url))
         _, out, _ = inject(queued("team-a"), options=options)
         assert yaml.safe_load(out)["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] in (2, "2")
         _, _, err = inject(queued("ghost"), options=options)
@@ -477,11 +467,7 @@ def test_a_pod_of_an_application_gets_the_memory_of_its_gpubindings(inject: Inje
     config = tmp_path / "config.yaml"
     config.write_text("allocation: {bindings: {mode: labelled}}")
     with serving(respond) as url:
-        kubeconfig = tmp_path / "kubeconfig"
-        context = {"name": "c", "context": {"cluster": "c", "user": ""}}
-        content = {"clusters": [{"name": "c", "cluster": {"server": url}}], "contexts": [context], "users": []}
-        kubeconfig.write_text(yaml.safe_dump({**content, "current-context": "c"}))
-        options = ("-f", "-", "--kubeconfig", str(kubeconfig))
+        options = ("-f", "-", "--kubeconfig", kubeconfig(tmp_path, url))
         _, out, err = inject(*pods, options=(*options, "--config", str(config)))
         assert [_memory(each) for each in yaml.safe_load_all(out)] == ["2000", "2000", 3000]
         assert "GPUBindings of app chat set nvidia.com/gpumem 2000" in err
@@ -518,11 +504,7 @@ def test_a_pod_gets_the_defaults_of_its_namespace_and_obeys_its_quotas(inject: I
         return make("v1", "Pod", {"metadata": {"name": "x", **metadata}, "spec": {"containers": [container]}})
 
     with serving(respond) as url:
-        kubeconfig = tmp_path / "kubeconfig"
-        context = {"name": "c", "context": {"cluster": "c", "user": ""}}
-        content = {"clusters": [{"name": "c", "cluster": {"server": url}}], "contexts": [context], "users": []}
-        kubeconfig.write_text(yaml.safe_dump({**content, "current-context": "c"}))
-        options = ("-f", "-", "--kubeconfig", str(kubeconfig))
+        options = ("-f", "-", "--kubeconfig", kubeconfig(tmp_path, url))
         code, out, err = inject(*[requesting(2)] * 2, options=(*options, "-n", "team"))
         assert (code, err, asked) == (0, "", [path.format("team")])
         for pod in yaml.safe_load_all(out):

@@ -1,9 +1,12 @@
-"""A local HTTP server with given responses."""
+"""A local HTTP server with given responses, and the kubeconfig of a cluster that it stands for."""
 
 import http.server
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
 
 Respond = Callable[[http.server.BaseHTTPRequestHandler], tuple[int, bytes]]
 """Returns the status and the body for a request."""
@@ -36,3 +39,16 @@ def serving(respond: Respond) -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+def kubeconfig(folder: Path, url: str, *, namespace: str = "", token: str = "") -> str:
+    """Write the kubeconfig of the cluster at `url`; return its path."""
+    file = folder / "kubeconfig"
+    content = {
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": namespace}}],
+        "users": [{"name": "u", "user": {"token": token} if token else {}}],
+        "current-context": "c",
+    }
+    file.write_text(yaml.safe_dump(content))
+    return str(file)

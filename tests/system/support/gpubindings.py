@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +10,13 @@ import yaml
 from allocation import names
 from allocation.wire import record
 from cluster.resource import GPU_BINDINGS
-from lab import components, fleet, manifests, wait
+from lab import fleet, manifests
 from lab.client import client
 from lab.files import write_private
-from lab.processes import Daemon
 from tests.system.conftest import Namespace, pod
 from tests.system.support import simulated_nodes
 from tests.system.support.hami_nodes import delete
+from tests.system.support.restarts import restart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,20 +43,13 @@ def applied(layout: Layout, mode: str, *flags: str) -> Iterator[None]:
     client(layout).apply(*component())
     client(layout).until_established(DEFINITION)
     try:
-        _restart(layout, f"--allocation-bindings-mode={mode}", *flags)
+        for name in PROCESSES:
+            restart(layout, name, f"--allocation-bindings-mode={mode}", *flags)
         yield
     finally:
-        _restart(layout)
+        for name in PROCESSES:
+            restart(layout, name)
         delete(layout, *component())
-
-
-def _restart(layout: Layout, *flags: str) -> None:
-    for name in PROCESSES:
-        each = components.component(layout, name)
-        Daemon(layout, name).stop()
-        daemon = components.start_replica(layout, each, *flags, name=name)
-        ready = functools.partial(components.is_ready, each)
-        wait.until(ready, what=f"{name} ready", timeout_s=_PATIENCE_S, daemons=[daemon])
 
 
 def binding(name: str, uuid: str, app: str, **spec: Any) -> dict[str, Any]:

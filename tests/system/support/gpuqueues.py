@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import os
-import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from allocation.names import CHARGED_TO, QUEUE
 from cluster.resource import GPU_QUEUES
-from lab import components, wait
 from lab.client import client
-from lab.processes import Daemon
-from tests.system.conftest import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,16 +55,3 @@ def payer(pod: dict[str, Any]) -> str | None:
     """Return who pays for a pod with a node."""
     account: str | None = pod["metadata"]["annotations"].get(CHARGED_TO)
     return account
-
-
-def restart_scheduler(layout: Layout, *, crash: bool = False) -> None:
-    """End the scheduler, or let it crash, and start it again."""
-    each = components.component(layout, "scheduler")
-    daemon = Daemon(layout, "scheduler")
-    if crash:
-        os.kill(daemon.pid, signal.SIGKILL)
-    daemon.stop()
-    daemon = components.start_replica(layout, each, name="scheduler")
-    wait.until(
-        functools.partial(components.is_ready, each), what="the scheduler", timeout_s=PATIENCE_S, daemons=[daemon]
-    )

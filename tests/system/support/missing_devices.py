@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from lab import components, manifests, wait
+from lab import manifests
 from lab.client import client
 from lab.files import write_private
-from lab.processes import Daemon
 from tests.system.support import simulated_nodes
 from tests.system.support.hami_nodes import delete
+from tests.system.support.restarts import restart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,10 +37,10 @@ def losing_node(layout: Layout, node: str) -> Iterator[None]:
     client(layout).apply(*component())
     with simulated_nodes.running(layout, node):
         try:
-            _restart(layout, *_FLAGS)
+            restart(layout, "scheduler", *_FLAGS)
             yield
         finally:
-            _restart(layout)
+            restart(layout, "scheduler")
             write_private(fleet_file, before)
             delete(layout, *component())
 
@@ -57,12 +57,3 @@ def report(layout: Layout, node: str, *cards: dict[str, Any]) -> None:
         return {(device["id"], device.get("missing")) for device in devices} == wanted
 
     client(layout).until(has_reported, "gpunodestatuses", what=f"the report of {node}", timeout_s=_PATIENCE_S)
-
-
-def _restart(layout: Layout, *flags: str) -> None:
-    scheduler = components.component(layout, "scheduler")
-    Daemon(layout, "scheduler").stop()
-    daemon = components.start_replica(layout, scheduler, *flags, name="scheduler")
-    wait.until(
-        lambda: components.is_ready(scheduler), what="the scheduler ready", timeout_s=_PATIENCE_S, daemons=[daemon]
-    )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lab import components, manifests, wait
+from lab import manifests
 from lab.client import client
-from lab.processes import Daemon
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.conftest import Namespace, pod
 from tests.system.support import gpubindings
 from tests.system.support.hami_nodes import delete
+from tests.system.support.restarts import restart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,20 +43,11 @@ def violating_rigid_budgets(layout: Layout) -> Iterator[None]:
     added = manifests.read((manifests.ROOT / "rigid-budgets" / "scheduler.yaml").read_text(encoding="utf-8"))
     client(layout).apply(*added)
     try:
-        _restart(layout, "--preemption-rigid-budgets=violate")
+        restart(layout, "scheduler", "--preemption-rigid-budgets=violate")
         yield
     finally:
-        _restart(layout)
+        restart(layout, "scheduler")
         delete(layout, *added)
-
-
-def _restart(layout: Layout, *flags: str) -> None:
-    scheduler = components.component(layout, "scheduler")
-    Daemon(layout, "scheduler").stop()
-    daemon = components.start_replica(layout, scheduler, *flags, name="scheduler")
-    wait.until(
-        lambda: components.is_ready(scheduler), what="the scheduler ready", timeout_s=PATIENCE_S, daemons=[daemon]
-    )
 
 
 def asking(name: str, priority: str = "", *, count: int = 1, stays: bool = False, **fields: Any) -> dict[str, Any]:
