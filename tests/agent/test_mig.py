@@ -15,7 +15,17 @@ from agent.settings import AgentSettings
 from allocation.mig import InstanceRequest, MigInstance, Slices
 from cluster.gpu_node_status import Status
 from tests.agent.conftest import Clock
-from tests.nvml.stub import A100_MIG, GPU_IS_LOST, MIB, NOT_SUPPORTED, UNKNOWN, Hardware, MigInstances, StubCard
+from tests.nvml.stub import (
+    A100_MIG,
+    DRIVER_NOT_LOADED,
+    GPU_IS_LOST,
+    MIB,
+    NOT_SUPPORTED,
+    UNKNOWN,
+    Hardware,
+    MigInstances,
+    StubCard,
+)
 
 NO_PERMISSION = 4
 FUNCTION_NOT_FOUND = 13
@@ -244,6 +254,26 @@ def test_request_is_published_before_its_instance_is_created(instances: MigInsta
     (unit,) = (device.card for device in report.devices if device.card.instance is not None)
     assert unit.instance is not None
     assert unit.instance.request_id == "pod/0"
+
+
+def test_nothing_is_created_or_destroyed_without_a_driver(
+    hardware: Hardware, instances: MigInstances, node: Node
+) -> None:
+    """What was requested meanwhile is done when the driver is back; nothing is reported as failed."""
+    node.reconciler.set_requests((REQUEST,))
+    for _ in range(3):
+        node.turn()
+    before = node.turn().mig_instances
+    assert len(instances.lines()) == 1
+    hardware.lines.append(f"error * {DRIVER_NOT_LOADED}")
+    hardware.write()
+    node.reconciler.set_requests(())
+    assert node.turn().mig_instances == before
+    hardware.lines.pop()
+    hardware.write()
+    node.turn()
+    assert node.turn().mig_instances == ()
+    assert instances.lines() == []
 
 
 def test_instance_without_a_request_is_destroyed(instances: MigInstances, node: Node) -> None:

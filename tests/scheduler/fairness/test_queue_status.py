@@ -42,6 +42,11 @@ def condition(made: GpuQueueStatus, kind: str) -> QueueCondition:
     return found
 
 
+def test_namespaces_that_name_the_queue_are_counted() -> None:
+    """Policy tranche-queue-deletion spares a queue that any namespace names."""
+    assert written(standing()).namespaces == 2
+
+
 def test_a_limit_that_limits_nothing_is_reported() -> None:
     """With the name that was probably meant; the queue takes pods all the same."""
     made = written(standing(spec=msgspec.structs.replace(OPEN, limits={"nvidia.com/gpumemory": 5, "memory": 1})))

@@ -12,7 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from allocation.bindings.binding import FindBindings
 from allocation.names import CLAIM, HAMI_LOCK
+from allocation.settings import BindingSettings
 from allocation.steps import finish
 from scheduler.api.request_body import Manifests
 from scheduler.settings import NO_PREFERENCES, PreemptionSettings, ScoreWeights
@@ -42,8 +44,8 @@ async def test_pod_whose_card_is_missing_is_deleted_if_that_is_the_policy(cluste
 
 
 async def test_cards_are_held_for_a_pod_that_has_waited_too_long(cluster: Cluster) -> None:
-    """An event says that they are."""
-    async with leading(cluster, patience_seconds=0.05):
+    """An event says that they are, and another one that they are not any more, after the time of the setting."""
+    async with leading(cluster, patience_seconds=0.05, hold_idle_seconds=0.05):
         for number in range(2):
             cluster.pod(
                 f"slice-{number}", namespace="other", annotations={"nvidia.com/use-gpuuuid": f"GPU-n0-{number}"}
@@ -52,6 +54,7 @@ async def test_cards_are_held_for_a_pod_that_has_waited_too_long(cluster: Cluste
         cluster.pod("whole", memory=None)
         await cluster.waits("whole", "no available node")
         await cluster.event("CardsHeld")
+        await cluster.event("CardsReleased")
 
 
 async def test_pod_of_lower_priority_is_evicted_unless_a_budget_protects_it(cluster: Cluster) -> None:
@@ -84,15 +87,36 @@ async def test_pod_of_lower_priority_is_evicted_unless_a_budget_protects_it(clus
 async def test_a_simulated_pod_has_the_priority_of_its_class(cluster: Cluster) -> None:
     """The scheduler watches the PriorityClasses: one that does not exist is refused, as at creation."""
     cluster.api.put("priorityclasses", {"metadata": {"name": "high"}, "value": 1000})
-    manifest: dict[str, Any] = {
-        "metadata": {"name": "p"},
-        "spec": {"schedulerName": "tranche", "containers": [{"name": "main"}]},
-    }
+
+    def error_of(name: str) -> str | None:
+        shown = finish(cluster.term.queries.simulate(_manifests(priorityClassName=name), lambda _pod, **_others: ()))
+        return shown.error.type if shown.error is not None else None
+
     async with leading(cluster):
-        for name, error in (("high", None), ("gone", "NotAdmitted")):
-            manifests = Manifests({**manifest, "spec": {**manifest["spec"], "priorityClassName": name}})
-            shown = finish(cluster.term.queries.simulate(manifests, lambda _pod, **_others: ()))
-            assert (shown.error.type if shown.error is not None else None) == error
+        assert (error_of("high"), error_of("gone")) == (None, "NotAdmitted")
+        cluster.api.remove("priorityclasses", "high", "")
+        await cluster.until(lambda: error_of("high") == "NotAdmitted", "the end of the class")
+
+
+async def test_admission_of_a_simulated_pod_knows_the_gpubindings(cluster: Cluster) -> None:
+    """Those that the scheduler has, by application."""
+    spec = {"uuid": "GPU-n0-0", "appName": "chat", "podSelector": {}}
+    cluster.api.put("gpubindings", {"metadata": {"name": "of-chat"}, "spec": spec})
+    known: dict[str, list[str]] = {}
+
+    def admit(_pod: dict[str, Any], *, find_bindings: FindBindings, **_others: Any) -> tuple[str, ...]:
+        known.update({app: [each.name for each in find_bindings(app)] for app in ("chat", "other")})
+        return ()
+
+    async with leading(cluster, bindings=BindingSettings(mode="labelled")):
+        finish(cluster.term.queries.simulate(_manifests(), admit))
+        assert known == {"chat": ["of-chat"], "other": []}
+
+
+def _manifests(**spec: Any) -> Manifests:
+    """Return the manifest of a pod without a GPU."""
+    fields = {"schedulerName": "tranche", "containers": [{"name": "main"}], **spec}
+    return Manifests({"metadata": {"name": "p"}, "spec": fields})
 
 
 async def test_without_preemption_nobody_is_evicted_and_budgets_are_not_read(cluster: Cluster) -> None:

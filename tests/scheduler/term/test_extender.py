@@ -5,7 +5,8 @@ Each test fails without the line of `scheduler/term_builder.py` or `scheduler/in
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -17,6 +18,9 @@ from tests.scheduler.support import builders as pods
 from tests.scheduler.support import extending
 from tests.scheduler.support.app_pods import app_labels
 from tests.scheduler.support.terms import NAMESPACE, Cluster, leading
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 IN_NAMESPACE = {"namespace": NAMESPACE}
 CREATED = [
@@ -49,27 +53,9 @@ async def test_kube_scheduler_filters_and_binds(cluster: Cluster) -> None:
         assert not extender.is_trusted
 
 
-async def test_rejected_pod_preempts_in_extender_mode(cluster: Cluster) -> None:
-    """Pods that kube-scheduler offered wait there, so those that were rejected last are looked at."""
-    cluster.node("n0", count=1)
-    async with leading(cluster, extender=True):
-        extender = cluster.term.extender
-        assert extender is not None
-        cluster.pod("low", memory=None)
-        assert await extending.bound(extender, pods.pod("low"), "n0") == ""
-        await cluster.until(lambda: "uid-low" in cluster.term.state.running, "running pod")
-        cluster.pod("urgent", memory=None, priority=1000)
-        await cluster.until(lambda: cluster.term._informers.pods.get("urgent", NAMESPACE) is not None, "known pod")
-        limits = {"nvidia.com/gpu": "1"}
-        containers = [{"name": "main", "resources": {"limits": limits, "requests": limits}}]
-        urgent = pods.pod("urgent", priority=1000, containers=containers)
-        body = msgspec.json.encode({"Pod": urgent, "Nodes": None, "NodeNames": ("n0",)})
-        assert not (await extender.filter(wire.decode_args(body))).has_node
-        await cluster.wrote("POST", "/pods/low/eviction")
-
-
-async def test_hold_of_a_pod_that_is_being_deleted_ends(cluster: Cluster) -> None:
-    """kube-scheduler does not place it any more; a finalizer may keep it, and with it the cards, for ever."""
+@asynccontextmanager
+async def _rejected(cluster: Cluster) -> AsyncIterator[None]:
+    """Lead a cluster with one card, which a pod holds that a more important one preempts once it was rejected."""
     cluster.node("n0", count=1)
     async with leading(cluster, extender=True):
         extender = cluster.term.extender
@@ -80,6 +66,18 @@ async def test_hold_of_a_pod_that_is_being_deleted_ends(cluster: Cluster) -> Non
         cluster.pod("urgent", memory=None, priority=1000)
         assert not await _has_node(cluster, "urgent")
         await cluster.wrote("POST", "/pods/low/eviction")
+        yield
+
+
+async def test_rejected_pod_preempts_in_extender_mode(cluster: Cluster) -> None:
+    """Pods that kube-scheduler offered wait there, so those that were rejected last are looked at."""
+    async with _rejected(cluster):
+        assert cluster.term.state.holds.of("uid-urgent") is not None
+
+
+async def test_hold_of_a_pod_that_is_being_deleted_ends(cluster: Cluster) -> None:
+    """kube-scheduler does not place it any more; a finalizer may keep it, and with it the cards, for ever."""
+    async with _rejected(cluster):
         holds = cluster.term.state.holds
         assert holds.of("uid-urgent") is not None
         urgent = cluster.shown("urgent")

@@ -147,6 +147,8 @@ async def test_labels_of_the_namespace_name_its_queue(cluster: Cluster) -> None:
         cluster.api.put("namespaces", {"metadata": {"name": TEAM, "labels": {"gpu.scheduling/queue": "research"}}})
         cluster.pod("p", namespace=TEAM)
         assert (await cluster.placed("p", TEAM))["metadata"]["annotations"][CHARGED_TO] == "research"
+        queue = "the namespaces of the queue"
+        await cluster.until(lambda: _status("research", cluster).get("namespaces") == 1, queue)
 
 
 async def test_reasons_that_are_written_slowly_delay_no_other_pod(cluster: Cluster) -> None:
@@ -166,3 +168,9 @@ async def test_reasons_that_are_written_slowly_delay_no_other_pod(cluster: Clust
             released.set()
         cluster.pod("large", memory=1001)
         await cluster.waits("large", "CardInsufficientMemory")
+
+
+def _status(queue: str, cluster: Cluster) -> dict[str, Any]:
+    """Return the status of a queue, empty before it has one."""
+    status: dict[str, Any] = cluster.api.get_object("gpuqueues", queue).get("status") or {}
+    return status
