@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
+# The suite is bound by its processors: control planes and kubectls collect garbage less often, up to this memory.
+os.environ.setdefault("GOGC", "400")
+os.environ.setdefault("GOMEMLIMIT", "1GiB")
+
 CLUSTER_MARKS = frozenset({"apiserver", "kubelet", "helm", "image"})
 TEARDOWN_S = 300
 
