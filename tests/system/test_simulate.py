@@ -100,6 +100,17 @@ def test_simulate_predicts_how_many_replicas_are_placed(tranche: Layout, namespa
     assert len(namespace.placed(replicas["fit"])) == replicas["fit"]
 
 
+def test_a_pod_has_the_priority_of_a_class_that_exists(tranche: Layout, namespace: Namespace) -> None:
+    """As at its creation, which a class that does not exist prevents."""
+    important = pod("important", gpu=1, gpumem=100)
+    important["spec"]["priorityClassName"] = "system-node-critical"
+    assert simulate(tranche, namespace, important).returncode == 0
+    important["spec"]["priorityClassName"] = "missing"
+    done = simulate(tranche, namespace, important)
+    assert done.returncode != 0
+    assert "no PriorityClass with name missing was found" in done.stdout + done.stderr
+
+
 def test_a_field_that_loop_mode_does_not_evaluate_is_named_alike(tranche: Layout, namespace: Namespace) -> None:
     """What simulate predicts is the message of the event, and explain repeats it."""
     made = workload("Deployment")
