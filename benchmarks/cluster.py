@@ -165,6 +165,11 @@ def admitted(name: str, limits: Mapping[str, str]) -> dict[str, Any]:
     """Return a pod with these GPU limits, as admission leaves it."""
     pod = plain(name, scheduler="default-scheduler")
     pod["spec"]["containers"][0]["resources"] = {"limits": dict(limits), "requests": dict(limits)}
+    return prepared(pod)
+
+
+def prepared(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod as admission leaves it."""
     mutation = mutate(
         decode_pod(msgspec.Raw(json.dumps(pod).encode())),
         username="",

@@ -1,4 +1,7 @@
-"""The most expensive pods that one namespace can create: their memory, and the delay that they cause for others."""
+"""The most expensive objects that one namespace can create: their memory, and the delay that they cause for others.
+
+First waiting pods, in the process of this benchmark; then every kind on a real API server (`benchmarks.neighbours`).
+"""
 
 import asyncio
 import gc
@@ -12,9 +15,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from allocation import limits
 from allocation.settings import AllocationSettings
-from benchmarks import fleets
+from benchmarks import fleets, hostile_objects, neighbours
 from benchmarks.results import Row, Sample
 from cluster.api import Api
 from cluster.event_loop import PauseMonitor
@@ -97,6 +99,7 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
         ),
         Sample(NAME, what, hostile.waits),
     )
+    yield from neighbours.run(NAME, smoke=smoke)
 
 
 class _Silent:
@@ -130,9 +133,15 @@ async def _run(pods: int, nodes: int, arrivals: int, *, hostile: bool) -> _Measu
         state.set_node(msgspec.convert(_node(fleets.node(number)), Node))
         state.ledger.set_node(fleets.inventory(number))
     decoder = msgspec.json.Decoder(Pod)
+
+    def decoded(name: str, namespace: str, number: int = 0, *, hostile: bool = False, fits: bool = False) -> Pod:
+        made = hostile_objects.pod(name, number, hostile=hostile, fits=fits)
+        made["metadata"] |= {"namespace": namespace, "uid": f"{namespace}/{name}"}
+        return decoder.decode(msgspec.json.encode(made))
+
     before = _resident_kib()
     for number in range(pods):
-        state.set_pod(decoder.decode(_pod(f"waits-{number}", "tenant", number, hostile=hostile)))
+        state.set_pod(decoded(f"waits-{number}", "tenant", number, hostile=hostile))
         await asyncio.sleep(0)
     kib = [(_resident_kib() - before) / pods]
     recorder = Recorder(cast("Api", _Silent()), component="benchmark", instance="benchmark")
@@ -164,7 +173,7 @@ async def _run(pods: int, nodes: int, arrivals: int, *, hostile: bool) -> _Measu
     for number in range(arrivals):
         await asyncio.sleep(_BETWEEN_S)
         queue.notify(ANY_EVENT)
-        arrival = decoder.decode(_pod(f"arrives-{number}", "stranger", 0, hostile=False, fits=True))
+        arrival = decoded(f"arrives-{number}", "stranger", fits=True)
         begin = time.monotonic()
         state.set_pod(arrival)
         while state.ledger.reservation(arrival.uid) is None:
@@ -185,52 +194,6 @@ def _node(name: str) -> dict[str, Any]:
     return {
         "metadata": {"name": name, "labels": labels},
         "status": {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110"}},
-    }
-
-
-def _pod(name: str, namespace: str, number: int, *, hostile: bool, fits: bool = False) -> bytes:
-    """Return a pod whose selector matches no node unless it `fits`; a hostile pod is as large as admission allows."""
-    amounts = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1"}
-    spec: dict[str, Any] = {
-        "schedulerName": "tranche",
-        "containers": [{"name": "main", "resources": {"limits": amounts, "requests": amounts}}],
-    }
-    if not fits:
-        spec["nodeSelector"] = {"nowhere": "true"}
-    metadata: dict[str, Any] = {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}"}
-    if hostile:
-        spec |= _expensive(number)
-        metadata["labels"] = {f"label-{each}": f"{number}-{each}" for each in range(limits.POD_LABELS)}
-        card = f"GPU-{number:08}-"
-        listed = ",".join(f"{card}{each:023}" for each in range(limits.LIST_CHARACTERS // 37))
-        metadata["annotations"] = {"nvidia.com/nouse-gpuuuid": listed}
-    return msgspec.json.encode({"metadata": metadata, "spec": spec})
-
-
-def _expensive(number: int) -> dict[str, Any]:
-    """Return a spec at every limit; in each selector term, only the last expression matches no node."""
-    per_term = limits.NODE_EXPRESSIONS // limits.NODE_SELECTOR_TERMS
-    passing = [{"key": f"example.com/label-{each}", "operator": "Exists"} for each in range(per_term - 1)]
-    failing = {"key": f"missing-{number}", "operator": "In", "values": [str(number), "other"][: 1 + number % 2]}
-    terms = [{"matchExpressions": [*passing, failing]}] * limits.NODE_SELECTOR_TERMS
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    values = [f"{number}-{each}" for each in range(limits.SELECTOR_VALUES - limits.NODE_EXPRESSIONS - 110)]
-    selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": values}]}
-    apart = {
-        "requiredDuringSchedulingIgnoredDuringExecution": [
-            {"topologyKey": "example.com/zone", "labelSelector": selector}
-        ]
-    }
-    quiet = {"cpu": "1m", "memory": f"{number}"}
-    gpu = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1"}
-    return {
-        "nodeSelector": {},
-        "affinity": {"nodeAffinity": required, "podAntiAffinity": apart},
-        "tolerations": [{"key": f"key-{number}-{each}", "operator": "Exists"} for each in range(limits.TOLERATIONS)],
-        "containers": [
-            {"name": "main", "resources": {"limits": gpu, "requests": gpu}},
-            *({"name": f"side-{each}", "resources": {"requests": quiet}} for each in range(limits.CONTAINERS - 1)),
-        ],
     }
 
 
