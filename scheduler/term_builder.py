@@ -220,7 +220,14 @@ def build_term(
         idle_seconds=settings.hold_idle_seconds,
         is_trusted=is_trusted,
     )
-    comparer = LedgerComparer(state=state, pods=watched.pods, metrics=metrics, seconds=settings.recount_seconds)
+    comparer = LedgerComparer(
+        api,
+        state=state,
+        pods=watched.pods,
+        being_bound=lambda: scheduling.being_bound,
+        metrics=metrics,
+        seconds=settings.recount_seconds,
+    )
     return LeaderTerm(
         informers=watched,
         cycle=cycle,
@@ -228,9 +235,10 @@ def build_term(
         volumes=volume_binder,
         scheduling=scheduling,
         preemptor=preemptor,
+        comparer=comparer,
         chores=(
             *(failures.run, locks.run, writer.run, statuses.run, queue_statuses.run, quota_statuses.run),
-            *(reconciler.run, missing_devices.run, patience.run, comparer.run),
+            *(reconciler.run, missing_devices.run, patience.run),
             *(each.run for each in retries),
         ),
     )
