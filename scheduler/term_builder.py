@@ -24,7 +24,6 @@ from scheduler.extender.rejected_pods import RejectedPods
 from scheduler.extender.retries import Retries
 from scheduler.extender.verbs import Extender
 from scheduler.fairness.queue_reporter import QueueReporter
-from scheduler.fairness.status_writer import PacedStatusWriter
 from scheduler.informers import Informers
 from scheduler.loop import Loop
 from scheduler.metrics.instruments import Metrics
@@ -44,6 +43,7 @@ from scheduler.state import kinds, uncounted_pods
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.ledger_comparer import LedgerComparer
 from scheduler.state.quota_reporter import QuotaReporter
+from scheduler.status_writer import PacedStatusWriter
 from scheduler.term import LeaderTerm, Scheduling
 
 
