@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
+from pathlib import Path
 
 from chaos import audit, ledger
 from chaos.books import Books
@@ -10,6 +12,7 @@ from chaos.violation import Kind, Violation
 from chaos.world import NAMESPACE, World
 
 _SECONDS = 120.0
+_FOUND = "the ledger differs from a recount"
 
 
 async def settle(world: World, books: Books) -> list[Violation]:
@@ -19,8 +22,13 @@ async def settle(world: World, books: Books) -> list[Violation]:
         if time.monotonic() >= deadline:
             break
         await asyncio.sleep(0.5)
+    healed = await asyncio.to_thread(found_by_leaders, [each.daemon.log for each in world.schedulers])
     twice = await asyncio.to_thread(audit.bound_twice, world.layout.audit_log, namespace=NAMESPACE, since=world.since)
-    return [*remaining, *(Violation(Kind.BOUND_TWICE, pod, "the API server accepted two Bindings") for pod in twice)]
+    return [
+        *remaining,
+        *healed,
+        *(Violation(Kind.BOUND_TWICE, pod, "the API server accepted two Bindings") for pod in twice),
+    ]
 
 
 async def _unsettled(world: World, books: Books) -> list[Violation]:
@@ -39,3 +47,9 @@ def differences(counted: dict[str, Use], believed: dict[str, Use]) -> list[Viola
         for uuid, use in counted.items()
         if believed.get(uuid) != use
     ]
+
+
+def found_by_leaders(logs: Iterable[Path]) -> list[Violation]:
+    """Return a violation for each difference that a leader found in its ledger, although the next term has none."""
+    lines = (line for log in logs for line in log.read_text(encoding="utf-8", errors="replace").splitlines())
+    return [Violation(Kind.LEDGER, "a term ended", line) for line in lines if _FOUND in line]

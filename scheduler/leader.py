@@ -73,7 +73,7 @@ class Leader:
         }
         try:
             await asyncio.wait({*tasks, ended}, return_when=asyncio.FIRST_COMPLETED)
-            if ended.done() or not self._election.may_lead:
+            if ended.done() or not self._election.may_lead or leader_term.is_wrong:
                 await self._hand_over(leader_term, tasks)
         finally:
             for task in tasks:
@@ -122,7 +122,7 @@ class Leader:
 
     async def _hand_over(self, leader_term: LeaderTerm, tasks: "set[asyncio.Task[None]]") -> None:
         """Stop scheduling, wait for the writes in progress, and release the Lease, so that no successor has to wait."""
-        log.info("shutting down: waiting for the writes in progress")
+        log.info("no pods are scheduled any more: waiting for the writes in progress")
         for task in tasks:
             if task.get_name() == "decisions":
                 task.cancel()

@@ -41,7 +41,13 @@ class Loop:
         self._metrics = metrics
         self._is_trusted = is_trusted
         self._slots = asyncio.Semaphore(concurrent_binds)
-        self._under_way: set[asyncio.Task[object]] = set()
+        self._under_way: dict[asyncio.Task[object], str] = {}
+        """The UID of the pod that each task binds."""
+
+    @property
+    def being_bound(self) -> frozenset[str]:
+        """The UIDs of the pods whose Bindings are under way."""
+        return frozenset(self._under_way.values())
 
     async def run(self) -> None:
         """Schedule until cancelled, or until this replica is no longer trusted to lead."""
@@ -63,7 +69,7 @@ class Loop:
                 self._slots.release()
             elif isinstance(result, Scheduled):
                 takes_long = self._binding_cycle.may_take_long(result)
-                self._start(self._binding_cycle.run(entry.pod, result), needs_slot=not takes_long)
+                self._start(entry.pod.uid, self._binding_cycle.run(entry.pod, result), needs_slot=not takes_long)
             else:
                 # Before any other task runs: the next event must find the pod in the queue.
                 self._failures.unschedulable(entry, result)
@@ -94,10 +100,10 @@ class Loop:
             metrics.queue_seconds.observe(end - entry.since)
         return result
 
-    def _start(self, work: "asyncio._CoroutineLike[object]", *, needs_slot: bool = True) -> None:
-        """Do `work` in the background; unless it needs a slot, it does not count against the concurrent writes."""
+    def _start(self, uid: str, work: "asyncio._CoroutineLike[object]", *, needs_slot: bool) -> None:
+        """Bind a pod in the background; unless that needs a slot, it does not count against the concurrent writes."""
         task = asyncio.create_task(work)
-        self._under_way.add(task)
+        self._under_way[task] = uid
         task.add_done_callback(self._finished)
         if needs_slot:
             task.add_done_callback(lambda _: self._slots.release())
@@ -105,6 +111,6 @@ class Loop:
             self._slots.release()
 
     def _finished(self, task: asyncio.Task[object]) -> None:
-        self._under_way.discard(task)
+        del self._under_way[task]
         if not task.cancelled() and task.exception() is not None:
             log.error("internal error while a scheduling result was written", exc_info=task.exception())

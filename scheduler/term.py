@@ -18,12 +18,17 @@ from scheduler.extender.verbs import Extender
 from scheduler.informers import Informers
 from scheduler.preemption.preemptor import Preemptor
 from scheduler.state.cluster_state import ClusterState
+from scheduler.state.ledger_comparer import LedgerComparer
 
 log = logging.getLogger(__name__)
 
 
 class Scheduling(Protocol):
     """What schedules pods: the loop, or the verbs that kube-scheduler calls."""
+
+    @property
+    def being_bound(self) -> frozenset[str]:
+        """The UIDs of the pods whose Bindings are under way."""
 
     async def run(self) -> None:
         """Schedule until cancelled, or until this replica is not trusted any more."""
@@ -40,6 +45,7 @@ class LeaderTerm:
 
     Attributes:
         is_deciding: whether the informers are complete and pods are being scheduled.
+        is_wrong: whether the term has ended because its ledger differs from a recount.
         locks: the locks of nodes that HAMi's device plugin serves.
         extender: the verbs by which kube-scheduler has pods scheduled; None where the loop schedules.
     """
@@ -53,9 +59,10 @@ class LeaderTerm:
         volumes: VolumeBinder | None,
         scheduling: Scheduling,
         preemptor: Preemptor,
+        comparer: LedgerComparer,
         chores: tuple[Callable[[], Coroutine[None, None, None]], ...],
     ) -> None:
-        """Run `scheduling`, `preemptor` and `chores` concurrently; see `scheduler.term_builder`.
+        """Run `scheduling`, `preemptor` and `chores` concurrently until `comparer` ends; see `scheduler.term_builder`.
 
         `volumes` has the volumes of pods bound; None where kube-scheduler does.
         """
@@ -64,10 +71,12 @@ class LeaderTerm:
         self._volumes = volumes
         self._scheduling = scheduling
         self._preemptor = preemptor
+        self._comparer = comparer
         self._chores = chores
         self.locks = locks
         self.extender = scheduling if isinstance(scheduling, Extender) else None
         self.is_deciding = False
+        self.is_wrong = False
 
     @property
     def state(self) -> ClusterState:
@@ -90,7 +99,7 @@ class LeaderTerm:
         return Queries(self._cycle, self._preemptor.chooser, self._informers.pods)
 
     async def run(self, *, wait_seconds: float) -> None:
-        """Wait, read the state, and schedule until cancelled, or until the Lease is too old to be trusted.
+        """Wait, read the state, and schedule until cancelled, the Lease is too old to be trusted, or the ledger wrong.
 
         Requests of the previous leader may still be under way; after `wait_seconds` the lists that are read include
         what they wrote.
@@ -110,8 +119,12 @@ class LeaderTerm:
             await self._preemptor.restore(self._informers.pods)
             self.is_deciding = True
             working = [group.create_task(chore()) for chore in (*self._chores, self._preemptor.run)]
-            await self._scheduling.run()
-            for task in (*reading, *working):
+            scheduling = group.create_task(self._scheduling.run())
+            comparing = group.create_task(self._comparer.run())
+            await asyncio.wait((scheduling, comparing), return_when=asyncio.FIRST_COMPLETED)
+            self.is_wrong = comparing.done()
+            self.is_deciding = not self.is_wrong
+            for task in (*reading, *working, scheduling, comparing):
                 task.cancel()
 
     async def drain(self, seconds: float) -> bool:

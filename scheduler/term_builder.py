@@ -24,8 +24,7 @@ from scheduler.extender.rejected_pods import RejectedPods
 from scheduler.extender.retries import Retries
 from scheduler.extender.verbs import Extender
 from scheduler.fairness.queue_reporter import QueueReporter
-from scheduler.fairness.status_writer import PacedStatusWriter
-from scheduler.informers import Informers, informers
+from scheduler.informers import Informers
 from scheduler.loop import Loop
 from scheduler.metrics.instruments import Metrics
 from scheduler.mig.writer import RequestWriter
@@ -40,10 +39,11 @@ from scheduler.preemption.preemptor import Preemptor
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.settings import NO_PREFERENCES, SchedulerSettings
-from scheduler.state import uncounted_pods
+from scheduler.state import kinds, uncounted_pods
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.ledger_comparer import LedgerComparer
 from scheduler.state.quota_reporter import QuotaReporter
+from scheduler.status_writer import PacedStatusWriter
 from scheduler.term import LeaderTerm, Scheduling
 
 
@@ -61,13 +61,15 @@ def build_term(
     metrics.terms.inc()
     clock, names = time.monotonic, frozenset((SCHEDULER_NAME, *settings.aliases))
     weights = NO_PREFERENCES if settings.extender else settings.weights
-    watched = informers(
+    watched = Informers(
         api,
-        relist_seconds=settings.relist_seconds,
-        has_storage=not settings.extender,
-        has_bindings=allocation.bindings.mode != "off",
+        kinds.needed(
+            has_storage=not settings.extender,
+            has_bindings=allocation.bindings.mode != "off",
+            with_images=weights.image_locality > 0,
+        ),
         preempts=settings.preemption.enabled,
-        with_images=weights.image_locality > 0,
+        relist_seconds=settings.relist_seconds,
     )
 
     # The state.
@@ -220,7 +222,14 @@ def build_term(
         idle_seconds=settings.hold_idle_seconds,
         is_trusted=is_trusted,
     )
-    comparer = LedgerComparer(state=state, pods=watched.pods, metrics=metrics, seconds=settings.recount_seconds)
+    comparer = LedgerComparer(
+        api,
+        state=state,
+        pods=watched.pods,
+        being_bound=lambda: scheduling.being_bound,
+        metrics=metrics,
+        seconds=settings.recount_seconds,
+    )
     return LeaderTerm(
         informers=watched,
         cycle=cycle,
@@ -228,9 +237,10 @@ def build_term(
         volumes=volume_binder,
         scheduling=scheduling,
         preemptor=preemptor,
+        comparer=comparer,
         chores=(
             *(failures.run, locks.run, writer.run, statuses.run, queue_statuses.run, quota_statuses.run),
-            *(reconciler.run, missing_devices.run, patience.run, comparer.run),
+            *(reconciler.run, missing_devices.run, patience.run),
             *(each.run for each in retries),
         ),
     )
@@ -240,11 +250,11 @@ def _volume_binder(
     api: Api, *, watched: Informers, state: ClusterState, metrics: Metrics, settings: SchedulerSettings
 ) -> VolumeBinder | None:
     """Return the binder of volumes, or None in extender mode, where kube-scheduler binds them."""
-    if watched.storage is None:
+    if not watched.has_storage:
         return None
     shown = Shown(
-        claim=watched.storage.find_claim,
-        volume=watched.storage.volumes.get,
+        claim=watched.find_volume_claim,
+        volume=watched.find_volume,
         node=watched.nodes.get,
         pod=watched.pods.get,
         migrated=lambda node: state.volumes.objects.csi_facts(node).migrated,

@@ -3,15 +3,15 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 import msgspec
 import yaml
 
 from allocation.variables import TABLE as TABLE_OF_VARIABLES
+from cluster.disruption_budget import PodDisruptionBudget
 from cluster.http.connections import DEFAULT_TIMEOUTS
-from cluster.informer import Informer
-from scheduler.informers import Informers, StorageInformers
+from scheduler.state import kinds
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "threat-model.md").read_text()
@@ -31,12 +31,6 @@ HOSTILE = [
     for line in section("Hostile bytes").splitlines()
     if line.startswith("|")
 ][2:]
-RENAMED = {
-    "Claim": "PersistentVolumeClaim",
-    "CsiDriver": "CSIDriver",
-    "CsiNode": "CSINode",
-    "StorageCapacity": "CSIStorageCapacity",
-}
 """Kinds whose class has another name."""
 DERIVED = frozenset({"excess", "is_oversized", "isOversized", "requires_all"})
 """Attributes that follow from others when an object is read."""
@@ -103,10 +97,8 @@ BOUNDS = [
 
 def watched() -> dict[str, type]:
     """Return every kind that an informer of the scheduler watches, by its name in Kubernetes."""
-    hints = [*get_type_hints(Informers).values(), *get_type_hints(StorageInformers).values()]
-    informers = [each for hint in hints for each in (*get_args(hint), hint) if get_origin(each) is Informer]
-    kinds = [kind for informer in informers for kind in get_args(informer)]
-    return {RENAMED.get(kind.__name__, kind.__name__): kind for kind in kinds}
+    of_state = kinds.needed(has_storage=True, has_bindings=True, with_images=False)
+    return {kind.resource.kind: kind.decoded for kind in of_state} | {"PodDisruptionBudget": PodDisruptionBudget}
 
 
 def fields(kind: msgspec.inspect.Type, path: str = "") -> Iterator[str]:

@@ -321,13 +321,16 @@ class CardTable:
         self._used_lists.pop(row, None)
 
     def _update_fullness(self, row: int, *, taken: bool = False) -> None:
-        (memory, cores, slots), capacity = self._used_sums[row], self.facts(row).capacity
-        self.fullness[row] = (
+        self.fullness[row] = self._fullness_of(row, self._used_sums[row])
+        self.changes.add(row, taken=taken)
+
+    def _fullness_of(self, row: int, used: Sequence[int]) -> float:
+        (memory, cores, slots), capacity = used, self.facts(row).capacity
+        return (
             (memory / capacity[MEMORY] if capacity[MEMORY] else 0.0)
             + (cores / capacity[CORES] if capacity[CORES] else 0.0)
             + (slots / capacity[SLOTS] if capacity[SLOTS] else 0.0)
         ) * 10
-        self.changes.add(row, taken=taken)
 
 
 def _bits(cards: Sequence[Card]) -> list[int]:

@@ -14,7 +14,7 @@ import msgspec
 from allocation.allocation import Charge
 from allocation.errors import AllocationError, OverCapacityError
 from allocation.inventory import MOST_UNDIVIDED, NodeInventory
-from allocation.ledger.card_table import CORES, MEMORY, MIG_ENABLED, PLUGIN_MANAGED, SLOTS, CardTable
+from allocation.ledger.card_table import CORES, DIMENSIONS, MEMORY, MIG_ENABLED, PLUGIN_MANAGED, SLOTS, CardTable
 
 LEASE_PREFIX: Final = "lease:"
 """Prefix of the UIDs of reservations by which a Lease closes cards, and no pod uses them."""
@@ -162,6 +162,34 @@ class Ledger(CardTable):
         """Iterate over what pods hold, on `node` or on all nodes."""
         yield from (self._reservations if node is None else self._by_node.get(node, {})).values()
 
+    def snapshot(self) -> dict[str, Reservation]:
+        """Return all reservations of this moment, by UID; later changes do not touch them."""
+        return self._reservations.copy()
+
+    def difference(self, node: str) -> str:
+        """Return how the use of the cards of a node differs from the sum of its reservations; empty if it does not."""
+        row, inventory = self._rows.get(node), self._inventories.get(node)
+        if row is None or inventory is None:
+            return ""
+        expected = [[0] * len(inventory.cards) for _ in range(DIMENSIONS)]
+        for reservation in self.reservations(node):
+            for position, amounts in self._taken(row, reservation):
+                for dimension, amount in enumerate(amounts):
+                    expected[dimension][position] += amount
+        columns, lists = self.used[:, row, : len(inventory.cards)].tolist(), self.used_lists(row)
+        for position, card in enumerate(inventory.cards):
+            sums, *counted = ([each[position] for each in amounts] for amounts in (expected, columns, lists))
+            for actual in counted:
+                if actual != sums:
+                    return (
+                        f"card {card.uuid} of node {node}: its pods hold {sums} MiB, millicards and slots,"
+                        f" the ledger has {actual}"
+                    )
+        fullness = self._fullness_of(row, [sum(amounts) for amounts in expected])
+        if self.fullness[row] != fullness:
+            return f"node {node}: by its pods its fullness is {fullness}, the ledger has {self.fullness[row]}"
+        return ""
+
     def used_by_pods(self, node: str) -> list[list[int]]:
         """Return what pods hold of the cards of a node, by dimension and card; the node must have an inventory."""
         row, reservations = self._rows[node], [*self.reservations(node)]
@@ -279,25 +307,26 @@ class Ledger(CardTable):
         row = self._rows.get(reservation.node)
         if row is None:
             return
+        for card, (memory, cores, slots) in self._taken(row, reservation):
+            self._add_use(row, card, (sign * memory, sign * cores, sign * slots))
+        self._update_fullness(row, taken=sign > 0)
+
+    def _taken(self, row: int, reservation: Reservation) -> Iterator[tuple[int, tuple[int, int, int]]]:
+        """Yield the cards of a row of which a reservation takes something, and the MiB, millicards and slots."""
         for charge in reservation.charges:
             for uuid in (charge.uuid, charge.parent) if charge.parent else (charge.uuid,):
                 position = self._positions.get(uuid)
                 if position is not None and position[0] == row:
                     if charge.whole:
-                        self._charge_whole(row, position[1], sign)
+                        yield position[1], self._whole(row, position[1])
                     else:
-                        amounts = (sign * charge.memory_mib, sign * charge.cores, sign * charge.slots)
-                        self._add_use(row, position[1], amounts)
+                        yield position[1], (charge.memory_mib, charge.cores, charge.slots)
             if reservation.node in self._mig_nodes and not charge.parent:
-                self._charge_instances(row, charge.uuid, sign)
-        self._update_fullness(row, taken=sign > 0)
+                # A pod under which a card was put into MIG mode may see any of its instances.
+                for instance_row, card in self.instances(charge.uuid):
+                    if instance_row == row:
+                        yield card, self._whole(row, card)
 
-    def _charge_instances(self, row: int, uuid: str, sign: int) -> None:
-        """Charge all instances of a card that was put into MIG mode under a pod, which may see any of them."""
-        for instance_row, card in self.instances(uuid):
-            if instance_row == row:
-                self._charge_whole(row, card, sign)
-
-    def _charge_whole(self, row: int, card: int, sign: int) -> None:
+    def _whole(self, row: int, card: int) -> tuple[int, int, int]:
         facts = self.facts(row)
-        self._add_use(row, card, (sign * facts.memory_mib[card], sign * facts.cores[card], sign * facts.slots[card]))
+        return facts.memory_mib[card], facts.cores[card], facts.slots[card]

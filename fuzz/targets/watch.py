@@ -5,9 +5,8 @@ Each line is an event of any kind of object that the scheduler watches. Objects 
 """
 
 import json
-from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -27,12 +26,10 @@ from scheduler.api import explanation
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled
 from scheduler.objects import Namespace, Node, Pod
-from scheduler.state import ledger_comparer
+from scheduler.state import comparison
 
 _MOST_LINES = 24
 _NOWHERE = Api.__new__(Api)
-
-T = TypeVar("T")
 
 
 class _Caches:
@@ -107,29 +104,17 @@ def try_bytes(data: bytes) -> None:
         if line:
             caches.take(line)
     state, cycle = caches.state, caches.cycle
+    being_bound: set[str] = set()
     for entry in state.queue:
         _explain(caches, entry.pod)
         if state.ledger.reservation(entry.pod.uid) is None and isinstance(finish(cycle.schedule(entry.pod)), Scheduled):
+            being_bound.add(entry.pod.uid)
             _explain(caches, entry.pod)
     for pod in caches.pods:
         _explain(caches, pod)
-    differences = _run(_differences(caches))
+    differences = finish(comparison.differences(state, caches.pods, being_bound=frozenset(being_bound)))
     assert not differences, differences
 
 
 def _explain(caches: _Caches, pod: Pod) -> None:
     msgspec.json.encode(finish(explanation.explain(caches.cycle, pod, chooser=caches.chooser)))
-
-
-async def _differences(caches: _Caches) -> list[str]:
-    return [text async for text in ledger_comparer.differences(caches.state, caches.pods)]
-
-
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that only ever yields to the event loop, to its end."""
-    while True:
-        try:
-            work.send(None)
-        except StopIteration as done:
-            result: T = done.value
-            return result

@@ -1,19 +1,17 @@
 """Writes the statuses of GpuClaims."""
 
-import logging
 from asyncio import sleep
 from collections.abc import Callable
 
 from cluster.api import Api
 from cluster.backoff import Backoff
-from cluster.errors import ApiError, ClusterError, ConflictError, NotFoundError
+from cluster.errors import ApiError
 from cluster.gpu_claim import GpuClaimStatus
 from cluster.resource import GPU_CLAIMS
 from scheduler.claims.claims import Claims
 from scheduler.claims.status import patch
 from scheduler.claims.status_queue import ClaimName
-
-log = logging.getLogger(__name__)
+from scheduler.status_writer import write_status
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.5, 10.0, (0.8, 1.2)
 
@@ -49,15 +47,9 @@ class StatusWriter:
 
     async def _write(self, name: ClaimName, status: GpuClaimStatus, *, uid: str) -> bool:
         """Write a status; return whether nothing is left to do."""
-        # With the UID, the status of a claim does not get into another one of its name.
-        body = {"metadata": {"uid": uid}, "status": patch(status)}
-        try:
-            await self._api.merge(GPU_CLAIMS, body, namespace=name[0], name=name[1], subresource="status")
-        except (ConflictError, NotFoundError):
+        error = await write_status(self._api, GPU_CLAIMS, namespace=name[0], name=name[1], uid=uid, patch=patch(status))
+        if error is None:
+            self._claims.mark_written(name, status, uid=uid)
             return True
-        except ClusterError as error:
-            log.warning("GpuClaim %s/%s: its status was not written: %s", *name, error)
-            # The API server refuses this status, but may accept the claim's next one.
-            return isinstance(error, ApiError) and error.status < 500
-        self._claims.mark_written(name, status, uid=uid)
-        return True
+        # A status that the API server refuses is left out: it may accept the claim's next one.
+        return isinstance(error, ApiError) and error.status < 500

@@ -120,6 +120,7 @@ class SchedulingCycle:
         self.state.device_leases.refresh(pod.uid)
         self.state.node_cache.forget(pod.uid)
         if not self.state.node_cache.node_of(pod.uid):
+            self.state.quotas.remove_pod(pod.uid)
             self.state.fair_share.remove_pod(pod.uid)
         self.state.queue.wake(self.state.bindings.peers(pod.uid))
 

@@ -81,6 +81,11 @@ class Extender:
         """Whether its results are still valid."""
         return self._is_open and self._is_trusted()
 
+    @property
+    def being_bound(self) -> frozenset[str]:
+        """The UIDs of the pods whose Bindings are in progress."""
+        return frozenset(self._under_way)
+
     async def run(self) -> None:
         """Accept calls until cancelled; no Binding begins after that."""
         self._is_open = True

@@ -3,6 +3,7 @@
 from allocation.fairness.shares import NOTHING, Amounts, added, subtracted
 from allocation.ledger.card_table import CORES, MEMORY, SLOTS
 from allocation.ledger.ledger import Ledger
+from allocation.steps import Steps
 from scheduler.filters import resources
 from scheduler.filters.node_cache import NodeCache
 
@@ -34,6 +35,17 @@ class Capacity:
             self._total = subtracted(added(self._total, new), old)
         self._changed.clear()
         return self._total
+
+    def differences(self) -> Steps[dict[str, str]]:
+        """Return a text for each node of which something else is counted than it has, and one for a wrong total."""
+        sums = tuple(map(sum, zip(NOTHING, *self._nodes.values(), strict=True)))
+        found = {"total": f"the nodes have {sums}, their total is {self._total}"} if sums != self._total else {}
+        for node in {*self._nodes, *self._ledger.nodes}:
+            counted, amounts = self._nodes.get(node, NOTHING), self._of_node(node)
+            if counted != amounts and node not in self._changed:
+                found[node] = f"node {node} has {amounts}, {counted} of it are counted"
+            yield
+        return found
 
     def _of_node(self, name: str) -> Amounts:
         row, node = self._ledger.row(name), self._node_cache.nodes.get(name)

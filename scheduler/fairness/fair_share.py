@@ -99,14 +99,12 @@ class FairShare:
 
         With its Binding it was written which queue pays; a pod without that is charged as its labels say.
         """
-        meta = pod.metadata
-        written = meta.annotations.get(names.CHARGED_TO) if pod.spec.node_name else None
+        written = _written(pod)
         if written:
             self._by_labels.pop(pod.uid, None)
-            key = QueueKey.of_annotation(written)
         else:
             self._by_labels[pod.uid] = pod
-            key = self.queues.key(meta.labels, meta.namespace)
+        key = written or self.key(pod)
         self._count(pod.uid, key)
         return key
 
@@ -129,11 +127,19 @@ class FairShare:
                 self._count(uid, self.queues.key(pod.metadata.labels, namespace))
 
     def _count(self, uid: str, key: QueueKey) -> None:
-        """Count a pod for a queue; its CPU and memory count on nodes with cards only."""
-        cpu = memory = 0
-        if self._ledger.row(self._node_cache.node_of(uid)) is not None:
-            cpu, memory = self._node_cache.cpu_and_memory(uid)
+        cpu, memory = self._of_node(uid)
         self.use.add_pod(uid, key, cpu=cpu, memory_bytes=memory)
+
+    def _of_node(self, uid: str) -> tuple[int, int]:
+        """Return the CPU and memory that a pod is charged for; they count on nodes with cards only."""
+        if self._ledger.row(self._node_cache.node_of(uid)) is None:
+            return 0, 0
+        return self._node_cache.cpu_and_memory(uid)
+
+    def charges(self, pod: Pod) -> bool:
+        """Whether a pod is charged to its queue, with the CPU and memory that it uses."""
+        cpu, memory = self._of_node(pod.uid)
+        return self.use.counts(pod.uid, _written(pod) or self.key(pod), cpu=cpu, memory_bytes=memory)
 
     def check(self, key: QueueKey, namespace: str) -> None:
         """Check whether a new pod of a namespace may be placed for a queue.
@@ -167,7 +173,7 @@ class FairShare:
     # ---- order -----------------------------------------------------------------------------------------------------
 
     def key(self, pod: Pod) -> QueueKey:
-        """Return the queue of a pod without a node."""
+        """Return the queue that the labels of a pod and its namespace name; it pays for a pod without a node."""
         return self.queues.key(pod.metadata.labels, pod.metadata.namespace)
 
     def rank(self, key: QueueKey) -> Rank:
@@ -229,3 +235,9 @@ class FairShare:
         self._ranks.clear()
         self._highest_tier = max([0, *(each.spec.priority for each in self.queues)])
         self._on_change(None)
+
+
+def _written(pod: Pod) -> QueueKey | None:
+    """Return the queue that was written with the Binding of a pod, if any was."""
+    written = pod.metadata.annotations.get(names.CHARGED_TO) if pod.spec.node_name else None
+    return QueueKey.of_annotation(written) if written else None

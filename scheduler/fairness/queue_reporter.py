@@ -13,7 +13,7 @@ from cluster.resource import GPU_QUEUES, Resource
 from scheduler.fairness import queue_status
 from scheduler.fairness.fair_share import FairShare
 from scheduler.fairness.standings import Standings
-from scheduler.fairness.status_writer import Desired
+from scheduler.status_writer import Desired
 
 
 class QueueReporter(msgspec.Struct, frozen=True):

@@ -1,12 +1,15 @@
 """What the pods of each owner hold: running sums, which a decision reads in constant time."""
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
+from copy import copy
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
 from allocation.allocation import Charge
 from allocation.fairness.shares import Amounts
+from allocation.steps import Steps
 
 if TYPE_CHECKING:  # the command line adds up uses without numpy, which the ledger needs
     from allocation.ledger.ledger import Ledger, Reservation
@@ -42,8 +45,14 @@ class Use(msgspec.Struct):
         self.cards += sign * charge.slots
 
 
-class _Counted(msgspec.Struct, Generic[Owner], frozen=True):
-    """A pod that is counted, with what it holds of its node."""
+class CountedPod(msgspec.Struct, Generic[Owner], frozen=True):
+    """For whom a pod is counted, with what it holds of its node.
+
+    Attributes:
+        owner: for whom.
+        cpu: its CPU in millicores.
+        memory_bytes: its memory.
+    """
 
     owner: Owner
     cpu: int
@@ -58,7 +67,7 @@ class UseByOwner(Generic[Owner]):
         self._ledger = ledger
         self._on_change = on_change
         self._uses: dict[Owner, Use] = {}
-        self._pods: dict[str, _Counted[Owner]] = {}
+        self._pods: dict[str, CountedPod[Owner]] = {}
         ledger.follow(self._follow)
 
     def __iter__(self) -> Iterator[Owner]:
@@ -74,9 +83,39 @@ class UseByOwner(Generic[Owner]):
         counted = self._pods.get(uid)
         return counted.owner if counted is not None else None
 
+    def snapshot(self) -> dict[str, CountedPod[Owner]]:
+        """Return the pods that are counted at this moment, by UID; later changes do not touch them."""
+        return self._pods.copy()
+
+    def counts(self, uid: str, owner: Owner, *, cpu: int, memory_bytes: int) -> bool:
+        """Whether a pod is counted for this owner, with these amounts of its node."""
+        return self._pods.get(uid) == CountedPod(owner, cpu, memory_bytes)
+
+    def differences(self) -> Steps[list[tuple[Owner, Use, Use]]]:
+        """Return each owner whose sums differ from those of its pods: the owner, its sums, and those of its pods.
+
+        All are of the moment of the first step, however long the others take.
+        """
+        pods, reservations = self.snapshot(), self._ledger.snapshot()
+        actual = {owner: copy(use) for owner, use in self._uses.items()}
+        expected: defaultdict[Owner, Use] = defaultdict(Use)
+        for uid, counted in pods.items():
+            use, reservation = expected[counted.owner], reservations.get(uid)
+            use.pods += 1
+            use.cpu += counted.cpu
+            use.memory_bytes += counted.memory_bytes
+            for charge in reservation.charges if reservation is not None else ():
+                use.add(charge, 1)
+            yield
+        return [
+            (owner, actual.get(owner, Use()), expected[owner])
+            for owner in {**actual, **expected}
+            if actual.get(owner) != expected[owner]
+        ]
+
     def add_pod(self, uid: str, owner: Owner, *, cpu: int = 0, memory_bytes: int = 0) -> None:
         """Count what a pod holds, now and later; if it was counted for another owner, move it."""
-        counted = _Counted(owner, cpu, memory_bytes)
+        counted = CountedPod(owner, cpu, memory_bytes)
         if self._pods.get(uid) != counted:
             self.remove_pod(uid)
             self._pods[uid] = counted
@@ -91,7 +130,7 @@ class UseByOwner(Generic[Owner]):
             if not self._uses[counted.owner].pods:
                 del self._uses[counted.owner]
 
-    def _count(self, uid: str, counted: _Counted[Owner], sign: int) -> None:
+    def _count(self, uid: str, counted: CountedPod[Owner], sign: int) -> None:
         use = self._uses.setdefault(counted.owner, Use())
         use.pods += sign
         use.cpu += sign * counted.cpu

@@ -125,18 +125,32 @@ class DeviceLeases:
         if not names:
             del self._names[lease.holder]
 
-    def _refresh(self, name: str) -> None:
-        """Close the card of a Lease, or open it."""
+    def matches(self, name: str) -> bool:
+        """Whether the ledger has exactly those cards closed that the Lease of this name closes, if it exists."""
+        node, cards = self._closed(name)
+        reservation = self._ledger.reservation(LEASE_PREFIX + name)
+        if reservation is None:
+            return not cards
+        return reservation.node == node and {charge.uuid for charge in reservation.charges} == cards
+
+    def _closed(self, name: str) -> tuple[str, set[str]]:
+        """Return the node and the cards that are closed by the Lease of a name."""
         lease, occupied = self._leases.get(name), self._occupied.get(name)
         node, cards = occupied[0] if occupied is not None else "", {occupied[1]} if occupied is not None else set()
-        if lease is None or self.is_wanted(lease):
-            self._unwanted.discard(name)
-        else:
+        if lease is not None and not self.is_wanted(lease):
             node = node or lease.node
             cards.add(lease.card)
-            if name not in self._unwanted:
-                self._unwanted.add(name)
-                self.changed.set()
+        return node, cards
+
+    def _refresh(self, name: str) -> None:
+        """Close the card of a Lease, or open it."""
+        lease = self._leases.get(name)
+        if lease is None or self.is_wanted(lease):
+            self._unwanted.discard(name)
+        elif name not in self._unwanted:
+            self._unwanted.add(name)
+            self.changed.set()
+        node, cards = self._closed(name)
         uid = LEASE_PREFIX + name
         before = self._ledger.reservation(uid)
         if cards:

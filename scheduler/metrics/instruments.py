@@ -8,7 +8,7 @@ from prometheus_client import Counter, Histogram
 from allocation.ledger.ledger import Ledger
 from cluster.http.exposition import Registry
 from scheduler.metrics.cards import Cards, CardStates
-from scheduler.metrics.labels import BindError, EvictionOutcome, Outcome, Path
+from scheduler.metrics.labels import BindError, DifferenceKind, EvictionOutcome, Outcome, Path
 
 _DECIDE_BUCKETS: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
 _BIND_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -77,7 +77,9 @@ class Metrics:
             "ledger_comparisons", "Comparisons of the ledger with a recount from the pods."
         )
         self.ledger_differences = self._counter(
-            "ledger_differences", "Pods and cards for which the ledger and a recount differ."
+            "ledger_differences",
+            "What the ledger counted otherwise than a recount; the term ended, and another one counted again.",
+            "kind",
         )
 
         # Label values are shown as 0 before they occur, so that the first occurrence counts as an increase.
@@ -87,6 +89,8 @@ class Metrics:
             self.preemptions.labels(eviction.value)
         for kind in get_args(BindError):
             self.bind_errors.labels(kind)
+        for counted in get_args(DifferenceKind):
+            self.ledger_differences.labels(counted)
         for path in get_args(Path):
             self.scheduling_seconds.labels(path)
         for verb in ("filter", "prioritize", "preempt", "bind"):

@@ -9,6 +9,9 @@ Path = Literal["cached", "full", "single_node"]
 BindError = Literal["conflict", "gone", "unknown", "fenced", "refused"]
 """Why a Binding was not acknowledged: 409, 404, no response or 5xx, a newer leader's fence, or anything else."""
 
+DifferenceKind = Literal["pod", "card", "lease", "hold", "quota", "queue", "capacity"]
+"""What the ledger counts wrongly: a pod, a card, one that a Lease or a hold keeps, or a sum."""
+
 
 class Outcome(enum.Enum):
     """How a Binding ended."""

@@ -458,8 +458,11 @@ class ClusterState:
         self.queue.notify(ClusterEvent.NAMESPACE_CHANGED)
 
     def drop_namespace(self, namespace: Namespace) -> None:
-        """Forget a namespace."""
+        """Forget a namespace. Its pods, of which some may be shown for a moment, have the queue of their labels."""
         self.node_cache.drop_namespace(namespace.metadata.name)
+        if QUEUE in namespace.metadata.labels:
+            self.fair_share.set_namespace(namespace.metadata.name)
+            self.queue.rekey()
 
     def set_queue(self, queue: GpuQueue, _old: GpuQueue | None = None) -> None:
         """Set the state of a GpuQueue."""

@@ -10,8 +10,8 @@ from cluster.gpu_quota import GpuQuota, GpuQuotaStatus
 from cluster.metadata import Reference
 from cluster.resource import GPU_QUOTAS, Resource
 from scheduler.fairness import quota_status
-from scheduler.fairness.status_writer import Desired
 from scheduler.state.quotas import Quotas
+from scheduler.status_writer import Desired
 
 
 class QuotaReporter(msgspec.Struct, frozen=True):

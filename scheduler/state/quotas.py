@@ -17,14 +17,19 @@ from scheduler.gpu_requirements import WaitingPodError
 
 
 class Quotas:
-    """The limits of every namespace, and its pods with reservations."""
+    """The limits of every namespace, and its pods with reservations.
+
+    Attributes:
+        resource_quotas: the ResourceQuotas.
+        counted: what the pods of each namespace hold.
+    """
 
     def __init__(self, *, ledger: Ledger, settings: AllocationSettings) -> None:
         self._settings = settings
         self.resource_quotas = NamespaceQuotas()
         self._gpu_quotas: defaultdict[str, dict[str, GpuQuota]] = defaultdict(dict)
         self._limits: dict[str, Headroom] = {}
-        self._use: UseByOwner[str] = UseByOwner(ledger)
+        self.counted: UseByOwner[str] = UseByOwner(ledger)
 
     # ---- objects ---------------------------------------------------------------------------------------------------
 
@@ -76,15 +81,15 @@ class Quotas:
 
     def add_pod(self, uid: str, namespace: str) -> None:
         """Count the reservation of a pod against its namespace."""
-        self._use.add_pod(uid, namespace)
+        self.counted.add_pod(uid, namespace)
 
     def remove_pod(self, uid: str) -> None:
         """Stop counting the reservation of a pod."""
-        self._use.remove_pod(uid)
+        self.counted.remove_pod(uid)
 
     def use(self, namespace: str) -> Use:
         """Return what the pods of a namespace hold."""
-        return self._use.of(namespace)
+        return self.counted.of(namespace)
 
     def whole_headroom(self, namespace: str) -> Headroom:
         """Return what the pods of a namespace may reserve together."""
@@ -95,13 +100,13 @@ class Quotas:
         limit = self.whole_headroom(namespace)
         if limit == UNLIMITED:
             return UNLIMITED
-        use = self._use.of(namespace)
+        use = self.counted.of(namespace)
         return limit.less(memory_mib=use.memory_mib, cores=use.cores, cards=use.cards)
 
     def pods_left(self, namespace: str) -> int | None:
         """Return how many more pods of a namespace may have a GPU, negative if it has too many; None if any number."""
         most = self._most_pods(namespace)
-        return None if most is None else most[0] - self._use.of(namespace).pods
+        return None if most is None else most[0] - self.counted.of(namespace).pods
 
     def check(self, namespace: str) -> None:
         """Check whether a namespace may have one more pod with a GPU.
@@ -110,7 +115,7 @@ class Quotas:
             WaitingPodError: it has as many as a GpuQuota allows.
         """
         most = self._most_pods(namespace)
-        if most is not None and self._use.of(namespace).pods >= most[0]:
+        if most is not None and self.counted.of(namespace).pods >= most[0]:
             why = f"{most[0]} GPU pods of the namespace have a node, as many as GpuQuota {most[1]} allows: maxPods"
             raise WaitingPodError(PodReason.PodQuotaNotFit, why)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from typing import TYPE_CHECKING
 
 from chaos import audit
-from chaos.settling import differences
+from chaos.settling import differences, found_by_leaders
 from chaos.share import Use
 from chaos.violation import Kind
+from scheduler.state import ledger_comparer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,3 +58,17 @@ def test_what_the_log_had_before_does_not_count(tmp_path: Path) -> None:
     assert audit.bound_twice(log, namespace="chaos", since=since - 1) == ["twice"]
     older.write_text(event("of-others"))
     assert audit.bound_twice(log, namespace="chaos", since=0) == ["of-others", "ours", "twice"]
+
+
+def test_difference_that_a_leader_found_itself_is_a_violation(tmp_path: Path) -> None:
+    """A new term repairs it, so that nothing is left at the end; the texts are those of the scheduler's log."""
+    logs = [tmp_path / name for name in ("scheduler-0.log", "scheduler-1.log")]
+    for log in logs:
+        log.write_text("level=info msg=started\n")
+    assert found_by_leaders(logs) == []
+    with logs[1].open("a") as written:
+        written.write('level=error msg="the ledger differs from a recount: quota: quota team: the pods hold 1"\n')
+    (found,) = found_by_leaders(logs)
+    assert found.kind is Kind.LEDGER
+    assert "quota team" in found.details
+    assert "the ledger differs from a recount: " in inspect.getsource(ledger_comparer)

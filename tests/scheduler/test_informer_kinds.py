@@ -3,7 +3,8 @@
 from typing import cast
 
 from cluster.api import Api
-from scheduler.informers import informers
+from scheduler.informers import Informers
+from scheduler.state import kinds as state_kinds
 
 STORAGE = {
     "csidrivers",
@@ -20,13 +21,11 @@ def kinds(*, has_storage: bool, preempts: bool = False) -> list[str]:
     """Return the plural names of the kinds that are watched, in order."""
     return [
         each.plural
-        for each in informers(
+        for each in Informers(
             cast("Api", None),
-            relist_seconds=1.0,
-            has_storage=has_storage,
-            has_bindings=False,
+            state_kinds.needed(has_storage=has_storage, has_bindings=False, with_images=False),
             preempts=preempts,
-            with_images=False,
+            relist_seconds=1.0,
         )
     ]
 

@@ -26,6 +26,7 @@ from scheduler.api.queue_types import PodQueue, QueueAhead
 from scheduler.api.simulation_types import Simulation
 from scheduler.objects import Pod
 from scheduler.preemption.disruption_budgets import DisruptionBudgets
+from scheduler.state import kinds
 from scheduler.state.cluster_state import ClusterState
 from tests.cli.support.http_server import serving
 from tests.scheduler.support.builders import namespace, pod, state
@@ -226,6 +227,16 @@ def test_pods_that_wait_are_read_if_there_are_gpu_queues(queues: list[Any], read
         made = scheduler_state.read(session, Rules())
     assert len(made.fair_share.queues) == len(queues)
     assert ("spec.nodeName!=" not in selectors[PODS.path()]) is reads_waiting
+
+
+def test_every_kind_of_the_state_is_read() -> None:
+    """As the scheduler watches them; only planned pods need PriorityClasses, which take a right of their own."""
+    with api_server(queues=[]) as (session, selectors):
+        scheduler_state.read(session, Rules())
+    rows = kinds.needed(has_storage=True, has_bindings=False, with_images=False)
+    assert set(selectors) == {
+        each.resource.path(namespace=each.namespace) for each in rows if each is not kinds.PRIORITY_CLASSES
+    }
 
 
 @pytest.mark.parametrize(

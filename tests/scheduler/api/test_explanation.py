@@ -49,7 +49,7 @@ def everything(made: ClusterState) -> dict[str, Any]:
         "used": {node: {key: amount for key, amount in used.items() if amount} for node, used in fleet._used.items()},
         "use": [
             (dict(use._pods), {owner: repr(held) for owner, held in use._uses.items()})
-            for use in (made.quotas._use, made.fair_share.use)
+            for use in (made.quotas.counted, made.fair_share.use)
         ],
         "mig requests": {node: sorted(opened) for node, opened in requests._open.items() if opened},
         "claims": {name: (claim.spec, claim.status) for name, claim in claims._claims.items()},

@@ -19,7 +19,7 @@ from cluster.lease import Lease, LeaseMeta
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.leases.device_lease import DeviceLease, LeasedPod, planned
 from scheduler.metrics.cards import Cards
-from scheduler.state.ledger_comparer import differences
+from scheduler.state.comparison import differences
 from tests.scheduler.support.builders import node, pod, state, status
 from tests.scheduler.support.leasing import TOKEN, allocation, claiming, lease_of
 from tests.scheduler.support.scheduling import forget, schedule
@@ -125,7 +125,7 @@ async def test_a_closed_card_counts_as_used_by_nobody() -> None:
     made = state("n1")
     made.set_lease(lease_of("a"))
     assert made.ledger.used[SLOTS].sum() > 0
-    assert [each async for each in differences(made, [])] == []  # type: ignore[arg-type]  # no pods
+    assert finish(differences(made, [])) == []  # type: ignore[arg-type]  # no pods
     lines = "".join([each async for each in Cards(lambda: made.ledger).text()]).splitlines()
     counts = [line.rpartition(" ")[2] for line in lines if line.startswith("hami_gpu_shared_count{")]
     assert counts == ["0", "0"]

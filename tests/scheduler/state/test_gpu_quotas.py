@@ -24,7 +24,7 @@ from tests.scheduler.support.app_pods import settings as app_settings
 from tests.scheduler.support.builders import allocated, pod, state, status
 from tests.scheduler.support.driving import gpu_queue
 from tests.scheduler.support.quotas import gpu_quota
-from tests.scheduler.support.scheduling import schedule
+from tests.scheduler.support.scheduling import forget, schedule
 
 NAMESPACE = "default"
 
@@ -103,6 +103,16 @@ def test_the_last_pod_that_max_pods_allows_is_placed_and_no_other() -> None:
     assert made.quotas.pods_left(NAMESPACE) == 0
     made.drop_pod(pod("a", memory=1))
     assert isinstance(finish(schedule(made, pod("d", memory=1))), Scheduled)
+
+
+def test_pod_that_was_not_bound_does_not_count_for_max_pods() -> None:
+    """It is scheduled again, and so is another pod in its place."""
+    made = state("n1")
+    made.set_gpu_quota(gpu_quota("one", total={"maxPods": 1}))
+    for name in ("a", "a", "b"):
+        assert isinstance(finish(schedule(made, pod(name, memory=1))), Scheduled)
+        forget(made, pod(name, memory=1))
+    assert made.quotas.pods_left(NAMESPACE) == 1
 
 
 RUNNING = st.tuples(st.integers(0, 5), st.sampled_from(["default", "other"]), st.integers(1, 300), st.booleans())

@@ -1,99 +1,136 @@
-"""The ledger equals a recount after any history, and every difference is reported."""
+"""A difference ends the comparisons if it lasts, and is not that of a Binding which the informer has not shown yet."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from allocation.steps import finish
+from cluster.errors import UnreachableError
 from cluster.informer import Informer
 from cluster.resource import PODS
-from scheduler.cycle.result import Scheduled
+from scheduler.metrics.instruments import Metrics
 from scheduler.objects import Pod
-from scheduler.state.ledger_comparer import differences
-from tests.scheduler.support.builders import allocated, pod, state, status
+from scheduler.state.ledger_comparer import LedgerComparer
+from tests.scheduler.support.builders import pod, state
+from tests.scheduler.support.memory_api import MemoryApi
 from tests.scheduler.support.scheduling import forget, schedule
 
 if TYPE_CHECKING:
-    from cluster.api import Api
+    from collections.abc import Callable
+
     from scheduler.state.cluster_state import ClusterState
 
-STEPS = ("run", "decide", "undo", "end", "delete", "shrink", "grow", "stray")
 
-
-class Seen:
-    """A state, and the informer of pods that passes each change on to it."""
+class Compared:
+    """A state whose ledger is compared all the time."""
 
     def __init__(self) -> None:
-        self.state: ClusterState = state("n1", "n2", cards=4)
-        self.pods = Informer(cast("Api", None), PODS, Pod, on_upsert=self.state.set_pod, on_delete=self.state.drop_pod)
-        self.version = 0
+        self.state: ClusterState = state("n1")
+        self.api = MemoryApi()
+        self.pods = Informer(
+            self.api, PODS, Pod, on_upsert=self.state.set_pod, on_delete=self.state.drop_pod, relist_seconds=3600
+        )
+        self.metrics = Metrics()
+        self.comparisons = 0
+        self.before: Callable[[int], object] = lambda _: None
+        """Called before each comparison, with its number."""
 
-    def set(self, made: Pod) -> None:
-        """Set a pod, as the watch does."""
-        self.version += 1
-        made.metadata.resource_version = str(self.version)
-        self.pods._set(made)
+    def _being_bound(self) -> frozenset[str]:
+        self.comparisons += 1
+        self.before(self.comparisons)
+        return frozenset()
 
-    async def differences(self) -> list[str]:
-        """Compare the ledger with a recount."""
-        return [each async for each in differences(self.state, self.pods)]
+    async def ends(self, *, after: int) -> bool:
+        """Return whether the comparisons have ended before there were more than `after`."""
+        comparer = LedgerComparer(
+            self.api,
+            state=self.state,
+            pods=self.pods,
+            being_bound=self._being_bound,
+            metrics=self.metrics,
+            seconds=0.0,
+            settle_seconds=0.0,
+        )
+        running = asyncio.create_task(comparer.run())
+        async with asyncio.timeout(20):
+            while not running.done() and self.comparisons <= after:  # noqa: ASYNC110 -- whatever it does
+                await asyncio.sleep(0.001)
+        has_ended = running.done()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return has_ended
 
-
-def change(seen: Seen, step: str, number: int, at: int) -> None:
-    """Make one change."""
-    running = [each for each in seen.pods if each.spec.node_name]
-    victim = running[at % len(running)] if running else None
-    match step:
-        case "run":
-            seen.set(allocated(f"p{number}", node=f"n{1 + at % 2}", memory=10 * (1 + at), card=at % 4))
-        case "decide" | "undo":
-            pending = pod(f"p{number}", memory=10 * (1 + at))
-            if isinstance(finish(schedule(seen.state, pending)), Scheduled) and step == "undo":
-                forget(seen.state, pending)
-        case "end" if victim:
-            fields: dict[str, Any] = {"node": victim.spec.node_name, "memory": 10, "phase": "Succeeded"}
-            seen.set(allocated(victim.metadata.name, **fields))
-        case "delete" if victim:
-            seen.pods._delete(victim)
-        case "shrink":
-            seen.state.set_status(status("n2", cards=at % 4))
-        case "grow":
-            seen.state.set_status(status("n2", cards=4))
-        case "stray":
-            seen.set(pod(f"p{number}", memory=5, node="n1", phase="Running"))
-
-
-@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 9)), max_size=40))
-async def test_no_history_leads_to_a_difference(steps: list[tuple[str, int]]) -> None:
-    """Pods run, end, vanish, are scheduled and forgotten, on nodes whose cards are added and removed."""
-    seen = Seen()
-    for number, (step, at) in enumerate(steps):
-        change(seen, step, number, at)
-        assert await seen.differences() == []
+    def counted(self, kind: str) -> float:
+        """Return the metric of differences of a kind."""
+        return (
+            self.metrics.registry.get_sample_value("tranche_scheduler_ledger_differences_total", {"kind": kind}) or 0.0
+        )
 
 
-@pytest.mark.parametrize("damage", ["forgotten", "kept", "column", "other"])
-async def test_each_kind_of_difference_is_reported(damage: str) -> None:
-    """A pod that is not counted, a deleted pod that is, another amount, and a column that differs from the sum."""
-    seen = Seen()
-    runs = allocated("p", node="n1", memory=100)
-    seen.set(runs)
-    assert await seen.differences() == []
-    ledger = seen.state.ledger
-    held = ledger.reservation(runs.uid)
-    assert held is not None
-    match damage:
-        case "forgotten":
-            ledger.release(runs.uid)
-        case "kept":
-            seen.pods._objects.clear()
-        case "column":
-            ledger.used[0, 0, 0] += 1
-        case _:
-            ledger.record(runs.uid, "n2", ())
-    (text,) = await seen.differences()
-    assert "GPU-n1-0" in text or runs.uid in text or "default/p" in text
+async def test_difference_that_lasts_ends_the_comparisons(caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged and counted by its kind; no other kind is."""
+    made = Compared()
+    made.state.ledger.used[0, 0, 1] = 12_345
+    assert await made.ends(after=2)
+    assert (made.comparisons, made.counted("card"), made.counted("pod")) == (2, 1, 0)
+    (line,) = (each.getMessage() for each in caplog.records if each.levelname == "ERROR")
+    assert line.startswith("the ledger differs from a recount: card: card GPU-n1-1 of node n1: its pods hold [0, 0, 0]")
+    assert "the ledger has [12345, 0, 0]" in line
+
+
+async def test_difference_that_only_one_comparison_finds_ends_nothing() -> None:
+    """Nor do differences of other objects each time."""
+    made = Compared()
+
+    def damage(comparison: int) -> None:
+        made.state.ledger.fullness[0] = 7.0 if comparison % 3 == 1 else 0.0
+        made.state.quotas.counted._uses.clear()
+        if comparison % 3 == 2:
+            made.state.quotas.add_pod("uid-gone", "default")
+        else:
+            made.state.quotas.remove_pod("uid-gone")
+
+    made.before = damage
+    assert not await made.ends(after=20)
+    assert made.counted("card") == made.counted("quota") == 0
+
+
+@pytest.mark.parametrize("known", ["bound", "finished", "deleted", "another", "unreadable"])
+async def test_pod_that_the_api_server_has_bound_is_in_flight(known: str) -> None:
+    """The informer has not shown its node or its end yet; and what cannot be read is not a difference."""
+    made = Compared()
+    pending = pod("p", memory=100)
+    made.pods._set(pending)
+    finish(schedule(made.state, pending))
+    shown = {"metadata": {"name": "p", "namespace": "default"}, "spec": {"containers": []}}
+    match known:
+        case "bound":
+            made.api.put("pods", {**shown, "spec": {"containers": [], "nodeName": "n1"}})
+        case "finished":
+            made.api.put("pods", {**shown, "status": {"phase": "Failed"}})
+        case "another":
+            made.api.put("pods", {**shown, "metadata": {**shown["metadata"], "uid": "new"}})  # type: ignore[dict-item]
+        case "unreadable":
+            made.api.put("pods", shown)
+            made.api.get = _unreachable  # type: ignore[method-assign, assignment]
+    assert not await made.ends(after=10)
+
+
+async def _unreachable(*_: object, **__: object) -> None:
+    raise UnreachableError("GET of the pod: no answer")
+
+
+async def test_cards_that_no_binding_takes_are_a_difference() -> None:
+    """A reservation was left, and the API server says that the pod has no node. A Binding that fails returns it."""
+    made = Compared()
+    pending = pod("p", memory=100)
+    made.pods._set(pending)
+    made.api.put("pods", {"metadata": {"name": "p", "namespace": "default"}, "spec": {"containers": []}})
+    finish(schedule(made.state, pending))
+    assert await made.ends(after=2)
+    assert made.counted("pod") == 1
+    forget(made.state, pending)
+    assert not await made.ends(after=10)

@@ -12,8 +12,8 @@ from allocation.settings import AllocationSettings
 from cluster.errors import ClusterError, ConflictError, NotFoundError, UnreachableError
 from cluster.gpu_quota import GpuQuotaStatus
 from cluster.resource import GPU_QUOTAS
-from scheduler.fairness.status_writer import PAUSE_SECONDS, WRITES_PER_SECOND, PacedStatusWriter
 from scheduler.state.quota_reporter import QuotaReporter
+from scheduler.status_writer import PAUSE_SECONDS, WRITES_PER_SECOND, PacedStatusWriter
 from tests.scheduler.support.builders import Clock, allocated, state
 from tests.scheduler.support.quotas import gpu_quota
 from tests.scheduler.support.status_api import StatusApi

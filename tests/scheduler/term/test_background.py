@@ -125,16 +125,38 @@ async def test_without_preemption_nobody_is_evicted_and_budgets_are_not_read(clu
         assert "poddisruptionbudgets" not in [each.plural for each in cluster.term._informers]
 
 
-async def test_ledger_is_compared_with_a_recount(cluster: Cluster) -> None:
-    """As often as the settings say; a difference is counted."""
+async def test_term_ends_when_its_ledger_differs_from_a_recount(cluster: Cluster) -> None:
+    """As often as the settings say; Bindings in flight do not count, and a drift in a quota does."""
+    released = cluster.api.held["/binding"] = asyncio.Event()
+    comparisons = "tranche_scheduler_ledger_comparisons_total"
     async with leading(cluster, recount_seconds=0.02):
         cluster.pod("p")
-        await cluster.placed("p")
         await cluster.until(lambda: bool(cluster.term.ledger.used.any()), "charge")
-        cluster.term.ledger.used[0, 0, 0] += 1
-        await cluster.until(
-            lambda: cluster.metric("tranche_scheduler_ledger_differences_total") > 0, "counted difference"
-        )
+        before = cluster.metric(comparisons)
+        await cluster.until(lambda: cluster.metric(comparisons) > before + 2, "comparisons")
+        cluster.api.late.add("pods")
+        released.set()
+        await cluster.placed("p")
+        before = cluster.metric(comparisons)
+        await cluster.until(lambda: cluster.metric(comparisons) > before + 1, "comparisons")
+        cluster.term.state.quotas.use(NAMESPACE).memory_mib += 12_345
+        await cluster.until(lambda: cluster.is_over, "end of the term")
+        assert (cluster.term.is_wrong, cluster.term.is_deciding) == (True, False)
+        assert cluster.metric("tranche_scheduler_ledger_differences_total", kind="quota") == 1
+
+
+async def test_term_ends_when_cards_are_reserved_for_nobody(cluster: Cluster) -> None:
+    """An internal error leaves a reservation behind, which nothing else returns."""
+
+    def fail(_method: str, path: str) -> None:
+        if path.endswith("/binding"):
+            raise RuntimeError("a defect")
+
+    cluster.api.on_write = fail
+    async with leading(cluster, recount_seconds=0.02):
+        cluster.pod("p")
+        await cluster.until(lambda: cluster.is_over, "end of the term")
+        assert cluster.metric("tranche_scheduler_ledger_differences_total", kind="pod") == 1
 
 
 async def test_uncounted_pod_is_reported(cluster: Cluster) -> None:

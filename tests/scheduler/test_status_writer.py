@@ -15,9 +15,9 @@ from allocation.settings import AllocationSettings
 from cluster.errors import ApiError, ClusterError, ConflictError, NotFoundError, UnreachableError
 from cluster.gpu_queue import GpuQueue, GpuQueueStatus
 from cluster.resource import GPU_QUEUES
-from scheduler.fairness import status_writer
+from scheduler import status_writer
 from scheduler.fairness.queue_reporter import QueueReporter
-from scheduler.fairness.status_writer import PAUSE_SECONDS, WRITES_PER_SECOND, PacedStatusWriter
+from scheduler.status_writer import PAUSE_SECONDS, WRITES_PER_SECOND, PacedStatusWriter
 from tests.scheduler.support.builders import Clock, allocated, state
 from tests.scheduler.support.driving import gpu_queue
 from tests.scheduler.support.status_api import StatusApi

@@ -1,9 +1,9 @@
-"""Writes the statuses of objects of one kind, within a budget that does not depend on their number."""
+"""Writes statuses of objects: one at once, or those of a kind within a budget that does not depend on their number."""
 
 import logging
 import time
 from asyncio import sleep
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -121,20 +121,33 @@ class PacedStatusWriter(Generic[Item, Status]):
         new = desired(item, before, timestamp(time.time()))
         if new == before:
             return False
-        # With the UID, the status of an object does not get into another one of its name.
-        body = {"metadata": {"uid": meta.uid}, "status": _patch(new, before, shown)}
-        try:
-            await self._api.merge(kind, body, namespace=meta.namespace, name=meta.name, subresource="status")
-        except ClusterError as error:
-            self._written[meta.uid] = (self._clock(), before)
-            # An object that was deleted, or created again, is about to be forgotten.
-            if not isinstance(error, ConflictError | NotFoundError):
-                name = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
-                log.warning("%s %s: its status was not written: %s", kind.kind, name, error)
-            return True
-        self._written[meta.uid] = (self._clock(), new)
-        self._reporter.announce(item, new, before)
+        error = await write_status(
+            self._api, kind, namespace=meta.namespace, name=meta.name, uid=meta.uid, patch=_patch(new, before, shown)
+        )
+        self._written[meta.uid] = (self._clock(), before if error is not None else new)
+        if error is None:
+            self._reporter.announce(item, new, before)
         return True
+
+
+async def write_status(
+    api: Api, kind: Resource, *, namespace: str, name: str, uid: str, patch: Mapping[str, Any]
+) -> ClusterError | None:
+    """Write the status of the object with `uid` by a merge patch; return the error if it was not written.
+
+    With the UID, the status does not get into another object of the name. It is not worth a word in the log that an
+    object was deleted, or created again: it is about to be forgotten.
+    """
+    body = {"metadata": {"uid": uid}, "status": patch}
+    try:
+        await api.merge(kind, body, namespace=namespace, name=name, subresource="status")
+    except (ConflictError, NotFoundError) as error:
+        return error
+    except ClusterError as error:
+        reference = f"{namespace}/{name}" if namespace else name
+        log.warning("%s %s: its status was not written: %s", kind.kind, reference, error)
+        return error
+    return None
 
 
 def _patch(new: msgspec.Struct, *old: msgspec.Struct) -> dict[str, Any]:
