@@ -8,6 +8,7 @@ import msgspec
 from allocation.names import SYSTEM_NAMESPACE
 from cluster.api import Api
 from cluster.disruption_budget import PodDisruptionBudget
+from cluster.dra import DeviceClass, ResourceClaim, ResourceSlice
 from cluster.gpu_binding import GpuBinding
 from cluster.gpu_claim import GpuClaim
 from cluster.gpu_node_status import GpuNodeStatus
@@ -19,6 +20,7 @@ from cluster.resource import (
     CSI_DRIVERS,
     CSI_NODES,
     CSI_STORAGE_CAPACITIES,
+    DEVICE_CLASSES,
     GPU_BINDINGS,
     GPU_CLAIMS,
     GPU_NODE_STATUSES,
@@ -32,7 +34,9 @@ from cluster.resource import (
     POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
     STORAGE_CLASSES,
     VOLUME_ATTACHMENTS,
 )
@@ -89,8 +93,10 @@ class StorageInformers(msgspec.Struct, frozen=True):
 class Informers(msgspec.Struct, frozen=True):
     """One informer for each kind that scheduling depends on; pods come last, because they refer to all others.
 
-    In extender mode, `storage` is None: kube-scheduler evaluates the volumes of pods. `bindings` is None where no
-    GPUBinding counts, because the kind may not exist there; `budgets` is None where nobody is preempted.
+    `device_classes`, `slices` and `resource_claims` are empty where the API server does not serve them, as before
+    Kubernetes 1.34; the last two are None where no other DRA driver counts. In extender mode, `storage` is None:
+    kube-scheduler evaluates the volumes of pods. `bindings` is None where no GPUBinding counts, because the kind may
+    not exist there; `budgets` is None where nobody is preempted.
     """
 
     nodes: Informer[Node]
@@ -102,6 +108,9 @@ class Informers(msgspec.Struct, frozen=True):
     gpu_quotas: Informer[GpuQuota]
     queues: Informer[GpuQueue]
     priority_classes: Informer[PriorityClass]
+    device_classes: Informer[DeviceClass]
+    slices: Informer[ResourceSlice] | None
+    resource_claims: Informer[ResourceClaim] | None
     bindings: Informer[GpuBinding] | None
     budgets: Informer[PodDisruptionBudget] | None
     storage: StorageInformers | None
@@ -110,7 +119,8 @@ class Informers(msgspec.Struct, frozen=True):
     def __iter__(self) -> Iterator[Informer[Any]]:
         """Iterate over all informers."""
         yield from (self.nodes, self.statuses, self.leases, self.namespaces, self.quotas)
-        yield from (self.gpu_quotas, self.claims, self.queues, self.priority_classes)
+        yield from (self.gpu_quotas, self.claims, self.queues, self.priority_classes, self.device_classes)
+        yield from (each for each in (self.slices, self.resource_claims) if each is not None)
         if self.bindings is not None:
             yield self.bindings
         if self.budgets is not None:
@@ -130,6 +140,12 @@ class Informers(msgspec.Struct, frozen=True):
         self.queues.add_handlers(on_upsert=state.set_queue, on_delete=state.drop_queue)
         classes = state.priority_classes
         self.priority_classes.add_handlers(on_upsert=classes.set, on_delete=classes.drop)
+        self.device_classes.add_handlers(on_upsert=state.set_device_class, on_delete=state.drop_device_class)
+        devices = state.foreign_devices
+        if self.slices is not None:
+            self.slices.add_handlers(on_upsert=devices.set_slice, on_delete=devices.drop_slice)
+        if self.resource_claims is not None:
+            self.resource_claims.add_handlers(on_upsert=devices.set_claim, on_delete=devices.drop_claim)
         if self.bindings is not None:
             self.bindings.add_handlers(on_upsert=state.set_binding, on_delete=state.drop_binding)
         if self.storage is not None:
@@ -161,13 +177,15 @@ def informers(
     relist_seconds: float,
     has_storage: bool,
     has_bindings: bool,
+    has_foreign_drivers: bool,
     preempts: bool,
     with_images: bool,
 ) -> Informers:
     """Return the informers, which list all objects again every `relist_seconds`.
 
-    Extenders need none for storage (`has_storage`), GPUBindings are watched if they count (`has_bindings`), and
-    PodDisruptionBudgets if the scheduler preempts pods. Nodes have their images if `with_images`.
+    Extenders need none for storage (`has_storage`), GPUBindings are watched if they count (`has_bindings`), the devices
+    of other DRA drivers if they do (`has_foreign_drivers`), and PodDisruptionBudgets if the scheduler preempts pods.
+    Nodes have their images if `with_images`.
     """
     kind = NodeWithImages if with_images else Node
     return Informers(
@@ -180,6 +198,13 @@ def informers(
         claims=Informer(api, GPU_CLAIMS, GpuClaim, relist_seconds=relist_seconds),
         queues=Informer(api, GPU_QUEUES, GpuQueue, relist_seconds=relist_seconds),
         priority_classes=Informer(api, PRIORITY_CLASSES, PriorityClass, relist_seconds=relist_seconds),
+        device_classes=Informer(api, DEVICE_CLASSES, DeviceClass, relist_seconds=relist_seconds, is_optional=True),
+        slices=Informer(api, RESOURCE_SLICES, ResourceSlice, relist_seconds=relist_seconds, is_optional=True)
+        if has_foreign_drivers
+        else None,
+        resource_claims=Informer(api, RESOURCE_CLAIMS, ResourceClaim, relist_seconds=relist_seconds, is_optional=True)
+        if has_foreign_drivers
+        else None,
         bindings=Informer(api, GPU_BINDINGS, GpuBinding, relist_seconds=relist_seconds) if has_bindings else None,
         budgets=Informer(api, POD_DISRUPTION_BUDGETS, PodDisruptionBudget, relist_seconds=relist_seconds)
         if preempts

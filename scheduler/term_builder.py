@@ -20,6 +20,7 @@ from scheduler.binding.volume_binder import VolumeBinder
 from scheduler.binding.volume_steps import Shown
 from scheduler.claims.writer import StatusWriter
 from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.dra import reports
 from scheduler.extender.rejected_pods import RejectedPods
 from scheduler.extender.retries import Retries
 from scheduler.extender.verbs import Extender
@@ -66,6 +67,7 @@ def build_term(
         relist_seconds=settings.relist_seconds,
         has_storage=not settings.extender,
         has_bindings=allocation.bindings.mode != "off",
+        has_foreign_drivers=bool(settings.dra.foreign_drivers),
         preempts=settings.preemption.enabled,
         with_images=weights.image_locality > 0,
     )
@@ -86,6 +88,9 @@ def build_term(
         has_queue=not settings.extender,
         mig_request_timeout_seconds=settings.mig_request_timeout_seconds,
         on_uncounted=uncounted_pods.reporter(recorder),
+        foreign_drivers=settings.dra.foreign_drivers,
+        on_device_class=reports.class_reporter(recorder, is_extender=settings.extender),
+        on_double_booked=reports.double_booking_reporter(recorder, running=lambda: state.running),
         scores_resources=weights.node_resources > 0,
         network_levels=settings.network_levels,
     )
@@ -152,6 +157,8 @@ def build_term(
             rejected=rejected,
             chooser=chooser,
             names=names,
+            # Without the right to read the classes, any pod may have been allocated devices.
+            reads_live=lambda: state.device_classes.has_any or watched.device_classes.unavailable == "forbidden",
             is_trusted=is_trusted,
         )
         retries = (Retries(api, rejected=rejected, fits=scheduling.fits, is_trusted=is_trusted),)
