@@ -12,6 +12,8 @@ from cli.kube.reports import gpu_node_statuses
 from cli.kube.session import Session
 from cli.tables import note
 from cluster.disruption_budget import PodDisruptionBudget
+from cluster.dra import ResourceClaim, ResourceSlice
+from cluster.errors import NotFoundError
 from cluster.gpu_binding import GpuBinding
 from cluster.gpu_queue import GpuQueue
 from cluster.gpu_quota import GpuQuota
@@ -31,7 +33,9 @@ from cluster.resource import (
     POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
     STORAGE_CLASSES,
     VOLUME_ATTACHMENTS,
 )
@@ -73,6 +77,7 @@ def empty(rules: Rules, clock: Callable[[], float]) -> ClusterState:
         has_queue=not rules.extender,
         scores_resources=_weights(rules).node_resources > 0,
         network_levels=rules.network_levels,
+        foreign_drivers=rules.dra.foreign_drivers,
     )
 
 
@@ -101,6 +106,8 @@ def read(session: Session, rules: Rules) -> ClusterState:
     for claim in gpu_claims.read(client):
         state.set_claim(claim)
     _read_bindings(session, state)
+    if rules.dra.foreign_drivers:
+        _read_foreign_devices(session, state)
     clock.now = now
     if state.has_queue:
         _read_storage(session, state)
@@ -133,6 +140,20 @@ def read_budgets(session: Session) -> DisruptionBudgets:
 def _weights(rules: Rules) -> ScoreWeights:
     """Return the weights that count; in extender mode kube-scheduler has its own."""
     return NO_PREFERENCES if rules.extender else rules.weights
+
+
+def _read_foreign_devices(session: Session, state: ClusterState) -> None:
+    """Read what other DRA drivers have allocated; most clusters have none, and old ones do not know the kinds."""
+    client, devices = session.client, state.foreign_devices
+    try:
+        for each in client.list(RESOURCE_SLICES, ResourceSlice):
+            devices.set_slice(each)
+        for claim in client.list(RESOURCE_CLAIMS, ResourceClaim):
+            devices.set_claim(claim)
+    except NotFoundError:
+        pass
+    except MissingRightError as error:
+        note(f"{error.cause}: cards that other DRA drivers have allocated are shown as free")
 
 
 def _read_tenants(session: Session, state: ClusterState) -> None:
