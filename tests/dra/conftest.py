@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 NODE = "gpu-0"
+_SERIAL = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +35,9 @@ def dra_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
 
 
 @pytest.fixture
-def tenant(dra_cluster: Layout, request: pytest.FixtureRequest) -> Iterator[Namespace]:
+def tenant(dra_cluster: Layout) -> Iterator[Namespace]:
     """A namespace that Tranche serves; it is empty again after the test, and the driver's objects are gone."""
-    made = driver.namespace(dra_cluster, request.node.name.replace("_", "-")[5:60])
+    made = driver.namespace(dra_cluster, f"test-{next(_SERIAL)}")
     yield made
     driver.remove(dra_cluster)
     made.empty()

@@ -35,7 +35,8 @@ def reason(pods: Mapping[str, Any]) -> str:
 def test_card_is_never_given_by_dra_and_by_the_extender(dra_cluster: Layout, tenant: Namespace) -> None:
     """While a class satisfies the resource the pod waits and its reason names the class; then it is bound in 10 s."""
     tenant.api.create(driver.device_class(), driver.slice_of(NODE, "GPU-of-another-driver"))
-    tenant.create(pod("p", gpu=1))
+    # Admission adds gpucores to a pod that says nothing of it, which kube-scheduler then places on no node at all.
+    tenant.create(pod("p", gpu=1, gpucores=0))
     tenant.until(lambda pods: "extendedResourceClaimStatus" in pods["p"]["status"], what="a device by DRA")
     tenant.until(lambda pods: REMEDY in reason(pods), what="the reason")
 

@@ -53,7 +53,7 @@ def template_of(claim: dict[str, Any]) -> dict[str, Any]:
 
 def test_tainted_device_is_given_to_no_extended_resource(guarded: Namespace) -> None:
     """Once the rule is deleted, the waiting pod gets it."""
-    guarded.create(pod("p", gpu=1))
+    guarded.create(pod("p", gpu=1, gpucores=0))
 
     def waits(pods: Mapping[str, Any]) -> bool:
         conditions = pods["p"]["status"].get("conditions", [])
