@@ -21,6 +21,7 @@ from scheduler.binding.volume_steps import Shown
 from scheduler.claims.writer import StatusWriter
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.dra import reports
+from scheduler.dra.waiting_pods import WaitingPodReporter
 from scheduler.extender.rejected_pods import RejectedPods
 from scheduler.extender.retries import Retries
 from scheduler.extender.verbs import Extender
@@ -145,7 +146,7 @@ def build_term(
     watched.feed_budgets(budgets)
     chooser = Chooser(state, Eligibility(state, budgets=budgets, settings=settings.preemption, unix=time.time))
     scheduling: Scheduling
-    retries: tuple[Retries, ...] = ()
+    for_kube_scheduler: tuple[Retries | WaitingPodReporter, ...] = ()
     if settings.extender:
         scheduling = Extender(
             api=api,
@@ -161,7 +162,12 @@ def build_term(
             reads_live=lambda: state.device_classes.has_any or watched.device_classes.unavailable == "forbidden",
             is_trusted=is_trusted,
         )
-        retries = (Retries(api, rejected=rejected, fits=scheduling.fits, is_trusted=is_trusted),)
+        for_kube_scheduler = (
+            Retries(api, rejected=rejected, fits=scheduling.fits, is_trusted=is_trusted),
+            WaitingPodReporter(
+                state.device_classes, pods=watched.pods, names=names, recorder=recorder, is_trusted=is_trusted
+            ),
+        )
     else:
         scheduling = Loop(
             queue=queue,
@@ -238,7 +244,7 @@ def build_term(
         chores=(
             *(failures.run, locks.run, writer.run, statuses.run, queue_statuses.run, quota_statuses.run),
             *(reconciler.run, missing_devices.run, patience.run, comparer.run),
-            *(each.run for each in retries),
+            *(each.run for each in for_kube_scheduler),
         ),
     )
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lab import manifests
+from lab import manifests, wait
 from lab.client import client
 from lab.connection import RefusedError
 from tests.dra.conftest import NODE
-from tests.system.conftest import Namespace, pod
+from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import dra_driver as driver
 
 if TYPE_CHECKING:
@@ -23,19 +23,6 @@ OURS = {"key": "gpu.scheduling/ledger", "operator": "Exists"}
 MESSAGE = "tolerates the taint gpu.scheduling/ledger"
 
 
-@pytest.fixture
-def guarded(dra_cluster: Layout, tenant: Namespace) -> Iterator[Namespace]:
-    """A namespace of a cluster with the component, a class and a device."""
-    objects = manifests.read((manifests.ROOT / "dra-guard" / "guard.yaml").read_text(encoding="utf-8"))
-    api = client(dra_cluster)
-    api.apply(*objects)
-    api.create(driver.device_class(), driver.slice_of(NODE, "GPU-of-another-driver"))
-    yield tenant
-    for each in objects:
-        if api.find(each["kind"], each["metadata"]["name"]) is not None:
-            api.delete(each["kind"], each["metadata"]["name"])
-
-
 def tolerating(*tolerations: dict[str, str], alternative: bool = False) -> dict[str, Any]:
     """Return a claim with tolerations, on its only request or on an alternative of it."""
     made = driver.claim("tolerating")
@@ -44,6 +31,30 @@ def tolerating(*tolerations: dict[str, str], alternative: bool = False) -> dict[
     if alternative:
         request["firstAvailable"] = [{"name": "first", **request.pop("exactly")}]
     return made
+
+
+def is_refused(tenant: Namespace) -> bool:
+    """Whether the policy refuses a claim that tolerates the taint."""
+    try:
+        tenant.api.create(tolerating(OURS), namespace=tenant.name, dry_run=True)
+    except RefusedError as error:
+        return MESSAGE in error.message
+    return False
+
+
+@pytest.fixture
+def guarded(dra_cluster: Layout, tenant: Namespace) -> Iterator[Namespace]:
+    """A namespace of a cluster with the component, a class and a device."""
+    objects = manifests.read((manifests.ROOT / "dra-guard" / "guard.yaml").read_text(encoding="utf-8"))
+    api = client(dra_cluster)
+    api.apply(*objects)
+    api.create(driver.device_class(), driver.slice_of(NODE, "GPU-of-another-driver"))
+    # The API server reads a new policy a moment later.
+    wait.until(lambda: is_refused(tenant), what="the policy in force", timeout_s=PATIENCE_S)
+    yield tenant
+    for each in objects:
+        if api.find(each["kind"], each["metadata"]["name"]) is not None:
+            api.delete(each["kind"], each["metadata"]["name"])
 
 
 def template_of(claim: dict[str, Any]) -> dict[str, Any]:

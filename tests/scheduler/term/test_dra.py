@@ -121,6 +121,17 @@ async def test_event_of_extender_mode_says_that_pods_are_not_bound(cluster: Clus
         await cluster.event("DraAllocated", "these pods are not bound")
 
 
+async def test_pod_that_kube_scheduler_rejects_is_told_the_class(cluster: Cluster) -> None:
+    """By an event, because kube-scheduler does not ask the extender about it."""
+    cluster.pod("p")
+    cluster.pod("placed", nodeName="n0")
+    cluster.api.put("deviceclasses", dra.device_class())
+    async with leading(cluster, extender=True):
+        event = await cluster.event("DraAllocated", "the pod on no node")
+        assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("Pod", "p")
+        assert REMEDY in event["note"]
+
+
 async def test_waiting_pod_names_the_class_and_is_tried_again_without_it(cluster: Cluster) -> None:
     """`/filter` rejects a pod with a device, so that kube-scheduler gives it back, until the class is gone."""
     cluster.pod("p", memory=None)
