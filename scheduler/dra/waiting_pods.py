@@ -21,7 +21,7 @@ _STEP: Final = 1000
 
 
 class WaitingPodReporter:
-    """Looks at the waiting pods while there is such a class, and tells each once why it waits."""
+    """Looks at the waiting pods while there is such a class, and says once of each why it waits."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class WaitingPodReporter:
         self._recorder = recorder
         self._is_trusted = is_trusted
         self._waiting: dict[str, str] = {}
-        """By UID, what each pod was told that waited at the last look; empty before it was told anything."""
+        """By UID, the reason in the event of each pod that waited at the last look; empty before its event."""
 
     async def run(self) -> None:
         """Look until cancelled, or until this replica is not trusted any more."""
@@ -48,7 +48,7 @@ class WaitingPodReporter:
             await asyncio.sleep(_PERIOD_SECONDS)
 
     async def look(self) -> None:
-        """Tell pods that waited at the last look already; others may be bound within this period."""
+        """Write events on pods that waited at the last look already; others may be bound within this period."""
         before, self._waiting = self._waiting, {}
         if not [*self._classes]:
             return
@@ -61,15 +61,15 @@ class WaitingPodReporter:
             conflict = self._classes.conflict(_resources(pod))
             if not conflict:
                 continue
-            told = before.get(pod.uid)
-            if told is not None and told != conflict and left:
+            noted = before.get(pod.uid)
+            if noted is not None and noted != conflict and left:
                 left -= 1
                 note = f"kube-scheduler may place the pod on no node: {conflict}"
                 self._recorder.record(
                     pod.reference, type="Warning", reason="DraAllocated", action="Scheduling", note=note
                 )
-                told = conflict
-            self._waiting[pod.uid] = told or ""
+                noted = conflict
+            self._waiting[pod.uid] = noted or ""
 
 
 def _resources(pod: Pod) -> set[str]:

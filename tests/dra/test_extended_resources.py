@@ -48,15 +48,15 @@ def test_card_is_never_given_by_dra_and_by_the_extender(dra_cluster: Layout, ten
     assert tenant.list("resourceclaims") == []
 
 
-def test_pod_that_kube_scheduler_places_nowhere_is_told_the_class(dra_cluster: Layout, tenant: Namespace) -> None:
+def test_pod_that_kube_scheduler_places_nowhere_names_the_class(dra_cluster: Layout, tenant: Namespace) -> None:
     """Admission adds gpucores to a pod for a whole card, which no class satisfies; it runs without the class."""
     tenant.api.create(driver.device_class(), driver.slice_of(NODE, "GPU-of-another-driver"))
     tenant.create(pod("p", gpu=1))
     tenant.until(lambda pods: "cannot fit resource" in reason(pods), what="kube-scheduler's reason")
 
-    def told(events: Mapping[str, Any]) -> bool:
+    def noted(events: Mapping[str, Any]) -> bool:
         return any(each.get("reason") == "DraAllocated" and REMEDY in each["note"] for each in events.values())
 
-    tenant.until(told, "events.events.k8s.io", what="the event")
+    tenant.until(noted, "events.events.k8s.io", what="the event")
     tenant.api.patch("deviceclasses", driver.DRIVER, {"spec": {"extendedResourceName": None}})
     tenant.placed(1)

@@ -197,9 +197,7 @@ class Books:
     """A state, and by whom which device is held there, counted again after each change."""
 
     def __init__(self) -> None:
-        self.state = ClusterState(
-            settings=state_of().settings, queue=state_of().queue, clock=Clock(), foreign_drivers=(dra.DRIVER,)
-        )
+        self.state = state_of(foreign_drivers=(dra.DRIVER,))
         self.claims: dict[str, ResourceClaim] = {}
         self.slices: dict[str, ResourceSlice] = {}
         self.cards = dict.fromkeys(NODES, 0)

@@ -1,4 +1,4 @@
-"""Pods that wait because of a DeviceClass are told so, each once, and few at a time."""
+"""Pods that wait because of a DeviceClass get an event that says so, each once, and few at a time."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tests.scheduler.support.builders import pod
 
 
 class Events(Recorder):
-    """Keeps the names of the pods that are told something."""
+    """Keeps the names of the pods that get an event."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.noted: list[str] = []
 
     def record(self, regarding: Reference, **_: Any) -> None:
         """Keep a name."""
-        self.told.append(regarding.name)
+        self.noted.append(regarding.name)
 
 
 class World:
-    """A reporter, its classes, its pods, and the pods that it has told."""
+    """A reporter, its classes, its pods, and the pods that got an event."""
 
     def __init__(self) -> None:
         self.classes = DeviceClasses(["nvidia.com/gpu", "nvidia.com/gpumem"], on_found=lambda _: None)
@@ -43,14 +43,14 @@ class World:
         )
 
     async def looked(self, times: int = 1) -> list[str]:
-        """Look, and return who was told something."""
-        self.events.told.clear()
+        """Look, and return who got an event."""
+        self.events.noted.clear()
         for _ in range(times):
             await self.reporter.look()
-        return self.events.told
+        return self.events.noted
 
 
-async def test_waiting_pod_is_told_once_for_each_conflict() -> None:
+async def test_waiting_pod_gets_one_event_for_each_conflict() -> None:
     """Not at the first look: kube-scheduler may just be about to place it."""
     world = World()
     world.pods.add_if_new(pod("p", memory=1))
@@ -65,7 +65,7 @@ async def test_waiting_pod_is_told_once_for_each_conflict() -> None:
     assert await world.looked(2) == []
 
 
-async def test_pods_that_do_not_wait_for_us_are_told_nothing() -> None:
+async def test_pods_that_do_not_wait_for_us_get_no_event() -> None:
     """Those with a node, of another scheduler, finished, or without the resource."""
     world = World()
     world.classes.set(device_class())
@@ -81,7 +81,7 @@ async def test_pods_that_do_not_wait_for_us_are_told_nothing() -> None:
     assert await world.looked(3) == []
 
 
-async def test_few_pods_are_told_at_a_time() -> None:
+async def test_few_pods_get_an_event_at_a_time() -> None:
     """Others follow at the next look."""
     world = World()
     world.classes.set(device_class())

@@ -121,7 +121,7 @@ async def test_event_of_extender_mode_says_that_pods_are_not_bound(cluster: Clus
         await cluster.event("DraAllocated", "these pods are not bound")
 
 
-async def test_pod_that_kube_scheduler_rejects_is_told_the_class(cluster: Cluster) -> None:
+async def test_pod_that_kube_scheduler_rejects_names_the_class(cluster: Cluster) -> None:
     """By an event, because kube-scheduler does not ask the extender about it."""
     cluster.pod("p")
     cluster.pod("placed", nodeName="n0")
@@ -170,7 +170,7 @@ async def test_card_of_a_foreign_claim_is_not_given_to_pods(cluster: Cluster) ->
 
 
 async def test_node_opens_when_its_card_is_known(cluster: Cluster) -> None:
-    """A device without a slice closes the node, also in a metric; the slice says that it is a card, a new one tells."""
+    """A device without a slice closes the node; a slice says that it is a card."""
     cluster.api.put("resourceclaims", dra.claim("c", "n0", "gpu-0"))
     cluster.pod("p", memory=None)
     async with leading(cluster):
