@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
+from cli.installation import rules
 from cli.installation.rules import Rules
 from cli.preflight.cluster_snapshot import GpuNode
 from cli.preflight.report import Report
@@ -14,6 +15,9 @@ from cluster.dra import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSli
 from scheduler.settings import DraSettings
 from tests.cli.preflight.snapshots import about, report_on
 from tests.scheduler.support import builders, dra
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CLASS = msgspec.convert(dra.device_class(), DeviceClass)
 SLICE = msgspec.convert(dra.slice_of("n1", "GPU-n1-0"), ResourceSlice)
@@ -32,9 +36,9 @@ def rule(**selector: str) -> DeviceTaintRule:
     return msgspec.convert({"metadata": {"name": "r"}, "spec": spec}, DeviceTaintRule)
 
 
-def on_our_node(rules: Rules | None = None, **parts: Any) -> Report:
+def on_our_node(chosen: Rules | None = None, **parts: Any) -> Report:
     """Return the report on a cluster whose node n1 has an agent."""
-    return report_on(rules, **{"nodes": [node()], "statuses": [builders.status("n1")], **parts})
+    return report_on(chosen, **{"nodes": [node()], "statuses": [builders.status("n1")], **parts})
 
 
 def about_dra(report: Report) -> list[str]:
@@ -43,10 +47,10 @@ def about_dra(report: Report) -> list[str]:
     return [name for each in report.findings for name in each.objects if any(word in each.what for word in words)]
 
 
-@pytest.mark.parametrize(("rules", "severity"), [(Rules(extender=True), "blocks"), (Rules(), "changes")])
-def test_class_for_our_resource(rules: Rules, severity: str) -> None:
+@pytest.mark.parametrize(("chosen", "severity"), [(Rules(extender=True), "blocks"), (Rules(), "changes")])
+def test_class_for_our_resource(chosen: Rules, severity: str) -> None:
     """In extender mode no pod would be bound; in loop mode pods of other schedulers get cards."""
-    finding = about(report_on(rules, device_classes=[CLASS]), "DeviceClass gpu.nvidia.com")
+    finding = about(report_on(chosen, device_classes=[CLASS]), "DeviceClass gpu.nvidia.com")
     assert finding.severity == severity
     assert "satisfies nvidia.com/gpu, too" in finding.what
     assert "remove its extendedResourceName" in finding.next_step
@@ -105,3 +109,12 @@ def test_claims_with_devices_on_our_nodes_are_listed() -> None:
         "notes",
         ("ResourceClaim default/c", "ResourceClaim default/d"),
     )
+
+
+def test_drivers_are_those_of_the_configuration(tmp_path: Path) -> None:
+    """As the scheduler reads them."""
+    file = tmp_path / "config.yaml"
+    file.write_text("scheduler: {dra: {foreign_drivers: [gpu.example.com]}}", encoding="utf-8")
+    slices = [msgspec.convert(dra.slice_of("n1", "x", driver="gpu.example.com"), ResourceSlice), SLICE]
+    finding = about(on_our_node(rules.of_file(str(file)), resource_slices=slices), "node n1", "DRA driver")
+    assert "DRA driver gpu.example.com offers" in finding.what
