@@ -31,7 +31,7 @@ _WATCH_SECONDS = 300
 _SILENCE_SECONDS = 90.0  # the API server sends a bookmark about once a minute
 _RELIST_SECONDS = 300.0
 _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.2, 10.0, (0.8, 1.2)
-_UNAVAILABLE_SECONDS = 60.0
+_UNAVAILABLE_SECONDS = 15.0
 _FORBIDDEN, _NOT_FOUND = 403, 404
 
 SURVIVED: Final = (ClusterError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -87,7 +87,7 @@ class Informer(Generic[O]):
         """Watch `resource`, decoded as `kind`, in `namespace`, or in all namespaces if it is empty.
 
         Where a kind that `is_optional` is absent or forbidden, the informer is complete without an object, and asks
-        again once a minute.
+        again every quarter of a minute.
 
         `on_upsert` is called with an object and its previous state, `on_delete` with the last known state; both must
         return at once and must not raise.
@@ -174,12 +174,13 @@ class Informer(Generic[O]):
                 await asyncio.sleep(pause)
 
     def _go_without(self, error: ApiError) -> None:
-        """Be complete without a kind that cannot be listed, and log that once."""
+        """Be complete without a kind that cannot be listed, and log that once.
+
+        Objects that are known stay: an API server that has just started forbids everything for a moment.
+        """
         before, self.unavailable = self.unavailable, "absent" if error.status == _NOT_FOUND else "forbidden"
         if self.unavailable != before:
             log.info("%s of %s are not watched: %s", self._resource.plural, self._resource.api_version, error)
-        for item in self:
-            self._delete(item)
         self.synced.set()
         self.problem = ""
 
