@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest --numprocesses 3 --max-worker-restart 0 --dist loadscope
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-again test-random test-deep test-durations mutation mutation-changed check format fuzz bench chaos soak image image-load image-push cli-wheel cli-archive krew-manifest install-lab install-test up down status doctor verify evidence clean \
+.PHONY: help demo test test-dra test-quick test-again test-random test-deep test-durations mutation mutation-changed check format fuzz bench chaos soak image image-load image-push cli-wheel cli-archive krew-manifest install-lab install-test up down status doctor verify evidence clean \
 	demo-fractional demo-pending demo-placement demo-claim demo-static demo-environment
 
 help:  ## List the targets.
@@ -25,8 +25,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)  ## Show the main job on a real cluster: label, admission, placement, environment; then take it down.
 	@$(LAB) demo
 
-test: $(INSTALLED)  ## Run all tests; those that need root or a container runtime say so where it is missing.
-	@$(PYTEST)
+test: $(INSTALLED)  ## Run all tests but those of `test-dra`; those that need root or a container runtime say so where it is missing.
+	@$(PYTEST) -m 'not dra'
+
+test-dra: $(INSTALLED)  ## Run the tests beside a DRA driver on Kubernetes 1.37; builds two of its programs first (half an hour).
+	@$(BIN)/python -m pytest -m dra tests/dra
 
 test-quick: $(INSTALLED)  ## Run the tests that need no Kubernetes, no root and no container tools.
 	@$(PYTEST) -m 'not apiserver and not kubelet and not helm and not image and not archive'
@@ -35,10 +38,10 @@ test-again: $(INSTALLED)  ## Try the tests that failed in the last run again, ea
 	@$(BIN)/python -m tests.support.again
 
 test-random: $(INSTALLED)  ## Run all tests in random order (SEED, printed if none is given).
-	@$(PYTEST) --random-order-bucket=module --random-order-seed=$(or $(SEED),$(shell date +%s))
+	@$(PYTEST) -m 'not dra' --random-order-bucket=module --random-order-seed=$(or $(SEED),$(shell date +%s))
 
 test-deep: $(INSTALLED)  ## Look for rare failures, for hours: many repetitions and examples, chaos, fuzz, mutants (MINUTES, SECONDS).
-	@TEST_DEPTH=deep $(PYTEST)
+	@TEST_DEPTH=deep $(PYTEST) -m 'not dra'
 	@$(MAKE) chaos MINUTES=$(or $(MINUTES),30)
 	@$(MAKE) fuzz
 	@$(MAKE) mutation

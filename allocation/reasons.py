@@ -106,6 +106,8 @@ class NodeReason(_Code):
     """The pod's GpuClaim requires RDMA ports, or GPUDirect Storage, that the node does not have."""
     UncountedPod = enum.auto()
     """A pod on the node uses cards without an allocation that can be read."""
+    ForeignDraDriver = enum.auto()
+    """A device of another DRA driver is allocated on the node, and is not a whole card of the node's report."""
     InventoryRefused = enum.auto()
     """The report or the annotation about the node's cards is invalid, or contradicts another node."""
     StaticAllocationMismatch = enum.auto()
@@ -120,6 +122,7 @@ CLOSING: Final = (
     NodeReason.NoCards,
     NodeReason.DeliveryUnavailable,
     NodeReason.UncountedPod,
+    NodeReason.ForeignDraDriver,
     NodeReason.InventoryRefused,
 )
 """The reasons for which a node takes no GPU pod at all."""
@@ -154,10 +157,13 @@ class PodReason(_Code):
     """The pod requests more than a GpuQuota of its namespace allows a single pod, or one card of it."""
     AmountNotStated = enum.auto()
     """A quota or the pod's GpuQueue limits memory or cores, and a container of the pod requests none."""
+    DraAllocated = enum.auto()
+    """kube-scheduler allocated devices to the pod for a resource that it gets from the extender as well."""
 
 
 _PUBLIC_MESSAGES: Final[Mapping[str, str]] = {
-    NodeReason.UncountedPod: "a pod runs here uncounted ('kubectl gpu top' names it to administrators)"
+    NodeReason.UncountedPod: "a pod runs here uncounted ('kubectl gpu top' names it to administrators)",
+    NodeReason.ForeignDraDriver: "another DRA driver's device is in use here ('kubectl gpu preflight' names its claim)",
 }
 """By code, the replacement of messages that name another pod, for readers without rights in its namespace."""
 

@@ -10,13 +10,13 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
 from cluster.api import Api
 from cluster.backoff import Backoff
-from cluster.errors import ClusterError, GoneError, NotFoundError, UnreachableError, from_answer, from_watch
+from cluster.errors import ApiError, ClusterError, GoneError, NotFoundError, UnreachableError, from_answer, from_watch
 from cluster.metadata import ListMeta, ObjectMeta
 from cluster.resource import Resource
 
@@ -31,6 +31,8 @@ _WATCH_SECONDS = 300
 _SILENCE_SECONDS = 90.0  # the API server sends a bookmark about once a minute
 _RELIST_SECONDS = 300.0
 _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.2, 10.0, (0.8, 1.2)
+_UNAVAILABLE_SECONDS = 15.0
+_FORBIDDEN, _NOT_FOUND = 403, 404
 
 SURVIVED: Final = (ClusterError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Errors that a server or a proxy can cause; the informer lists again after them."""
@@ -62,7 +64,11 @@ class Informer(Generic[O]):
     Attributes:
         synced: set once the first list is complete.
         problem: why it is not complete yet; empty if nothing has failed, or once it is complete.
+        unavailable: why an optional kind is not watched: the API server does not serve it, or forbids it. Empty if it
+            is watched.
     """
+
+    unavailable: Literal["", "absent", "forbidden"]
 
     def __init__(
         self,
@@ -76,8 +82,12 @@ class Informer(Generic[O]):
         selectors: Mapping[str, str] | None = None,
         relist_seconds: float = _RELIST_SECONDS,
         silence_seconds: float = _SILENCE_SECONDS,
+        is_optional: bool = False,
     ) -> None:
         """Watch `resource`, decoded as `kind`, in `namespace`, or in all namespaces if it is empty.
+
+        Where a kind that `is_optional` is absent or forbidden, the informer is complete without an object, and asks
+        again every quarter of a minute.
 
         `on_upsert` is called with an object and its previous state, `on_delete` with the last known state; both must
         return at once and must not raise.
@@ -90,6 +100,7 @@ class Informer(Generic[O]):
         self._selectors = dict(selectors or {})
         self._relist_seconds = relist_seconds
         self._silence_seconds = silence_seconds
+        self._is_optional = is_optional
         self._objects: dict[tuple[str, str], O] = {}
         self._page = msgspec.json.Decoder(_page_type(kind))
         self._object = msgspec.json.Decoder(kind)
@@ -97,6 +108,7 @@ class Informer(Generic[O]):
         self._last_received = time.monotonic()
         self.synced = asyncio.Event()
         self.problem = ""
+        self.unavailable = ""
 
     def add_handlers(self, *, on_upsert: Callable[[O, O | None], None], on_delete: Callable[[O], None]) -> None:
         """Call these, too, after those that are there already; for handlers that need the informer to be built."""
@@ -151,11 +163,26 @@ class Informer(Generic[O]):
                 log.info("%s: the resourceVersion is too old to watch from; listing again", self._resource.plural)
             except SURVIVED as error:
                 reason = "lost"
+                if self._is_optional and isinstance(error, ApiError) and error.status in (_FORBIDDEN, _NOT_FOUND):
+                    self._go_without(error)
+                    await asyncio.sleep(_UNAVAILABLE_SECONDS)
+                    continue
                 if not self.synced.is_set():
                     self.problem = self._explain(error)
                 pause = backoff.next()
                 log.warning("%s: %s; again in %.1f s", self._resource.plural, error, pause)
                 await asyncio.sleep(pause)
+
+    def _go_without(self, error: ApiError) -> None:
+        """Be complete without a kind that cannot be listed, and log that once.
+
+        Objects that are known stay: an API server that has just started forbids everything for a moment.
+        """
+        before, self.unavailable = self.unavailable, "absent" if error.status == _NOT_FOUND else "forbidden"
+        if self.unavailable != before:
+            log.info("%s of %s are not watched: %s", self._resource.plural, self._resource.api_version, error)
+        self.synced.set()
+        self.problem = ""
 
     def _explain(self, error: Exception) -> str:
         """Return what keeps the first list from being complete, and the remedy where there is one."""
@@ -194,7 +221,7 @@ class Informer(Generic[O]):
                 await asyncio.sleep(0)
             self._set(item)
         self.synced.set()
-        self.problem = ""
+        self.problem = self.unavailable = ""
         return str(page.metadata.resource_version)
 
     # ---- watch -----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,14 @@ MODULE = GoModule(
     sources=("etcd/main.go",),
 )
 
+# A newer API server and kube-scheduler, which satisfy extended resources by DRA: for the tests marked `dra`.
+DRA_MODULE = replace(
+    MODULE,
+    folder=Path(__file__).with_name("kubernetes-1.37"),
+    packages={name: PACKAGES[name] for name in ("kube-apiserver", "kube-scheduler")},
+    sources=(),
+)
+
 
 def kubernetes_version() -> str:
     """Return the version that go.mod pins, in the form that Kubernetes prints: `v1.34.4`."""
@@ -61,6 +70,19 @@ def provide(folder: Path, names: Iterable[str] = PACKAGES, *, report: Callable[[
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         link(folder / name, given.get(name) or MODULE.provide(name, report=report))
+
+
+def provide_for_dra(folder: Path, names: Iterable[str] = PACKAGES, *, report: Callable[[str], None] = print) -> None:
+    """Link each of `names` into `folder`; API server and kube-scheduler are those of `lab/kubernetes-1.37`.
+
+    Raises:
+        LabError: as `provide`.
+    """
+    wanted = tuple(names)
+    provide(folder, [name for name in wanted if name not in DRA_MODULE.packages], report=report)
+    for name in wanted:
+        if name in DRA_MODULE.packages:
+            link(folder / name, DRA_MODULE.provide(name, report=report))
 
 
 def missing(names: Iterable[str] = PACKAGES) -> list[str]:

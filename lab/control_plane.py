@@ -40,18 +40,20 @@ def up(
     controller_manager: bool = True,
     kube_scheduler: bool = True,
     audit: bool = True,
+    provide: Callable[..., None] = binaries.provide,
     report: Callable[[str], None] = print,
 ) -> None:
     """Start the control plane and return when it is ready and pods can be created in namespace `default`.
 
-    Without the controller manager nothing creates the ServiceAccount that pods need, so it is created here.
+    Without the controller manager nothing creates the ServiceAccount that pods need, so it is created here. `provide`
+    links the programs into the lab's folder.
 
     Raises:
         LabError: a port is taken, or a component did not become ready.
     """
     names = {"kube-controller-manager": controller_manager, "kube-scheduler": kube_scheduler}
     wanted = [name for name, is_wanted in names.items() if is_wanted]
-    binaries.provide(layout.bin, (*SERVER, *wanted), report=report)
+    provide(layout.bin, (*SERVER, *wanted), report=report)
     prepare(layout)
     start_etcd(layout)
     start_apiserver(layout, audit=audit)

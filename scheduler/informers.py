@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from cluster.api import Api
 from cluster.disruption_budget import PodDisruptionBudget
+from cluster.dra import DeviceClass
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.informer import HasMeta, Informer
 from cluster.lease import Lease
@@ -33,7 +34,12 @@ class Informers:
         self._kinds = tuple(watched)
         self._of_state: dict[Resource, Informer[Any]] = {
             kind.resource: Informer(
-                api, kind.resource, kind.decoded, namespace=kind.namespace, relist_seconds=relist_seconds
+                api,
+                kind.resource,
+                kind.decoded,
+                namespace=kind.namespace,
+                relist_seconds=relist_seconds,
+                is_optional=kind.is_optional,
             )
             for kind in self._kinds
         }
@@ -65,6 +71,11 @@ class Informers:
     def leases(self) -> Informer[Lease]:
         """The informer of the Leases of cards and agents."""
         return self._of(kinds.LEASES)
+
+    @property
+    def device_classes(self) -> Informer[DeviceClass]:
+        """The informer of DeviceClasses."""
+        return self._of(kinds.DEVICE_CLASSES)
 
     @property
     def pods(self) -> Informer[Pod]:

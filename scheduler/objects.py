@@ -348,11 +348,30 @@ class ContainerStatus(msgspec.Struct, rename="camel", gc=False):
     resources: Resources | None = None
 
 
+class ExtendedResourceRequest(msgspec.Struct, rename="camel", gc=False):
+    """An extended resource of a container that kube-scheduler satisfies by devices."""
+
+    resource_name: str = ""
+
+
+class ExtendedResourceClaimStatus(msgspec.Struct, rename="camel", gc=False):
+    """The ResourceClaim by which kube-scheduler allocated devices for extended resources of a pod."""
+
+    resource_claim_name: str = ""
+    request_mappings: tuple[ExtendedResourceRequest, ...] = ()
+
+    @property
+    def resources(self) -> list[str]:
+        """The names of the resources."""
+        return sorted({each.resource_name for each in self.request_mappings})
+
+
 class PodStatus(msgspec.Struct, rename="camel", gc=False):
-    """The status of a pod: its phase, nominated node and start, and what its node has granted to its containers."""
+    """The status of a pod: its phase, nominated node, start and devices, and what its node granted its containers."""
 
     phase: str = "Pending"
     nominated_node_name: str = ""
+    extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
     start_time: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()

@@ -206,6 +206,17 @@ class PreemptionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
             )
 
 
+class DraSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What other drivers of dynamic resource allocation (DRA) do with the cards.
+
+    Attributes:
+        foreign_drivers: the DRA drivers whose devices may be our cards. What they have allocated is counted; an empty
+            list counts nothing.
+    """
+
+    foreign_drivers: tuple[str, ...] = ("gpu.nvidia.com",)
+
+
 class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The scheduler's section of the configuration file.
 
@@ -244,6 +255,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             be ready later than the scheduler.
         missing_devices_period_seconds: how often it looks.
         preemption: whether and how pods of lower priority are evicted.
+        dra: what other drivers of dynamic resource allocation do with the cards.
         election: the leader election of the scheduler's replicas.
         drain_seconds: how long the process waits for Bindings and events in progress before it exits.
     """
@@ -273,6 +285,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     missing_devices_delay_seconds: float = 300.0
     missing_devices_period_seconds: float = 30.0
     preemption: PreemptionSettings = PreemptionSettings()
+    dra: DraSettings = DraSettings()
     election: ElectionSettings = ElectionSettings()
     drain_seconds: float = 10.0
 

@@ -20,6 +20,8 @@ from scheduler.binding.volume_binder import VolumeBinder
 from scheduler.binding.volume_steps import Shown
 from scheduler.claims.writer import StatusWriter
 from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.dra import reports
+from scheduler.dra.waiting_pods import WaitingPodReporter
 from scheduler.extender.rejected_pods import RejectedPods
 from scheduler.extender.retries import Retries
 from scheduler.extender.verbs import Extender
@@ -66,6 +68,7 @@ def build_term(
         kinds.needed(
             has_storage=not settings.extender,
             has_bindings=allocation.bindings.mode != "off",
+            has_foreign_drivers=bool(settings.dra.foreign_drivers),
             with_images=weights.image_locality > 0,
         ),
         preempts=settings.preemption.enabled,
@@ -88,6 +91,9 @@ def build_term(
         has_queue=not settings.extender,
         mig_request_timeout_seconds=settings.mig_request_timeout_seconds,
         on_uncounted=uncounted_pods.reporter(recorder),
+        foreign_drivers=settings.dra.foreign_drivers,
+        on_device_class=reports.class_reporter(recorder, is_extender=settings.extender),
+        on_double_booked=reports.double_booking_reporter(recorder, running=lambda: state.running),
         scores_resources=weights.node_resources > 0,
         network_levels=settings.network_levels,
     )
@@ -142,7 +148,7 @@ def build_term(
     watched.feed_budgets(budgets)
     chooser = Chooser(state, Eligibility(state, budgets=budgets, settings=settings.preemption, unix=time.time))
     scheduling: Scheduling
-    retries: tuple[Retries, ...] = ()
+    for_kube_scheduler: tuple[Retries | WaitingPodReporter, ...] = ()
     if settings.extender:
         scheduling = Extender(
             api=api,
@@ -154,9 +160,16 @@ def build_term(
             rejected=rejected,
             chooser=chooser,
             names=names,
+            # Without the right to read the classes, any pod may have been allocated devices.
+            reads_live=lambda: state.device_classes.has_any or watched.device_classes.unavailable == "forbidden",
             is_trusted=is_trusted,
         )
-        retries = (Retries(api, rejected=rejected, fits=scheduling.fits, is_trusted=is_trusted),)
+        for_kube_scheduler = (
+            Retries(api, rejected=rejected, fits=scheduling.fits, is_trusted=is_trusted),
+            WaitingPodReporter(
+                state.device_classes, pods=watched.pods, names=names, recorder=recorder, is_trusted=is_trusted
+            ),
+        )
     else:
         scheduling = Loop(
             queue=queue,
@@ -241,7 +254,7 @@ def build_term(
         chores=(
             *(failures.run, locks.run, writer.run, statuses.run, queue_statuses.run, quota_statuses.run),
             *(reconciler.run, missing_devices.run, patience.run),
-            *(each.run for each in retries),
+            *(each.run for each in for_kube_scheduler),
         ),
     )
 

@@ -107,6 +107,8 @@ def _build(marks: Collection[str], *, report: Callable[[str], None]) -> None:
     with contextlib.suppress(LabError), tempfile.TemporaryDirectory() as folder:
         binaries.provide(Path(folder), report=report)
         scheduling.provide(report=report)
+        if "dra" in marks:
+            binaries.provide_for_dra(Path(folder), report=report)
         if "kubelet" in marks and not real_node_module.unsupported():
             containerd.provide(Path(folder), report=report)
     if "helm" in marks:

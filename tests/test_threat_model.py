@@ -31,7 +31,6 @@ HOSTILE = [
     for line in section("Hostile bytes").splitlines()
     if line.startswith("|")
 ][2:]
-"""Kinds whose class has another name."""
 DERIVED = frozenset({"excess", "is_oversized", "isOversized", "requires_all"})
 """Attributes that follow from others when an object is read."""
 TOPICS = (
@@ -97,7 +96,7 @@ BOUNDS = [
 
 def watched() -> dict[str, type]:
     """Return every kind that an informer of the scheduler watches, by its name in Kubernetes."""
-    of_state = kinds.needed(has_storage=True, has_bindings=True, with_images=False)
+    of_state = kinds.needed(has_storage=True, has_bindings=True, has_foreign_drivers=True, with_images=False)
     return {kind.resource.kind: kind.decoded for kind in of_state} | {"PodDisruptionBudget": PodDisruptionBudget}
 
 
@@ -178,7 +177,7 @@ def test_page_names_each_policy_that_exists() -> None:
     """A policy that the page omits has an unknown purpose; a policy that only the page names protects nothing."""
     policies = {
         each["metadata"]["name"]
-        for folder in ("base", "hami-nodes", "gpubindings/writers", "missing-devices", "rigid-budgets")
+        for folder in ("base", "hami-nodes", "gpubindings/writers", "missing-devices", "rigid-budgets", "dra-guard")
         for file in (ROOT / "manifests" / folder).glob("*.yaml")
         for each in yaml.safe_load_all(file.read_text())
         if each["kind"] == "ValidatingAdmissionPolicy"

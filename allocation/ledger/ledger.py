@@ -18,6 +18,8 @@ from allocation.ledger.card_table import CORES, DIMENSIONS, MEMORY, MIG_ENABLED,
 
 LEASE_PREFIX: Final = "lease:"
 """Prefix of the UIDs of reservations by which a Lease closes cards, and no pod uses them."""
+DRA_PREFIX: Final = "dra:"
+"""Prefix of the UIDs of reservations for the claims of other DRA drivers."""
 
 
 class Reservation(msgspec.Struct, frozen=True, gc=False):

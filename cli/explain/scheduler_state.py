@@ -14,6 +14,7 @@ from cli.kube.session import Session
 from cli.tables import note
 from cluster import resource
 from cluster.disruption_budget import PodDisruptionBudget
+from cluster.errors import NotFoundError
 from cluster.lease import Lease
 from scheduler.objects import PriorityClass
 from scheduler.preemption.disruption_budgets import DisruptionBudgets
@@ -45,6 +46,7 @@ def empty(rules: Rules, clock: Callable[[], float]) -> ClusterState:
         has_queue=not rules.extender,
         scores_resources=_weights(rules).node_resources > 0,
         network_levels=rules.network_levels,
+        foreign_drivers=rules.dra.foreign_drivers,
     )
 
 
@@ -63,10 +65,11 @@ def read(session: Session, rules: Rules) -> ClusterState:
     for kind in kinds.needed(
         has_storage=state.has_queue,
         has_bindings=state.bindings.is_on,
+        has_foreign_drivers=bool(rules.dra.foreign_drivers),
         with_images=_weights(rules).image_locality > 0,
     ):
-        if kind is kinds.PRIORITY_CLASSES:
-            continue
+        if kind in (kinds.PRIORITY_CLASSES, kinds.DEVICE_CLASSES):
+            continue  # they matter for planned pods only, and to kube-scheduler
         set_item, _ = kind.handlers(state)
         clock.now = now if kind is kinds.PODS else long_ago
         for item in _objects(client, kind, state):
@@ -86,11 +89,24 @@ def _objects(client: Client, kind: StateKind[Any], state: ClusterState) -> list[
             return list(gpu_claims.read(client))
         case resource.GPU_QUOTAS | resource.GPU_QUEUES:
             return own_kinds.read_if_possible(client, kind.resource, kind.decoded)
+        case resource.RESOURCE_SLICES | resource.RESOURCE_CLAIMS:
+            return _foreign_devices(client, kind)
         case resource.PODS:
             selector = UNFINISHED if state.fair_share.queues else LIVE
             return client.list(kind.resource, kind.decoded, field_selector=selector)
         case _:
             return client.list(kind.resource, kind.decoded, namespace=kind.namespace)
+
+
+def _foreign_devices(client: Client, kind: StateKind[Any]) -> list[Any]:
+    """Return what other DRA drivers have; most clusters have nothing, and old ones do not know the kinds."""
+    try:
+        return list(client.list(kind.resource, kind.decoded))
+    except NotFoundError:
+        return []
+    except MissingRightError as error:
+        note(f"{error.cause}: cards that other DRA drivers have allocated are shown as free")
+        return []
 
 
 def read_priority_classes(session: Session, state: ClusterState) -> None:

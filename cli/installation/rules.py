@@ -18,6 +18,7 @@ from cluster import configuration
 from cluster.configuration import Configuration, ConfigurationError
 from scheduler.settings import (
     NETWORK_LEVELS,
+    DraSettings,
     KubeSchedulerSettings,
     PreemptionSettings,
     SchedulerSettings,
@@ -38,6 +39,7 @@ class Rules(msgspec.Struct, frozen=True):
         network_levels: the node labels that name network blocks, in loop mode.
         preemption: whether and how pods of lower priority are evicted.
         kube_scheduler: the Lease of kube-scheduler's leader, in extender mode.
+        dra: the DRA drivers whose devices may be our cards.
         gaps: the parts of the installed configuration that cannot be read, and for which the defaults are assumed.
         method: how Tranche was installed; unknown, and as if by kubectl, if the settings come from a file.
     """
@@ -50,6 +52,7 @@ class Rules(msgspec.Struct, frozen=True):
     network_levels: tuple[str, ...] = NETWORK_LEVELS
     preemption: PreemptionSettings = PreemptionSettings()
     kube_scheduler: KubeSchedulerSettings = KubeSchedulerSettings()
+    dra: DraSettings = DraSettings()
     gaps: tuple[str, ...] = ()
     method: Method = Method()
 
@@ -118,4 +121,5 @@ def _rules(text: str, *, source: str, scheduler_flags: Sequence[str] = (), webho
         network_levels=own.network_levels,
         preemption=own.preemption,
         kube_scheduler=own.kube_scheduler,
+        dra=own.dra,
     )

@@ -7,6 +7,7 @@ import msgspec
 
 from allocation.claim import ClaimSpec
 from cli.liveness.part import Liveness
+from cluster.dra import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from cluster.gpu_claim import GpuClaim
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.lease import Lease
@@ -173,6 +174,9 @@ class ClusterSnapshot(msgspec.Struct, rename="camel"):
         definitions: names of CustomResourceDefinitions.
         runtime_class: the RuntimeClass that admission writes into GPU pods, if there is one.
         cluster_policies: the configuration of NVIDIA's GPU Operator.
+        device_classes, device_taint_rules, resource_slices: what DRA drivers offer, and what keeps pods from it; empty
+            before Kubernetes 1.34, and without rules before 1.37.
+        resource_claims: who has devices, in all namespaces or in `namespace`.
         unread: the kinds of objects that are missing because they could not be read.
         liveness: which parts of an installation work, or None if they were not checked.
     """
@@ -194,6 +198,10 @@ class ClusterSnapshot(msgspec.Struct, rename="camel"):
     definitions: list[NamedObject] = []
     runtime_class: RuntimeClass | None = None
     cluster_policies: list[ClusterPolicy] = []
+    device_classes: list[DeviceClass] = []
+    device_taint_rules: list[DeviceTaintRule] = []
+    resource_slices: list[ResourceSlice] = []
+    resource_claims: list[ResourceClaim] = []
     unread: list[Unread] = []
     liveness: Liveness | None = None
 

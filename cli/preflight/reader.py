@@ -25,6 +25,7 @@ from cli.preflight.cluster_snapshot import (
     WebhookConfiguration,
 )
 from cluster import resource
+from cluster.dra import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from cluster.errors import ApiError, NotFoundError
 from cluster.gpu_claim import GpuClaim
 from cluster.gpu_node_status import GpuNodeStatus
@@ -79,6 +80,10 @@ def read(client: Client, rules: Rules, *, namespace: str) -> ClusterSnapshot:
         definitions=reader.items(resource.DEFINITIONS, NamedObject, metadata_only=True),
         runtime_class=reader.runtime_class(rules.webhook.runtime_class_name),
         cluster_policies=reader.items(_CLUSTER_POLICIES, ClusterPolicy, is_optional=True),
+        device_classes=reader.items(resource.DEVICE_CLASSES, DeviceClass),
+        device_taint_rules=reader.items(resource.DEVICE_TAINT_RULES, DeviceTaintRule),
+        resource_slices=reader.items(resource.RESOURCE_SLICES, ResourceSlice),
+        resource_claims=reader.items(resource.RESOURCE_CLAIMS, ResourceClaim, namespace=namespace),
         unread=reader.unread,
         liveness=check_installation(client, rules),
     )

@@ -10,6 +10,7 @@ from cli.installation.rules import Rules
 from cli.liveness.installation_check import INSTALL
 from cli.liveness.part import Liveness
 from cli.preflight import (
+    dra,
     gpu_bindings,
     hami_objects,
     installation,
@@ -113,6 +114,7 @@ def evaluate(snapshot: ClusterSnapshot, rules: Rules) -> Report:
             *installation.evaluate(snapshot, rules, hami=hami, has_hami_nodes=has_hami_nodes),
             *(() if is_installed else installation.remains(pods)),
             *gpu_bindings.evaluate(snapshot, rules),
+            *dra.evaluate(snapshot, rules),
             *node_findings,
             *nodes.without_cards(verdicts, snapshot, is_installed=is_installed),
             *running.findings,

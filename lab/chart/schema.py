@@ -103,6 +103,7 @@ def _properties(config: Schema) -> Schema:
         "priorityQuota": FLAG,
         "missingDevices": {"enum": [*get_args(MissingDevicesPolicy)]},
         "rigidBudgets": {"enum": [*get_args(RigidBudgetsPolicy)]},
+        "draGuard": closed({"enabled": FLAG, "drivers": STRINGS, "namespaces": STRINGS}),
         "delivery": closed({"hostFacts": FLAG, "nvidiaNri": FLAG}),
         "isolation": closed({"hamiCore": FLAG}),
         "certManager": closed({"enabled": FLAG}),

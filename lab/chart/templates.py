@@ -217,6 +217,17 @@ SCHEDULER_RBAC = (
     Edit("---\n# Leader election", "{{- end }}\n---\n# Leader election"),
 )
 
+DRA_GUARD = (
+    Edit(
+        "apiVersion: resource.k8s.io/v1\nkind: DeviceTaintRule\n",
+        "{{- range .Values.draGuard.drivers }}\n---\napiVersion: resource.k8s.io/v1\nkind: DeviceTaintRule\n",
+    ),
+    Edit("tranche-ledger-gpu.nvidia.com", "tranche-ledger-{{ . }}"),
+    Edit("{driver: gpu.nvidia.com}", "{driver: {{ . }}}"),
+    Edit("effect: NoSchedule}\n---\n", "effect: NoSchedule}\n{{- end }}\n---\n"),
+    Edit("['gpu-operator','nvidia-dra-driver-gpu']", "{{ .Values.draGuard.namespaces | toJson | replace `\"` `'` }}"),
+)
+
 # The role, the binding, and the canary are for a webhook that issues its own certificates.
 WEBHOOK_RBAC = (
     Edit(
@@ -344,6 +355,7 @@ ALL = (
     Template("extender.yaml", "extender/rbac.yaml", condition=EXTENDER),
     Template("missing-devices.yaml", "missing-devices/scheduler.yaml", condition=MISSING),
     Template("priority-quota.yaml", "priority-quota/quota.yaml", condition=".Values.priorityQuota"),
+    Template("dra-guard.yaml", "dra-guard/guard.yaml", DRA_GUARD, ".Values.draGuard.enabled"),
     # In extender mode kube-scheduler, under the same identity, deletes pods without cards as well.
     Template("rigid-budgets.yaml", "rigid-budgets/scheduler.yaml", condition=f"and ({RIGID}) (not {EXTENDER})"),
     Template("crd-gpubindings.yaml", "gpubindings/crd.yaml", condition=f"{CRDS} ({BINDINGS})"),

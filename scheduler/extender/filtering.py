@@ -25,12 +25,12 @@ BEST = 10
 """MaxExtenderPriority."""
 
 
-def filter_(state: ClusterState, args: Args, *, held: str = "") -> Steps[FilterResult]:
+def filter_(state: ClusterState, args: Args, *, held: AllocationError | None = None) -> Steps[FilterResult]:
     """Return the nodes that take the pod, in the given order, and the reasons of the others.
 
     No node takes a pod that is `held`, which gives the reason.
     """
-    requirements = AllocationError(held) if held else read(state, args.pod)
+    requirements = held or read(state, args.pod)
     if not isinstance(requirements, GpuRequirements):
         why = str(requirements)
         if isinstance(requirements, WaitingPodError):

@@ -11,19 +11,23 @@ import math
 from collections.abc import Callable
 from typing import TypeVar
 
+from allocation.errors import AllocationError
+from allocation.reasons import PodReason
 from allocation.steps import Steps
 from cluster.api import Api
+from cluster.dra import ResourceClaim
 from cluster.errors import ClusterError, NotFoundError
 from cluster.informer import Informer
-from cluster.resource import PODS
+from cluster.resource import PODS, RESOURCE_CLAIMS
 from scheduler.binding.binding_cycle import BindingCycle
-from scheduler.cycle import lifted_holds
+from scheduler.cycle import lifted_holds, messages
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Unschedulable
 from scheduler.extender import filtering, preemption
 from scheduler.extender.preemption_wire import PreemptionArgs, PreemptionResult
 from scheduler.extender.rejected_pods import RejectedPods
 from scheduler.extender.wire import Args, BindingArgs, FilterResult, HostPriority, PodMeta
+from scheduler.gpu_requirements import WaitingPodError
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
 from scheduler.objects import Pod
@@ -59,9 +63,13 @@ class Extender:
         rejected: RejectedPods,
         chooser: Chooser,
         names: frozenset[str],
+        reads_live: Callable[[], bool],
         is_trusted: Callable[[], bool],
     ) -> None:
-        """Bind pods whose schedulerName is one of `names`, and note in `rejected` those that no node takes."""
+        """Bind pods whose schedulerName is one of `names`, and note in `rejected` those that no node takes.
+
+        While `reads_live`, kube-scheduler may have allocated devices to a pod just before `/bind`, so each is read.
+        """
         self._api = api
         self._state = state
         self._pods = pods
@@ -71,6 +79,7 @@ class Extender:
         self._rejected = rejected
         self._chooser = chooser
         self._names = names
+        self._reads_live = reads_live
         self._is_trusted = is_trusted
         self._is_open = False
         self._under_way: dict[str, asyncio.Task[None]] = {}
@@ -117,8 +126,16 @@ class Extender:
             return result
 
     def _filter(self, pod: Pod | None, args: Args) -> Steps[FilterResult]:
-        held = pod.excess if pod is not None else ""
+        held = self._held(pod) if pod is not None else None
         return self._lifted(pod, lambda: filtering.filter_(self._state, args, held=held), lambda found: found.has_node)
+
+    def _held(self, pod: Pod) -> AllocationError | None:
+        """Return why no node takes a pod; kube-scheduler gives the devices back of a pod that no node takes."""
+        if pod.excess:
+            return AllocationError(pod.excess)
+        allocated = pod.status.extended_resource_claim_status
+        conflict = self._state.device_classes.conflict(allocated.resources) if allocated is not None else ""
+        return WaitingPodError(PodReason.DraAllocated, conflict) if conflict else None
 
     async def fits(self, waiting: WaitingPod) -> tuple[bool, float]:
         """Return whether one of the nodes that rejected a pod takes it now, and the seconds that this took."""
@@ -232,16 +249,38 @@ class Extender:
         return pod
 
     async def _pod(self, args: BindingArgs) -> Pod:
-        """Return the pod from the cache, or read it from the API server if the cache does not have it yet."""
+        """Return the pod from the cache, or read it if the cache does not have it yet, or may have it too old."""
         pod = self._pods.get(args.podname, args.podnamespace)
-        if pod is None or pod.uid != args.poduid:
+        if pod is None or pod.uid != args.poduid or self._reads_live():
             pod = await self._read(args)
             # The cache notices its deletion even if no watch event shows the pod.
             self._pods.add_if_new(pod)
-        reason = _refusal(pod, args, self._names)
+        reason = _refusal(pod, args, self._names) or await self._devices(pod)
         if reason:
             raise RefusedError(f"pod {pod}: {reason}")
         return pod
+
+    async def _devices(self, pod: Pod) -> str:
+        """Return the reason why a pod has devices by DRA, or an empty string if kube-scheduler allocated none to it.
+
+        The status of a pod whose devices were given back still names the ResourceClaim, which does not exist any more.
+        """
+        allocated = pod.status.extended_resource_claim_status
+        if allocated is None:
+            return ""
+        name, namespace = allocated.resource_claim_name, pod.metadata.namespace
+        try:
+            await self._api.get(RESOURCE_CLAIMS, ResourceClaim, name=name, namespace=namespace)
+        except NotFoundError:
+            return ""
+        except ClusterError as error:
+            why = f"whether its ResourceClaim {name} exists is unknown: {error}"
+            return messages.waiting(PodReason.DraAllocated, why)
+        conflict = self._state.device_classes.conflict(allocated.resources) or (
+            f"ResourceClaim {name} has devices for {', '.join(allocated.resources)}, too: remove extendedResourceName"
+            " from the DeviceClass that names it, and delete the claim"
+        )
+        return messages.waiting(PodReason.DraAllocated, conflict)
 
     async def _read(self, args: BindingArgs) -> Pod:
         try:

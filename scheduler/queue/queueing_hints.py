@@ -41,6 +41,8 @@ class ClusterEvent(enum.Flag):
     GPU_BINDING_CHANGED = enum.auto()
     """The GPUBindings of the pod's application changed, or another of its pods gave back cards; only its pods are woken
     (`SchedulingQueue.wake`)."""
+    DEVICE_CLASS_CHANGED = enum.auto()
+    """A DeviceClass does not satisfy a resource of ours any more."""
 
 
 NO_EVENT: Final = ClusterEvent(0)
@@ -111,6 +113,7 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     NodeReason.InsufficientGPU: ClusterEvent.CARDS_CHANGED | ClusterEvent.GPU_BINDING_CHANGED,
     NodeReason.FabricMismatch: ClusterEvent.CARDS_CHANGED,
     NodeReason.UncountedPod: _OPENED,
+    NodeReason.ForeignDraDriver: _OPENED,
     NodeReason.InventoryRefused: _OPENED,
     NodeReason.StaticAllocationMismatch: _FREED | ClusterEvent.NODE_CHANGED,
     # The pod as a whole.
@@ -126,6 +129,7 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     PodReason.PodQuotaNotFit: ClusterEvent.GPU_QUEUE_CHANGED | ClusterEvent.QUOTA_CHANGED | ClusterEvent.POD_REMOVED,
     PodReason.QuotaSingleExceeded: ClusterEvent.QUOTA_CHANGED | _REBOUND,
     PodReason.AmountNotStated: ClusterEvent.QUOTA_CHANGED | ClusterEvent.GPU_QUEUE_CHANGED | _REBOUND,
+    PodReason.DraAllocated: ClusterEvent.DEVICE_CLASS_CHANGED,
     PodReason.PodHeld: NO_EVENT,
 }
 """The events that can lift each reason."""

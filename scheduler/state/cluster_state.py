@@ -20,6 +20,7 @@ from allocation.placement.rejection import Rejection
 from allocation.quota import Headroom, minimum_request
 from allocation.reasons import NodeReason, NodeRejection
 from allocation.settings import AllocationSettings
+from cluster.dra import DeviceClass
 from cluster.gpu_binding import GpuBinding
 from cluster.gpu_claim import GpuClaim
 from cluster.gpu_node_status import GpuNodeStatus
@@ -31,6 +32,8 @@ from scheduler import gpu_requirements
 from scheduler.bindings.allowed_cards import within_quotas
 from scheduler.bindings.app_bindings import AppBindings
 from scheduler.claims.claims import Claims
+from scheduler.dra.device_classes import DeviceClasses
+from scheduler.dra.foreign import DoubleBooking, ForeignDevices
 from scheduler.fairness.fair_share import FairShare
 from scheduler.fairness.holds import Holds
 from scheduler.filters.node_cache import NodeCache
@@ -76,6 +79,9 @@ class ClusterState:
         has_queue: bool = True,
         mig_request_timeout_seconds: float = 120.0,
         on_uncounted: Callable[[Pod, str], None] = lambda _pod, _why: None,
+        foreign_drivers: Iterable[str] = (),
+        on_device_class: Callable[[DeviceClass], object] = lambda _: None,
+        on_double_booked: Callable[[DoubleBooking], object] = lambda _: None,
         scores_resources: bool = False,
         network_levels: Sequence[str] = NETWORK_LEVELS,
     ) -> None:
@@ -84,6 +90,8 @@ class ClusterState:
         Pods whose scheduler name is in `names` are ours. They wait in the queue if `has_queue`; otherwise
         kube-scheduler has the queue. An agent has `mig_request_timeout_seconds` to create a MIG instance.
         `on_uncounted` is called once for each pod that closes its node, with the reason why it cannot be counted.
+        Devices of the DRA drivers `foreign_drivers` are counted; `on_double_booked` is called for those that pods have
+        already, and `on_device_class` for each DeviceClass that satisfies a resource of ours.
         `scores_resources` if nodes are scored by their CPU and memory. The labels `network_levels` name network blocks.
         """
         self.settings = settings
@@ -125,6 +133,13 @@ class ClusterState:
             seconds=mig_request_timeout_seconds,
         )
         self.device_leases = DeviceLeases(ledger=self.ledger, on_open=lambda: queue.notify(ClusterEvent.POD_REMOVED))
+        self.device_classes = DeviceClasses(settings.resources.managed(), on_found=on_device_class)
+        self.foreign_devices = ForeignDevices(
+            foreign_drivers,
+            ledger=self.ledger,
+            on_open=lambda: queue.notify(ClusterEvent.POD_REMOVED | ClusterEvent.NODE_OPENED),
+            on_double_booked=on_double_booked,
+        )
         self._inventories = Inventories(self.ledger, on_change=self._recount_cards)
         self.agent_leases = AgentLeases(clock=clock)
         self.deliveries = Deliveries()
@@ -144,7 +159,8 @@ class ClusterState:
 
         The agent of such a node is silent; or it has no agent and its device plugin is gone; or it cannot be locked for
         the plugin; or its container runtime cannot deliver cards; or its driver is gone or lists no card; or its cards
-        cannot be counted; or a pod that runs there uses cards without a readable allocation.
+        cannot be counted; or a pod that runs there uses cards without a readable allocation; or another DRA driver has
+        allocated a device there that cannot be counted.
         """
         uncounted = {node: next(iter(pods.values())) for node, pods in self._uncounted.items()}
         return (
@@ -153,6 +169,7 @@ class ClusterState:
             | self.node_problems.rejections
             | self.agent_leases.expired()
             | self._inventories.rejections
+            | self.foreign_devices.rejections
             | uncounted
         )
 
@@ -412,6 +429,7 @@ class ClusterState:
         """Have shares follow the cards of a node, which changed, came or went."""
         self.fair_share.touch(node)
         self.fair_share.recount_node(node)
+        self.foreign_devices.refresh_node(node)
 
     def set_lease(self, lease: Lease, _old: Lease | None = None) -> None:
         """Set the Lease of a card or of an agent."""
@@ -437,6 +455,16 @@ class ClusterState:
         self.node_cache.gangs.drop_claim(claim.metadata.namespace, claim.metadata.name)
         self.claims.drop(claim)
         self.queue.wake(self.claims.users(claim))
+
+    def set_device_class(self, device_class: DeviceClass, _old: DeviceClass | None = None) -> None:
+        """Set the state of a DeviceClass."""
+        if self.device_classes.set(device_class):
+            self.queue.notify(ClusterEvent.DEVICE_CLASS_CHANGED)
+
+    def drop_device_class(self, device_class: DeviceClass) -> None:
+        """Forget a DeviceClass."""
+        if self.device_classes.drop(device_class.metadata.name):
+            self.queue.notify(ClusterEvent.DEVICE_CLASS_CHANGED)
 
     def set_binding(self, binding: GpuBinding, _old: GpuBinding | None = None) -> None:
         """Set the state of a GPUBinding."""

@@ -13,6 +13,7 @@ from allocation.fairness.queue_spec import QueueKey
 from allocation.reasons import CLOSING, CardReason, NodeReason, PodReason
 from cluster.events import Recorder
 from scheduler.claims.users import ORDER
+from scheduler.dra.foreign import STATES
 from scheduler.fairness import quota_use
 from scheduler.fairness.standings import Standings
 from scheduler.state.cluster_state import ClusterState
@@ -80,6 +81,7 @@ class StateCollector(Collector):
             yield _missing_queues(term.state)
             yield from _quotas(term.state)
             yield from _nodes(term.state)
+            yield from _dra(term.state)
             yield from _locks(term.locks)
 
 
@@ -218,6 +220,27 @@ def _nodes(state: ClusterState) -> Iterator[Metric]:
     )
     requests.add_metric((), len(state.instance_requests))
     yield from (nodes, unreported, closed_nodes, requests)
+
+
+def _dra(state: ClusterState) -> Iterator[Metric]:
+    classes = GaugeMetricFamily(
+        "tranche_dra_device_classes",
+        "DeviceClasses that satisfy a resource of ours as an extended resource.",
+        labels=("resource",),
+    )
+    satisfied = Counter(resource for _, resource in state.device_classes)
+    for resource in state.settings.resources.managed():
+        classes.add_metric((resource,), satisfied[resource])
+    allocations = GaugeMetricFamily(
+        "tranche_dra_foreign_allocations",
+        "Devices of other DRA drivers that claims have on nodes with cards: counted, double_booked (pods have the card,"
+        " too), unknown (not a whole card of the node's report).",
+        labels=("state",),
+    )
+    counts = state.foreign_devices.counts()
+    for each in STATES:
+        allocations.add_metric((each,), counts[each])
+    yield from (classes, allocations)
 
 
 def _locks(locks: Locks) -> Iterator[Metric]:

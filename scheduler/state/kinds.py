@@ -10,6 +10,7 @@ import msgspec
 
 from allocation.names import SYSTEM_NAMESPACE
 from cluster import resource
+from cluster.dra import DeviceClass, ResourceClaim, ResourceSlice
 from cluster.gpu_binding import GpuBinding
 from cluster.gpu_claim import GpuClaim
 from cluster.gpu_node_status import GpuNodeStatus
@@ -45,12 +46,14 @@ class StateKind(msgspec.Struct, Generic[Item], frozen=True):
         decoded: the fields that are read of its objects.
         handlers: returns what a state does with an object, and with a deleted one.
         namespace: where its objects are; empty for all namespaces.
+        is_optional: whether the state is complete without it, where it does not exist or may not be read.
     """
 
     resource: Resource
     decoded: type[Item]
     handlers: Callable[[ClusterState], Handlers[Item]]
     namespace: str = ""
+    is_optional: bool = False
 
 
 STATUSES: Final = StateKind(resource.GPU_NODE_STATUSES, GpuNodeStatus, lambda to: (to.set_status, to.drop_status))
@@ -59,6 +62,12 @@ NODES: Final = StateKind(resource.NODES, Node, lambda to: (to.set_node, to.drop_
 PODS: Final = StateKind(resource.PODS, Pod, lambda to: (to.set_pod, to.drop_pod))
 PRIORITY_CLASSES: Final = StateKind(
     resource.PRIORITY_CLASSES, PriorityClass, lambda to: (to.priority_classes.set, to.priority_classes.drop)
+)
+DEVICE_CLASSES: Final = StateKind(
+    resource.DEVICE_CLASSES,
+    DeviceClass,
+    lambda to: (to.set_device_class, to.drop_device_class),
+    is_optional=True,
 )
 VOLUMES: Final = StateKind(
     resource.PERSISTENT_VOLUMES, PersistentVolume, lambda to: (to.storage.set_volume, to.storage.drop_volume)
@@ -78,6 +87,21 @@ _ALWAYS: Final[tuple[StateKind[Any], ...]] = (
     StateKind(resource.GPU_QUEUES, GpuQueue, lambda to: (to.set_queue, to.drop_queue)),
     StateKind(resource.GPU_CLAIMS, GpuClaim, lambda to: (to.set_claim, to.drop_claim)),
     PRIORITY_CLASSES,
+    DEVICE_CLASSES,
+)
+_FOREIGN_DEVICES: Final[tuple[StateKind[Any], ...]] = (
+    StateKind(
+        resource.RESOURCE_SLICES,
+        ResourceSlice,
+        lambda to: (to.foreign_devices.set_slice, to.foreign_devices.drop_slice),
+        is_optional=True,
+    ),
+    StateKind(
+        resource.RESOURCE_CLAIMS,
+        ResourceClaim,
+        lambda to: (to.foreign_devices.set_claim, to.foreign_devices.drop_claim),
+        is_optional=True,
+    ),
 )
 _STORAGE: Final[tuple[StateKind[Any], ...]] = (
     StateKind(resource.STORAGE_CLASSES, StorageClass, lambda to: (to.storage.set_class, to.storage.drop_class)),
@@ -98,16 +122,20 @@ _STORAGE: Final[tuple[StateKind[Any], ...]] = (
 )
 
 
-def needed(*, has_storage: bool, has_bindings: bool, with_images: bool) -> tuple[StateKind[Any], ...]:
+def needed(
+    *, has_storage: bool, has_bindings: bool, has_foreign_drivers: bool, with_images: bool
+) -> tuple[StateKind[Any], ...]:
     """Return the kinds that a scheduler needs; pods come last, because they refer to all others.
 
     Extenders need no storage (`has_storage`): kube-scheduler evaluates the volumes of pods. GPUBindings may not exist
-    in a cluster where they do not count (`has_bindings`). Nodes have their images if `with_images`.
+    in a cluster where they do not count (`has_bindings`). The devices of other DRA drivers are those that such claims
+    have (`has_foreign_drivers`). Nodes have their images if `with_images`.
     """
     return (
         *_ALWAYS,
         _NODES_WITH_IMAGES if with_images else NODES,
         *((_BINDINGS,) if has_bindings else ()),
+        *(_FOREIGN_DEVICES if has_foreign_drivers else ()),
         *(_STORAGE if has_storage else ()),
         PODS,
     )

@@ -33,6 +33,7 @@ CASES = {
     "quota for priority classes": (("priorityQuota=true",), ("install",), ("priority-quota",)),
     "missing devices": (("missingDevices=delete",), ("install",), ("missing-devices",)),
     "rigid budgets": (("rigidBudgets=violate",), ("install",), ("rigid-budgets",)),
+    "guard beside a DRA driver": (("draGuard.enabled=true",), ("install",), ("dra-guard",)),
     "GPUBindings": (("bindings.mode=labelled",), ("install",), ("gpubindings",)),
     "GPUBindings for every pod": (
         ("bindings.mode=required", "bindings.requireNamespace=true"),

@@ -92,6 +92,20 @@ def test_containerd_is_a_module_of_its_own(assets: Path, tmp_path: Path, monkeyp
     assert containerd.MODULE.cached_folder().name.startswith("containerd-v2.")
 
 
+def test_tests_of_dra_have_a_newer_api_server_and_kube_scheduler(
+    assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are built from pins of their own; everything else is what every lab has."""
+    toolchain = fake_go(tmp_path, 'echo "$PWD" > "$out"')
+    monkeypatch.setattr(go, "installed", lambda: toolchain)
+    names = ("etcd", "kube-apiserver", "kube-scheduler")
+    binaries.provide_for_dra(tmp_path / "bin", names, report=lambda _: None)
+    folders = {name: (tmp_path / "bin" / name).read_text().strip() for name in names}
+    newer = str(binaries.DRA_MODULE.folder)
+    assert folders == {"etcd": str(binaries.MODULE.folder), "kube-apiserver": newer, "kube-scheduler": newer}
+    assert binaries.DRA_MODULE.cached_folder().name.startswith("kubernetes-1.37-v1.37.")
+
+
 def fake_go(folder: Path, script: str) -> Path:
     """Create a Go that is new enough and builds with `script`, which has the output path in $out."""
     path = folder / "go"

@@ -17,13 +17,15 @@ STORAGE = {
 }
 
 
-def kinds(*, has_storage: bool, preempts: bool = False) -> list[str]:
+def kinds(*, has_storage: bool = False, preempts: bool = False, has_foreign_drivers: bool = False) -> list[str]:
     """Return the plural names of the kinds that are watched, in order."""
     return [
         each.plural
         for each in Informers(
             cast("Api", None),
-            state_kinds.needed(has_storage=has_storage, has_bindings=False, with_images=False),
+            state_kinds.needed(
+                has_storage=has_storage, has_bindings=False, has_foreign_drivers=has_foreign_drivers, with_images=False
+            ),
             preempts=preempts,
             relist_seconds=1.0,
         )
@@ -40,3 +42,10 @@ def test_only_the_loop_watches_storage() -> None:
 def test_budgets_are_watched_only_by_a_scheduler_that_preempts() -> None:
     """Another one needs no right to read them."""
     assert set(kinds(has_storage=False, preempts=True)) - set(kinds(has_storage=False)) == {"poddisruptionbudgets"}
+
+
+def test_devices_are_watched_only_where_another_dra_driver_counts() -> None:
+    """DeviceClasses are watched always, because they concern our own resources."""
+    devices = {"resourceslices", "resourceclaims"}
+    assert set(kinds(has_foreign_drivers=True)) - set(kinds()) == devices
+    assert "deviceclasses" in kinds()

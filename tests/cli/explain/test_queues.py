@@ -230,13 +230,12 @@ def test_pods_that_wait_are_read_if_there_are_gpu_queues(queues: list[Any], read
 
 
 def test_every_kind_of_the_state_is_read() -> None:
-    """As the scheduler watches them; only planned pods need PriorityClasses, which take a right of their own."""
+    """As the scheduler watches them; PriorityClasses concern planned pods, and DeviceClasses kube-scheduler."""
     with api_server(queues=[]) as (session, selectors):
         scheduler_state.read(session, Rules())
-    rows = kinds.needed(has_storage=True, has_bindings=False, with_images=False)
-    assert set(selectors) == {
-        each.resource.path(namespace=each.namespace) for each in rows if each is not kinds.PRIORITY_CLASSES
-    }
+    rows = kinds.needed(has_storage=True, has_bindings=False, has_foreign_drivers=True, with_images=False)
+    left_out = (kinds.PRIORITY_CLASSES, kinds.DEVICE_CLASSES)
+    assert set(selectors) == {each.resource.path(namespace=each.namespace) for each in rows if each not in left_out}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Metrics of holds, GPUBindings, GpuQueues and GpuQuotas."""
+"""Metrics of holds, GPUBindings, GpuQueues, GpuQuotas, and other DRA drivers."""
 
 from itertools import product
 from typing import Any, cast
@@ -11,12 +11,14 @@ from allocation.allocation import Charge
 from allocation.fairness.queue_spec import QueueKey
 from allocation.names import QUEUE
 from allocation.settings import AllocationSettings, BindingSettings, BindingsMode
+from cluster.dra import DeviceClass, ResourceClaim, ResourceSlice
 from cluster.events import Recorder
 from cluster.gpu_binding import GpuBinding
 from scheduler.fairness.holds import Hold
 from scheduler.fairness.quota_use import LimitUse
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.collector import StateCollector
+from tests.scheduler.support import dra
 from tests.scheduler.support.builders import allocated, namespace, node, pod, state, status
 from tests.scheduler.support.driving import gpu_queue
 from tests.scheduler.support.quotas import gpu_quota
@@ -200,3 +202,22 @@ def test_series_of_missing_queues_have_a_bound() -> None:
 def _missing(term: Term) -> dict[str, float]:
     families = [each for each in registry(term).collect() if each.name == "tranche_missing_queue_namespaces"]
     return {each.labels["queue"]: each.value for family in families for each in family.samples}
+
+
+def test_devices_and_classes_of_dra_drivers_are_counted() -> None:
+    """By what the ledger makes of a device; by resource, those that no class satisfies as well."""
+    term = Term()
+    term.state = made = state("n1", foreign_drivers=(dra.DRIVER,))
+    made.set_pod(allocated("p", node="n1", memory=100))
+    made.foreign_devices.set_slice(msgspec.convert(dra.slice_of("n1", "GPU-n1-0", "GPU-n1-1"), ResourceSlice))
+    for index in range(4):
+        claim = dra.claim(f"c-{index}", "n1", f"gpu-{index}")
+        made.foreign_devices.set_claim(msgspec.convert(claim, ResourceClaim))
+    made.set_device_class(msgspec.convert(dra.device_class(), DeviceClass))
+    shown = registry(term)
+    name = "tranche_dra_foreign_allocations"
+    counts = {each: shown.get_sample_value(name, {"state": each}) for each in ("counted", "double_booked", "unknown")}
+    assert counts == {"counted": 1, "double_booked": 1, "unknown": 2}
+    resources = made.settings.resources.managed()
+    classes = {each: shown.get_sample_value("tranche_dra_device_classes", {"resource": each}) for each in resources}
+    assert classes == {**dict.fromkeys(resources, 0), "nvidia.com/gpu": 1}

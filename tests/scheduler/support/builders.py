@@ -106,6 +106,7 @@ def state(
     has_queue: bool = True,
     scores_resources: bool = False,
     settings: AllocationSettings | None = None,
+    foreign_drivers: tuple[str, ...] = (),
 ) -> ClusterState:
     """Return the state of a scheduler with these nodes."""
     clock = clock or Clock()
@@ -116,6 +117,7 @@ def state(
         clock=clock,
         has_queue=has_queue,
         scores_resources=scores_resources,
+        foreign_drivers=foreign_drivers,
     )
     for name in nodes:
         made.set_node(node(name))

@@ -56,7 +56,9 @@ class Bindings(Api):
         return msgspec.json.encode(found)
 
 
-def extending(state: ClusterState, api: Bindings | None = None, *, trusted: bool = True) -> Extender:
+def extending(
+    state: ClusterState, api: Bindings | None = None, *, trusted: bool = True, reads_live: bool = False
+) -> Extender:
     """Return the verbs as in a running term."""
     api = api or Bindings()
     metrics = Metrics()
@@ -84,6 +86,7 @@ def extending(state: ClusterState, api: Bindings | None = None, *, trusted: bool
         chooser=chooser_of(state),
         rejected=RejectedPods(pods, clock=time.monotonic),
         names=frozenset((SCHEDULER_NAME,)),
+        reads_live=lambda: reads_live,
         is_trusted=lambda: trusted,
     )
     made._is_open = True

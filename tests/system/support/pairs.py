@@ -19,6 +19,7 @@ from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from lab.layout import Layout
@@ -135,9 +136,12 @@ class Pair:
         daemon.start(["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', self.host, *argv])
 
 
-def up(layout: Layout, nodes: list[str]) -> None:
-    """Start Tranche on a cluster without a scheduler, with these simulated GPU nodes."""
-    binaries.provide(layout.bin, ["kube-scheduler"])
+def up(layout: Layout, nodes: list[str], *, provide: Callable[..., None] = binaries.provide) -> None:
+    """Start Tranche on a cluster without a scheduler, with these simulated GPU nodes.
+
+    `provide` links kube-scheduler into the folder of the lab.
+    """
+    provide(layout.bin, ["kube-scheduler"])
     manifests.install(layout)
     with (manifests.ROOT / "extender" / "rbac.yaml").open() as file:
         client(layout).apply(*yaml.safe_load_all(file))
