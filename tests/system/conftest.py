@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from lab import cluster, kubectl, wait
+from lab import cluster, components, health, kubectl, wait
 from lab import real_node as real_node_module
 from lab.client import Client, client
 from lab.connection import RefusedError
 from lab.files import write_private
+from lab.processes import Daemon
 from tests.support import labs, namespaces
 from tests.system.support import simulated_nodes, whole_run
 
@@ -48,6 +49,17 @@ def uts_support() -> None:
         pytest.skip("a separate host name for each pair needs root")
 
 
+@pytest.fixture
+def dead_webhook(tranche: Layout) -> Iterator[Layout]:
+    """The lab without its webhook, which is started again after the test."""
+    daemon = Daemon(tranche, "webhook")
+    daemon.stop()
+    yield tranche
+    component = components.component(tranche, "webhook")
+    components.start(tranche, component)
+    wait.until(lambda: health.probe(component.ready), what="webhook ready", timeout_s=PATIENCE_S, daemons=[daemon])
+
+
 MIG_NODE = "gpu-mig-0"
 MIG_FLEET = """
 gpu-mig-0:
@@ -74,11 +86,6 @@ def mig_status(layout: Layout) -> dict[str, Any]:
     found = client(layout).find("gpunodestatus", MIG_NODE)
     status: dict[str, Any] = found.get("status", {}) if found else {}
     return status
-
-
-def as_node(node: str) -> tuple[str, ...]:
-    """Return arguments by which kubectl impersonates the kubelet of a node."""
-    return (f"--as=system:node:{node}", "--as-group=system:nodes")
 
 
 def kubelet(layout: Layout, node: str) -> Client:
@@ -179,6 +186,18 @@ class Namespace:
             return placed if len(placed) == count else None
 
         return self.until(enough, what=f"{count} placed pods", labels=labels)
+
+    def ready(self, *names: str) -> None:
+        """Wait until these pods are ready."""
+
+        def are_ready(pods: Mapping[str, Any]) -> bool:
+            return all(
+                ("Ready", "True")
+                in ((each["type"], each["status"]) for each in pods[name]["status"].get("conditions", ()))
+                for name in names
+            )
+
+        self.until(are_ready, what=f"{', '.join(names)} ready")
 
     def unplaced(self, name: str) -> str:
         """Wait until a pod's condition has the reason why it has no node, and return it."""
