@@ -8,9 +8,9 @@ import pytest
 
 from lab import manifests, wait
 from lab.client import client
-from tests.policies.support import guards, identities, pods
+from tests.policies.support import guards, pods
 from tests.policies.support.leader import Leader
-from tests.support import namespaces
+from tests.support import identities, namespaces
 from tests.support.refusals import refusal
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from agent.publishing import heartbeat
 from allocation.names import SYSTEM_NAMESPACE
 from lab import kubeconfig
 from lab.client import Client, client
-from tests.policies.support import identities
+from tests.support import identities
 from tests.support.access import may
 from tests.support.refusals import refusal
 

@@ -11,10 +11,10 @@ from agent.publishing import heartbeat
 from allocation.names import SYSTEM_NAMESPACE
 from lab import kubectl, manifests, wait
 from lab.client import Client, client
-from tests.policies.support import identities
 from tests.policies.support.leader import FORMER, TOKEN, Leader
 from tests.policies.support.leases import card_lease
 from tests.policies.support.pods import NODE
+from tests.support import identities
 from tests.support.refusals import refusal
 
 if TYPE_CHECKING:

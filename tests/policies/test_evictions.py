@@ -14,9 +14,9 @@ from allocation.names import FENCED_LABEL, LEADER, SYSTEM_NAMESPACE
 from lab import kubectl, wait
 from lab.client import Client, client
 from lab.errors import LabError
-from tests.policies.support import identities
 from tests.policies.support.leader import FORMER, TOKEN
 from tests.policies.support.pods import NODE, prepared
+from tests.support import identities
 from tests.support.refusals import refusal
 
 if TYPE_CHECKING:

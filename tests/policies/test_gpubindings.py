@@ -11,8 +11,8 @@ from allocation.names import SHARE_MODE_PREFIX
 from cluster.resource import GPU_BINDINGS
 from lab import fleet, manifests, wait
 from lab.client import Client, client
-from tests.policies.support import identities
 from tests.policies.support.pods import NODE
+from tests.support import identities
 from tests.support.access import may
 from tests.support.refusals import refusal
 from tests.system.support.gpubindings import DEFINITION, binding, component

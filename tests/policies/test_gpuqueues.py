@@ -9,7 +9,7 @@ import pytest
 
 from cluster.resource import GPU_QUEUES
 from lab.client import client
-from tests.policies.support import identities
+from tests.support import identities
 from tests.support.refusals import refusal
 
 if TYPE_CHECKING:

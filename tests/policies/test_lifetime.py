@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lab.client import Client, client
-from tests.policies.support import identities
 from tests.policies.support.pods import NODE, plain, prepared
+from tests.support import identities
 from tests.support.refusals import refusal
 
 if TYPE_CHECKING:

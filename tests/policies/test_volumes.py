@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lab.client import client
-from tests.policies.support import identities
+from tests.support import identities
 from tests.support.cases import case
 from tests.support.refusals import refusal
 

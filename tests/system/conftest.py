@@ -14,7 +14,7 @@ from lab.client import Client, client
 from lab.connection import RefusedError
 from lab.files import write_private
 from lab.processes import Daemon
-from tests.support import labs, namespaces
+from tests.support import identities, labs, namespaces
 from tests.system.support import simulated_nodes, whole_run
 
 if TYPE_CHECKING:
@@ -86,11 +86,6 @@ def mig_status(layout: Layout) -> dict[str, Any]:
     found = client(layout).find("gpunodestatus", MIG_NODE)
     status: dict[str, Any] = found.get("status", {}) if found else {}
     return status
-
-
-def kubelet(layout: Layout, node: str) -> Client:
-    """Return the API as the kubelet of a node has it."""
-    return client(layout, user=f"system:node:{node}", groups=("system:nodes",))
 
 
 class Namespace:
@@ -170,12 +165,12 @@ class Namespace:
 
     def set_phase(self, name: str, phase: str, *, node: str = "") -> None:
         """Write a pod's phase, as the kubelet of a node if one is named."""
-        api = kubelet(self.layout, node) if node else self.api
+        api = identities.kubelet(self.layout, node) if node else self.api
         api.patch("pods", name, {"status": {"phase": phase}}, namespace=self.name, subresource="status")
 
     def remove(self, name: str) -> None:
         """Delete a pod immediately, as the kubelet of its node does when its containers have ended."""
-        api = kubelet(self.layout, self.pod(name)["spec"]["nodeName"])
+        api = identities.kubelet(self.layout, self.pod(name)["spec"]["nodeName"])
         api.delete("pod", name, namespace=self.name, grace_s=0, wait=False)
 
     def placed(self, count: int, labels: str = "") -> list[dict[str, Any]]:

@@ -12,8 +12,8 @@ from lab import components, fleet, health, kubectl, manifests, verify, wait
 from lab.client import client
 from lab.errors import LabError
 from lab.processes import Daemon
-from tests.policies.support import identities
 from tests.policies.support.pods import binding
+from tests.support import identities
 from tests.support.refusals import refusal
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.test_fence import leadership

@@ -22,7 +22,7 @@ from lab import health, kubeconfig, manifests, wait
 from lab.client import Client, client
 from lab.errors import LabError
 from lab.layout import Port
-from tests.support import namespaces
+from tests.support import identities, namespaces
 from tests.support.access import may
 from tests.support.refusals import refusal
 
@@ -482,8 +482,7 @@ def test_placed_pod_keeps_its_allocation(cluster: Cluster, webhook: Webhook) -> 
         assert changed in refusal(change)
     cluster.api.patch("pod", "placed", {"metadata": {"annotations": {"mine": "1"}}}, namespace=IN)
     cluster.api.patch("pod", "placed", {"metadata": {"labels": {"gpu.scheduling/injection": "disabled"}}}, namespace=IN)
-    kubelet = client(cluster.layout, user="system:node:n1", groups=("system:nodes",))
-    kubelet.delete("pod", "placed", namespace=IN, grace_s=0, wait=False)
+    identities.kubelet(cluster.layout, "n1").delete("pod", "placed", namespace=IN, grace_s=0, wait=False)
 
 
 def test_foreign_binding_with_an_allocation_is_refused(cluster: Cluster, webhook: Webhook) -> None:

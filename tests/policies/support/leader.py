@@ -8,9 +8,9 @@ from allocation.names import ALLOCATION, LEADER, SYSTEM_NAMESPACE
 from cluster.resource import LEADERSHIPS
 from lab import wait
 from lab.client import client
-from tests.policies.support import identities
 from tests.policies.support.leases import card_lease
 from tests.policies.support.pods import NODE, binding
+from tests.support import identities
 from tests.support.refusals import refusal
 
 if TYPE_CHECKING:

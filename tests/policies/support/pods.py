@@ -11,7 +11,7 @@ import msgspec
 from allocation.names import FENCED_LABEL
 from allocation.settings import AllocationSettings
 from lab.client import client
-from tests.policies.support import identities
+from tests.support import identities
 from webhook.mutation import mutate
 from webhook.quotas import Quotas
 from webhook.review import decode_pod

@@ -27,7 +27,7 @@ from scheduler.metrics.instruments import Metrics
 from scheduler.settings import SchedulerSettings
 from scheduler.term_builder import build_term
 from tests.scheduler.support import claims
-from tests.support import namespaces
+from tests.support import identities, namespaces
 from tests.support.refusals import refusal
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ def server(control_plane: Layout) -> Iterator[Layout]:
 def _remove_pods(layout: Layout) -> None:
     """Remove all pods at once: those with a node as its kubelet does when their containers have ended."""
     for pod in client(layout).list("pods", namespace=NAMESPACE):
-        kubelet = client(layout, user=f"system:node:{NODE}", groups=("system:nodes",))
-        api = kubelet if pod["spec"].get("nodeName") else client(layout)
+        api = identities.kubelet(layout, NODE) if pod["spec"].get("nodeName") else client(layout)
         api.delete("pods", pod["metadata"]["name"], namespace=NAMESPACE, grace_s=0, wait=False)
 
 

@@ -1,4 +1,4 @@
-"""Who makes the requests that policies judge: our processes by their tokens, kubelets, users with a role."""
+"""The API server for others than the administrator: our processes by their tokens, kubelets, users with a role."""
 
 from __future__ import annotations
 
