@@ -149,12 +149,12 @@ class Client:
             for each in objects
         ]
 
-    def apply(self, *objects: Object, namespace: str = "", dry_run: bool = False) -> Objects:
-        """Create or change objects by server-side apply; return them as the API server has them."""
+    def apply(self, *objects: Object, namespace: str = "", subresource: str = "", dry_run: bool = False) -> Objects:
+        """Create or change objects, or a subresource, by server-side apply; return them as the API server has them."""
         return [
             self.request(
                 "PATCH",
-                self._path_of(each, namespace),
+                self._path_of(each, namespace, subresource=subresource),
                 body=each,
                 content_type="application/apply-patch+yaml",
                 fieldManager=FIELD_MANAGER,

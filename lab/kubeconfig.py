@@ -43,6 +43,17 @@ def service_account_kubeconfig(layout: Layout, *, namespace: str, name: str, nod
     Raises:
         LabError: the ServiceAccount or the Node does not exist.
     """
+    token = service_account_token(layout, namespace=namespace, name=name, node=node)
+    path = _service_account_path(layout, namespace=namespace, name=name, node=node)
+    return token_kubeconfig(layout, path, token=token, user=name, namespace=namespace)
+
+
+def service_account_token(layout: Layout, *, namespace: str, name: str, node: str = "") -> str:
+    """Return a token of a ServiceAccount that is valid for a day, bound to a Node if one is named.
+
+    Raises:
+        LabError: the ServiceAccount or the Node does not exist.
+    """
     api = client(layout)
     spec: dict[str, Any] = {"expirationSeconds": TOKEN_LIFETIME_S}
     if node:
@@ -50,9 +61,8 @@ def service_account_kubeconfig(layout: Layout, *, namespace: str, name: str, nod
         spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     account = api.path("serviceaccount", name, namespace=namespace, subresource="token")
-    token = api.request("POST", account, body=request)["status"]["token"]
-    path = _service_account_path(layout, namespace=namespace, name=name, node=node)
-    return token_kubeconfig(layout, path, token=token, user=name, namespace=namespace)
+    token: str = api.request("POST", account, body=request)["status"]["token"]
+    return token
 
 
 def is_valid(layout: Layout, *, namespace: str, name: str) -> bool:

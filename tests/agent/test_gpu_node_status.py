@@ -27,8 +27,11 @@ def _create(cluster: Layout, *, name: str, node: str) -> None:
 
 
 def _report(cluster: Layout, name: str, *devices: dict[str, Any]) -> None:
-    patch = json.dumps({"status": {"total": len(devices), "devices": devices}})
-    kubectl.run(cluster, "patch", "gns", name, "--subresource=status", "--type=merge", "-p", patch)
+    _set_status(cluster, name, {"total": len(devices), "devices": devices})
+
+
+def _set_status(cluster: Layout, name: str, status: Any) -> None:
+    client(cluster).patch("gns", name, {"status": status}, subresource="status")
 
 
 def test_object_name_must_equal_node_name(cluster: Layout) -> None:
@@ -87,20 +90,19 @@ def test_kubectl_shows_node_and_devices(cluster: Layout) -> None:
 def test_kubectl_wide_shows_driver_isolation_and_delivery(cluster: Layout) -> None:
     """`kubectl get gns -o wide` shows them for the whole node; an unknown state, backend or delivery is rejected."""
     _create(cluster, name="crd-1", node="crd-1")
-    patch = ("patch", "gns", "crd-1", "--subresource=status", "--type=merge", "-p")
-    kubectl.run(cluster, *patch, '{"status": {"driverVersion": "570.86.15", "isolation": ["none", "mps"]}}')
-    kubectl.run(cluster, *patch, '{"status": {"delivery": {"mode": "cdi", "toolkit": {"mode": "auto"}}}}')
-    kubectl.run(cluster, *patch, '{"status": {"state": "NoCards", "message": "the driver lists no card"}}')
+    _set_status(cluster, "crd-1", {"driverVersion": "570.86.15", "isolation": ["none", "mps"]})
+    _set_status(cluster, "crd-1", {"delivery": {"mode": "cdi", "toolkit": {"mode": "auto"}}})
+    _set_status(cluster, "crd-1", {"state": "NoCards", "message": "the driver lists no card"})
     header, line = kubectl.run(cluster, "get", "gns", "crd-1", "-o", "wide").splitlines()
     shown = dict(zip(header.split(), line.split(), strict=True))
     assert (shown["DRIVER"], shown["ISOLATION"], shown["DELIVERY"]) == ("570.86.15", '["none","mps"]', "cdi")
     assert shown["STATE"] == "NoCards"
     with pytest.raises(LabError, match=r"status\.state"):
-        kubectl.run(cluster, *patch, '{"status": {"state": "Odd"}}')
+        _set_status(cluster, "crd-1", {"state": "Odd"})
     with pytest.raises(LabError, match=r"status\.delivery\.mode"):
-        kubectl.run(cluster, *patch, '{"status": {"delivery": {"mode": "hook"}}}')
+        _set_status(cluster, "crd-1", {"delivery": {"mode": "hook"}})
     with pytest.raises(LabError, match=r"status\.isolation\[0\]"):
-        kubectl.run(cluster, *patch, '{"status": {"isolation": ["time-slicing"]}}')
+        _set_status(cluster, "crd-1", {"isolation": ["time-slicing"]})
 
 
 LINKS = (PeerLink(1, 50), PeerLink(2, 25))
@@ -110,8 +112,7 @@ FABRIC = Fabric(HCAS, CuFile(enabled=True, version="2.17.5"))
 
 
 def _write_status(cluster: Layout, name: str, status: Status) -> None:
-    patch = msgspec.json.encode({"status": status}).decode()
-    kubectl.run(cluster, "patch", "gns", name, "--subresource=status", "--type=merge", "-p", patch)
+    _set_status(cluster, name, json.loads(msgspec.json.encode(status)))
 
 
 def test_no_field_of_a_full_status_is_dropped(cluster: Layout) -> None:
@@ -154,9 +155,8 @@ def _fabric(**hca: Any) -> dict[str, Any]:
 def test_invalid_fabric_is_rejected(cluster: Layout, fabric: dict[str, Any], field: str) -> None:
     """The scheduler writes the names into the environment of containers, and counts the ports."""
     _create(cluster, name="crd-1", node="crd-1")
-    patch = json.dumps({"status": {"fabric": fabric}})
     with pytest.raises(LabError, match=re.escape(f"status.fabric.{field}")):
-        kubectl.run(cluster, "patch", "gns", "crd-1", "--subresource=status", "--type=merge", "-p", patch)
+        _set_status(cluster, "crd-1", {"fabric": fabric})
 
 
 @pytest.mark.parametrize("fabric", [Fabric((HCAS[1],) * 2), Fabric((Hca("mlx5_0", ports=(PORTS[0],) * 2),))])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab import kubectl, wait
+from lab import wait
 from lab.client import client
 from lab.layout import Layout
 from tests.agent.support.cluster_view import (
@@ -46,8 +46,7 @@ def test_changed_annotation_is_restored(cluster: Layout, served: Callable[[str],
     agent = served("repair-1")
     before = register(cluster, "repair-1")
     assert before is not None
-    body = json.dumps({"metadata": {"annotations": {REGISTER: value}}})
-    kubectl.run(cluster, "patch", "node", "repair-1", "--type=merge", "-p", body)
+    client(cluster).patch("node", "repair-1", {"metadata": {"annotations": {REGISTER: value}}})
     _await_register(cluster, "repair-1", before)
     assert "node repair-1: another client changed the register annotation; writing again" in agent.log
     assert "tranche_agent_repairs_total 1.0" in agent.http("/metrics")[1]
@@ -62,8 +61,7 @@ def test_changed_status_is_restored(cluster: Layout, served: Callable[[str], Any
         before[1],
         {"id": 2, "uuid": "GPU-invented", "memoryMiB": 100},
     ]
-    patch = json.dumps({"status": {"devices": devices, "total": 3}})
-    kubectl.run(cluster, "patch", "gns", "repair-2", "--subresource=status", "--type=merge", "-p", patch)
+    client(cluster).patch("gns", "repair-2", {"status": {"devices": devices, "total": 3}}, subresource="status")
     repaired = [before[0] | {"inUseBy": ["pod-1"]}, before[1]]
     await_devices(cluster, "repair-2", lambda devices: devices == repaired, what="the agent's devices")
     assert published(cluster, "repair-2")["status"]["total"] == 2
@@ -73,8 +71,7 @@ def test_changed_delivery_is_restored(cluster: Layout, served: Callable[[str], A
     """The scheduler writes Bindings by it; an agent that sees no toolkit reports the default."""
     agent = served("repair-6")
     assert published(cluster, "repair-6")["status"]["delivery"] == {"mode": "cdi"}
-    patch = json.dumps({"status": {"delivery": {"mode": "env"}}})
-    kubectl.run(cluster, "patch", "gns", "repair-6", "--subresource=status", "--type=merge", "-p", patch)
+    client(cluster).patch("gns", "repair-6", {"status": {"delivery": {"mode": "env"}}}, subresource="status")
     wait.until(
         lambda: published(cluster, "repair-6")["status"]["delivery"] == {"mode": "cdi"},
         what="restored delivery",
@@ -96,8 +93,7 @@ def test_changed_connections_are_restored(cluster: Layout, served: Callable[[str
     fabric = {"hcas": [{"name": "mlx5_0", "ports": [{"number": 1}, {"number": 2}]}, {"name": "invented"}]}
     devices = [before["devices"][0] | {"links": [{"id": 1, "bandwidthGBps": 99}, {"id": 2, "bandwidthGBps": 99}]}]
     for change in ({"fabric": fabric}, {"devices": [*devices, *before["devices"][1:]]}):
-        patch = json.dumps({"status": change})
-        kubectl.run(cluster, "patch", "gns", "repair-7", "--subresource=status", "--type=merge", "-p", patch)
+        client(cluster).patch("gns", "repair-7", {"status": change}, subresource="status")
         wait.until(
             lambda: published(cluster, "repair-7")["status"] == before, what="restored status", timeout_s=DEADLINE_S
         )
@@ -109,8 +105,12 @@ def test_invented_connections_are_removed(cluster: Layout, served: Callable[[str
     before = published(cluster, "repair-8")["status"]
     first, *others = before["devices"]
     invented = first | {"numa": 1, "links": [{"id": 1, "bandwidthGBps": 99}], "pcieGroups": [0], "inUseBy": ["pod-1"]}
-    patch = json.dumps({"status": {"devices": [invented, *others], "fabric": {"hcas": [{"name": "mlx5_0"}]}}})
-    kubectl.run(cluster, "patch", "gns", "repair-8", "--subresource=status", "--type=merge", "-p", patch)
+    client(cluster).patch(
+        "gns",
+        "repair-8",
+        {"status": {"devices": [invented, *others], "fabric": {"hcas": [{"name": "mlx5_0"}]}}},
+        subresource="status",
+    )
     repaired = before | {"devices": [first | {"inUseBy": ["pod-1"]}, *others]}
     wait.until(
         lambda: published(cluster, "repair-8")["status"] == repaired, what="restored status", timeout_s=DEADLINE_S

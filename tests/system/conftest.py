@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from lab import cluster, kubectl, wait
+from lab import cluster, components, health, kubectl, wait
 from lab import real_node as real_node_module
 from lab.client import Client, client
 from lab.connection import RefusedError
 from lab.files import write_private
-from tests.support import labs, namespaces
+from lab.processes import Daemon
+from tests.support import identities, labs, namespaces
 from tests.system.support import simulated_nodes, whole_run
 
 if TYPE_CHECKING:
@@ -48,6 +49,17 @@ def uts_support() -> None:
         pytest.skip("a separate host name for each pair needs root")
 
 
+@pytest.fixture
+def dead_webhook(tranche: Layout) -> Iterator[Layout]:
+    """The lab without its webhook, which is started again after the test."""
+    daemon = Daemon(tranche, "webhook")
+    daemon.stop()
+    yield tranche
+    component = components.component(tranche, "webhook")
+    components.start(tranche, component)
+    wait.until(lambda: health.probe(component.ready), what="webhook ready", timeout_s=PATIENCE_S, daemons=[daemon])
+
+
 MIG_NODE = "gpu-mig-0"
 MIG_FLEET = """
 gpu-mig-0:
@@ -74,16 +86,6 @@ def mig_status(layout: Layout) -> dict[str, Any]:
     found = client(layout).find("gpunodestatus", MIG_NODE)
     status: dict[str, Any] = found.get("status", {}) if found else {}
     return status
-
-
-def as_node(node: str) -> tuple[str, ...]:
-    """Return arguments by which kubectl impersonates the kubelet of a node."""
-    return (f"--as=system:node:{node}", "--as-group=system:nodes")
-
-
-def kubelet(layout: Layout, node: str) -> Client:
-    """Return the API as the kubelet of a node has it."""
-    return client(layout, user=f"system:node:{node}", groups=("system:nodes",))
 
 
 class Namespace:
@@ -163,12 +165,12 @@ class Namespace:
 
     def set_phase(self, name: str, phase: str, *, node: str = "") -> None:
         """Write a pod's phase, as the kubelet of a node if one is named."""
-        api = kubelet(self.layout, node) if node else self.api
+        api = identities.kubelet(self.layout, node) if node else self.api
         api.patch("pods", name, {"status": {"phase": phase}}, namespace=self.name, subresource="status")
 
     def remove(self, name: str) -> None:
         """Delete a pod immediately, as the kubelet of its node does when its containers have ended."""
-        api = kubelet(self.layout, self.pod(name)["spec"]["nodeName"])
+        api = identities.kubelet(self.layout, self.pod(name)["spec"]["nodeName"])
         api.delete("pod", name, namespace=self.name, grace_s=0, wait=False)
 
     def placed(self, count: int, labels: str = "") -> list[dict[str, Any]]:
@@ -179,6 +181,18 @@ class Namespace:
             return placed if len(placed) == count else None
 
         return self.until(enough, what=f"{count} placed pods", labels=labels)
+
+    def ready(self, *names: str) -> None:
+        """Wait until these pods are ready."""
+
+        def are_ready(pods: Mapping[str, Any]) -> bool:
+            return all(
+                ("Ready", "True")
+                in ((each["type"], each["status"]) for each in pods[name]["status"].get("conditions", ()))
+                for name in names
+            )
+
+        self.until(are_ready, what=f"{', '.join(names)} ready")
 
     def unplaced(self, name: str) -> str:
         """Wait until a pod's condition has the reason why it has no node, and return it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,8 +10,8 @@ from allocation.names import ALLOCATION, CLAIM
 from allocation.wire import record
 from lab import wait
 from lab.errors import LabError
+from tests.policies.support.pods import prepared
 from tests.system.conftest import PATIENCE_S, Namespace, pod
-from tests.webhook.test_limits_apiserver import prepared
 
 if TYPE_CHECKING:
     from allocation.allocation import Allocation
@@ -48,8 +47,7 @@ def allocated(placed: dict[str, Any]) -> Allocation:
 
 def open_gates(namespace: Namespace, name: str) -> None:
     """Let the scheduler have a gated pod."""
-    patch = json.dumps({"spec": {"schedulingGates": None}})
-    namespace.kubectl("patch", "pod", name, "--type=merge", "-p", patch)
+    namespace.patch("pod", name, {"spec": {"schedulingGates": None}})
 
 
 def waits_for(namespace: Namespace, name: str, words: str) -> None:
@@ -62,10 +60,9 @@ def waits_for(namespace: Namespace, name: str, words: str) -> None:
 
 def admits(namespace: Namespace, name: str, count: int) -> None:
     """Wait until admission gives pods the cards of a claim that was created again."""
-    options = ("--dry-run=server", "-o", "json", "-f", "-")
 
     def is_seen() -> bool:
-        created = json.loads(namespace.kubectl("create", *options, stdin=json.dumps(claim_pod("new", name))))
+        (created,) = namespace.api.create(claim_pod("new", name), namespace=namespace.name, dry_run=True)
         return bool(created["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == str(count))
 
     wait.until(is_seen, what=f"admission knows the new claim {name}", timeout_s=PATIENCE_S)

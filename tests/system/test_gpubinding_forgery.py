@@ -1,4 +1,4 @@
-"""A GPUBinding gives out a card: nobody gets an application's cards by a label, and few can write a binding."""
+"""A GPUBinding gives out a card: nobody gets an application's cards by a label."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
-from allocation.names import SHARE_MODE_PREFIX
-from lab import fleet, kubeconfig, kubectl, manifests, wait
+from lab import fleet
 from lab.client import client
-from lab.errors import LabError
-from tests.system.conftest import PATIENCE_S, Namespace, pod
-from tests.system.support import gpubindings, tenants
+from tests.system.conftest import Namespace, pod
+from tests.system.support import gpubindings
 from tests.system.support.gpubindings import binding, labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from lab.layout import Layout
 
@@ -62,26 +58,6 @@ def cards(pod_: dict[str, Any]) -> list[str]:
     return [share["uuid"] for shares in containers.values() for share in shares]
 
 
-def attempt(layout: Layout, identity: Path, *arguments: str, body: object = None) -> str:
-    """Run kubectl with an identity; return the error, empty if it succeeds."""
-    try:
-        kubectl.run(layout, *arguments, stdin=json.dumps(body) if body is not None else None, kubeconfig=identity)
-    except LabError as error:
-        return error.why
-    return ""
-
-
-def writes(layout: Layout, identity: Path, name: str) -> dict[str, str]:
-    """Try to create, change and delete a binding, as dry runs; return the error of each."""
-    patch = json.dumps({"spec": {"owner": "mallory"}})
-    dry = "--dry-run=server"
-    return {
-        "create": attempt(layout, identity, "create", dry, "-f", "-", body=binding("forged", OTHER, APP)),
-        "patch": attempt(layout, identity, "patch", "gpubinding", name, dry, "--type=merge", "-p", patch),
-        "delete": attempt(layout, identity, "delete", "gpubinding", name, dry),
-    }
-
-
 # ---- labels ----------------------------------------------------------------------------------------------------------
 
 
@@ -118,84 +94,6 @@ def test_annotation_that_chooses_a_foreign_card_is_overridden(
     namespace.create(manifest)
     (placed,) = namespace.placed(1)
     assert cards(placed) == [OTHER]
-
-
-# ---- who writes ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("role", ["edit", "admin"])
-def test_rights_in_a_namespace_are_not_enough_to_give_out_cards(
-    namespace: Namespace, write: Callable[[dict[str, Any]], None], role: str
-) -> None:
-    """Neither by a binding nor by the share mode of a card, which is an annotation of its node."""
-    write(binding("alices", CARD, APP))
-    tenant = tenants.account(namespace, f"{role}s", role=role)
-    for verb, why in writes(namespace.layout, tenant.kubeconfig, "alices").items():
-        assert f'cannot {"get" if verb == "patch" else verb} resource "gpubindings"' in why, (verb, why)
-    annotate = ("annotate", "node", NODE, f"{SHARE_MODE_PREFIX}{CARD}=0")
-    assert 'resource "nodes"' in attempt(namespace.layout, tenant.kubeconfig, *annotate)
-
-
-@pytest.mark.parametrize("process", ["scheduler", "webhook", "agent"])
-def test_no_process_of_ours_writes_a_binding(
-    bindings: Layout, write: Callable[[dict[str, Any]], None], process: str
-) -> None:
-    """A stolen token of Tranche changes no binding."""
-    write(binding("alices", CARD, APP))
-    identity = kubeconfig.service_account_kubeconfig(bindings, namespace="tranche-system", name=f"tranche-{process}")
-    for why in writes(bindings, identity, "alices").values():
-        assert 'resource "gpubindings"' in why
-    for verb in ("create", "update", "patch", "delete", "deletecollection"):
-        assert attempt(bindings, identity, "auth", "can-i", verb, gpubindings.DEFINITION), verb
-
-
-@pytest.fixture
-def app_service(namespace: Namespace, bindings: Layout) -> Iterator[tenants.Tenant]:
-    """An account that may write bindings and that the policy lists."""
-    service = tenants.account(namespace, "app-service", role="view")
-    name = f"app-service-{namespace.name}"
-    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name}}
-    rule = {"apiGroups": ["gpu.bytetrade.io"], "resources": ["gpubindings"], "verbs": ["*"]}
-    account = {"kind": "ServiceAccount", "name": "app-service", "namespace": namespace.name}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
-    roles = (
-        {**role, "kind": "ClusterRole", "rules": [rule]},
-        {**role, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [account]},
-    )
-    file = manifests.ROOT / "gpubindings" / "writers" / "policy.yaml"
-    policy, bound = yaml.safe_load_all(file.read_text(encoding="utf-8"))
-    writer = f"system:serviceaccount:{namespace.name}:app-service"
-    policy["spec"]["variables"] = [{"name": "writers", "expression": f"['{writer}']"}]
-    client(bindings).apply(*roles)
-    client(bindings).apply(binding("alices", CARD, APP))
-    try:
-        client(bindings).apply(policy, bound)
-        wait.until(
-            lambda: all(writes(bindings, bindings.kubeconfig, "alices").values()),
-            what="the policy in force",
-            timeout_s=PATIENCE_S,
-        )
-        yield service
-    finally:
-        gpubindings.delete(bindings, bound, policy, *roles)
-        wait.until(
-            lambda: not any(writes(bindings, bindings.kubeconfig, "alices").values()),
-            what="the end of the policy",
-            timeout_s=PATIENCE_S,
-        )
-        client(bindings).delete_all("gpubindings")
-
-
-def test_only_listed_writers_write_with_the_policy(
-    namespace: Namespace, bindings: Layout, app_service: tenants.Tenant
-) -> None:
-    """Not even an administrator; the message names who may. The listed account still needs its role."""
-    writer = f"system:serviceaccount:{namespace.name}:app-service"
-    for why in writes(bindings, bindings.kubeconfig, "alices").values():
-        assert f"may not write GPUBindings, which give out cards: only {writer} may (policy {POLICY})" in why
-    assert POLICY in attempt(bindings, bindings.kubeconfig, "delete", "gpubindings", "--all")
-    assert client(bindings).get("gpubinding", "alices")["spec"]["uuid"] == CARD
-    assert set(writes(bindings, app_service.kubeconfig, "alices").values()) == {""}
 
 
 # ---- bindings without a namespace ------------------------------------------------------------------------------------

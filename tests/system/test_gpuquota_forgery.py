@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lab.client import client
+from tests.support.refusals import refusal
 from tests.system.conftest import Namespace, pod
-from tests.system.test_forgery import dead_webhook, refused
 
 if TYPE_CHECKING:
     from lab.layout import Layout
 
-__all__ = ["dead_webhook"]  # a fixture
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
 MEMORY = "nvidia.com/gpumem"
 
@@ -27,8 +25,8 @@ def quota(namespace: Namespace, **spec: Any) -> dict[str, Any]:
 
 def prepared(namespace: Namespace, sent: dict[str, Any]) -> dict[str, Any]:
     """Return a pod as the webhook would change it, so that it can be created while the webhook is down."""
-    changed = namespace.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(sent))
-    return {**sent, "spec": json.loads(changed)["spec"]}
+    (changed,) = namespace.api.create(sent, namespace=namespace.name, dry_run=True)
+    return {**sent, "spec": changed["spec"]}
 
 
 def test_quota_is_not_avoided_without_the_webhook(
@@ -47,4 +45,4 @@ def test_quota_is_not_avoided_without_the_webhook(
     namespace.placed(1)
     namespace.create(second)
     assert "GpuQuota team" in namespace.unplaced("second")
-    assert "tranche-webhook" in refused(namespace, pod("silent", gpu=1))
+    assert "tranche-webhook" in refusal(lambda: namespace.create(pod("silent", gpu=1)))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from lab import components, kubeconfig, kubectl, wait
+from lab import components, wait
 from lab.client import client
 from lab.connection import RefusedError
-from lab.errors import LabError
 from lab.processes import Daemon
-from tests.system.conftest import PATIENCE_S, Namespace, as_node, pod
+from tests.support.refusals import refusal
+from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import truth
 
 if TYPE_CHECKING:
@@ -24,14 +23,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 NODE = "gpu-sim-0"
 DEAD_NODE = "gpu-dead-0"
-AT_ONCE = ("--force", "--grace-period=0", "--wait=false")
-
-
-def refusal(namespace: Namespace, *arguments: str, stdin: str | None = None, identity: Path | None = None) -> str:
-    """Run kubectl, which must fail; return its message."""
-    with pytest.raises(LabError) as caught:
-        kubectl.run(namespace.layout, "-n", namespace.name, *arguments, stdin=stdin, kubeconfig=identity)
-    return caught.value.why
 
 
 def placed(namespace: Namespace, name: str, *, node: str = NODE, **labels: str) -> None:
@@ -42,18 +33,6 @@ def placed(namespace: Namespace, name: str, *, node: str = NODE, **labels: str) 
     wait.until(
         lambda: namespace.pod(name)["status"]["phase"] == "Running", what=f"{name} running", timeout_s=PATIENCE_S
     )
-
-
-def evict(namespace: Namespace, name: str, *, grace: int) -> tuple[tuple[str, ...], str]:
-    """Return arguments and input of kubectl that evict a pod."""
-    body = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": name, "namespace": namespace.name},
-        "deleteOptions": {"gracePeriodSeconds": grace},
-    }
-    path = f"/api/v1/namespaces/{namespace.name}/pods/{name}/eviction"
-    return ("create", "--raw", path, "-f", "-"), json.dumps(body)
 
 
 def phase_refusal(namespace: Namespace, name: str, phase: str, *, node: str = "") -> str:
@@ -67,106 +46,23 @@ def phase_refusal(namespace: Namespace, name: str, phase: str, *, node: str = ""
     return wait.until(why, what="a refusal of the phase", timeout_s=PATIENCE_S)
 
 
-def gone(namespace: Namespace, name: str) -> None:
-    """Wait until a pod is gone."""
-    wait.until(
-        lambda: not namespace.kubectl("get", "pod", name, "--ignore-not-found"),
-        what=f"the end of {name}",
-        timeout_s=PATIENCE_S,
-    )
-
-
-def tenant(namespace: Namespace) -> Path:
-    """Return the kubeconfig of a user with the role `edit` in a namespace."""
-    namespace.kubectl("create", "serviceaccount", "tenant")
-    account = f"--serviceaccount={namespace.name}:tenant"
-    namespace.kubectl("create", "rolebinding", "tenant", "--clusterrole=edit", account)
-    return kubeconfig.service_account_kubeconfig(namespace.layout, namespace=namespace.name, name="tenant")
-
-
 # ---- deletion --------------------------------------------------------------------------------------------------------
-
-
-def test_immediate_deletion_is_rejected(tranche: Layout, namespace: Namespace) -> None:
-    """This holds for tenant, administrator and other nodes, for one pod and for all; the error names the remedy."""
-    identity = tenant(namespace)
-    placed(namespace, "holder")
-    why = refusal(namespace, "delete", "pod", "holder", *AT_ONCE, identity=identity)
-    assert f"pod holder holds GPUs of node {NODE}" in why
-    assert '"--grace-period=1"' in why
-    assert "node.kubernetes.io/out-of-service" in why
-    assert "holds GPUs" in refusal(namespace, "delete", "pod", "holder", *AT_ONCE)
-    assert "holds GPUs" in refusal(namespace, "delete", "pods", "--all", *AT_ONCE)
-    body = json.dumps({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0})
-    path = f"/api/v1/namespaces/{namespace.name}/pods"
-    assert "holds GPUs" in refusal(namespace, "delete", "--raw", path, "-f", "-", stdin=body)
-    other = as_node("gpu-sim-1")
-    assert "gpu-sim-1" in refusal(namespace, "delete", "pod", "holder", *AT_ONCE, *other)
-    assert "deletionTimestamp" not in namespace.pod("holder")["metadata"]
-
-    kubectl.run(tranche, "-n", namespace.name, "delete", "pod", "holder", "--grace-period=1", kubeconfig=identity)
-    gone(namespace, "holder")
-
-
-def test_pods_without_cards_can_be_deleted_immediately(tranche: Layout, namespace: Namespace) -> None:
-    """Ordinary pods, pending pods, and pods whose containers have ended hold no share."""
-    placed(namespace, "ended")
-    namespace.set_phase("ended", "Succeeded", node=NODE)
-    ordinary = pod("ordinary", node=NODE)
-    ordinary["spec"]["terminationGracePeriodSeconds"] = 60
-    namespace.create(ordinary, pod("waiting", node="nowhere", gpu=1, gpumem=100))
-    namespace.unplaced("waiting")
-    for name in ("ended", "ordinary", "waiting"):
-        namespace.kubectl("delete", "pod", name, *AT_ONCE)
-        gone(namespace, name)
 
 
 def test_grace_period_of_zero_is_not_possible(tranche: Layout, namespace: Namespace) -> None:
     """It would free the share immediately on any deletion: admission sets it to 1, or the pod is rejected."""
     sent = pod("hasty", node=NODE, gpu=1, gpumem=100)
     assert sent["spec"]["terminationGracePeriodSeconds"] == 0
-    prepared = json.loads(
-        namespace.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(sent))
-    )
+    (prepared,) = namespace.api.create(sent, namespace=namespace.name, dry_run=True)
     assert prepared["spec"]["terminationGracePeriodSeconds"] == 1
 
     # As the webhook would have left it, by a user who bypasses the webhook.
     prepared["spec"]["terminationGracePeriodSeconds"] = 0
     prepared["metadata"] = {"name": "handmade", "labels": {"hami.io/webhook": "ignore"}}
-    why = refusal(namespace, "create", "-f", "-", stdin=json.dumps(prepared))
+    why = refusal(lambda: namespace.create(prepared))
     assert "spec.terminationGracePeriodSeconds is 0" in why
     prepared["spec"]["terminationGracePeriodSeconds"] = 1
     namespace.create(prepared)
-
-
-# ---- eviction --------------------------------------------------------------------------------------------------------
-
-
-def test_immediate_eviction_is_rejected(tranche: Layout, namespace: Namespace) -> None:
-    """In an opted-in namespace this holds for a tenant and an administrator; with a grace period of 1 s it succeeds."""
-    identity = tenant(namespace)
-    placed(namespace, "holder")
-    arguments, body = evict(namespace, "holder", grace=0)
-    for user in (identity, None):
-        why = refusal(namespace, *arguments, stdin=body, identity=user)
-        assert "pod holder may hold GPUs" in why
-        assert "gracePeriodSeconds 1" in why
-    arguments, body = evict(namespace, "holder", grace=1)
-    kubectl.run(tranche, *arguments, stdin=body, kubeconfig=identity)
-    gone(namespace, "holder")
-
-
-def test_elsewhere_only_users_who_may_cordon_evict_immediately(tranche: Layout, plain_namespace: Namespace) -> None:
-    """A pod may have opted in by its own label, so a tenant may not; users who may cordon nodes can drain them."""
-    identity = tenant(plain_namespace)
-    placed(plain_namespace, "holder", **{"gpu.scheduling/injection": "enabled"})
-    ordinary = pod("ordinary", node=NODE)
-    plain_namespace.create(ordinary)
-    arguments, body = evict(plain_namespace, "holder", grace=0)
-    assert "may hold GPUs" in refusal(plain_namespace, *arguments, stdin=body, identity=identity)
-    arguments, body = evict(plain_namespace, "ordinary", grace=0)
-    kubectl.run(tranche, *arguments, stdin=body)
-    gone(plain_namespace, "ordinary")
 
 
 # ---- phase -----------------------------------------------------------------------------------------------------------
@@ -194,17 +90,6 @@ def test_only_its_node_can_end_a_pod(tranche: Layout, namespace: Namespace, phas
     assert f"may change it from {phase} to Running" in why
 
 
-def test_other_status_fields_can_be_written(tranche: Layout, namespace: Namespace) -> None:
-    """Schedulers and controllers can write conditions, and the phase of pods without cards."""
-    placed(namespace, "holder")
-    condition = {"type": "example.com/checked", "status": "True"}
-    patch = json.dumps({"status": {"conditions": [condition]}})
-    namespace.kubectl("patch", "pod", "holder", "--subresource=status", "-p", patch)
-    namespace.create(pod("ordinary", node=NODE))
-    namespace.placed(2)
-    namespace.set_phase("ordinary", "Succeeded")
-
-
 # ---- on a real node --------------------------------------------------------------------------------------------------
 
 
@@ -229,14 +114,16 @@ def test_no_share_is_freed_while_its_process_runs(tranche_node: Layout, namespac
     sent["spec"]["terminationGracePeriodSeconds"] = 15
     sent["spec"]["containers"][0]["command"] = ["sh", "-c", f"trap '' TERM; m={mark}; while true; do sleep 1; done"]
     namespace.create(sent)
-    namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/stubborn")
+    namespace.ready("stubborn")
     assert truth.scheduler_shares(tranche_node, namespace.name, "stubborn")
     assert processes(mark)
 
     namespace.delete("pod", "stubborn", wait=False)
-    assert "holds GPUs" in refusal(namespace, "delete", "pod", "stubborn", *AT_ONCE)
-    arguments, body = evict(namespace, "stubborn", grace=0)
-    assert "may hold GPUs" in refusal(namespace, *arguments, stdin=body)
+    assert "holds GPUs" in refusal(lambda: namespace.delete("pod", "stubborn", grace_s=0, wait=False))
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "stubborn"}}
+    body = {**eviction, "deleteOptions": {"gracePeriodSeconds": 0}}
+    path = f"/api/v1/namespaces/{namespace.name}/pods/stubborn/eviction"
+    assert "may hold GPUs" in refusal(lambda: namespace.api.request("POST", path, body=body))
     assert "only its node" in phase_refusal(namespace, "stubborn", "Succeeded")
 
     def freed() -> bool:
@@ -246,7 +133,7 @@ def test_no_share_is_freed_while_its_process_runs(tranche_node: Layout, namespac
         return not ran and not is_held
 
     wait.until(freed, what="a freed share", timeout_s=PATIENCE_S)
-    gone(namespace, "stubborn")
+    namespace.until(lambda pods: "stubborn" not in pods, what="the end of the pod")
 
 
 # ---- a node that never returns ---------------------------------------------------------------------------------------
@@ -261,9 +148,7 @@ def dead_node(tranche: Layout) -> Iterator[Callable[[], None]]:
     fleet_file = tranche.config / "fleet.yaml"
     before = fleet_file.read_text(encoding="utf-8")
     components.start(tranche, component)
-    wait.until(
-        lambda: kubectl.run(tranche, "get", "node", DEAD_NODE, "--ignore-not-found"), what="node", timeout_s=PATIENCE_S
-    )
+    wait.until(lambda: client(tranche).find("node", DEAD_NODE), what="node", timeout_s=PATIENCE_S)
     fleet_file.write_text(before + f"{DEAD_NODE}: {{count: 1, memoryMiB: 1000}}\n", encoding="utf-8")
     yield kubelet.stop
     kubelet.stop()
@@ -279,9 +164,10 @@ def test_pods_of_a_dead_node_can_be_removed(
     placed(namespace, "stuck", node=DEAD_NODE)
     dead_node()
     namespace.delete("pod", "stuck", wait=False)
-    assert "holds GPUs" in refusal(namespace, "delete", "pod", "stuck", *AT_ONCE)
+    assert "holds GPUs" in refusal(lambda: namespace.delete("pod", "stuck", grace_s=0, wait=False))
     # The node controller writes the same after the 50 s for which no heartbeat came.
     unknown = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}}
     namespace.api.patch("node", DEAD_NODE, unknown, subresource="status", by="strategic")
-    kubectl.run(tranche, "taint", "node", DEAD_NODE, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
+    taint = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+    namespace.api.patch("node", DEAD_NODE, {"spec": {"taints": [taint]}}, by="strategic")
     namespace.until(lambda pods: "stuck" not in pods, what="the end of a pod on a dead node")

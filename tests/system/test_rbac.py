@@ -36,6 +36,7 @@ from scheduler.metrics.labels import Outcome
 from scheduler.objects import Node, Pod
 from scheduler.volumes.bindings import ClaimKey, Match, VolumeBindings
 from scheduler.volumes.objects import Claim, PersistentVolume
+from tests.support import access
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import gpubindings, hami_nodes, missing_devices, rights, tenants, whole_run
 from tests.system.support.whole_run import ACCOUNTS, PREFIX, SECRET
@@ -324,11 +325,7 @@ def test_only_the_webhook_reads_secrets_and_only_its_own(tranche: Layout, proces
     api = client(tranche, user=f"{PREFIX}{process}")
 
     def may(verb: str, name: str = "", namespace: str = "") -> bool:
-        attributes = {"verb": verb, "resource": "secrets", "name": name, "namespace": namespace}
-        review = {"metadata": {}, "spec": {"resourceAttributes": attributes}}
-        head = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-        (answer,) = api.create({**head, **review})
-        return bool(answer["status"]["allowed"])
+        return access.may(api, verb, "secrets", name=name, namespace=namespace)
 
     for verb in ("get", "list", "watch", "update", "patch", "delete", "deletecollection"):
         for where in ("", SYSTEM_NAMESPACE, "kube-system", "default"):

@@ -12,8 +12,11 @@ from lab import components, fleet, health, kubectl, manifests, verify, wait
 from lab.client import client
 from lab.errors import LabError
 from lab.processes import Daemon
+from tests.policies.support.pods import binding
+from tests.support import identities
+from tests.support.refusals import refusal
 from tests.system.conftest import PATIENCE_S, Namespace, pod
-from tests.system.test_fence import bind, binding, leadership
+from tests.system.test_fence import leadership
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -149,4 +152,7 @@ def test_uninstall_and_reinstall_keep_ordinary_pods_working(tranche: Layout, nam
     namespace.unplaced("target")
     epoch, identity = leadership(tranche)
     token = {"gpu.scheduling/leader": f"{epoch - 1}/{identity}", "gpu.scheduling/allocation": "{}"}
-    assert "does not lead any more" in bind(namespace, binding(token))
+    path = f"/api/v1/namespaces/{namespace.name}/pods/target/binding"
+    scheduler = identities.process(tranche, "scheduler")
+    why = refusal(lambda: scheduler.request("POST", path, body=binding("target", token)))
+    assert "does not lead any more" in why

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from allocation.names import ALLOCATION
-from lab import components, kubectl, wait
+from lab import components, wait
 from lab.client import client
 from lab.fleet import SIMULATED_NODES
 from lab.processes import Daemon
@@ -229,7 +229,8 @@ def test_pods_get_the_volumes_that_exist(tranche: Layout, namespace: Namespace, 
     assert bound == set(names)
     namespace.empty()
     namespace.api.delete_all("pvc", namespace=namespace.name)
-    kubectl.run(tranche, "delete", "pv", *names)
+    for name in names:
+        client(tranche).delete("pv", name)
 
 
 @pytest.fixture
@@ -245,7 +246,8 @@ def picky(tranche: Layout) -> Iterator[str]:
     yield PICKY
     for kind in ("storageclass", "csidriver"):
         client(tranche).delete(kind, PICKY)
-    kubectl.run(tranche, "-n", "default", "delete", "csistoragecapacity", *SIMULATED_NODES[:2])
+    for node in SIMULATED_NODES[:2]:
+        client(tranche).delete("csistoragecapacity", node, namespace="default")
 
 
 def capacity(node: str, amount: str) -> dict[str, Any]:

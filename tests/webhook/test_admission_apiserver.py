@@ -11,17 +11,20 @@ import sys
 import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-from lab import health, kubeconfig, kubectl, manifests, wait
+from allocation.names import SYSTEM_NAMESPACE
+from lab import health, kubeconfig, manifests, wait
 from lab.client import Client, client
-from lab.connection import RefusedError
 from lab.errors import LabError
 from lab.layout import Port
-from tests.support import namespaces
+from tests.support import identities, namespaces
+from tests.support.access import may
+from tests.support.refusals import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +36,7 @@ pytestmark = pytest.mark.apiserver
 IN, OUT = "admission-in", "admission-out"
 ACCOUNT = "system:serviceaccount:tranche-system:"
 READY_S = 30.0
+SECRET, CONFIGURATIONS = "tranche-webhook-ca", "mutatingwebhookconfigurations.admissionregistration.k8s.io"
 GPU = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
 ALLOCATION = json.dumps(
     {
@@ -69,10 +73,6 @@ class Cluster:
         """The API server, for the administrator."""
         return client(self.layout)
 
-    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl as administrator."""
-        return kubectl.run(self.layout, *arguments, stdin=stdin)
-
     def create(self, manifest: dict[str, Any], *, namespace: str, user: str = "") -> dict[str, Any]:
         """Create an object, as `user` with every right where one is named; return it as admitted."""
         (created,) = self._as(user).create(manifest, namespace=namespace)
@@ -81,12 +81,6 @@ class Cluster:
     def _as(self, user: str) -> Client:
         """Return the API server for a user with every right, or for the administrator."""
         return client(self.layout, user=user, groups=("system:masters",)) if user else self.api
-
-    def refusal(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl, which must fail; return its error."""
-        with pytest.raises(LabError) as caught:
-            self.kubectl(*arguments, stdin=stdin)
-        return caught.value.why
 
     def scheduler(self, manifest: dict[str, Any], *, namespace: str) -> str:
         """Create a pod as a dry run and return its schedulerName."""
@@ -104,10 +98,8 @@ class Cluster:
             self.api.patch("namespace", "kube-public", {"metadata": {"labels": {"gpu.scheduling/injection": None}}})
 
     def refuses(self, manifest: dict[str, Any], *, namespace: str) -> str:
-        """Create an object, which must be refused; return the error."""
-        with pytest.raises(RefusedError) as caught:
-            self.api.create(manifest, namespace=namespace)
-        return caught.value.message
+        """Create an object; return why it is refused, empty if it is not."""
+        return refusal(lambda: self.api.create(manifest, namespace=namespace))
 
     def bind(self, namespace: str, name: str, annotations: dict[str, str], *, user: str, fenced: bool = False) -> None:
         """Post a Binding as `user` with every right, with or without the label that the fence selects."""
@@ -239,36 +231,34 @@ def test_policies_have_no_type_warnings(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("allowed", "arguments"),
+    ("allowed", "verb", "resource", "where"),
     [
-        (True, ("get", "secrets/tranche-webhook-ca", "-n", "tranche-system")),
-        (True, ("patch", "secrets/tranche-webhook-ca", "-n", "tranche-system")),
-        (False, ("get", "secrets/other", "-n", "tranche-system")),
-        (False, ("update", "secrets/tranche-webhook-ca", "-n", "tranche-system")),
-        (True, ("patch", "mutatingwebhookconfigurations/tranche")),
-        (False, ("patch", "mutatingwebhookconfigurations/other")),
-        (False, ("list", "pods", "-A")),
-        (True, ("list", "gpuclaims", "-A")),
-        (False, ("patch", "gpuclaims", "-A")),
-        (True, ("watch", "gpuqueues")),
-        (False, ("patch", "gpuqueues")),
-        (True, ("watch", "gpuquotas", "-A")),
-        (False, ("patch", "gpuquotas", "-A")),
-        (True, ("watch", "namespaces")),
-        (False, ("patch", "namespaces")),
+        (True, "get", "secrets", {"name": SECRET, "namespace": SYSTEM_NAMESPACE}),
+        (True, "patch", "secrets", {"name": SECRET, "namespace": SYSTEM_NAMESPACE}),
+        (False, "get", "secrets", {"name": "other", "namespace": SYSTEM_NAMESPACE}),
+        (False, "update", "secrets", {"name": SECRET, "namespace": SYSTEM_NAMESPACE}),
+        (True, "patch", CONFIGURATIONS, {"name": "tranche"}),
+        (False, "patch", CONFIGURATIONS, {"name": "other"}),
+        (False, "list", "pods", {}),
+        (True, "list", "gpuclaims.gpu.scheduling", {}),
+        (False, "patch", "gpuclaims.gpu.scheduling", {}),
+        (True, "watch", "gpuqueues.gpu.scheduling", {}),
+        (False, "patch", "gpuqueues.gpu.scheduling", {}),
+        (True, "watch", "gpuquotas.gpu.scheduling", {}),
+        (False, "patch", "gpuquotas.gpu.scheduling", {}),
+        (True, "watch", "namespaces", {}),
+        (False, "patch", "namespaces", {}),
     ],
 )
 def test_webhook_may_do_its_work_and_nothing_else(
     cluster: Cluster,
     allowed: bool,  # noqa: FBT001
-    arguments: tuple[str, ...],
+    verb: str,
+    resource: str,
+    where: dict[str, str],
 ) -> None:
     """It has rights to one Secret and one configuration, reads claims, queues, quotas and namespaces, and no pods."""
-    question = ("auth", "can-i", *arguments, "--as", f"{ACCOUNT}tranche-webhook")
-    if allowed:
-        assert cluster.kubectl(*question).strip() == "yes"
-    else:
-        cluster.refusal(*question)
+    assert may(client(cluster.layout, user=f"{ACCOUNT}tranche-webhook"), verb, resource, **where) == allowed
 
 
 # ---- who is injected -------------------------------------------------------------------------------------------------
@@ -480,16 +470,19 @@ def test_placed_pod_keeps_its_allocation(cluster: Cluster, webhook: Webhook) -> 
 
     wait.until(bound, what="a Binding through the fence", timeout_s=10)
     assert cluster.get(IN, "placed")["metadata"]["annotations"][key] == "GPU-a"
-    for change in (f"{key}=GPU-b", f"{key}-", "hami.io/vgpu-node=n2", "gpu.scheduling/allocation-"):
-        words = cluster.refusal("-n", IN, "annotate", "pod", "placed", "--overwrite", change)
-        assert change.rstrip("-").partition("=")[0] in words
-    patch = json.dumps({"metadata": {"annotations": {key: None}}})
-    words = cluster.refusal("-n", IN, "patch", "pod", "placed", "--subresource=status", "--type=merge", "-p", patch)
-    assert key in words
+    for subresource, changed, value in (
+        ("", key, "GPU-b"),
+        ("", key, None),
+        ("", "hami.io/vgpu-node", "n2"),
+        ("", "gpu.scheduling/allocation", None),
+        ("status", key, None),
+    ):
+        patch = {"metadata": {"annotations": {changed: value}}}
+        change = partial(cluster.api.patch, "pod", "placed", patch, namespace=IN, subresource=subresource)
+        assert changed in refusal(change)
     cluster.api.patch("pod", "placed", {"metadata": {"annotations": {"mine": "1"}}}, namespace=IN)
     cluster.api.patch("pod", "placed", {"metadata": {"labels": {"gpu.scheduling/injection": "disabled"}}}, namespace=IN)
-    path = f"/api/v1/namespaces/{IN}/pods/placed?gracePeriodSeconds=0"
-    cluster.kubectl("delete", "--raw", path, "--as=system:node:n1", "--as-group=system:nodes")
+    identities.kubelet(cluster.layout, "n1").delete("pod", "placed", namespace=IN, grace_s=0, wait=False)
 
 
 def test_foreign_binding_with_an_allocation_is_refused(cluster: Cluster, webhook: Webhook) -> None:
@@ -506,7 +499,7 @@ def test_foreign_binding_with_an_allocation_is_refused(cluster: Cluster, webhook
         "metadata": {"name": "target", "annotations": keys},
         "target": {"kind": "Node", "name": "n1"},
     }
-    words = cluster.refusal("create", "--raw", f"/api/v1/namespaces/{IN}/bindings", "-f", "-", stdin=json.dumps(legacy))
+    words = refusal(lambda: cluster.api.request("POST", f"/api/v1/namespaces/{IN}/bindings", body=legacy))
     assert "nvidia-visible-devices.gpu.scheduling/main" in words
     cluster.bind(IN, "target", {"note": "plain"}, user="mallory")
     cluster.api.delete("pod", "target", namespace=IN, grace_s=0)
@@ -537,8 +530,9 @@ def test_resize_cannot_request_a_gpu(cluster: Cluster, webhook: Webhook, namespa
     cluster.create(sent, namespace=namespace)
     try:
         patch = {"spec": {"containers": [{"name": "main", "resources": {"limits": GPU, "requests": GPU}}]}}
-        resize = ("patch", "pod", name, "-n", namespace, "--subresource=resize", "-p")
-        words = cluster.refusal(*resize, json.dumps(patch))
+        words = refusal(
+            lambda: cluster.api.patch("pod", name, patch, namespace=namespace, subresource="resize", by="strategic")
+        )
         assert "the GPU resources of container main are those with which the pod was created" in words
     finally:
         cluster.api.delete("pod", name, namespace=namespace, grace_s=0)
@@ -569,7 +563,7 @@ def test_wrong_authority_refuses_gpu_pods_only(cluster: Cluster, webhook: Webhoo
     patch = [
         {"op": "replace", "path": f"/webhooks/{entry}/clientConfig/caBundle", "value": bundle} for entry in (0, 1, 2)
     ]
-    cluster.kubectl("patch", "mutatingwebhookconfiguration", "tranche", "--type=json", "-p", json.dumps(patch))
+    cluster.api.patch("mutatingwebhookconfiguration", "tranche", patch, by="json")
     assert not _is_injected(cluster)
     cluster.create(pod("meanwhile"), namespace=IN)
     assert "already up to date" not in _certs(cluster, "ensure")

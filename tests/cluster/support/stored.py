@@ -11,6 +11,7 @@ from lab import kubectl
 from lab.client import Client, client
 from lab.connection import RefusedError
 from lab.errors import LabError
+from tests.support.access import may
 
 if TYPE_CHECKING:
     from lab.layout import Layout
@@ -81,20 +82,6 @@ class Stored:
 
     def may(self, user: str, verb: str, *, subresource: str = "") -> bool:
         """Return whether a user may do this with objects of the kind."""
-        resource, _, group = self._kind.partition(".")
-        asked = {
-            "namespace": self._namespace,
-            "verb": verb,
-            "group": group,
-            "resource": resource,
-            "subresource": subresource,
-        }
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "metadata": {},
-            "spec": {"resourceAttributes": asked},
-        }
-        (answer,) = client(self._layout, user=user).create(review)
-        allowed: bool = answer["status"]["allowed"]
-        return allowed
+        plural, _, group = self._kind.partition(".")
+        resource = f"{plural}/{subresource}.{group}" if subresource else self._kind
+        return may(client(self._layout, user=user), verb, resource, namespace=self._namespace)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +21,14 @@ from cluster.gpu_claim import GpuClaim, GpuClaimStatus
 from cluster.gpu_node_status import status_of
 from cluster.informer import Informer
 from cluster.resource import GPU_CLAIMS
-from lab import kubeconfig, kubectl, manifests, wait
+from lab import kubeconfig, manifests, wait
 from lab.client import client
-from lab.errors import LabError
 from scheduler.metrics.instruments import Metrics
 from scheduler.settings import SchedulerSettings
 from scheduler.term_builder import build_term
 from tests.scheduler.support import claims
-from tests.support import namespaces
+from tests.support import identities, namespaces
+from tests.support.refusals import refusal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -67,7 +66,7 @@ def server(control_plane: Layout) -> Iterator[Layout]:
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
         {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}},
     )
-    kubectl.run(control_plane, "patch", "node", NODE, "--subresource=status", "-p", json.dumps({"status": capacity}))
+    _patch_status(control_plane, "node", NODE, capacity)
     _patch_status(control_plane, "gpunodestatus", NODE, msgspec.to_builtins(status_of(inventory)))
     namespaces.usable(control_plane, NAMESPACE, timeout_s=PATIENCE_S)
     yield control_plane
@@ -80,14 +79,12 @@ def server(control_plane: Layout) -> Iterator[Layout]:
 def _remove_pods(layout: Layout) -> None:
     """Remove all pods at once: those with a node as its kubelet does when their containers have ended."""
     for pod in client(layout).list("pods", namespace=NAMESPACE):
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}?gracePeriodSeconds=0"
-        kubelet = (f"--as=system:node:{NODE}", "--as-group=system:nodes") if pod["spec"].get("nodeName") else ()
-        kubectl.run(layout, "delete", "--raw", path, *kubelet)
+        api = identities.kubelet(layout, NODE) if pod["spec"].get("nodeName") else client(layout)
+        api.delete("pods", pod["metadata"]["name"], namespace=NAMESPACE, grace_s=0, wait=False)
 
 
 def _patch_status(layout: Layout, kind: str, name: str, status: Any) -> None:
-    patch = json.dumps({"status": status})
-    kubectl.run(layout, "-n", NAMESPACE, "patch", kind, name, "--subresource=status", "--type=merge", "-p", patch)
+    client(layout).patch(kind, name, {"status": status}, namespace=NAMESPACE, subresource="status")
 
 
 @asynccontextmanager
@@ -122,7 +119,7 @@ def create_claim(layout: Layout, name: str, **devices: Any) -> GpuClaim:
     made = claims.claim(name, namespace=NAMESPACE, **devices)
     manifest = {"apiVersion": "gpu.scheduling/v1", "kind": "GpuClaim", "metadata": {"name": name}}
     spec = {"devices": {"count": 1, **devices}}
-    kubectl.run(layout, "-n", NAMESPACE, "create", "-f", "-", stdin=json.dumps({**manifest, "spec": spec}))
+    client(layout).create({**manifest, "spec": spec}, namespace=NAMESPACE)
     return made
 
 
@@ -140,7 +137,7 @@ def create_pod(layout: Layout, name: str, claim: GpuClaim) -> None:
         "metadata": {"name": name, "annotations": {CLAIM: claim.metadata.name}},
         "spec": {"schedulerName": "tranche", "containers": [container]},
     }
-    kubectl.run(layout, "-n", NAMESPACE, "create", "-f", "-", stdin=json.dumps(manifest))
+    client(layout).create(manifest, namespace=NAMESPACE)
 
 
 async def until(found: Callable[[], Any], what: str) -> None:
@@ -205,23 +202,17 @@ def refused(server: Layout) -> Iterator[Callable[[], None]]:
         "metadata": {"name": "probe"},
         "spec": {"schedulerName": "none", "containers": [{"name": "a", "image": "a"}]},
     }
-    kubectl.run(
-        server, "-n", NAMESPACE, "create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "Pod", **probe})
-    )
+    client(server).create({"apiVersion": "v1", "kind": "Pod", **probe}, namespace=NAMESPACE)
     target = {
         "apiVersion": "v1",
         "kind": "Binding",
         "metadata": {"name": "probe"},
         "target": {"kind": "Node", "name": NODE},
     }
-    path = f"/api/v1/namespaces/{NAMESPACE}/pods/probe/binding?dryRun=All"
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/probe/binding"
 
     def is_effective() -> bool:
-        try:
-            kubectl.run(server, "create", "--raw", path, "-f", "-", stdin=json.dumps(target))
-        except LabError as error:
-            return REFUSAL in error.why
-        return False
+        return REFUSAL in refusal(lambda: client(server).request("POST", path, body=target, dryRun="All"))
 
     wait.until(is_effective, what="the policy", timeout_s=PATIENCE_S)
 

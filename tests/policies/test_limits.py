@@ -6,61 +6,25 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-import jsonpatch
-import msgspec
 import pytest
 import yaml
 
 from allocation import limits, names
-from allocation.settings import AllocationSettings
-from lab import kubectl, manifests, wait
+from lab import manifests
 from lab.client import client
-from lab.errors import LabError
-from webhook.mutation import mutate
-from webhook.quotas import Quotas
-from webhook.review import decode_pod
-from webhook.settings import WebhookSettings
+from tests.policies.support.pods import IMAGE, prepared
+from tests.support.refusals import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from lab.layout import Layout
 
 pytestmark = pytest.mark.apiserver
 
-NAMESPACE = "limits"
 READY_S = 30.0
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-IMAGE = "registry.k8s.io/pause:3.10"
-
-
-def prepared(*, containers: int = 1, gpu_containers: int = 1) -> dict[str, Any]:
-    """Return a GPU pod as the webhook prepares it."""
-    asking = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "100"}
-    spec = {
-        "schedulingGates": [{"name": "tests/limits"}],
-        "containers": [
-            {"name": f"c{number}", "image": IMAGE, "resources": {"limits": asking} if number < gpu_containers else {}}
-            for number in range(containers)
-        ],
-    }
-    pod: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "p", "annotations": {}},
-        "spec": spec,
-    }
-    mutation = mutate(
-        decode_pod(msgspec.Raw(json.dumps(pod).encode())),
-        username="",
-        allocation=AllocationSettings(),
-        settings=WebhookSettings(),
-        quotas=Quotas(),
-        claim=None,
-    )
-    changed: dict[str, Any] = jsonpatch.apply_patch(pod, msgspec.to_builtins(mutation.operations))
-    return changed
 
 
 def bare(*, containers: int) -> dict[str, Any]:
@@ -299,29 +263,10 @@ def by_hand(containers: int, gpu_containers: int) -> dict[str, Any]:
     return pod
 
 
-@pytest.fixture(scope="module")
-def refusal(control_plane: Layout) -> Iterator[Callable[..., str]]:
-    """Yield a function that creates a pod and returns the reason why it is refused, or an empty string."""
-    manifests.install(control_plane)
-    labels = {"gpu.scheduling/injection": "enabled"}
-    client(control_plane).apply(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
-    )
-
-    def refusal_of(pod: dict[str, Any], *, dry: bool = True) -> str:
-        how = ("--dry-run=server",) if dry else ()
-        try:
-            kubectl.run(control_plane, "-n", NAMESPACE, "create", *how, "-f", "-", stdin=json.dumps(pod))
-        except LabError as error:
-            return error.why
-        return ""
-
-    def is_guarded() -> bool:
-        return "is written by the Tranche scheduler" in refusal_of(with_annotation(names.ALLOCATED, 1))
-
-    wait.until(is_guarded, what="policies in force", timeout_s=READY_S)
-    yield refusal_of
-    client(control_plane).delete("namespace", NAMESPACE, wait=False)
+@pytest.fixture
+def refused(server: Layout, namespace: str) -> Callable[[dict[str, Any]], str]:
+    """A function that creates a pod as a dry run and returns the reason why it is refused, or an empty string."""
+    return lambda pod: refusal(lambda: client(server).create(pod, namespace=namespace, dry_run=True))
 
 
 def test_policy_and_code_have_the_same_limits() -> None:
@@ -341,11 +286,13 @@ def test_policy_and_code_have_the_same_limits() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_pod_at_the_limit_is_admitted_and_one_beyond_is_refused(refusal: Callable[..., str], case: str) -> None:
+def test_pod_at_the_limit_is_admitted_and_one_beyond_is_refused(
+    refused: Callable[[dict[str, Any]], str], case: str
+) -> None:
     """The refusal names the field, what it holds and the limit."""
     limit, make, field = CASES[case]
-    assert refusal(make(limit)) == ""
-    words = refusal(make(limit + 1))
+    assert refused(make(limit)) == ""
+    words = refused(make(limit + 1))
     assert field in words
     assert str(limit + 1) in words
     assert f"{limit} is the limit" in words
@@ -392,12 +339,12 @@ def test_pod_at_the_limit_is_admitted_and_one_beyond_is_refused(refusal: Callabl
     ],
 )
 def test_error_for_a_hostile_pod_names_the_limit(
-    refusal: Callable[..., str], make: Callable[[], dict[str, Any]]
+    refused: Callable[[dict[str, Any]], str], make: Callable[[], dict[str, Any]]
 ) -> None:
     """A megabyte of any field is refused within seconds, with the limit and not with the policy's cost."""
     pod = make()
     begin = time.monotonic()
-    words = refusal(pod)
+    words = refused(pod)
     assert "is the limit for a pod that Tranche schedules" in words, words[:500]
     assert time.monotonic() - begin < READY_S
 
@@ -409,16 +356,16 @@ def many_containers(number: int) -> dict[str, Any]:
     return pod
 
 
-def test_limits_do_not_apply_to_pods_without_gpu(refusal: Callable[..., str]) -> None:
+def test_limits_do_not_apply_to_pods_without_gpu(refused: Callable[[dict[str, Any]], str]) -> None:
     """The limits do not apply to pods without a GPU request."""
-    assert refusal(bare(containers=600)) == ""
+    assert refused(bare(containers=600)) == ""
 
 
-def test_limits_apply_to_every_pod_of_our_scheduler(refusal: Callable[..., str]) -> None:
+def test_limits_apply_to_every_pod_of_our_scheduler(refused: Callable[[dict[str, Any]], str]) -> None:
     """The scheduler has to read it like a GPU pod."""
     pod = bare(containers=1)
     pod["spec"] |= {"schedulerName": "tranche", "affinity": affinity("nodeAffinity", [expressions(["v"])] * 33)}
-    assert "32 is the limit" in refusal(pod)
+    assert "32 is the limit" in refused(pod)
 
 
 @pytest.mark.parametrize(
@@ -436,14 +383,11 @@ def test_limits_apply_to_every_pod_of_our_scheduler(refusal: Callable[..., str])
     ],
     ids=["annotation", "labels", "tolerations", "node-selector", "node-affinity"],
 )
-def test_update_of_a_pending_pod_is_held_to_the_limits(
-    control_plane: Layout, refusal: Callable[..., str], patch: dict[str, Any]
-) -> None:
+def test_update_of_a_pending_pod_is_held_to_the_limits(server: Layout, namespace: str, patch: dict[str, Any]) -> None:
     """Updates of a pending pod are held to the limits; other updates are admitted."""
-    pod = prepared()
-    pod["metadata"]["name"] = f"waits-{next(iter(next(iter(patch.values()))))}".lower()
-    assert refusal(pod, dry=False) == ""
-    change = ("-n", NAMESPACE, "patch", "pod", pod["metadata"]["name"], "-p")
-    with pytest.raises(LabError, match="is the limit for a pod that Tranche schedules"):
-        kubectl.run(control_plane, *change, json.dumps(patch))
-    kubectl.run(control_plane, *change, json.dumps({"metadata": {"labels": {"mine": "1"}}}))
+    api, pod = client(server), prepared()
+    pod["metadata"]["name"] = "waits"
+    api.create(pod, namespace=namespace)
+    why = refusal(lambda: api.patch("pods", "waits", patch, namespace=namespace, by="strategic"))
+    assert "is the limit for a pod that Tranche schedules" in why
+    api.patch("pods", "waits", {"metadata": {"labels": {"mine": "1"}}}, namespace=namespace)
