@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from allocation.constraints import read_constraints
 from allocation.ledger.ledger import Ledger
+from allocation.ledger.ledger_view import LedgerView
 from allocation.placement.block_max import INFEASIBLE
 from allocation.placement.node_filter import rank_nodes
 from allocation.placement.placement import Placement, place, scores_of, values_of
@@ -36,10 +37,10 @@ def test_ranking_together_equals_ranking_alone(seed: int) -> None:
     """Scores are equal to the last bit, and rejections are equal, whichever nodes are ranked together."""
     chance, ledger, query = drawn(seed)
     nodes = [*ledger.nodes, "elsewhere"]
-    alone = [rank_nodes(ledger, query, [node]) for node in nodes]
+    alone = [finish(rank_nodes(LedgerView(ledger), query, [node])) for node in nodes]
     requested = chance.sample(nodes, chance.randint(0, len(nodes)))
     for some in (nodes, requested):
-        together = rank_nodes(ledger, query, some)
+        together = finish(rank_nodes(LedgerView(ledger), query, some))
         expected = [alone[nodes.index(node)] for node in some]
         assert together.scores == {name: score for each in expected for name, score in each.scores.items()}
         assert together.rejections == {name: why for each in expected for name, why in each.rejections.items()}
@@ -56,8 +57,8 @@ def test_scores_agree_with_placement(seed: int) -> None:
     chance, ledger, query = drawn(seed)
     nodes = [*ledger.nodes, "elsewhere"]
     requested = chance.sample(nodes, chance.randint(0, len(nodes)))
-    chosen = finish(place(ledger, query, requested))
-    values, rejections = finish(scores_of(ledger, query, requested))
+    chosen = finish(place(LedgerView(ledger), query, requested))
+    values, rejections = finish(scores_of(LedgerView(ledger), query, requested))
     fits = [name for name, value in zip(requested, values.tolist(), strict=True) if value != INFEASIBLE]
     assert fits == [name for name in requested if isinstance(chosen, Placement) and name in chosen.scores]
     assert rejections == chosen.rejections
@@ -69,6 +70,6 @@ def test_scores_agree_with_placement(seed: int) -> None:
 def test_an_unknown_node_is_unregistered() -> None:
     """That is true in an empty ledger as well."""
     query = PlacementQuery(pod(container(memory=1)), read_constraints({}, DEFAULTS))
-    ranked = rank_nodes(Ledger(), query, ["ghost"])
+    ranked = finish(rank_nodes(LedgerView(Ledger()), query, ["ghost"]))
     assert ranked.scores == {}
     assert str(ranked.rejections["ghost"]) == NodeReason.NodeUnregistered
