@@ -44,7 +44,7 @@ class LedgerCopy(Ledger):
 
 def of_node(ledger: Ledger, node: str, *, without: Container[str] = (), added: Sequence[Card] = ()) -> LedgerCopy:
     """Return a copy of one node of `ledger`; for the rest see `LedgerCopy.add_node`."""
-    copy = LedgerCopy(rows=1, cards=1)
+    copy = LedgerCopy(rows=1, cards=ledger.present.shape[1])
     copy.add_node(ledger, node, without=without, added=added)
     return copy
 

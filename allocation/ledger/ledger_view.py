@@ -42,7 +42,7 @@ def view(ledger: Ledger, *, without: Collection[str] = ()) -> Steps[LedgerView]:
     nodes = {each.node for uid in without if (each := ledger.reservation(uid)) is not None}
     if not nodes:
         return LedgerView(ledger)
-    copies = LedgerCopy()
+    copies = LedgerCopy(cards=ledger.present.shape[1])
     for node in sorted(nodes):
         yield
         copies.add_node(ledger, node, without=without)

@@ -2,12 +2,15 @@
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocation.constraints import read_constraints
+from allocation.ledger import ledger_view
 from allocation.ledger.ledger import Ledger
 from allocation.ledger.ledger_view import LedgerView
+from allocation.placement import node_filter
 from allocation.placement.block_max import INFEASIBLE
 from allocation.placement.node_filter import rank_nodes
 from allocation.placement.placement import Placement, place, scores_of, values_of
@@ -73,3 +76,37 @@ def test_an_unknown_node_is_unregistered() -> None:
     ranked = finish(rank_nodes(LedgerView(Ledger()), query, ["ghost"]))
     assert ranked.scores == {}
     assert str(ranked.rejections["ghost"]) == NodeReason.NodeUnregistered
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32))
+def test_a_view_without_reservations_equals_their_release(seed: int) -> None:
+    """Nodes are ranked, rejected and given as if the reservations were really gone; the ledger stays as it is."""
+    chance, ledger, query = drawn(seed)
+    nodes, held = [*ledger.nodes], sorted(each.uid for each in ledger.reservations())
+    without = frozenset(chance.sample(held, chance.randint(0, len(held))))
+    before = ledger.used.tobytes(), ledger.fullness.tobytes(), ledger.changes.state, [*ledger.reservations()]
+    seen = finish(ledger_view.view(ledger, without=without))
+    ranked, placed = finish(rank_nodes(seen, query, nodes)), finish(place(seen, query, nodes))
+    values = finish(scores_of(seen, query, nodes))[0].tolist()
+    assert before == (ledger.used.tobytes(), ledger.fullness.tobytes(), ledger.changes.state, [*ledger.reservations()])
+    for uid in without:
+        ledger.release(uid)
+    real = LedgerView(ledger)
+    assert ranked == finish(rank_nodes(real, query, nodes))
+    assert placed == finish(place(real, query, nodes))
+    assert values == finish(scores_of(real, query, nodes))[0].tolist()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 4))
+def test_the_parts_give_what_the_whole_gives(seed: int, most: int) -> None:
+    """However many nodes are filtered in one step."""
+    _, ledger, query = drawn(seed)
+    nodes = [*ledger.nodes, "elsewhere"]
+    whole = finish(rank_nodes(LedgerView(ledger), query, nodes))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node_filter, "_STEP", most)
+        steps = rank_nodes(LedgerView(ledger), query, nodes)
+        assert sum(1 for _ in steps) >= (len(nodes) - 1) // most
+        assert finish(rank_nodes(LedgerView(ledger), query, nodes)) == whole

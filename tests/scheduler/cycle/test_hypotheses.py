@@ -248,3 +248,44 @@ def test_victims_left_out_give_what_deleted_ones_give(seed: int) -> None:
             real.state.ledger, requirements, name, rejected_nodes=rejected, headroom=real.headroom()
         )
         assert (name in kept) == (name in fits.scores)
+
+
+def happen(world: HeldWorld) -> None:
+    """Change the cluster: a hold begins or ends, a pod comes or goes, or a node is reported again."""
+    state, chance = world.state, world.chance
+    match chance.choice(("hold", "release", "run", "end", "report")):
+        case "hold":
+            world.hold(world.pod(priority=chance.choice((0, 9))), chance.randint(0, 1))
+        case "release":
+            for hold in [*state.holds][:1]:
+                state.release_hold(hold.uid)
+        case "run":
+            world.run(world.pod())
+        case "end":
+            for running in [*state.running.values()][:1]:
+                state.drop_pod(running)
+        case "report":
+            state.set_status(world.status(chance.choice(world.nodes)))
+
+
+@settings(max_examples=100, deadline=None)
+@given(SEEDS)
+def test_a_lifted_hold_is_checked_again_after_changes_between_the_steps(seed: int) -> None:
+    """What is reserved exceeds no card together with the holds that are left, and those of higher rank are left."""
+    world = HeldWorld(seed)
+    state = world.state
+    steps = cycle_of(state).schedule(world.asks)
+    while True:
+        higher = {hold.uid for hold in state.holds if hold.reservation not in lifts.lower(state, world.asks)}
+        try:
+            next(steps)
+        except StopIteration as end:
+            result = end.value
+            break
+        for _ in range(world.chance.randint(0, 3)):
+            happen(world)
+    assert higher - {world.asks.uid} <= {hold.uid for hold in state.holds}
+    if isinstance(result, Scheduled):
+        assert state.holds.of(world.asks.uid) is None
+        state.ledger.forget(world.asks.uid)
+        state.ledger.check(result.node, result.charges)
