@@ -41,9 +41,3 @@ def test_the_message_of_an_unschedulable_pod_groups_nodes_by_reason() -> None:
     several = Rejection("main", 8, {CardReason.CardNotHealth: 5, CardReason.CardInsufficientMemory: 3})
     note = finish(no_fit({"n9": several}, {}))
     assert "1 node does not meet: 1 node 3/8 CardInsufficientMemory, 5/8 CardNotHealth(n9)" in note
-
-
-def test_many_nodes_are_grouped_in_parts() -> None:
-    """The reasons of 5,000 nodes are grouped in steps of a thousand, between which other tasks run."""
-    several = Rejection("main", 8, {CardReason.CardNotHealth: 5, CardReason.CardInsufficientMemory: 3})
-    assert sum(1 for _ in no_fit({f"n{at}": several for at in range(5000)}, {})) >= 5
