@@ -1,7 +1,11 @@
 """What is kept for a pod, or for pods of lower rank, is free for it; so are bound cards, if they still are bound."""
 
-import msgspec
+from typing import Any
 
+import msgspec
+import pytest
+
+from allocation import steps as computations
 from allocation.allocation import Charge
 from allocation.steps import finish
 from scheduler.cycle.result import Scheduled
@@ -85,3 +89,30 @@ def test_a_bound_card_is_free_for_the_next_pod_of_its_application_without_the_vi
         args = preemption_wire.decode(msgspec.json.encode(fields))
         result = finish(preemption.preempt(made, args, more=lambda *_: None))
         assert result.victims.keys() == kept
+
+
+def test_a_hold_whose_rank_rises_between_the_steps_is_not_lifted() -> None:
+    """What was free for the pod when it was evaluated is not when it is reserved."""
+    count = sum(1 for _ in schedule(*between_holds()))
+    made, asks = between_holds()
+    steps = schedule(made, asks)
+    for _ in range(count):
+        next(steps)
+    made.holds.release("uid-low")
+    held(made, pod("low", memory=600, priority=9), memory=600)
+    assert not isinstance(finish(steps), Scheduled)
+    assert len(made.holds) == 2
+
+
+def test_cards_are_checked_and_reserved_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A computation that yields in between gets an error (`test_pacing`)."""
+    made, doing = state("n1"), list[str]()
+    assume = made.ledger.assume
+
+    def watched(*what: Any) -> None:
+        doing.extend(computations._exclusive)
+        assume(*what)
+
+    monkeypatch.setattr(made.ledger, "assume", watched)
+    assert isinstance(finish(schedule(made, pod("asks", memory=600))), Scheduled)
+    assert doing == ["checking and reserving"]
