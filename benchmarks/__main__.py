@@ -28,6 +28,7 @@ from benchmarks import (
     results,
     scrape,
     start,
+    steps,
     topology,
     volumes,
 )
@@ -35,6 +36,7 @@ from benchmarks.results import Result, Row
 
 _ALL = (
     decision,
+    steps,
     growth,
     filtering,
     admission,

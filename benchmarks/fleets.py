@@ -40,6 +40,11 @@ def inventory(number: int) -> NodeInventory:
     return NodeInventory(name, tuple(Card(_uuid(name, at), at, MEMORY_MIB) for at in range(CARDS)))
 
 
+def card(number: int) -> str:
+    """Return the UUID of the first card of a node."""
+    return _uuid(node(number), 0)
+
+
 def node(number: int) -> str:
     """Return the name of a node."""
     return f"node-{number:06d}"

@@ -13,17 +13,18 @@ from allocation.allocation import Allocation, CardShare
 from allocation.fairness.quota_spec import QuotaSpec, TotalQuota
 from allocation.names import ALLOCATION
 from allocation.settings import AllocationSettings
-from allocation.steps import Steps, finish
+from allocation.steps import finish
 from allocation.wire.record import encode
 from benchmarks import fleets
 from benchmarks.results import Row, Sample, microseconds, milliseconds, percentile
+from benchmarks.timing import Timed, timed
 from cluster.disruption_budget import PodDisruptionBudget
 from cluster.gpu_quota import GpuQuota, QuotaMeta
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled
 from scheduler.fairness.holds import Hold
 from scheduler.objects import Node, Pod
-from scheduler.preemption.choice import Chooser, NoPreemption
+from scheduler.preemption.choice import Chooser
 from scheduler.preemption.disruption_budgets import DisruptionBudgets
 from scheduler.preemption.eligibility import Eligibility
 from scheduler.preemption.node_search import Preemption
@@ -54,13 +55,6 @@ class Sizes(msgspec.Struct, frozen=True):
 
 FULL: Final = Sizes(nodes=5_000, choices=30, decisions=3_000)
 _SMOKE: Final = Sizes(nodes=20, choices=2, decisions=20)
-
-
-class Timed(msgspec.Struct, frozen=True):
-    """How long a choice takes, and the processor time of its longest step, in seconds."""
-
-    total: float
-    longest_step: float
 
 
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
@@ -123,22 +117,10 @@ def _memory(state: ClusterState) -> int:
 
 def _choose(chooser: Chooser, pod: Pod, *, helps: bool = True) -> Timed:
     """Choose for a pod; `helps` says whether somebody can be preempted for it."""
-    timed, found = _timed(chooser.choose(pod))
+    took, found = timed(chooser.choose(pod))
     if isinstance(found, Preemption) is not helps:
         raise SystemExit(f"preemption: wrong choice for {pod.metadata.name}: {found}")
-    return timed
-
-
-def _timed(steps: Steps[Preemption | NoPreemption]) -> tuple[Timed, Preemption | NoPreemption]:
-    begin, longest = time.perf_counter(), 0.0
-    while True:
-        step = time.thread_time()
-        try:
-            next(steps)
-        except StopIteration as end:
-            longest = max(longest, time.thread_time() - step)
-            return Timed(time.perf_counter() - begin, longest), end.value
-        longest = max(longest, time.thread_time() - step)
+    return took
 
 
 def _rows(what: str, timed: Sequence[Timed], *, most: int = _MOST_MS) -> Iterator[tuple[Row, Sample]]:

@@ -166,5 +166,4 @@ class Patience:
             return False
         pod = entry.pod
         headroom = state.headroom(pod.metadata.labels, pod.metadata.namespace)
-        with state.holds.lifted([hold.uid]):
-            return held_cards.is_possible(state, pod, requirements, headroom, hold.node)
+        return held_cards.is_possible(state, pod, requirements, headroom, hold.node, hold=hold.reservation)

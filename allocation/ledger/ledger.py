@@ -6,7 +6,6 @@ does not fit, so no order of calls can put a card over its capacity by an assump
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -192,19 +191,6 @@ class Ledger(CardTable):
             return f"node {node}: by its pods its fullness is {fullness}, the ledger has {self.fullness[row]}"
         return ""
 
-    def used_by_pods(self, node: str) -> list[list[int]]:
-        """Return what pods hold of the cards of a node, by dimension and card; the node must have an inventory."""
-        row, reservations = self._rows[node], [*self.reservations(node)]
-        if all(each.is_pod for each in reservations):
-            return [[*amounts] for amounts in self.used_lists(row)]
-        inventory = self._inventories[node]
-        alone = Ledger(rows=1, cards=max(1, len(inventory.cards)))
-        alone.set_node(inventory)
-        for each in reservations:
-            if each.is_pod:
-                alone.record(each.uid, node, each.charges)
-        return alone.used_lists(0)
-
     def assume(self, uid: str, node: str, charges: Iterable[Charge]) -> None:
         """Reserve `charges` for a pod whose Binding is about to be written.
 
@@ -258,18 +244,6 @@ class Ledger(CardTable):
         reservation = self._reservations.get(uid)
         if reservation is not None:
             self._remove(reservation)
-
-    @contextmanager
-    def without(self, uids: Iterable[str]) -> Iterator[None]:
-        """Show the ledger as if these pods held nothing; no other task may read it until the context ends."""
-        removed = [self._reservations[uid] for uid in uids if uid in self._reservations]
-        for each in removed:
-            self._remove(each)
-        try:
-            yield
-        finally:
-            for each in removed:
-                self._add(each)
 
     def _cordon(self, row: int, inventory: NodeInventory) -> None:
         uuids = self.cordon(inventory.node)

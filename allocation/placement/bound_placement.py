@@ -13,6 +13,7 @@ from allocation.allocation import Allocation, charges
 from allocation.bindings.bound_cards import BoundCard, BoundCards
 from allocation.bindings.identity import AppIdentity
 from allocation.ledger.ledger import Ledger
+from allocation.ledger.ledger_view import LedgerView
 from allocation.placement import rejection, score
 from allocation.placement.placement import NoPlacement, Placement, place_on
 from allocation.placement.query import PlacementQuery
@@ -43,12 +44,12 @@ def not_bound(identity: AppIdentity) -> Rejection:
     return rejection.of_node(NodeRejection(NodeReason.NodeNotBound, f"no card bound to {identity}", resolvable=False))
 
 
-def place(ledger: Ledger, query: PlacementQuery, bound: BoundCards, nodes: Sequence[str]) -> Placement | NoPlacement:
+def place(view: LedgerView, query: PlacementQuery, bound: BoundCards, nodes: Sequence[str]) -> Placement | NoPlacement:
     """Choose one of `nodes` and the cards there that are `bound` to the pod's application.
 
     With policy all it is the first by name whose bound cards all are left; otherwise the node policy decides.
     """
-    cards = by_node(ledger, bound)
+    cards = by_node(view.ledger, bound)
     elsewhere = not_bound(bound.identity)
     rejections = {name: elsewhere for name in nodes if name not in cards}
     fitting: dict[str, Allocation] = {}
@@ -58,12 +59,12 @@ def place(ledger: Ledger, query: PlacementQuery, bound: BoundCards, nodes: Seque
         if isinstance(here, Rejection):
             rejections[name] = here
             continue
-        outcome = place_on(ledger, here, name)
+        outcome = place_on(view.of(name), here, name)
         if isinstance(outcome, Rejection):
             rejections |= rejection.naming_quota({name: outcome}, _granted(here), query.headroom)
             continue
         fitting[name] = outcome
-        scores[name] = _score(ledger, name, here.request)
+        scores[name] = _score(view.of(name), name, here.request)
     if not fitting:
         return NoPlacement(rejections)
     values: dict[str, float] = {}

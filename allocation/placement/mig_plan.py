@@ -1,16 +1,18 @@
 """Which MIG instances must be created so that a pod fits that fits no node now.
 
-Candidate instances are tried in a ledger of one node, by the same placement that will place the pod once they exist.
+Candidate instances are tried on a copy of their node, by the same placement that will place the pod once they exist.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 
 import msgspec
 import numpy as np
 
 from allocation.constraints import Constraints
 from allocation.inventory import Card, NodeInventory
+from allocation.ledger import ledger_copy
 from allocation.ledger.ledger import Ledger
+from allocation.ledger.ledger_view import LedgerView
 from allocation.mig import MODE, MigInstance, MigProfile, Slices, suitable
 from allocation.placement.fit import ConstraintMasks, verdicts
 from allocation.placement.node_filter import best_first
@@ -21,7 +23,7 @@ from allocation.placement.score import node_scores
 from allocation.quota import UNLIMITED, Headroom
 from allocation.reasons import CardReason
 from allocation.request import ContainerRequest, PodRequest
-from allocation.steps import finish
+from allocation.steps import Steps, finish
 
 
 class NewInstance(msgspec.Struct, frozen=True):
@@ -48,21 +50,26 @@ def plan(
     requested: Mapping[str, Sequence[Slices]],
     cooling_down: Collection[str] = (),
     headroom: Headroom = UNLIMITED,
-) -> Plan | None:
+    without: Container[str] = (),
+) -> Steps[Plan | None]:
     """Return what to create for a pod, on the best of `nodes` where that is possible; None if it is on none.
 
     `requested` are, by card, the slices of instances requested for other pods. Cards in `cooling_down` get no instances
-    now.
+    now. The reservations `without`, given by UID, are taken to be gone.
     """
     if constraints.card_kind == "card" or (constraints.topology is not None and constraints.topology.is_required):
         return None  # instances are not linked to each other
     query = PlacementQuery(request, constraints, headroom)
     mig_nodes = ledger.mig_nodes
-    rows = ledger.rows([name for name in nodes if name in mig_nodes])
+    names = [name for name in nodes if name in mig_nodes]
+    rows = ledger.rows(names)
     scores = node_scores(ledger, request.gpu_containers)[rows]
     values = NodeValues(ledger, constraints).of_rows(rows, np.zeros(len(rows)), scores)
-    for name in ledger.names(rows[best_first(ledger, rows, values)]):
-        possible = _plan_on(ledger, query, name, requested=requested, cooling_down=cooling_down)
+    for number in best_first(names, values).tolist():
+        yield
+        possible = _plan_on(
+            ledger, query, names[number], requested=requested, cooling_down=cooling_down, without=without
+        )
         if possible is not None:
             return possible
     return None
@@ -75,6 +82,7 @@ def _plan_on(
     *,
     requested: Mapping[str, Sequence[Slices]],
     cooling_down: Collection[str],
+    without: Container[str],
 ) -> Plan | None:
     """Add an instance for the container that does not fit, until the pod fits or no free slices are left."""
     inventory, request = ledger.inventory(node), query.request
@@ -91,8 +99,8 @@ def _plan_on(
     ):
         return None  # rules out most nodes of a full fleet without a trial
     for _ in range(sum(container.count for container in request.containers) + 1):
-        trial = _trial(ledger, inventory, added)
-        outcome = finish(place(trial, query, [node]))
+        trial = ledger_copy.of_node(ledger, node, without=without, added=added)
+        outcome = finish(place(LedgerView(trial), query, [node]))
         if isinstance(outcome, Placement):
             used = {charge.uuid for charge in outcome.charges}
             return Plan(node, tuple(_new(card.instance) for card in added if card.instance and card.uuid in used))
@@ -105,16 +113,6 @@ def _plan_on(
             return None
         added.append(card)
     return None
-
-
-def _trial(ledger: Ledger, inventory: NodeInventory, added: Sequence[Card]) -> Ledger:
-    """Return a ledger of one node with additional instances."""
-    trial = Ledger(rows=1, cards=len(inventory.cards) + len(added))
-    trial.set_node(msgspec.structs.replace(inventory, cards=(*inventory.cards, *added)))
-    trial.set_cordon(inventory.node, ledger.cordon(inventory.node))
-    for reservation in ledger.reservations(inventory.node):
-        trial.record(reservation.uid, reservation.node, reservation.charges)
-    return trial
 
 
 def _next_instance(

@@ -1,52 +1,52 @@
-"""Filters all nodes at once: on which of them each container fits by itself, their scores, and why the others do not.
+"""Filters many nodes at once: on which of them each container fits by itself, their scores, and why the others do not.
 
 Whether the containers fit together, and on which cards, has to be tried on a node (`allocation.placement.placement`).
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from allocation.ledger.ledger import Ledger
+from allocation.ledger.ledger_view import LedgerView
 from allocation.placement import rejection, score
+from allocation.placement.block_max import INFEASIBLE
 from allocation.placement.card_sets import NO_SET, CardSets
 from allocation.placement.fit import Cards, ConstraintMasks, Verdicts, fitting, resolvable, verdicts
 from allocation.placement.node_values import NodeValues
 from allocation.placement.query import ContainerQuery, PlacementQuery
 from allocation.placement.rejection import UNREGISTERED, Rejection
 from allocation.reasons import CardReason
+from allocation.steps import Steps
 
 Rows = NDArray[np.int64]
 """Rows of the ledger."""
 Values = NDArray[np.float64]
 
+_Known = dict[tuple[str, bytes], Rejection]
+"""Rejections by container and by the verdicts on a node's cards."""
 
-class FilteredRows(msgspec.Struct, frozen=True):
+_STEP: Final = 1_000
+"""Nodes that are filtered or ordered between two interruptions: some milliseconds where no two have equal verdicts."""
+
+
+class FilteredNodes(msgspec.Struct, frozen=True):
     """The requested nodes, divided into those that may take a pod and those that cannot.
 
     Attributes:
-        requested: the row of each requested node, -1 if its inventory is unknown.
-        rows: those on which each container fits by itself, in ascending order.
-        values: how good each of `rows` is; higher is better (`allocation.placement.node_values`).
-        scores: how full each of `rows` would be.
+        values: how good each requested node is; higher is better (`allocation.placement.node_values`), and `INFEASIBLE`
+            where a container does not fit by itself.
+        scores: how full each node would be on which every container fits by itself.
         rejections: the other nodes; nodes with equal verdicts share one object.
     """
 
-    requested: Rows
-    rows: Rows
     values: Values
     scores: Values
     rejections: dict[str, Rejection]
-
-    def by_node(self, values: NDArray[Any], otherwise: object) -> NDArray[Any]:
-        """Return the value of each requested node; `values` are those of `rows`, other nodes get `otherwise`."""
-        by_row = np.full(self.requested.max(initial=-1) + 2, otherwise, values.dtype)  # the last is that of row -1
-        by_row[self.rows] = values
-        return by_row[self.requested]
 
 
 class RankedNodes(msgspec.Struct, frozen=True):
@@ -63,8 +63,24 @@ class RankedNodes(msgspec.Struct, frozen=True):
     rejections: dict[str, Rejection]
 
 
-def filter_nodes(ledger: Ledger, query: PlacementQuery, nodes: Sequence[str]) -> FilteredRows:
-    """Return which of `nodes` may take a pod, and how good they are."""
+def filter_nodes(cards: LedgerView, query: PlacementQuery, nodes: Sequence[str]) -> Steps[FilteredNodes]:
+    """Return which of `nodes` may take a pod, and how good they are; a node may change after it was filtered."""
+    values, scores = np.full(len(nodes), INFEASIBLE), np.zeros(len(nodes))
+    rejections: dict[str, Rejection] = {}
+    known: _Known = {}
+    for number, (ledger, places) in enumerate(cards.parts(nodes, most=_STEP)):
+        if number:
+            yield
+        part = nodes[places] if isinstance(places, slice) else [nodes[place] for place in places]
+        values[places], scores[places], rejected = _filter(ledger, query, part, known)
+        rejections |= rejected
+    return FilteredNodes(values, scores, rejections)
+
+
+def _filter(
+    ledger: Ledger, query: PlacementQuery, nodes: Sequence[str], known: _Known
+) -> tuple[Values, Values, dict[str, Rejection]]:
+    """Return the values, the scores and the rejections of some nodes of one ledger."""
     requested = ledger.rows(nodes)
     rejections = dict.fromkeys((nodes[place] for place in np.flatnonzero(requested < 0).tolist()), UNREGISTERED)
     rows = np.sort(requested[requested >= 0])
@@ -81,42 +97,52 @@ def filter_nodes(ledger: Ledger, query: PlacementQuery, nodes: Sequence[str]) ->
         found = _evaluate(masks, rows, partial(_worths, query=each, sets=values.sets))
         fits = found != NO_SET
         if not fits.all():
-            rejections |= _rejections(masks, rows[~fits], each, values.sets)
+            rejections |= _rejections(masks, rows[~fits], each, values.sets, known)
             rows, worths, found = rows[fits], worths[fits], found[fits]
         worths = np.minimum(worths, found)
+    if not rows.size:
+        return np.full(len(nodes), INFEASIBLE), np.zeros(len(nodes)), rejections
     scores = score.node_scores(ledger, query.request.gpu_containers)[rows]
-    return FilteredRows(requested, rows, values.of_rows(rows, worths, scores), scores, rejections)
+    by_row = np.full((2, requested.max(initial=-1) + 2), INFEASIBLE)  # the last is that of row -1
+    by_row[:, rows] = values.of_rows(rows, worths, scores), scores
+    found = by_row[:, requested]
+    return found[0], found[1], rejections
 
 
-def rank_nodes(ledger: Ledger, query: PlacementQuery, nodes: Sequence[str]) -> RankedNodes:
+def rank_nodes(cards: LedgerView, query: PlacementQuery, nodes: Sequence[str]) -> Steps[RankedNodes]:
     """Filter and rank `nodes` for a pod: the best first, then by name."""
-    filtered = filter_nodes(ledger, query, nodes)
-    best = best_first(ledger, filtered.rows, filtered.values)
-    names = ledger.names(filtered.rows[best])
-    values = {}
-    if not NodeValues(ledger, query.constraints).is_score:
-        values = dict(zip(names, filtered.values[best].tolist(), strict=True))
-    return RankedNodes(dict(zip(names, filtered.scores[best].tolist(), strict=True)), values, filtered.rejections)
+    filtered = yield from filter_nodes(cards, query, nodes)
+    fitting = np.flatnonzero(filtered.values != INFEASIBLE)
+    names, values = [nodes[place] for place in fitting.tolist()], filtered.values[fitting]
+    if len(names) > _STEP:
+        yield
+    best = best_first(names, values)
+    names = [names[place] for place in best.tolist()]
+    scores = dict(zip(names, filtered.scores[fitting[best]].tolist(), strict=True))
+    by_name = {}
+    if not NodeValues(cards.ledger, query.constraints).is_score:
+        by_name = dict(zip(names, values[best].tolist(), strict=True))
+    return RankedNodes(scores, by_name, filtered.rejections)
 
 
-def best_first(ledger: Ledger, rows: Rows, values: Values) -> NDArray[np.int64]:
-    """Return the positions of `rows` by their values, the highest first, and then by the names of their nodes."""
-    place_of = np.full(len(ledger.fullness), -1, np.int64)
-    place_of[rows] = np.arange(len(rows))
-    by_name = place_of[ledger.order()]
-    by_name = by_name[by_name >= 0]
+def best_first(names: Sequence[str], values: Values) -> NDArray[np.int64]:
+    """Return the positions of nodes by their values, the highest first, and then by their `names`."""
+    by_name = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
     best: NDArray[np.int64] = by_name[np.argsort(-values[by_name], kind="stable")]
     return best
 
 
 def _evaluate(masks: ConstraintMasks, rows: Rows, evaluate: Callable[[Cards], NDArray[Any]]) -> NDArray[Any]:
-    """Return the result of `evaluate` for each of `rows`.
+    """Return the result of `evaluate` for each of `rows`, which ascend.
 
-    If these are most rows of the ledger it evaluates all: gathering some rows costs more than evaluating the others.
+    If these are most rows from the first to the last, all are evaluated: gathering some costs more than that.
     """
-    if 2 * rows.size < masks.ledger.fullness.size:
+    if not rows.size:
         return evaluate(masks.cards(rows))
-    return evaluate(masks.cards(slice(None)))[rows]
+    first, last = rows.item(0), rows.item(-1)
+    if 2 * rows.size < last - first:
+        return evaluate(masks.cards(rows))
+    return evaluate(masks.cards(slice(first, last + 1)))[rows - first]
 
 
 def _worths(cards: Cards, *, query: ContainerQuery, sets: CardSets | None) -> Values:
@@ -143,13 +169,16 @@ def _lines(cards: Cards, *, query: ContainerQuery, sets: CardSets | None) -> Ver
 
 
 def _rejections(
-    masks: ConstraintMasks, rows: Rows, query: ContainerQuery, sets: CardSets | None
+    masks: ConstraintMasks, rows: Rows, query: ContainerQuery, sets: CardSets | None, known: _Known
 ) -> dict[str, Rejection]:
-    """Return why a container does not fit on the nodes of `rows`."""
+    """Return why a container does not fit on the nodes of `rows`; what is not `known` yet is added there."""
+    name = query.request.name
     lines = _evaluate(masks, rows, partial(_lines, query=query, sets=sets))
     keys: list[bytes] = np.ascontiguousarray(lines).view(f"V{lines.shape[1] * lines.itemsize}").ravel().tolist()
-    by_key = {
-        key: rejection.of_cards(lines[place, :-1], query.request, resolvable=bool(lines[place, -1]))
-        for key, place in dict(zip(keys, range(len(keys)), strict=True)).items()
-    }
+    by_key = {}
+    for key, place in dict(zip(keys, range(len(keys)), strict=True)).items():
+        if (name, key) not in known:
+            line = lines[place]
+            known[name, key] = rejection.of_cards(line[:-1], query.request, resolvable=bool(line[-1]))
+        by_key[key] = known[name, key]
     return dict(zip(masks.ledger.names(rows), map(by_key.__getitem__, keys), strict=True))

@@ -1,4 +1,4 @@
-"""Places a pod: filters and ranks all nodes, then selects the cards on the best one. The ledger is only read."""
+"""Places a pod: filters and ranks all nodes, then selects the cards on the best one. The cards are only read."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -11,6 +11,7 @@ from allocation.constraints import Constraints
 from allocation.inventory import NodeInventory
 from allocation.ledger.card_table import Flags
 from allocation.ledger.ledger import Ledger
+from allocation.ledger.ledger_view import LedgerView
 from allocation.placement import card_requests, rejection
 from allocation.placement.block_max import INFEASIBLE
 from allocation.placement.card_requests import CardRequests
@@ -57,18 +58,18 @@ Observer = Callable[[ContainerRequest, NodeCards, Headroom, Choice], None]
 """Called for each container that is tried on a node: the cards and the headroom before it, and its selected cards."""
 
 
-def place(ledger: Ledger, query: PlacementQuery, nodes: Sequence[str]) -> Steps[Placement | NoPlacement]:
+def place(cards: LedgerView, query: PlacementQuery, nodes: Sequence[str]) -> Steps[Placement | NoPlacement]:
     """Choose a node among `nodes` and its cards for a pod.
 
     Ties are broken by node name, and by free memory and index of the cards, so equal states give equal results. If the
     ledger changes between two steps, the result may be out of date.
     """
-    ranked = rank_nodes(ledger, query, nodes)
+    ranked = yield from rank_nodes(cards, query, nodes)
     is_sure = _is_sure(query)
     fitting: dict[str, Allocation] = {}
     rejections = ranked.rejections
     for name in ranked.scores:
-        outcome = place_on(ledger, query, name)
+        outcome = place_on(cards.of(name), query, name)
         if isinstance(outcome, Rejection):
             rejections[name] = outcome
         else:
@@ -84,16 +85,16 @@ def place(ledger: Ledger, query: PlacementQuery, nodes: Sequence[str]) -> Steps[
 
 
 def scores_of(
-    ledger: Ledger, query: PlacementQuery, nodes: Sequence[str]
+    cards: LedgerView, query: PlacementQuery, nodes: Sequence[str]
 ) -> Steps[tuple[NDArray[np.float64], dict[str, Rejection]]]:
     """Return the score that `place` gives each of `nodes`, and its rejections, without ranking where possible.
 
     A higher score is better, whatever the node policy; `INFEASIBLE` if `place` would not choose the node.
     """
     if _is_sure(query):
-        filtered = filter_nodes(ledger, query, nodes)
-        return filtered.by_node(filtered.values, otherwise=INFEASIBLE), filtered.rejections
-    outcome = yield from place(ledger, query, nodes)
+        filtered = yield from filter_nodes(cards, query, nodes)
+        return filtered.values, filtered.rejections
+    outcome = yield from place(cards, query, nodes)
     placed = outcome if isinstance(outcome, Placement) else None
     scores, values = (placed.scores, placed.values) if placed is not None else ({}, {})
     return values_of(nodes, scores, values, policy=query.constraints.node_policy), outcome.rejections

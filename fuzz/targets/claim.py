@@ -7,6 +7,7 @@ import msgspec
 
 from allocation import claim, names
 from allocation.allocation import charges
+from allocation.ledger.ledger_view import LedgerView
 from allocation.placement.placement import Placement, place
 from allocation.placement.query import PlacementQuery
 from allocation.pod import Container, Resources
@@ -39,7 +40,7 @@ def try_bytes(data: bytes) -> None:
     spec = SimpleNamespace(containers=containers, init_containers=[], node_selector=selector)
     requirements = gpu_requirements.read(spec, {names.CLAIM: "c"}, world.ALLOCATION, find_claim=lambda _: decoded.spec)
     query = PlacementQuery(requirements.request, requirements.constraints)
-    outcome = finish(place(_LEDGER, query, _LEDGER.nodes))
+    outcome = finish(place(LedgerView(_LEDGER), query, _LEDGER.nodes))
     if isinstance(outcome, Placement):
         _LEDGER.check(outcome.allocation.node, outcome.charges)
         allocation = requirements.allocation(outcome.allocation)

@@ -7,6 +7,7 @@ import msgspec
 
 from allocation.ledger.card_table import CORES, MEMORY, SLOTS
 from allocation.ledger.ledger import Ledger, Reservation
+from allocation.ledger.ledger_copy import used_by_pods
 from scheduler.api.explanation_types import Amount
 from scheduler.api.json_names import json_name
 from scheduler.objects import Pod
@@ -81,7 +82,7 @@ def view(ledger: Ledger, pods: Iterable[Pod]) -> AllocationView:
 
 def _gpus(ledger: Ledger, node: str) -> Iterable[tuple[str, Gpu]]:
     row, inventory = ledger.row(node), ledger.inventory(node)
-    used = ledger.used_by_pods(node)
+    used = used_by_pods(ledger, node)
     for position, card in enumerate(inventory.cards if inventory is not None else ()):
         total = ledger.total[:, row, position].tolist()
         free = [amount - held[position] for amount, held in zip(total, used, strict=True)]

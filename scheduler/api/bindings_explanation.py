@@ -30,7 +30,7 @@ def bindings(state: ClusterState, pod: Pod) -> BindingsExplanation | None:
     policy = "single" if names.CLAIM in meta.annotations else consume_policy(meta.labels, meta.annotations)
     explained = BindingsExplanation(identity.app, identity.owner, identity.namespace, policy)
     try:
-        bound = state.bindings.of_pod(meta.labels, meta.annotations, namespace=meta.namespace, uid=pod.uid)
+        bound = state.bindings.of_pod(meta.labels, meta.annotations, namespace=meta.namespace, other_than=(pod.uid,))
     except WaitingPodError:
         return msgspec.structs.replace(explained, others=_others(state, pod, identity))
     cards = bound.cards if bound is not None else ()

@@ -81,14 +81,16 @@ def of_dry_run(
         return explanation
     requirements = evaluation.requirements
     nodes = []
+    yield
     for node in node_explanation.nodes(state, pod, decision, evaluation, cards_of=cards_of):
         nodes.append(node)
         if len(nodes) % _NODES_A_STEP == 0:
             yield
     resolvable = {node.name for node in nodes if node.resolvable}
+    groups = yield from messages.by_reason(evaluation.rejections, evaluation.nodes.rejections)
     reasons = tuple(
         ReasonGroup(group.reason, not resolvable.isdisjoint(group.nodes), tuple(group.nodes), group.code)
-        for group in messages.by_reason(evaluation.rejections, evaluation.nodes.rejections)
+        for group in groups
     )
     asks = tuple(
         RequestedCards(each.name, each.count, each.memory_mib, each.memory_percent, each.cores, each.whole)

@@ -100,9 +100,11 @@ class AppBindings:
         return self.is_on and (self.settings.mode == "required" or AppIdentity.of_labels(labels, namespace) is not None)
 
     def of_pod(
-        self, labels: Mapping[str, str], annotations: Mapping[str, str], *, namespace: str, uid: str
+        self, labels: Mapping[str, str], annotations: Mapping[str, str], *, namespace: str, other_than: Collection[str]
     ) -> BoundCards | None:
         """Return the cards that are bound to the application of a pod; None if the pod may have others.
+
+        `other_than` are the UIDs of the pods that do not use up any of them: the pod itself, and those that go.
 
         Raises:
             WaitingPodError: no card may be given to the pod, because it belongs to no application, or no binding gives
@@ -118,7 +120,7 @@ class AppBindings:
         if not granted:
             why = f"no card bound to {identity} in namespace {namespace}"
             raise WaitingPodError(PodReason.NoGpuBinding, f"{why}: a GPUBinding has to name the app and select the pod")
-        consumers = self._pods.consumers(identity, other_than=uid)
+        consumers = self._pods.consumers(identity, other_than=other_than)
         cards = (BoundCard(each, self._share_mode(each.card), consumers.get(each.card, ())) for each in granted)
         return BoundCards(identity, consume_policy(labels, annotations), tuple(cards))
 

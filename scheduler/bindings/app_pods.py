@@ -54,14 +54,14 @@ class AppPods:
         """Return the UIDs of the pods of all applications of this name."""
         return [uid for identity in self._by_app.get(app, ()) for uid in self._pods[identity]]
 
-    def consumers(self, identity: AppIdentity, *, other_than: str) -> dict[str, tuple[str, ...]]:
+    def consumers(self, identity: AppIdentity, *, other_than: Collection[str]) -> dict[str, tuple[str, ...]]:
         """Return by UUID of the card which other pods of an application have it, as namespace/name.
 
-        A MIG instance counts as its card. `other_than` is the UID of the pod that asks.
+        A MIG instance counts as its card. `other_than` are the UIDs of pods that do not count.
         """
         found: defaultdict[str, list[str]] = defaultdict(list)
         for uid, name in self._pods.get(identity, {}).items():
-            if uid != other_than:
+            if uid not in other_than:
                 for card in self._cards(uid):
                     found[card].append(name)
         return {card: tuple(sorted(pods)) for card, pods in found.items()}

@@ -6,6 +6,7 @@ from typing import Final
 from allocation.fairness.shares import Amounts
 from allocation.quota import UNLIMITED, minimum_request
 from allocation.reasons import CardReason
+from allocation.steps import Steps
 from scheduler.cycle import evaluation
 from scheduler.cycle.evaluation import Evaluation
 from scheduler.filters import resources
@@ -16,12 +17,12 @@ _TRIED: Final = 64
 """Of the nodes that are full in another respect than their cards, so many are searched for one with enough cards."""
 
 
-def demand_of(state: ClusterState, pod: Pod, evaluated: Evaluation) -> Amounts | None:
+def demand_of(state: ClusterState, pod: Pod, evaluated: Evaluation) -> Steps[Amounts | None]:
     """Return what a pod requests that no node takes; None unless it would fit as soon as other pods are gone.
 
     A pod that waits for its own quota does not wait for other pods.
     """
-    if not evaluated.requirements.request or not _would_fit(state, evaluated):
+    if not evaluated.requirements.request or not (yield from _would_fit(state, evaluated)):
         return None
     cards, node = minimum_request(evaluated.requirements.request), state.node_cache.equivalence_class(pod).amounts
     return (
@@ -33,7 +34,7 @@ def demand_of(state: ClusterState, pod: Pod, evaluated: Evaluation) -> Amounts |
     )
 
 
-def _would_fit(state: ClusterState, evaluated: Evaluation) -> bool:
+def _would_fit(state: ClusterState, evaluated: Evaluation) -> Steps[bool]:
     """Whether there is a node that would take the pod if other pods were gone."""
     rejections = evaluated.rejections.values()
     if any(CardReason.ResourceQuotaNotFit in each.counts for each in rejections):
@@ -41,10 +42,14 @@ def _would_fit(state: ClusterState, evaluated: Evaluation) -> bool:
     if any(each.resolvable for each in rejections):
         return True
     full = [name for name, each in evaluated.nodes.rejections.items() if each.resolvable]
-    return any(_has_cards(state, evaluated, name) for name in islice(full, _TRIED))
+    for name in islice(full, _TRIED):
+        yield
+        if _has_cards(state, evaluated, name):
+            return True
+    return False
 
 
 def _has_cards(state: ClusterState, evaluated: Evaluation, node: str) -> bool:
     """Whether the cards of a node take the pod, or would if other pods were gone."""
-    cards = evaluation.evaluate_node(state, evaluated.requirements, node, UNLIMITED)
+    cards = evaluation.evaluate_node(state, evaluated.requirements, node, UNLIMITED, lift=evaluated.lift)
     return bool(cards.scores) or cards.rejections[node].resolvable

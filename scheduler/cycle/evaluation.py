@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from allocation.allocation import Allocation, Charge, charges
 from allocation.errors import AllocationError, OverCapacityError
+from allocation.ledger import ledger_copy, ledger_view
 from allocation.ledger.ledger import Ledger
+from allocation.ledger.ledger_view import LedgerView
 from allocation.placement import bound_placement, placement, rejection
 from allocation.placement.block_max import INFEASIBLE
 from allocation.placement.placement import NoPlacement, Placement
@@ -21,6 +23,7 @@ from allocation.quota import Headroom
 from allocation.reasons import NodeReason, NodeRejection
 from allocation.steps import Steps, finish
 from scheduler.cycle import static_allocation
+from scheduler.cycle.lifts import NO_LIFT, Lift
 from scheduler.filters.node_cache import FilteredNodes
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
@@ -42,6 +45,7 @@ class Evaluation(msgspec.Struct, frozen=True):
         others: the nodes that were not evaluated, in no order.
         rejection_of_others: why they do not take the pod: they have no cards, or none that is bound to its application.
         preferences: the parts of the totals; None if the pod has no preferences.
+        lift: the reservations that were taken to be gone.
     """
 
     requirements: GpuRequirements
@@ -54,6 +58,7 @@ class Evaluation(msgspec.Struct, frozen=True):
     others: Collection[str] = ()
     rejection_of_others: Rejection = UNREGISTERED
     preferences: TotalScores | None = None
+    lift: Lift = NO_LIFT
 
     def reasons(self) -> frozenset[str]:
         """Return the codes of all rejections."""
@@ -68,29 +73,35 @@ def evaluate(
     headroom: Headroom,
     *,
     among: Sequence[str] | None = None,
+    lift: Lift = NO_LIFT,
 ) -> Steps[Evaluation]:
-    """Evaluate the nodes `among`, or every node that may take the pod: first by the filters, then by its cards."""
+    """Evaluate the nodes `among`, or every node that may take the pod: first by the filters, then by its cards.
+
+    The reservations `lift` are taken to be gone.
+    """
     candidates = state.candidates(requirements) if among is None else among
-    nodes = yield from state.node_cache.filter(pod, candidates)
+    nodes = yield from state.node_cache.filter(pod, candidates, without=lift)
+    view = yield from ledger_view.view(state.ledger, without=lift)
     cards = yield from evaluate_cards(
         requirements,
         nodes.fitting,
-        ledger=state.ledger,
-        rejected_nodes=state.rejected_nodes(requirements),
+        view=view,
+        rejected_nodes=state.rejected_nodes(requirements, without=lift),
         headroom=headroom,
     )
+    yield
     is_complete = candidates is None or among is not None
     others = frozenset() if is_complete else state.node_cache.names - set(candidates or ())
     bound = requirements.bound
     because = UNREGISTERED if bound is None else bound_placement.not_bound(bound.identity)
-    return msgspec.structs.replace(cards, nodes=nodes, others=others, rejection_of_others=because)
+    return msgspec.structs.replace(cards, nodes=nodes, others=others, rejection_of_others=because, lift=lift)
 
 
 def evaluate_cards(
     requirements: GpuRequirements,
     nodes: Sequence[str],
     *,
-    ledger: Ledger,
+    view: LedgerView,
     rejected_nodes: Mapping[str, Rejection],
     headroom: Headroom,
 ) -> Steps[Evaluation]:
@@ -100,12 +111,13 @@ def evaluate_cards(
     rejected_nodes = {name: rejected_nodes[name] for name in nodes if name in rejected_nodes} if rejected_nodes else {}
     open_ = [name for name in nodes if name not in rejected_nodes] if rejected_nodes else nodes
     if requirements.fixed is not None:
+        ledger = view.of(requirements.fixed.node)
         return _evaluate_fixed(requirements, requirements.fixed, open_, rejected_nodes, ledger=ledger)
     query = PlacementQuery(requirements.request, requirements.constraints, headroom)
     if requirements.bound is not None:
-        bound = bound_placement.place(ledger, query, requirements.bound, open_)
+        bound = bound_placement.place(view, query, requirements.bound, open_)
         return _evaluation(requirements, bound, {**bound.rejections, **rejected_nodes})
-    outcome = yield from placement.place(ledger, query, open_)
+    outcome = yield from placement.place(view, query, open_)
     rejections = {**naming_quota(outcome.rejections, requirements.request, headroom), **rejected_nodes}
     return _evaluation(requirements, outcome, rejections)
 
@@ -125,24 +137,38 @@ def _evaluation(
     )
 
 
-def evaluate_node(state: ClusterState, requirements: GpuRequirements, node: str, headroom: Headroom) -> Evaluation:
-    """Evaluate the cards of one node, in one step."""
-    return finish(
-        evaluate_cards(
-            requirements,
-            [node],
-            ledger=state.ledger,
-            rejected_nodes=state.rejected_nodes(requirements),
-            headroom=headroom,
-        )
+def evaluate_node(
+    state: ClusterState, requirements: GpuRequirements, node: str, headroom: Headroom, *, lift: Lift = NO_LIFT
+) -> Evaluation:
+    """Evaluate the cards of one node without some reservations, in one step."""
+    evaluated = evaluate_on(
+        ledger_copy.of_node(state.ledger, node, without=lift) if lift else state.ledger,
+        requirements,
+        node,
+        rejected_nodes=state.rejected_nodes(requirements, without=lift),
+        headroom=headroom,
     )
+    return msgspec.structs.replace(evaluated, lift=lift)
+
+
+def evaluate_on(
+    ledger: Ledger,
+    requirements: GpuRequirements,
+    node: str,
+    *,
+    rejected_nodes: Mapping[str, Rejection],
+    headroom: Headroom,
+) -> Evaluation:
+    """Evaluate the cards that a node has in a ledger, in one step."""
+    view = LedgerView(ledger)
+    return finish(evaluate_cards(requirements, [node], view=view, rejected_nodes=rejected_nodes, headroom=headroom))
 
 
 def scores_of(
     requirements: GpuRequirements,
     nodes: Sequence[str],
     *,
-    ledger: Ledger,
+    view: LedgerView,
     rejected_nodes: Mapping[str, Rejection],
     headroom: Headroom,
 ) -> Steps[tuple[NDArray[np.float64], dict[str, Rejection]]]:
@@ -152,17 +178,17 @@ def scores_of(
     """
     if not requirements.request or requirements.fixed is not None:
         evaluated = yield from evaluate_cards(
-            requirements, nodes, ledger=ledger, rejected_nodes=rejected_nodes, headroom=headroom
+            requirements, nodes, view=view, rejected_nodes=rejected_nodes, headroom=headroom
         )
         return np.array([evaluated.scores.get(name, INFEASIBLE) for name in nodes]), evaluated.rejections
     if requirements.bound is not None:
         evaluated = yield from evaluate_cards(
-            requirements, nodes, ledger=ledger, rejected_nodes=rejected_nodes, headroom=headroom
+            requirements, nodes, view=view, rejected_nodes=rejected_nodes, headroom=headroom
         )
         policy = requirements.constraints.node_policy
         return placement.values_of(nodes, evaluated.scores, evaluated.values, policy=policy), evaluated.rejections
     scores, rejections = yield from placement.scores_of(
-        ledger, PlacementQuery(requirements.request, requirements.constraints, headroom), nodes
+        view, PlacementQuery(requirements.request, requirements.constraints, headroom), nodes
     )
     rejections = naming_quota(rejections, requirements.request, headroom)
     if rejected_nodes:

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from allocation.allocation import Charge
+from allocation.ledger import ledger_copy
 from allocation.ledger.card_table import MEMORY
 from allocation.ledger.ledger import Ledger, Reservation
 from allocation.quota import Headroom
@@ -46,7 +47,6 @@ def choose(state: ClusterState, pod: Pod, requirements: GpuRequirements, headroo
     best: tuple[tuple[int, int, str], HeldCards] | None = None
     for _, node in sorted(lacking)[:_NODES]:
         yield
-        # From here to the end of the turn it is one step: the ledger is shown without some pods.
         found = _fewest(state, pod, requirements, headroom, node)
         if found is not None:
             cost = (len(found.awaited), _memory(state.ledger, found.awaited), node)
@@ -55,13 +55,25 @@ def choose(state: ClusterState, pod: Pod, requirements: GpuRequirements, headroo
     return best[1] if best is not None else None
 
 
-def is_possible(state: ClusterState, pod: Pod, requirements: GpuRequirements, headroom: Headroom, node: str) -> bool:
-    """Whether a node takes the pod once those have ended there that count as ones that will."""
-    rejection = finish(state.node_cache.filter(pod, (node,))).rejections.get(node)
+def is_possible(
+    state: ClusterState, pod: Pod, requirements: GpuRequirements, headroom: Headroom, node: str, *, hold: str
+) -> bool:
+    """Whether a node takes the pod for which it has a `hold` once those have ended there that count as ones that will.
+
+    `hold` is the UID of the reservation.
+    """
+    rejection = finish(state.node_cache.filter(pod, (node,), without=(hold,))).rejections.get(node)
     if node not in state.node_cache or (rejection is not None and not rejection.resolvable):
         return False
-    with state.ledger.without([each.uid for each in _ending(state, pod, node)]):
-        return bool(evaluation.evaluate_node(state, requirements, node, headroom).scores)
+    ending = {each.uid for each in _ending(state, pod, node)}
+    evaluated = evaluation.evaluate_on(
+        ledger_copy.of_node(state.ledger, node, without={hold, *ending}),
+        requirements,
+        node,
+        rejected_nodes=state.rejected_nodes(requirements, without=(hold,)),
+        headroom=headroom,
+    )
+    return bool(evaluated.scores)
 
 
 def _fewest(
@@ -82,10 +94,11 @@ def _kept(
     """Return the cards with the pods that have to end, after as many as possible of `pods` were kept, in order."""
     awaited = {each.uid for each in pods}
     charges: tuple[Charge, ...] | None = None
+    copy, rejected_nodes = ledger_copy.of_node(state.ledger, node), state.rejected_nodes(requirements)
     for keep in (None, *(each.uid for each in pods)):
         some = awaited - {keep}
-        with state.ledger.without(some):
-            tried = evaluation.evaluate_node(state, requirements, node, headroom)
+        with copy.without(some):
+            tried = evaluation.evaluate_on(copy, requirements, node, rejected_nodes=rejected_nodes, headroom=headroom)
         if tried.scores:
             awaited, charges = some, tried.charges
         elif charges is None:

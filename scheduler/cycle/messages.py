@@ -10,9 +10,12 @@ from allocation.mig import InstanceRequest
 from allocation.placement.mig_plan import NewInstance
 from allocation.placement.rejection import UNREGISTERED, Rejection
 from allocation.reasons import NodeRejection, PodReason
+from allocation.steps import Steps
 
 _NAMED = 10
 """How many nodes, and how many reasons, one message names; a large cluster has more than a reader wants."""
+_STEP = 1_000
+"""Nodes that are grouped between two interruptions."""
 _RUNNERS_UP = 3
 """How many of the fitting nodes one message names with their scores."""
 
@@ -58,7 +61,7 @@ def no_fit(
     others: Collection[str] = (),
     rejection_of_others: Rejection = UNREGISTERED,
     hints: Sequence[str] = (),
-) -> str:
+) -> Steps[str]:
     """Return the reasons why no node takes the pod, with the nodes of each, the most frequent first; `hints` follow.
 
     The nodes `others` were not evaluated, for one reason. The text is visible to all readers of the pod, so it
@@ -66,7 +69,7 @@ def no_fit(
     """
     if not rejections and not node_rejections and not others:
         return f"no available node, {PodReason.NoNode}: the cluster has none"
-    groups = _grouped(
+    groups = yield from _grouped(
         chain(rejections.items(), node_rejections.items()),
         is_public=True,
         others=others,
@@ -77,6 +80,7 @@ def no_fit(
         reasons += f"; and {len(groups) - _NAMED} more reasons"
     rejected = len(rejections) + len(node_rejections) + len(others)
     note = f"no available node, {counted(rejected)} do{'es' if rejected == 1 else ''} not meet: {reasons}"
+    yield
     quota = quota_of(rejections)
     return "; ".join((note, *([quota] if quota else []), *hints))
 
@@ -86,9 +90,11 @@ def quota_of(rejections: Mapping[str, Rejection]) -> str:
     return next((rejection.quota for rejection in rejections.values() if rejection.quota), "")
 
 
-def by_reason(rejections: Mapping[str, Rejection], node_rejections: Mapping[str, NodeRejection]) -> list[NodeGroup]:
+def by_reason(
+    rejections: Mapping[str, Rejection], node_rejections: Mapping[str, NodeRejection]
+) -> Steps[list[NodeGroup]]:
     """Group the nodes that do not take a pod by their reason, the most frequent reason first."""
-    return _grouped(chain(rejections.items(), node_rejections.items()), is_public=False)
+    return (yield from _grouped(chain(rejections.items(), node_rejections.items()), is_public=False))
 
 
 def held(why: str) -> str:
@@ -107,12 +113,14 @@ def _grouped(
     is_public: bool,
     others: Collection[str] = (),
     rejection_of_others: Rejection = UNREGISTERED,
-) -> list[NodeGroup]:
+) -> Steps[list[NodeGroup]]:
     # Most of thousands of nodes share a few rejection objects: each object is put into words once.
     by_object: dict[int, tuple[Rejection | NodeRejection, list[str]]] = {}
     if others:
         by_object[id(rejection_of_others)] = (rejection_of_others, [*others])
-    for name, each in rejections:
+    for number, (name, each) in enumerate(rejections, 1):
+        if number % _STEP == 0:
+            yield
         nodes_of = by_object.get(id(each))
         if nodes_of is None:
             nodes_of = by_object[id(each)] = (each, [])
@@ -122,7 +130,12 @@ def _grouped(
         node = each.node if isinstance(each, Rejection) else each
         text = each.public_coded_text if is_public else each.coded_text
         by_reason[text, node.code.value if node is not None else ""] += names
-    groups = (NodeGroup(text, code, sorted(names)) for (text, code), names in by_reason.items())
+    yield
+    groups = []
+    for (text, code), names in by_reason.items():
+        groups.append(NodeGroup(text, code, sorted(names)))
+        if len(names) >= _STEP:
+            yield
     return sorted(groups, key=lambda group: (-len(group.nodes), group.reason))
 
 

@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 
 from allocation.allocation import Allocation, charges
+from allocation.ledger import ledger_copy
 from allocation.ledger.ledger import Ledger
 from allocation.placement.placement import place_on, values_of
 from allocation.placement.query import PlacementQuery
@@ -36,22 +37,25 @@ def prefer(
     if not preferences:
         return evaluated
     names = sorted(name for name in evaluated.scores if name in node_cache)
-    cards = None
+    values = None
     if requirements.request:
-        cards = values_of(names, evaluated.scores, evaluated.values, policy=requirements.constraints.node_policy)
+        values = values_of(names, evaluated.scores, evaluated.values, policy=requirements.constraints.node_policy)
     nodes = NodeList([node_cache.nodes[name] for name in names])
     scores = yield from scorer.score(pod, preferences, nodes)
-    total = scorer.total(names, cards, scores)
-    otherwise = cards if cards is not None else np.array([-float(node_cache.pods_on(name)) for name in names])
+    total = scorer.total(names, values, scores)
+    otherwise = values
+    if otherwise is None:
+        otherwise = np.array([-float(node_cache.pods_on(name, without=evaluated.lift)) for name in names])
     ordered = {names[place]: total.totals.item(place) for place in best_first(total.totals, otherwise)}
     evaluated = msgspec.structs.replace(evaluated, scores=ordered, preferences=total)
     if not requirements.request:
         return evaluated
     query = PlacementQuery(requirements.request, requirements.constraints, headroom)
     for name in ordered:
-        outcome = place_on(ledger, query, name)
+        cards = ledger_copy.of_node(ledger, name, without=evaluated.lift) if evaluated.lift else ledger
+        outcome = place_on(cards, query, name)
         if isinstance(outcome, Allocation):
             costs = charges(outcome, requirements.request)
             return msgspec.structs.replace(evaluated, allocation=outcome, charges=costs)
-        yield  # the ledger changed after the evaluation
+        yield  # the node changed after its evaluation
     return evaluated

@@ -1,6 +1,6 @@
 """`/filter` and `/prioritize`: evaluates the nodes of kube-scheduler, or of an autoscaler, and changes no state."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from types import MappingProxyType
 
@@ -9,13 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocation.errors import AllocationError
+from allocation.ledger import ledger_view
 from allocation.ledger.ledger import Ledger
+from allocation.ledger.ledger_view import LedgerView
 from allocation.names import HAMI_REGISTER, HAMI_SCORES
 from allocation.placement import rejection
 from allocation.placement.block_max import INFEASIBLE
 from allocation.placement.rejection import Rejection
 from allocation.steps import Steps
 from scheduler.cycle import evaluation, messages
+from scheduler.cycle.lifts import NO_LIFT, Lift
 from scheduler.extender.wire import Args, FilterResult, HostPriority, NodeMeta, Pod, nodes_result
 from scheduler.gpu_requirements import GpuRequirements, WaitingPodError
 from scheduler.state import inventories
@@ -25,10 +28,12 @@ BEST = 10
 """MaxExtenderPriority."""
 
 
-def filter_(state: ClusterState, args: Args, *, held: AllocationError | None = None) -> Steps[FilterResult]:
+def filter_(
+    state: ClusterState, args: Args, *, held: AllocationError | None = None, lift: Lift = NO_LIFT
+) -> Steps[FilterResult]:
     """Return the nodes that take the pod, in the given order, and the reasons of the others.
 
-    No node takes a pod that is `held`, which gives the reason.
+    No node takes a pod that is `held`, which gives the reason. The reservations `lift` are free for it.
     """
     requirements = held or read(state, args.pod)
     if not isinstance(requirements, GpuRequirements):
@@ -38,7 +43,7 @@ def filter_(state: ClusterState, args: Args, *, held: AllocationError | None = N
         else:
             message = messages.held(why)
         return _result(args, [], unresolvable=dict.fromkeys(node_names(args), message))
-    nodes, scores, rejections = yield from _evaluate(state, args, requirements)
+    nodes, scores, rejections = yield from _evaluate(state, args, requirements, lift)
     failed: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
     # Most nodes share a few rejection objects: each object is put into words once.
@@ -50,12 +55,12 @@ def filter_(state: ClusterState, args: Args, *, held: AllocationError | None = N
     return _result(args, fitting, failed=failed, unresolvable=unresolvable)
 
 
-def prioritize(state: ClusterState, args: Args) -> Steps[list[HostPriority]]:
+def prioritize(state: ClusterState, args: Args, *, lift: Lift = NO_LIFT) -> Steps[list[HostPriority]]:
     """Return a score for each node: 10 for those that the loop prefers to all others, and less for worse ones."""
     requirements = read(state, args.pod)
     if not isinstance(requirements, GpuRequirements):
         return [HostPriority(name, 0) for name in node_names(args)]
-    nodes, scores, _ = yield from _evaluate(state, args, requirements)
+    nodes, scores, _ = yield from _evaluate(state, args, requirements, lift)
     return list(map(HostPriority, nodes, _points(scores)))
 
 
@@ -94,27 +99,33 @@ def node_names(args: Args) -> Sequence[str]:
     return args.names if args.names is not None else [node.metadata.name for node in args.nodes]
 
 
-def read(state: ClusterState, pod: Pod) -> GpuRequirements | AllocationError:
-    """Return what a pod requires, or why that cannot be read."""
+def read(state: ClusterState, pod: Pod, *, without: Collection[str] = ()) -> GpuRequirements | AllocationError:
+    """Return what a pod requires if the pods `without` held no cards, or why that cannot be read."""
     try:
         meta = pod.metadata
         return state.requirements(
-            pod.spec, meta.annotations or {}, labels=meta.labels or {}, namespace=meta.namespace, uid=meta.uid
+            pod.spec,
+            meta.annotations or {},
+            labels=meta.labels or {},
+            namespace=meta.namespace,
+            uid=meta.uid,
+            without=without,
         )
     except AllocationError as error:
         return error
 
 
 def _evaluate(
-    state: ClusterState, args: Args, requirements: GpuRequirements
+    state: ClusterState, args: Args, requirements: GpuRequirements, lift: Lift
 ) -> Steps[tuple[Sequence[str], NDArray[np.float64], dict[str, Rejection]]]:
     """Return all nodes, the score of each, and the rejections by those that do not take the pod."""
     headroom = state.headroom(args.pod.metadata.labels or {}, args.pod.metadata.namespace)
-    parts = [*_parts(state, args, requirements)]
+    view = yield from ledger_view.view(state.ledger, without=lift)
+    parts = [*_parts(state, args, requirements, view, lift)]
     evaluated = []
     for part in parts:
         found = yield from evaluation.scores_of(
-            requirements, part.nodes, ledger=part.ledger, rejected_nodes=part.rejected_nodes, headroom=headroom
+            requirements, part.nodes, view=part.view, rejected_nodes=part.rejected_nodes, headroom=headroom
         )
         evaluated.append(found)
     if len(parts) == 1:
@@ -125,22 +136,24 @@ def _evaluate(
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """Nodes with their ledger; those in `rejected_nodes` do not take the pod."""
+    """Nodes with their cards; those in `rejected_nodes` do not take the pod."""
 
     nodes: Sequence[str]
-    ledger: Ledger
+    view: LedgerView
     rejected_nodes: Mapping[str, Rejection]
 
 
-def _parts(state: ClusterState, args: Args, requirements: GpuRequirements) -> Iterator[_Part]:
-    """Iterate over the existing nodes, and then, if there are any, the node templates of an autoscaler."""
+def _parts(
+    state: ClusterState, args: Args, requirements: GpuRequirements, view: LedgerView, lift: Lift
+) -> Iterator[_Part]:
+    """Iterate over the existing nodes in `view`, and then, if there are any, the node templates of an autoscaler."""
     names = node_names(args)
     templates = {node.metadata.name: node.metadata for node in args.nodes if node.metadata.name not in state.node_cache}
     existing = [name for name in names if name not in templates] if templates else names
-    yield _Part(existing, state.ledger, state.rejected_nodes(requirements))
+    yield _Part(existing, view, state.rejected_nodes(requirements, without=lift))
     if templates:
         ledger, unreadable = _empty_nodes(templates.values())
-        yield _Part(list(templates), ledger, unreadable)
+        yield _Part(list(templates), LedgerView(ledger), unreadable)
 
 
 def _empty_nodes(nodes: Iterable[NodeMeta]) -> tuple[Ledger, dict[str, Rejection]]:

@@ -7,9 +7,10 @@ here: each node that it proposes is evaluated as if its victims were gone.
 from collections.abc import Callable, Mapping, Sequence
 
 from allocation.errors import AllocationError
+from allocation.ledger import ledger_copy
 from allocation.placement import rejection
 from allocation.placement.rejection import Rejection
-from allocation.steps import Steps, finish
+from allocation.steps import Steps
 from scheduler.cycle import evaluation
 from scheduler.extender import filtering, wire
 from scheduler.extender.preemption_wire import PreemptionArgs, PreemptionResult, VictimPod, Victims
@@ -53,9 +54,9 @@ def preempt(state: ClusterState, args: PreemptionArgs, *, more: MoreVictims) -> 
     rejected_nodes = {name: rejection.of_node(each) for name, each in closed.items()}
     kept = {}
     for node, victims in args.victims.items():
-        with state.ledger.without(pod.uid for pod in victims.pods):
-            takes = _takes(state, node, args.pod, rejected_nodes)
-        added = () if takes else more(requirements, node, frozenset(pod.uid for pod in victims.pods))
+        gone = frozenset(pod.uid for pod in victims.pods)
+        takes = _takes(state, node, args.pod, rejected_nodes, gone=gone)
+        added = () if takes else more(requirements, node, gone)
         if added is not None:
             pods = (*victims.pods, *(VictimPod(each.pod.uid) for each in added))
             violations = victims.pdb_violations + sum(each.violates for each in added)
@@ -64,18 +65,19 @@ def preempt(state: ClusterState, args: PreemptionArgs, *, more: MoreVictims) -> 
     return PreemptionResult(kept)
 
 
-def _takes(state: ClusterState, node: str, pod: wire.Pod, rejected_nodes: Mapping[str, Rejection]) -> bool:
-    """Whether the cards of a node take a pod now."""
-    requirements = filtering.read(state, pod)  # which cards of its application are left depends on the other pods
+def _takes(
+    state: ClusterState, node: str, pod: wire.Pod, rejected_nodes: Mapping[str, Rejection], *, gone: frozenset[str]
+) -> bool:
+    """Whether the cards of a node take a pod once the pods `gone` are gone."""
+    # Which cards of its application are left depends on the other pods.
+    requirements = filtering.read(state, pod, without=gone)
     if isinstance(requirements, AllocationError) or node not in state.node_cache:
         return False
-    evaluated = finish(
-        evaluation.evaluate_cards(
-            requirements,
-            [node],
-            ledger=state.ledger,
-            rejected_nodes=rejected_nodes,
-            headroom=state.headroom(pod.metadata.labels or {}, pod.metadata.namespace),
-        )
+    evaluated = evaluation.evaluate_on(
+        ledger_copy.of_node(state.ledger, node, without=gone),
+        requirements,
+        node,
+        rejected_nodes=rejected_nodes,
+        headroom=state.headroom(pod.metadata.labels or {}, pod.metadata.namespace, without=gone),
     )
     return node in evaluated.scores

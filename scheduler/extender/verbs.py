@@ -20,8 +20,9 @@ from cluster.errors import ClusterError, NotFoundError
 from cluster.informer import Informer
 from cluster.resource import PODS, RESOURCE_CLAIMS
 from scheduler.binding.binding_cycle import BindingCycle
-from scheduler.cycle import lifted_holds, messages
+from scheduler.cycle import lifts, messages
 from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.cycle.lifts import NO_LIFT, Lift
 from scheduler.cycle.result import Unschedulable
 from scheduler.extender import filtering, preemption
 from scheduler.extender.preemption_wire import PreemptionArgs, PreemptionResult
@@ -127,7 +128,11 @@ class Extender:
 
     def _filter(self, pod: Pod | None, args: Args) -> Steps[FilterResult]:
         held = self._held(pod) if pod is not None else None
-        return self._lifted(pod, lambda: filtering.filter_(self._state, args, held=held), lambda found: found.has_node)
+        return self._lifted(
+            pod,
+            lambda lift: filtering.filter_(self._state, args, held=held, lift=lift),
+            lambda found: found.has_node,
+        )
 
     def _held(self, pod: Pod) -> AllocationError | None:
         """Return why no node takes a pod; kube-scheduler gives the devices back of a pod that no node takes."""
@@ -150,11 +155,11 @@ class Extender:
         may see that a moment later. Rejected then, the pod would wait for the next event of the cluster. One wait now
         and then is enough: later calls use what it has brought.
         """
+        before = self._state.ledger.changes.state
         result, now = await self.filter(args), asyncio.get_running_loop().time()
         if not result.awaits_a_pod or now < self._waited_at + _BETWEEN_SECONDS:
             return result
         self._waited_at = now
-        before = self._state.ledger.changes.state
         await asyncio.sleep(_WAIT_SECONDS)
         return result if self._state.ledger.changes.state == before else await self.filter(args)
 
@@ -165,16 +170,24 @@ class Extender:
             return await Pacer().run(
                 self._lifted(
                     pod,
-                    lambda: filtering.prioritize(self._state, args),
+                    lambda lift: filtering.prioritize(self._state, args, lift=lift),
                     lambda points: any(each.score for each in points),
                 )
             )
 
-    def _lifted(self, pod: Pod | None, run: Callable[[], Steps[T]], has_fit: Callable[[T], bool]) -> Steps[T]:
-        """Return the result of `run` for a pod, to which the cards that are held for it are free."""
+    def _lifted(self, pod: Pod | None, run: Callable[[Lift], Steps[T]], has_fit: Callable[[T], bool]) -> Steps[T]:
+        """Return the result of `run` for a pod, to which the cards that are held for it are free.
+
+        If no node fits, so are those that are held for pods of lower rank.
+        """
         if pod is None or not self._state.holds:
-            return run()
-        return lifted_holds.attempt(self._state, pod, run, has_fit)
+            return (yield from run(NO_LIFT))
+        own, lower = lifts.own(self._state, pod), lifts.lower(self._state, pod)
+        result = yield from run(own)
+        if has_fit(result) or not lower:
+            return result
+        again = yield from run(own | lower)
+        return again if has_fit(again) else result
 
     async def preempt(self, args: PreemptionArgs) -> PreemptionResult:
         """Return the nodes whose cards take the pod once the victims are gone: those of kube-scheduler, and more."""

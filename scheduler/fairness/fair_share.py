@@ -4,7 +4,7 @@ Without GpuQueues, all queues have the same rank. Use counts in any case, so tha
 soon as the first one is created.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from allocation import names, quota
 from allocation.fairness import desired, shares
@@ -162,12 +162,12 @@ class FairShare:
         """Return what the pods of a queue may reserve together."""
         return self._limits.get(key.name, UNLIMITED)
 
-    def headroom(self, key: QueueKey) -> Headroom:
-        """Return what the pods of a queue may still reserve."""
+    def headroom(self, key: QueueKey, *, without: Collection[str] = ()) -> Headroom:
+        """Return what the pods of a queue may still reserve, if the pods `without` held no cards."""
         limit = self.whole_headroom(key)
         if not limit.is_limited:
             return UNLIMITED
-        use = self.use.of(key)
+        use = self.use.of(key, without=without)
         return limit.less(memory_mib=use.memory_mib, cores=use.cores, cards=use.cards)
 
     # ---- order -----------------------------------------------------------------------------------------------------

@@ -6,8 +6,7 @@ use the cards, these are used beyond their capacity, so they fit no other pod. O
 The queue of the pod is charged for them as if the pod had them already.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Container, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -48,6 +47,11 @@ class Hold(msgspec.Struct, frozen=True):
     deadline: float | None = None
 
     @property
+    def reservation(self) -> str:
+        """The UID of the reservation in the ledger, and of what stands for the pod on its node."""
+        return f"{PREFIX}{self.uid}"
+
+    @property
     def is_nomination(self) -> bool:
         """Whether pods are preempted for it."""
         return self.deadline is not None
@@ -86,41 +90,41 @@ class Holds:
     def add(self, hold: Hold, pod: Pod) -> None:
         """Hold cards for a pod from now on, and what else it requests of their node."""
         self._holds[hold.uid] = hold
-        self._ledger.record(PREFIX + hold.uid, hold.node, hold.charges)
-        self._node_cache.add_pod(_placeholder(pod), hold.node, assumed=True)
-        self._charged.add_pod(PREFIX + hold.uid, hold.key)
+        self._ledger.record(hold.reservation, hold.node, hold.charges)
+        self._node_cache.add_pod(_placeholder(pod, hold.reservation), hold.node, assumed=True)
+        self._charged.add_pod(hold.reservation, hold.key)
 
     def release(self, uid: str) -> bool:
         """Hold nothing for a pod any more; return whether anything was held."""
-        if self._holds.pop(uid, None) is None:
+        hold = self._holds.pop(uid, None)
+        if hold is None:
             return False
-        self._charged.remove_pod(PREFIX + uid)
-        self._ledger.release(PREFIX + uid)
-        self._node_cache.remove_pod(PREFIX + uid)
+        self._charged.remove_pod(hold.reservation)
+        self._ledger.release(hold.reservation)
+        self._node_cache.remove_pod(hold.reservation)
         return True
 
-    def release_taken(self, node: str, charges: Iterable[Charge]) -> None:
-        """Release the holds on cards of a node of which another pod has just taken a share."""
+    def release_taken(self, reservations: Container[str], node: str, charges: Iterable[Charge]) -> None:
+        """Release those holds among some reservations, given by UID, of whose cards another pod takes a share."""
         taken = {charge.uuid for charge in charges}
         for hold in self:
-            if hold.node == node and any(charge.uuid in taken for charge in hold.charges):
+            is_on = hold.reservation in reservations and hold.node == node
+            if is_on and any(charge.uuid in taken for charge in hold.charges):
                 self.release(hold.uid)
 
-    def lower_than(self, rank: PodRank) -> list[str]:
-        """Return the UIDs of the pods of lower rank for which cards are held."""
-        return [hold.uid for hold in self if hold.rank > rank]
+    def reserved_for(self, uid: str) -> frozenset[str]:
+        """Return the UID of the reservation of the hold for a pod, if there is one."""
+        hold = self.of(uid)
+        return frozenset() if hold is None else frozenset({hold.reservation})
 
-    @contextmanager
-    def lifted(self, uids: Iterable[str]) -> Iterator[None]:
-        """Show cards and nodes without these pods' holds; no other task may read them until the context ends."""
-        held = [PREFIX + uid for uid in uids]
-        with self._ledger.without(held), self._node_cache.without(held):
-            yield
+    def lower_than(self, rank: PodRank) -> frozenset[str]:
+        """Return the UIDs of the reservations of the holds for pods of lower rank."""
+        return frozenset(hold.reservation for hold in self if hold.rank > rank)
 
 
-def _placeholder(pod: Pod) -> Pod:
+def _placeholder(pod: Pod, uid: str) -> Pod:
     """Return a pod that requests the same of its node, and has no labels that others could select."""
-    meta = PodMeta(name=pod.metadata.name, namespace=pod.metadata.namespace, uid=PREFIX + pod.uid)
+    meta = PodMeta(name=pod.metadata.name, namespace=pod.metadata.namespace, uid=uid)
     spec = PodSpec(
         containers=pod.spec.containers,
         init_containers=pod.spec.init_containers,

@@ -1,7 +1,7 @@
 """What the pods of each owner hold: running sums, which a decision reads in constant time."""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from copy import copy
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -74,9 +74,19 @@ class UseByOwner(Generic[Owner]):
         """Iterate over the owners with pods."""
         return iter(tuple(self._uses))
 
-    def of(self, owner: Owner) -> Use:
-        """Return what the pods of an owner hold."""
-        return self._uses.get(owner) or Use()
+    def of(self, owner: Owner, *, without: Collection[str] = ()) -> Use:
+        """Return what the pods of an owner hold, if the pods of the UIDs `without` held no cards."""
+        use = self._uses.get(owner) or Use()
+        return self._less(use, owner, without) if without else use
+
+    def _less(self, use: Use, owner: Owner, uids: Iterable[str]) -> Use:
+        left = msgspec.structs.replace(use)
+        for uid in uids:
+            reservation = self._ledger.reservation(uid)
+            if reservation is not None and self.owner(uid) == owner:
+                for charge in reservation.charges:
+                    left.add(charge, -1)
+        return left
 
     def owner(self, uid: str) -> Owner | None:
         """Return for whom a pod is counted; None if it is not."""

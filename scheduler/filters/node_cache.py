@@ -1,8 +1,8 @@
 """The nodes as kube-scheduler sees them: which pods they admit, and their free CPU, memory, pod slots and ports."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, KeysView, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -201,11 +201,13 @@ class NodeCache:
         self._advertising.discard(name)
         self._on_change(name, False)  # noqa: FBT003
 
-    def shortages(self, count: int) -> dict[str, NodeRejection]:
+    def shortages(self, count: int, *, without: Collection[str] = ()) -> dict[str, NodeRejection]:
         """Return the rejections by the nodes whose device plugin advertises too few devices for `count` more.
 
-        The kubelet of such a node rejects pods beyond that number (testbed.md, fact 9).
+        The kubelet of such a node rejects pods beyond that number (testbed.md, fact 9). `without` are the UIDs of pods
+        that are taken to have left.
         """
+        gone = self._by_node(without)
         return {
             name: NodeRejection(
                 NodeReason.DevicePluginFull,
@@ -213,14 +215,14 @@ class NodeCache:
                 f" {self._allocatable[name][self._counted]}",
             )
             for name in self._advertising
-            if self.is_short(name, count)
+            if self.is_short(name, count, without=gone.get(name, ()))
         }
 
-    def is_short(self, name: str, count: int) -> bool:
+    def is_short(self, name: str, count: int, *, without: Collection[str] = ()) -> bool:
         """Whether a node has a device plugin that advertises too few devices for `count` more."""
         if name not in self._advertising:
             return False
-        return count > self._allocatable[name][self._counted] - self._used.get(name, {}).get(self._counted, 0)
+        return count > self._allocatable[name][self._counted] - self._used_on(name, without).get(self._counted, 0)
 
     def add_pod(self, pod: Pod, node: str, *, assumed: bool = False, bindings: VolumeBindings = NO_BINDINGS) -> None:
         """Count a pod that runs on `node`, or, if `assumed`, is being bound to it with `bindings` of its volumes."""
@@ -266,25 +268,6 @@ class NodeCache:
         self._on_change(info.node, False)  # noqa: FBT003
         return info
 
-    @contextmanager
-    def without(self, uids: Iterable[str]) -> Iterator[None]:
-        """Show the resources and ports of nodes as if these pods had left; no other task may read until it ends.
-
-        Other pods may be added meanwhile. The volumes of these, and what others require of their labels, stay.
-        """
-        gone = {uid: self._pods[uid] for uid in uids if uid in self._pods}
-        for uid, info in gone.items():
-            del self._on_node[info.node][uid]
-            for name, amount in info.amounts.items():
-                self._used[info.node][name] -= amount
-        try:
-            yield
-        finally:
-            for uid, info in gone.items():
-                self._on_node[info.node][uid] = info
-                for name, amount in info.amounts.items():
-                    self._used[info.node][name] += amount
-
     def node_of(self, uid: str) -> str:
         """Return the node on which a pod is counted, or an empty string."""
         info = self._pods.get(uid)
@@ -304,9 +287,10 @@ class NodeCache:
         info = self._pods.get(uid)
         return f"{info.indexed.group.namespace}/{info.name}" if info is not None else ""
 
-    def pods_on(self, node: str) -> int:
-        """Return the number of pods on a node."""
-        return len(self._on_node.get(node, ()))
+    def pods_on(self, node: str, *, without: Collection[str] = ()) -> int:
+        """Return the number of pods on a node, without those of some UIDs."""
+        pods = self._on_node.get(node, {})
+        return len(pods) - sum(uid in pods for uid in without)
 
     def __len__(self) -> int:
         """Return the number of nodes."""
@@ -377,8 +361,14 @@ class NodeCache:
 
         return admits
 
-    def filter(self, pod: Pod, names: Iterable[str] | None = None) -> Steps[FilteredNodes]:
-        """Filter the nodes `names`, or all nodes, for `pod`; rejections are in kube-scheduler's words."""
+    def filter(
+        self, pod: Pod, names: Iterable[str] | None = None, *, without: Collection[str] = ()
+    ) -> Steps[FilteredNodes]:
+        """Filter the nodes `names`, or all nodes, for `pod`; rejections are in kube-scheduler's words.
+
+        The resources and ports of the pods `without`, given by UID, are taken to be free. Their volumes, and what
+        other pods require of their labels, stay.
+        """
         volumes = self.volumes_of(pod)
         requirements = _requirements(
             pod.spec,
@@ -386,7 +376,7 @@ class NodeCache:
             volumes=volumes.requirements if volumes is not None else None,
             unbound=volumes.unbound if volumes is not None else None,
         )
-        rules = self._rules(pod)
+        rules, gone = self._rules(pod), self._by_node(without)
         fitting: list[str] = []
         rejections: dict[str, NodeRejection] = {}
         for position, name in enumerate(tuple(self._nodes if names is None else names)):
@@ -395,7 +385,7 @@ class NodeCache:
             node = self._nodes.get(name)
             if node is None:
                 continue
-            rejection = self._rejection(requirements, node)
+            rejection = self._rejection(requirements, node, gone.get(name, ()) if gone else ())
             for rule in rules:
                 if rejection is None:
                     rejection = rule.rejection(node)
@@ -418,8 +408,8 @@ class NodeCache:
         )
         return [rule for rule in rules if rule is not None]
 
-    def _rejection(self, requirements: _Requirements, node: Node) -> NodeRejection | None:
-        """Return why a node does not take a pod, whatever pods run on other nodes, or None where it does."""
+    def _rejection(self, requirements: _Requirements, node: Node, gone: Collection[str] = ()) -> NodeRejection | None:
+        """Return why a node without the pods `gone` does not take a pod, whatever pods run on other nodes, or None."""
         name, spec = node.metadata.name, requirements.spec
         if spec.node_name not in ("", name):
             return _OTHER_NAME
@@ -430,13 +420,14 @@ class NodeCache:
             return _tainted(taint.key, taint.value)
         if not requirements.matches(node):
             return _NOT_SELECTED
-        allocatable, used = self._allocatable[name], self._used.get(name, {})
+        allocatable = self._allocatable[name]
+        used = self._used_on(name, gone) if gone else self._used.get(name, {})
         for resource, amount in requirements.amounts.items():
             free = allocatable.get(resource, 0) - used.get(resource, 0)
             if resource != self._counted and amount > max(free, 0):  # an overcommitted node takes a pod that asks for 0
                 return _insufficient(resource, self._is_large_enough(name, requirements.amounts))
         if requirements.ports and any(
-            _collide(mine, other) for mine in requirements.ports for other in self._ports(name)
+            _collide(mine, other) for mine in requirements.ports for other in self._ports(name, gone)
         ):
             return _PORT_TAKEN
         if requirements.volumes is not None and self._volumes is not None:
@@ -451,8 +442,29 @@ class NodeCache:
                 return False
         return True
 
-    def _ports(self, node: str) -> set[HostPort]:
-        return {port for info in self._on_node.get(node, {}).values() for port in info.ports}
+    def _ports(self, node: str, gone: Collection[str]) -> set[HostPort]:
+        pods = self._on_node.get(node, {}).items()
+        return {port for uid, info in pods if uid not in gone for port in info.ports}
+
+    def _used_on(self, node: str, gone: Collection[str]) -> Amounts:
+        """Return what the pods of a node use of it, without the pods `gone`."""
+        used, pods = self._used.get(node, {}), self._on_node.get(node, {})
+        leaving = [pods[uid].amounts for uid in gone if uid in pods]
+        if not leaving:
+            return used
+        left = dict(used)
+        for amounts in leaving:
+            for name, amount in amounts.items():
+                left[name] -= amount
+        return left
+
+    def _by_node(self, uids: Iterable[str]) -> Mapping[str, Collection[str]]:
+        """Return the pods of some UIDs by their nodes."""
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for uid in uids:
+            if uid in self._pods:
+                found[self._pods[uid].node].add(uid)
+        return found
 
     # ---- for preferences -------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 from allocation.inventory import NodeInventory
 from allocation.ledger.card_table import CORES, MEMORY, SLOTS
 from allocation.ledger.ledger import Ledger
+from allocation.ledger.ledger_copy import used_by_pods
 from allocation.request import MILLI_PER_PERCENT
 from cluster.http import exposition
 
@@ -56,7 +57,7 @@ class Cards:
         if inventory is None:
             return
         limit, core_limit, allocated, cores, ratio, shared = lines
-        used = ledger.used_by_pods(node)
+        used = used_by_pods(ledger, node)
         for position, (card, labels) in enumerate(zip(inventory.cards, self._labels_of(inventory), strict=True)):
             memory = used[MEMORY][position]
             limit.append(f"hami_gpu_memory_limit_bytes{labels} {card.memory_mib * _MIB}\n")

@@ -9,8 +9,7 @@ until the agent has destroyed the instance.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -136,19 +135,17 @@ class InstanceRequests:
         self._open[node][request.id] = _OpenRequest(request, self._clock() + self._seconds)
         self._nodes_of_pods[request.pod_uid].add(node)
 
-    @contextmanager
-    def exposed(self, uid: str) -> Iterator[bool]:
-        """Show the instances that were created for a pod as free, while it is being scheduled.
+    def reserved_for(self, uid: str) -> frozenset[str]:
+        """Return the UIDs of the reservations that keep the instances which were created for a pod."""
+        if uid not in self._nodes_of_pods:
+            return frozenset()
+        uids = (HOLD_PREFIX + request.id for _, request in self.of_pod(uid))
+        return frozenset(uid for uid in uids if self._ledger.reservation(uid) is not None)
 
-        Yields whether the pod has requests; if so, no other task may read the ledger until the context ends.
-        """
-        requests = self.of_pod(uid)
-        for _, request in requests:
-            self._ledger.release(HOLD_PREFIX + request.id)
-        try:
-            yield bool(requests)
-        finally:
-            self.refresh(uid)
+    def release_reserved(self, uid: str) -> None:
+        """Release the instances that are kept for a pod, which reserves its cards now; `refresh` has to follow."""
+        for reservation in self.reserved_for(uid):
+            self._ledger.release(reservation)
 
     def refresh(self, uid: str) -> None:
         """Hold or release the instances of a pod that was scheduled, bound or deleted."""

@@ -4,7 +4,7 @@ Nothing is changed or reserved here; the controller, `explain`, `simulate` and `
 """
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -25,8 +25,6 @@ from scheduler.state.cluster_state import ClusterState
 
 _NODES: Final = 32
 """So many nodes are tried exactly for each priority of victims: those where the least has to become free."""
-_PART: Final = 1_000
-"""So many nodes are evaluated in one step."""
 MOST_PRIORITY: Final = 2**31
 """Above every priority."""
 _NOWHERE: Final = "it would fit on no node without the pods of lower priority that it may preempt, within its quotas"
@@ -74,15 +72,13 @@ class Chooser:
         if objection:
             return NoPreemption(objection)
         search = NodeSearch(self.state, self.eligibility, pod, requirements)
-        nodes = set[str]()
-        for some in _parts(among if among is not None else self.state.candidates(requirements) or ()):
-            evaluated = yield from evaluation.evaluate(self.state, pod, requirements, UNLIMITED, among=some)
-            if evaluated.scores:
-                evaluated = yield from evaluation.evaluate(self.state, pod, requirements, UNLIMITED, among=among)
-                return (yield from self._for_quota(search, evaluated))
-            nodes.update(name for name, each in evaluated.rejections.items() if each.resolvable)
-            nodes.update(name for name, each in evaluated.nodes.rejections.items() if each.resolvable)
-            yield
+        candidates = among if among is not None else self.state.candidates(requirements) or ()
+        evaluated = yield from evaluation.evaluate(self.state, pod, requirements, UNLIMITED, among=candidates)
+        if evaluated.scores:
+            return (yield from self._for_quota(search, evaluated))
+        nodes = {name for name, each in evaluated.rejections.items() if each.resolvable}
+        nodes.update(name for name, each in evaluated.nodes.rejections.items() if each.resolvable)
+        yield
         yield from self.refresh()
         found = (yield from search.on_node(prefer, below=pod.spec.priority)) if prefer in nodes else None
         found = found or (yield from self._on_cheapest(search, nodes))
@@ -139,8 +135,3 @@ class Chooser:
             )
         except AllocationError as error:
             return NoPreemption(str(error))
-
-
-def _parts(nodes: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Divide nodes into parts that are evaluated in one step each."""
-    return (nodes[begin : begin + _PART] for begin in range(0, len(nodes), _PART))

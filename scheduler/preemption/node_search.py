@@ -13,7 +13,6 @@ from allocation.placement.rejection import Rejection
 from allocation.quota import Headroom, minimum_request
 from allocation.steps import Steps
 from allocation.victims import Candidate, Cost
-from scheduler.fairness.holds import PREFIX
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
 from scheduler.preemption import own_pods
@@ -80,7 +79,7 @@ class NodeSearch:
         closed = {**state.closed_nodes(), **state.own_rejections(requirements)}
         self._closed: Mapping[str, Rejection] = {name: rejection.of_node(each) for name, each in closed.items()}
         lower = state.holds.lower_than(state.fair_share.pod_rank(pod))
-        self._lifted = frozenset(PREFIX + uid for uid in (pod.uid, *lower))
+        self._lifted = state.holds.reserved_for(pod.uid) | lower
 
     def on_node(self, node: str, *, below: int) -> Steps[Preemption | None]:
         """Return the cheapest pods below a priority that have to go for the pod to fit on a node; None if none help.

@@ -1,9 +1,9 @@
-"""Tries a pod on one node as if some pods were gone. The state of the cluster stays as it is."""
+"""Tries a pod on a copy of one node, without some pods."""
 
 from collections.abc import Iterable, Mapping
 
 from allocation.allocation import Charge, charges
-from allocation.ledger.ledger import Ledger
+from allocation.ledger import ledger_copy
 from allocation.placement import placement
 from allocation.placement.node_cards import NodeCards
 from allocation.placement.query import PlacementQuery
@@ -16,7 +16,7 @@ from scheduler.state.cluster_state import ClusterState
 
 
 class NodeTrial:
-    """A node without the pods that are leaving it, on a ledger of its own.
+    """A node without the pods that are leaving it, and then without others.
 
     Attributes:
         pods: the UIDs of the others that hold cards there.
@@ -39,15 +39,8 @@ class NodeTrial:
         self._requirements = requirements
         self._closed = closed
         self._absent = frozenset(absent)
-        inventory = state.ledger.inventory(node)
-        self._ledger = Ledger(rows=1, cards=len(inventory.cards) if inventory is not None else 1)
-        if inventory is not None:
-            self._ledger.set_node(inventory)
-            self._ledger.set_cordon(node, state.ledger.cordon(node))
-        stay = [each for each in state.ledger.reservations(node) if each.uid not in self._absent]
-        self.pods = frozenset(each.uid for each in stay)
-        for each in stay:
-            self._ledger.record(each.uid, node, each.charges)
+        self._ledger = ledger_copy.of_node(state.ledger, node, without=self._absent)
+        self.pods = frozenset(each.uid for each in self._ledger.reservations(node))
 
     def place(self, gone: frozenset[str], headroom: Headroom) -> tuple[Charge, ...] | None:
         """Return what the pod takes of each card once the pods `gone` are gone as well; None if it does not fit."""
@@ -73,7 +66,9 @@ class NodeTrial:
     def _is_admitted(self, gone: frozenset[str]) -> bool:
         """Whether the node takes the pod in every other respect; in extender mode kube-scheduler judges that."""
         state, count = self._state, sum(each.count for each in self._requirements.own.gpu_containers)
-        with state.node_cache.without([*self._absent, *gone]):
-            if state.node_cache.is_short(self._node, count):
-                return False
-            return not state.has_queue or bool(finish(state.node_cache.filter(self._pod, (self._node,))).fitting)
+        absent = self._absent | gone
+        if state.node_cache.is_short(self._node, count, without=absent):
+            return False
+        if not state.has_queue:
+            return True
+        return bool(finish(state.node_cache.filter(self._pod, (self._node,), without=absent)).fitting)

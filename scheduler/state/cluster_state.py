@@ -7,7 +7,7 @@ unschedulable pod schedulable.
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from allocation.claim import ClaimSpec
@@ -185,12 +185,13 @@ class ClusterState:
                 rejections |= self.plugin_nodes.rejections_of_count(node, requirements.own, len(cards))
         return rejections
 
-    def rejected_nodes(self, requirements: GpuRequirements) -> dict[str, Rejection]:
+    def rejected_nodes(self, requirements: GpuRequirements, *, without: Collection[str] = ()) -> dict[str, Rejection]:
         """Return the rejections of a pod by nodes as a whole, whatever their cards.
 
-        These nodes are closed, or their device plugin has too few devices left, or they reject this pod only.
+        These nodes are closed, or their device plugin has too few devices left without the pods `without`, or they
+        reject this pod only.
         """
-        rejections = self.node_cache.shortages(minimum_request(requirements.own).cards)
+        rejections = self.node_cache.shortages(minimum_request(requirements.own).cards, without=without)
         rejections |= self.own_rejections(requirements) | self.closed_nodes()
         return {node: rejection.of_node(each) for node, each in rejections.items()}
 
@@ -215,8 +216,11 @@ class ClusterState:
         namespace: str,
         uid: str,
         planned: Mapping[str, ClaimSpec] = {},
+        without: Collection[str] = (),
     ) -> GpuRequirements:
         """Return the GPU requirements of a pod; the claims `planned` are created together with it.
+
+        The pods `without`, given by UID, are taken to hold no cards that are bound to the pod's application.
 
         Raises:
             WaitingPodError: its GpuQueue takes no pod now, its namespace has as many as a GpuQuota allows, its GpuClaim
@@ -225,7 +229,7 @@ class ClusterState:
         """
         self.fair_share.check(self.fair_share.queues.key(labels, namespace), namespace)
         requirements = self.unlimited_requirements(
-            spec, annotations, labels=labels, namespace=namespace, uid=uid, planned=planned
+            spec, annotations, labels=labels, namespace=namespace, uid=uid, planned=planned, without=without
         )
         if requirements:
             self.quotas.check(namespace)
@@ -240,6 +244,7 @@ class ClusterState:
         namespace: str,
         uid: str,
         planned: Mapping[str, ClaimSpec] = {},
+        without: Collection[str] = (),
     ) -> GpuRequirements:
         """Return the same as `requirements`, also where there may be no more pods of its queue or namespace now."""
         key = self.fair_share.queues.key(labels, namespace)
@@ -252,7 +257,7 @@ class ClusterState:
         limits = self.quotas.whole_headroom(namespace).within(self.fair_share.whole_headroom(key)).limits
         may_have = partial(self.quotas.check_single, namespace=namespace, limits=limits)
         if requirements.request and requirements.fixed is None:
-            bound = self.bindings.of_pod(labels, annotations, namespace=namespace, uid=uid)
+            bound = self.bindings.of_pod(labels, annotations, namespace=namespace, other_than={uid, *without})
             if bound is not None:
                 return requirements.on(within_quotas(requirements, bound, self.ledger, may_have))
         may_have(
@@ -262,10 +267,13 @@ class ClusterState:
         )
         return requirements
 
-    def headroom(self, labels: Mapping[str, str], namespace: str) -> Headroom:
-        """Return what a pod with these labels may still reserve, by the quotas of its namespace and its GpuQueue."""
-        key = self.fair_share.queues.key(labels, namespace)
-        return self.quotas.headroom(namespace).within(self.fair_share.headroom(key))
+    def headroom(self, labels: Mapping[str, str], namespace: str, *, without: Collection[str] = ()) -> Headroom:
+        """Return what a pod with these labels may still reserve, by the quotas of its namespace and its GpuQueue.
+
+        The pods `without`, given by UID, are taken to hold no cards.
+        """
+        of_queue = self.fair_share.headroom(self.fair_share.queues.key(labels, namespace), without=without)
+        return self.quotas.headroom(namespace, without=without).within(of_queue)
 
     # ---- pods ------------------------------------------------------------------------------------------------------
 
@@ -468,10 +476,12 @@ class ClusterState:
 
     def set_binding(self, binding: GpuBinding, _old: GpuBinding | None = None) -> None:
         """Set the state of a GPUBinding."""
+        self.ledger.changes.add_other()
         self.queue.wake(self.bindings.set(binding))
 
     def drop_binding(self, binding: GpuBinding) -> None:
         """Forget a GPUBinding; pods that have its card keep it."""
+        self.ledger.changes.add_other()
         self.queue.wake(self.bindings.drop(binding))
 
     def set_namespace(self, namespace: Namespace, old: Namespace | None = None) -> None:

@@ -1,7 +1,7 @@
 """The headroom of each namespace: its ResourceQuotas and GpuQuotas less what its pods hold."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from allocation import quota, single_quota
 from allocation.fairness.quota_spec import QuotaSpec
@@ -95,12 +95,12 @@ class Quotas:
         """Return what the pods of a namespace may reserve together."""
         return self._limits.get(namespace, UNLIMITED)
 
-    def headroom(self, namespace: str) -> Headroom:
-        """Return what the pods of a namespace may still reserve."""
+    def headroom(self, namespace: str, *, without: Collection[str] = ()) -> Headroom:
+        """Return what the pods of a namespace may still reserve, if the pods `without` held no cards."""
         limit = self.whole_headroom(namespace)
         if limit == UNLIMITED:
             return UNLIMITED
-        use = self.counted.of(namespace)
+        use = self.counted.of(namespace, without=without)
         return limit.less(memory_mib=use.memory_mib, cores=use.cores, cards=use.cards)
 
     def pods_left(self, namespace: str) -> int | None:

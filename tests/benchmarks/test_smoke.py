@@ -33,4 +33,4 @@ def test_unknown_benchmark_is_an_error() -> None:
     command = [sys.executable, "-m", "benchmarks", "no-such"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert "unknown benchmark no-such; the benchmarks are decision, growth" in done.stderr
+    assert "unknown benchmark no-such; the benchmarks are decision, steps, growth" in done.stderr

@@ -12,6 +12,7 @@ from allocation.constraints import read_constraints
 from allocation.errors import OverCapacityError
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger.ledger import Ledger
+from allocation.ledger.ledger_view import LedgerView
 from allocation.placement.placement import NoPlacement, Placement, place
 from allocation.placement.query import PlacementQuery
 from allocation.placement.score import card_scores, node_scores
@@ -79,7 +80,9 @@ def test_the_same_capacity_is_not_reserved_twice() -> None:
     """A decision on an outdated state is refused as a whole."""
     ledger, request = fleet(cards=1), pod(container(memory=50000))
     constraints = read_constraints({}, AllocationSettings())
-    first, second = (finish(place(ledger, PlacementQuery(request, constraints), ledger.nodes)) for _ in range(2))
+    first, second = (
+        finish(place(LedgerView(ledger), PlacementQuery(request, constraints), ledger.nodes)) for _ in range(2)
+    )
     assert isinstance(first, Placement)
     assert isinstance(second, Placement)
     ledger.assume("a", "n0", first.charges)

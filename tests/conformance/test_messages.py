@@ -39,6 +39,5 @@ def test_the_message_of_an_unschedulable_pod_groups_nodes_by_reason() -> None:
         "no available node, 2 nodes do not meet: 2 nodes 2/2 CardInsufficientMemory(n1,n2)"
     )
     several = Rejection("main", 8, {CardReason.CardNotHealth: 5, CardReason.CardInsufficientMemory: 3})
-    assert "1 node does not meet: 1 node 3/8 CardInsufficientMemory, 5/8 CardNotHealth(n9)" in no_fit(
-        {"n9": several}, {}
-    )
+    note = finish(no_fit({"n9": several}, {}))
+    assert "1 node does not meet: 1 node 3/8 CardInsufficientMemory, 5/8 CardNotHealth(n9)" in note

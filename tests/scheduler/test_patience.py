@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from allocation.ledger.ledger_copy import used_by_pods
 from scheduler.fairness.holds import Hold
 from scheduler.patience import Patience
 from tests.scheduler.support.builders import Clock, lease, node, pod, state
@@ -130,7 +131,7 @@ async def test_slices_go_on_beside_the_held_card() -> None:
     free = ({charge.uuid for charge in hold.charges} ^ {"GPU-n0-0", "GPU-n0-1"}).pop()
     while world.driver.state.holds:
         await world.run(1)
-        used = world.driver.state.ledger.used_by_pods("n0")[0]
+        used = used_by_pods(world.driver.state.ledger, "n0")[0]
         assert used[int(free[-1])] == 1000
 
 

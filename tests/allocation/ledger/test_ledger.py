@@ -11,6 +11,7 @@ from allocation.constraints import read_constraints
 from allocation.errors import AllocationError, OverCapacityError
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger.ledger import Ledger
+from allocation.ledger.ledger_view import LedgerView
 from allocation.placement.placement import Placement, place
 from allocation.placement.query import PlacementQuery
 from allocation.request import ContainerRequest, Kind, PodRequest
@@ -178,7 +179,7 @@ class Life(RuleBasedStateMachine):
             containers.insert(0, _container("init", Kind.INIT, 1, 500, 0))
         request = PodRequest(tuple(containers))
         before = self.ledger.used.copy()
-        outcome = finish(place(self.ledger, PlacementQuery(request, CONSTRAINTS), ["n1", "n2", "n3"]))
+        outcome = finish(place(LedgerView(self.ledger), PlacementQuery(request, CONSTRAINTS), ["n1", "n2", "n3"]))
         assert np.array_equal(self.ledger.used, before), "placement only reads the ledger"
         if not isinstance(outcome, Placement):
             for node, rejection in outcome.rejections.items():

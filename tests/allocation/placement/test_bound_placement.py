@@ -18,6 +18,7 @@ from allocation.constraints import read_constraints
 from allocation.errors import AllocationError
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger.ledger import Ledger
+from allocation.ledger.ledger_view import LedgerView
 from allocation.placement import bound_placement
 from allocation.placement.placement import NoPlacement, Placement
 from allocation.placement.query import PlacementQuery
@@ -49,7 +50,7 @@ def place(
     """Place a pod on any node; with a `uid`, reserve as well. `annotations` are by the short names of `KEYS`."""
     constraints = read_constraints({KEYS[name]: value for name, value in annotations.items()}, SETTINGS)
     query = PlacementQuery(pod(*containers or (container(memory=100),)), constraints, headroom)
-    outcome = bound_placement.place(ledger, query, cards, ledger.nodes)
+    outcome = bound_placement.place(LedgerView(ledger), query, cards, ledger.nodes)
     if uid and isinstance(outcome, Placement):
         ledger.assume(uid, outcome.allocation.node, outcome.charges)
     return outcome
@@ -358,7 +359,7 @@ def test_a_pod_gets_the_cards_of_its_application_and_no_others(seed: int) -> Non
     cards = requirements.bound
     assert cards is not None
     query = PlacementQuery(requirements.request, requirements.constraints)
-    outcome = bound_placement.place(ledger, query, cards, ledger.nodes)
+    outcome = bound_placement.place(LedgerView(ledger), query, cards, ledger.nodes)
     if isinstance(outcome, NoPlacement):
         assert sorted(outcome.rejections) == sorted(ledger.nodes)
         return

@@ -10,6 +10,7 @@ import pytest
 from allocation.constraints import Constraints, read_constraints
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger.ledger import Ledger
+from allocation.ledger.ledger_view import LedgerView
 from allocation.placement.placement import NoPlacement, Placement, place
 from allocation.placement.query import PlacementQuery
 from allocation.placement.ranking_cache import RankingCache
@@ -46,9 +47,8 @@ def take(ledger: Ledger, name: str, *indexes: int) -> None:
     """Let other pods use cards of a node."""
     for index in indexes:
         uuid = f"GPU-{name}-{index}"
-        finished = finish(
-            place(ledger, PlacementQuery(pod(whole()), constraints(None, use_uuids=frozenset({uuid}))), [name])
-        )
+        query = PlacementQuery(pod(whole()), constraints(None, use_uuids=frozenset({uuid})))
+        finished = finish(place(LedgerView(ledger), query, [name]))
         assert isinstance(finished, Placement)
         ledger.assume(f"other-{uuid}", name, finished.charges)
 
@@ -61,7 +61,7 @@ def constraints(demand: TopologyDemand | None, **changes: object) -> Constraints
 def put(ledger: Ledger, count: int, demand: TopologyDemand) -> Placement | NoPlacement:
     """Place a claim of whole cards, and compare with the incremental decision; nothing is reserved."""
     request, wanted = pod(whole(count)), constraints(demand)
-    outcome = finish(place(ledger, PlacementQuery(request, wanted), ledger.nodes))
+    outcome = finish(place(LedgerView(ledger), PlacementQuery(request, wanted), ledger.nodes))
     fast = finish(RankingCache(ledger).ranking(request, wanted).place(request))
     assert (fast.allocation if fast else None) == (outcome.allocation if isinstance(outcome, Placement) else None)
     return outcome
@@ -165,7 +165,7 @@ def test_containers_without_a_claim_have_sets_of_their_own() -> None:
     ledger = ledger_of(node("n0", machines.pcie_only()))
     near = TopologyDemand(mode="Required", max_tier=1)
     two = pod(container("a", count=2, memory=70_000), container("b", count=2, memory=70_000))
-    outcome = finish(place(ledger, PlacementQuery(two, constraints(near)), ledger.nodes))
+    outcome = finish(place(LedgerView(ledger), PlacementQuery(two, constraints(near)), ledger.nodes))
     numa = {each.index: each.numa for each in machines.pcie_only()}
     for name in ("a", "b"):
         assert len({numa[index] for index in cards_of(outcome, name)}) == 1

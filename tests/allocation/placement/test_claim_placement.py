@@ -15,6 +15,7 @@ from allocation.claim import ClaimDevices, ClaimSpec, resources
 from allocation.constraints import read_constraints
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger.ledger import Ledger
+from allocation.ledger.ledger_view import LedgerView
 from allocation.placement import fit
 from allocation.placement.fit import ConstraintMasks
 from allocation.placement.node_cards import NodeCards
@@ -56,7 +57,7 @@ class ClaimPod:
 
     def place(self, ledger: Ledger, uid: str) -> Placement | NoPlacement:
         """Place it on any node, and reserve."""
-        outcome = finish(place(ledger, self.query, ledger.nodes))
+        outcome = finish(place(LedgerView(ledger), self.query, ledger.nodes))
         if isinstance(outcome, Placement):
             ledger.assume(uid, outcome.allocation.node, outcome.charges)
         return outcome

@@ -15,6 +15,7 @@ from allocation.placement.mig_plan import NewInstance, Plan, plan
 from allocation.quota import UNLIMITED, Headroom
 from allocation.request import Kind, PodRequest
 from allocation.settings import AllocationSettings
+from allocation.steps import finish
 from tests.allocation.support.builders import KEYS, container, pod
 from tests.allocation.support.mig_cards import instance, mig_card, shared
 
@@ -40,7 +41,7 @@ def find(
     """Plan on all nodes; `more` are annotations by their short names, and arguments of `plan`."""
     annotations = {KEYS[name]: value for name, value in more.items() if name in KEYS}
     constraints = read_constraints(annotations, AllocationSettings())
-    return plan(
+    planned = plan(
         of,
         request,
         of.nodes,
@@ -49,6 +50,7 @@ def find(
         requested=more.get("requested", {}),
         cooling_down=more.get("cooling_down", ()),
     )
+    return finish(planned)
 
 
 def new(found: Plan | None) -> list[tuple[str, str, int]]:

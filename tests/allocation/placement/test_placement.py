@@ -10,6 +10,7 @@ from allocation.allocation import charges
 from allocation.constraints import read_constraints
 from allocation.inventory import NodeInventory
 from allocation.ledger.ledger import Ledger
+from allocation.ledger.ledger_view import LedgerView
 from allocation.placement.placement import NoPlacement, Placement, place
 from allocation.placement.query import PlacementQuery
 from allocation.quota import Headroom
@@ -161,7 +162,7 @@ def test_charges_follow_from_the_allocation() -> None:
 def test_a_node_without_inventory_is_rejected() -> None:
     """A node that no agent reports is a rejection, not an error."""
     constraints = read_constraints({}, AllocationSettings())
-    outcome = finish(place(Ledger(), PlacementQuery(pod(container(memory=1)), constraints), ["elsewhere"]))
+    outcome = finish(place(LedgerView(Ledger()), PlacementQuery(pod(container(memory=1)), constraints), ["elsewhere"]))
     assert reasons(outcome, "elsewhere") == "NodeUnregistered"
 
 

@@ -12,6 +12,7 @@ from allocation.fabric import NO_FABRIC, CuFile, Fabric, FabricDemand, Hca, HcaP
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger.changes import Changes
 from allocation.ledger.ledger import Ledger
+from allocation.ledger.ledger_view import LedgerView
 from allocation.placement.placement import Placement, place
 from allocation.placement.query import PlacementQuery
 from allocation.placement.ranking_cache import RankingCache
@@ -180,7 +181,7 @@ class World:
         request, headroom = self.chance.choice(REQUESTS), self.chance.choice(HEADROOMS)
         query = PlacementQuery(request, constraints(self.chance), headroom)
         nodes = [node for node in self.ledger.nodes if node not in self.refused]
-        plain = finish(place(self.ledger, query, nodes))
+        plain = finish(place(LedgerView(self.ledger), query, nodes))
         eligible = FakeEligible(self.ledger, self.refused)
         ranking = self.cache.ranking(request, query.constraints, eligible=eligible, key="some")
         chosen = finish(ranking.place(request, headroom=headroom))

@@ -4,6 +4,7 @@ from allocation import names
 from allocation.constraints import read_constraints
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger.ledger import Ledger
+from allocation.ledger.ledger_view import LedgerView
 from allocation.placement.placement import NoPlacement, Placement, place
 from allocation.placement.query import PlacementQuery
 from allocation.quota import UNLIMITED, Headroom
@@ -67,7 +68,7 @@ def put(
 ) -> Placement | NoPlacement:
     """Place and reserve a pod; `annotations` are by the short names of `KEYS`."""
     constraints = read_constraints({KEYS[name]: value for name, value in annotations.items()}, AllocationSettings())
-    outcome = finish(place(ledger, PlacementQuery(request, constraints, headroom), ledger.nodes))
+    outcome = finish(place(LedgerView(ledger), PlacementQuery(request, constraints, headroom), ledger.nodes))
     if isinstance(outcome, Placement):
         serial[0] += 1
         ledger.assume(f"pod-{serial[0]}", outcome.allocation.node, outcome.charges)

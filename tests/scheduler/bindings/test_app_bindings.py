@@ -41,7 +41,7 @@ def bindings(mode: BindingsMode = "required", *, require_namespace: bool = False
 def of_pod(made: AppBindings, asks: Pod) -> BoundCards | None:
     """Return what is bound to the application of a pod."""
     meta = asks.metadata
-    return made.of_pod(meta.labels, meta.annotations, namespace=meta.namespace, uid=meta.uid)
+    return made.of_pod(meta.labels, meta.annotations, namespace=meta.namespace, other_than=(meta.uid,))
 
 
 # ---- modes -----------------------------------------------------------------------------------------------------------

@@ -237,7 +237,7 @@ def loop_note(refused: dict[str, str], others: dict[str, NodeRejection]) -> str:
     """Return the loop's note for nodes that the extender rejects: it has the quota once, not with each node."""
     rejections = {name: rejection_of(text) for name, text in refused.items() if name not in others}
     quotas = {found[1] for why in refused.values() if (found := QUOTA.search(why))}
-    return "; ".join([messages.no_fit(rejections, others), *quotas])
+    return "; ".join([finish(messages.no_fit(rejections, others)), *quotas])
 
 
 async def test_the_extender_schedules_as_the_loop_does() -> None:

@@ -6,6 +6,7 @@ from allocation.allocation import Allocation, CardShare
 from allocation.inventory import Card, NodeInventory
 from allocation.mig import InstanceRequest, Slices
 from allocation.names import ALLOCATION, HAMI_MIG
+from allocation.placement.mig_plan import NewInstance, Plan
 from allocation.steps import finish
 from allocation.wire.environment import hami_annotations
 from allocation.wire.record import encode
@@ -304,3 +305,20 @@ def test_a_write_does_not_overwrite_a_newer_version(scheduler: Scheduler) -> Non
     (again,) = scheduler.state.instance_requests.due()
     assert again.version == "3"
     assert {request.pod_uid for request in again.requests} == {"uid-a", "uid-b"}
+
+
+def test_slices_that_are_requested_between_the_steps_are_not_requested_again() -> None:
+    """The plan of a pod is made again in the step that requests its instances."""
+    made = Scheduler()
+    count = sum(1 for _ in schedule(made.state, made.create("a")))
+    made = Scheduler()
+    steps = schedule(made.state, made.create("a"))
+    for _ in range(count):
+        next(steps)
+    made.create("b")
+    made.state.instance_requests.add("uid-b", Plan("n0", (NewInstance(CARD, "1g.5gb", Slices(6, 1)),)))
+    decision = finish(steps)
+    assert isinstance(decision, Unschedulable)
+    assert decision.note.endswith(f"asked node(n0) to make 1g.5gb on card {CARD}")
+    slices = [each.slices for due in made.write() for each in due.requests]
+    assert len(slices) == len(set(slices)) == 2

@@ -295,7 +295,7 @@ def test_messages_have_a_limited_length() -> None:
     """A thousand silent agents give a thousand reasons; an event may have a kilobyte."""
     messages_of = {f"n{index:03}": f"agent of node n{index:03} is silent" for index in range(1000)}
     silent = {name: NodeRejection(NodeReason.AgentSilent, message) for name, message in messages_of.items()}
-    note = messages.no_fit({}, silent)
+    note = finish(messages.no_fit({}, silent))
     assert note.startswith(
         "no available node, 1000 nodes do not meet: 1 node AgentSilent: agent of node n000 is silent(n000)"
     )
@@ -311,9 +311,9 @@ def test_nodes_without_cards_are_not_evaluated_for_gpu_pods(monkeypatch: pytest.
     evaluated: list[str] = []
     filter_node = made.node_cache._rejection
 
-    def rejection(wants: Any, node: Node) -> NodeRejection | None:
+    def rejection(wants: Any, node: Node, *gone: Any) -> NodeRejection | None:
         evaluated.append(node.metadata.name)
-        return filter_node(wants, node)
+        return filter_node(wants, node, *gone)
 
     monkeypatch.setattr(made.node_cache, "_rejection", rejection)
     decision = finish(schedule(made, pod("a", memory=5000)))

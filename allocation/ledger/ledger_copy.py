@@ -1,0 +1,59 @@
+"""Some nodes of a ledger on a ledger of its own, for a hypothesis: "what if these pods were gone, these cards here".
+
+The copied ledger stays as it is, nobody follows the copy, and whoever made the copy may change it at will.
+"""
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+
+from allocation.errors import AllocationError
+from allocation.inventory import Card
+from allocation.ledger.ledger import Ledger
+
+
+class LedgerCopy(Ledger):
+    """The copied nodes, as they were when each was copied."""
+
+    def add_node(self, ledger: Ledger, node: str, *, without: Container[str] = (), added: Sequence[Card] = ()) -> None:
+        """Copy a node of `ledger` without the reservations of some UIDs, and with the cards `added` to its own.
+
+        A node without an inventory stays one.
+        """
+        inventory = ledger.inventory(node)
+        if inventory is not None:
+            self.set_node(msgspec.structs.replace(inventory, cards=(*inventory.cards, *added)) if added else inventory)
+        self.set_cordon(node, ledger.cordon(node))
+        for each in ledger.reservations(node):
+            if each.uid not in without:
+                self.record(each.uid, node, each.charges)
+
+    @contextmanager
+    def without(self, uids: Iterable[str]) -> Iterator[None]:
+        """Leave out the reservations of some UIDs until the context ends."""
+        removed = [each for uid in uids if (each := self.reservation(uid)) is not None]
+        for each in removed:
+            self.release(each.uid)
+        try:
+            yield
+        finally:
+            for each in removed:
+                self.record(each.uid, each.node, each.charges)
+
+
+def of_node(ledger: Ledger, node: str, *, without: Container[str] = (), added: Sequence[Card] = ()) -> LedgerCopy:
+    """Return a copy of one node of `ledger`; for the rest see `LedgerCopy.add_node`."""
+    copy = LedgerCopy(rows=1, cards=ledger.present.shape[1])
+    copy.add_node(ledger, node, without=without, added=added)
+    return copy
+
+
+def used_by_pods(ledger: Ledger, node: str) -> list[list[int]]:
+    """Return what pods hold of the cards of a node, by dimension and card; the node must have an inventory."""
+    others = frozenset(each.uid for each in ledger.reservations(node) if not each.is_pod)
+    cards = of_node(ledger, node, without=others) if others else ledger
+    row = cards.row(node)
+    if row is None:
+        raise AllocationError(f"node {node} has no inventory")
+    return [[*amounts] for amounts in cards.used_lists(row)]

@@ -1,0 +1,49 @@
+"""A ledger as if some of its reservations were gone."""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from allocation.ledger.ledger import Ledger
+from allocation.ledger.ledger_copy import LedgerCopy
+from allocation.steps import Steps
+
+
+class LedgerView:
+    """A ledger, or in place of some of its nodes their copies, which the view leaves as they are.
+
+    Attributes:
+        ledger: the ledger that is viewed.
+        copies: the nodes that have changed by hypothesis; None if none has.
+    """
+
+    def __init__(self, ledger: Ledger, copies: Ledger | None = None) -> None:
+        """View `ledger` with the nodes of `copies` in place of its own."""
+        self.ledger = ledger
+        self.copies = copies
+
+    def of(self, node: str) -> Ledger:
+        """Return the ledger in which the view has a node."""
+        return self.copies if self.copies is not None and self.copies.row(node) is not None else self.ledger
+
+    def parts(self, nodes: Sequence[str], *, most: int) -> Iterator[tuple[Ledger, slice | list[int]]]:
+        """Divide `nodes` into parts of at most `most` nodes of one ledger, given by their positions in `nodes`."""
+        copies = self.copies
+        if copies is None:
+            for begin in range(0, len(nodes), most):
+                yield self.ledger, slice(begin, begin + most)
+            return
+        for ledger in (self.ledger, copies):
+            places = [place for place, node in enumerate(nodes) if (copies.row(node) is not None) == (ledger is copies)]
+            for begin in range(0, len(places), most):
+                yield ledger, places[begin : begin + most]
+
+
+def view(ledger: Ledger, *, without: Collection[str] = ()) -> Steps[LedgerView]:
+    """Return a view of `ledger` without the reservations of some UIDs, whose nodes are copied one by one."""
+    nodes = {each.node for uid in without if (each := ledger.reservation(uid)) is not None}
+    if not nodes:
+        return LedgerView(ledger)
+    copies = LedgerCopy(cards=ledger.present.shape[1])
+    for node in sorted(nodes):
+        yield
+        copies.add_node(ledger, node, without=without)
+    return LedgerView(ledger, copies)

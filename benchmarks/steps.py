@@ -1,0 +1,96 @@
+"""The longest step of decisions and explanations: for as long, neither a Lease is renewed nor a call answered."""
+
+import gc
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from allocation.settings import AllocationSettings
+from allocation.steps import Steps
+from benchmarks import fleets
+from benchmarks.extender import fill
+from benchmarks.results import Row, Sample
+from benchmarks.timing import timed
+from scheduler.api import explanation
+from scheduler.cycle import lifts
+from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.extender import filtering
+from scheduler.extender.wire import Args
+from scheduler.fairness.holds import Hold
+from scheduler.objects import Pod
+from scheduler.preemption.choice import Chooser
+from scheduler.preemption.disruption_budgets import DisruptionBudgets
+from scheduler.preemption.eligibility import Eligibility
+from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.settings import PreemptionSettings
+from scheduler.state.cluster_state import ClusterState
+
+NAME = "steps"
+_NODES: Final = 5_000
+_TIMES: Final = 20
+_MOST_MS: Final = 10
+_HOLDS: Final = (0, 1, 8, 64)
+
+
+def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
+    """Measure; a smoke run takes seconds and its figures mean nothing."""
+    nodes, times = (100, 2) if smoke else (_NODES, _TIMES)
+    queue = SchedulingQueue(clock=lambda: 0.0, first_backoff=1.0, longest_backoff=1.0)
+    state = ClusterState(settings=AllocationSettings(), queue=queue, clock=lambda: 0.0)
+    fill(state, nodes)
+    for number in range(nodes):
+        if not any(state.ledger.reservations(fleets.node(number))):  # eight free cards
+            state.ledger.record(f"one-{number}", fleets.node(number), (fleets.charge(fleets.card(number)),))
+    cycle = SchedulingCycle(state)
+    rules = Eligibility(state, budgets=DisruptionBudgets(), settings=PreemptionSettings(), unix=lambda: 2e9)
+    chooser = Chooser(state, rules)
+    names = state.ledger.nodes
+    gc.collect()
+    gc.freeze()
+
+    def filter_(pod: Pod) -> Steps[object]:
+        return filtering.filter_(state, Args.of_pod(pod, names), lift=lifts.lower(state, pod))
+
+    computations: dict[str, Callable[[Pod], Steps[object]]] = {
+        "decision": cycle.schedule,
+        "explanation": partial(explanation.explain, cycle, chooser=chooser),
+        "/filter": filter_,
+    }
+    for holds in _HOLDS:
+        for number in range(len(state.holds), holds):
+            _hold(state, number)
+        for what, begin in computations.items():
+            for why, pod in (("too few free cards", _large), ("too little CPU", _busy)):
+                steps = [timed(begin(pod(number, holds)))[0].longest_step for number in range(times)]
+                longest = max(steps) * 1e3
+                row = f"longest step (processor time): {what}, fits nowhere ({why}), {nodes:,} nodes, {holds} holds"
+                target, passed = f"! ≤ {_MOST_MS} ms", longest <= _MOST_MS
+                yield Row(NAME, row, f"{longest:.2f} ms", "", target, passed), Sample(NAME, row, steps)
+
+
+def _hold(state: ClusterState, number: int) -> None:
+    """Hold a card of one of the first nodes for a pod of low priority."""
+    waits, node = _pod(f"waits-{number}", priority=0), fleets.node(number)
+    charges = (fleets.charge(fleets.card(number)),)
+    key, rank = state.fair_share.key(waits), state.fair_share.pod_rank(waits)
+    state.holds.add(Hold(waits.uid, key, rank, node, charges, frozenset(), 360.0), waits)
+
+
+def _large(number: int, holds: int) -> Pod:
+    """Return a pod that wants more free cards of a node than any has; no two have the same request."""
+    return _pod(f"large-{holds}-{number}", cards=fleets.CARDS, memory=fleets.MEMORY_MIB - number - 100 * holds)
+
+
+def _busy(number: int, holds: int) -> Pod:
+    """Return a pod that wants more CPU than any node has."""
+    return _pod(f"busy-{holds}-{number}", memory=1_000 + number + 100 * holds, cpu="1k")
+
+
+def _pod(name: str, *, priority: int = 9, cards: int = 1, memory: int = 10_000, cpu: str = "1") -> Pod:
+    amounts = {"nvidia.com/gpu": str(cards), "nvidia.com/gpumem": str(memory), "cpu": cpu}
+    containers = [{"name": "main", "resources": {"limits": amounts, "requests": amounts}}]
+    meta: dict[str, Any] = {"name": name, "namespace": "team", "uid": f"uid-{name}"}
+    spec = {"schedulerName": "tranche", "priority": priority, "containers": containers}
+    return msgspec.convert({"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}, Pod)
