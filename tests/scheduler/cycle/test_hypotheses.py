@@ -84,7 +84,7 @@ class HeldWorld(World):
 def snapshot(state: ClusterState) -> tuple[object, ...]:
     """Return everything that a decision reads and a hypothesis might alter."""
     ledger, cache, share = state.ledger, state.node_cache, state.fair_share
-    sums = (state.quotas._use, share.use, share.held)
+    sums = (state.quotas.counted, share.use, share.held)
     return (
         {each.uid: each for each in ledger.reservations()},
         {name: [*map(list, ledger.used_lists(row))] for name, row in ledger._rows.items()},
