@@ -86,6 +86,8 @@ async def _scheduled(api: Api, layout: Layout, sizes: Sizes) -> AsyncIterator[No
     with schedulers.loop(layout, schedulers.identity(layout)):
         await _arrive(api, "first-", 1)  # it has begun to lead
         yield
+    # Others of a smoke run have the same cluster: what still waits would preempt their pods.
+    await api.request("DELETE", PODS.path(namespace=_NEIGHBOUR), body={"gracePeriodSeconds": 1})
 
 
 async def _create(api: Api, kind: Resource, body: dict[str, Any]) -> None:
