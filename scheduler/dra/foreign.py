@@ -112,9 +112,9 @@ class ForeignDevices:
         """Close a node or open it, after a change of its cards or of the devices that claims have there."""
         before = self.rejections.pop(node, None)
         if self._ledger.row(node) is not None:
-            claims = sorted(key for key in self._on_node.get(node, ()) if self._has_unknown(key, node))
-            if claims:
-                namespace, name = claims[0]
+            unknown = min((key for key in self._on_node.get(node, ()) if self._has_unknown(key, node)), default=None)
+            if unknown is not None:
+                namespace, name = unknown
                 self.rejections[node] = NodeRejection(
                     NodeReason.ForeignDraDriver,
                     f"ResourceClaim {namespace}/{name} has a device on node {node} that is not a whole card of the"

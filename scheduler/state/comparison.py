@@ -152,7 +152,7 @@ def _kept_card(state: ClusterState, uid: str) -> Difference | None:
         hold = state.holds.of(name)
         text = f"for the pod with UID {name} the ledger has {reservation}, but {hold} is held"
         return Difference("hold", name, text) if not _is_of(hold, reservation) else None
-    return None  # of a MIG instance that waits for its pod
+    return None  # of a MIG instance that waits for its pod, or of a claim of another DRA driver
 
 
 def _is_of(hold: Hold | None, reservation: Reservation | None) -> bool:
