@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import aiohttp
 import msgspec
 import uvloop
 
@@ -109,12 +110,9 @@ async def _arrive(api: Api, prefix: str, pods: int) -> list[float]:
 
 async def _longest_pause(layout: Layout) -> float:
     """Return the longest pause of the scheduler's event loop in the last one to two minutes, in seconds."""
-    async with asyncio.timeout(10):
-        reader, writer = await asyncio.open_connection("127.0.0.1", layout.port(Port.SCHEDULER))
-        writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        answer = await reader.read(-1)
-        writer.close()
-        await writer.wait_closed()
+    url = f"http://127.0.0.1:{layout.port(Port.SCHEDULER)}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        answer = await response.read()
     found = _PAUSE.search(answer)
     if found is None:
         raise SystemExit(f"the scheduler's metrics have no longest pause: {answer[:200]!r}")
