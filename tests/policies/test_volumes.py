@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lab.client import client
-from tests.support import identities
+from tests.support import identities, volumes
 from tests.support.cases import case
 from tests.support.refusals import refusal
 
@@ -34,30 +34,9 @@ def thief(server: Layout) -> Client:
 @pytest.fixture(scope="module")
 def storage_class(server: Layout) -> Iterator[str]:
     """A class whose volumes an administrator creates."""
-    body = {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": CLASS},
-        "provisioner": "kubernetes.io/no-provisioner",
-        "volumeBindingMode": "WaitForFirstConsumer",
-    }
-    client(server).apply(body)
+    client(server).apply(volumes.storage_class(CLASS, "kubernetes.io/no-provisioner"))
     yield CLASS
     client(server).delete("storageclass", CLASS)
-
-
-def claim(name: str) -> dict[str, Any]:
-    """Return the manifest of a claim."""
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": CLASS,
-            "resources": {"requests": {"storage": "1Mi"}},
-        },
-    }
 
 
 class Storage:
@@ -65,7 +44,8 @@ class Storage:
 
     def __init__(self, layout: Layout, namespace: str, thief: Client) -> None:
         self.api, self.namespace, self._thief = client(layout), namespace, thief
-        self.api.create(claim("data"), claim("other"), namespace=namespace)
+        claims = (volumes.claim(name, storage_class=CLASS) for name in ("data", "other"))
+        self.api.create(*claims, namespace=namespace)
 
     def in_phase(self, kind: str, name: str, phase: str) -> None:
         """Wait until a volume or a claim has a phase."""

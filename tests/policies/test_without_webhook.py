@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from allocation.names import RESREQ
+from benchmarks import cluster
 from lab.client import client
-from tests.policies.support.pods import IMAGE, mutated, plain, prepared
+from tests.policies.support.pods import IMAGE, plain, prepared
 from tests.support.cases import case
 from tests.support.refusals import refusal
 
@@ -154,7 +155,7 @@ def test_requirement_is_guarded_without_the_webhook(server: Layout, namespace: s
         with case(text=text):
             assert f'"{text}": write cpu=N,mem=SIZE,gpu=N' in creation_refusal(server, requiring(text), namespace)
     assert creation_refusal(server, requiring("cpu=1,mem=16g,gpu=0"), namespace) == ""
-    assert creation_refusal(server, mutated(requiring("cpu=1,gpu=1")), namespace) == ""
+    assert creation_refusal(server, cluster.prepared(requiring("cpu=1,gpu=1")), namespace) == ""
 
 
 @pytest.mark.parametrize("text", ["gpu=1", "gpus=1"])

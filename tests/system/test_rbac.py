@@ -37,10 +37,10 @@ from scheduler.objects import Node, Pod
 from scheduler.volumes.bindings import ClaimKey, Match, VolumeBindings
 from scheduler.volumes.objects import Claim, PersistentVolume
 from tests.support import access
+from tests.support.volumes import claim, local_volume, storage_class
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import gpubindings, hami_nodes, missing_devices, rights, tenants, whole_run
 from tests.system.support.whole_run import ACCOUNTS, PREFIX, SECRET
-from tests.system.test_volumes import claim, local_volume, storage_class
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -25,10 +25,11 @@ from scheduler.objects import Pod
 from scheduler.volumes.bindings import ClaimKey
 from scheduler.volumes.objects import SELECTED_NODE, Claim, PersistentVolume
 from tests.support.depth import repetitions
+from tests.support.volumes import claim, local_volume
 from tests.system.conftest import PATIENCE_S, Namespace
 from tests.system.test_deposed import without_scheduler
 from tests.system.test_recovery import settled, start_scheduler
-from tests.system.test_volumes import claim, local_volume, mounting, static
+from tests.system.test_volumes import mounting, static
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -12,6 +12,7 @@ from lab.client import client
 from lab.fleet import SIMULATED_NODES
 from lab.processes import Daemon
 from lab.provisioner import STORAGE_CLASS
+from tests.support.volumes import claim, local_volume, storage_class
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 
 if TYPE_CHECKING:
@@ -26,20 +27,6 @@ PICKY = "picky.example"
 """A class, its provisioner and its driver, which reports its capacity; the test acts as the provisioner."""
 
 
-def claim(name: str, *, storage_class: str = STORAGE_CLASS) -> dict[str, Any]:
-    """Return the manifest of a claim."""
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": storage_class,
-            "resources": {"requests": {"storage": "1Mi"}},
-        },
-    }
-
-
 def mounting(name: str, claim_name: str, *, nodes: tuple[str, ...] = SIMULATED_NODES) -> dict[str, Any]:
     """Return the manifest of a pod with a slice and a claim, for certain nodes."""
     manifest = pod(name, gpu=1, gpumem=100)
@@ -49,38 +36,6 @@ def mounting(name: str, claim_name: str, *, nodes: tuple[str, ...] = SIMULATED_N
     }
     manifest["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim_name}}]
     return manifest
-
-
-def local_volume(
-    name: str, *, node: str, storage_class: str, claim_ref: dict[str, str] | None = None
-) -> dict[str, Any]:
-    """Return the manifest of a volume that one node can use."""
-    hosts = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": name},
-        "spec": {
-            "capacity": {"storage": "1Mi"},
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": storage_class,
-            "persistentVolumeReclaimPolicy": "Retain",
-            "local": {"path": "/nowhere"},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [hosts]}},
-            **({"claimRef": claim_ref} if claim_ref else {}),
-        },
-    }
-
-
-def storage_class(name: str, provisioner: str) -> dict[str, Any]:
-    """Return the manifest of a class whose volumes are bound when a pod is scheduled."""
-    return {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": name},
-        "provisioner": provisioner,
-        "volumeBindingMode": "WaitForFirstConsumer",
-    }
 
 
 @pytest.fixture

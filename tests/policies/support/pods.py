@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-import jsonpatch
-import msgspec
-
 from allocation.names import FENCED_LABEL
-from allocation.settings import AllocationSettings
+from benchmarks import cluster
 from lab.client import client
 from tests.support import identities
-from webhook.mutation import mutate
-from webhook.quotas import Quotas
-from webhook.review import decode_pod
-from webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,20 +16,6 @@ if TYPE_CHECKING:
 
 IMAGE = "registry.k8s.io/pause:3.10"
 NODE = "policies-node"
-
-
-def mutated(pod: dict[str, Any]) -> dict[str, Any]:
-    """Return a pod as the webhook changes it."""
-    mutation = mutate(
-        decode_pod(msgspec.Raw(json.dumps(pod).encode())),
-        username="",
-        allocation=AllocationSettings(),
-        settings=WebhookSettings(),
-        quotas=Quotas(),
-        claim=None,
-    )
-    changed: dict[str, Any] = jsonpatch.apply_patch(pod, msgspec.to_builtins(mutation.operations))
-    return changed
 
 
 def prepared(*, containers: int = 1, gpu_containers: int = 1) -> dict[str, Any]:
@@ -50,7 +28,9 @@ def prepared(*, containers: int = 1, gpu_containers: int = 1) -> dict[str, Any]:
             for number in range(containers)
         ],
     }
-    return mutated({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": {}}, "spec": spec})
+    return cluster.prepared(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": {}}, "spec": spec}
+    )
 
 
 def plain(name: str, *, scheduler: str = "nobody", **metadata: Any) -> dict[str, Any]:
