@@ -33,6 +33,7 @@ from lab.layout import Layout, Port
 _NEIGHBOUR: Final = "neighbour"
 _AT_ONCE: Final = 8
 """Requests of the neighbour, of which some have a megabyte."""
+_DELETED_AT_ONCE: Final = 200
 _BETWEEN_S: Final = 0.1
 _MOST_WAIT_S: Final = 2.0
 _PAUSE: Final = re.compile(rb"^tranche_event_loop_longest_pause_seconds ([0-9.e+-]+)$", re.MULTILINE)
@@ -50,6 +51,12 @@ class Sizes(msgspec.Struct, frozen=True):
     giants: int
     volumes: int
     claims: int
+
+
+class _Deleted(msgspec.Struct):
+    """The response to a request that deletes objects: those that are being deleted."""
+
+    items: list[msgspec.Raw] = []
 
 
 _FULL: Final = Sizes(nodes=500, arrivals=50, pods=3_000, budgets=500, giants=60, volumes=500, claims=2_000)
@@ -88,7 +95,10 @@ async def _scheduled(api: Api, layout: Layout, sizes: Sizes) -> AsyncIterator[No
         await _arrive(api, "first-", 1)  # it has begun to lead
         yield
     # Others of a smoke run have the same cluster: what still waits would preempt their pods.
-    await api.request("DELETE", PODS.path(namespace=_NEIGHBOUR), body={"gracePeriodSeconds": 1})
+    some, grace = {"limit": str(_DELETED_AT_ONCE)}, {"gracePeriodSeconds": 0}
+    pods = PODS.path(namespace=_NEIGHBOUR)
+    while msgspec.json.decode(await api.request("DELETE", pods, params=some, body=grace), type=_Deleted).items:
+        pass
 
 
 async def _create(api: Api, kind: Resource, body: dict[str, Any]) -> None:

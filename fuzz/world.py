@@ -27,6 +27,7 @@ ALLOCATION = AllocationSettings()
 WEBHOOK = WebhookSettings(runtime_class_name="nvidia", takeover=("batch",), trusted=("root",))
 ADMIT = partial(dry_run.dry_run, allocation=ALLOCATION, settings=WEBHOOK)
 NODES = ("n1", "n2")
+FOREIGN_DRIVER = "gpu.nvidia.com"
 
 
 class _Claims:
@@ -53,7 +54,7 @@ NAMESPACE = "team"
 def state() -> ClusterState:
     """Return the state of a scheduler that has just listed all objects."""
     queue = SchedulingQueue(clock=_clock, first_backoff=1.0, longest_backoff=8.0)
-    made = ClusterState(settings=ALLOCATION, queue=queue, clock=_clock)
+    made = ClusterState(settings=ALLOCATION, queue=queue, clock=_clock, foreign_drivers=(FOREIGN_DRIVER,))
     made.set_namespace(Namespace(LabelledMeta(name=NAMESPACE, labels={"gpu.scheduling/injection": "enabled"})))
     for name in NODES:
         made.set_node(_node(name))
@@ -88,7 +89,6 @@ def pod() -> Pod:
     return msgspec.convert(body, Pod)
 
 
-def chooser(made: ClusterState) -> Chooser:
-    """Return what says whom pods preempt, without any PodDisruptionBudget."""
-    budgets, settings = DisruptionBudgets(), PreemptionSettings()
-    return Chooser(made, Eligibility(made, budgets=budgets, settings=settings, unix=time.time))
+def chooser(made: ClusterState, budgets: DisruptionBudgets) -> Chooser:
+    """Return what chooses the pods that a pod preempts."""
+    return Chooser(made, Eligibility(made, budgets=budgets, settings=PreemptionSettings(), unix=time.time))

@@ -8,6 +8,7 @@ from fuzz import world
 from scheduler.api import manifest_pod, request_body, simulation
 from scheduler.api.manifest_pod import UnknownSchedulerError
 from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.preemption.disruption_budgets import DisruptionBudgets
 from scheduler.volumes.objects import StorageClass
 
 _STATE = world.state()
@@ -15,7 +16,7 @@ _STATE.storage.set_class(
     msgspec.convert({"metadata": {"name": "local"}, "volumeBindingMode": "WaitForFirstConsumer"}, StorageClass)
 )
 _CYCLE = SchedulingCycle(_STATE)
-_CHOOSER = world.chooser(_STATE)
+_CHOOSER = world.chooser(_STATE, DisruptionBudgets())
 _USED = _STATE.ledger.used.copy()
 
 

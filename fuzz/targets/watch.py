@@ -14,19 +14,15 @@ from allocation import names
 from allocation.steps import finish
 from cluster import informer, resource
 from cluster.api import Api
-from cluster.gpu_claim import GpuClaim
-from cluster.gpu_node_status import GpuNodeStatus
-from cluster.informer import Informer
-from cluster.lease import Lease
-from cluster.resource import Resource
-from cluster.resource_quota import ResourceQuota
 from fuzz import world
 from fuzz.validity import is_valid
 from scheduler.api import explanation
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled
-from scheduler.objects import Namespace, Node, Pod
-from scheduler.state import comparison
+from scheduler.informers import Informers
+from scheduler.objects import Pod
+from scheduler.preemption.disruption_budgets import DisruptionBudgets
+from scheduler.state import comparison, kinds
 
 _MOST_LINES = 24
 _NOWHERE = Api.__new__(Api)
@@ -38,23 +34,18 @@ class _Caches:
     def __init__(self) -> None:
         self.state = state = world.state()
         self.cycle = SchedulingCycle(self.state)
-        self.chooser = world.chooser(self.state)
-        self.pods = Informer(_NOWHERE, resource.PODS, Pod, on_upsert=state.set_pod, on_delete=state.drop_pod)
+        budgets = DisruptionBudgets()
+        self.chooser = world.chooser(state, budgets)
         self._owners: dict[str, tuple[str, str]] = {}
         self._given: dict[str, tuple[Any, ...]] = {}
-
-        def cache(what: Resource, kind: type[Any], on_upsert: Any, on_delete: Any) -> Informer[Any]:
-            return Informer(_NOWHERE, what, kind, on_upsert=on_upsert, on_delete=on_delete)
-
-        self._by_kind = {
-            "Pod": self.pods,
-            "Node": cache(resource.NODES, Node, state.set_node, state.drop_node),
-            "GpuNodeStatus": cache(resource.GPU_NODE_STATUSES, GpuNodeStatus, state.set_status, state.drop_status),
-            "Lease": cache(resource.LEASES, Lease, state.set_lease, state.drop_lease),
-            "Namespace": cache(resource.NAMESPACES, Namespace, state.set_namespace, state.drop_namespace),
-            "GpuClaim": cache(resource.GPU_CLAIMS, GpuClaim, state.set_claim, state.drop_claim),
-            "ResourceQuota": cache(resource.RESOURCE_QUOTAS, ResourceQuota, state.set_quota, state.drop_quota),
-        }
+        watched = kinds.needed(has_storage=True, has_bindings=True, has_foreign_drivers=True, with_images=True)
+        informers = Informers(_NOWHERE, watched, preempts=True, relist_seconds=0.0)
+        informers.feed_state(state)
+        informers.feed_budgets(budgets)
+        self.pods = informers.pods
+        resources = (resource.POD_DISRUPTION_BUDGETS, *(each.resource for each in watched))
+        by_plural = {each.plural: each for each in informers}
+        self._by_kind = {each.kind: by_plural[each.plural] for each in resources}
 
     def take(self, line: bytes) -> None:
         """Feed a line to the informer of its kind; a line without an object goes to the informer of pods."""

@@ -21,13 +21,14 @@ from lab.errors import LabError
 from lab.layout import Port
 from lab.manifests import ROOT
 from lab.processes import Daemon
+from tests.support import namespaces
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import audit, pairs, rights, truth
 from tests.system.support.gpubindings import placed
 from tests.system.support.pairs import Pair
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from lab.layout import Layout
@@ -62,20 +63,13 @@ def make(extended: Layout) -> Iterator[Callable[[str], Namespace]]:
     made: list[Namespace] = []
 
     def make(name: str) -> Namespace:
-        labels = {"gpu.scheduling/injection": "enabled"}
-        client(extended).apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
-        wait.until(
-            lambda: kubectl.run(extended, "-n", name, "get", "serviceaccount", "default", "--ignore-not-found"),
-            what=f"ServiceAccount default in {name}",
-            timeout_s=PATIENCE_S,
-        )
+        namespaces.create(extended, name, {"gpu.scheduling/injection": "enabled"})
         made.append(Namespace(extended, name))
         return made[-1]
 
     yield make
     for each in made:
-        kubectl.run(extended, "delete", "--raw", f"/api/v1/namespaces/{each.name}/pods")
-        wait.until(lambda each=each: not each.pods(), what="the pods' end", timeout_s=PATIENCE_S)
+        each.api.delete_all("pods", namespace=each.name, timeout_s=PATIENCE_S)
 
 
 def decisions(pair: Pair) -> Counter[str]:
@@ -92,38 +86,39 @@ def decisions(pair: Pair) -> Counter[str]:
 def all_bound(namespace: Namespace, count: int, *, patience_s: float = 4 * PATIENCE_S) -> list[dict[str, Any]]:
     """Wait until `count` pods have a node, and return them."""
 
-    def enough() -> list[dict[str, Any]] | None:
-        bound = [each for each in namespace.pods() if each["spec"].get("nodeName")]
+    def enough(pods: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+        bound = [each for each in pods.values() if each["spec"].get("nodeName")]
         return bound if len(bound) == count else None
 
-    return wait.until(enough, what=f"{count} bound pods", timeout_s=patience_s)
+    what = f"{count} bound pods"
+    return namespace.api.until(enough, "pods", namespace=namespace.name, what=what, timeout_s=patience_s)
 
 
-def test_extender_places_five_hundred_fractional_pods(extended: Layout, make: Callable[[str], Namespace]) -> None:
+def test_extender_places_two_hundred_fractional_pods(extended: Layout, make: Callable[[str], Namespace]) -> None:
     """All are bound; nodeSelector, taints and CPU requests hold; each allocation comes with its Binding."""
     namespace = make("fractional")
     pods = []
-    for number in range(500):
+    for number in range(200):
         made = pod(f"p-{number}", gpu=1, gpumem=(number % 7 + 1) * 2000, gpucores=10)
         spec = made["spec"]
-        if number < 100:
+        if number < 40:
             spec["nodeSelector"] = {"zone": "a"}
-        elif number < 150:
+        elif number < 60:
             spec["nodeSelector"] = {"dedicated": "yes"}
             spec["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
-        elif number < 200:
+        elif number < 80:
             spec["containers"][0]["resources"]["requests"] = {"cpu": "40"}  # a node has 64
         pods.append(made)
     began = time.monotonic()
     namespace.create(*pods)
-    bound = {each["metadata"]["name"]: each for each in all_bound(namespace, 500)}
-    log.info("500 pods in %.1f s: %s", time.monotonic() - began, decisions(Pair(extended, 0)))
+    bound = {each["metadata"]["name"]: each for each in all_bound(namespace, 200)}
+    log.info("200 pods in %.1f s: %s", time.monotonic() - began, decisions(Pair(extended, 0)))
 
-    nodes = [bound[f"p-{number}"]["spec"]["nodeName"] for number in range(500)]
-    assert set(nodes[:100]) <= set(ZONE_A)
-    assert set(nodes[100:150]) <= set(TAINTED)
-    assert set(nodes[150:]).isdisjoint(TAINTED)
-    assert max(Counter(nodes[150:200]).values()) == 1
+    nodes = [bound[f"p-{number}"]["spec"]["nodeName"] for number in range(200)]
+    assert set(nodes[:40]) <= set(ZONE_A)
+    assert set(nodes[40:60]) <= set(TAINTED)
+    assert set(nodes[60:]).isdisjoint(TAINTED)
+    assert max(Counter(nodes[60:80]).values()) == 1
     truth.recount(extended)
     for each in bound.values():
         annotations = each["metadata"]["annotations"]
@@ -132,7 +127,7 @@ def test_extender_places_five_hundred_fractional_pods(extended: Layout, make: Ca
     written = Counter(
         audit.what(each) for each in audit.writes(extended, namespace=namespace.name, user=audit.SCHEDULER)
     )
-    assert written["pods/binding"] == 500
+    assert written["pods/binding"] == 200
     assert set(written) <= {"pods/binding", "events", "pods/status"}
     for node in client(extended).list("nodes"):
         assert LOCK not in node["metadata"].get("annotations", {})

@@ -19,7 +19,7 @@ from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from lab.layout import Layout
@@ -180,8 +180,7 @@ def up(layout: Layout, nodes: list[str], *, provide: Callable[..., None] = binar
             daemons=[Daemon(layout, component.name)],
         )
 
-    def reported() -> bool:
-        items = client(layout).list("gpunodestatuses")
-        return sum(each.get("status", {}).get("total") == CARDS for each in items) == len(nodes)
+    def reported(statuses: Mapping[str, Any]) -> bool:
+        return sum(each.get("status", {}).get("total") == CARDS for each in statuses.values()) == len(nodes)
 
-    wait.until(reported, what="cards of every node", timeout_s=2 * PATIENCE_S, daemons=[Daemon(layout, "agent")])
+    client(layout).until(reported, "gpunodestatuses", what="cards of every node", timeout_s=2 * PATIENCE_S)
