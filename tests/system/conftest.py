@@ -133,12 +133,17 @@ class Namespace:
         return self.api.list(kind, namespace=self.name, labels=labels)
 
     def until(
-        self, probe: Callable[[Mapping[str, Any]], T | None], kind: str = "pods", *, what: str, labels: str = ""
+        self,
+        probe: Callable[[Mapping[str, Any]], T | None],
+        kind: str = "pods",
+        *,
+        what: str,
+        labels: str = "",
+        timeout_s: float = PATIENCE_S,
     ) -> T:
         """Wait until `probe` returns a true value of the objects of a kind, by name, and return this value."""
-        return self.api.until(
-            probe, kind, namespace=self.name, labels=labels, what=f"{what} in {self.name}", timeout_s=PATIENCE_S
-        )
+        what = f"{what} in {self.name}"
+        return self.api.until(probe, kind, namespace=self.name, labels=labels, what=what, timeout_s=timeout_s)
 
     def pods(self, labels: str = "") -> list[dict[str, Any]]:
         """Return the pods that a selector matches, as the API server shows them."""

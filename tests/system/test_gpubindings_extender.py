@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from lab import fleet, kubectl, wait
+from lab import fleet
 from lab.client import client
 from lab.files import write_private
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support import namespaces
+from tests.system.conftest import Namespace, pod
 from tests.system.support import gpubindings, pairs
 from tests.system.support.gpubindings import binding, labels, placed
 from tests.system.support.pairs import Pair
@@ -39,13 +40,7 @@ def extended(uts_support: None, empty_cluster: Layout) -> Layout:
 @pytest.fixture
 def namespace(extended: Layout) -> Namespace:
     """The opted-in namespace of alice."""
-    opted_in = {"gpu.scheduling/injection": "enabled"}
-    client(extended).apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "alice", "labels": opted_in}})
-    wait.until(
-        lambda: kubectl.run(extended, "-n", "alice", "get", "serviceaccount", "default", "--ignore-not-found"),
-        what="ServiceAccount default",
-        timeout_s=PATIENCE_S,
-    )
+    namespaces.create(extended, "alice", {"gpu.scheduling/injection": "enabled"})
     return Namespace(extended, "alice")
 
 
@@ -83,4 +78,4 @@ def test_kube_scheduler_places_pods_on_the_cards_of_their_application(extended: 
     assert "no card bound to app later of alice" in namespace.unplaced("fourth")
     card = fleet.card("node-b", 6)
     client(extended).apply(binding("later", card, "later", owner="alice", namespace="alice"))
-    assert cards(placed(namespace, "fourth")) == {card}
+    assert cards(placed(namespace, "fourth", timeout_s=pairs.SOON_S)) == {card}

@@ -103,11 +103,11 @@ def test_new_pods_of_a_suspended_queue_wait(namespace: Namespace) -> None:
 
 
 def test_pod_waits_for_its_queue(namespace: Namespace) -> None:
-    """It can be created before the queue."""
+    """It can be created before the queue, and gets its node soon after it."""
     namespace.create(of_queue("early", "later"))
     assert "GpuQueue later does not exist" in namespace.unplaced("early")
     set_queue(namespace.layout, "later")
-    assert payer(placed(namespace, "early")) == "later"
+    assert payer(placed(namespace, "early", timeout_s=pairs.SOON_S)) == "later"
 
 
 def test_pod_waits_for_its_claim(namespace: Namespace) -> None:
@@ -123,7 +123,7 @@ def test_pod_waits_for_its_claim(namespace: Namespace) -> None:
     namespace.api.patch("pods", "waits", {"spec": {"schedulingGates": None}}, namespace=namespace.name)
     assert "GpuClaim mine" in namespace.unplaced("waits")
     namespace.api.apply(claim, namespace=namespace.name)
-    placed(namespace, "waits")
+    placed(namespace, "waits", timeout_s=pairs.SOON_S)
     namespace.delete(GPU_CLAIMS.plural, "mine")
 
 
@@ -135,5 +135,5 @@ def test_pod_waits_for_its_quota(namespace: Namespace) -> None:
     namespace.create(pod("waits", gpu=1, gpumem=100))
     assert "GpuQuota few" in namespace.unplaced("waits")
     gpuquotas.set_quota(namespace, "few", total={"maxPods": 2})
-    placed(namespace, "waits")
+    placed(namespace, "waits", timeout_s=pairs.SOON_S)
     gpuquotas.delete_quota(namespace, "few")

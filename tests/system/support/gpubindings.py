@@ -99,14 +99,14 @@ def cards(pod_: dict[str, Any]) -> list[str]:
     return found
 
 
-def placed(namespace: Namespace, name: str) -> dict[str, Any]:
+def placed(namespace: Namespace, name: str, *, timeout_s: float = _PATIENCE_S) -> dict[str, Any]:
     """Wait until a pod has a node, and return it."""
 
     def bound(pods: Mapping[str, Any]) -> dict[str, Any] | None:
         found: dict[str, Any] | None = pods.get(name)
         return found if found is not None and found["spec"].get("nodeName") else None
 
-    return namespace.until(bound, what=f"a node for {name}")
+    return namespace.until(bound, what=f"a node for {name}", timeout_s=timeout_s)
 
 
 def failure(namespace: Namespace, name: str, words: str) -> str:

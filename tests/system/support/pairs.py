@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 ACCOUNT = ("tranche-system", "tranche-scheduler")
 CARDS = 8
 CARD_MIB = 40_000
+SOON_S = 10.0
+"""After a change that kube-scheduler does not watch; by itself it tries a pod again after five minutes."""
 _PORT_OFFSET = 40  # between the ports of two pairs
 
 
