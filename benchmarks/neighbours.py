@@ -95,9 +95,9 @@ async def _scheduled(api: Api, layout: Layout, sizes: Sizes) -> AsyncIterator[No
         await _arrive(api, "first-", 1)  # it has begun to lead
         yield
     # Others of a smoke run have the same cluster: what still waits would preempt their pods.
-    some, grace = {"limit": str(_DELETED_AT_ONCE)}, {"gracePeriodSeconds": 0}
+    waiting = {"fieldSelector": "spec.nodeName=", "limit": str(_DELETED_AT_ONCE)}
     pods = PODS.path(namespace=_NEIGHBOUR)
-    while msgspec.json.decode(await api.request("DELETE", pods, params=some, body=grace), type=_Deleted).items:
+    while msgspec.json.decode(await api.request("DELETE", pods, params=waiting), type=_Deleted).items:
         pass
 
 

@@ -29,12 +29,14 @@ CARDS = 8
 CARD_MIB = 40_000
 SOON_S = 10.0
 """After a change that kube-scheduler does not watch; by itself it tries a pod again after five minutes."""
+_LEASE = {"leaseDuration": "8s", "renewDeadline": "6s", "retryPeriod": "1s"}
+"""Of kube-scheduler; by default 15, 10 and 2 s, for which a test of an outage or of a failover would have to wait."""
 _PORT_OFFSET = 40  # between the ports of two pairs
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One pair. It differs from manifests/extender in ports and in the kubeconfig."""
+    """One pair. It differs from manifests/extender in ports, in the kubeconfig, and in how long a Lease lasts."""
 
     layout: Layout
     number: int
@@ -114,6 +116,7 @@ class Pair:
         (extender,) = content["extenders"]
         extender["urlPrefix"] = self.url
         content["clientConnection"] = {"kubeconfig": identity}
+        content["leaderElection"] |= _LEASE
         if self.tls:
             certificate, key = (str(file) for file in self.certificate)
             authority = str(pki.certificate(self.layout, pki.CLUSTER_CA))
