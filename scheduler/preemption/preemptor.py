@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from allocation.steps import Steps
-from scheduler.fairness.holds import Hold
+from scheduler.holds import Hold
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import EvictionOutcome
 from scheduler.objects import Pod, PodSpec

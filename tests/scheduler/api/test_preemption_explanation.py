@@ -17,7 +17,7 @@ from scheduler.api.namespaced import redaction
 from scheduler.api.preemption_types import PreemptedPod, PreemptionExplanation
 from scheduler.api.request_body import Manifests
 from scheduler.api.simulation_types import Simulation
-from scheduler.fairness.holds import Hold
+from scheduler.holds import Hold
 from scheduler.objects import PriorityClass
 from scheduler.volumes.planned_pod import PlannedPod
 from tests.scheduler.support.builders import allocated, pod, state
