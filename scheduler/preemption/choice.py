@@ -81,6 +81,7 @@ class Chooser:
         if evaluated.scores:
             return (yield from self._for_quota(search, evaluated))
         nodes = {name for name, each in evaluated.rejections.items() if each.resolvable}
+        yield
         nodes.update(name for name, each in evaluated.nodes.rejections.items() if each.resolvable)
         yield
         yield from self.refresh()
@@ -97,9 +98,8 @@ class Chooser:
         query = PlacementQuery(search.requirements.request, search.requirements.constraints)
         levels = [LEAVING, *(level for level in self._releasable.levels(highest) if level > LEAVING)]
         for level in levels:
-            yield
-            order = (name for name in self._releasable.order(query, level + 1) if name in nodes)
-            for name in itertools.islice(order, _NODES):
+            order = yield from self._releasable.order(query, level + 1)
+            for name in itertools.islice(filter(nodes.__contains__, order), _NODES):
                 yield
                 found = yield from search.cheapest_on(name, below=level + 1)
                 if found is not None and (best is None or found.cost < best.cost):
