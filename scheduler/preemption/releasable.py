@@ -26,7 +26,7 @@ _ROWS: Final = 1024
 """The number of rows that are ordered in one step."""
 
 LevelOf = Callable[[str], int | None]
-"""Returns the priority of the pod with a UID, or `LEAVING`; None if it cannot be preempted, whoever asks."""
+"""Returns the priority of the pod with a UID, or `LEAVING`; None if no pod may preempt it."""
 
 
 class Releasable:

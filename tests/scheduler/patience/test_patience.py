@@ -194,7 +194,7 @@ async def test_a_hold_ends_with_its_pod_or_its_node(what: str) -> None:
 
 
 async def test_nothing_is_held_for_a_pod_that_no_node_can_take() -> None:
-    """It asks for more memory than any card has."""
+    """It requests more memory than any card has."""
     world = World("n0")
     await world.run(20)
     world.driver.add(pod("hopeless", memory=2000))

@@ -1,4 +1,4 @@
-"""Preemptions on a real API server: what becomes of the victims, of the preemptor, and of everybody else."""
+"""Preemptions on a real API server: what becomes of the victims, of the preemptor, and of other pods."""
 
 from __future__ import annotations
 
