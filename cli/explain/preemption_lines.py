@@ -22,7 +22,7 @@ def _said(preemption: PreemptionExplanation) -> str:
             f" {'has' if preemption.leaving == 1 else 'have'} to end first"
         )
     if not preemption.count:
-        return f"no more pods, because enough of node {preemption.node} are being deleted"
+        return f"none, because enough pods of node {preemption.node} are being deleted"
     named = [f"{each.namespace}/{each.name} (priority {each.priority})" for each in preemption.victims[:_NAMED]]
     others = preemption.count - len(named)
     if others:
