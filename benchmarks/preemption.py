@@ -22,7 +22,7 @@ from cluster.disruption_budget import PodDisruptionBudget
 from cluster.gpu_quota import GpuQuota, QuotaMeta
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled
-from scheduler.fairness.holds import Hold
+from scheduler.holds import Hold
 from scheduler.objects import Node, Pod
 from scheduler.preemption.choice import Chooser
 from scheduler.preemption.disruption_budgets import DisruptionBudgets

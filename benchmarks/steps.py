@@ -18,7 +18,7 @@ from scheduler.cycle import lifts
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.extender import filtering
 from scheduler.extender.wire import Args
-from scheduler.fairness.holds import Hold
+from scheduler.holds import Hold
 from scheduler.objects import Pod
 from scheduler.preemption.choice import Chooser
 from scheduler.preemption.disruption_budgets import DisruptionBudgets

@@ -112,13 +112,25 @@ class Books:
     # ---- checks -----------------------------------------------------------------------------------------------------
 
     def _fitting(self) -> set[str]:
+        """Return the UIDs of the pods that wait although a node has free cards for them.
+
+        What becomes free on a nominated node is kept for its nominee, so for others of no higher priority it is full.
+        """
         waiting = [(uid, pod) for uid, pod in self._pods.items() if pod.is_waiting]
-        nodes = list(self.fleet.free(self.used(), now=self._clock()).values()) if waiting else []
-        fitting: dict[tuple[Request, ...], bool] = {}
-        for _, pod in waiting:
-            if pod.shape not in fitting:
-                fitting[pod.shape] = any(fits(pod.shape, cards) for cards in nodes)
-        return {uid for uid, pod in waiting if fitting[pod.shape]}
+        free = self.fleet.free(self.used(), now=self._clock()) if waiting else {}
+        nominees = [(uid, pod) for uid, pod in waiting if pod.nominated]
+        known: dict[tuple[tuple[Request, ...], frozenset[str]], bool] = {}
+        fitting = set()
+        for uid, pod in waiting:
+            kept = frozenset(
+                each.nominated for other, each in nominees if other != uid and each.priority >= pod.priority
+            )
+            key = pod.shape, kept
+            if key not in known:
+                known[key] = any(fits(pod.shape, cards) for node, cards in free.items() if node not in kept)
+            if known[key]:
+                fitting.add(uid)
+        return fitting
 
     def _record(self, content: dict[str, Any]) -> Iterable[str]:
         """Record a pod; return the cards of which it takes more than before."""

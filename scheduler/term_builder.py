@@ -31,7 +31,7 @@ from scheduler.loop import Loop
 from scheduler.metrics.instruments import Metrics
 from scheduler.mig.writer import RequestWriter
 from scheduler.missing_devices.reconciler import MissingDeviceReconciler
-from scheduler.patience import Patience
+from scheduler.patience.patience import Patience
 from scheduler.preemption import waiting_pod
 from scheduler.preemption.choice import Chooser
 from scheduler.preemption.disruption_budgets import DisruptionBudgets

@@ -21,7 +21,7 @@ class Evaluator(Protocol):
 
     @property
     def alive(self) -> Liveness | None:
-        """Which parts of the installation work, or None if the scheduler is asked, which shows that it works."""
+        """Which parts of the installation work, or None if the scheduler evaluates pods, which shows that it works."""
 
     def explain(self, pod: Pod) -> Explanation:
         """Return where an existing pod is or would go, or why it waits."""

@@ -1,6 +1,7 @@
 """The choice of what evaluates pods for `explain` and `simulate`: the scheduler's functions here, or the scheduler.
 
-The functions run here if numpy is installed and the user may read the whole cluster; otherwise the scheduler is asked.
+The functions run here if numpy is installed and the user may read the whole cluster; otherwise the scheduler evaluates
+the pods.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A line about preemption: whom a pod that waits would preempt, what is held for it, or why it preempts nobody."""
+"""A line about preemption: which pods a waiting pod would preempt, what is held for it, or why it preempts none."""
 
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.preemption_types import PreemptionExplanation
@@ -14,7 +14,7 @@ def of_pod(explanation: Explanation) -> list[str]:
 
 def _said(preemption: PreemptionExplanation) -> str:
     if preemption.why:
-        return f"nobody, because {preemption.why}"
+        return f"no candidates, because {preemption.why}"
     if preemption.held:
         why = "pods are evicted for it" if preemption.held == "preemption" else "it has waited for long"
         return (
@@ -22,7 +22,7 @@ def _said(preemption: PreemptionExplanation) -> str:
             f" {'has' if preemption.leaving == 1 else 'have'} to end first"
         )
     if not preemption.count:
-        return f"nobody, because enough pods of node {preemption.node} are being deleted"
+        return f"none, because enough pods of node {preemption.node} are being deleted"
     named = [f"{each.namespace}/{each.name} (priority {each.priority})" for each in preemption.victims[:_NAMED]]
     others = preemption.count - len(named)
     if others:

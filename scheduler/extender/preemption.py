@@ -1,4 +1,4 @@
-"""`/preempt`: keeps kube-scheduler from evicting pods in vain, and adds the pods that have to go for the cards.
+"""`/preempt`: keeps kube-scheduler from evicting pods for nothing, and adds the pods that have to go for the cards.
 
 kube-scheduler chooses victims for CPU, memory and ports, and knows nothing of cards. Nothing is evicted or reserved
 here: each node that it proposes is evaluated as if its victims were gone.
@@ -25,7 +25,7 @@ MoreVictims = Callable[[GpuRequirements, str, frozenset[str]], Sequence[Eligible
 
 
 def of_chooser(chooser: Chooser, pod: Pod | None) -> MoreVictims:
-    """Return a function that chooses as the scheduler's own preemption does; if `pod` may not preempt, nobody.
+    """Return a function that chooses as the scheduler's own preemption does; if `pod` may not preempt, no pods.
 
     kube-scheduler refuses a response with a victim that does not run on the node that it proposed.
     """
@@ -33,7 +33,7 @@ def of_chooser(chooser: Chooser, pod: Pod | None) -> MoreVictims:
     def more(requirements: GpuRequirements, node: str, gone: frozenset[str]) -> Sequence[EligiblePod] | None:
         if pod is None or chooser.eligibility.objection(pod, requirements):
             return None
-        found = chooser.on_node(pod, requirements, node, gone=gone)
+        found = chooser.more_victims(pod, requirements, node, gone=gone)
         if found is None or any(each.pod.spec.node_name != node for each in found.victims):
             return None
         return found.victims

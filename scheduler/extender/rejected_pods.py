@@ -12,33 +12,17 @@ from scheduler.objects import Pod
 from scheduler.preemption.waiting_pod import Ranked, WaitingPod, first_of_each
 
 _SECONDS: Final = 600.0
-"""For so long a rejection counts; kube-scheduler tries every pod at least each five minutes."""
-
-
-class RejectedPod(msgspec.Struct, frozen=True):
-    """A pod that waits in kube-scheduler's queue.
-
-    Attributes:
-        name: its name.
-        namespace: its namespace.
-        nodes: the nodes that rejected it; kube-scheduler has judged everything but the cards.
-        at: when it was rejected.
-    """
-
-    name: str
-    namespace: str
-    nodes: tuple[str, ...]
-    at: float
+"""How long a rejection counts; kube-scheduler tries every pod at least each five minutes."""
 
 
 class RejectedPods:
-    """The last rejection of each pod, by UID."""
+    """The last rejection of each pod: its time, and the nodes that kube-scheduler found right but for their cards."""
 
     def __init__(self, pods: Informer[Pod], *, clock: Callable[[], float]) -> None:
         """Look up the pods in `pods`."""
         self._pods = pods
         self._clock = clock
-        self._rejected: dict[str, RejectedPod] = {}
+        self._rejected: dict[str, tuple[float, WaitingPod]] = {}
         self._turns = Turns()
 
     @property
@@ -50,7 +34,7 @@ class RejectedPods:
         """Note which `nodes` rejected a pod, as the cluster was after `since` changes; None if a node takes it."""
         meta = pod.metadata
         if nodes is not None:
-            self._rejected[pod.uid] = RejectedPod(meta.name, meta.namespace, nodes, self._clock())
+            self._rejected[pod.uid] = self._clock(), WaitingPod(pod, pod.uid, nodes)
             self._turns.set(meta.namespace, pod.uid, since=since)
         else:
             self._rejected.pop(pod.uid, None)
@@ -60,8 +44,9 @@ class RejectedPods:
         """Note that something changed, above all for the pods `uids`."""
         self._turns.change()
         for uid in uids:
-            if each := self._rejected.get(uid):
-                self._turns.set(each.namespace, uid, since=-1)
+            if uid in self._rejected:
+                _, each = self._rejected[uid]
+                self._turns.set(each.pod.metadata.namespace, uid, since=-1)
 
     def waits(self, pod: Pod) -> bool:
         """Whether a pod still waits for a node."""
@@ -97,14 +82,15 @@ class RejectedPods:
 
     def _waiting(self, uid: str) -> WaitingPod | None:
         """Return a rejected pod if it still waits; forget it if it does not any more."""
-        rejected = self._rejected.get(uid)
-        if rejected is None:
+        if uid not in self._rejected:
             return None
-        pod = self._pods.get(rejected.name, rejected.namespace)
-        if pod is None or pod.uid != uid or pod.spec.node_name or self._clock() - rejected.at > _SECONDS:
+        at, rejected = self._rejected[uid]
+        meta = rejected.pod.metadata
+        pod = self._pods.get(meta.name, meta.namespace)
+        if pod is None or pod.uid != uid or pod.spec.node_name or self._clock() - at > _SECONDS:
             del self._rejected[uid]
-            self._turns.drop(rejected.namespace, uid)
+            self._turns.drop(meta.namespace, uid)
             return None
         if pod.metadata.deletion_timestamp:
             return None
-        return WaitingPod(pod, uid, rejected.nodes)
+        return msgspec.structs.replace(rejected, pod=pod)

@@ -1,4 +1,4 @@
-"""Has kube-scheduler try pods again that it waits with, and that fit now.
+"""Makes kube-scheduler retry pods that it has rejected, and that fit now.
 
 kube-scheduler tries a pod again that an extender rejected after events of objects that it watches itself, among them a
 change of the pod. It watches no GpuClaims, GPUBindings, GpuQueues or quotas. So this process writes a condition into
@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 _PERIOD_SECONDS: Final = 1.0
 """Also the resolution of the time in a condition: a second one that said the same would change nothing."""
 _BUDGET_SECONDS: Final = 0.05
-"""So long pods are looked at in each period, whatever tenants change."""
+"""How long pods are evaluated in each period, whatever tenants change."""
 _WRITES: Final = 20
-"""At most so many pods are written in each period."""
+"""The most pods that are written in each period."""
 
 
 class Retries:
@@ -41,7 +41,7 @@ class Retries:
         fits: Callable[[WaitingPod], Awaitable[tuple[bool, float]]],
         is_trusted: Callable[[], bool],
     ) -> None:
-        """Look at the pods `rejected`; `fits` returns whether a node takes a pod, and how long the answer took."""
+        """Look at the pods `rejected`; `fits` returns whether a node takes a pod, and how long that took."""
         self._api = api
         self._rejected = rejected
         self._fits = fits
@@ -54,7 +54,7 @@ class Retries:
             await asyncio.sleep(_PERIOD_SECONDS)
 
     async def look(self) -> None:
-        """Have the pods tried again that fit now; those that the budget does not reach come first next time."""
+        """Retry the pods that fit now; those that the budget does not reach come first next time."""
         seconds, writes = 0.0, 0
         for each in self._rejected.changed():
             has_fit, spent = await self._fits(each)
@@ -82,6 +82,6 @@ class Retries:
             log.info("pod %s fits now, and kube-scheduler may not know: %s", pod, error)
             self._rejected.note_change((pod.uid,))
             return
-        # kube-scheduler asks again, unless a predicate of its own rejects the pod first.
+        # kube-scheduler tries it again, unless a predicate of its own rejects the pod first.
         self._rejected.note(pod, None, since=self._rejected.changes)
         log.info("pod %s fits now: kube-scheduler tries it again", pod, extra={"pod": str(pod), "uid": pod.uid})

@@ -1,4 +1,4 @@
-"""Who is looked at next after a change: namespaces take turns, and each has the pod looked at that waits longest."""
+"""Which pod is evaluated next after a change: namespaces take turns, each with its pod that waits longest."""
 
 from collections import OrderedDict
 from collections.abc import Iterator

@@ -18,12 +18,14 @@ from allocation.settings import AllocationSettings
 from cluster.gpu_queue import GpuQueue
 from scheduler.fairness.capacity import Capacity
 from scheduler.fairness.gpu_queues import GpuQueues
-from scheduler.fairness.holds import PodRank
 from scheduler.fairness.use import UseByOwner
 from scheduler.filters.node_cache import NodeCache
 from scheduler.gpu_requirements import WaitingPodError
 from scheduler.objects import Pod
 from scheduler.queue.queue_order import Rank, WaitingDemand
+
+PodRank = tuple[int, int]
+"""The tier of a pod's queue and the priority of the pod, both negated: the smallest is the highest."""
 
 
 class FairShare:

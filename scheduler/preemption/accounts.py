@@ -1,36 +1,49 @@
-"""What the quotas of a pod's namespace and queue leave to it once other pods are gone."""
+"""The accounts of a pod that waits: its namespace and its queue. Only their own pods can make room in their quotas."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from allocation.fairness.queue_spec import QueueKey
+import msgspec
+
+from allocation import victims
 from allocation.quota import UNLIMITED, Headroom
+from allocation.steps import Steps
+from allocation.victims import Cost
 from scheduler.fairness.use import Use
 from scheduler.objects import Pod
-from scheduler.preemption.eligibility import EligiblePod
+from scheduler.preemption.eligibility import Eligibility, EligiblePod, EligibleUnit, started
+from scheduler.preemption.releasable import LEAVING
 from scheduler.state.cluster_state import ClusterState
 
 _NOTHING: Final = (0,) * 8
+_STEP: Final = 16
+_MOST: Final = 256
+"""The most units that are considered, wherever they run: the cheapest."""
+
+
+class OwnPods(msgspec.Struct, frozen=True):
+    """The running pods of the accounts of a pod that waits.
+
+    Attributes:
+        leaving: the UIDs of those that end already.
+        units: those that it may preempt, with their gangs; the cheapest first.
+    """
+
+    leaving: frozenset[str] = frozenset()
+    units: tuple[EligibleUnit, ...] = ()
 
 
 class Accounts:
-    """The accounts of one pod that waits: its namespace and its queue. Only their own pods can make room in them."""
+    """The accounts of one pod."""
 
-    def __init__(self, state: ClusterState, pod: Pod) -> None:
+    def __init__(self, state: ClusterState, eligibility: Eligibility, pod: Pod) -> None:
         """Read the quotas in `state`."""
         self._state = state
+        self._eligibility = eligibility
+        self._pod = pod
         self._namespace = pod.metadata.namespace
         self._key = state.fair_share.key(pod)
         self._known: dict[str, Sequence[int]] = {}
-
-    def is_own(self, pod: Pod, account: QueueKey) -> bool:
-        """Whether a running pod for which the queue `account` pays is charged to the same namespace or queue."""
-        return pod.metadata.namespace == self._namespace or account == self._key
-
-    @property
-    def are_limited(self) -> bool:
-        """Whether a quota limits what they hold, or how many pods they have."""
-        return self.headroom() != UNLIMITED
 
     def headroom(self, gone: Iterable[EligiblePod] = ()) -> Headroom | None:
         """Return what the quotas leave without the pods `gone`; None if there would still be too many pods."""
@@ -43,6 +56,32 @@ class Accounts:
         if any(left is not None and left + less < 1 for left, less in zip(pods_left, given_back[::4], strict=True)):
             return None
         return _with(left_now[0], *given_back[1:4]).within(_with(left_now[1], *given_back[5:]))
+
+    def own_pods(self) -> Steps[OwnPods]:
+        """Return the running pods that are charged to the accounts; none if no quota limits these."""
+        if self.headroom() == UNLIMITED:
+            return OwnPods()
+        leaving, found = set[str](), dict[str, EligibleUnit]()
+        highest, youngest = self._pod.spec.priority - 1, ""
+        for position, each in enumerate(tuple(self._state.running.values())):
+            if position % _STEP == _STEP - 1:
+                yield
+            is_leaving = bool(each.metadata.deletion_timestamp) and self._eligibility.level(each.uid) == LEAVING
+            priority = each.spec.priority
+            if not is_leaving and (priority > highest or (priority == highest and started(each) <= youngest)):
+                continue  # there are enough that are cheaper
+            if each.metadata.namespace != self._namespace and self._eligibility.account(each) != self._key:
+                continue
+            if is_leaving:
+                leaving.add(each.uid)
+            elif unit := self._eligibility.unit(each.uid, self._pod):
+                found[unit[0].pod.uid] = unit
+            if len(found) >= 2 * _MOST:
+                found = _cheapest(found)
+                *_, dearest = found.values()
+                highest = max(each.pod.spec.priority for each in dearest)
+                youngest = started(dearest[0].pod) if len(dearest) == 1 else ""
+        return OwnPods(frozenset(leaving), tuple(_cheapest(found).values()))
 
     def _given_back(self, each: EligiblePod) -> Sequence[int]:
         """Return pods, MiB, cores and cards that a pod gives back to the namespace, and the same for the queue."""
@@ -60,3 +99,12 @@ class Accounts:
 def _with(headroom: Headroom, memory_mib: int, cores: int, cards: int) -> Headroom:
     """Return the headroom with what is given back."""
     return headroom.less(memory_mib=-memory_mib, cores=-cores, cards=-cards)
+
+
+def _cheapest(units: dict[str, EligibleUnit]) -> dict[str, EligibleUnit]:
+    """Return those of some units that are considered, the cheapest first."""
+
+    def cost(uid: str) -> Cost:
+        return victims.cost(each.candidate for each in units[uid])
+
+    return {uid: units[uid] for uid in sorted(units, key=cost)[:_MOST]}

@@ -1,6 +1,6 @@
-"""Chooses whom to preempt for a pod that fits nowhere: the cheapest pods of low priority on the cheapest node.
+"""Chooses the pods to preempt for one that fits nowhere: the cheapest of low priority on the cheapest node.
 
-Nothing is changed or reserved here; the controller, `explain`, `simulate` and `/preempt` all ask these functions.
+Nothing is changed or reserved here; the controller, `explain`, `simulate` and `/preempt` all call these functions.
 """
 
 import itertools
@@ -24,10 +24,10 @@ from scheduler.preemption.releasable import LEAVING, Releasable
 from scheduler.state.cluster_state import ClusterState
 
 _NODES: Final = 32
-"""So many nodes are tried exactly for each priority of victims: those where the least has to become free."""
+"""The number of nodes that are tried exactly for each priority of victims: those where the least has to become free."""
 MOST_PRIORITY: Final = 2**31
 """Above every priority."""
-_NOWHERE: Final = "it would fit on no node without the pods of lower priority that it may preempt, within its quotas"
+_NOWHERE: Final = "evicting all eligible lower-priority pods would not make any node fit within its quotas"
 _QUOTA: Final = (
     "its quota is exceeded, and the pods of lower priority that are charged to the same quota, and that it may preempt,"
     " hold too little"
@@ -35,7 +35,11 @@ _QUOTA: Final = (
 
 
 class NoPreemption(msgspec.Struct, frozen=True):
-    """Nobody is preempted; `why` says why, without the names of other pods."""
+    """No pod is preempted.
+
+    Attributes:
+        why: the reason, without the names of other pods.
+    """
 
     why: str
 
@@ -61,7 +65,7 @@ class Chooser:
     def choose(
         self, pod: Pod, *, among: Sequence[str] | None = None, prefer: str = ""
     ) -> Steps[Preemption | NoPreemption]:
-        """Return whom to preempt for a pod that fits nowhere.
+        """Return the pods to preempt for one that fits nowhere.
 
         Only nodes `among` are considered, by default all; the node `prefer` is tried before all others.
         """
@@ -77,27 +81,27 @@ class Chooser:
         if evaluated.scores:
             return (yield from self._for_quota(search, evaluated))
         nodes = {name for name, each in evaluated.rejections.items() if each.resolvable}
+        yield
         nodes.update(name for name, each in evaluated.nodes.rejections.items() if each.resolvable)
         yield
         yield from self.refresh()
-        found = (yield from search.on_node(prefer, below=pod.spec.priority)) if prefer in nodes else None
-        found = found or (yield from self._on_cheapest(search, nodes))
-        return self._now(search, found) or NoPreemption(_NOWHERE)
+        found = (yield from search.cheapest_on(prefer, below=pod.spec.priority)) if prefer in nodes else None
+        found = found or (yield from self._on_cheapest_node(search, nodes))
+        return self._confirm(search, found) or NoPreemption(_NOWHERE)
 
-    def _on_cheapest(self, search: NodeSearch, nodes: Collection[str]) -> Steps[Preemption | None]:
+    def _on_cheapest_node(self, search: NodeSearch, nodes: Collection[str]) -> Steps[Preemption | None]:
         """Return the cheapest choice on the nodes where the least has to become free, or None if none helps.
 
-        First nobody is evicted, then pods of the lowest priority, and so on; a last resort comes after all of them.
+        First no pod is evicted, then those of the lowest priority, and so on; a last resort comes after all of them.
         """
         highest, best = search.pod.spec.priority, None
         query = PlacementQuery(search.requirements.request, search.requirements.constraints)
         levels = [LEAVING, *(level for level in self._releasable.levels(highest) if level > LEAVING)]
         for level in levels:
-            yield
-            order = (name for name in self._releasable.order(query, level + 1) if name in nodes)
-            for name in itertools.islice(order, _NODES):
+            order = yield from self._releasable.order(query, level + 1)
+            for name in itertools.islice(filter(nodes.__contains__, order), _NODES):
                 yield
-                found = yield from search.on_node(name, below=level + 1)
+                found = yield from search.cheapest_on(name, below=level + 1)
                 if found is not None and (best is None or found.cost < best.cost):
                     best = found
             if best is not None and not best.is_last_resort:
@@ -105,24 +109,26 @@ class Chooser:
         return best
 
     def _for_quota(self, search: NodeSearch, evaluated: Evaluation) -> Steps[Preemption | NoPreemption]:
-        """Return whom to preempt for a pod that would fit if only its quotas allowed it."""
+        """Return the pods to preempt for one that would fit if only its quotas allowed it."""
         node = next(iter(evaluated.scores), "")  # none if the state has changed meanwhile
-        found = yield from search.on_node(node, below=search.pod.spec.priority)
+        found = yield from search.cheapest_on(node, below=search.pod.spec.priority)
         if found is not None and not found.victims and not found.leaving:
             return NoPreemption("it fits without")
-        return self._now(search, found) or NoPreemption(_QUOTA)
+        return self._confirm(search, found) or NoPreemption(_QUOTA)
 
-    def _now(self, search: NodeSearch, choice: Preemption | None) -> Preemption | None:
+    def _confirm(self, search: NodeSearch, choice: Preemption | None) -> Preemption | None:
         """Return a choice by what is true in this step, in which the caller may hold the cards, or None."""
         if choice is None:
             return None
         search = NodeSearch(self.state, self.eligibility, search.pod, search.requirements)
-        return finish(search.again(choice))
+        return finish(search.confirm(choice))
 
-    def on_node(self, pod: Pod, requirements: GpuRequirements, node: str, *, gone: Iterable[str]) -> Preemption | None:
-        """Return whom else to preempt on a node from which the pods `gone` go; None if the pod will not fit."""
+    def more_victims(
+        self, pod: Pod, requirements: GpuRequirements, node: str, *, gone: Iterable[str]
+    ) -> Preemption | None:
+        """Return the pods to preempt on a node in addition to those `gone`; None if the pod will not fit."""
         search = NodeSearch(self.state, self.eligibility, pod, requirements, gone=gone)
-        return finish(search.on_node(node, below=pod.spec.priority))
+        return finish(search.cheapest_on(node, below=pod.spec.priority))
 
     def _requirements(self, pod: Pod) -> GpuRequirements | NoPreemption:
         field = unsupported_fields.unsupported(pod.spec) if self.state.has_queue else ""

@@ -48,8 +48,8 @@ class DisruptionBudgets:
     """The budgets; `set` and `drop` are callbacks of an Informer.
 
     Budgets are found by a label that their pods must have, so a pod costs as little in a namespace of many budgets, and
-    what was found is remembered until a budget of the namespace changes. Tenants write budgets, so only so many are
-    compared with a pod, and never one that is too large: beyond that a pod counts as guarded.
+    what was found is remembered until a budget of the namespace changes. Tenants write budgets, so only a
+    limited number is compared with a pod, and never one that is too large: beyond that a pod counts as guarded.
     """
 
     def __init__(self) -> None:

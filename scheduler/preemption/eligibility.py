@@ -1,17 +1,20 @@
 """Which pods may preempt others, and which pods they may preempt."""
 
 from collections.abc import Callable
+from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
+from allocation import duration
+from allocation.errors import AllocationError
 from allocation.fairness.queue_spec import QueueKey
-from allocation.names import SYSTEM_NAMESPACE
+from allocation.names import PREEMPTION_PROTECTION, SYSTEM_NAMESPACE
 from allocation.victims import Candidate
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
 from scheduler.preemption.disruption_budgets import Budget, DisruptionBudgets
-from scheduler.preemption.protection import protected_until, unix_seconds
 from scheduler.preemption.releasable import LEAVING
 from scheduler.settings import PreemptionSettings
 from scheduler.state.cluster_state import ClusterState
@@ -64,9 +67,9 @@ class Eligibility:
         return next((why for is_so, why in reasons if is_so), "")
 
     def level(self, uid: str) -> int | None:
-        """Return the priority of a running pod, or LEAVING; None if nobody may preempt it.
+        """Return the priority of a running pod, or LEAVING; None if no pod may preempt it.
 
-        A deletion may give a pod years to end, which an Eviction does not shorten. Nobody waits for such a pod.
+        A deletion may give a pod years to end, which an Eviction does not shorten. No pod waits for such a one.
         """
         pod = self._state.running.get(uid)
         if pod is None:
@@ -79,7 +82,7 @@ class Eligibility:
 
     def _ends_in_time(self, deletion_timestamp: str) -> bool:
         """Whether a pod that is being deleted will end before a nomination does that begins now."""
-        return unix_seconds(deletion_timestamp) <= self._unix() + self._settings.nomination_seconds
+        return _unix_seconds(deletion_timestamp) <= self._unix() + self._settings.nomination_seconds
 
     def unit(self, uid: str, preemptor: Pod) -> "EligibleUnit":
         """Return the pods that go together with a running one if `preemptor` may preempt all of them now, else none.
@@ -159,7 +162,7 @@ class EligiblePod(msgspec.Struct, frozen=True):
         """The pod as the choice of victims sees it."""
         pod, budget = self.pod, self.budget
         guard, since = f"{budget.namespace}/{budget.name}" if budget is not None else "", started(pod)
-        seconds = unix_seconds(since) if since else 0.0
+        seconds = _unix_seconds(since) if since else 0.0
         return Candidate(pod.uid, pod.spec.priority, seconds, guard, self.is_slow, self.violates)
 
 
@@ -179,3 +182,35 @@ def _depends_on_pods(pod: Pod) -> bool:
     return any(each is not None and each.required for each in terms) or any(
         each.when_unsatisfiable == "DoNotSchedule" for each in pod.spec.topology_spread_constraints
     )
+
+
+def protected_until(pod: Pod, *, min_runtime_seconds: int, longest_protection_seconds: float) -> float | None:
+    """Return until when, in Unix seconds, a pod is protected from preemption, or None if nothing protects it.
+
+    Its annotation counts from its creation and for no longer than `longest_protection_seconds`; an unreadable one does
+    not protect it. The `min_runtime_seconds` of its queue count from its start, or from its creation until its node has
+    started it. At the returned time the pod is not protected any more.
+    """
+    text = pod.metadata.annotations.get(PREEMPTION_PROTECTION)
+    if text is None and not min_runtime_seconds:
+        return None
+    created = pod.metadata.creation_timestamp
+    ends = []
+    if text is not None and created and (protected := _seconds(text)):
+        ends.append(_unix_seconds(created) + min(protected, longest_protection_seconds))
+    if min_runtime_seconds and (started := pod.status.start_time or created):
+        ends.append(_unix_seconds(started) + min_runtime_seconds)
+    return max(ends, default=None)
+
+
+@lru_cache(maxsize=1024)
+def _seconds(text: str) -> float:
+    try:
+        return duration.seconds(text)
+    except AllocationError:
+        return 0.0
+
+
+def _unix_seconds(timestamp: str) -> float:
+    """Return the Unix seconds of a timestamp of Kubernetes."""
+    return datetime.fromisoformat(timestamp).timestamp()

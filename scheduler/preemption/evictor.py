@@ -1,8 +1,8 @@
-"""Carries out a preemption: nominates the node, evicts the victims, and says so to everybody concerned.
+"""Carries out a preemption: nominates the node, evicts the victims, and records it in events and conditions.
 
 Each Eviction carries the leader's token, so the API server refuses those of a former leader, and the victim's UID, so
-it never meets another pod. The preemptor's `status.nominatedNodeName` is written before anybody is evicted: whatever
-ends this process, the next leader knows for whom the cards become free.
+it never meets another pod. The preemptor's `status.nominatedNodeName` is written before any pod is evicted: whatever
+ends this process, the next leader knows for which pod the cards become free.
 """
 
 import asyncio
@@ -21,8 +21,7 @@ from cluster.metadata import timestamp
 from cluster.resource import PODS
 from scheduler.metrics.labels import EvictionOutcome
 from scheduler.objects import Pod
-from scheduler.preemption.eviction_result import EvictionResult
-from scheduler.preemption.victim import Victim
+from scheduler.preemption.eligibility import EligiblePod
 
 log = logging.getLogger(__name__)
 
@@ -69,35 +68,36 @@ class Evictor:
         self._is_trusted = is_trusted
 
     async def evict(
-        self, preemptor: Pod, node: str, victims: Sequence[Victim], *, is_needed: Callable[[], bool] = lambda: True
-    ) -> EvictionResult:
-        """Nominate `node` for the preemptor and evict the victims; return once the outcome is known, or given up.
+        self, preemptor: Pod, node: str, victims: Sequence[EligiblePod], *, is_needed: Callable[[], bool] = lambda: True
+    ) -> tuple[EvictionOutcome, list[EligiblePod]]:
+        """Nominate `node` for the preemptor and evict the victims.
 
-        Victims with a PodDisruptionBudget come first, so that a refusal costs nobody else, and then those that violate
+        Victims with a PodDisruptionBudget come first, so that a refusal costs no other pod, and then those that violate
         one; otherwise their order is kept. The first failure ends it, and so does the preemptor if it does not need the
         node any more, which `is_needed` tells. Each victim has its own grace period.
+
+        Returns:
+            The outcome once it is known, or given up, and the victims that the API server has evicted, in this order;
+            unless the outcome is EVICTED, the others live.
         """
-        evicted: list[Victim] = []
+        outcome, why = EvictionOutcome.EVICTED, EvictionOutcome.EVICTED.value
+        evicted: list[EligiblePod] = []
         try:
             await self._nominate(preemptor, node)
-            for victim in sorted(victims, key=lambda each: (not each.is_guarded, not each.violates)):
+            for victim in sorted(victims, key=lambda each: (each.budget is None, not each.violates)):
                 if await self._evict(victim, is_needed):
                     evicted.append(victim)
                     await self._announce(victim, preemptor, node)
         except _EndedError as ended:
-            result = EvictionResult(ended.outcome, tuple(evicted), str(ended))
-        else:
-            result = EvictionResult(EvictionOutcome.EVICTED, tuple(evicted))
+            outcome, why = ended.outcome, f"{ended.outcome.value}: {ended}"
         if evicted:
             note = f"Evicted {len(evicted)} of {len(victims)} pods of lower priority on node {node}"
             self._recorder.record(
                 preemptor.reference, type="Normal", reason="Preempting", action="Preempting", note=note
             )
-        outcome = result.outcome.value
-        why = f"{outcome}: {result.note}" if result.note else outcome
-        fields = {"pod": str(preemptor), "uid": preemptor.uid, "outcome": outcome, "node": node}
+        fields = {"pod": str(preemptor), "uid": preemptor.uid, "outcome": outcome.value, "node": node}
         log.info("pod %s: %d of %d victims on %s: %s", preemptor, len(evicted), len(victims), node, why, extra=fields)
-        return result
+        return outcome, evicted
 
     async def clear_nomination(self, pod: Pod, node: str) -> bool:
         """Remove the nomination of `node` from a pod, unless it has another one by now.
@@ -130,24 +130,25 @@ class Evictor:
         except _GoneError as error:
             raise _EndedError(EvictionOutcome.GONE, str(error)) from error
 
-    async def _evict(self, victim: Victim, is_needed: Callable[[], bool]) -> bool:
+    async def _evict(self, victim: EligiblePod, is_needed: Callable[[], bool]) -> bool:
         """Evict a victim, or delete it where it violates a budget; return False if it was gone.
 
         An Eviction is sent first in any case, by which the API server checks that this replica leads. A deletion cannot
         carry the leader's token, so it has only the victim's UID.
         """
+        meta = victim.pod.metadata
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {
-                "name": victim.name,
-                "namespace": victim.namespace,
+                "name": meta.name,
+                "namespace": meta.namespace,
                 "labels": {names.FENCED_LABEL: "true"},
                 "annotations": {names.LEADER: self._token},
             },
-            "deleteOptions": {"preconditions": {"uid": victim.uid}},
+            "deleteOptions": {"preconditions": {"uid": meta.uid}},
         }
-        path = PODS.path(namespace=victim.namespace, name=victim.name, subresource="eviction")
+        path = PODS.path(namespace=meta.namespace, name=meta.name, subresource="eviction")
         try:
             # The refusal of a budget is a 429, too, and does not change within seconds.
             await self._send("POST", path, body, content_type=JSON, repeat_if_busy=False, is_needed=is_needed)
@@ -156,27 +157,27 @@ class Evictor:
         except _BudgetError:
             if not victim.violates:
                 raise
-            return await self._delete(victim, is_needed)
+            return await self._delete(victim.pod, is_needed)
         return True
 
-    async def _delete(self, victim: Victim, is_needed: Callable[[], bool]) -> bool:
-        """Delete a victim with its own grace period; return False if it was gone."""
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": victim.uid}}
-        path = PODS.path(namespace=victim.namespace, name=victim.name)
+    async def _delete(self, pod: Pod, is_needed: Callable[[], bool]) -> bool:
+        """Delete a pod with its own grace period; return False if it was gone."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": pod.uid}}
+        path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name)
         try:
             await self._send("DELETE", path, body, content_type=JSON, repeat_if_busy=True, is_needed=is_needed)
         except _GoneError:
             return False
         return True
 
-    async def _announce(self, victim: Victim, preemptor: Pod, node: str) -> None:
+    async def _announce(self, victim: EligiblePod, preemptor: Pod, node: str) -> None:
         """Say why a victim is evicted, in its condition DisruptionTarget and in an event; failures change nothing.
 
         The API server sets the condition with an Eviction, so its lastTransitionTime is right; a deletion has none.
         """
         # The preemptor may be in another namespace, so only its UID is named.
-        note = f"Preempted by pod {preemptor.uid} on node {node}"
-        self._recorder.record(victim.reference, type="Normal", reason="Preempted", action="Preempting", note=note)
+        note, pod = f"Preempted by pod {preemptor.uid} on node {node}", victim.pod
+        self._recorder.record(pod.reference, type="Normal", reason="Preempted", action="Preempting", note=note)
         changed = {"lastTransitionTime": timestamp(time.time())} if victim.violates else {}
         condition = {
             **changed,
@@ -185,13 +186,13 @@ class Evictor:
             "reason": "PreemptionByScheduler",
             "message": f"{preemptor.spec.scheduler_name}: preempting to accommodate a higher priority pod",
         }
-        body = {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
+        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
         try:
-            await self._patch_status(victim.namespace, victim.name, body)
+            await self._patch_status(pod.metadata.namespace, pod.metadata.name, body)
         except _GoneError:
             return
         except _EndedError as ended:
-            log.warning("pod %s: condition DisruptionTarget was not written: %s", victim, ended)
+            log.warning("pod %s: condition DisruptionTarget was not written: %s", pod, ended)
 
     async def _patch_status(
         self, namespace: str, name: str, body: object, *, content_type: str = STRATEGIC_MERGE_PATCH
@@ -264,5 +265,5 @@ def _may_be_applied(error: ClusterError) -> bool:
 
 
 def _is_repeatable(error: ClusterError) -> bool:
-    """Whether no response came, or a write by somebody else came first, to the pod or to its budget."""
+    """Whether no response came, or another client's write came first, to the pod or to its budget."""
     return not isinstance(error, ApiError) or error.status == _GATEWAY_TIMEOUT or isinstance(error, ConflictError)

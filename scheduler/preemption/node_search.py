@@ -1,39 +1,39 @@
 """Searches one node for the cheapest pods that have to go for another one."""
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from allocation import victims
-from allocation.allocation import Charge
-from allocation.placement import rejection
+from allocation.allocation import Charge, charges
+from allocation.ledger import ledger_copy
+from allocation.placement import placement, rejection
+from allocation.placement.node_cards import NodeCards
+from allocation.placement.query import PlacementQuery
 from allocation.placement.rejection import Rejection
 from allocation.quota import Headroom, minimum_request
-from allocation.steps import Steps
+from allocation.steps import Steps, finish
 from allocation.victims import Candidate, Cost
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
-from scheduler.preemption import own_pods
-from scheduler.preemption.accounts import Accounts
+from scheduler.preemption.accounts import Accounts, OwnPods
 from scheduler.preemption.eligibility import Eligibility, EligiblePod, EligibleUnit
-from scheduler.preemption.own_pods import OwnPods
 from scheduler.preemption.releasable import LEAVING
-from scheduler.preemption.trial import NodeTrial
 from scheduler.state.cluster_state import ClusterState
 
 _FEW: Final = 16
-"""At least twice as many units of a pod's own accounts are considered, if there are so many."""
+"""At least twice as many units of a pod's own accounts are considered, if there are enough."""
 
 
 class Preemption(msgspec.Struct, frozen=True):
-    """Who has to go, and what the pod gets.
+    """The pods that have to go, and what the preemptor gets.
 
     Attributes:
         node: where the pod will fit.
         charges: what it will take of each card there.
-        victims: the pods that have to be evicted, the most important first; empty if nobody has to be.
+        victims: the pods that have to be evicted, the most important first; empty if none has to be.
         leaving: the UIDs of the pods that end already: those on the node and, if quotas are exceeded, on others.
         cost: by which choices are compared: the cost of the victims, the memory they hold, and the node.
     """
@@ -46,7 +46,7 @@ class Preemption(msgspec.Struct, frozen=True):
 
     @property
     def is_last_resort(self) -> bool:
-        """Whether it violates a budget, or a victim may still be ending when nobody waits for it any more."""
+        """Whether it violates a budget, or a victim may still be ending when the pod does not wait for it any more."""
         return any(each.is_slow or each.violates for each in self.victims)
 
 
@@ -72,7 +72,7 @@ class NodeSearch:
         self.requirements = requirements
         self._state = state
         self._eligibility = eligibility
-        self._accounts = Accounts(state, pod)
+        self._accounts = Accounts(state, eligibility, pod)
         self._gone = frozenset(gone)
         self._units: dict[str, EligibleUnit] = {}
         self._own: OwnPods | None = None
@@ -81,7 +81,7 @@ class NodeSearch:
         lower = state.holds.lower_than(state.fair_share.pod_rank(pod))
         self._lifted = state.holds.reserved_for(pod.uid) | lower
 
-    def on_node(self, node: str, *, below: int) -> Steps[Preemption | None]:
+    def cheapest_on(self, node: str, *, below: int) -> Steps[Preemption | None]:
         """Return the cheapest pods below a priority that have to go for the pod to fit on a node; None if none help.
 
         Where its quotas are exceeded, pods of the same account on other nodes are among them.
@@ -89,60 +89,46 @@ class NodeSearch:
         here = yield from self._units_of(self._pods_on(node), below)
         leaving = self._leaving_on(node)
         if self._headroom(self._released(leaving)) is not None:
-            found_here = yield from self._among(node, leaving, here)
+            found_here = yield from self._cheapest_of(here, node, leaving)
             if found_here is not None:
                 return found_here
         if self._own is None:
-            self._own = yield from own_pods.find(self._state, self._eligibility, self._accounts, self.pod)
+            self._own = yield from self._accounts.own_pods()
         leaving |= self._own.leaving
         units = yield from self._units_of((unit[0].pod.uid for unit in self._own.units), below)
         own = self._needed(leaving, units)
-        return (yield from self._among(node, leaving, own | here)) if self._own.leaving or own else None
+        return (yield from self._cheapest_of(own | here, node, leaving)) if self._own.leaving or own else None
 
-    def again(self, earlier: Preemption) -> Steps[Preemption | None]:
+    def confirm(self, earlier: Preemption) -> Steps[Preemption | None]:
         """Return an earlier choice by what is true now; None if its victims are not enough any more."""
         leaving = self._leaving_on(earlier.node) | frozenset(filter(self._is_leaving, earlier.leaving))
         units = yield from self._units_of((each.pod.uid for each in earlier.victims), self.pod.spec.priority)
-        return (yield from self._among(earlier.node, leaving, units))
+        return (yield from self._cheapest_of(units, earlier.node, leaving))
 
-    def _among(self, node: str, leaving: frozenset[str], units: Mapping[str, EligibleUnit]) -> Steps[Preemption | None]:
-        """Return the cheapest of some units that have to go."""
+    def _cheapest_of(
+        self, units: Mapping[str, EligibleUnit], node: str, leaving: frozenset[str]
+    ) -> Steps[Preemption | None]:
+        """Return the cheapest of some units that have to go for the pod to fit on a node."""
         if not (units or leaving or self._gone):
             return None  # nothing becomes free
         eligible = {each.pod.uid: each for unit in units.values() for each in unit}
-        place = self._placer(node, leaving, eligible)
+        going, absent = self._released(leaving), leaving | self._gone | self._lifted
+        trial = NodeTrial(self._state, node, self.pod, self.requirements, absent=absent, closed=self._closed)
+
+        def charges_without(gone: frozenset[str]) -> tuple[Charge, ...] | None:
+            headroom = self._headroom([*going, *(eligible[uid] for uid in gone)])
+            return trial.place(gone, headroom) if headroom is not None else None
+
+        def fits_without(gone: frozenset[str]) -> bool:
+            return charges_without(gone) is not None
+
         budgets = {each.candidate.budget: each.budget.allowed for each in eligible.values() if each.budget is not None}
         candidates = [tuple(each.candidate for each in unit) for unit in units.values()]
-        chosen = yield from victims.cheapest(candidates, lambda gone: place(gone) is not None, allowed=budgets)
+        chosen = yield from victims.cheapest(candidates, fits_without, allowed=budgets)
         if chosen is None:
             return None
-        return self._preemption(node, chosen, eligible, leaving, place(frozenset(each.uid for each in chosen)))
-
-    def _placer(
-        self, node: str, leaving: frozenset[str], eligible: Mapping[str, EligiblePod]
-    ) -> Callable[[frozenset[str]], tuple[Charge, ...] | None]:
-        """Return a function that says what the pod takes of each card without some pods; None if it does not fit."""
-        trial = NodeTrial(
-            self._state,
-            node,
-            self.pod,
-            self.requirements,
-            absent=leaving | self._gone | self._lifted,
-            closed=self._closed,
-        )
-        going = self._released(leaving)
-        known: dict[tuple[frozenset[str], Headroom], tuple[Charge, ...] | None] = {}
-
-        def place(gone: frozenset[str]) -> tuple[Charge, ...] | None:
-            headroom = self._headroom([*going, *(eligible[uid] for uid in gone)])
-            if headroom is None:
-                return None
-            key = gone & trial.pods, headroom
-            if key not in known:
-                known[key] = trial.place(*key)
-            return known[key]
-
-        return place
+        placed = charges_without(frozenset(each.uid for each in chosen))
+        return self._preemption(node, chosen, eligible, leaving, placed)
 
     def _headroom(self, gone: Iterable[EligiblePod]) -> Headroom | None:
         """Return what the quotas leave without the pods `gone`; None if that is certainly too little."""
@@ -167,7 +153,7 @@ class NodeSearch:
     # ---- pods ------------------------------------------------------------------------------------------------------
 
     def _needed(self, leaving: frozenset[str], units: dict[str, EligibleUnit]) -> dict[str, EligibleUnit]:
-        """Return so many units as may be needed to make room in the quotas, the first ones, and as many again."""
+        """Return the first units that may be needed to make room in the quotas, and as many again."""
         released, count = self._released(leaving), _FEW
         while count < len(units):
             if self._headroom([*released, *itertools.chain(*itertools.islice(units.values(), count))]) is not None:
@@ -208,3 +194,65 @@ class NodeSearch:
             unit = tuple(each for each in self._eligibility.unit(uid, self.pod) if each.pod.uid not in self._gone)
             self._units |= {uid: ()} | dict.fromkeys((each.pod.uid for each in unit), unit)
         return self._units[uid]
+
+
+class NodeTrial:
+    """Tries the pod on a copy of one node without the pods that are leaving it, and then without others."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        node: str,
+        pod: Pod,
+        requirements: GpuRequirements,
+        *,
+        absent: Iterable[str],
+        closed: Mapping[str, Rejection],
+    ) -> None:
+        """Try `pod` on `node` without the reservations `absent`; nodes that are `closed` take no pod."""
+        self._state = state
+        self._node = node
+        self._pod = pod
+        self._requirements = requirements
+        self._closed = closed
+        self._absent = frozenset(absent)
+        self._ledger = ledger_copy.of_node(state.ledger, node, without=self._absent)
+        self._pods = frozenset(each.uid for each in self._ledger.reservations(node))
+        self._placed: dict[tuple[frozenset[str], Headroom], tuple[Charge, ...] | None] = {}
+
+    def place(self, gone: frozenset[str], headroom: Headroom) -> tuple[Charge, ...] | None:
+        """Return what the pod takes of each card once the pods `gone` are gone as well; None if it does not fit."""
+        key = gone & self._pods, headroom
+        if key not in self._placed:
+            self._placed[key] = self._place(*key)
+        return self._placed[key]
+
+    def _place(self, gone: frozenset[str], headroom: Headroom) -> tuple[Charge, ...] | None:
+        if self._node in self._closed:
+            return None
+        request = self._requirements.request
+        with self._ledger.without(gone):
+            # Most often there are too few cards, and that costs least to find.
+            if not self._has_cards(headroom) or not self._is_admitted(gone):
+                return None
+            query = PlacementQuery(request, self._requirements.constraints, headroom)
+            placed = placement.place_on(self._ledger, query, self._node)
+        return None if isinstance(placed, Rejection) else charges(placed, request)
+
+    def _has_cards(self, headroom: Headroom) -> bool:
+        """Whether each container would find enough cards if it were alone; no reasons are found."""
+        row, constraints = self._ledger.row(self._node), self._requirements.constraints
+        if row is None:
+            return False
+        cards, containers = NodeCards(self._ledger, row, constraints), self._requirements.request.gpu_containers
+        return all(len(cards.fitting(each, headroom, limit=each.count)) == each.count for each in containers)
+
+    def _is_admitted(self, gone: frozenset[str]) -> bool:
+        """Whether the node takes the pod in every other respect; in extender mode kube-scheduler evaluates that."""
+        state, count = self._state, sum(each.count for each in self._requirements.own.gpu_containers)
+        absent = self._absent | gone
+        if state.node_cache.is_short(self._node, count, without=absent):
+            return False
+        if not state.has_queue:
+            return True
+        return bool(finish(state.node_cache.filter(self._pod, (self._node,), without=absent)).fitting)

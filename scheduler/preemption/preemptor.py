@@ -1,38 +1,45 @@
 """Preempts pods of lower priority for pods that fit nowhere, in both modes.
 
-For each pod it chooses and holds in one step; then the victims are evicted while others are scheduled. What becomes
-free is held for the pod until it is bound, deleted or changed, or until a deadline.
+For each pod the controller chooses and holds in one step; then the victims are evicted while others are scheduled.
+What becomes free is held for the pod until it is bound, deleted or changed, or until a deadline.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Hashable, Iterable
+from typing import Final, TypeVar
+
+import msgspec
 
 from allocation.steps import Steps
-from scheduler.fairness.holds import Hold
+from scheduler.holds import Hold
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import EvictionOutcome
-from scheduler.objects import Pod
+from scheduler.objects import Pod, PodSpec
 from scheduler.pacing import Pacer
-from scheduler.preemption.attempts import Attempts
 from scheduler.preemption.choice import Chooser, NoPreemption
 from scheduler.preemption.evictor import Evictor
 from scheduler.preemption.node_search import Preemption
-from scheduler.preemption.victim import Victim
 from scheduler.preemption.waiting_pod import WaitingPod, WaitingPods
 from scheduler.settings import PreemptionSettings
 
 log = logging.getLogger(__name__)
 
 _PERIOD_SECONDS: Final = 0.5
+_MOST: Final = 3
+"""The number of attempts that may fail before a pod's spec has to change."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 10.0, 300.0
+"""Seconds after an attempt that did not end in a Binding; they double."""
+_FIRST_LOOK, _LAST_LOOK = 1.0, 30.0
+"""Seconds after a look that found no candidates; they double."""
+_KEPT: Final = 4096
 
 
 class Preemptor:
     """The preemptions of one term.
 
     Attributes:
-        chooser: says whom a pod preempts.
+        chooser: chooses the pods to preempt.
     """
 
     def __init__(
@@ -56,7 +63,7 @@ class Preemptor:
         self._settings = settings
         self._clock = clock
         self._is_trusted = is_trusted
-        self._attempts = Attempts(clock)
+        self._attempts = _Attempts(clock)
         self._nominees: dict[str, Pod] = {}
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
@@ -108,7 +115,7 @@ class Preemptor:
         return waiting.pod.uid not in self._nominees and self._attempts.may(waiting.pod, waiting.kind)
 
     def _may_join(self, pod: Pod) -> bool:
-        """Whether the queue of a pod has so few nominees, or one so much less important, that it may become one.
+        """Whether a pod may become a nominee: its queue has fewer than the limit, or one that is less important.
 
         Victims may take as long as they like to end, so nominees of one queue must not keep others from preempting.
         """
@@ -128,7 +135,7 @@ class Preemptor:
         return sorted(same, key=lambda each: each.spec.priority)
 
     async def _preempt(self, waiting: WaitingPod) -> None:
-        """Choose whom to preempt for a pod, hold what that frees, and begin with the evictions."""
+        """Choose the pods to preempt for one, hold what that frees, and begin with the evictions."""
         pod = waiting.pod
         pacer, queue = Pacer(), self.chooser.state.queue
         choice = await pacer.run(self._choose(waiting))
@@ -138,7 +145,7 @@ class Preemptor:
             return
         if isinstance(choice, NoPreemption):
             self._attempts.futile(waiting.kind)
-            log.debug("pod %s preempts nobody: %s", pod, choice.why, extra={"pod": str(pod), "uid": pod.uid})
+            log.debug("pod %s: no preemption candidates: %s", pod, choice.why, extra={"pod": str(pod), "uid": pod.uid})
             if pod.status.nominated_node_name and self.chooser.state.has_queue:
                 await self._evictor.clear_nomination(pod, pod.status.nominated_node_name)
             return
@@ -171,27 +178,19 @@ class Preemptor:
         state.holds.add(Hold(pod.uid, key, rank, choice.node, choice.charges, awaited, deadline), pod)
         self._nominees[pod.uid] = pod
         if choice.victims:
-            # Placed while an Eviction is sent, it would cost a pod in vain.
+            # If it were placed while an Eviction is sent, that would cost a pod for nothing.
             state.queue.gate(pod.uid)
         state.queue.wake((pod.uid,))  # from now on it is tried on its own
 
     async def _evict(self, pod: Pod, choice: Preemption) -> None:
-        victims = [
-            Victim(
-                *(each.pod.uid, each.pod.metadata.namespace, each.pod.metadata.name),
-                is_guarded=each.budget is not None,
-                violates=each.violates,
-            )
-            for each in choice.victims
-        ]
         holds = self.chooser.state.holds
         hold = holds.of(pod.uid)
-        result = await self._evictor.evict(
-            pod, choice.node, victims, is_needed=lambda: hold is not None and holds.of(pod.uid) is hold
+        outcome, evicted = await self._evictor.evict(
+            pod, choice.node, choice.victims, is_needed=lambda: hold is not None and holds.of(pod.uid) is hold
         )
-        self._metrics.preemptions.labels(result.outcome.value).inc()
-        self._metrics.victims.inc(len(result.evicted))
-        if result.outcome is not EvictionOutcome.EVICTED and holds.of(pod.uid) is hold:
+        self._metrics.preemptions.labels(outcome.value).inc()
+        self._metrics.victims.inc(len(evicted))
+        if outcome is not EvictionOutcome.EVICTED and holds.of(pod.uid) is hold:
             await self._give_up(pod)
 
     def _evicted(self, pod: Pod) -> None:
@@ -215,7 +214,7 @@ class Preemptor:
                 await self._give_up(pod)
 
     async def _give_up(self, pod: Pod) -> None:
-        """End a nomination in vain."""
+        """End a nomination without success."""
         state = self.chooser.state
         hold = state.holds.of(pod.uid)
         self._nominees.pop(pod.uid, None)
@@ -223,3 +222,63 @@ class Preemptor:
         if hold is not None:
             state.release_hold(pod.uid)
             await self._evictor.clear_nomination(pod, hold.node)
+
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class _Failed(msgspec.Struct, frozen=True):
+    spec: PodSpec
+    count: int
+    until: float
+
+
+class _Futile(msgspec.Struct, frozen=True):
+    count: int
+    until: float
+
+
+class _Attempts:
+    """How often preemption was tried without success for pods and kinds of pods, and when it may be tried again."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Begin without any; `clock` is in seconds."""
+        self._clock = clock
+        self._failed: dict[str, _Failed] = {}
+        self._futile: dict[Hashable, _Futile] = {}
+
+    def may(self, pod: Pod, kind: Hashable) -> bool:
+        """Whether preemption may be tried now for a pod, given what was found for others of its `kind`."""
+        failed, futile, now = self._failed.get(pod.uid), self._futile.get(kind), self._clock()
+        if futile is not None and now < futile.until:
+            return False
+        if failed is None or failed.spec != pod.spec:
+            return True
+        return failed.count < _MOST and now >= failed.until
+
+    def failed(self, pod: Pod) -> None:
+        """Note an attempt that did not end in a Binding."""
+        before = self._failed.get(pod.uid)
+        count = before.count + 1 if before is not None and before.spec == pod.spec else 1
+        pause = min(_FIRST_PAUSE * 2 ** (count - 1), _LONGEST_PAUSE)
+        _keep(self._failed, pod.uid, _Failed(pod.spec, count, self._clock() + pause))
+
+    def futile(self, kind: Hashable) -> None:
+        """Note that there are no candidates for pods of this kind now."""
+        before = self._futile.get(kind)
+        count = before.count + 1 if before is not None else 1
+        pause = min(_FIRST_LOOK * 2 ** min(count - 1, 10), _LAST_LOOK)
+        _keep(self._futile, kind, _Futile(count, self._clock() + pause))
+
+    def found(self, kind: Hashable) -> None:
+        """Note that there are candidates for pods of this kind."""
+        self._futile.pop(kind, None)
+
+
+def _keep(table: dict[Key, Value], key: Key, value: Value) -> None:
+    """Set a value, and forget the oldest one if there are too many."""
+    table.pop(key, None)
+    table[key] = value
+    if len(table) > _KEPT:
+        del table[next(iter(table))]

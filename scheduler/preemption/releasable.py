@@ -1,10 +1,10 @@
 """What the cards of all nodes would have free if pods of low priority were gone, as columns.
 
 It is kept by priority and read again only for nodes that changed, so that a question costs a few operations on columns.
-The answer is an upper bound: it does not ask whether each of these pods may be preempted.
+The result is an upper bound: it does not check whether each of these pods may be preempted.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -22,9 +22,11 @@ from allocation.victims import LOWEST_PRIORITY
 LEAVING: Final = LOWEST_PRIORITY - 1
 """The level of pods that are being deleted, whatever their priority."""
 _STEP: Final = 16
+_ROWS: Final = 1024
+"""The number of rows that are ordered in one step."""
 
 LevelOf = Callable[[str], int | None]
-"""Returns the priority of the pod with a UID, or `LEAVING`; None if it cannot be preempted, whoever asks."""
+"""Returns the priority of the pod with a UID, or `LEAVING`; None if no pod may preempt it."""
 
 
 class Releasable:
@@ -57,16 +59,29 @@ class Releasable:
                     return  # rows belong to other nodes now; the next call reads all of them
             self._read(row)
 
-    def order(self, query: PlacementQuery, below: int) -> list[str]:
-        """Return the nodes whose cards may take the pod without the pods below a priority: the least to free first."""
-        ledger = self._ledger
-        used = ledger.used.copy()
-        for level in self.levels(below):
-            _, rows_read, cards_read = self._held[level].shape
-            used[:, :rows_read, :cards_read] -= self._held[level]  # the ledger may have grown since
-        cards = ConstraintMasks(ledger, query.constraints).cards(slice(None))
+    def order(self, query: PlacementQuery, below: int) -> Steps[Iterator[str]]:
+        """Return the nodes whose cards may take the pod without the pods below a priority: the least to free first.
+
+        A node may change after it was read.
+        """
+        names, lacks = list[str](), [np.zeros(0)]
+        for begin in range(0, len(self._ledger.present), _ROWS):
+            yield
+            rows, lack = self._lacks(query, slice(begin, begin + _ROWS), below)
+            names += self._ledger.names(rows)
+            lacks.append(lack)
+        yield
+        return map(names.__getitem__, np.argsort(np.concatenate(lacks), kind="stable").tolist())
+
+    def _lacks(self, query: PlacementQuery, part: slice, below: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return those rows of a part of the ledger whose cards may take the pod, and how much each has to free."""
+        cards = ConstraintMasks(self._ledger, query.constraints).cards(part)
         now = cards.used
-        cards.used = used
+        cards.used = now.copy()
+        for level in self.levels(below):
+            held = self._held[level][:, part]
+            _, rows_read, cards_read = held.shape
+            cards.used[:, :rows_read, :cards_read] -= held  # the ledger may have grown since
         containers = query.request.gpu_containers
         fits = [fit.fitting(cards, query.for_container(each)) for each in containers]
         rows = np.arange(len(cards.present))
@@ -77,7 +92,7 @@ class Releasable:
             memory = fit.requested_memory(cards.whole_mib[rows], container)
             over = np.where(each[rows], _lack(cards.total[:, rows], now[:, rows], memory), np.inf)
             lack += np.partition(over, container.count - 1, axis=1)[:, : container.count].sum(axis=1)
-        return ledger.names(rows[np.argsort(lack, kind="stable")])
+        return cards.rows[rows], lack
 
     def _read(self, row: int) -> None:
         """Read what the pods of one node hold."""

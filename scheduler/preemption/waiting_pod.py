@@ -17,7 +17,7 @@ from scheduler.queue.scheduling_queue import SchedulingQueue
 T = TypeVar("T")
 
 _STEP: Final = 128
-"""So many pods are read in one step."""
+"""The number of pods that are read in one step."""
 
 
 class WaitingPod(msgspec.Struct, frozen=True):
@@ -35,9 +35,9 @@ class WaitingPod(msgspec.Struct, frozen=True):
 
 
 WaitingPods = Callable[[int, Callable[[WaitingPod], bool], int], Steps[Iterator[WaitingPod]]]
-"""Returns the pods above a priority that may preempt others now, as the callable says, the first to be served first.
+"""Returns the pods above a priority that the callable lets preempt others now, the first to be served first.
 
-There are at most so many of each queue as the last argument says, so that the others soon have their turn.
+The last argument limits how many there are of each queue, so that the others soon have their turn.
 """
 
 Ranked = tuple[Hashable, tuple[Any, ...], WaitingPod]
@@ -67,7 +67,7 @@ def of_queue(queue: SchedulingQueue) -> WaitingPods:
 
 
 def first_of_each(items: Iterable[T], read: Callable[[T], Ranked | None], *, most: int) -> Steps[Iterator[WaitingPod]]:
-    """Return the first pods of each queue in their order, at most so many of each; `read` leaves out some items."""
+    """Return the first pods of each queue in their order, at most `most` of each; `read` leaves out some items."""
     first: dict[Hashable, list[tuple[tuple[Any, ...], WaitingPod]]] = {}
     for position, item in enumerate(items):
         if position % _STEP == _STEP - 1:

@@ -35,9 +35,9 @@ from scheduler.claims.claims import Claims
 from scheduler.dra.device_classes import DeviceClasses
 from scheduler.dra.foreign import DoubleBooking, ForeignDevices
 from scheduler.fairness.fair_share import FairShare
-from scheduler.fairness.holds import Holds
 from scheduler.filters.node_cache import NodeCache
 from scheduler.gpu_requirements import GpuRequirements, PodSpec
+from scheduler.holds import Holds
 from scheduler.leases.device_lease import DeviceLease, LeasedPod
 from scheduler.leases.device_leases import DeviceLeases
 from scheduler.mig.requests import InstanceRequests

@@ -15,9 +15,9 @@ from allocation.errors import AllocationError
 from allocation.ledger.ledger import LEASE_PREFIX, Reservation
 from allocation.steps import Steps
 from cluster.informer import Informer
-from scheduler.fairness.holds import PREFIX as HOLD_PREFIX
-from scheduler.fairness.holds import Hold
 from scheduler.fairness.use import UseByOwner
+from scheduler.holds import PREFIX as HOLD_PREFIX
+from scheduler.holds import Hold
 from scheduler.metrics.labels import DifferenceKind
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState

@@ -275,6 +275,31 @@ def test_unschedulable_pod_may_wait(books: Books, clock: Clock, make: Any) -> No
     assert kinds(books) == []
 
 
+@pytest.mark.parametrize(("priority", "reported"), [(0, []), (1, []), (2, ["ns/waits"])])
+def test_cards_that_are_kept_for_a_nominee_are_free_for_more_important_pods_only(
+    books: Books, clock: Clock, priority: int, reported: list[str]
+) -> None:
+    """One card is empty: the nominee waits until the pod on the other one has ended."""
+    books.set_pod(holding("victim", memory=MIB))
+    nominee = pod("nominee", asks=limits(gpu=2, memory=MIB), priority=1)
+    nominee["status"]["nominatedNodeName"] = "n1"
+    books.set_pod(nominee)
+    books.set_pod(pod("waits", priority=priority))
+    for clock.now in (0.0, PATIENCE + 1):
+        books.tick()
+    assert [each.subject for each in books.violations] == reported
+
+
+def test_nominee_that_its_node_takes_may_not_wait(books: Books, clock: Clock) -> None:
+    """Its cards are kept from others, not from itself."""
+    nominee = pod("nominee", priority=1)
+    nominee["status"]["nominatedNodeName"] = "n1"
+    books.set_pod(nominee)
+    for clock.now in (0.0, PATIENCE + 1):
+        books.tick()
+    assert [each.subject for each in books.violations] == ["ns/nominee"]
+
+
 def test_wait_is_measured_while_cards_stay_free(books: Books, clock: Clock) -> None:
     """The time starts again when the cards were full in between."""
     books.set_pod(pod())

@@ -17,7 +17,7 @@ from scheduler.api.namespaced import redaction
 from scheduler.api.preemption_types import PreemptedPod, PreemptionExplanation
 from scheduler.api.request_body import Manifests
 from scheduler.api.simulation_types import Simulation
-from scheduler.fairness.holds import Hold
+from scheduler.holds import Hold
 from scheduler.objects import PriorityClass
 from scheduler.volumes.planned_pod import PlannedPod
 from tests.scheduler.support.builders import allocated, pod, state
@@ -66,7 +66,7 @@ def test_users_of_one_namespace_see_only_its_pods() -> None:
 def test_the_reason_why_nobody_goes() -> None:
     """Nobody is less important."""
     shown = explained(site("default"), pod("p", memory=1000, priority=-1, preemptionPolicy="Never"))
-    assert preemption_lines.of_pod(shown) == ["preemption: nobody, because its preemptionPolicy is Never"]
+    assert preemption_lines.of_pod(shown) == ["preemption: no candidates, because its preemptionPolicy is Never"]
 
 
 def test_a_pod_that_fits_has_no_such_line() -> None:

@@ -13,12 +13,13 @@ from allocation.allocation import Charge
 from allocation.ledger.ledger import Reservation
 from allocation.placement import rejection
 from allocation.steps import Steps, finish
-from scheduler.cycle import evaluation, held_cards, lifts
+from scheduler.cycle import evaluation, lifts
 from scheduler.cycle.result import Scheduled
 from scheduler.extender import filtering, preemption, preemption_wire, wire
-from scheduler.fairness.holds import Hold
 from scheduler.gpu_requirements import GpuRequirements
+from scheduler.holds import Hold
 from scheduler.objects import Pod
+from scheduler.patience import held_cards
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.preempting import chooser_of
 from tests.scheduler.support.scheduling import cycle_of

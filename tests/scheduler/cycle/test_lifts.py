@@ -10,7 +10,7 @@ from allocation.allocation import Charge
 from allocation.steps import finish
 from scheduler.cycle.result import Scheduled
 from scheduler.extender import preemption, preemption_wire, wire
-from scheduler.fairness.holds import Hold
+from scheduler.holds import Hold
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.app_pods import app_labels, app_pod, gpu_binding

@@ -20,7 +20,7 @@ from cluster.gpu_queue import GpuQueue
 from cluster.gpu_quota import GpuQuota
 from cluster.metadata import ObjectMeta
 from scheduler.objects import Namespace, Pod
-from scheduler.patience import Patience
+from scheduler.patience.patience import Patience
 from tests.scheduler.support.builders import Clock, lease, node, state
 from tests.scheduler.support.memory_api import MemoryApi
 from tests.scheduler.support.preemption_scene import Scene

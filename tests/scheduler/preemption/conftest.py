@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from lab.layout import Layout
+
+
+@pytest.fixture(autouse=True)
+def _log_of_the_evictor(caplog: pytest.LogCaptureFixture) -> None:
+    """Record how each eviction ended."""
+    caplog.set_level(logging.INFO, logger="scheduler.preemption.evictor")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Whom to preempt: the least important pods on the cheapest node, and nobody in vain."""
+"""Which pods are preempted: the least important ones on the cheapest node, and none for nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def chosen(made: ClusterState, preemptor: Pod, *budgets: PodDisruptionBudget, **
 
 
 def victims(made: ClusterState, preemptor: Pod, *budgets: PodDisruptionBudget, **more: Any) -> set[str] | None:
-    """Return the names of the pods that have to go; None if nobody is preempted."""
+    """Return the names of the pods that have to go; None if none has to."""
     found = chosen(made, preemptor, *budgets, **more)
     return {each.pod.metadata.name for each in found.victims} if isinstance(found, Preemption) else None
 
@@ -295,7 +295,7 @@ def test_pods_of_rigid_budgets_are_preempted_last() -> None:
 
 
 def test_pods_of_other_schedulers_and_of_the_system_stay() -> None:
-    """Nobody else's pods are evicted."""
+    """Only pods of this scheduler outside the system namespaces are evicted."""
     made = state("a", "b", cards=1)
     made.set_pod(allocated("foreign", node="a", memory=1000, schedulerName="other"))
     made.set_pod(allocated("system", node="b", memory=1000, namespace="kube-system"))
@@ -412,7 +412,7 @@ def test_a_queue_that_is_full_is_cured_by_its_own_pods() -> None:
 
 
 def test_a_pod_that_alone_exceeds_a_quota_preempts_nobody() -> None:
-    """Nobody's leaving would help."""
+    """No pod whose end would help."""
     made = full("a")
     made.set_gpu_quota(gpu_quota(single={"limits": {"nvidia.com/gpumem": 999}}))
     found = chosen(made, WHOLE)

@@ -1,4 +1,4 @@
-"""Preemptions on a real API server: what becomes of the victims, of the preemptor, and of everybody else."""
+"""Preemptions on a real API server: what becomes of the victims, of the preemptor, and of other pods."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ async def test_victims_terminate_and_the_preemptor_is_nominated(server: Eviction
     """Each victim has its own grace period, and a condition and an event in the words of kube-scheduler."""
     preemptor = await server.pod("important")
     victims = [await server.victim(name) for name in ("a", "b")]
-    result = await server.evict(preemptor, *victims)
-    assert (result.outcome, result.evicted) == (EvictionOutcome.EVICTED, tuple(victims))
+    outcome, evicted = await server.evict(preemptor, *victims)
+    assert (outcome, evicted) == (EvictionOutcome.EVICTED, victims)
     assert await server.nominated("important") == NODE
     for victim in victims:
-        shown = await server.read(victim.name)
+        shown = await server.read(victim.pod.metadata.name)
         assert shown["metadata"]["deletionGracePeriodSeconds"] == GRACE_S
         (condition,) = (each for each in shown["status"]["conditions"] if each["type"] == "DisruptionTarget")
         assert condition["lastTransitionTime"]
@@ -102,16 +102,16 @@ async def test_events_name_no_pods_of_other_namespaces(server: EvictionServer) -
     assert f"Evicted 2 of 2 pods of lower priority on node {NODE}" in (await server.events(OURS))["Preempting"]
 
 
-async def test_a_budget_ends_it_in_the_middle(server: EvictionServer) -> None:
+async def test_a_budget_ends_it_in_the_middle(server: EvictionServer, caplog: pytest.LogCaptureFixture) -> None:
     """A budget that appeared a moment ago: the API server answers with 429, once, and the remaining victims live."""
     first, guarded, last = [
         await server.victim(name, labels=labels) for name, labels in (("a", {}), ("b", {"app": "guarded"}), ("c", {}))
     ]
     await server.budget("b", app="guarded")
     counting = Counting(server.api._connection)
-    result = await server.evict(await server.pod("important"), first, guarded, last, api=counting)
-    assert (result.outcome, result.evicted) == (EvictionOutcome.REFUSED, (first,))
-    assert "disruption budget" in result.note
+    outcome, evicted = await server.evict(await server.pod("important"), first, guarded, last, api=counting)
+    assert (outcome, evicted) == (EvictionOutcome.REFUSED, [first])
+    assert "disruption budget" in caplog.messages[-1]
     assert [await server.lives(name) for name in "abc"] == [False, True, True]
     assert counting.sent == 2
 
@@ -121,25 +121,25 @@ async def test_a_refusal_by_a_known_budget_costs_nobody_else(server: EvictionSer
     plain = await server.victim("a")
     guarded = await server.victim("b", labels={"app": "guarded"}, is_guarded=True)
     await server.budget("b", app="guarded")
-    result = await server.evict(await server.pod("important"), plain, guarded)
-    assert (result.outcome, result.evicted) == (EvictionOutcome.REFUSED, ())
+    outcome, evicted = await server.evict(await server.pod("important"), plain, guarded)
+    assert (outcome, evicted) == (EvictionOutcome.REFUSED, [])
     assert await server.lives("a")
 
 
-async def test_a_pod_with_two_budgets_is_not_evicted(server: EvictionServer) -> None:
+async def test_a_pod_with_two_budgets_is_not_evicted(server: EvictionServer, caplog: pytest.LogCaptureFixture) -> None:
     """The API server supports one at most; it answers with 500, which says nothing certain in general."""
     victim = await server.victim("a", labels={"app": "guarded"})
     for name in "pq":
         await server.budget(name, app="guarded")
-    result = await server.evict(await server.pod("important"), victim)
-    assert (result.outcome, result.evicted) == (EvictionOutcome.UNKNOWN, ())
-    assert "more than one PodDisruptionBudget" in result.note
+    outcome, evicted = await server.evict(await server.pod("important"), victim)
+    assert (outcome, evicted) == (EvictionOutcome.UNKNOWN, [])
+    assert "more than one PodDisruptionBudget" in caplog.messages[-1]
     assert await server.lives("a")
 
 
 @pytest.mark.parametrize("budgets", ["p", "pq"])
 async def test_victim_of_a_budget_that_never_permits_it_is_deleted_where_it_may_be(
-    server: EvictionServer, budgets: str
+    server: EvictionServer, budgets: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Only after its Eviction was refused, with its own grace period, and after the victims of other budgets."""
     last = await server.victim("a", labels={"app": "rigid"}, violates=True)
@@ -147,8 +147,8 @@ async def test_victim_of_a_budget_that_never_permits_it_is_deleted_where_it_may_
     for name in budgets:
         await server.budget(name, app="rigid")
     preemptor = await server.pod("important")
-    result = await server.evict(preemptor, last, guarded, api=Deleting(server.api, server.admin))
-    assert (result.outcome, result.evicted) == (EvictionOutcome.EVICTED, (guarded, last)), result.note
+    outcome, evicted = await server.evict(preemptor, last, guarded, api=Deleting(server.api, server.admin))
+    assert (outcome, evicted) == (EvictionOutcome.EVICTED, [guarded, last]), caplog.messages[-1]
     shown = await server.read("a")
     assert shown["metadata"]["deletionGracePeriodSeconds"] == GRACE_S
     (condition,) = (each for each in shown["status"]["conditions"] if each["type"] == "DisruptionTarget")
@@ -156,34 +156,38 @@ async def test_victim_of_a_budget_that_never_permits_it_is_deleted_where_it_may_
     assert condition["reason"] == "PreemptionByScheduler"
 
 
-async def test_without_the_right_to_delete_a_rigid_budget_holds(server: EvictionServer) -> None:
+async def test_without_the_right_to_delete_a_rigid_budget_holds(
+    server: EvictionServer, caplog: pytest.LogCaptureFixture
+) -> None:
     """Only the component manifests/rigid-budgets grants it."""
     victim = await server.victim("a", labels={"app": "rigid"}, violates=True)
     await server.budget("p", app="rigid")
-    result = await server.evict(await server.pod("important"), victim)
-    assert (result.outcome, result.evicted) == (EvictionOutcome.REFUSED, ())
-    assert "cannot delete resource" in result.note
+    outcome, evicted = await server.evict(await server.pod("important"), victim)
+    assert (outcome, evicted) == (EvictionOutcome.REFUSED, [])
+    assert "cannot delete resource" in caplog.messages[-1]
     assert await server.lives("a")
 
 
-async def test_a_former_leader_deletes_nobody(server: EvictionServer) -> None:
+async def test_a_former_leader_deletes_nobody(server: EvictionServer, caplog: pytest.LogCaptureFixture) -> None:
     """The Eviction that comes first is refused for its token, not for the budget."""
     old, victim = server.token, await server.victim("a", labels={"app": "rigid"}, violates=True)
     await server.budget("p", app="rigid")
     await server.lead()
-    result = await server.evict(await server.pod("important"), victim, token=old)
-    assert (result.outcome, result.evicted) == (EvictionOutcome.REFUSED, ())
-    assert "does not lead any more" in result.note
+    outcome, evicted = await server.evict(await server.pod("important"), victim, token=old)
+    assert (outcome, evicted) == (EvictionOutcome.REFUSED, [])
+    assert "does not lead any more" in caplog.messages[-1]
 
 
 async def test_a_recreated_pod_is_not_evicted(server: EvictionServer) -> None:
     """It has the name of the victim and another UID; the victim is gone, so the next one follows."""
     old = await server.victim("a")
     await server.delete("a", namespace=THEIRS)
-    gone, other = msgspec.structs.replace(old, name="never-seen"), await server.victim("b")
+    meta = msgspec.structs.replace(old.pod.metadata, name="never-seen")
+    gone = msgspec.structs.replace(old, pod=msgspec.structs.replace(old.pod, metadata=meta))
+    other = await server.victim("b")
     await server.victim("a")
-    result = await server.evict(await server.pod("important"), old, gone, other)
-    assert (result.outcome, result.evicted) == (EvictionOutcome.EVICTED, (other,))
+    outcome, evicted = await server.evict(await server.pod("important"), old, gone, other)
+    assert (outcome, evicted) == (EvictionOutcome.EVICTED, [other])
     assert await server.lives("a")
 
 
@@ -191,25 +195,27 @@ async def test_a_lost_response_costs_nothing(server: EvictionServer) -> None:
     """The Eviction is sent again: the victim keeps its grace period, and its condition names the preemption."""
     victim = await server.victim("a")
     losing = Losing(server.api._connection)
-    result = await server.evict(await server.pod("important"), victim, api=losing)
-    assert (result.outcome, result.evicted, losing.lost) == (EvictionOutcome.EVICTED, (victim,), 1)
+    outcome, evicted = await server.evict(await server.pod("important"), victim, api=losing)
+    assert (outcome, evicted, losing.lost) == (EvictionOutcome.EVICTED, [victim], 1)
     shown = await server.read("a")
     assert shown["metadata"]["deletionGracePeriodSeconds"] == GRACE_S
     reasons = [each["reason"] for each in shown["status"]["conditions"] if each["type"] == "DisruptionTarget"]
     assert reasons == ["PreemptionByScheduler"]
 
 
-async def test_a_former_leader_evicts_nobody(server: EvictionServer) -> None:
+async def test_a_former_leader_evicts_nobody(server: EvictionServer, caplog: pytest.LogCaptureFixture) -> None:
     """The API server itself refuses the token of an earlier term."""
     old, victim = server.token, await server.victim("a")
     await server.lead()
-    result = await server.evict(await server.pod("important"), victim, token=old)
-    assert (result.outcome, result.evicted) == (EvictionOutcome.REFUSED, ())
-    assert f"the scheduler with token {old} does not lead any more" in result.note
+    outcome, evicted = await server.evict(await server.pod("important"), victim, token=old)
+    assert (outcome, evicted) == (EvictionOutcome.REFUSED, [])
+    assert f"the scheduler with token {old} does not lead any more" in caplog.messages[-1]
     assert await server.lives("a")
 
 
-async def test_two_hundred_deposed_leaders_evict_nobody(server: EvictionServer) -> None:
+async def test_two_hundred_deposed_leaders_evict_nobody(
+    server: EvictionServer, caplog: pytest.LogCaptureFixture
+) -> None:
     """In each round one stops right before its Eviction, another takes over and evicts, and the first continues."""
     preemptor, victim = await server.pod("important"), await server.victim("a")
     for _ in range(ROUNDS):
@@ -218,9 +224,9 @@ async def test_two_hundred_deposed_leaders_evict_nobody(server: EvictionServer) 
         await sleeper.about_to_send.wait()
         await server.lead()
         sleeper.awake.set()
-        result = await late
-        assert result.outcome is EvictionOutcome.REFUSED
-        assert "does not lead any more" in result.note
+        outcome, _ = await late
+        assert outcome is EvictionOutcome.REFUSED
+        assert "does not lead any more" in caplog.messages[-1]
     assert await server.lives("a")
 
 
@@ -231,8 +237,8 @@ async def test_nobody_is_evicted_for_a_pod_that_is_gone(server: EvictionServer, 
     await server.delete("important", namespace=OURS)
     if is_recreated:
         await server.pod("important")
-    result = await server.evict(preemptor, victim)
-    assert result.outcome is EvictionOutcome.GONE
+    outcome, _ = await server.evict(preemptor, victim)
+    assert outcome is EvictionOutcome.GONE
     assert await server.lives("a")
     if is_recreated:
         assert await server.nominated("important") == ""

@@ -8,18 +8,20 @@ from typing import Any
 import msgspec
 import pytest
 
+from allocation.fairness.queue_spec import QueueKey
 from cluster.api import Api
 from cluster.errors import ApiError, ClusterError, UnreachableError, from_answer
 from cluster.events import Recorder
 from scheduler.metrics.labels import EvictionOutcome
 from scheduler.preemption import evictor as evictor_module
+from scheduler.preemption.disruption_budgets import Budget
+from scheduler.preemption.eligibility import EligiblePod
 from scheduler.preemption.evictor import Evictor
-from scheduler.preemption.victim import Victim
 from tests.scheduler.support.builders import pod
 
 LOST = UnreachableError("the connection was cut")
 PREEMPTOR = pod("important")
-A, B = (Victim(f"uid-{name}", "default", name) for name in ("a", "b"))
+A, B, C = (EligiblePod(pod(name, node="n1"), QueueKey(namespace="default")) for name in "abc")
 SUCCESS = b'{"kind": "Status", "status": "Success", "code": 201}'
 
 
@@ -74,52 +76,52 @@ def evictor(server: Server, *, trusted: Iterator[bool] | None = None) -> Evictor
 async def test_an_eviction_without_response_is_sent_again(unknown: ClusterError) -> None:
     """It has the UID of the pod, so it does no harm if the first one was applied."""
     server = Server(unknown, unknown, SUCCESS)
-    result = await evictor(server).evict(PREEMPTOR, "n1", [A, B])
-    assert (result.outcome, result.evicted) == (EvictionOutcome.EVICTED, (A, B))
+    outcome, evicted = await evictor(server).evict(PREEMPTOR, "n1", [A, B])
+    assert (outcome, evicted) == (EvictionOutcome.EVICTED, [A, B])
     assert server.evictions == ["a", "a", "a", "b"]
 
 
 async def test_a_pod_that_is_gone_after_a_lost_response_is_no_obstacle() -> None:
     """It may have been gone before, so it does not count as evicted."""
     server = Server(LOST, error(404), SUCCESS)
-    result = await evictor(server).evict(PREEMPTOR, "n1", [A, B])
-    assert (result.outcome, result.evicted) == (EvictionOutcome.EVICTED, (B,))
+    outcome, evicted = await evictor(server).evict(PREEMPTOR, "n1", [A, B])
+    assert (outcome, evicted) == (EvictionOutcome.EVICTED, [B])
 
 
 async def test_a_server_that_never_answers_is_given_up() -> None:
     """The others live; whether the first one is evicted, its informer shows."""
     server = Server(LOST)
-    result = await evictor(server).evict(PREEMPTOR, "n1", [A, B])
-    assert (result.outcome, result.evicted) == (EvictionOutcome.UNKNOWN, ())
+    outcome, evicted = await evictor(server).evict(PREEMPTOR, "n1", [A, B])
+    assert (outcome, evicted) == (EvictionOutcome.UNKNOWN, [])
     assert server.evictions == ["a"] * 5
 
 
 async def test_evictions_end_when_the_preemptor_does_not_need_the_node_any_more() -> None:
     """It was bound to another one after the first Eviction; the second victim lives."""
     server = Server(SUCCESS)
-    result = await evictor(server).evict(PREEMPTOR, "n1", [A, B], is_needed=lambda: not server.evictions)
-    assert (result.outcome, result.evicted) == (EvictionOutcome.GONE, (A,))
+    outcome, evicted = await evictor(server).evict(PREEMPTOR, "n1", [A, B], is_needed=lambda: not server.evictions)
+    assert (outcome, evicted) == (EvictionOutcome.GONE, [A])
     assert server.evictions == ["a"]
 
 
 async def test_an_eviction_without_response_is_not_sent_again_for_a_preemptor_that_does_not_need_it() -> None:
     """It was bound while the evictor paused; if the first Eviction did not arrive, the victim lives."""
     server = Server(LOST, SUCCESS)
-    result = await evictor(server).evict(PREEMPTOR, "n1", [A, B], is_needed=lambda: not server.evictions)
-    assert (result.outcome, result.evicted) == (EvictionOutcome.GONE, ())
+    outcome, evicted = await evictor(server).evict(PREEMPTOR, "n1", [A, B], is_needed=lambda: not server.evictions)
+    assert (outcome, evicted) == (EvictionOutcome.GONE, [])
     assert server.evictions == ["a"]
 
 
 async def test_a_refusal_after_a_lost_response_proves_nothing() -> None:
     """The first Eviction may have been applied, and the second was refused by a server that has just started."""
     server = Server(LOST, error(403, "roles not read yet"))
-    result = await evictor(server).evict(PREEMPTOR, "n1", [A, B])
-    assert result.outcome is EvictionOutcome.UNKNOWN
+    outcome, _ = await evictor(server).evict(PREEMPTOR, "n1", [A, B])
+    assert outcome is EvictionOutcome.UNKNOWN
     assert server.evictions == ["a", "a"]
 
 
 @pytest.mark.parametrize(
-    ("response", "outcome"),
+    ("response", "expected"),
     [
         (error(500, "etcdserver: request timed out"), EvictionOutcome.UNKNOWN),
         (error(503), EvictionOutcome.UNKNOWN),
@@ -128,25 +130,27 @@ async def test_a_refusal_after_a_lost_response_proves_nothing() -> None:
         (error(422), EvictionOutcome.REFUSED),
     ],
 )
-async def test_a_refusal_in_the_middle_ends_it(response: ApiError, outcome: EvictionOutcome) -> None:
+async def test_a_refusal_in_the_middle_ends_it(
+    response: ApiError, expected: EvictionOutcome, caplog: pytest.LogCaptureFixture
+) -> None:
     """Nothing is sent again, and the remaining victims live."""
     server = Server(SUCCESS, response)
-    result = await evictor(server).evict(PREEMPTOR, "n1", [A, B, Victim("uid-c", "default", "c")])
-    assert (result.outcome, result.evicted) == (outcome, (A,))
-    assert result.note
+    outcome, evicted = await evictor(server).evict(PREEMPTOR, "n1", [A, B, C])
+    assert (outcome, evicted) == (expected, [A])
+    assert caplog.messages[-1].startswith(f"pod {PREEMPTOR}: 1 of 3 victims on n1: {expected.value}: ")
     assert server.evictions == ["a", "b"]
 
 
 async def test_a_write_by_somebody_else_that_came_first_is_not_a_refusal() -> None:
     """The API server answers so when the pod or its budget changes meanwhile; nothing was evicted."""
     server = Server(error(409, "the object has been modified"), SUCCESS)
-    assert (await evictor(server).evict(PREEMPTOR, "n1", [A])).evicted == (A,)
+    assert await evictor(server).evict(PREEMPTOR, "n1", [A]) == (EvictionOutcome.EVICTED, [A])
 
 
 async def test_guarded_victims_are_evicted_first() -> None:
     """The order is kept otherwise; the nomination comes before all of them, and each condition after its Eviction."""
     server = Server(SUCCESS)
-    guarded = msgspec.structs.replace(B, is_guarded=True)
+    guarded = msgspec.structs.replace(B, budget=Budget("default", "p", allowed=1))
     await evictor(server).evict(PREEMPTOR, "n1", [A, guarded])
     assert server.writes == [
         ("status", "important"),
@@ -160,17 +164,17 @@ async def test_a_leader_that_is_not_trusted_any_more_writes_nothing_more(writes:
     """It stops between any two writes, and the remaining victims live."""
     server = Server(SUCCESS)
     trusted = iter([True] * writes + [False] * 9)
-    result = await evictor(server, trusted=trusted).evict(PREEMPTOR, "n1", [A, B])
-    assert result.outcome is EvictionOutcome.DEPOSED
+    outcome, evicted = await evictor(server, trusted=trusted).evict(PREEMPTOR, "n1", [A, B])
+    assert outcome is EvictionOutcome.DEPOSED
     assert len(server.writes) == writes
-    assert len(result.evicted) == len(server.evictions) == writes // 2
+    assert len(evicted) == len(server.evictions) == writes // 2
 
 
 async def test_an_attempt_is_not_repeated_without_trust() -> None:
     """The response was lost, and the next leader may lead by now."""
     server = Server(LOST)
-    result = await evictor(server, trusted=iter([True, True, False])).evict(PREEMPTOR, "n1", [A])
-    assert result.outcome is EvictionOutcome.DEPOSED
+    outcome, _ = await evictor(server, trusted=iter([True, True, False])).evict(PREEMPTOR, "n1", [A])
+    assert outcome is EvictionOutcome.DEPOSED
     assert server.evictions == ["a"]
 
 

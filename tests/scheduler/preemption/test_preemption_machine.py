@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from allocation.names import PREEMPTION_PROTECTION
-from scheduler.fairness.holds import PREFIX
+from scheduler.holds import PREFIX
 from scheduler.queue.queueing_hints import ClusterEvent
 from tests.scheduler.preemption.test_choice import budget
 from tests.scheduler.support.builders import pod

@@ -1,4 +1,4 @@
-"""The controller: what its preemptions free is held for the pod, and it gives up what is in vain."""
+"""The controller: what its preemptions free is held for the pod, and it gives up what does not help."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_the_nominee_is_bound_when_its_victim_has_ended() -> None:
 
 
 async def test_the_nominee_is_not_placed_elsewhere_while_its_evictions_are_sent() -> None:
-    """One that is under way then would cost a pod in vain; afterwards it goes where there is room first."""
+    """One that is under way then would cost a pod for nothing; afterwards it goes where there is room first."""
     scene = Scene("a", "b")
     scene.run("victim@a")
     scene.run("other@b", priority=20)
@@ -190,7 +190,7 @@ async def test_so_many_pods_at_once_as_are_allowed() -> None:
 
 
 async def test_pods_of_one_namespace_do_not_keep_others_from_preempting() -> None:
-    """Eight victims that never end would otherwise switch preemption off for everybody."""
+    """Eight victims that never end would otherwise switch preemption off for all pods."""
     scene = Scene("a", "b", "c", concurrent=1)
     scene.run("on-a@a", "on-b@b", "on-c@c", terminationGracePeriodSeconds=10**9)
     scene.driver.add(*(pod(f"p{number}", memory=1000, priority=10) for number in range(2)))
@@ -241,7 +241,7 @@ async def test_nobody_is_evicted_where_pods_that_end_make_the_room() -> None:
 
 
 async def test_pods_of_one_kind_wait_together_while_nobody_can_be_preempted() -> None:
-    """One asks for all; the pause doubles from a second."""
+    """One is tried for all; the pause doubles from a second."""
     scene = Scene("a")
     scene.run("guarded@a", labels={"app": "db"})
     scene.guard(budget("db", allowed=0, app="db"))
@@ -281,7 +281,7 @@ def with_nomination(waiting: Pod, node: str) -> Pod:
 
 
 async def test_a_new_leader_goes_on_where_the_old_one_was_after_the_eviction() -> None:
-    """The same node, and nobody else goes."""
+    """The same node, and no other pod goes."""
     old = await nominated("victim@a", "cheaper@b")
     new = Scene("a", "b", clock=old.clock)
     for name, running in old.driver.running.items():
@@ -311,7 +311,7 @@ async def test_a_new_leader_goes_on_where_the_old_one_was_before_the_eviction() 
 
 
 async def test_a_nomination_that_became_vain_is_removed_by_a_new_leader() -> None:
-    """Nobody may be preempted any more."""
+    """No pod may be preempted any more."""
     scene = Scene("a")
     scene.run("equal@a", priority=10)
     waiting = with_nomination(WHOLE, "a")
@@ -331,7 +331,7 @@ async def test_no_controller_looks_when_preemption_is_disabled() -> None:
 
 
 async def test_nothing_is_held_for_a_pod_that_is_deleted_during_the_choice() -> None:
-    """Nobody is evicted for it either, and the next pod of its kind preempts at once."""
+    """No pod is evicted for it either, and the next pod of its kind preempts at once."""
     scene = Scene("a")
     scene.run("victim@a")
     scene.driver.add(WHOLE)

@@ -7,7 +7,7 @@ import pytest
 
 from allocation.names import PREEMPTION_PROTECTION
 from scheduler.objects import Pod
-from scheduler.preemption.protection import protected_until
+from scheduler.preemption.eligibility import protected_until
 from tests.scheduler.support.builders import pod
 
 CREATED, STARTED = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"

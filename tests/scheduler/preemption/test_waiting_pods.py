@@ -1,4 +1,4 @@
-"""However many different pods of one tenant wait, preemption for another's is soon tried, and nobody is blocked."""
+"""However many different pods of one tenant wait, preemption for another's is soon tried, and no pod is blocked."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_queue_beyond_its_budget_comes_last() -> None:
 
 
 async def test_pod_behind_many_of_another_tenant_preempts_after_few_searches() -> None:
-    """700 different pods that wait longer, and for which nobody can be preempted: eight searches come first."""
+    """700 different pods that wait longer, and for which no pod can be preempted: eight searches come first."""
     scene = await crowded()
     scene.driver.add(pod("modest", memory=1000, priority=10, namespace="few"))
     await scene.look()
@@ -73,7 +73,7 @@ async def test_pod_behind_many_of_another_tenant_preempts_after_few_searches() -
 
 
 async def test_as_many_pods_of_a_queue_are_tried_as_may_preempt_at_the_same_time() -> None:
-    """By the setting, in one look; those that were tried in vain pause."""
+    """By the setting, in one look; those without candidates pause."""
     scene = await crowded(5, concurrent=2)
     for tried in (2, 4, 5):
         await scene.preemptor.look()

@@ -14,8 +14,8 @@ from allocation.settings import AllocationSettings, BindingSettings, BindingsMod
 from cluster.dra import DeviceClass, ResourceClaim, ResourceSlice
 from cluster.events import Recorder
 from cluster.gpu_binding import GpuBinding
-from scheduler.fairness.holds import Hold
 from scheduler.fairness.quota_use import LimitUse
+from scheduler.holds import Hold
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.collector import StateCollector
 from tests.scheduler.support import dra

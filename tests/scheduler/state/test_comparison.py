@@ -20,8 +20,8 @@ from allocation.steps import finish
 from cluster.informer import Informer
 from cluster.resource import PODS
 from scheduler.cycle.result import Scheduled
-from scheduler.fairness.holds import Hold
 from scheduler.fairness.use import Use
+from scheduler.holds import Hold
 from scheduler.objects import Namespace, Pod
 from scheduler.state.comparison import differences
 from tests.scheduler.support.builders import allocated, namespace, node, pod, state, status

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from allocation.fairness.queue_spec import QueueKey
 from cluster.api import STRATEGIC_MERGE_PATCH, Api
 from cluster.election import Term
 from cluster.errors import NotFoundError
@@ -15,9 +16,9 @@ from cluster.resource import EVENTS, POD_DISRUPTION_BUDGETS, PODS
 from scheduler.fence import Fence
 from scheduler.metrics.labels import EvictionOutcome
 from scheduler.objects import Pod
-from scheduler.preemption.eviction_result import EvictionResult
+from scheduler.preemption.disruption_budgets import Budget
+from scheduler.preemption.eligibility import EligiblePod
 from scheduler.preemption.evictor import Evictor
-from scheduler.preemption.victim import Victim
 
 OURS, THEIRS = "evictor-ours", "evictor-theirs"
 """The namespaces of the preemptors and of the victims."""
@@ -41,8 +42,8 @@ class EvictionServer:
         self.token = term.token
         preemptor, victim = await self.pod("probe"), await self.victim("probe")
         async with asyncio.timeout(PATIENCE_S):
-            while (result := await self.evict(preemptor, victim)).outcome is not EvictionOutcome.EVICTED:
-                assert result.outcome is EvictionOutcome.REFUSED, result.note
+            while (outcome := (await self.evict(preemptor, victim))[0]) is not EvictionOutcome.EVICTED:
+                assert outcome is EvictionOutcome.REFUSED
         for namespace in (OURS, THEIRS):
             await self.delete("probe", namespace=namespace)
         return self.token
@@ -53,14 +54,15 @@ class EvictionServer:
 
     async def victim(
         self, name: str, *, labels: dict[str, str] | None = None, is_guarded: bool = False, violates: bool = False
-    ) -> Victim:
+    ) -> EligiblePod:
         """Create a pod that runs on the node, and return it as a victim."""
         spec = {"nodeName": NODE, "terminationGracePeriodSeconds": GRACE_S}
         made = await self._create(name, THEIRS, labels or {}, spec)
         path = PODS.path(namespace=THEIRS, name=name, subresource="status")
         body = {"status": {"phase": "Running"}}
         await self.admin.request("PATCH", path, body=body, content_type=STRATEGIC_MERGE_PATCH)
-        return Victim(made.uid, THEIRS, name, is_guarded, violates)
+        budget = Budget(THEIRS, name, allowed=1) if is_guarded else None
+        return EligiblePod(made, QueueKey(namespace=THEIRS), budget, violates=violates)
 
     async def _create(self, name: str, namespace: str, labels: dict[str, str], spec: dict[str, Any]) -> Pod:
         body = {
@@ -81,7 +83,9 @@ class EvictionServer:
         }
         await self.admin.create(POD_DISRUPTION_BUDGETS, body, namespace=THEIRS)
 
-    async def evict(self, preemptor: Pod, *victims: Victim, api: Api | None = None, token: str = "") -> EvictionResult:
+    async def evict(
+        self, preemptor: Pod, *victims: EligiblePod, api: Api | None = None, token: str = ""
+    ) -> tuple[EvictionOutcome, list[EligiblePod]]:
         """Evict victims for a pod as the leader, and return once the events are written."""
         recorder = Recorder(self.api, component="tranche", instance="test")
         made = self.evictor(recorder, api=api, token=token)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from scheduler.metrics.instruments import Metrics
+from scheduler.metrics.labels import EvictionOutcome
 from scheduler.preemption import waiting_pod
 from scheduler.preemption.choice import Chooser
 from scheduler.preemption.disruption_budgets import DisruptionBudgets
 from scheduler.preemption.eligibility import Eligibility
-from scheduler.preemption.eviction_result import EvictionOutcome, EvictionResult
 from scheduler.preemption.preemptor import Preemptor
 from scheduler.settings import PreemptionSettings
 from tests.scheduler.support.builders import Clock, allocated, lease, state
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from cluster.disruption_budget import PodDisruptionBudget
     from scheduler.objects import Pod
+    from scheduler.preemption.eligibility import EligiblePod
     from scheduler.preemption.evictor import Evictor
-    from scheduler.preemption.victim import Victim
     from scheduler.state.cluster_state import ClusterState
 
 NOW = 1767225600.0 + 3600
@@ -55,23 +55,24 @@ class FaultyEvictor:
         self._driver = driver
 
     async def evict(
-        self, preemptor: Pod, node: str, victims: Sequence[Victim], *, is_needed: Callable[[], bool]
-    ) -> EvictionResult:
+        self, preemptor: Pod, node: str, victims: Sequence[EligiblePod], *, is_needed: Callable[[], bool]
+    ) -> tuple[EvictionOutcome, list[EligiblePod]]:
         """Let the victims begin to end."""
         self.nominated.append(f"{preemptor.metadata.name}@{node}")
         await self.while_evicting()
         if self.refuses:
-            return EvictionResult(EvictionOutcome.REFUSED, (), "refused")
+            return EvictionOutcome.REFUSED, []
         for each in victims:
             if not is_needed():
-                return EvictionResult(EvictionOutcome.GONE)
-            running = self._driver.running.get(each.name)
-            if running is None or running.uid != each.uid:
+                return EvictionOutcome.GONE, []
+            name = each.pod.metadata.name
+            running = self._driver.running.get(name)
+            if running is None or running.uid != each.pod.uid:
                 continue
             self.on_eviction(preemptor, running)
-            self.evicted.append(each.name)
-            ending(self._driver, each.name)
-        return EvictionResult(EvictionOutcome.EVICTED, tuple(victims))
+            self.evicted.append(name)
+            ending(self._driver, name)
+        return EvictionOutcome.EVICTED, list(victims)
 
     async def clear_nomination(self, pod: Pod, _node: str) -> bool:
         """Note that the nomination is removed."""

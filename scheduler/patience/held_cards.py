@@ -21,7 +21,7 @@ from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
 
 _NODES: Final = 16
-"""So many nodes are tried: those where the least memory has to become free."""
+"""The number of nodes that are tried: those where the least memory has to become free."""
 _STEP: Final = 256
 
 

@@ -10,18 +10,19 @@ import msgspec
 from allocation.fairness.queue_spec import QueueKey
 from allocation.steps import Steps
 from cluster.events import Recorder
-from scheduler.cycle import held_cards
 from scheduler.cycle.cycle import SchedulingCycle
-from scheduler.fairness.holds import Hold
 from scheduler.gpu_requirements import GpuRequirements
+from scheduler.holds import Hold
+from scheduler.objects import Pod
 from scheduler.pacing import Pacer
+from scheduler.patience import held_cards
 from scheduler.queue.entry import Entry
 
 log = logging.getLogger(__name__)
 
 _PERIOD_SECONDS: Final = 5.0
 _NODES_PER_HOLD: Final = 20
-"""At most one node of so many has held cards; at least one node."""
+"""At most one node of this number has held cards; at least one node."""
 
 
 class _Progress(msgspec.Struct, frozen=True):
@@ -57,7 +58,7 @@ class Patience:
         self._progress: dict[str, _Progress] = {}
         """Of the holds, by pod."""
         self._gave_up: dict[QueueKey, float] = {}
-        """When the last hold of a queue with waiting pods ended in vain."""
+        """When the last hold of a queue with waiting pods ended without success."""
         self._is_trusted = is_trusted
 
     async def run(self) -> None:
@@ -99,7 +100,7 @@ class Patience:
         return (yield from queue.competition.demanding(has_waited))
 
     def _waits_since(self, entry: Entry) -> float:
-        """Return since when a pod waits for its turn: after a hold in vain, its queue waits like a new one."""
+        """Return since when a pod waits for its turn: after a hold without success, its queue waits like a new one."""
         return max(entry.since, self._gave_up.get(entry.key, entry.since))
 
     def _patience_of(self, entry: Entry) -> float:
@@ -126,13 +127,11 @@ class Patience:
         state.holds.add(Hold(pod.uid, entry.key, rank, cards.node, cards.charges, cards.awaited), pod)
         waited, count = state.queue.clock() - entry.since, len(cards.awaited)
         uuids = ", ".join(charge.uuid for charge in cards.charges)
-        note = f"after {waited:.0f} s, what becomes free of {uuids} on node {cards.node} is held for it: {count} pods"
-        log.info("pod %s: %s have to end there", pod, note, extra={"pod": str(pod), "uid": pod.uid})
+        pods_finish = "1 pod finishes" if count == 1 else f"{count} pods finish"
+        note = f"after {waited:.0f} s, reserving {uuids} on node {cards.node} until {pods_finish}"
         self._progress[pod.uid] = _Progress(count, state.queue.clock())
         state.queue.wake((pod.uid,))  # from now on it is tried on its own
-        self._recorder.record(
-            pod.reference, type="Normal", reason="CardsHeld", action="Scheduling", note=f"{note} have to end there"
-        )
+        self._report(pod, "CardsHeld", note)
 
     def _is_idle(self, hold: Hold) -> bool:
         """Whether none of the pods that a hold awaits has ended for a long time."""
@@ -144,17 +143,19 @@ class Patience:
         return now - progress.since >= self._idle
 
     def _give_up(self, hold: Hold) -> None:
-        """End a hold in vain."""
+        """End a hold without success."""
         state = self._cycle.state
         pod = state.queue.pod(hold.uid)
         state.release_hold(hold.uid)
         self._gave_up[hold.key] = state.queue.clock()
         if pod is not None:
-            note = (
-                f"no pod that has to end on node {hold.node} has ended for {self._idle:.0f} s: nothing is held any more"
-            )
-            log.info("pod %s: %s", pod, note, extra={"pod": str(pod), "uid": pod.uid})
-            self._recorder.record(pod.reference, type="Normal", reason="CardsReleased", action="Scheduling", note=note)
+            awaited = f"the pods that have to finish on node {hold.node}"
+            note = f"none of {awaited} has finished for {self._idle:.0f} s: no cards are reserved any more"
+            self._report(pod, "CardsReleased", note)
+
+    def _report(self, pod: Pod, reason: str, note: str) -> None:
+        log.info("pod %s: %s", pod, note, extra={"pod": str(pod), "uid": pod.uid})
+        self._recorder.record(pod.reference, type="Normal", reason=reason, action="Scheduling", note=note)
 
     def _is_possible(self, hold: Hold) -> Steps[bool]:
         """Whether the node of a hold takes its pod once the pods there have ended."""

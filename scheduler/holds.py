@@ -1,9 +1,9 @@
-"""Cards that are held for pods while others still use them: nobody else takes what is freed.
+"""Cards that are held for pods while others still use them: no other pod takes what is freed.
 
-They are held for pods that have waited too long, without anybody's eviction, and for pods that preempt others: these
-holds are nominations. A hold is a reservation in the ledger for the share that its pod will have. While others still
-use the cards, these are used beyond their capacity, so they fit no other pod. Only pods of a higher rank may take them.
-The queue of the pod is charged for them as if the pod had them already.
+They are held for pods that have waited too long, without evictions, and for pods that preempt others: these holds are
+nominations. A hold is a reservation in the ledger for the share that its pod will have. While others still use
+the cards, these are used beyond their capacity, so they fit no other pod. Only pods of a higher rank may take them. The
+queue of the pod is charged for them as if the pod had them already.
 """
 
 from collections.abc import Container, Iterable, Iterator
@@ -14,15 +14,13 @@ import msgspec
 from allocation.allocation import Charge
 from allocation.fairness.queue_spec import QueueKey
 from allocation.ledger.ledger import Ledger
+from scheduler.fairness.fair_share import PodRank
 from scheduler.fairness.use import UseByOwner
 from scheduler.filters.node_cache import NodeCache
 from scheduler.objects import Pod, PodMeta, PodSpec
 
 PREFIX: Final = "hold:"
 """Begins the UIDs of reservations of holds."""
-
-PodRank = tuple[int, int]
-"""The tier of a pod's queue and the priority of the pod, both negated: the smallest is the highest."""
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -35,7 +33,7 @@ class Hold(msgspec.Struct, frozen=True):
         node: the node of the cards.
         charges: the share of each card.
         awaited: the UIDs of the pods that have to end first.
-        deadline: when a nomination ends in any case, on the clock of the state; None if nobody is preempted.
+        deadline: when a nomination ends in any case, on the clock of the state; None if no pod is preempted.
     """
 
     uid: str

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from allocation.ledger.ledger_copy import used_by_pods
-from scheduler.fairness.holds import Hold
-from scheduler.patience import Patience
+from scheduler.holds import Hold
+from scheduler.patience.patience import Patience
 from tests.scheduler.support.builders import Clock, lease, node, pod, state
 from tests.scheduler.support.driving import Driver, gpu_queue
 
@@ -97,7 +98,7 @@ async def test_a_stream_of_slices_does_not_keep_a_whole_card_waiting_for_ever() 
     waited = await world.run(300, until=lambda: world.runs("whole"))
     assert world.runs("whole")
     assert PATIENCE <= waited <= PATIENCE + LONGEST + 2
-    assert "is held for it" in world.events.notes[0]
+    assert world.events.notes[0] == "after 100 s, reserving GPU-n0-1 on node n0 until 4 pods finish"
     assert not world.driver.state.holds
     assert all(each.is_pod for each in world.driver.state.ledger.reservations())
 
@@ -193,7 +194,7 @@ async def test_a_hold_ends_with_its_pod_or_its_node(what: str) -> None:
 
 
 async def test_nothing_is_held_for_a_pod_that_no_node_can_take() -> None:
-    """It asks for more memory than any card has."""
+    """It requests more memory than any card has."""
     world = World("n0")
     await world.run(20)
     world.driver.add(pod("hopeless", memory=2000))
@@ -245,6 +246,17 @@ async def test_own_pod_that_never_ends_holds_no_cards() -> None:
     assert [hold.uid for hold in world.driver.state.holds] == ["uid-whole-node"]
 
 
+@pytest.mark.parametrize(("cards", "words"), [(1, "until 1 pod finishes"), (2, "until 2 pods finish")])
+async def test_event_counts_the_pods_that_have_to_finish(cards: int, words: str) -> None:
+    """It names the cards and the node as well."""
+    world = await blocked(namespace="third")
+    containers = [{"name": name, "resources": {"limits": {"nvidia.com/gpu": "1"}}} for name in "ab"[:cards]]
+    world.driver.add(pod("waits", namespace="team", containers=containers))
+    await wait(world, int(PATIENCE) + 2)
+    (note,) = world.events.notes
+    assert re.fullmatch(rf"after \d+ s, reserving (GPU-n0-\d(, )?)+ on node n0 {words}", note)
+
+
 async def test_hold_ends_when_no_awaited_pod_has_ended_for_long() -> None:
     """With each that ends the time begins again; the next queue has its turn, and then the first one again."""
     world = await blocked(namespace="third")
@@ -261,7 +273,7 @@ async def test_hold_ends_when_no_awaited_pod_has_ended_for_long() -> None:
         await wait(world, int(seconds))
     held.append([hold.uid for hold in world.driver.state.holds])
     assert held == [["uid-first"], ["uid-first"], ["uid-first"], ["uid-first"], ["uid-second"], ["uid-first"]]
-    assert any("has ended for 60 s" in note for note in world.events.notes)
+    assert any("has finished for 60 s" in note for note in world.events.notes)
 
 
 async def test_held_cards_are_charged_to_the_queue_that_holds() -> None:
