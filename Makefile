@@ -7,6 +7,9 @@ LAB := $(BIN)/python -m lab
 INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest --numprocesses 3 --max-worker-restart 0 --dist loadscope
 
+# Half of the start of a process is spent on compiling its modules, unless the result is kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-dra test-quick test-again test-random test-deep test-durations mutation mutation-changed check format fuzz bench chaos soak image image-load image-push cli-wheel cli-archive krew-manifest install-lab install-test up down status doctor verify evidence clean \
 	demo-fractional demo-pending demo-placement demo-claim demo-static demo-environment

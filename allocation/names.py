@@ -14,7 +14,7 @@ MAX_NAME_LENGTH: Final = 253
 _MAX_LABEL_LENGTH: Final = 63
 HEARTBEAT_PREFIX: Final = "agent-"
 LEGACY_HEARTBEAT_PREFIX: Final = "gpu-"
-"""Of the Leases that agents before version 0.2 renew; since then the prefix belongs to the Leases of cards."""
+"""Of the Leases that agents of early versions renew; since then the prefix belongs to the Leases of cards."""
 DEVICE_PREFIX: Final = "gpu-"
 MANAGED_LABEL: Final = "gpu.scheduling/managed"
 """On the Leases of cards: `true`."""
@@ -164,7 +164,7 @@ def heartbeat_lease(node: str) -> str:
 
 
 def legacy_heartbeat_lease(node: str) -> str:
-    """Return the name of the Lease that an agent of `node` before version 0.2 renews."""
+    """Return the name of the Lease that an agent of `node` of an early version renews."""
     return _shortened(LEGACY_HEARTBEAT_PREFIX + node, MAX_NAME_LENGTH, hashed=node)
 
 

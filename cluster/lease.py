@@ -67,7 +67,7 @@ class Lease(msgspec.Struct):
 
     @property
     def is_of_a_card(self) -> bool:
-        """Whether it says which pod has a card; agents before version 0.2 have heartbeats with the same prefix."""
+        """Whether it says which pod has a card; agents of early versions have heartbeats with the same prefix."""
         labels = self.metadata.labels
         return labels is not None and labels.managed == "true"
 

@@ -42,7 +42,7 @@ class _Renewal(msgspec.Struct, frozen=True):
 class AgentLeases:
     """The Leases of agents, and the nodes that must have one.
 
-    An agent before version 0.2 renews a Lease of another name; of the two Leases of a node the one that expires later
+    An agent of an early version renews a Lease of another name; of the two Leases of a node the one that expires later
     counts.
     """
 
@@ -51,7 +51,7 @@ class AgentLeases:
         self._clock = clock
         self._renewals: dict[str, _Renewal] = {}
         self._tracked: dict[str, tuple[str, str]] = {}
-        """The names of the Lease of each node, the present one and that of an agent before version 0.2."""
+        """The names of the Lease of each node, the present one and that of an agent of an early version."""
         self._nodes: dict[str, str] = {}
         self._legacy: dict[str, LeaseMeta] = {}
         # Every scheduling decision asks for expired Leases, so all are checked only when one may have expired.
@@ -123,7 +123,7 @@ class AgentLeases:
         return {node: _rejection(node, renewal, now - renewal.seen_at) for node, renewal in expired}
 
     def superseded(self) -> list[LeaseMeta]:
-        """Return the Leases of agents before version 0.2 whose nodes have the present Lease, too.
+        """Return the Leases of agents of early versions whose nodes have the present Lease, too.
 
         Their names may be those of the Leases of cards.
         """

@@ -39,7 +39,7 @@ def test_heartbeats_cards_and_instances_have_distinct_names(nodes: set[str]) -> 
 
 
 def test_the_name_of_an_older_agents_lease_is_unchanged() -> None:
-    """It is what agents before version 0.2 renew, and policy tranche-agent permits."""
+    """It is what agents of early versions renew, and policy tranche-agent permits."""
     assert names.legacy_heartbeat_lease("n1") == "gpu-n1"
     assert names.legacy_heartbeat_lease("x" * 249) == "gpu-" + "x" * 249
     long = names.legacy_heartbeat_lease("x" * 253)

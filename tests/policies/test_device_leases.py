@@ -99,7 +99,7 @@ def test_a_lease_of_a_card_without_its_labels_is_refused(users: Identities, labe
 
 
 def test_an_agent_creates_no_lease_of_a_card(users: Identities) -> None:
-    """Also where its own heartbeat had this name before version 0.2: node a-0, card 0 of node a."""
+    """Also where its own heartbeat had this name in early versions: node a-0, card 0 of node a."""
     own = heartbeat_named(f"gpu-{NODE}")
     assert REFUSED in creation_refusal(users.agent, lease())
     assert REFUSED in creation_refusal(users.agent, own)
@@ -149,7 +149,7 @@ def test_no_agent_changes_a_lease_of_a_card(namesake: Client, held: str) -> None
 
 @pytest.fixture
 def old_heartbeat(server: Layout, users: Identities) -> Iterator[dict[str, Any]]:
-    """A Lease that exists, made by an agent before version 0.2: it has the name of a card's and none of our labels."""
+    """A Lease that exists, made by an agent of an early version: it has the name of a card's and none of our labels."""
     body, api = heartbeat_named(f"gpu-{NODE}"), client(server)
     file = str(manifests.ROOT / "base" / "device-leases.yaml")
     kubectl.run(server, "delete", "-f", file)
@@ -165,7 +165,7 @@ def old_heartbeat(server: Layout, users: Identities) -> Iterator[dict[str, Any]]
     api.delete("lease", body["metadata"]["name"], namespace=SYSTEM_NAMESPACE)
 
 
-def test_an_agent_before_version_02_renews_its_lease(users: Identities, old_heartbeat: dict[str, Any]) -> None:
+def test_an_agent_of_an_early_version_renews_its_lease(users: Identities, old_heartbeat: dict[str, Any]) -> None:
     """During an upgrade; no agent makes it a card's."""
 
     def renewal_refusal() -> str:

@@ -134,7 +134,7 @@ def test_a_silent_agent_is_shown_with_the_time_of_its_last_heartbeat() -> None:
     assert "Lease tranche-system/agent-n3 does not exist" in fleet.nodes[2].conditions[0].message
 
 
-def test_an_agent_before_version_02_is_alive_by_its_own_lease() -> None:
+def test_an_agent_of_an_early_version_is_alive_by_its_own_lease() -> None:
     """During an upgrade its Lease has another name, which may also be that of the Lease of a card."""
     legacy, of_a_card = _heartbeat("n1", age=59), _heartbeat("n2", age=59)
     legacy.metadata.name, of_a_card.metadata.name = "gpu-n1", "gpu-n2"

@@ -142,7 +142,7 @@ def test_a_lease_of_a_node_that_comes_later_closes_its_card() -> None:
 
 @pytest.mark.parametrize("labels", [None, {"gpu.scheduling/managed": "false"}])
 def test_only_leases_with_our_label_are_of_cards(labels: dict[str, str] | None) -> None:
-    """A heartbeat of an agent before version 0.2 has the same prefix."""
+    """A heartbeat of an agent of an early version has the same prefix."""
     body = {"metadata": {"name": "gpu-n1-0", "annotations": {"gpu.scheduling/card": "GPU-n1-0"}}}
     if labels is not None:
         body["metadata"]["labels"] = labels

@@ -144,13 +144,13 @@ def test_a_removed_report_ends_the_requirement_of_a_lease() -> None:
 
 
 def legacy(node: str, *, renewed: str = "2026-01-01T00:00:00.000000Z") -> Lease:
-    """Return the Lease that an agent before version 0.2 renews."""
+    """Return the Lease that an agent of an early version renews."""
     made = lease(node, renewed=renewed)
     made.metadata.name = legacy_heartbeat_lease(node)
     return made
 
 
-def test_the_lease_of_an_agent_before_version_02_counts() -> None:
+def test_the_lease_of_an_agent_of_an_early_version_counts() -> None:
     """During an upgrade, some agents renew a Lease of the other name."""
     clock = Clock()
     made = state("n1", clock=clock)
