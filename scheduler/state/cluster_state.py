@@ -43,6 +43,7 @@ from scheduler.leases.device_leases import DeviceLeases
 from scheduler.mig.requests import InstanceRequests
 from scheduler.objects import Namespace, Node, Pod
 from scheduler.queue.affinity_hints import AffinityHints
+from scheduler.queue.queue_order import QueueOrder
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.settings import NETWORK_LEVELS
@@ -73,7 +74,7 @@ class ClusterState:
         self,
         *,
         settings: AllocationSettings,
-        queue: SchedulingQueue,
+        make_queue: Callable[[QueueOrder], SchedulingQueue],
         clock: Callable[[], float],
         names: Iterable[str] = (SCHEDULER_NAME,),
         has_queue: bool = True,
@@ -87,6 +88,7 @@ class ClusterState:
     ) -> None:
         """Begin with an empty state; `clock`, in seconds, must be monotonic.
 
+        `make_queue` returns the queue of pods, given the order of the queues that they belong to.
         Pods whose scheduler name is in `names` are ours. They wait in the queue if `has_queue`; otherwise
         kube-scheduler has the queue. An agent has `mig_request_timeout_seconds` to create a MIG instance.
         `on_uncounted` is called once for each pod that closes its node, with the reason why it cannot be counted.
@@ -97,15 +99,14 @@ class ClusterState:
         self.settings = settings
         self.ledger = Ledger()
         counted = settings.resources.count
-        self.queue = queue
         self.volumes = VolumeCache(
             on_change=lambda node: self.ledger.note_change(node, taken=False),
-            on_release=lambda: queue.notify(ClusterEvent.STORAGE_CHANGED),
+            on_release=lambda: self.queue.notify(ClusterEvent.STORAGE_CHANGED),
         )
         self.storage = Storage(
             self.volumes,
             on_change=self.ledger.changes.add_other,
-            on_improvement=lambda: queue.notify(ClusterEvent.STORAGE_CHANGED),
+            on_improvement=lambda: self.queue.notify(ClusterEvent.STORAGE_CHANGED),
         )
         self.node_cache = NodeCache(
             ours=set(settings.resources.managed()) - {counted},
@@ -122,22 +123,27 @@ class ClusterState:
         self.bindings = AppBindings(ledger=self.ledger, settings=settings.bindings)
         self.quotas = Quotas(ledger=self.ledger, settings=settings)
         self.fair_share = FairShare(
-            ledger=self.ledger, node_cache=self.node_cache, settings=settings, on_change=queue.rerank
+            ledger=self.ledger,
+            node_cache=self.node_cache,
+            settings=settings,
+            on_change=lambda key: self.queue.rerank(key),  # noqa: PLW0108 -- the queue is made next
         )
-        queue.competition.order = self.fair_share
+        self.queue = make_queue(self.fair_share)
         self.holds = Holds(self.ledger, self.node_cache, self.fair_share.held)
         self.instance_requests = InstanceRequests(
             ledger=self.ledger,
-            is_waiting=lambda uid: queue.get(uid) is not None,
+            is_waiting=lambda uid: self.queue.get(uid) is not None,
             clock=clock,
             seconds=mig_request_timeout_seconds,
         )
-        self.device_leases = DeviceLeases(ledger=self.ledger, on_open=lambda: queue.notify(ClusterEvent.POD_REMOVED))
+        self.device_leases = DeviceLeases(
+            ledger=self.ledger, on_open=lambda: self.queue.notify(ClusterEvent.POD_REMOVED)
+        )
         self.device_classes = DeviceClasses(settings.resources.managed(), on_found=on_device_class)
         self.foreign_devices = ForeignDevices(
             foreign_drivers,
             ledger=self.ledger,
-            on_open=lambda: queue.notify(ClusterEvent.POD_REMOVED | ClusterEvent.NODE_OPENED),
+            on_open=lambda: self.queue.notify(ClusterEvent.POD_REMOVED | ClusterEvent.NODE_OPENED),
             on_double_booked=on_double_booked,
         )
         self._inventories = Inventories(self.ledger, on_change=self._recount_cards)
