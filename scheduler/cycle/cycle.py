@@ -24,7 +24,7 @@ from scheduler.objects import Pod
 from scheduler.scoring.node_scorer import NodeScorer
 from scheduler.settings import NO_PREFERENCES, ScoreWeights
 from scheduler.state.cluster_state import ClusterState
-from scheduler.volumes.planned_pod import PlannedPod
+from scheduler.state.participants import Placed
 
 _DEFAULT_WEIGHTS: Final = ScoreWeights()
 _ATTEMPTS: Final = 3
@@ -114,37 +114,22 @@ class SchedulingCycle:
 
     def forget(self, pod: Pod) -> None:
         """Release what was reserved for a pod that will not be bound."""
-        self.state.ledger.forget(pod.uid)
-        self.state.instance_requests.refresh(pod.uid)
-        self.state.device_leases.refresh(pod.uid)
-        self.state.node_cache.forget(pod.uid)
-        if not self.state.node_cache.node_of(pod.uid):
-            self.state.quotas.remove_pod(pod.uid)
-            self.state.fair_share.remove_pod(pod.uid)
-        self.state.queue.wake(self.state.bindings.peers(pod.uid))
+        self.state.forget(pod.uid)
 
     # ---- the steps of a cycle --------------------------------------------------------------------------------------
 
     def _read(self, pod: Pod) -> GpuRequirements | Unschedulable:
         if pod.excess:
             return held(pod.excess)
-        planned, meta = pod.gpu_claims if isinstance(pod, PlannedPod) else {}, pod.metadata
         try:
-            return self.state.requirements(
-                pod.spec,
-                meta.annotations,
-                labels=meta.labels,
-                namespace=meta.namespace,
-                uid=meta.uid,
-                planned=planned,
-            )
+            return self.state.requirements.of(pod)
         except WaitingPodError as error:
             return waiting(error.reason, str(error))
         except AllocationError as error:
             return held(str(error))
 
     def _headroom(self, pod: Pod) -> Headroom:
-        return self.state.headroom(pod.metadata.labels, pod.metadata.namespace)
+        return self.state.requirements.headroom(pod)
 
     def _still_holds(self, pod: Pod, result: Scheduled, before: tuple[int, int], headroom: Headroom) -> bool:
         """Whether nothing has changed since the cycle began, or only what the fast path has taken into account."""
@@ -192,22 +177,15 @@ class SchedulingCycle:
     def _assume(self, pod: Pod, result: ScheduleResult, lift: Lift) -> ScheduleResult:
         """Reserve what was chosen, or request the MIG instances that the pod waits for; return the result.
 
-        The hold for the pod is released, and those among `lift` on what it takes. If cards are shared fairly, the
-        result says which queue pays.
+        If cards are shared fairly, the result says which queue pays.
         """
         state = self.state
         if isinstance(result, Unschedulable):
             if result.requested_instances is not None:
                 state.instance_requests.add(pod.uid, result.requested_instances)
             return result
-        state.holds.release(pod.uid)
-        if result.allocation is not None:
-            if lift:
-                state.holds.release_taken(lift, result.node, result.charges)
-                state.instance_requests.release_reserved(pod.uid)
-            state.ledger.assume(pod.uid, result.node, result.charges)
-            state.instance_requests.refresh(pod.uid)
-            state.quotas.add_pod(pod.uid, pod.metadata.namespace)
-        state.node_cache.add_pod(pod, result.node, assumed=True, bindings=result.volumes)
-        queue = state.fair_share.add_pod(pod)
-        return msgspec.structs.replace(result, charged_to=str(queue)) if state.fair_share.queues else result
+        placed = Placed(pod, result.node, result.allocation, result.charges, result.volumes, is_assumed=True)
+        state.assume(placed, lift=lift)
+        if not state.fair_share.queues:
+            return result
+        return msgspec.structs.replace(result, charged_to=str(state.fair_share.use.owner(pod.uid)))
