@@ -79,7 +79,8 @@ class Search:
         volumes = self._state.node_cache.volumes_of(case.pod)
         if volumes is not None and volumes.problem:
             return Attempt(waiting(PodReason.VolumeClaimNotReady, volumes.problem))
-        attempt = yield from self._first(msgspec.structs.replace(case, lift=lifts.own(self._state, case.pod)))
+        own = lifts.own(self._state, case.pod)
+        attempt = yield from self._first(msgspec.structs.replace(case, lift=own) if own else case)
         lower = NO_LIFT if isinstance(attempt.result, Scheduled) else lifts.lower(self._state, case.pod)
         return (yield from self._by_lower_holds(case, attempt, lower)) if lower else attempt
 

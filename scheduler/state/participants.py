@@ -85,11 +85,12 @@ class Participants:
 
 
 class Cards:
-    """The cards in the ledger; which cards Leases close, and which MIG instances are kept, follows from their holders."""
+    """The cards in the ledger; their holders decide which cards Leases close, and which MIG instances are kept."""
 
     def __init__(self, ledger: Ledger, device_leases: DeviceLeases, instance_requests: InstanceRequests) -> None:
         self._ledger = ledger
-        self._followers = (device_leases.refresh, instance_requests.refresh)
+        self._device_leases = device_leases
+        self._instance_requests = instance_requests
 
     def reserve(self, placed: Placed) -> None:
         """See Participant; an assumed pod gets only cards that are free."""
@@ -105,8 +106,8 @@ class Cards:
         self._refresh(uid)
 
     def _refresh(self, uid: str) -> None:
-        for refresh in self._followers:
-            refresh(uid)
+        self._device_leases.refresh(uid)
+        self._instance_requests.refresh(uid)
 
 
 class NamespaceQuotas:

@@ -54,14 +54,11 @@ class _Asked(msgspec.Struct, frozen=True):
     """A pod whose requirements are read; the pods `without` are taken to hold no cards of its application."""
 
     pod: RequestingPod
+    namespace: str
     key: QueueKey
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     without: Collection[str]
-
-    @property
-    def namespace(self) -> str:
-        return self.pod.metadata.namespace
 
 
 _Rule = Callable[[_Asked, GpuRequirements | None], GpuRequirements | None]
@@ -135,7 +132,7 @@ class Requirements:
         self, pod: RequestingPod, without: Collection[str], rules: Iterable[tuple[_Rule, bool]]
     ) -> GpuRequirements:
         meta = pod.metadata
-        asked = _Asked(pod, self._key(pod), meta.labels or {}, meta.annotations or {}, without)
+        asked = _Asked(pod, meta.namespace, self._key(pod), meta.labels or {}, meta.annotations or {}, without)
         requirements: GpuRequirements | None = None
         for rule, _ in rules:
             changed = rule(asked, requirements)
