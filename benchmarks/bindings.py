@@ -7,6 +7,7 @@ the same plain pods in turns.
 import random
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import median
 from typing import Final
 
@@ -151,7 +152,7 @@ def _state(nodes: int, mode: BindingsMode) -> ClusterState:
     """Return a fleet that is half full, whose agents are all alive."""
     state = ClusterState(
         settings=AllocationSettings(bindings=BindingSettings(mode)),
-        queue=SchedulingQueue(clock=time.monotonic, first_backoff=1.0, longest_backoff=1.0),
+        make_queue=partial(SchedulingQueue, clock=time.monotonic, first_backoff=1.0, longest_backoff=1.0),
         clock=time.monotonic,
     )
     extender.fill(state, nodes)

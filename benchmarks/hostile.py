@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -127,8 +128,16 @@ def _measure(pods: int, nodes: int, arrivals: int, *, hostile: bool) -> _Measure
 
 
 async def _run(pods: int, nodes: int, arrivals: int, *, hostile: bool) -> _Measured:
-    queue = SchedulingQueue(clock=time.monotonic, first_backoff=0.2, longest_backoff=5.0)
-    state = ClusterState(settings=AllocationSettings(), queue=queue, clock=time.monotonic)
+    cycle: SchedulingCycle
+    make_queue = partial(
+        SchedulingQueue,
+        clock=time.monotonic,
+        first_backoff=0.2,
+        longest_backoff=5.0,
+        may_fit=lambda kind: cycle.may_fit(kind),  # noqa: PLW0108 -- the cycle is made below
+    )
+    state = ClusterState(settings=AllocationSettings(), make_queue=make_queue, clock=time.monotonic)
+    queue = state.queue
     for number in range(nodes):
         state.set_node(msgspec.convert(_node(fleets.node(number)), Node))
         state.ledger.set_node(fleets.inventory(number))

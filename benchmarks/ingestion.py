@@ -8,6 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
+from functools import partial
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
@@ -55,8 +56,8 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
 
 async def _follow(nodes: int, port: int, *, events: int) -> tuple[float, float, list[float]]:
     """Return events per second, the percentage of a processor, and the delays of decisions that were due every 5 ms."""
-    queue = SchedulingQueue(clock=time.monotonic, first_backoff=1, longest_backoff=8)
-    state = ClusterState(settings=AllocationSettings(), queue=queue, clock=time.monotonic)
+    make_queue = partial(SchedulingQueue, clock=time.monotonic, first_backoff=1, longest_backoff=8)
+    state = ClusterState(settings=AllocationSettings(), make_queue=make_queue, clock=time.monotonic)
     extender.fill(state, nodes)
     seen, done = [0], asyncio.Event()
 

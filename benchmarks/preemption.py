@@ -5,6 +5,7 @@ import random
 import time
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -203,8 +204,8 @@ def _row(
 
 def _state(nodes: int) -> ClusterState:
     """Return a state with empty nodes."""
-    queue = SchedulingQueue(clock=lambda: 0.0, first_backoff=1.0, longest_backoff=1.0)
-    state = ClusterState(settings=AllocationSettings(), queue=queue, clock=lambda: 0.0)
+    make_queue = partial(SchedulingQueue, clock=lambda: 0.0, first_backoff=1.0, longest_backoff=1.0)
+    state = ClusterState(settings=AllocationSettings(), make_queue=make_queue, clock=lambda: 0.0)
     for number in range(nodes):
         name = fleets.node(number)
         allocatable = {"cpu": "64", "memory": "256Gi", "pods": "110"}

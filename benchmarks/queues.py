@@ -4,6 +4,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +20,7 @@ from cluster.gpu_queue import GpuQueue, QueueMeta
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled, ScheduleResult
 from scheduler.objects import Node, Pod
-from scheduler.queue.entry import Entry
+from scheduler.queue.entry import Entry, Rejected
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.cluster_state import ClusterState
@@ -58,8 +59,16 @@ class _Scheduler:
     """The queue, the state and the cycle of a scheduler, without an API server."""
 
     def __init__(self, sizes: Sizes, *, queues: int, tiers: int = 1) -> None:
-        self.queue = SchedulingQueue(clock=lambda: 0.0, first_backoff=1.0, longest_backoff=1.0)
-        self.state = ClusterState(settings=AllocationSettings(), queue=self.queue, clock=lambda: 0.0)
+        self.cycle: SchedulingCycle
+        make_queue = partial(
+            SchedulingQueue,
+            clock=lambda: 0.0,
+            first_backoff=1.0,
+            longest_backoff=1.0,
+            may_fit=lambda kind: self.cycle.may_fit(kind),  # noqa: PLW0108 -- it is made below
+        )
+        self.state = ClusterState(settings=AllocationSettings(), make_queue=make_queue, clock=lambda: 0.0)
+        self.queue = self.state.queue
         self.cycle = SchedulingCycle(self.state)
         self.has_queues = queues > 0
         for number in range(sizes.nodes):
@@ -94,9 +103,7 @@ class _Scheduler:
         if isinstance(result, Scheduled):
             self.queue.remove(entry.pod.uid)
         else:
-            self.queue.add_unschedulable(
-                entry, note=result.note, reasons=result.reasons, kind=result.kind, demand=result.demand
-            )
+            self.queue.add_unschedulable(entry, result)
 
     def settle(self) -> None:
         """Schedule until no pod is due."""
@@ -223,7 +230,7 @@ async def _different(sizes: Sizes) -> list[tuple[Row, Sample]]:
         beside.state.set_pod(_pod(f"different-{number}", number % sizes.queues, fleets.MEMORY_MIB + 1 + number))
     for _ in range(sizes.pods):
         entry = await beside.queue.pop()
-        beside.queue.add_unschedulable(entry, note="full", reasons=reasons, kind=entry.pod.uid.encode())
+        beside.queue.add_unschedulable(entry, Rejected("full", reasons, kind=entry.pod.uid.encode()))
     seconds: dict[bool, list[float]] = {True: [], False: []}
     for each in (alone, beside):
         _add(each, sizes)

@@ -37,8 +37,8 @@ _HOLDS: Final = (0, 1, 8, 64)
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes seconds and its figures mean nothing."""
     nodes, times = (100, 2) if smoke else (_NODES, _TIMES)
-    queue = SchedulingQueue(clock=lambda: 0.0, first_backoff=1.0, longest_backoff=1.0)
-    state = ClusterState(settings=AllocationSettings(), queue=queue, clock=lambda: 0.0)
+    make_queue = partial(SchedulingQueue, clock=lambda: 0.0, first_backoff=1.0, longest_backoff=1.0)
+    state = ClusterState(settings=AllocationSettings(), make_queue=make_queue, clock=lambda: 0.0)
     fill(state, nodes)
     for number in range(nodes):
         if not any(state.ledger.reservations(fleets.node(number))):  # eight free cards

@@ -8,6 +8,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -82,7 +83,7 @@ def _state(nodes: int) -> ClusterState:
     """Return a fleet that is half full, whose nodes have zones and whose agents are all alive."""
     state = ClusterState(
         settings=AllocationSettings(),
-        queue=SchedulingQueue(clock=time.monotonic, first_backoff=1.0, longest_backoff=1.0),
+        make_queue=partial(SchedulingQueue, clock=time.monotonic, first_backoff=1.0, longest_backoff=1.0),
         clock=time.monotonic,
     )
     extender.fill(state, nodes, labels=storage.node_labels)

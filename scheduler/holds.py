@@ -103,11 +103,16 @@ class Holds:
         return True
 
     def release_taken(self, reservations: Container[str], node: str, charges: Iterable[Charge]) -> None:
-        """Release those holds among some reservations, given by UID, of whose cards another pod takes a share."""
-        taken = {charge.uuid for charge in charges}
+        """Release those holds among some reservations, given by UID, of whose cards another pod takes a share.
+
+        A MIG instance is a share of its card, and a whole card takes all of its instances.
+        """
+        own = tuple(charges)
+        taken = {charge.uuid for charge in own}
+        touched = taken | {charge.parent for charge in own}
         for hold in self:
             is_on = hold.reservation in reservations and hold.node == node
-            if is_on and any(charge.uuid in taken for charge in hold.charges):
+            if is_on and any(charge.uuid in touched or charge.parent in taken for charge in hold.charges):
                 self.release(hold.uid)
 
     def reserved_for(self, uid: str) -> frozenset[str]:

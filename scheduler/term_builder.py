@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from allocation.names import SCHEDULER_NAME
 from allocation.settings import AllocationSettings
@@ -76,16 +77,19 @@ def build_term(
     )
 
     # The state.
+    cycle: SchedulingCycle
+    state: ClusterState
     rejected = RejectedPods(watched.pods, clock=clock)
-    queue = SchedulingQueue(
-        clock=clock,
-        first_backoff=settings.first_backoff_seconds,
-        longest_backoff=settings.longest_backoff_seconds,
-        on_event=rejected.note_change,
-    )
     state = ClusterState(
         settings=allocation,
-        queue=queue,
+        make_queue=partial(
+            SchedulingQueue,
+            clock=clock,
+            first_backoff=settings.first_backoff_seconds,
+            longest_backoff=settings.longest_backoff_seconds,
+            may_fit=lambda kind: cycle.may_fit(kind),  # noqa: PLW0108 -- the cycle is built below
+            on_event=rejected.note_change,
+        ),
         clock=clock,
         names=names,
         has_queue=not settings.extender,
@@ -97,6 +101,7 @@ def build_term(
         scores_resources=weights.node_resources > 0,
         network_levels=settings.network_levels,
     )
+    queue = state.queue
     watched.feed_state(state)
     locks = NodeLocks(
         api,

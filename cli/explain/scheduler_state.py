@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from cli.errors import MissingRightError
@@ -40,7 +41,7 @@ def empty(rules: Rules, clock: Callable[[], float]) -> ClusterState:
     """Return the state of a scheduler that has seen no object yet."""
     return ClusterState(
         settings=rules.allocation,
-        queue=SchedulingQueue(clock=clock, first_backoff=1.0, longest_backoff=1.0),
+        make_queue=partial(SchedulingQueue, clock=clock, first_backoff=1.0, longest_backoff=1.0),
         clock=clock,
         names=rules.names,
         has_queue=not rules.extender,

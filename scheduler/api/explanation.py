@@ -24,8 +24,9 @@ from scheduler.api import (
 )
 from scheduler.api.explanation_types import Explanation, ReasonGroup, RequestedCards, Share
 from scheduler.cycle import messages, remedies
-from scheduler.cycle.cycle import Attempt, SchedulingCycle
+from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled, Unschedulable
+from scheduler.cycle.search import Attempt
 from scheduler.objects import Pod
 from scheduler.preemption.choice import Chooser
 from scheduler.state.cluster_state import ClusterState

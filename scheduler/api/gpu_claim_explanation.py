@@ -15,8 +15,8 @@ def gpu_claim(state: ClusterState, pod: Pod, mark: ClaimMark | None = None) -> G
         return None
     planned = pod.gpu_claims if isinstance(pod, PlannedPod) else {}
     namespace = pod.metadata.namespace
-    exists = state.find_claim(name, namespace=namespace) is not None
-    spec = state.find_claim(name, namespace=namespace, planned=planned)
+    exists = state.requirements.find_claim(name, namespace=namespace) is not None
+    spec = state.requirements.find_claim(name, namespace=namespace, planned=planned)
     if spec is None:
         return GpuClaimExplanation(name, mark.exclusivity if mark is not None else None)
     exclusivity = mark.exclusivity if mark is not None else spec.devices.exclusivity

@@ -98,7 +98,7 @@ def read_pod(
             labels=labels,
             quotas=state.quotas.hards(namespace),
             gpu_quotas=state.quotas.specs(namespace),
-            find_claim=partial(state.find_claim, namespace=namespace, planned=gpu_claims),
+            find_claim=partial(state.requirements.find_claim, namespace=namespace, planned=gpu_claims),
             find_queue=partial(_find_queue, state),
             find_bindings=state.bindings.of_app,
         )

@@ -57,7 +57,7 @@ def _query(state: ClusterState, pod: Pod, evaluation: Evaluation, node: str) -> 
         return None
     if state.ledger.row(node) is None:
         return None  # the node was removed after its evaluation
-    headroom = state.headroom(pod.metadata.labels, pod.metadata.namespace)
+    headroom = state.requirements.headroom(pod)
     query = PlacementQuery(requirements.request, requirements.constraints, headroom)
     if bound is None:
         return query

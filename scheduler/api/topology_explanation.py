@@ -42,12 +42,10 @@ def of_trials(
 
 def of_running_pod(state: ClusterState, pod: Pod, allocation: Allocation) -> tuple[TopologyExplanation, ...]:
     """Return the explanations of a pod that has its cards, by what its node reports and what others hold now."""
-    meta = pod.metadata
-    annotations = {key: text for key, text in meta.annotations.items() if key != names.ALLOCATION}
+    annotations = {key: text for key, text in pod.metadata.annotations.items() if key != names.ALLOCATION}
+    asked = Pod(msgspec.structs.replace(pod.metadata, annotations=annotations), pod.spec)
     try:
-        requirements = state.requirements(
-            pod.spec, annotations, labels=meta.labels, namespace=meta.namespace, uid=meta.uid
-        )
+        requirements = state.requirements.of(asked)
     except AllocationError:
         return ()  # its claim or binding was deleted, or the settings changed; what it demanded is not known any more
     query = PlacementQuery(requirements.request, requirements.constraints, bound=requirements.bound)

@@ -66,14 +66,7 @@ class FailureHandler:
 
     def unschedulable(self, entry: Entry, result: Unschedulable) -> None:
         """Put a pod back into the queue that no node takes, and have its reasons published if they are new."""
-        self._queue.add_unschedulable(
-            entry,
-            note=result.note,
-            reasons=result.reasons,
-            is_held=result.is_held,
-            kind=result.kind,
-            demand=result.demand,
-        )
+        self._queue.add_unschedulable(entry, result)
         self._metrics.decisions.labels("unschedulable").inc()
         if result.note not in ("", entry.published):
             entry.published, entry.reasons = result.note, result.reasons

@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 
 from allocation.allocation import Allocation, charges
-from allocation.fairness.shares import Amounts
 from allocation.ledger.ledger import Ledger
 from allocation.placement.node_ranking import NodeRanking
 from allocation.placement.placement import place_on
@@ -26,7 +25,7 @@ from allocation.reasons import NodeRejection
 from allocation.steps import Steps
 from scheduler.cycle import messages
 from scheduler.cycle.eligible_nodes import EligibleNodes
-from scheduler.cycle.result import Scheduled, Unschedulable
+from scheduler.cycle.result import Scheduled, ScheduleResult, Unschedulable
 from scheduler.filters.digest import digest
 from scheduler.filters.node_cache import NodeCache
 from scheduler.gpu_requirements import GpuRequirements
@@ -36,28 +35,6 @@ from scheduler.scoring.node_scorer import NodeScorer, best_first
 
 _CLASSES: Final = 256
 _RUNNERS_UP: Final = 2
-_Note = tuple[str, frozenset[str], Amounts | None]
-_NO_NOTE: Final[_Note] = ("", frozenset(), None)
-
-
-class KnownUnschedulable(msgspec.Struct, frozen=True):
-    """No node takes the pod.
-
-    Attributes:
-        kind: the same for all pods that are rejected for the same reasons.
-        note: the reasons for the last pod of this kind if nothing has changed since, else empty.
-        reasons: the codes of these reasons.
-        demand: as in `Unschedulable`.
-    """
-
-    kind: bytes
-    note: str = ""
-    reasons: frozenset[str] = frozenset()
-    demand: Amounts | None = None
-
-
-class PossiblyUnschedulable(KnownUnschedulable, frozen=True):
-    """Rules about other pods or unbound claims restrict the nodes of the pod; only the full path evaluates them all."""
 
 
 class FastPath:
@@ -83,26 +60,23 @@ class FastPath:
         self._columns = NodeColumns(ledger, node_cache)
         self._rankings = RankingCache(ledger)
         self._classes: OrderedDict[Hashable, EligibleNodes] = OrderedDict()
-        self._notes: dict[bytes, _Note] = {}
-        self._notes_state = (-1, -1)
+        self._rejected: dict[bytes, Unschedulable] = {}
+        """By kind of pods, the result of the full path for the last one, as long as nothing has changed since."""
+        self._rejected_at = (-1, -1)
         self._rankings_of: OrderedDict[bytes, NodeRanking] = OrderedDict()
         """By kind of pods that no node took, the ranking in which none did."""
 
     def find(
-        self, pod: Pod, requirements: GpuRequirements, headroom: Headroom, *, is_rejected: bool = False
-    ) -> Steps[Scheduled | KnownUnschedulable | None]:
-        """Return the result for a pod, or None if only the full path has one.
+        self, pod: Pod, requirements: GpuRequirements, headroom: Headroom, *, explain: bool
+    ) -> Steps[ScheduleResult | None]:
+        """Return the result for a pod that requests cards, or None if only the full path has one.
 
-        `is_rejected` says that no node takes the pod; only the reasons are missing.
+        Without `explain` the result may lack the reasons why no node takes the pod.
         """
-        if requirements.fixed is not None or not requirements.request:
-            return None
         pods = self._node_cache.equivalence_class(pod)
         depends_on_other_pods = self._node_cache.depends_on_other_pods(pod)
         self._refresh_closed()
         key = (pods.key, minimum_request(requirements.own).cards)
-        if is_rejected:
-            return self._unschedulable(pod, key, requirements, headroom)
         eligible = self._classes.get(key)
         if eligible is None:
             eligible = self._classes[key] = EligibleNodes(
@@ -115,11 +89,12 @@ class FastPath:
         ranking = self._rankings.ranking(requirements.request, requirements.constraints, eligible=eligible, key=key)
         best = yield from ranking.place(requirements.request, headroom=headroom, runners_up=_RUNNERS_UP)
         bindings = self._node_cache.volume_bindings(pod, best.allocation.node) if best is not None else None
-        if best is None or depends_on_other_pods or bindings is None:
-            known = self._unschedulable(pod, key, requirements, headroom)
-            if best is None:
-                self._remember_ranking(known.kind, ranking)
-            return known if best is None else PossiblyUnschedulable(known.kind, known.note, known.reasons, known.demand)
+        if best is None:
+            kind = self._kind(pod, key, requirements, headroom)
+            self._remember_ranking(kind, ranking)
+            return self.rejected(kind, explain=explain)
+        if depends_on_other_pods or bindings is None:
+            return self._known(self._kind(pod, key, requirements, headroom))  # only the full path evaluates all nodes
         preferences = self._scorer.preferences(pod)
         if preferences and bindings:
             return None  # scores are normalised over the nodes that have room for the unbound claims, too
@@ -135,9 +110,9 @@ class FastPath:
         return Scheduled.on_cards(self._ledger, requirements, best.allocation, best.charges, note=note, path="cached")
 
     def may_fit(self, kind: Hashable) -> bool:
-        """Return False if no node takes any pod of a kind for which `find` had a result; otherwise one may.
+        """Return False if no node takes any pod of a kind that `find` saw rejected; otherwise one may.
 
-        It is not worked out where that takes long: a decision, which can be interrupted, finds out.
+        Where the evaluation takes long it is left to a decision, which can be interrupted.
         """
         ranking = self._rankings_of.get(cast("bytes", kind))
         if ranking is None or not ranking.is_known or self._ledger.mig_nodes:
@@ -151,10 +126,12 @@ class FastPath:
         if len(self._rankings_of) > _CLASSES:
             self._rankings_of.popitem(last=False)
 
-    def _unschedulable(
-        self, pod: Pod, key: Hashable, requirements: GpuRequirements, headroom: Headroom
-    ) -> KnownUnschedulable:
-        """Return the kind of a pod that no node takes, with the reasons if they are known."""
+    def kind(self, pod: Pod, requirements: GpuRequirements, headroom: Headroom) -> bytes:
+        """Return the kind of a pod that requests cards: pods of one kind are rejected for the same reasons."""
+        key = (self._node_cache.equivalence_class(pod).key, minimum_request(requirements.own).cards)
+        return self._kind(pod, key, requirements, headroom)
+
+    def _kind(self, pod: Pod, key: Hashable, requirements: GpuRequirements, headroom: Headroom) -> bytes:
         rules = None
         volumes = self._node_cache.volumes_of(pod)
         has_unbound = volumes is not None and volumes.unbound is not None
@@ -162,9 +139,22 @@ class FastPath:
             meta, spec = pod.metadata, pod.spec
             claims = (meta.name, spec.volumes) if has_unbound else None  # which volumes fit depends on each claim
             rules = (meta.namespace, meta.labels, spec.affinity, spec.topology_spread_constraints, claims)
-        kind = digest((key, requirements.request, requirements.constraints, headroom, rules))
-        is_current = self._ledger.changes.state == self._notes_state
-        return KnownUnschedulable(kind, *(self._notes.get(kind, _NO_NOTE) if is_current else _NO_NOTE))
+        return digest((key, requirements.request, requirements.constraints, headroom, rules))
+
+    def rejected(self, kind: bytes, *, explain: bool) -> Unschedulable | None:
+        """Return the result for a pod of a kind that no node takes; None if its reasons have to be computed.
+
+        They always are in a fleet with MIG, because the pod may wait for an instance.
+        """
+        known = self._known(kind)
+        if known is None and not explain and not self._ledger.mig_nodes:
+            return Unschedulable("", frozenset(), kind=kind, path="cached")
+        return known
+
+    def _known(self, kind: bytes) -> Unschedulable | None:
+        """Return the result of the full path for the last pod of a kind if it is still valid."""
+        is_current = self._ledger.changes.state == self._rejected_at and not self._ledger.mig_nodes
+        return self._rejected.get(kind) if is_current else None
 
     def _place_preferred(
         self,
@@ -214,18 +204,18 @@ class FastPath:
         is_uniform = requirements.request.gpu_containers[0].memory_mib is not None and not self._ledger.mig_nodes
         return is_uniform or not headroom.is_limited
 
-    def remember(self, known: KnownUnschedulable, result: Unschedulable) -> None:
+    def remember(self, kind: bytes, result: Unschedulable) -> None:
         """Cache the result of the full path for pods of the same kind, until anything changes."""
-        if self._ledger.changes.state != self._notes_state or len(self._notes) >= _CLASSES:
-            self._notes.clear()
-            self._notes_state = self._ledger.changes.state
-        self._notes[known.kind] = (result.note, result.reasons, result.demand)
+        if self._ledger.changes.state != self._rejected_at or len(self._rejected) >= _CLASSES:
+            self._rejected.clear()
+            self._rejected_at = self._ledger.changes.state
+        self._rejected[kind] = msgspec.structs.replace(result, path="cached", kind=kind)
 
     def _refresh_closed(self) -> None:
         closed = self._closed_nodes()
         if closed != self._closed:
             for node in closed.keys() ^ self._closed.keys():
                 self._ledger.note_change(node, taken=False)
-            self._ledger.changes.add_other()  # cached notes contain the reasons, which may have changed, too
+            self._ledger.changes.add_other()  # cached results contain the reasons, which may have changed, too
             self._closed.clear()
             self._closed.update(closed)

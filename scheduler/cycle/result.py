@@ -1,6 +1,6 @@
 """The result of scheduling a pod: the node and cards that are reserved for it, or the reasons why no node takes it."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Self
 
 import msgspec
@@ -9,15 +9,17 @@ from allocation.allocation import Allocation, Charge
 from allocation.bindings.bound_cards import BoundCards
 from allocation.claim import VisibleAs
 from allocation.fabric import environment
-from allocation.fairness.shares import Amounts
 from allocation.inventory import NodeInventory
 from allocation.ledger.ledger import Ledger
 from allocation.placement.mig_plan import Plan
+from allocation.reasons import PodReason
 from allocation.request import PodRequest
 from allocation.wire import mig_record
 from allocation.wire.mig_record import MigAllocation
+from scheduler.cycle import messages
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.metrics.labels import Path
+from scheduler.queue.entry import Rejected
 from scheduler.volumes.bindings import NO_BINDINGS, VolumeBindings
 
 
@@ -82,27 +84,26 @@ class Scheduled(msgspec.Struct, frozen=True):
         )
 
 
-class Unschedulable(msgspec.Struct, frozen=True):
+class Unschedulable(Rejected, frozen=True):
     """No node takes the pod now.
 
     Attributes:
-        note: the reasons in words; empty if they were not computed.
-        reasons: their codes, of cards, of nodes or of the pod itself; empty if they were not computed.
-        is_held: whether only a change of the pod itself can help.
         path: how the result was found.
         requested_instances: the MIG instances that an agent is asked to create for the pod.
-        kind: pods of one kind are rejected for the same reasons; None is a kind of its own.
-        demand: what the pod requests, if it would fit as soon as other pods are gone; None if that would not help, or
-            is not known.
     """
 
-    note: str
-    reasons: frozenset[str]
-    is_held: bool = False
     path: Path = "full"
     requested_instances: Plan | None = None
-    kind: Hashable = None
-    demand: Amounts | None = None
 
 
 ScheduleResult = Scheduled | Unschedulable
+
+
+def held(why: str) -> Unschedulable:
+    """Return the result for a pod that only a change of the pod itself can help."""
+    return Unschedulable(messages.held(why), frozenset({PodReason.PodHeld.value}), is_held=True, path="cached")
+
+
+def waiting(reason: PodReason, why: str) -> Unschedulable:
+    """Return the result for a pod that waits for another object, whatever the nodes have."""
+    return Unschedulable(messages.waiting(reason, why), frozenset({reason.value}), path="cached")

@@ -102,15 +102,7 @@ def node_names(args: Args) -> Sequence[str]:
 def read(state: ClusterState, pod: Pod, *, without: Collection[str] = ()) -> GpuRequirements | AllocationError:
     """Return what a pod requires if the pods `without` held no cards, or why that cannot be read."""
     try:
-        meta = pod.metadata
-        return state.requirements(
-            pod.spec,
-            meta.annotations or {},
-            labels=meta.labels or {},
-            namespace=meta.namespace,
-            uid=meta.uid,
-            without=without,
-        )
+        return state.requirements.of(pod, without=without)
     except AllocationError as error:
         return error
 
@@ -119,7 +111,7 @@ def _evaluate(
     state: ClusterState, args: Args, requirements: GpuRequirements, lift: Lift
 ) -> Steps[tuple[Sequence[str], NDArray[np.float64], dict[str, Rejection]]]:
     """Return all nodes, the score of each, and the rejections by those that do not take the pod."""
-    headroom = state.headroom(args.pod.metadata.labels or {}, args.pod.metadata.namespace)
+    headroom = state.requirements.headroom(args.pod)
     view = yield from ledger_view.view(state.ledger, without=lift)
     parts = [*_parts(state, args, requirements, view, lift)]
     evaluated = []

@@ -78,6 +78,6 @@ def _takes(
         requirements,
         node,
         rejected_nodes=rejected_nodes,
-        headroom=state.headroom(pod.metadata.labels or {}, pod.metadata.namespace, without=gone),
+        headroom=state.requirements.headroom(pod, without=gone),
     )
     return node in evaluated.scores

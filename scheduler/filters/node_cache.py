@@ -241,11 +241,10 @@ class NodeCache:
         if pod.spec.volumes and self._volumes is not None:
             self._volumes.add_pod(pod, node, bindings)
 
-    def forget(self, uid: str) -> None:
-        """Stop counting an assumed pod. A pod that is known to run stays."""
+    def is_assumed(self, uid: str) -> bool:
+        """Whether a pod is counted on a node on which the API server does not show it yet."""
         info = self._pods.get(uid)
-        if info is not None and info.assumed:
-            self.remove_pod(uid)
+        return info is not None and info.assumed
 
     def remove_pod(self, uid: str) -> None:
         """Stop counting a pod."""

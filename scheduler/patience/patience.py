@@ -119,7 +119,7 @@ class Patience:
         requirements = self._cycle.requirements(pod)
         if not isinstance(requirements, GpuRequirements):
             return
-        headroom = state.headroom(pod.metadata.labels, pod.metadata.namespace)
+        headroom = state.requirements.headroom(pod)
         cards = yield from held_cards.choose(state, pod, requirements, headroom)
         if cards is None or state.queue.get(pod.uid) is not entry or entry.place != "unschedulable":
             return
@@ -166,5 +166,5 @@ class Patience:
         if entry is None or not isinstance(requirements, GpuRequirements):
             return False
         pod = entry.pod
-        headroom = state.headroom(pod.metadata.labels, pod.metadata.namespace)
+        headroom = state.requirements.headroom(pod)
         return held_cards.is_possible(state, pod, requirements, headroom, hold.node, hold=hold.reservation)

@@ -134,10 +134,7 @@ class Chooser:
         field = unsupported_fields.unsupported(pod.spec) if self.state.has_queue else ""
         if pod.excess or field:
             return NoPreemption("it is held until it changes")
-        meta = pod.metadata
         try:
-            return self.state.unlimited_requirements(
-                pod.spec, meta.annotations, labels=meta.labels, namespace=meta.namespace, uid=meta.uid
-            )
+            return self.state.requirements.unlimited(pod)
         except AllocationError as error:
             return NoPreemption(str(error))

@@ -16,7 +16,7 @@ from scheduler.queue.entry import Entry
 from scheduler.queue.kinds import Kind
 from scheduler.queue.lanes import Lane
 from scheduler.queue.offer import Offer, offer
-from scheduler.queue.queue_order import NoOrder, QueueOrder, WaitingDemand
+from scheduler.queue.queue_order import QueueOrder, WaitingDemand
 from scheduler.queue.queueing_hints import ClusterEvent, members
 from scheduler.queue.waiting_queue import WaitingQueue
 
@@ -33,20 +33,23 @@ class Competition:
 
     Attributes:
         order: the order of the queues.
-        may_fit: whether pods of a kind may fit now; False only if they certainly do not.
     """
 
-    order: QueueOrder
-    may_fit: Callable[[Hashable], bool]
-
-    def __init__(self, *, on_skipped: Callable[[Entry], object], on_separated: Callable[[Entry], object]) -> None:
-        """Begin without pods.
+    def __init__(
+        self,
+        order: QueueOrder,
+        *,
+        may_fit: Callable[[Hashable], bool],
+        on_skipped: Callable[[Entry], object],
+        on_separated: Callable[[Entry], object],
+    ) -> None:
+        """Begin without pods; `may_fit` is False for a kind of which no pod fits now, as is known without a decision.
 
         `on_skipped` is called with the first pod of a kind that still fits nowhere and was not tried, `on_separated`
         with each pod that has to be tried again because the order of its queue is strict now.
         """
-        self.order = NoOrder()
-        self.may_fit = lambda _kind: True
+        self.order = order
+        self._may_fit = may_fit
         self._on_skipped = on_skipped
         self._on_separated = on_separated
         self._queues: dict[QueueKey, WaitingQueue] = {}
@@ -224,7 +227,7 @@ class Competition:
         queue = self._queues[lane.pods[0].key]
         if offer(self.order.rank(queue.key), lane.order) != offered:
             self._offer_lane(kind, lane, queue)
-        elif not self.may_fit(kind.key):
+        elif not self._may_fit(kind.key):
             kind.tried = self._events
             self._on_skipped(lane.pods[0])
             return None

@@ -1,5 +1,6 @@
-"""A pod in the scheduling queue, and where it is."""
+"""A pod in the scheduling queue, where it is, and why no node takes it."""
 
+from collections.abc import Hashable
 from typing import Literal
 
 import msgspec
@@ -10,6 +11,25 @@ from scheduler.objects import Pod
 from scheduler.queue.lanes import Lane, Order
 
 Place = Literal["active", "backoff", "unschedulable", "held", "binding"]
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """Why no node takes a pod now.
+
+    Attributes:
+        note: the reasons in words; empty if they were not computed.
+        reasons: their codes, of cards, of nodes or of the pod itself; empty if they were not computed.
+        is_held: whether only a change of the pod itself can help.
+        kind: pods of one kind are rejected for the same reasons; None is a kind of its own.
+        demand: what the pod requests, if it would fit as soon as other pods are gone; None if that would not help, or
+            is not known.
+    """
+
+    note: str
+    reasons: frozenset[str]
+    is_held: bool = False
+    kind: Hashable = None
+    demand: Amounts | None = None
 
 
 class Entry(msgspec.Struct, eq=False):

@@ -18,15 +18,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 
 from allocation.fairness.queue_spec import QueueKey
-from allocation.fairness.shares import Amounts
 from scheduler.objects import Pod
 from scheduler.queue.competition import Competition
-from scheduler.queue.entry import Entry, Place, QueuePosition
+from scheduler.queue.entry import Entry, Place, QueuePosition, Rejected
 from scheduler.queue.lanes import Lane
 from scheduler.queue.offer import offer
-from scheduler.queue.queue_order import WaitingDemand
+from scheduler.queue.queue_order import NoOrder, QueueOrder, WaitingDemand
 from scheduler.queue.queueing_hints import ClusterEvent, events_for
 
+_NO_ORDER = NoOrder()
 _SEARCHED = 64
 """How many equal pods are searched for the next one whose published reasons are out of date."""
 
@@ -40,16 +40,24 @@ class SchedulingQueue:
 
     def __init__(
         self,
+        order: QueueOrder = _NO_ORDER,
         *,
         clock: Callable[[], float],
         first_backoff: float,
         longest_backoff: float,
+        may_fit: Callable[[Hashable], bool] = lambda _kind: True,
         on_event: Callable[[Iterable[str]], None] = lambda _: None,
     ) -> None:
-        """Call `on_event` after each event, with the UIDs of the pods that it concerns; none if it may concern all."""
+        """Order pods by the `order` of their queues; by default each namespace has a queue, and all are equal.
+
+        `may_fit` is False for a kind of pods (`Rejected.kind`) that certainly fit nowhere now. `on_event` is called
+        after each event, with the UIDs of the pods that it concerns; none if it may concern all.
+        """
         self.clock = clock
         self._on_event = on_event
-        self.competition = Competition(on_skipped=self._note_unexplained, on_separated=self._activate)
+        self.competition = Competition(
+            order, may_fit=may_fit, on_skipped=self._note_unexplained, on_separated=self._activate
+        )
         self._backoff = (first_backoff, longest_backoff)
         self._entries: dict[str, Entry] = {}
         self._places: Counter[Place] = Counter()
@@ -142,37 +150,27 @@ class SchedulingQueue:
 
     # ---- scheduling failed -----------------------------------------------------------------------------------------
 
-    def add_unschedulable(
-        self,
-        entry: Entry,
-        *,
-        note: str,
-        reasons: frozenset[str],
-        is_held: bool = False,
-        kind: Hashable = None,
-        demand: Amounts | None = None,
-    ) -> None:
-        """Put back a pod that no node takes; it waits for an event that may lift one of `reasons`.
+    def add_unschedulable(self, entry: Entry, rejected: Rejected) -> None:
+        """Put back a pod that no node takes; it waits for an event that may lift one of the reasons.
 
-        Pods of one `kind` are rejected for the same reasons; None is a kind of its own. If `note` is empty, the pod is
-        scheduled again, with reasons, when the pause after the last result with reasons is over. `demand` is what it
-        requests, if it would fit as soon as other pods are gone; like the reasons, it stays without a `note`.
+        Without a note, the pod is scheduled again, with reasons, when the pause after the last result with reasons is
+        over; until then it keeps these reasons, and its demand.
         """
         if self._entries.get(entry.pod.uid) is not entry:
             return
-        was_stale = entry.is_stale
+        note, was_stale = rejected.note, entry.is_stale
         if note:
             self._pause(entry)
             entry.is_stale = False
         elif not was_stale:
             self._explain_at(entry, entry.ready_at)
-        if is_held:
+        if rejected.is_held:
             self._move(entry, "held")
             return
         self._move(entry, "unschedulable")
         if note:
-            entry.demand = demand
-        lane = self.competition.add_rejected(entry, kind, events_for(reasons))
+            entry.demand = rejected.demand
+        lane = self.competition.add_rejected(entry, rejected.kind, events_for(rejected.reasons))
         if note and lane.note != note:
             lane.note = note
             self._explain_next(lane, lane.pods, excluding=entry)

@@ -7,17 +7,15 @@ unschedulable pod schedulable.
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Sequence
 
-from allocation.claim import ClaimSpec
 from allocation.constraints import words
 from allocation.errors import AllocationError
 from allocation.ledger.ledger import Ledger
 from allocation.names import CORDON, HAMI_HANDSHAKE, HAMI_REGISTER, HAMI_SCORES, QUEUE, SCHEDULER_NAME
 from allocation.placement import bound_placement, rejection
 from allocation.placement.rejection import Rejection
-from allocation.quota import Headroom, minimum_request
+from allocation.quota import minimum_request
 from allocation.reasons import NodeReason, NodeRejection
 from allocation.settings import AllocationSettings
 from cluster.dra import DeviceClass
@@ -28,21 +26,20 @@ from cluster.gpu_queue import GpuQueue
 from cluster.gpu_quota import GpuQuota
 from cluster.lease import Lease
 from cluster.resource_quota import ResourceQuota
-from scheduler import gpu_requirements
-from scheduler.bindings.allowed_cards import within_quotas
 from scheduler.bindings.app_bindings import AppBindings
 from scheduler.claims.claims import Claims
 from scheduler.dra.device_classes import DeviceClasses
 from scheduler.dra.foreign import DoubleBooking, ForeignDevices
 from scheduler.fairness.fair_share import FairShare
 from scheduler.filters.node_cache import NodeCache
-from scheduler.gpu_requirements import GpuRequirements, PodSpec
+from scheduler.gpu_requirements import GpuRequirements
 from scheduler.holds import Holds
-from scheduler.leases.device_lease import DeviceLease, LeasedPod
+from scheduler.leases.device_lease import DeviceLease
 from scheduler.leases.device_leases import DeviceLeases
 from scheduler.mig.requests import InstanceRequests
 from scheduler.objects import Namespace, Node, Pod
 from scheduler.queue.affinity_hints import AffinityHints
+from scheduler.queue.queue_order import QueueOrder
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.settings import NETWORK_LEVELS
@@ -50,9 +47,19 @@ from scheduler.state.agent_leases import AgentLeases
 from scheduler.state.deliveries import Deliveries
 from scheduler.state.inventories import Inventories
 from scheduler.state.node_problems import NodeProblems
+from scheduler.state.participants import (
+    CardLeases,
+    Cards,
+    NamespaceQuotas,
+    NodeResources,
+    Participants,
+    Placed,
+    QueueShares,
+)
 from scheduler.state.plugin_nodes import PluginNodes
 from scheduler.state.priority_classes import PriorityClasses
 from scheduler.state.quotas import Quotas
+from scheduler.state.requirements import Requirements
 from scheduler.state.running_allocation import running_allocation, uncounted_message
 from scheduler.state.storage import Storage
 from scheduler.volumes.volume_cache import VolumeCache
@@ -73,7 +80,7 @@ class ClusterState:
         self,
         *,
         settings: AllocationSettings,
-        queue: SchedulingQueue,
+        make_queue: Callable[[QueueOrder], SchedulingQueue],
         clock: Callable[[], float],
         names: Iterable[str] = (SCHEDULER_NAME,),
         has_queue: bool = True,
@@ -87,6 +94,7 @@ class ClusterState:
     ) -> None:
         """Begin with an empty state; `clock`, in seconds, must be monotonic.
 
+        `make_queue` returns the queue of pods, given the order of the queues that they belong to.
         Pods whose scheduler name is in `names` are ours. They wait in the queue if `has_queue`; otherwise
         kube-scheduler has the queue. An agent has `mig_request_timeout_seconds` to create a MIG instance.
         `on_uncounted` is called once for each pod that closes its node, with the reason why it cannot be counted.
@@ -97,15 +105,14 @@ class ClusterState:
         self.settings = settings
         self.ledger = Ledger()
         counted = settings.resources.count
-        self.queue = queue
         self.volumes = VolumeCache(
             on_change=lambda node: self.ledger.note_change(node, taken=False),
-            on_release=lambda: queue.notify(ClusterEvent.STORAGE_CHANGED),
+            on_release=lambda: self.queue.notify(ClusterEvent.STORAGE_CHANGED),
         )
         self.storage = Storage(
             self.volumes,
             on_change=self.ledger.changes.add_other,
-            on_improvement=lambda: queue.notify(ClusterEvent.STORAGE_CHANGED),
+            on_improvement=lambda: self.queue.notify(ClusterEvent.STORAGE_CHANGED),
         )
         self.node_cache = NodeCache(
             ours=set(settings.resources.managed()) - {counted},
@@ -122,23 +129,44 @@ class ClusterState:
         self.bindings = AppBindings(ledger=self.ledger, settings=settings.bindings)
         self.quotas = Quotas(ledger=self.ledger, settings=settings)
         self.fair_share = FairShare(
-            ledger=self.ledger, node_cache=self.node_cache, settings=settings, on_change=queue.rerank
+            ledger=self.ledger,
+            node_cache=self.node_cache,
+            settings=settings,
+            on_change=lambda key: self.queue.rerank(key),  # noqa: PLW0108 -- the queue is made next
         )
-        queue.competition.order = self.fair_share
+        self.queue = make_queue(self.fair_share)
         self.holds = Holds(self.ledger, self.node_cache, self.fair_share.held)
         self.instance_requests = InstanceRequests(
             ledger=self.ledger,
-            is_waiting=lambda uid: queue.get(uid) is not None,
+            is_waiting=lambda uid: self.queue.get(uid) is not None,
             clock=clock,
             seconds=mig_request_timeout_seconds,
         )
-        self.device_leases = DeviceLeases(ledger=self.ledger, on_open=lambda: queue.notify(ClusterEvent.POD_REMOVED))
+        self.device_leases = DeviceLeases(
+            ledger=self.ledger, on_open=lambda: self.queue.notify(ClusterEvent.POD_REMOVED)
+        )
         self.device_classes = DeviceClasses(settings.resources.managed(), on_found=on_device_class)
         self.foreign_devices = ForeignDevices(
             foreign_drivers,
             ledger=self.ledger,
-            on_open=lambda: queue.notify(ClusterEvent.POD_REMOVED | ClusterEvent.NODE_OPENED),
+            on_open=lambda: self.queue.notify(ClusterEvent.POD_REMOVED | ClusterEvent.NODE_OPENED),
             on_double_booked=on_double_booked,
+        )
+        self.requirements = Requirements(
+            settings,
+            ledger=self.ledger,
+            claims=self.claims,
+            bindings=self.bindings,
+            quotas=self.quotas,
+            fair_share=self.fair_share,
+        )
+        # The parts that count pods with a node, in order: another one is added here, and nowhere else.
+        self.participants = Participants(
+            Cards(self.ledger, self.device_leases, self.instance_requests),
+            NamespaceQuotas(self.quotas),
+            NodeResources(self.node_cache),
+            QueueShares(self.fair_share, self.is_ours),
+            CardLeases(self.device_leases),
         )
         self._inventories = Inventories(self.ledger, on_change=self._recount_cards)
         self.agent_leases = AgentLeases(clock=clock)
@@ -203,78 +231,6 @@ class ClusterState:
             return bound_placement.nodes_of(self.ledger, requirements.bound)
         return (*self.ledger.nodes, *(name for name in self.closed_nodes() if self.ledger.row(name) is None))
 
-    def find_claim(self, name: str, *, namespace: str, planned: Mapping[str, ClaimSpec] = {}) -> ClaimSpec | None:
-        """Return the GpuClaim of a pod in `namespace`, or else the one of this name that is `planned` with the pod."""
-        return self.claims.find(namespace, name) or planned.get(name)
-
-    def requirements(
-        self,
-        spec: PodSpec,
-        annotations: Mapping[str, str],
-        *,
-        labels: Mapping[str, str],
-        namespace: str,
-        uid: str,
-        planned: Mapping[str, ClaimSpec] = {},
-        without: Collection[str] = (),
-    ) -> GpuRequirements:
-        """Return the GPU requirements of a pod; the claims `planned` are created together with it.
-
-        The pods `without`, given by UID, are taken to hold no cards that are bound to the pod's application.
-
-        Raises:
-            WaitingPodError: its GpuQueue takes no pod now, its namespace has as many as a GpuQuota allows, its GpuClaim
-                does not exist, or no GPUBinding gives its application a card.
-            AllocationError: a resource or an annotation is malformed or exceeds a limit, or contradicts the claim.
-        """
-        self.fair_share.check(self.fair_share.queues.key(labels, namespace), namespace)
-        requirements = self.unlimited_requirements(
-            spec, annotations, labels=labels, namespace=namespace, uid=uid, planned=planned, without=without
-        )
-        if requirements:
-            self.quotas.check(namespace)
-        return requirements
-
-    def unlimited_requirements(
-        self,
-        spec: PodSpec,
-        annotations: Mapping[str, str],
-        *,
-        labels: Mapping[str, str],
-        namespace: str,
-        uid: str,
-        planned: Mapping[str, ClaimSpec] = {},
-        without: Collection[str] = (),
-    ) -> GpuRequirements:
-        """Return the same as `requirements`, also where there may be no more pods of its queue or namespace now."""
-        key = self.fair_share.queues.key(labels, namespace)
-        self.fair_share.queues.check(key, namespace)
-        find_claim = partial(self.find_claim, namespace=namespace, planned=planned)
-        is_bound = self.bindings.concern(labels, namespace)
-        requirements = gpu_requirements.read(spec, annotations, self.settings, find_claim=find_claim, is_bound=is_bound)
-        if not requirements:
-            return requirements
-        limits = self.quotas.whole_headroom(namespace).within(self.fair_share.whole_headroom(key)).limits
-        may_have = partial(self.quotas.check_single, namespace=namespace, limits=limits)
-        if requirements.request and requirements.fixed is None:
-            bound = self.bindings.of_pod(labels, annotations, namespace=namespace, other_than={uid, *without})
-            if bound is not None:
-                return requirements.on(within_quotas(requirements, bound, self.ledger, may_have))
-        may_have(
-            requirements.request,
-            card_mib=lambda: int(self.ledger.whole_mib.max()),
-            is_instance=requirements.constraints.card_kind == "instance" or requirements.fixed is not None,
-        )
-        return requirements
-
-    def headroom(self, labels: Mapping[str, str], namespace: str, *, without: Collection[str] = ()) -> Headroom:
-        """Return what a pod with these labels may still reserve, by the quotas of its namespace and its GpuQueue.
-
-        The pods `without`, given by UID, are taken to hold no cards.
-        """
-        of_queue = self.fair_share.headroom(self.fair_share.queues.key(labels, namespace), without=without)
-        return self.quotas.headroom(namespace, without=without).within(of_queue)
-
     # ---- pods ------------------------------------------------------------------------------------------------------
 
     def set_pod(self, pod: Pod, old: Pod | None = None) -> None:
@@ -313,15 +269,29 @@ class ClusterState:
         self.claims.drop_pod(pod.uid)
         self.queue.wake(self.bindings.drop_pod(pod.uid))
         held = self.ledger.reservation(pod.uid)
-        self.ledger.release(pod.uid)
-        self.quotas.remove_pod(pod.uid)
-        self.fair_share.remove_pod(pod.uid)
-        self.node_cache.remove_pod(pod.uid)
-        self.instance_requests.refresh(pod.uid)
-        self.device_leases.drop_pod(pod.uid)
+        self.participants.unreserve(pod.uid)
         self._note_counted(pod)
         if held or pod.spec.node_name:
             self.queue.notify(ClusterEvent.POD_REMOVED)
+
+    def assume(self, placed: Placed, *, lift: Collection[str] = ()) -> None:
+        """Count a pod that is about to be bound.
+
+        Before that, its hold is released, and of the reservations `lift` those on what it takes. A hold does not come
+        back if the pod is not bound.
+        """
+        uid = placed.pod.uid
+        self.holds.release(uid)
+        if placed.allocation is not None and lift:
+            self.holds.release_taken(lift, placed.node, placed.charges)
+            self.instance_requests.release_reserved(uid)
+        self.participants.reserve(placed)
+
+    def forget(self, uid: str) -> None:
+        """Count a pod no more that was assumed and will not be bound; one that the API server shows on a node stays."""
+        if self.node_cache.is_assumed(uid):
+            self.participants.unreserve(uid)
+            self.queue.wake(self.bindings.peers(uid))
 
     def release_hold(self, uid: str) -> None:
         """Hold no cards for a pod any more; others may get them."""
@@ -342,10 +312,11 @@ class ClusterState:
         """Count a pod that has a node, or close its node if that is impossible."""
         node = pod.spec.node_name
         self.running[pod.uid] = pod
-        self.node_cache.add_pod(pod, node)
         try:
             held = running_allocation(pod, self.settings)
         except AllocationError as error:
+            self.forget(pod.uid)  # another has bound it: the Binding that was assumed will be refused
+            self.node_cache.add_pod(pod, node)
             uncounted, message = self._uncounted[node], uncounted_message(pod, error)
             closing = NodeRejection(NodeReason.UncountedPod, message, resolvable=False)
             if uncounted.get(pod.uid) != closing:
@@ -354,14 +325,7 @@ class ClusterState:
                 self._on_uncounted(pod, str(error))
             return
         self._note_counted(pod)
-        if held is not None or self.is_ours(pod):
-            self.fair_share.add_pod(pod)
-        if held is not None:
-            allocation, charges = held
-            self.ledger.record(pod.uid, node, charges)
-            self.device_leases.set_pod(LeasedPod(pod.metadata.namespace, pod.metadata.name, pod.uid, allocation))
-            self.instance_requests.refresh(pod.uid)
-            self.quotas.add_pod(pod.uid, pod.metadata.namespace)
+        self.participants.reserve(Placed(pod, node, *(held or ())))
 
     def _note_counted(self, pod: Pod) -> None:
         """Note that a pod does not close its node any more, because it is counted or deleted."""

@@ -14,6 +14,7 @@ from allocation.steps import finish
 from scheduler.api.explanation import MANY
 from scheduler.api.explanation_types import NodeExplanation
 from scheduler.cycle.result import Scheduled, Unschedulable
+from scheduler.queue.entry import Rejected
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.mig.test_requests import report
@@ -264,7 +265,7 @@ async def test_explanation_has_the_position_in_the_queue() -> None:
     entry = await made.queue.pop()
     decision = finish(schedule(made, waiting))
     assert isinstance(decision, Unschedulable)
-    made.queue.add_unschedulable(entry, note=decision.note, reasons=decision.reasons)
+    made.queue.add_unschedulable(entry, Rejected(decision.note, decision.reasons))  # of no kind known to fit nowhere
     clock.now += 0.25
     position = explained(made, waiting).queue
     assert position is not None

@@ -7,6 +7,7 @@ from allocation.names import QUEUE
 from scheduler.api import queue_view
 from scheduler.api.queue_types import QueuesView, QueueView
 from scheduler.objects import Pod
+from scheduler.queue.entry import Rejected
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.builders import namespace, node, pod, state, status
 from tests.scheduler.support.driving import gpu_queue
@@ -103,7 +104,7 @@ def test_pods_that_have_to_change_are_not_next() -> None:
     """No card that becomes free helps them, so the next pod of the queue is another one."""
     made = site(pod("held", memory=10, labels={QUEUE: "team-a"}), pod("next", memory=10, labels={QUEUE: "team-a"}))
     (entry,) = (each for each in made.queue if each.pod.metadata.name == "held")
-    made.queue.add_unschedulable(entry, note="PodHeld: …", reasons=frozenset({"PodHeld"}), is_held=True)
+    made.queue.add_unschedulable(entry, Rejected("PodHeld: …", frozenset({"PodHeld"}), is_held=True))
     assert by_name(made)["team-a"].next == ("default/next",)
 
 

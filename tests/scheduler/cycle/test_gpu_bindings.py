@@ -46,9 +46,7 @@ async def rejected(made: ClusterState, asks: Pod) -> str:
     assert entry is not None
     result = finish(schedule(made, entry.pod))
     assert isinstance(result, Unschedulable), result
-    made.queue.add_unschedulable(
-        entry, note=result.note, reasons=result.reasons, is_held=result.is_held, kind=result.kind
-    )
+    made.queue.add_unschedulable(entry, result)
     assert await due(made.queue) is None, "nothing has happened yet"
     return result.note
 
@@ -92,7 +90,7 @@ async def test_a_label_alone_has_a_waiting_pod_scheduled_again() -> None:
     result = finish(schedule(made, entry.pod))
     assert isinstance(result, Unschedulable)
     assert result.note.startswith("NoGpuBinding: no card bound to app comfyui of bob in namespace default")
-    made.queue.add_unschedulable(entry, note=result.note, reasons=result.reasons)
+    made.queue.add_unschedulable(entry, result)
     made.set_pod(app_pod("a", owner="alice"), foreign)
     assert await cards_of_next(made) == {"GPU-n1-1"}
 
@@ -119,7 +117,7 @@ async def test_a_binding_that_is_created_again_is_read_again() -> None:
     gone = finish(schedule(made, entry.pod))
     assert isinstance(gone, Unschedulable)
     assert gone.note.startswith("NoGpuBinding")
-    made.queue.add_unschedulable(entry, note=gone.note, reasons=gone.reasons)
+    made.queue.add_unschedulable(entry, gone)
     made.set_binding(second)
     assert await cards_of_next(made) == {"GPU-n1-0"}
     held = made.ledger.reservation("uid-a")

@@ -61,9 +61,7 @@ async def rejected(made: ClusterState, *asks: Pod) -> list[str]:
         assert entry is not None
         result = finish(schedule(made, entry.pod))
         assert isinstance(result, Unschedulable), result
-        made.queue.add_unschedulable(
-            entry, note=result.note, reasons=result.reasons, is_held=result.is_held, kind=result.kind
-        )
+        made.queue.add_unschedulable(entry, result)
         notes.append(result.note)
     return notes
 
@@ -102,7 +100,7 @@ async def test_a_claim_that_is_created_again_is_read_again() -> None:
     gone = finish(schedule(made, entry.pod))
     assert isinstance(gone, Unschedulable)
     assert gone.note.startswith("GpuClaimNotFound")
-    made.queue.add_unschedulable(entry, note=gone.note, reasons=gone.reasons)
+    made.queue.add_unschedulable(entry, gone)
     made.set_claim(second)
     entry = await due(made.queue)
     assert entry is not None

@@ -68,7 +68,7 @@ class HeldWorld(World):
 
     def headroom(self) -> Any:
         """Return what the quotas leave to the pod that asks."""
-        return self.state.headroom(self.asks.metadata.labels, self.asks.metadata.namespace)
+        return self.state.requirements.headroom(self.asks)
 
     def victims(self) -> dict[str, list[str]]:
         """Return some pods of each node, by UID."""

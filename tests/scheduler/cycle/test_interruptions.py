@@ -89,7 +89,7 @@ def test_a_reservation_is_valid_after_changes_between_the_steps(seed: int, kind:
     assert decision.node not in made.closed_nodes()
     made.ledger.forget(pending.uid)
     made.ledger.check(decision.node, decision.charges)
-    made.node_cache.forget(pending.uid)
+    made.node_cache.remove_pod(pending.uid)
     assert finish(made.node_cache.filter(pending, (decision.node,))).fitting == [decision.node]
 
 

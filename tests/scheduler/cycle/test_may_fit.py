@@ -33,7 +33,7 @@ def test_a_kind_that_was_rejected_fits_nowhere_until_a_card_is_free() -> None:
     """And only if enough of it is."""
     made = full()
     small, large = rejected(made, 500), rejected(made, 1000)
-    may_fit = made.queue.competition.may_fit
+    may_fit = cycle_of(made).may_fit
     assert (may_fit(small), may_fit(large)) == (False, False)
     made.set_pod(allocated("full-0", node="n0", memory=400, card=0))
     assert (may_fit(small), may_fit(large)) == (True, False)
@@ -43,7 +43,7 @@ def test_a_kind_that_was_rejected_fits_nowhere_until_a_card_is_free() -> None:
 
 def test_what_was_never_rejected_may_fit() -> None:
     """Nothing is known about it."""
-    assert full().queue.competition.may_fit(b"unknown")
+    assert cycle_of(full()).may_fit(b"unknown")
 
 
 def test_with_another_node_it_is_left_to_a_decision() -> None:
@@ -52,7 +52,7 @@ def test_with_another_node_it_is_left_to_a_decision() -> None:
     kind = rejected(made, 500)
     made.set_node(node("n1"))
     made.set_status(status("n1", healthy=False))
-    assert made.queue.competition.may_fit(kind)
+    assert cycle_of(made).may_fit(kind)
 
 
 @given(st.lists(st.tuples(st.sampled_from((0, 1)), st.integers(0, 10)), max_size=8), st.integers(1, 10))
@@ -62,5 +62,5 @@ def test_where_it_says_no_a_decision_does_too(uses: list[tuple[int, int]], tenth
     kind = rejected(made, tenths * 100)
     for card, used in uses:
         made.set_pod(allocated(f"full-{card}", node="n0", memory=used * 100, card=card))
-        if not made.queue.competition.may_fit(kind):
+        if not cycle_of(made).may_fit(kind):
             assert not isinstance(finish(cycle_of(made).dry_run(pod("asks", memory=tenths * 100))).result, Scheduled)

@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocation.steps import Steps, finish
-from scheduler.cycle.cycle import Attempt, SchedulingCycle
+from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled, Unschedulable
+from scheduler.cycle.search import Attempt
 from scheduler.objects import Pod
 from scheduler.settings import NO_PREFERENCES, ScoreWeights
 from tests.scheduler.support.builders import node, pod, state

@@ -167,7 +167,7 @@ def test_card_that_pods_have_already_is_reported() -> None:
     seen: list[DoubleBooking] = []
     state = ClusterState(
         settings=state_of().settings,
-        queue=state_of().queue,
+        make_queue=lambda _: state_of().queue,
         clock=Clock(),
         foreign_drivers=(dra.DRIVER,),
         on_double_booked=seen.append,

@@ -208,8 +208,7 @@ def restricted(asks: Pod, name: str) -> Pod:
 
 def required(made: ClusterState, asks: Pod) -> GpuRequirements:
     """Return what a pod requires, which must be readable."""
-    meta = asks.metadata
-    return made.requirements(asks.spec, meta.annotations, labels=meta.labels, namespace=meta.namespace, uid=meta.uid)
+    return made.requirements.of(asks)
 
 
 def not_evaluated(made: ClusterState, requirements: GpuRequirements) -> dict[str, NodeRejection]:

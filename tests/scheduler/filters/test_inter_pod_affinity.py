@@ -9,6 +9,7 @@ import pytest
 from allocation.steps import finish
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.filters.affinity_terms import PodTerm
+from scheduler.queue.entry import Rejected
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.builders import Clock, namespace, node, pod, state
 from tests.scheduler.support.popping import due
@@ -242,7 +243,7 @@ async def woken(made: ClusterState, clock: Clock, spec: dict[str, Any], change: 
     entry = await made.queue.pop()
     decision = finish(schedule(made, entry.pod))
     assert isinstance(decision, Unschedulable)
-    made.queue.add_unschedulable(entry, note=decision.note, reasons=decision.reasons)
+    made.queue.add_unschedulable(entry, decision)
     clock.now += 10
     change()
     async with asyncio.timeout(10):
@@ -284,7 +285,7 @@ async def test_unrelated_pods_wake_no_pod() -> None:
     made = cluster(clock)
     made.set_pod(pod("waits", **near(term())))
     entry = await made.queue.pop()
-    made.queue.add_unschedulable(entry, note="refused", reasons=finish(schedule(made, entry.pod)).reasons)  # type: ignore[union-attr]
+    made.queue.add_unschedulable(entry, Rejected("refused", finish(schedule(made, entry.pod)).reasons))  # type: ignore[union-attr]
     clock.now += 10
     made.set_pod(pod("stranger", node="a1", phase="Running", labels={"app": "db"}))
     assert await due(made.queue) is None

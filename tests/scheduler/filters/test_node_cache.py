@@ -119,20 +119,17 @@ def test_an_overcommitted_node_takes_a_pod_that_requests_nothing() -> None:
 
 
 def test_used_resources_are_not_available() -> None:
-    """Pods on the node use resources, even when only assumed; a pod that is removed or forgotten frees them."""
+    """Pods on the node use resources, even when only assumed; a pod that is removed frees them."""
     node_cache = NodeCache(ours=GPU_NAMES)
     node_cache.set_node(node("n1", status={"allocatable": {"cpu": "1", "pods": "2"}}))
     half = pod("half", **containers(cpu="600m"))
     other = pod("other", **containers(cpu="600m"))
-    node_cache.add_pod(half, "n1", assumed=True)
-    assert texts(finish(node_cache.filter(other)).rejections) == {"n1": "Insufficient cpu"}
-    node_cache.forget(half.uid)
-    assert finish(node_cache.filter(other)).fitting == ["n1"]
-    node_cache.add_pod(half, "n1")
-    node_cache.forget(half.uid)
-    assert texts(finish(node_cache.filter(other)).rejections) == {"n1": "Insufficient cpu"}, (
-        "a pod that runs cannot be forgotten"
-    )
+    for is_assumed in (True, False):
+        node_cache.add_pod(half, "n1", assumed=is_assumed)
+        assert node_cache.is_assumed(half.uid) is is_assumed
+        assert texts(finish(node_cache.filter(other)).rejections) == {"n1": "Insufficient cpu"}
+        node_cache.remove_pod(half.uid)
+        assert finish(node_cache.filter(other)).fitting == ["n1"]
     node_cache.remove_pod(half.uid)
     assert finish(node_cache.filter(other)).fitting == ["n1"]
 

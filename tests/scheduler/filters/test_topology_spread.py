@@ -173,7 +173,7 @@ async def test_a_change_of_the_counts_wakes_a_pod(change: str) -> None:
     entry = await made.queue.pop()
     decision = finish(schedule(made, entry.pod))
     assert isinstance(decision, Unschedulable)
-    made.queue.add_unschedulable(entry, note=decision.note, reasons=decision.reasons)
+    made.queue.add_unschedulable(entry, decision)
     clock.now += 10
     if change == "another comes":
         made.set_pod(web("peer", "b1"))

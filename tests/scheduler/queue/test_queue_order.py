@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from allocation.fairness.queue_spec import QueueKey
 from allocation.reasons import CardReason, NodeReason
 from scheduler.objects import Pod
+from scheduler.queue.entry import Rejected
 from scheduler.queue.queue_order import Rank, WaitingDemand
 from scheduler.queue.queueing_hints import ClusterEvent, events_for, members
 from scheduler.queue.scheduling_queue import SchedulingQueue
@@ -42,7 +43,7 @@ async def test_without_gpu_queues_priority_and_age_decide(
         names = []
         while (entry := await due(queue)) is not None:
             names.append(entry.pod.metadata.name)
-            queue.add_unschedulable(entry, note="full", reasons=REASONS["card"])
+            queue.add_unschedulable(entry, Rejected("full", REASONS["card"]))
         assert names == expected
         queue.notify(ClusterEvent.POD_REMOVED)
 
@@ -59,9 +60,8 @@ async def test_a_removed_pod_is_not_next_even_if_its_queue_is_forgotten() -> Non
 class Force:
     """The state of queues, which a test sets, and the next pod as looking at every pod finds it."""
 
-    def __init__(self, queue: SchedulingQueue) -> None:
-        self.queue = queue
-        queue.competition.order = self
+    def __init__(self) -> None:
+        self.queue = SchedulingQueue(self, clock=Clock(), first_backoff=1.0, longest_backoff=8.0)
         self.ranks: dict[str, Rank] = dict.fromkeys(QUEUES, (0, 0))
         self.named = dict.fromkeys(NAMES, "a")
         self.rejected: dict[str, str] = {}
@@ -160,7 +160,7 @@ class Force:
         kind = "node" if number % 4 == 1 else "card"
         self.rejected[expected], self.tried[kind] = kind, self.events
         demand = (1, 2, 3, 4, 5) if number % 4 == 2 else None
-        self.queue.add_unschedulable(entry, note="full", reasons=REASONS[kind], kind=kind, demand=demand)
+        self.queue.add_unschedulable(entry, Rejected("full", REASONS[kind], kind=kind, demand=demand))
 
 
 STEPS = st.tuples(
@@ -174,7 +174,7 @@ STEPS = st.tuples(
 @given(st.lists(STEPS, min_size=30, max_size=80))
 async def test_the_next_pod_is_the_first_of_all_that_are_due(steps: list[tuple[str, str, int]]) -> None:
     """Heaps, lanes and sweeps give the pod that looking at every pod with the ranks of the moment gives."""
-    force = Force(SchedulingQueue(clock=Clock(), first_backoff=1.0, longest_backoff=8.0))
+    force = Force()
     for what, name, number in steps:
         if what == "try":
             await force.try_next(name, number)

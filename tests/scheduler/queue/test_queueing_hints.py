@@ -11,6 +11,7 @@ from allocation.names import CORDON
 from allocation.steps import finish
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.objects import Pod
+from scheduler.queue.entry import Rejected
 from scheduler.queue.queueing_hints import ANY_EVENT, LIFTED_BY, ClusterEvent, events_for
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.cluster_state import ClusterState
@@ -47,7 +48,7 @@ async def test_an_event_makes_a_pod_active_only_if_it_can_lift_its_reason() -> N
         with case(reason=reason, event=event):
             queue = SchedulingQueue(clock=Clock(), first_backoff=1.0, longest_backoff=8.0)
             queue.add(pod("a"))
-            queue.add_unschedulable(await queue.pop(), note=reason, reasons=frozenset({reason}))
+            queue.add_unschedulable(await queue.pop(), Rejected(reason, frozenset({reason})))
             assert not await is_popped(queue)
             queue.notify(event)
             assert await is_popped(queue) == bool(event & LIFTED_BY[reason])
@@ -66,12 +67,12 @@ async def test_equal_pods_share_the_hint_of_the_last_that_was_tried() -> None:
     for name in ("a", "b"):
         queue.add(pod(name))
         queue.add_unschedulable(
-            await queue.pop(), note="full", reasons=frozenset({"CardInsufficientMemory"}), kind="equal"
+            await queue.pop(), Rejected("full", frozenset({"CardInsufficientMemory"}), kind="equal")
         )
     queue.notify(ClusterEvent.NODE_CHANGED)
     assert not await is_popped(queue)
     queue.notify(ClusterEvent.POD_REMOVED)
-    queue.add_unschedulable(await queue.pop(), note="", reasons=frozenset(), kind="equal")
+    queue.add_unschedulable(await queue.pop(), Rejected("", frozenset(), kind="equal"))
     assert not await is_popped(queue)
     queue.notify(ClusterEvent.NODE_CHANGED)
     assert await is_popped(queue)

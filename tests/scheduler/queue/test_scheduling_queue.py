@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.queue.entry import Entry
+from scheduler.queue.entry import Entry, Rejected
 from scheduler.queue.queueing_hints import ANY_EVENT, ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.scheduler.support.builders import Clock, pod
@@ -49,7 +49,7 @@ async def test_an_unschedulable_pod_waits_for_an_event_of_its_hint() -> None:
     clock = Clock()
     queue = make(clock)
     queue.add(pod("a"))
-    queue.add_unschedulable(await popped(queue), reasons=frozenset({"CardInsufficientMemory"}), note="rejected")
+    queue.add_unschedulable(await popped(queue), Rejected("rejected", frozenset({"CardInsufficientMemory"})))
     clock.now += 100
     queue.notify(ClusterEvent.NODE_CHANGED)
     assert await is_idle(queue)
@@ -88,7 +88,7 @@ async def test_a_deleted_pod_is_not_popped() -> None:
     queue.add(pod("deciding"))
     entry = await popped(queue)
     queue.remove("uid-deciding")
-    queue.add_unschedulable(entry, reasons=frozenset({"CardInsufficientMemory"}), note="rejected")
+    queue.add_unschedulable(entry, Rejected("rejected", frozenset({"CardInsufficientMemory"})))
     queue.notify(ClusterEvent.POD_REMOVED)
     clock.now += 100
     assert await is_idle(queue)
@@ -121,7 +121,7 @@ async def test_a_change_of_a_held_pod_makes_it_active() -> None:
     """A toleration that is added lets a held pod be tried again; an update without a change does not."""
     queue = make(Clock())
     queue.add(pod("a"))
-    queue.add_unschedulable(await popped(queue), reasons=frozenset({"PodHeld"}), is_held=True, note="rejected")
+    queue.add_unschedulable(await popped(queue), Rejected("rejected", frozenset({"PodHeld"}), is_held=True))
     queue.add(pod("a"))
     assert await is_idle(queue)
     queue.add(pod("a", tolerations=[{"key": "x", "operator": "Exists"}]))
@@ -134,7 +134,7 @@ async def test_any_event_helps_a_pod_without_reasons(event: ClusterEvent) -> Non
     clock = Clock()
     queue = make(clock)
     queue.add(pod("a"))
-    queue.add_unschedulable(await popped(queue), reasons=frozenset(), note="rejected")
+    queue.add_unschedulable(await popped(queue), Rejected("rejected", frozenset()))
     clock.now += 100
     queue.notify(event)
     assert await next_name(queue) == "a"
@@ -146,9 +146,9 @@ async def test_a_freed_card_is_offered_to_the_first_pod_in_order() -> None:
     queue = make(clock)
     queue.add(pod("high", priority=1000))
     for _ in range(6):
-        queue.add_unschedulable(await popped(queue), reasons=frozenset(), note="full")
+        queue.add_unschedulable(await popped(queue), Rejected("full", frozenset()))
         queue.notify(ClusterEvent.POD_REMOVED)
-    queue.add_unschedulable(await popped(queue), reasons=frozenset(), note="full")
+    queue.add_unschedulable(await popped(queue), Rejected("full", frozenset()))
     queue.add(pod("low"))
     queue.notify(ClusterEvent.POD_REMOVED)
     assert [await next_name(queue), await next_name(queue)] == ["high", "low"]
@@ -160,11 +160,11 @@ async def test_one_of_many_equal_pods_is_tried_for_each_event() -> None:
     for index in range(1000):
         queue.add(pod(f"p{index:04}"))
     for _ in range(1000):
-        queue.add_unschedulable(await popped(queue), reasons=frozenset(), note="full", kind="equal")
+        queue.add_unschedulable(await popped(queue), Rejected("full", frozenset(), kind="equal"))
     queue.notify(ClusterEvent.POD_REMOVED)
     entry = await popped(queue)
     assert entry.pod.metadata.name == "p0000"
-    queue.add_unschedulable(entry, reasons=frozenset(), note="full", kind="equal")
+    queue.add_unschedulable(entry, Rejected("full", frozenset(), kind="equal"))
     assert await is_idle(queue)
 
 
@@ -174,7 +174,7 @@ async def test_the_next_of_equal_pods_is_tried_when_one_is_placed() -> None:
     for index in range(3):
         queue.add(pod(f"p{index}"))
     for _ in range(3):
-        queue.add_unschedulable(await popped(queue), reasons=frozenset(), note="full", kind="equal")
+        queue.add_unschedulable(await popped(queue), Rejected("full", frozenset(), kind="equal"))
     queue.notify(ClusterEvent.POD_REMOVED)
     assert [await next_name(queue) for _ in range(3)] == ["p0", "p1", "p2"]
 
@@ -185,7 +185,7 @@ async def test_an_event_during_a_decision_is_not_missed() -> None:
     queue.add(pod("a"))
     entry = await popped(queue)
     queue.notify(ClusterEvent.POD_REMOVED)
-    queue.add_unschedulable(entry, reasons=frozenset(), note="full")
+    queue.add_unschedulable(entry, Rejected("full", frozenset()))
     assert await next_name(queue) == "a"
 
 
@@ -196,12 +196,12 @@ async def test_outdated_reasons_are_computed_again_after_a_pause() -> None:
     queue.add(pod("a"))
     entry = await popped(queue)
     assert entry.explain
-    queue.add_unschedulable(entry, reasons=frozenset(), note="full")
+    queue.add_unschedulable(entry, Rejected("full", frozenset()))
     for _ in range(3):
         queue.notify(ClusterEvent.POD_REMOVED)
         entry = await popped(queue)
         assert not entry.explain
-        queue.add_unschedulable(entry, reasons=frozenset(), note="")
+        queue.add_unschedulable(entry, Rejected("", frozenset()))
     assert await is_idle(queue)
     clock.now += 1.01
     entry = await popped(queue)
@@ -217,12 +217,12 @@ async def test_new_reasons_are_published_for_all_equal_pods() -> None:
         queue.add(pod(name))
     for _ in names:
         entry = await popped(queue)
-        queue.add_unschedulable(entry, reasons=frozenset(), note="full", kind="equal")
+        queue.add_unschedulable(entry, Rejected("full", frozenset(), kind="equal"))
         entry.published = "full"
     queue.notify(ClusterEvent.POD_REMOVED)
     for name in names:
         entry = await popped(queue)
-        queue.add_unschedulable(entry, reasons=frozenset(), note="too small", kind="equal")
+        queue.add_unschedulable(entry, Rejected("too small", frozenset(), kind="equal"))
         entry.published = "too small"
         assert entry.pod.metadata.name == name
         assert await is_idle(queue)
@@ -240,7 +240,7 @@ async def test_a_namespace_beyond_its_credit_waits_behind_the_others() -> None:
     queue.add(pod("costly", namespace="greedy", priority=1000))
     entry = await popped(queue)
     queue.charge(entry, 3.0, placed=False)
-    queue.add_unschedulable(entry, reasons=frozenset(), note="full")
+    queue.add_unschedulable(entry, Rejected("full", frozenset()))
     queue.add(pod("more", namespace="greedy", priority=1000))
     queue.add(pod("cheap", namespace="modest"))
     queue.notify(ClusterEvent.POD_REMOVED)
@@ -255,7 +255,7 @@ async def test_a_debt_is_paid_off_as_time_passes() -> None:
     queue.add(pod("costly", namespace="greedy", priority=1000))
     entry = await popped(queue)
     queue.charge(entry, 1.0, placed=False)
-    queue.add_unschedulable(entry, reasons=frozenset(), note="full")
+    queue.add_unschedulable(entry, Rejected("full", frozenset()))
     clock.now += 60
     queue.add(pod("cheap", namespace="modest"))
     queue.notify(ClusterEvent.POD_REMOVED)
@@ -269,7 +269,7 @@ async def test_of_namespaces_beyond_their_credit_the_smallest_debt_comes_first()
         queue.add(pod(name, namespace=name))
         entry = await popped(queue)
         queue.charge(entry, cost, placed=False)
-        queue.add_unschedulable(entry, reasons=frozenset(), note="full")
+        queue.add_unschedulable(entry, Rejected("full", frozenset()))
     queue.notify(ClusterEvent.POD_REMOVED)
     assert [await next_name(queue) for _ in range(3)] == ["b", "c", "a"]
 
@@ -294,7 +294,7 @@ async def test_beyond_the_credit_active_and_unschedulable_pods_take_turns() -> N
     for _ in range(4):
         entry = await popped(queue)
         queue.charge(entry, 10.0, placed=False)
-        queue.add_unschedulable(entry, reasons=frozenset(), note="full")
+        queue.add_unschedulable(entry, Rejected("full", frozenset()))
     for index in range(4):
         queue.add(pod(f"new-{index}", namespace="greedy", created="2026-01-02T00:00:00Z"))
     seen: list[str] = []
@@ -302,7 +302,7 @@ async def test_beyond_the_credit_active_and_unschedulable_pods_take_turns() -> N
         queue.notify(ClusterEvent.POD_REMOVED)
         entry = await popped(queue)
         seen.append(entry.pod.metadata.name)
-        queue.add_unschedulable(entry, reasons=frozenset(), note="full")
+        queue.add_unschedulable(entry, Rejected("full", frozenset()))
     assert {name for name in seen if name.startswith("old")} == {"old-0", "old-1", "old-2", "old-3"}
     assert {name for name in seen if name.startswith("new")} == {"new-0", "new-1", "new-2", "new-3"}
 
@@ -315,7 +315,7 @@ async def test_within_the_credit_one_order_holds_for_all(pods: list[tuple[int, i
         if is_rejected:
             queue.add(pod(f"p{index}", namespace=f"n{space}", priority=priority))
     while rejected := [each for each in queue if each.place == "active"]:
-        queue.add_unschedulable(await popped(queue), reasons=frozenset(), note="full")
+        queue.add_unschedulable(await popped(queue), Rejected("full", frozenset()))
         assert len(rejected) <= len(pods)
     for index, (space, priority, is_rejected) in enumerate(pods):
         if not is_rejected:
@@ -346,7 +346,7 @@ async def test_depths_add_up_after_any_events(events: list[tuple[str, int]]) -> 
                 popped_entries.append(entry)
             case "f" if popped_entries:
                 queue.add_unschedulable(
-                    popped_entries.pop(), reasons=frozenset(), note="full" if index % 2 else "", kind=index % 3
+                    popped_entries.pop(), Rejected("full" if index % 2 else "", frozenset(), kind=index % 3)
                 )
             case "r" if popped_entries:
                 queue.requeue((popped_entries.pop()).pod.uid)

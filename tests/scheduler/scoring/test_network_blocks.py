@@ -127,9 +127,9 @@ def test_assumed_pods_count_and_forgotten_ones_do_not() -> None:
     made, pending = cluster(*TWO_BLOCKS), member("p")
     made.set_pod(pending)
     assert isinstance(finish(schedule(made, pending)), Scheduled)
-    assert cycle_of(made)._scorer.preferences(member("q")) == ("network_blocks",)
+    assert NodeScorer(made.node_cache, ScoreWeights()).preferences(member("q")) == ("network_blocks",)
     forget(made, pending)
-    assert cycle_of(made)._scorer.preferences(member("q")) == ()
+    assert NodeScorer(made.node_cache, ScoreWeights()).preferences(member("q")) == ()
 
 
 @pytest.mark.parametrize(

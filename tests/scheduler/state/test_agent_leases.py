@@ -61,7 +61,7 @@ async def test_a_renewal_opens_the_node_and_makes_waiting_pods_active() -> None:
     entry = await made.queue.pop()
     decision = finish(schedule(made, entry.pod))
     assert isinstance(decision, Unschedulable)
-    made.queue.add_unschedulable(entry, note=decision.note, reasons=decision.reasons)
+    made.queue.add_unschedulable(entry, decision)
     clock.now += 10
     made.set_lease(lease("n1", renewed="2026-01-01T00:01:11.000000Z"))
     async with asyncio.timeout(10):

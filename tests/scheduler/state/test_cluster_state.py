@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -121,10 +122,10 @@ def test_an_uncounted_gpu_pod_closes_its_node() -> None:
 def test_an_uncounted_pod_is_reported_once() -> None:
     """Its kubelet updates its status repeatedly; a count of 0 with memory is a request that cannot be counted."""
     reported: list[tuple[str, str]] = []
-    queue = SchedulingQueue(clock=Clock(), first_backoff=1.0, longest_backoff=8.0)
+    make_queue = partial(SchedulingQueue, clock=Clock(), first_backoff=1.0, longest_backoff=8.0)
     made = ClusterState(
         settings=AllocationSettings(),
-        queue=queue,
+        make_queue=make_queue,
         clock=Clock(),
         on_uncounted=lambda intruder, why: reported.append((str(intruder), why)),
     )
@@ -180,7 +181,7 @@ async def test_a_pod_that_ends_makes_waiting_pods_active() -> None:
     entry = await made.queue.pop()
     decision = finish(schedule(made, entry.pod))
     assert isinstance(decision, Unschedulable)
-    made.queue.add_unschedulable(entry, note=decision.note, reasons=decision.reasons)
+    made.queue.add_unschedulable(entry, decision)
     clock.now += 10
     made.drop_pod(runs)
     async with asyncio.timeout(10):
@@ -241,7 +242,7 @@ async def becomes_active(made: ClusterState, clock: Clock, change: Callable[[], 
     entry = await made.queue.pop()
     decision = finish(schedule(made, entry.pod))
     assert isinstance(decision, Unschedulable)
-    made.queue.add_unschedulable(entry, note=decision.note, reasons=decision.reasons)
+    made.queue.add_unschedulable(entry, decision)
     clock.now += 10
     change()
     return await due(made.queue) is entry

@@ -11,6 +11,7 @@ from cluster.api import Api
 from cluster.gpu_node_status import GpuNodeStatus
 from scheduler.binding.binder import Binder
 from scheduler.cycle.result import Scheduled, ScheduleResult, Unschedulable
+from scheduler.queue.entry import Rejected
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.builders import node, pod, state, status
 from tests.scheduler.support.scheduling import schedule
@@ -54,7 +55,7 @@ async def test_corrected_delivery_retries_waiting_pods() -> None:
     made.set_status(report("n1", NodeDelivery("cdi", LEGACY)))
     made.set_pod(pod("a", memory=1))
     entry = await made.queue.pop()
-    made.queue.add_unschedulable(entry, note="rejected", reasons=frozenset({"DeliveryUnavailable"}))
+    made.queue.add_unschedulable(entry, Rejected("rejected", frozenset({"DeliveryUnavailable"})))
     made.set_pod(pod("other", memory=1, node="n1", phase="Failed"))
     assert made.queue.depths()["unschedulable"] == 1
     made.set_status(report("n1", NodeDelivery("env", LEGACY)))

@@ -123,7 +123,7 @@ async def test_a_refused_report_counts_when_the_other_owner_goes(how: str) -> No
     entry = await made.queue.pop()
     decision = finish(schedule(made, entry.pod))
     assert isinstance(decision, Unschedulable)
-    made.queue.add_unschedulable(entry, note=decision.note, reasons=decision.reasons)
+    made.queue.add_unschedulable(entry, decision)
     clock.now += 10
     if how == "status":
         made.drop_status(status("n1"))

@@ -4,6 +4,7 @@ import asyncio
 from typing import Literal
 
 from cluster.gpu_node_status import GpuNodeStatus
+from scheduler.queue.entry import Rejected
 from tests.scheduler.support.builders import pod, state, status
 
 
@@ -21,7 +22,7 @@ async def test_a_driver_that_is_back_retries_waiting_pods() -> None:
     made.set_status(report("DriverMissing"))
     made.set_pod(pod("a", memory=1))
     entry = await made.queue.pop()
-    made.queue.add_unschedulable(entry, note="rejected", reasons=frozenset({"DriverMissing"}))
+    made.queue.add_unschedulable(entry, Rejected("rejected", frozenset({"DriverMissing"})))
     made.set_status(report("NoCards"), report("DriverMissing"))
     assert made.queue.depths()["unschedulable"] == 1
     made.set_status(status("n1"), report("NoCards"))

@@ -123,6 +123,6 @@ def test_raising_a_quota_makes_waiting_pods_active() -> None:
     assert entry is not None
     decision = finish(schedule(made, waiting))
     assert isinstance(decision, Unschedulable)
-    made.queue.add_unschedulable(entry, note=decision.note, reasons=decision.reasons)
+    made.queue.add_unschedulable(entry, decision)
     made.set_quota(quota("q", cards="1"))
     assert isinstance(finish(schedule(made, waiting)), Scheduled)

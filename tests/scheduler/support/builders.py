@@ -1,5 +1,6 @@
 """Pods, nodes and states for tests, built from the fields that a test depends on."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from cluster.metadata import ObjectMeta
 from scheduler.objects import LabelledMeta, Namespace, Node, Pod
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.cluster_state import ClusterState
+from tests.scheduler.support.scheduling import cycle_of
 
 
 class Clock:
@@ -110,10 +112,16 @@ def state(
 ) -> ClusterState:
     """Return the state of a scheduler with these nodes."""
     clock = clock or Clock()
-    queue = SchedulingQueue(clock=clock, first_backoff=1.0, longest_backoff=8.0)
-    made = ClusterState(
+    make_queue = partial(
+        SchedulingQueue,
+        clock=clock,
+        first_backoff=1.0,
+        longest_backoff=8.0,
+        may_fit=lambda kind: cycle_of(made).may_fit(kind),
+    )
+    made: ClusterState = ClusterState(
         settings=settings or AllocationSettings(),
-        queue=queue,
+        make_queue=make_queue,
         clock=clock,
         has_queue=has_queue,
         scores_resources=scores_resources,

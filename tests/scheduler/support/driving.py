@@ -5,12 +5,12 @@ import msgspec
 from allocation.fairness.queue_spec import QueueSpec
 from allocation.steps import finish
 from cluster.gpu_queue import GpuQueue, QueueMeta
-from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled
 from scheduler.objects import Pod
 from scheduler.queue.entry import Entry
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.popping import due
+from tests.scheduler.support.scheduling import cycle_of
 from tests.scheduler.support.worlds import bound
 
 
@@ -32,7 +32,7 @@ class Driver:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self.cycle = SchedulingCycle(state)
+        self.cycle = cycle_of(state)
         self.running: dict[str, Pod] = {}
         self.order: list[str] = []
 
@@ -55,14 +55,7 @@ class Driver:
             self.order.append(entry.pod.metadata.name)
             self.state.set_pod(running, entry.pod)
         else:
-            queue.add_unschedulable(
-                entry,
-                note=result.note,
-                reasons=result.reasons,
-                is_held=result.is_held,
-                kind=result.kind,
-                demand=result.demand,
-            )
+            queue.add_unschedulable(entry, result)
 
     def add(self, *pods: Pod) -> None:
         """Create pods."""
