@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -115,7 +114,7 @@ def different(index: int) -> dict[str, Any]:
 
 
 def placement_seconds(namespace: Namespace) -> float:
-    """Return the median time from the creation of a pod until it has a node, of pods that are created one by one."""
+    """Return the longest time from the creation of a pod until it has a node, of pods that are created one by one."""
     taken = []
     for turn in range(5):
         namespace.create(pod(f"modest-{turn}", gpu=1, gpumem=100))
@@ -123,7 +122,7 @@ def placement_seconds(namespace: Namespace) -> float:
         namespace.placed(turn + 1)
         taken.append(time.monotonic() - begin)
     namespace.empty()
-    return statistics.median(taken)
+    return max(taken)
 
 
 @pytest.fixture

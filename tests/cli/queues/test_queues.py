@@ -70,6 +70,12 @@ def test_rows_are_in_the_order_in_which_cards_are_offered() -> None:
     assert shown[0]["NEXT"] == "<none>"
 
 
+def test_what_queues_with_pods_are_entitled_to_adds_up_to_one() -> None:
+    """A queue without pods has in parentheses what it would be entitled to with some: 1 / (1 + 3 + 1)."""
+    entitled = {each["NAME"]: each["ENTITLED"] for each in rows(cluster_queues.view(site()))}
+    assert entitled == {"idle": "(0.20)", "team-a": "0.75", "namespace/default": "0.25"}
+
+
 @pytest.mark.parametrize(
     ("share", "expected"),
     [
