@@ -22,6 +22,7 @@ from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.leader import Leader
 from scheduler.metrics.instruments import Metrics
 from scheduler.objects import Pod
+from scheduler.preemption.disruption_budgets import DisruptionBudgets
 from scheduler.settings import SchedulerSettings
 
 _CHECKS: Final = (
@@ -55,7 +56,9 @@ async def fuzz(seconds: int) -> bool:
     api, state = Api.__new__(Api), world.state()
     pods = Informer(api, PODS, Pod, on_upsert=state.set_pod, on_delete=state.drop_pod)
     pods.add_if_new(world.pod())
-    deciding = SimpleNamespace(queries=Queries(SchedulingCycle(state), world.chooser(state), pods), extender=None)
+    deciding = SimpleNamespace(
+        queries=Queries(SchedulingCycle(state), world.chooser(state, DisruptionBudgets()), pods), extender=None
+    )
     leader = cast("Leader", SimpleNamespace(is_ready=True, deciding=deciding))
     configuration = Configuration(
         ClusterSettings(), world.ALLOCATION, SchedulerSettings(port=0), {"webhook": world.WEBHOOK}
