@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from agent import gpu_direct, kernel_files
+from agent import kernel_files
 from agent.settings import AgentSettings
 from allocation.fabric import CuFile, Fabric, Hca, HcaPort, PortState
 from allocation.quantity import INT32_MAX
@@ -29,6 +29,11 @@ MOST_PORTS: Final = 16
 LONGEST_TEXT: Final = 63
 
 _CHANNEL_ADAPTER: Final = "1: CA"
+_PEER_MEMORY_MODULES: Final = ("nvidia_peermem", "nv_peer_mem")
+"""NVIDIA's module, and its predecessor from Mellanox."""
+_OPEN_MODULE: Final = "Open Kernel Module"
+_DMA_BUF_DRIVER: Final = "mlx5_core"
+_DMA_BUF_KERNEL: Final = (5, 12)
 _STATES: Final[dict[str, PortState]] = {"2": "Initializing", "3": "Armed", "4": "Active"}
 
 
@@ -90,7 +95,7 @@ def _hca(device: Path, *, sysfs: Path, procfs: Path) -> Hca:
         name=device.name,
         model=model[:LONGEST_TEXT],
         ports=tuple(map(_port, _first(ports, MOST_PORTS, of=folder))),
-        gpu_direct=gpu_direct.is_capable(_driver(device), sysfs=sysfs, procfs=procfs),
+        gpu_direct=_is_capable(_driver(device), sysfs=sysfs, procfs=procfs),
         numa=kernel_files.read(device / "device/numa_node", numa_node, NUMA_UNKNOWN),
     )
 
@@ -125,3 +130,28 @@ def _first(found: list[Path], most: int, *, of: Path) -> list[Path]:
 def _cu_file(folder: Path) -> CuFile:
     match = re.search(r"\d+(\.\d+)+", kernel_files.text(folder / "version"))
     return CuFile(enabled=kernel_files.exists(folder), version=match[0][:LONGEST_TEXT] if match else "")
+
+
+def _is_capable(driver: str, *, sysfs: Path, procfs: Path) -> bool:
+    """Whether the kernel lets adapters with this driver read and write the memory of NVIDIA's cards (GPUDirect RDMA).
+
+    Either of two ways suffices. A peer memory module serves every adapter on PCI; it can be loaded only if the RDMA
+    drivers accept it. DMA-BUF needs NVIDIA's open kernel module and an RDMA driver that imports its buffers, such as
+    mlx5 since Linux 5.12. Which versions of other drivers do cannot be seen, so their adapters count only with a peer
+    memory module. False if the driver is empty, and if this is unknown.
+    """
+    if not driver:
+        return False
+    if any(kernel_files.exists(sysfs / "module" / module) for module in _PEER_MEMORY_MODULES):
+        return True
+    return driver == _DMA_BUF_DRIVER and _has_open_module(procfs) and _kernel(procfs) >= _DMA_BUF_KERNEL
+
+
+def _has_open_module(procfs: Path) -> bool:
+    return _OPEN_MODULE in kernel_files.text(procfs / "driver/nvidia/version")
+
+
+def _kernel(procfs: Path) -> tuple[int, int]:
+    """Return the version of the kernel; 0.0 if it is unknown."""
+    match = re.match(r"(\d{1,4})\.(\d{1,4})", kernel_files.text(procfs / "sys/kernel/osrelease"))
+    return (int(match[1]), int(match[2])) if match else (0, 0)

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import msgspec
 
-from allocation.bindings import share_modes
-from allocation.bindings.share_modes import ShareMode
+from allocation.bindings import binding
+from allocation.bindings.binding import ShareMode
 from allocation.label_selector import Expression, LabelSelector
 from allocation.limits import excess_of_annotations
 from allocation.names import CONSTRAINT_KEYS, MAX_NAME_LENGTH, NODE_KEYS, POD_KEYS, SHORT_KEYS
@@ -92,7 +92,7 @@ class NodeMeta(Meta, gc=False):
 
     def __post_init__(self) -> None:
         """Read the share modes from the annotations, of which only those of fixed names are kept."""
-        self.share_modes = share_modes.read(self.annotations)
+        self.share_modes = binding.share_modes(self.annotations)
         self._keep(NODE_KEYS)
 
 

@@ -8,9 +8,7 @@ import pytest
 import yaml
 
 from allocation.bindings import grants
-from allocation.bindings.binding import Binding, BindingSpec
-from allocation.bindings.identity import AppIdentity
-from allocation.bindings.share_modes import read
+from allocation.bindings.binding import AppIdentity, Binding, BindingSpec, share_modes
 from allocation.names import SHARE_MODE_PREFIX
 from allocation.quantity import binding_mib
 from allocation.settings import BindingSettings
@@ -63,8 +61,8 @@ def test_table_of_matches(row: str, alices: str, bobs: str) -> None:
 def test_table_of_share_modes() -> None:
     """The values and their names are those that the scheduler reads."""
     shown = {value: mode.replace(" ", "-") for cell, mode, *_ in rows("How much of a card") for value in cell[1:2]}
-    assert shown == {value: read({f"{SHARE_MODE_PREFIX}GPU-a": value})["GPU-a"] for value in "012"}
-    assert read({f"{SHARE_MODE_PREFIX}GPU-a": "3"}) == {"GPU-a": "time-slicing"}
+    assert shown == {value: share_modes({f"{SHARE_MODE_PREFIX}GPU-a": value})["GPU-a"] for value in "012"}
+    assert share_modes({f"{SHARE_MODE_PREFIX}GPU-a": "3"}) == {"GPU-a": "time-slicing"}
 
 
 def test_flags_and_components_exist() -> None:

@@ -11,8 +11,7 @@ import msgspec
 
 from allocation import names, quantity
 from allocation.bindings import grants
-from allocation.bindings.binding import FindBindings
-from allocation.bindings.identity import AppIdentity
+from allocation.bindings.binding import AppIdentity, FindBindings
 from allocation.errors import AllocationError
 from allocation.pod import Resources
 from allocation.quantity import Quantity

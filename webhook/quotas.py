@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-from allocation import quota, single_quota
+from allocation import per_pod_quota, quota
 from allocation.errors import InvalidFieldError
 from allocation.fairness.quota_spec import QuotaSpec
+from allocation.per_pod_quota import Default
 from allocation.pod import Resources
 from allocation.request import PodRequest, read_request
 from allocation.settings import AllocationSettings
-from allocation.single_quota import Default
 from webhook.resources import stated_resources
 from webhook.review import ForbiddenPodError, PodContainer, PodSpec
 
@@ -48,7 +48,7 @@ class Quotas(msgspec.Struct, frozen=True):
                 )
 
     def _check_amounts(self, request: PodRequest, settings: AllocationSettings, *, is_instance: bool) -> None:
-        if excess := single_quota.exceeded(request, self.gpu_quotas, settings, is_instance=is_instance):
+        if excess := per_pod_quota.exceeded(request, self.gpu_quotas, settings, is_instance=is_instance):
             raise ForbiddenPodError(f"exceeding quota: {excess}; request less, or have the quota raised")
         headroom = self._limits(settings)
         if not is_instance and (missing := quota.unstated(request, headroom.limits)):
@@ -62,7 +62,7 @@ class Quotas(msgspec.Struct, frozen=True):
         Raises:
             ForbiddenPodError: a default has an invalid value.
         """
-        defaults = single_quota.defaults(self.gpu_quotas, settings)
+        defaults = per_pod_quota.defaults(self.gpu_quotas, settings)
         gpu_containers = {container.name for container in request.gpu_containers}
         if not defaults or not gpu_containers:
             return spec, request

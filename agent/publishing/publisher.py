@@ -16,7 +16,6 @@ from typing import Any, Final
 import msgspec
 
 from agent.metrics import UNREACHABLE, Metrics
-from agent.publishing import heartbeat
 from agent.publishing.published_state import read_register, read_status, same
 from agent.report import NodeReport
 from allocation import names
@@ -25,6 +24,8 @@ from cluster.api import Api
 from cluster.backoff import Backoff
 from cluster.errors import ApiError, ClusterError
 from cluster.gpu_node_status import Status
+from cluster.lease import LeaseSpec, manifest
+from cluster.metadata import micro_time
 from cluster.resource import GPU_NODE_STATUSES, LEASES, NODES
 
 log = logging.getLogger(__name__)
@@ -210,7 +211,7 @@ class Publisher:
             await self._api.merge(GPU_NODE_STATUSES, body, name=self.node, subresource="status")
 
     async def _renew(self) -> None:
-        body = heartbeat.lease(self.node, identity=self._identity, seconds=self._lease_seconds, unix=self._clock())
+        body = heartbeat(self.node, identity=self._identity, seconds=self._lease_seconds, unix=self._clock())
         await self._api.apply(
             LEASES,
             body,
@@ -219,3 +220,13 @@ class Publisher:
             manager=SPEC_MANAGER,
         )
         self._metrics.beat(self.node, unix=self._clock())
+
+
+def heartbeat(node: str, *, identity: str, seconds: int, unix: float) -> dict[str, Any]:
+    """Return the Lease in which `identity` vouches at Unix time `unix` for `node`'s cards, for the next `seconds`.
+
+    The scheduler trusts a node's cards only while this Lease is valid. The agent therefore renews it after each
+    publication, and never while a publication is outstanding.
+    """
+    spec = LeaseSpec(holder_identity=identity, lease_duration_seconds=seconds, renew_time=micro_time(unix))
+    return manifest(names.heartbeat_lease(node), namespace=names.SYSTEM_NAMESPACE, spec=spec)

@@ -1,15 +1,17 @@
-"""A GPUBinding: a card belongs to an application; reference: systems.md 1.2.
+"""GPUBindings, by which a card belongs to an application, and the application that a pod belongs to.
 
-An application service writes it before the pods of the application exist. The scheduler only reads it.
+An application service writes a binding before the pods of the application exist. The scheduler only reads it.
+Reference: systems.md 1.2 to 1.4.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Literal, Self
 
 import msgspec
 
-from allocation import quantity
+from allocation import names, quantity
 from allocation.label_selector import LabelSelector
+from allocation.names import SHARE_MODE_PREFIX
 from allocation.quantity import Quantity
 
 _MIG_SUFFIX: Final = "["
@@ -59,3 +61,50 @@ class Binding(msgspec.Struct, frozen=True):
 
 FindBindings = Callable[[str], Iterable[Binding]]
 """Returns the bindings of an application."""
+
+
+class AppIdentity(msgspec.Struct, frozen=True):
+    """An application of a user in a namespace, to which a pod belongs by its labels.
+
+    Attributes:
+        app: its name.
+        owner: its user; may be empty.
+        namespace: of its pods.
+    """
+
+    app: str
+    owner: str
+    namespace: str
+
+    @classmethod
+    def of_labels(cls, labels: Mapping[str, str], namespace: str) -> Self | None:
+        """Return the application of a pod with these labels, or None if it belongs to none."""
+        app = labels.get(names.APP_NAME)
+        return cls(app, labels.get(names.APP_OWNER, ""), namespace) if app else None
+
+    def __str__(self) -> str:
+        """Return the application as messages name it."""
+        return f"app {self.app} of {self.owner}" if self.owner else f"app {self.app}"
+
+    def has(self, binding: BindingSpec, *, require_namespace: bool = False) -> bool:
+        """Whether a binding gives its card to this application; with `require_namespace` it must name the namespace."""
+        return (
+            bool(binding.uuid)
+            and binding.app_name == self.app
+            and binding.owner in ("", self.owner)
+            and (binding.namespace == self.namespace or (not binding.namespace and not require_namespace))
+        )
+
+
+ShareMode = Literal["exclusive", "memory-slicing", "time-slicing"]
+
+_MODES: Mapping[str, ShareMode] = {"0": "exclusive", "1": "memory-slicing", "2": "time-slicing"}
+
+
+def share_modes(annotations: Mapping[str, str]) -> dict[str, ShareMode]:
+    """Return the share mode of each card that the annotations of a node name; an unknown value means time slicing."""
+    return {
+        key.removeprefix(SHARE_MODE_PREFIX): _MODES.get(value, "time-slicing")
+        for key, value in annotations.items()
+        if key.startswith(SHARE_MODE_PREFIX)
+    }

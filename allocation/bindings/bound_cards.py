@@ -7,9 +7,8 @@ import msgspec
 
 from allocation import names
 from allocation.allocation import Allocation
+from allocation.bindings.binding import AppIdentity, ShareMode
 from allocation.bindings.grants import Grant
-from allocation.bindings.identity import AppIdentity
-from allocation.bindings.share_modes import ShareMode
 from allocation.request import WHOLE_CARD, ContainerRequest
 
 ConsumePolicy = Literal["all", "single"]

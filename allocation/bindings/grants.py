@@ -1,14 +1,14 @@
-"""Which cards the bindings grant a pod: one grant per card, the same whatever the order of the bindings.
+"""Which cards the bindings grant a pod, one grant per card whatever the order of the bindings, and why one does not.
 
 Reference: systems.md 1.5, whose three orders became one: the most specific binding of a card decides, then the newest.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from allocation.bindings.binding import Binding
-from allocation.bindings.identity import AppIdentity
+from allocation import quantity
+from allocation.bindings.binding import AppIdentity, Binding, BindingSpec
 from allocation.errors import AllocationError
 from allocation.label_selector import accepts, label_selector
 
@@ -58,3 +58,37 @@ def _grant(binding: Binding) -> Grant | None:
         return Grant(binding.spec.card, binding.spec.memory_mib(), binding.name)
     except AllocationError:
         return None
+
+
+def mismatches(
+    spec: BindingSpec, identity: AppIdentity, labels: Mapping[str, str], *, require_namespace: bool = False
+) -> tuple[str, ...]:
+    """Return why a binding gives no card to a pod of an application; empty if it does.
+
+    Each reason completes a sentence that begins with the binding.
+    """
+    return tuple(_mismatches(spec, identity, labels, require_namespace=require_namespace))
+
+
+def _mismatches(
+    spec: BindingSpec, identity: AppIdentity, labels: Mapping[str, str], *, require_namespace: bool
+) -> Iterator[str]:
+    if spec.app_name != identity.app:
+        yield f"is for app {spec.app_name}"
+    if spec.owner not in ("", identity.owner):
+        yield f"is for owner {spec.owner}"
+    if spec.namespace not in ("", identity.namespace):
+        yield f"is for namespace {spec.namespace}"
+    if require_namespace and not spec.namespace:
+        yield "names no namespace, which allocation.bindings.require_namespace demands"
+    if spec.pod_selector is None:
+        yield "has no podSelector, so it selects no pod"
+    elif not accepts(label_selector(spec.pod_selector), labels):
+        yield "does not select the pod's labels"
+    if not spec.uuid:
+        yield "names no card"
+    if spec.memory is not None:
+        try:
+            quantity.binding_mib(spec.memory)
+        except AllocationError as error:
+            yield f"has a memory that cannot be read: {error}"

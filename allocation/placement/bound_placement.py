@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from allocation.allocation import Allocation, charges
+from allocation.bindings.binding import AppIdentity
 from allocation.bindings.bound_cards import BoundCard, BoundCards
-from allocation.bindings.identity import AppIdentity
 from allocation.ledger.ledger import Ledger
 from allocation.ledger.ledger_view import LedgerView
 from allocation.placement import rejection, score

@@ -4,10 +4,9 @@ import argparse
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from allocation.bindings import binding
 from allocation.bindings import problems as single
-from allocation.bindings import share_modes
-from allocation.bindings.binding import Binding
-from allocation.bindings.identity import AppIdentity
+from allocation.bindings.binding import AppIdentity, Binding
 from allocation.errors import AllocationError
 from allocation.settings import AllocationSettings
 from cli.bindings import problems, tables
@@ -70,7 +69,7 @@ def of_objects(bindings: Iterable[Binding], objects: FleetObjects, settings: All
 
 def _cards(objects: FleetObjects, settings: AllocationSettings) -> dict[str, KnownCard]:
     """Return the cards that count, by UUID."""
-    modes = {node.metadata.name: share_modes.read(node.metadata.annotations) for node in objects.nodes or ()}
+    modes = {node.metadata.name: binding.share_modes(node.metadata.annotations) for node in objects.nodes or ()}
     return {
         card.uuid: KnownCard(
             node=node.name,

@@ -6,9 +6,8 @@ from itertools import combinations
 from typing import Final, get_args
 
 from allocation.bindings import problems
-from allocation.bindings.binding import Binding, BindingSpec
+from allocation.bindings.binding import AppIdentity, Binding, BindingSpec
 from allocation.bindings.grants import in_precedence
-from allocation.bindings.identity import AppIdentity
 from allocation.bindings.problems import BindingProblem
 from allocation.label_selector import label_selector
 from allocation.settings import BindingSettings

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from allocation.bindings.share_modes import ShareMode
+from allocation.bindings.binding import ShareMode
 from allocation.settings import BindingsMode
 
 ProblemType = Literal[

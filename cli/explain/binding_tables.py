@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allocation.bindings.identity import AppIdentity
+from allocation.bindings.binding import AppIdentity
 from cli.tables import NOTHING, Table
 from scheduler.api.bindings_types import BoundCardExplanation
 from scheduler.api.explanation_types import Explanation

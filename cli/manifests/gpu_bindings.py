@@ -4,8 +4,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Final
 
-from allocation.bindings.binding import Binding
-from allocation.bindings.identity import AppIdentity
+from allocation.bindings.binding import AppIdentity, Binding
 from allocation.settings import BindingSettings
 from cli.errors import CommandError
 from cli.kube import gpu_bindings

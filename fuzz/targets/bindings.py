@@ -3,9 +3,9 @@
 import msgspec
 
 from allocation import quantity
-from allocation.bindings import grants, share_modes
+from allocation.bindings import binding, grants
+from allocation.bindings.binding import AppIdentity
 from allocation.bindings.bound_cards import BoundCard, consume_policy
-from allocation.bindings.identity import AppIdentity
 from allocation.errors import AllocationError
 from allocation.names import SHARE_MODE_PREFIX
 from allocation.quantity import INT32_MAX
@@ -36,7 +36,7 @@ def try_bytes(data: bytes) -> None:
     except SURVIVED:
         return
     identity = AppIdentity.of_labels(read.labels, read.namespace)
-    modes = share_modes.read(read.annotations)
+    modes = binding.share_modes(read.annotations)
     assert all(f"{SHARE_MODE_PREFIX}{uuid}" in read.annotations for uuid in modes)
     assert consume_policy(read.labels, read.annotations) in ("all", "single")
     for each in read.bindings:

@@ -5,9 +5,9 @@ from typing import Final
 import msgspec
 
 from allocation import names
-from allocation.bindings import mismatch
+from allocation.bindings import grants
+from allocation.bindings.binding import AppIdentity
 from allocation.bindings.bound_cards import BoundCard, consume_policy
-from allocation.bindings.identity import AppIdentity
 from allocation.errors import AllocationError
 from allocation.request import read_request
 from scheduler.api.bindings_types import BindingsExplanation, BoundCardExplanation, OtherBinding
@@ -78,7 +78,7 @@ def _others(state: ClusterState, pod: Pod, identity: AppIdentity) -> tuple[Other
         OtherBinding(
             each.name,
             each.spec.uuid,
-            mismatch.reasons(
+            grants.mismatches(
                 each.spec,
                 identity,
                 pod.metadata.labels,

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from allocation.bindings.binding import ShareMode
 from allocation.bindings.bound_cards import ConsumePolicy
-from allocation.bindings.share_modes import ShareMode
 from scheduler.api.json_names import json_name
 
 

@@ -5,10 +5,8 @@ from collections.abc import Collection, Iterator, Mapping
 
 from allocation import names
 from allocation.bindings import grants
-from allocation.bindings.binding import Binding
+from allocation.bindings.binding import AppIdentity, Binding, ShareMode
 from allocation.bindings.bound_cards import BoundCard, BoundCards, consume_policy
-from allocation.bindings.identity import AppIdentity
-from allocation.bindings.share_modes import ShareMode
 from allocation.ledger.ledger import Ledger
 from allocation.reasons import PodReason
 from allocation.settings import BindingSettings

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 
-from allocation.bindings.identity import AppIdentity
+from allocation.bindings.binding import AppIdentity
 from allocation.ledger.ledger import Ledger
 from scheduler.objects import Pod
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from allocation import quota, single_quota
+from allocation import per_pod_quota, quota
 from allocation.fairness.quota_spec import QuotaSpec
 from allocation.ledger.ledger import Ledger
 from allocation.quota import UNLIMITED, Headroom, Limits
@@ -131,8 +131,8 @@ class Quotas:
             WaitingPodError: a GpuQuota of its namespace allows a single pod less, or it leaves out a limited amount.
         """
         if specs := self.specs(namespace):
-            known = single_quota.in_mib(request, card_mib)
-            if why := single_quota.exceeded(known, specs, self._settings, is_instance=is_instance):
+            known = per_pod_quota.in_mib(request, card_mib)
+            if why := per_pod_quota.exceeded(known, specs, self._settings, is_instance=is_instance):
                 raise WaitingPodError(PodReason.QuotaSingleExceeded, why)
         if not is_instance and (why := quota.unstated(request, limits)):
             raise WaitingPodError(PodReason.AmountNotStated, why)

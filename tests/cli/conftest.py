@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.publishing import heartbeat
+from agent.publishing import publisher
 from allocation.allocation import Allocation, CardShare
 from allocation.inventory import Card, NodeInventory
 from allocation.names import HAMI_REGISTER
@@ -67,7 +67,7 @@ def _report(name: str) -> dict[str, Any]:
 
 
 def _heartbeat(name: str, *, age: float, seconds: int) -> dict[str, Any]:
-    return heartbeat.lease(name, identity="agent", seconds=seconds, unix=time.time() - age)
+    return publisher.heartbeat(name, identity="agent", seconds=seconds, unix=time.time() - age)
 
 
 def _grant(account: str) -> dict[str, Any]:

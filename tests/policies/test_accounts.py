@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.publishing import heartbeat
+from agent.publishing import publisher
 from allocation.names import SYSTEM_NAMESPACE
 from lab import kubeconfig
 from lab.client import Client, client
@@ -62,7 +62,7 @@ def write_refusal(api: Client, what: str, node: str) -> str:
         patch = {"metadata": {"annotations": {REGISTER: "[]"}}}
         return refusal(lambda: api.patch("node", node, patch, dry_run=True))
     if what == "lease":
-        return lease_refusal(api, heartbeat.lease(node, identity="liar", seconds=3600, unix=0.0))
+        return lease_refusal(api, publisher.heartbeat(node, identity="liar", seconds=3600, unix=0.0))
     fields = {"status": {"devices": [], "total": 0}} if what == "status" else {"spec": {"nodeName": node}}
     subresource = "status" if what == "status" else ""
     return refusal(lambda: api.apply(report(node, **fields), subresource=subresource, dry_run=True))
@@ -91,7 +91,7 @@ def test_agent_token_without_a_node_writes_nothing(server: Layout, nodes: None, 
 
 def test_agent_cannot_write_the_leader_lease(agent: Client) -> None:
     """Its role allows it to write Leases of the namespace, but not the scheduler's."""
-    lease = heartbeat.lease(OWN, identity="liar", seconds=3600, unix=0.0)
+    lease = publisher.heartbeat(OWN, identity="liar", seconds=3600, unix=0.0)
     lease["metadata"]["name"] = "tranche-scheduler"
     lease["spec"]["leaseTransitions"] = 2147483647
     assert "it may not write leases tranche-scheduler" in lease_refusal(agent, lease)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from agent.publishing import heartbeat
+from agent.publishing import publisher
 from allocation.names import SYSTEM_NAMESPACE
 from lab import kubectl, manifests, wait
 from lab.client import Client, client
@@ -67,7 +67,7 @@ def named(name: str, **spec: Any) -> dict[str, Any]:
 
 def heartbeat_named(name: str) -> dict[str, Any]:
     """Return the heartbeat of the agent under another name."""
-    body = heartbeat.lease(NODE, identity="agent", seconds=60, unix=0.0)
+    body = publisher.heartbeat(NODE, identity="agent", seconds=60, unix=0.0)
     body["metadata"]["name"] = name
     return body
 

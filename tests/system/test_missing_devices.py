@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.publishing import heartbeat
+from agent.publishing import publisher
 from lab import kubeconfig, kubectl, wait
 from lab.client import client
 from lab.connection import RefusedError
@@ -141,7 +141,7 @@ def publish(layout: Layout, *, cards: int, seconds: int | None) -> None:
     status = {"status": {"devices": devices, "total": cards}}
     client(layout).patch("gpunodestatus", SILENT, status, subresource="status")
     if seconds is not None:
-        client(layout).apply(heartbeat.lease(SILENT, identity="test", seconds=seconds, unix=float(seconds)))
+        client(layout).apply(publisher.heartbeat(SILENT, identity="test", seconds=seconds, unix=float(seconds)))
 
 
 def test_the_schedulers_token_deletes_no_other_pod(losing: Layout, namespace: Namespace) -> None:

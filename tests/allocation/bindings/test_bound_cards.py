@@ -4,9 +4,9 @@ import pytest
 
 from allocation import names
 from allocation.allocation import Allocation, CardShare
-from allocation.bindings import share_modes
+from allocation.bindings import binding
+from allocation.bindings.binding import ShareMode
 from allocation.bindings.bound_cards import BoundCard, consume_policy
-from allocation.bindings.share_modes import ShareMode
 from allocation.names import SHARE_MODE_PREFIX
 from allocation.request import ContainerRequest
 from tests.allocation.support.binding import bound, bound_card
@@ -18,7 +18,7 @@ REQUESTS = (container(memory=3000, cores=300), container(percent=50), container(
 
 def card_with(annotation: str | None, *, memory: int | None) -> BoundCard:
     """Return a bound card whose node has this annotation about it."""
-    modes = share_modes.read({} if annotation is None else {f"{SHARE_MODE_PREFIX}GPU-0": annotation})
+    modes = binding.share_modes({} if annotation is None else {f"{SHARE_MODE_PREFIX}GPU-0": annotation})
     return bound_card("GPU-0", modes.get("GPU-0", "time-slicing"), memory=memory)
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from allocation import names
 from allocation.allocation import Charge
+from allocation.bindings.binding import ShareMode
 from allocation.bindings.bound_cards import BoundCard, BoundCards, ConsumePolicy
-from allocation.bindings.share_modes import ShareMode
 from allocation.claim import ClaimDevices, ClaimSpec, resources
 from allocation.constraints import read_constraints
 from allocation.errors import AllocationError

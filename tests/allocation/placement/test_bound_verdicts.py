@@ -2,9 +2,9 @@
 
 import pytest
 
+from allocation.bindings.binding import AppIdentity
 from allocation.bindings.bound_cards import BoundCard, BoundCards
 from allocation.bindings.grants import Grant
-from allocation.bindings.identity import AppIdentity
 from allocation.constraints import read_constraints
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger.ledger import Ledger

@@ -2,11 +2,9 @@
 
 from typing import Any
 
-from allocation.bindings.binding import Binding, BindingSpec
+from allocation.bindings.binding import AppIdentity, Binding, BindingSpec, ShareMode
 from allocation.bindings.bound_cards import BoundCard, BoundCards, ConsumePolicy
 from allocation.bindings.grants import Grant
-from allocation.bindings.identity import AppIdentity
-from allocation.bindings.share_modes import ShareMode
 from allocation.label_selector import LabelSelector
 
 ALICE = AppIdentity("comfyui", "alice", "ns-a")

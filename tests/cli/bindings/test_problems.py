@@ -4,8 +4,7 @@ import itertools
 
 import pytest
 
-from allocation.bindings.binding import Binding, BindingSpec
-from allocation.bindings.share_modes import ShareMode
+from allocation.bindings.binding import Binding, BindingSpec, ShareMode
 from allocation.label_selector import LabelSelector
 from allocation.quantity import Quantity
 from allocation.settings import BindingSettings

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.publishing import heartbeat
+from agent.publishing import publisher
 from allocation.inventory import Card, NodeInventory
 from cluster.gpu_node_status import status_of
 from lab import kubectl, wait
@@ -76,7 +76,7 @@ def lease(name: str, *, age: float = 0.0, holder: str = "somebody") -> dict[str,
 
 def vouch(layout: Layout, *, age: float = 0.0) -> None:
     """Write the heartbeat Lease of the node's agent."""
-    made = heartbeat.lease(NODE, identity="agent", seconds=3600, unix=time.time() - age)
+    made = publisher.heartbeat(NODE, identity="agent", seconds=3600, unix=time.time() - age)
     client(layout).apply(made)
 
 

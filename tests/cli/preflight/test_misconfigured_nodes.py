@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.publishing import heartbeat
+from agent.publishing import publisher
 from cli.installation.rules import Rules
 from cli.preflight.cluster_snapshot import ClusterPolicy, GpuNode, RuntimeClass
 from cli.preflight.report import Report
@@ -164,7 +164,7 @@ def create(layout: Layout, nodes: Sequence[MisconfiguredNode]) -> None:
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": OPERATOR}},
     )
     for node in nodes:
-        beat = heartbeat.lease(node.name, identity="agent", seconds=3600, unix=time.time())
+        beat = publisher.heartbeat(node.name, identity="agent", seconds=3600, unix=time.time())
         client(layout).apply(node.node, node.status, beat, *node.pods)
         for kind, each in (("node", node.node), ("gns", node.status)):
             status = json.dumps({"status": each["status"]})

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from agent.publishing import heartbeat
+from agent.publishing import publisher
 from allocation import names
 from allocation.allocation import Allocation, CardShare, ClaimMark, Exclusivity
 from allocation.delivery import NodeDelivery, Toolkit
@@ -118,7 +118,7 @@ def test_a_card_that_two_nodes_report_counts_once() -> None:
 
 
 def _heartbeat(node: str, *, age: float) -> Lease:
-    return msgspec.convert(heartbeat.lease(node, identity="agent", seconds=60, unix=NOW - age), Lease)
+    return msgspec.convert(publisher.heartbeat(node, identity="agent", seconds=60, unix=NOW - age), Lease)
 
 
 def test_a_silent_agent_is_shown_with_the_time_of_its_last_heartbeat() -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from allocation.allocation import Charge
 from allocation.bindings import grants
+from allocation.bindings.binding import AppIdentity
 from allocation.bindings.bound_cards import BoundCards
-from allocation.bindings.identity import AppIdentity
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger.ledger import Ledger
 from allocation.reasons import PodReason

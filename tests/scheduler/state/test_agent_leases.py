@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 
-from agent.publishing import heartbeat
+from agent.publishing import publisher
 from allocation.names import HAMI_REGISTER, heartbeat_lease, legacy_heartbeat_lease
 from allocation.steps import finish
 from cluster.lease import Lease, LeaseMeta
@@ -199,7 +199,7 @@ def test_other_leases_are_ignored() -> None:
 
 def test_the_lease_of_an_agent_can_be_read() -> None:
     """The body of its Lease, as it comes back from the API server."""
-    body = heartbeat.lease("n1", identity="agent-1", seconds=30, unix=1.5)
+    body = publisher.heartbeat("n1", identity="agent-1", seconds=30, unix=1.5)
     read = msgspec.convert(body, Lease)
     assert read.metadata.name == heartbeat_lease("n1")
     assert read.spec.holder_identity == "agent-1"

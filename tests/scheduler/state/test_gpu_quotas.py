@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocation.bindings.share_modes import ShareMode
+from allocation.bindings.binding import ShareMode
 from allocation.fairness.quota_spec import QuotaSpec
 from allocation.quota import UNLIMITED
 from allocation.reasons import PodReason

@@ -1,9 +1,10 @@
-"""Which bindings are an application's: the identity tuple of systems.md 1.4."""
+"""Which bindings are an application's (the identity tuple of systems.md 1.4), and how its pods share a card."""
 
 import pytest
 
 from allocation import names
-from allocation.bindings.identity import AppIdentity
+from allocation.bindings.binding import AppIdentity, share_modes
+from allocation.names import SHARE_MODE_PREFIX
 from tests.allocation.support.binding import ALICE, BOB, binding
 
 TRUTH = [
@@ -61,3 +62,22 @@ def test_messages_name_the_owner_if_there_is_one() -> None:
     """As users read it in events and explanations."""
     assert str(ALICE) == "app comfyui of alice"
     assert str(AppIdentity("comfyui", "", "ns-a")) == "app comfyui"
+
+
+def test_each_card_has_the_mode_that_its_annotation_names() -> None:
+    """0 is exclusive, 1 memory slicing, 2 and anything that is not known time slicing; other annotations are not."""
+    values = {"GPU-0": "0", "GPU-1": "1", "GPU-2": "2", "GPU-3": "", "GPU-4": "9", "GPU-5": "exclusive"}
+    annotations = {f"{SHARE_MODE_PREFIX}{uuid}": value for uuid, value in values.items()}
+    assert share_modes({**annotations, "other/GPU-6": "0"}) == {
+        "GPU-0": "exclusive",
+        "GPU-1": "memory-slicing",
+        "GPU-2": "time-slicing",
+        "GPU-3": "time-slicing",
+        "GPU-4": "time-slicing",
+        "GPU-5": "time-slicing",
+    }
+
+
+def test_a_node_without_such_annotations_has_no_modes() -> None:
+    """Its cards are time-sliced: `scheduler.bindings.app_bindings` says so."""
+    assert share_modes({}) == {}

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocation.fairness.quota_spec import QuotaSpec
+from allocation.per_pod_quota import Default, defaults, exceeded
 from allocation.request import ContainerRequest, Kind, PodRequest
 from allocation.settings import AllocationSettings, ResourceNames
-from allocation.single_quota import Default, defaults, exceeded
 
 SETTINGS = AllocationSettings()
 MEMORY, PERCENT, CORES = "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"

@@ -6,9 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from allocation.bindings import grants, mismatch
-from allocation.bindings.binding import Binding, BindingSpec
-from allocation.bindings.identity import AppIdentity
+from allocation.bindings import grants
+from allocation.bindings.binding import AppIdentity, Binding, BindingSpec
 
 ALICE = AppIdentity("comfyui", "alice", "ns-a")
 LABELS = {"tier": "gpu"}
@@ -36,7 +35,7 @@ def test_a_binding_without_a_reason_against_it_gives_its_card(require_namespace:
     outcomes = set()
     for chosen in itertools.product(*values):
         each = spec(**dict(zip(names, chosen, strict=True)))
-        reasons = mismatch.reasons(each, ALICE, LABELS, require_namespace=require_namespace)
+        reasons = grants.mismatches(each, ALICE, LABELS, require_namespace=require_namespace)
         granted = grants.of_pod([Binding("b", "", each)], ALICE, LABELS, require_namespace=require_namespace)
         assert bool(granted) is not bool(reasons), (each, reasons)
         outcomes.add(bool(granted))
@@ -46,6 +45,6 @@ def test_a_binding_without_a_reason_against_it_gives_its_card(require_namespace:
 def test_every_reason_against_a_binding_is_named() -> None:
     """Somebody who mends one of them sees the others at once."""
     wrong = spec(owner="bob", namespace="ns-b", podSelector={"matchLabels": {"tier": "cpu"}}, memory="many")
-    *reasons, memory = mismatch.reasons(wrong, ALICE, LABELS)
+    *reasons, memory = grants.mismatches(wrong, ALICE, LABELS)
     assert reasons == ["is for owner bob", "is for namespace ns-b", "does not select the pod's labels"]
     assert memory.startswith("has a memory that cannot be read: 'many'")
