@@ -49,6 +49,24 @@ def claim(name: str, number: int) -> dict[str, Any]:
     }
 
 
+def resource_claim(name: str, number: int) -> dict[str, Any]:
+    """Return a ResourceClaim of 32 requests with 32 selectors of about 300 characters each."""
+    requests = [
+        {
+            "name": f"request-{request}",
+            "exactly": {
+                "deviceClassName": f"class-{number}",
+                "selectors": [
+                    {"cel": {"expression": f'device.driver == "{number}-{request}-{selector}-{"x" * 280}"'}}
+                    for selector in range(32)
+                ],
+            },
+        }
+        for request in range(32)
+    ]
+    return {"metadata": {"name": name}, "spec": {"devices": {"requests": requests}}}
+
+
 def pod(name: str, number: int, *, hostile: bool, fits: bool = False) -> dict[str, Any]:
     """Return a pod whose selector matches no node unless it `fits`; a hostile pod is as large as admission allows."""
     amounts = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1"}

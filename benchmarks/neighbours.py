@@ -26,6 +26,7 @@ from cluster.resource import (
     POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
     Resource,
 )
 from lab.layout import Layout, Port
@@ -143,7 +144,10 @@ def _pods(sizes: Sizes) -> _Objects:
 
 
 def _budgets(sizes: Sizes) -> _Objects:
-    """Yield budgets and the pods that they protect, and important pods that want nodes of their own by preemption."""
+    """Yield budgets and the pods that they protect, and important pods that want nodes of their own by preemption.
+
+    No kubelet ends a victim, so each nomination lasts until its deadline.
+    """
     for number in range(sizes.budgets + sizes.giants):
         giant = number >= sizes.budgets
         yield POD_DISRUPTION_BUDGETS, hostile_objects.budget(f"budget-{number}", number, giant=giant)
@@ -183,10 +187,17 @@ def _claims(sizes: Sizes) -> _Objects:
         yield PODS, pod
 
 
+def _resource_claims(sizes: Sizes) -> _Objects:
+    """Yield ResourceClaims with as many requests and selectors as the API server accepts."""
+    for number in range(sizes.volumes):
+        yield RESOURCE_CLAIMS, hostile_objects.resource_claim(f"resource-claim-{number}", number)
+
+
 _ATTACKS: Final[dict[str, Callable[[Sizes], _Objects]]] = {
     "no objects": _nothing,
     "expensive pods that wait": _pods,
     "budgets and preemptors as well": _budgets,
     "volume claims as well": _volumes,
     "GpuClaims as well": _claims,
+    "ResourceClaims as well": _resource_claims,
 }
