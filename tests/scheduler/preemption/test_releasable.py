@@ -33,9 +33,7 @@ def test_nodes_are_ordered_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     for number, memory in enumerate((900, 300, 1000, 500, 800, 700)):  # n6 is empty
         priority = 50 if number == 2 else 0
         made.set_pod(allocated(f"on-n{number}", node=f"n{number}", memory=memory, priority=priority))
-    requirements = made.unlimited_requirements(
-        pod("asks", memory=600).spec, {}, labels={}, namespace="default", uid="uid-asks"
-    )
+    requirements = made.requirements.unlimited(pod("asks", memory=600))
     query = PlacementQuery(requirements.request, requirements.constraints)
     cards = Releasable(made.ledger, lambda uid: made.running[uid].spec.priority)
     finish(cards.refresh())
