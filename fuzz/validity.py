@@ -53,9 +53,10 @@ def _has_times(content: Any) -> bool:
 
 
 def _is_time(value: Any) -> bool:
+    """Return whether Go reads a point in time; it knows the year 0, unlike Python."""
     try:
-        return value is None or (isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None)
-    except ValueError:
+        return value is None or datetime.fromisoformat(value.replace("0000-", "0004-", 1)).tzinfo is not None
+    except (AttributeError, ValueError):
         return False
 
 

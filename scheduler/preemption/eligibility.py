@@ -212,5 +212,8 @@ def _seconds(text: str) -> float:
 
 
 def _unix_seconds(timestamp: str) -> float:
-    """Return the Unix seconds of a timestamp of Kubernetes."""
-    return datetime.fromisoformat(timestamp).timestamp()
+    """Return the Unix seconds of a timestamp of Kubernetes; 0 for one in the year 0, which only a node would write."""
+    try:
+        return datetime.fromisoformat(timestamp).timestamp()
+    except ValueError:
+        return 0.0

@@ -68,3 +68,8 @@ def test_the_minimal_run_time_of_a_pod_that_has_not_started_counts_from_its_crea
 def test_the_later_of_both_counts(text: str, end: float) -> None:
     """Neither shortens the other."""
     assert until(running(protection=text, started=STARTED), min_runtime=600) == end
+
+
+def test_a_start_in_the_year_0_protects_for_nothing() -> None:
+    """The API server accepts it from a node, and Python has no such year."""
+    assert until(running(started="0000-01-01T00:00:00Z"), min_runtime=7200) == 7200
