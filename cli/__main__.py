@@ -12,7 +12,7 @@ COMPLETE: Final = "__complete"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code."""
-    streams.use_utf8()
+    streams.prepare()
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == [COMPLETE]:
         from cli.completion import complete  # noqa: PLC0415 -- commands do not complete

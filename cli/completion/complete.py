@@ -22,7 +22,7 @@ Candidates = list[tuple[str, str]]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the candidates for the last word; return the exit code."""
-    streams.use_utf8()
+    streams.prepare()
     words = list(sys.argv[1:] if argv is None else argv) or [""]
     offered, directive = candidates(words)
     with suppress(BrokenPipeError):

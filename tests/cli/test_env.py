@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -148,6 +150,25 @@ def test_the_pods_of_a_workload_are_shown_one_after_the_other(
         assert [each["pod"] for each in json.loads(capsys.readouterr().out)["items"]] == ["web-0", "web-1"]
         assert main(["env", "pod/web-0", "-o", "json", *options]) == 0
         assert json.loads(capsys.readouterr().out)["pod"] == "web-0"
+
+
+@pytest.mark.parametrize("output", ["wide", "json", "yaml"])
+def test_control_characters_of_a_tenant_do_not_reach_the_terminal(tmp_path: Path, output: str) -> None:
+    """They could hide lines, or type commands; JSON and YAML still have the value."""
+    value = "\x1b]0;owned\x07\x9b2J\r\x7f"
+    pod = msgspec.to_builtins(_pod())
+    pod["spec"]["containers"][1]["env"][0]["value"] = value
+    with serving(lambda _: (200, json.dumps(pod).encode())) as url:
+        command = [sys.executable, "-m", "cli", "env", "p", "-c", "side", "-o", output]
+        command += ["--kubeconfig", kubeconfig(tmp_path, url, namespace="team")]
+        done = subprocess.run(command, capture_output=True, timeout=60, check=True)
+    printed = done.stdout.decode()
+    assert done.stderr == b""
+    assert [each for each in printed if not each.isprintable() and each != "\n"] == []
+    assert r"\u001b]0;owned\u0007\u009b2J" in printed or output == "yaml"
+    if output != "wide":
+        read = json.loads if output == "json" else yaml.safe_load
+        assert read(printed)["containers"][0]["variables"][0]["value"] == value
 
 
 def test_json_and_yaml_have_the_same_content() -> None:
