@@ -6,7 +6,6 @@ import json
 import random
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +13,10 @@ import pytest
 
 from lab import components, kubeconfig, wait
 from lab.client import client
-from lab.layout import Port
 from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import audit
+from tests.system.support.scheduler_api import query
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,14 +57,6 @@ def gpu(tranche: Layout, namespace: Namespace) -> Iterator[Gpu]:
 
     yield run
     client(tranche).delete("clusterrolebinding", f"viewer-{namespace.name}")
-
-
-def query(layout: Layout, path: str, body: dict[str, Any] | None = None) -> Any:
-    """Send a request to the scheduler's API; return the decoded response."""
-    data = json.dumps(body).encode() if body is not None else None
-    url = f"http://127.0.0.1:{layout.port(Port.SCHEDULER)}{path}"
-    with urllib.request.urlopen(url, data=data, timeout=30) as response:
-        return json.loads(response.read())
 
 
 def cards(made: dict[str, Any]) -> list[tuple[str, int]]:

@@ -46,7 +46,8 @@ def demonstrated(tranche: Layout) -> Iterator[Layout]:
 
 @pytest.fixture
 def cleaned(tranche: Layout) -> Iterator[Layout]:
-    """A lab; the demos are deleted afterwards."""
+    """A lab without demos; those of the test are deleted afterwards."""
+    list(demos.clean(tranche))
     yield tranche
     list(demos.clean(tranche))
 

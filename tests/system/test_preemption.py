@@ -17,6 +17,7 @@ from tests.system.support import gpubindings, preemptions
 from tests.system.support.gpuqueues import delete_queue, labels, set_queue
 from tests.system.support.gpuquotas import set_quota
 from tests.system.support.preemptions import CARDS, NODE, asking, bound, evicted, fill
+from tests.system.support.scheduler_api import query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -271,7 +272,8 @@ def disruption_budget(name: str, expressions: int) -> dict[str, Any]:
 def test_hostile_budgets_stop_nobody(tranche: Layout, team: Namespace, others: Namespace) -> None:
     """Selectors of 20,000 expressions, on pods for whose cards another waits: the same leader places all others.
 
-    The pods count as guarded until the budgets are gone.
+    So it does while an important pod is simulated, for which nothing but a request is needed. The pods count as guarded
+    until the budgets are gone.
     """
 
     def epoch() -> int:
@@ -284,7 +286,11 @@ def test_hostile_budgets_stop_nobody(tranche: Layout, team: Namespace, others: N
     team.create(*(disruption_budget(f"small-{number}", 60) for number in range(100)))
     others.create(asking("important", "high"))
     others.unplaced("important")
+    would_be = asking("would-be")
+    would_be["spec"]["priority"] = 1_000
     for number in range(3):
+        simulated = query(tranche, "/api/simulate-schedule", would_be)["explanation"]
+        assert not simulated["node"]
         others.create(pod(f"quick-{number}", node="gpu-sim-0", gpu=1, gpumem=100))
         bound(others, f"quick-{number}")
     assert not evicted(team)
