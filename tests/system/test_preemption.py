@@ -287,6 +287,7 @@ def test_hostile_budgets_stop_nobody(tranche: Layout, team: Namespace, others: N
     others.create(asking("important", "high"))
     others.unplaced("important")
     would_be = asking("would-be")
+    would_be["metadata"]["namespace"] = others.name
     would_be["spec"]["priority"] = 1_000
     for number in range(3):
         simulated = query(tranche, "/api/simulate-schedule", would_be)["explanation"]
