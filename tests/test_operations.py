@@ -32,7 +32,7 @@ def event_reasons() -> set[str]:
     found: set[str] = set()
     for path in (ROOT / "scheduler").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "record":
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("record", "_report"):
                 words = [each.value for each in node.keywords if each.arg == "reason"]
             elif isinstance(node, ast.Dict):
                 pairs = zip(node.keys, node.values, strict=True)

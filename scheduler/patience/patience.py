@@ -131,7 +131,7 @@ class Patience:
         note = f"after {waited:.0f} s, reserving {uuids} on node {cards.node} until {pods_finish}"
         self._progress[pod.uid] = _Progress(count, state.queue.clock())
         state.queue.wake((pod.uid,))  # from now on it is tried on its own
-        self._report(pod, "CardsHeld", note)
+        self._report(pod, reason="CardsHeld", note=note)
 
     def _is_idle(self, hold: Hold) -> bool:
         """Whether none of the pods that a hold awaits has ended for a long time."""
@@ -151,9 +151,9 @@ class Patience:
         if pod is not None:
             awaited = f"the pods that have to finish on node {hold.node}"
             note = f"none of {awaited} has finished for {self._idle:.0f} s: no cards are reserved any more"
-            self._report(pod, "CardsReleased", note)
+            self._report(pod, reason="CardsReleased", note=note)
 
-    def _report(self, pod: Pod, reason: str, note: str) -> None:
+    def _report(self, pod: Pod, *, reason: str, note: str) -> None:
         log.info("pod %s: %s", pod, note, extra={"pod": str(pod), "uid": pod.uid})
         self._recorder.record(pod.reference, type="Normal", reason=reason, action="Scheduling", note=note)
 
