@@ -1,4 +1,4 @@
-"""A GPUBinding: a card belongs to an application; reference: systems.md 1.2.
+"""A GPUBinding: a card belongs to an application (docs/gpubindings.md).
 
 An application service writes it before the pods of the application exist. The scheduler only reads it.
 """

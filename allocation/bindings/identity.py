@@ -1,4 +1,4 @@
-"""The application that a pod belongs to, by its labels; reference: systems.md 1.4."""
+"""The application that a pod belongs to, by its labels (docs/gpubindings.md#which-pods)."""
 
 from collections.abc import Mapping
 from typing import Self

@@ -1,4 +1,4 @@
-"""How the pods of applications share a card: annotations of its node, one for each card; reference: systems.md 1.3."""
+"""How the pods of applications share a card: annotations of its node, one for each card."""
 
 from collections.abc import Mapping
 from typing import Literal

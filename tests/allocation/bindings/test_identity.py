@@ -1,4 +1,4 @@
-"""Which bindings are an application's: the identity tuple of systems.md 1.4."""
+"""Which bindings are an application's: the identity tuple of docs/gpubindings.md."""
 
 import pytest
 
