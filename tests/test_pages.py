@@ -15,7 +15,7 @@ WIDTH = 120
 
 SUFFIXES = (".c", ".go", ".json", ".md", ".py", ".sh", ".toml", ".tpl", ".txt", ".yaml", "Makefile", ".ci/run")
 NAMED = re.compile(r"(?<![\w./:-])((?:[\w.-]+/)*[\w-]+\.md)\b(?:#([\w-]+))?")
-"""A page, and its section; the path of a URL is none."""
+"""A page, and its section; nothing within a URL."""
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -70,7 +70,7 @@ def test_index_lists_every_page() -> None:
 
 
 def page_of(name: str, file: Path) -> Path | None:
-    """Return the page that a file names, from the root, from `docs/`, or from its own folder; None if there is none."""
+    """Return the page that a file names, from the root, from `docs/`, or from its own folder, if it exists."""
     places = (ROOT / name, DOCS / name, file.parent / name)
     return next((place for place in places if place.is_file()), None)
 
