@@ -1,4 +1,4 @@
-"""Overcommit of memory and compute, as HAMi's `deviceMemoryScaling` and `deviceCoreScaling` (hami.md 1.1)."""
+"""Overcommit of memory and compute, as HAMi's `deviceMemoryScaling` and `deviceCoreScaling` (docs/hami.md)."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""A GpuClaim: how many cards a pod gets, and what it gets of each; reference: systems.md 3.2, design-claims.md 1.1.
+"""A GpuClaim: how many cards a pod gets, and what it gets of each (docs/claims.md).
 
 A claim qualifies the GPU request in a pod's immutable spec, which admission writes there, and never is a request by
 itself. Its cards belong to the pod: all GPU containers see the same cards, and each card is charged once.

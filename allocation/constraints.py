@@ -1,4 +1,4 @@
-"""The constraints that a pod's annotations put on its cards and nodes; HAMi's keys (hami.md 1.3), and TensorFusion's.
+"""The constraints that a pod's annotations put on its cards and nodes, by the keys of docs/interfaces.md.
 
 HAMi ignores values that it cannot read. Here an unknown value is an error that names the valid values.
 """

@@ -1,6 +1,6 @@
 """MIG: the instances that a card is divided into, and which new instance suits a request.
 
-The rule is HAMi's (hami.md 2.2, "MIG choice"): the smallest profile that is large enough and has a placement that
+The rule is HAMi's (2.2.19 in tests/conformance): the smallest profile that is large enough and has a placement that
 overlaps no other. 1g and 3g fill a card from its end, the others from its start, so that large ones stay possible.
 """
 

@@ -1,4 +1,4 @@
-"""`spec.single` of GpuQuotas: what one pod may request, and what it requests where it says nothing (systems.md 4.5)."""
+"""`spec.single` of GpuQuotas: what one pod may request, and what it requests where it says nothing (docs/quotas.md)."""
 
 from collections.abc import Callable, Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""Quotas of a namespace: the `limits.` keys of GPU resources in ResourceQuota objects (hami.md 1.6), repaired.
+"""Quotas of a namespace: the `limits.` keys of GPU resources in ResourceQuota objects (rules 1.6 of tests/conformance).
 
 Several objects in one namespace combine by their minimum. Use is the sum of what live pods hold, recomputed.
 """

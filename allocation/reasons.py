@@ -13,7 +13,7 @@ import msgspec
 
 
 class CardReason(enum.IntEnum):
-    """Verdict on one card; the order is HAMi's order of tests (hami.md 2.2), the first that fails wins."""
+    """Verdict on one card; the first test that fails wins, in the order of allocation/placement/fit.py."""
 
     FITS = 0
     CardNotHealth = 1

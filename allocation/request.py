@@ -1,6 +1,6 @@
 """A pod's request, read once from its spec.
 
-The derivation is HAMi's (hami.md 1.4), with errors where HAMi is silent: a value that cannot be read rejects the pod
+The derivation is HAMi's (docs/hami.md), with errors where HAMi is silent: a value that cannot be read rejects the pod
 instead of turning it into one that needs no GPU.
 """
 

@@ -22,7 +22,7 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ResourceNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The resource names that users write; HAMi's by default (hami.md 1.4)."""
+    """The resource names that users write; HAMi's by default (docs/interfaces.md)."""
 
     count: str = "nvidia.com/gpu"
     memory: str = "nvidia.com/gpumem"

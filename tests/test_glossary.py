@@ -1,4 +1,4 @@
-"""docs/development.md uses the words of the code, and names files that exist."""
+"""The glossary uses the words of the code, and the pages for developers name files that exist."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "development.md").read_text(encoding="utf-8")
-GLOSSARY = re.findall(r"^\| ([a-z ]+) \| (.+) \| `(\S+)` \|$", PAGE.partition("\n## Glossary\n")[2], re.MULTILINE)
-PATHS = PAGE.partition("\n## The path of a pod through the code\n")[2].partition("\n## ")[0]
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
+GLOSSARY = re.findall(r"^\| ([a-z ]+) \| (.+) \| `(\S+)` \|$", PAGES["glossary.md"], re.MULTILINE)
+PATHS = PAGES["development.md"].partition("\n## The path of a pod through the code\n")[2].partition("\n## ")[0]
 LONGEST_PATH = 12
 
 
@@ -35,11 +35,19 @@ def test_glossary_has_one_meaning_per_term() -> None:
 
 
 def test_named_files_exist() -> None:
-    """Every Python file that the page names is in the tree."""
-    folders = "agent|allocation|certs|chaos|cli|cluster|fuzz|lab|scheduler|tests|webhook"
-    named = set(re.findall(rf"`((?:{folders})/[\w/]+\.py)`", PAGE))
-    assert named
-    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+    """Every Python file of ours that a page names is in the tree, from its root or from `tests/`."""
+    folders = "agent|allocation|benchmarks|certs|chaos|cli|cluster|fuzz|lab|scheduler|tests|webhook"
+    pattern = re.compile(rf"`((?:{folders})/[\w/]+\.py)`")
+    named = {(page, name) for page, text in PAGES.items() for name in pattern.findall(text)}
+    assert {page for page, _ in named} >= {"development.md", "glossary.md", "lab.md", "testing.md"}
+    missing = [each for each in named if not any((ROOT / folder / each[1]).is_file() for folder in ("", "tests"))]
+    assert sorted(missing) == []
+
+
+def test_every_package_of_the_scheduler_is_listed() -> None:
+    """A newcomer finds each folder in the table of the layout, and no folder that is gone."""
+    listed = set(re.findall(r"^\| `scheduler/(\w+)/` \|", PAGES["development.md"], re.MULTILINE))
+    assert listed == {path.parent.name for path in (ROOT / "scheduler").glob("*/__init__.py")}
 
 
 def test_each_path_is_short() -> None:

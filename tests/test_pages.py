@@ -13,6 +13,10 @@ DOCS = ROOT / "docs"
 PAGES = [*sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("*.md"))]
 WIDTH = 120
 
+SUFFIXES = (".c", ".go", ".json", ".md", ".py", ".sh", ".toml", ".tpl", ".txt", ".yaml", "Makefile", ".ci/run")
+NAMED = re.compile(r"(?<![\w./:-])((?:[\w.-]+/)*[\w-]+\.md)\b(?:#([\w-]+))?")
+"""A page, and its section; nothing within a URL."""
+
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
@@ -26,6 +30,14 @@ def anchors(page: Path) -> set[str]:
     """Return the anchors of the headings of a page, as GitHub makes them."""
     headings = [line.lstrip("# ") for line in prose(page) if re.match(r"#+ ", line)]
     return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def texts() -> dict[Path, str]:
+    """Return the files of the repository that may name a page, without this one, and what they contain."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    paths = (ROOT / name for name in listed if name.endswith(SUFFIXES))
+    return {path: path.read_text("utf-8", "replace") for path in paths if path.is_file() and path != Path(__file__)}
 
 
 @each_page
@@ -57,14 +69,25 @@ def test_index_lists_every_page() -> None:
     assert missing == []
 
 
+def page_of(name: str, file: Path) -> Path | None:
+    """Return the page that a file names, from the root, from `docs/`, or from its own folder, if it exists."""
+    places = (ROOT / name, DOCS / name, file.parent / name)
+    return next((place for place in places if place.is_file()), None)
+
+
 def test_named_pages_exist() -> None:
-    """Code, messages and manifests name only pages of docs/ that exist."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    texts = {name: (ROOT / name) for name in listed if name.endswith((".py", ".yaml", ".toml", "Makefile"))}
-    named = {
-        (name, page)
-        for name, path in texts.items()
-        if path.exists()
-        for page in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text(encoding="utf-8"))
-    }
-    assert [(name, page) for name, page in sorted(named) if not (ROOT / page).exists()] == []
+    """Code, tests, messages, manifests and pages name only pages of the repository, and sections that they have."""
+    missing = []
+    for file, text in texts().items():
+        for name, anchor in NAMED.findall(text):
+            page = page_of(name, file)
+            if page is None or (anchor and anchor not in anchors(page)):
+                missing.append(f"{file.relative_to(ROOT)}: {name}#{anchor}")
+    assert missing == []
+
+
+def test_sections_have_anchors_and_no_numbers() -> None:
+    """`page.md 1.2` cites a document that a reader does not have."""
+    numbered = re.compile(r"[\w-]+\.md`?,? (?:fact )?\d.*")
+    found = {str(file.relative_to(ROOT)): numbered.findall(text) for file, text in texts().items()}
+    assert {file: cited for file, cited in found.items() if cited} == {}

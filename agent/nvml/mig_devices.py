@@ -18,7 +18,7 @@ def mig_devices(device: DeviceReport, mig: MigReading | None, *, by: Creator) ->
     """Return the devices of a card in MIG mode; `device` describes the card without regard to MIG.
 
     The slots of the card are the largest number of instances that it can have, as in HAMi's register annotation
-    (hami.md 1.1). A card whose `mig` reading is None is unhealthy.
+    (rules 1.1 of tests/conformance). A card whose `mig` reading is None is unhealthy.
     """
     if mig is None:
         card = msgspec.structs.replace(device.card, mode=MODE, healthy=False, instances_by=by)

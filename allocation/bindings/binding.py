@@ -1,7 +1,7 @@
 """GPUBindings, by which a card belongs to an application, and the application that a pod belongs to.
 
-An application service writes a binding before the pods of the application exist. The scheduler only reads it.
-Reference: systems.md 1.2 to 1.4.
+An application service writes a binding before the pods of the application exist. The scheduler only reads it
+(docs/gpubindings.md).
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""The cards that are bound to a pod's application, and what the pod gets of each; reference: systems.md 1.6 and 1.7."""
+"""The cards that are bound to a pod's application, and what the pod gets of each (docs/gpubindings.md)."""
 
 from collections.abc import Mapping
 from typing import Literal, Self

@@ -1,6 +1,6 @@
 """Which cards the bindings grant a pod, one grant per card whatever the order of the bindings, and why one does not.
 
-Reference: systems.md 1.5, whose three orders became one: the most specific binding of a card decides, then the newest.
+The most specific binding of a card decides, then the newest (docs/gpubindings.md#differences-from-the-fork).
 """
 
 from collections.abc import Iterable, Iterator, Mapping

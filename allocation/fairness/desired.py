@@ -1,4 +1,4 @@
-"""What queues of several tiers would have if the highest tiers were served first; reference: systems.md 2.6, 2.7.
+"""What queues of several tiers would have if the highest tiers were served first (docs/queues.md#tiers).
 
 While a queue has less than that and pods that wait for it, lower tiers wait.
 """

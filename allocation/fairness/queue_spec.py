@@ -1,4 +1,4 @@
-"""`spec` of a GpuQueue, and which pods belong to it; reference: design-queues.md 2."""
+"""`spec` of a GpuQueue, and which pods belong to it (docs/queues.md)."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, Self

@@ -1,4 +1,4 @@
-"""`spec` of a GpuQuota: what a namespace may have; reference: design-queues.md 2 and 7."""
+"""`spec` of a GpuQuota: what a namespace may have (docs/quotas.md)."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What a pod requires, in one line: `cpu=4,mem=16g,gpu=2`; reference: systems.md 2.1."""
+"""What a pod requires, in one line: `cpu=4,mem=16g,gpu=2` (docs/queues.md)."""
 
 import re
 from typing import Final, Self

@@ -1,4 +1,4 @@
-"""Dominant shares, in exact integers; reference: systems.md 2.2, 2.3.
+"""Dominant shares, in exact integers (docs/queues.md#order).
 
 The share of a queue is the largest of its shares of each resource. A queue is entitled to its weight divided by the
 weights of all queues that have pods.

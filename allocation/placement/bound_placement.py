@@ -1,4 +1,4 @@
-"""Places a pod on the cards that are bound to its application; reference: systems.md 1.6.
+"""Places a pod on the cards that are bound to its application (docs/gpubindings.md).
 
 The few nodes that have such cards are tried one by one, so bindings cost the decisions about other pods nothing.
 """

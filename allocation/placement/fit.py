@@ -1,6 +1,6 @@
 """Whether a card fits a container: one verdict per card, by a few comparisons of columns.
 
-Source of the tests and their order: hami.md 2.2.
+The tests and their order are HAMi's: rules 2.2 of tests/conformance.
 """
 
 from collections.abc import Iterator

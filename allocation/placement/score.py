@@ -1,4 +1,4 @@
-"""How good a fit is: HAMi's formulas (hami.md 2.3), with the request included, as they were meant.
+"""How good a fit is: HAMi's formulas (docs/hami.md), with the request included, as they were meant.
 
 Slots, cores and memory count up to ten each: 0 is empty, 30 is full. The score of a node is its current fullness plus
 what the pod adds to it, so it changes only when the node does. Each formula exists twice, for all nodes at once and

@@ -1,4 +1,4 @@
-"""TensorFusion's annotations on the connections between the cards of a pod (systems.md 4.13).
+"""TensorFusion's annotations on the connections between the cards of a pod (docs/claims.md#without-a-claim).
 
 TensorFusion ignores values that it cannot read. Here an unknown value is an error that names the valid values.
 """

@@ -27,7 +27,7 @@ _NUMA_SCORES: Final = {SAME_NUMA: 20, CROSS_NUMA: 10, UNKNOWN: 0}
 _MOST: Final = (1 << 20) - 1
 """What nodes report is limited to this, so that sums over all pairs of a node are exact in 64 bits."""
 _HAMI_LINK: Final = 100
-"""HAMi's score of one NVLink; what remains is its score of the way over PCIe (hami.md 1.1)."""
+"""HAMi's score of one NVLink; the rest is its score of the way over PCIe (pkg/device/nvidia/calculate_score.go)."""
 _HAMI_LINK_GBPS: Final = 25
 """One NVLink of any card since V100 transfers at least this in one direction; HAMi reports only how many there are."""
 

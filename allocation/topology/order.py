@@ -84,7 +84,7 @@ def key(layout: Layout, members: Sequence[int], demand: TopologyDemand) -> Key:
 
 
 def least_linked(layout: Layout, preference: Sequence[int]) -> int:
-    """Return the free card that `linked` chooses for a pod with one card (hami.md 2.2).
+    """Return the free card that `linked` chooses for a pod with one card, as HAMi's topology-aware policy does.
 
     It has the lowest sum of scores to the other free cards, so that sets with good links stay whole. `preference` has
     the free bits; the first of equal ones is chosen.

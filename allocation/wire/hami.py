@@ -1,4 +1,4 @@
-"""HAMi's wire formats: the register and score annotations of nodes, allocation strings of pods (hami.md 1.1, 1.2)."""
+"""HAMi's wire formats: the register and score annotations of nodes, allocation strings of pods (docs/hami.md)."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The annotation `hami.io/vgpu-mig-allocations`: the MIG instances of a pod (hami.md 1.2)."""
+"""The annotation `hami.io/vgpu-mig-allocations`: the MIG instances of a pod (docs/hami.md)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated

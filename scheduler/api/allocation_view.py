@@ -1,4 +1,4 @@
-"""The current allocation as four maps, which `GET /api/allocation` returns (systems.md 4.14)."""
+"""The current allocation as four maps, which `GET /api/allocation` returns (docs/api.md)."""
 
 from collections import defaultdict
 from collections.abc import Iterable

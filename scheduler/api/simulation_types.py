@@ -1,4 +1,4 @@
-"""The response of `/api/simulate-schedule`: TensorFusion's keys (systems.md 4.14) and, in addition, our explanation."""
+"""The response of `/api/simulate-schedule`: TensorFusion's keys (docs/api.md) and, in addition, our explanation."""
 
 from typing import Literal
 

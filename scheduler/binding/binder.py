@@ -1,7 +1,7 @@
 """One write binds and allocates: a Binding whose annotations are the allocation and the environment.
 
 The API server merges those annotations into the pod in the same update that sets its node, with the pod's UID as
-precondition (testbed.md, fact 1). So a pod never has a node without its allocation, and a lost response does no harm:
+precondition. So a pod never has a node without its allocation, and a lost response does no harm:
 the binder repeats the same Binding until its outcome is known. Until then the cards stay reserved, because the first
 request may still be in progress.
 """

@@ -1,4 +1,4 @@
-"""HAMi's node lock: a Node annotation with the pod whose containers the device plugin serves next (hami.md 2.4).
+"""HAMi's node lock: a Node annotation with the pod whose containers the device plugin serves next (docs/hami.md).
 
 The plugin finds the pod by this lock, so it is required. In HAMi a lock has no owner: it stays for five minutes
 whatever became of its pod. Here the process that takes a lock remembers the UID of its pod, and frees the lock

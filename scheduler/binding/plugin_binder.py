@@ -1,7 +1,7 @@
 """Binds to any node; where HAMi's plugin serves the node, one pod at a time, under its lock and with HAMi's handshake.
 
 The annotations of the handshake are part of the single Binding. HAMi-core, which that plugin puts into containers,
-reads integers only, so there `CUDA_VISIBLE_DEVICES` counts the container's own devices (hami.md 1.7).
+reads integers only, so there `CUDA_VISIBLE_DEVICES` counts the container's own devices (docs/hami.md#hamis-plugin).
 """
 
 import asyncio

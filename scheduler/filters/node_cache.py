@@ -204,7 +204,7 @@ class NodeCache:
     def shortages(self, count: int, *, without: Collection[str] = ()) -> dict[str, NodeRejection]:
         """Return the rejections by the nodes whose device plugin advertises too few devices for `count` more.
 
-        The kubelet of such a node rejects pods beyond that number (testbed.md, fact 9). `without` are the UIDs of pods
+        The kubelet of such a node rejects pods beyond that number (docs/hami.md). `without` are the UIDs of pods
         that are taken to have left.
         """
         gone = self._by_node(without)

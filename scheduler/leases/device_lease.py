@@ -1,4 +1,4 @@
-"""The Lease of a card: which pod has the card; reference: systems.md 3.4.
+"""The Lease of a card: which pod has the card (docs/claims.md#leases).
 
 The scheduler creates one for each card of an exclusive claim, and for each MIG instance of a claim, before the pod's
 Binding. Its name is that of the card, so the API server gives a card to one pod only. Such a Lease is created and

@@ -1,4 +1,4 @@
-"""Metrics of each card, by HAMi's metric names (hami.md 3) where the meaning is the same."""
+"""Metrics of each card, by HAMi's metric names (docs/operations.md) where the meaning is the same."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator

@@ -1,6 +1,6 @@
 """Nodes whose cards only HAMi's device plugin reports: whether it is alive, and whether pods need HAMi's protocol.
 
-Such a node has no agent, so HAMi's own rule applies (hami.md 1.1): the plugin is alive as long as the kubelet
+Such a node has no agent, so HAMi's own rule applies (docs/hami.md): the plugin is alive as long as the kubelet
 advertises its devices. Where the kubelet never did, HAMi's scheduler asks by a handshake annotation and waits 60 s.
 This scheduler writes no handshake, because NVIDIA's plugin no longer reads it; the 60 s begin when it first sees the
 node, by its own clock. Unlike in HAMi, a handshake with an unreadable date counts as expired.

@@ -116,7 +116,7 @@ def test_weights_can_be_in_any_order() -> None:
     ],
 )
 def test_quotas_combine_by_their_minimum(hards: list[dict[str, str]], headroom: Headroom) -> None:
-    """A limit of 0 allows nothing; a missing limit is unlimited (hami.md 1.6, repaired)."""
+    """A limit of 0 allows nothing; a missing limit is unlimited (HAMi's rules 1.6, repaired)."""
     found = limits({str(number): hard for number, hard in enumerate(hards)}, AllocationSettings())
     assert (found.memory_mib, found.cores, found.cards) == (
         headroom.memory_mib,

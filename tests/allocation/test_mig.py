@@ -1,4 +1,4 @@
-"""MIG: instances are cards that are taken whole; profiles and slices follow HAMi's rule (hami.md 2.2)."""
+"""MIG: instances are cards that are taken whole; profiles and slices follow HAMi's rules 2.2."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def uuids(outcome: Any, name: str = "main") -> list[str]:
 
 
 def test_an_instance_is_charged_whole() -> None:
-    """Memory and cores are those of the profile, whatever the request, and no second pod joins (hami.md 2.2)."""
+    """Memory and cores are those of the profile, whatever the request, and no second pod joins (HAMi's rules 2.2)."""
     ledger = node(mig_card(0), instance(0, "1g.5gb", 6))
     outcome = put(ledger, pod(container(memory=100)))
     assert isinstance(outcome, Placement)
@@ -80,7 +80,7 @@ def test_a_card_put_into_mig_mode_under_a_pod_offers_no_instances() -> None:
 
 
 def test_a_container_can_have_several_instances_of_one_card() -> None:
-    """Each instance is a card of its own (hami.md 2.2: never the same card twice, except MIG)."""
+    """Each instance is a card of its own (HAMi's rules 2.2: never the same card twice, except MIG)."""
     ledger = node(mig_card(0), instance(0, "1g.5gb", 6), instance(0, "1g.5gb", 5))
     assert uuids(put(ledger, pod(container(count=2, memory=100)))) == ["MIG-n0-0-6", "MIG-n0-0-5"]
 
@@ -95,7 +95,7 @@ def test_the_smallest_instance_that_fits_is_selected() -> None:
 
 
 def test_shared_cards_are_preferred_to_instances() -> None:
-    """A share takes no more than requested of a shared card; a constraint on the mode can exclude it (hami.md 1.3)."""
+    """A share takes no more than requested of a shared card; a constraint on the mode can exclude it (rules 1.3)."""
     cards = (mig_card(0), instance(0, "1g.5gb", 6), shared(1))
     assert uuids(put(node(*cards), pod(container(memory=100)))) == ["GPU-n0-1"]
     assert uuids(put(node(*cards), pod(container(memory=100)), mode="mig")) == ["MIG-n0-0-6"]
@@ -231,7 +231,7 @@ def test_charges_are_profiles_and_reasons_sum_to_the_cards(
 def test_hamis_rule_selects_profile_and_slices(
     memory: int, taken: list[Slices], expected: tuple[str, Slices] | None
 ) -> None:
-    """The smallest profile that is large enough; 1g and 3g from the end, others from the start (hami.md 2.2)."""
+    """The smallest profile that is large enough; 1g and 3g from the end, others from the start (HAMi's rules 2.2)."""
     choice = mig.suitable(A100_PROFILES, memory_on=lambda _: memory, cores=0, taken=taken)
     assert (choice and (choice[0].name, choice[1])) == expected
 
@@ -263,7 +263,7 @@ def test_instances_never_overlap(requests: list[tuple[int, int]]) -> None:
     ],
 )
 def test_an_a100_holds_as_many_instances_as_its_geometry_allows(steps: list[str], starts: list[int | None]) -> None:
-    """Freed slices are used again (systems.md 4.11)."""
+    """Freed slices are used again."""
     taken: list[Slices] = []
     results: list[int | None] = []
     for step in steps:
@@ -288,7 +288,7 @@ REGISTER = (
 
 
 def test_profiles_survive_the_register_annotation() -> None:
-    """`migProfiles` are read and written in HAMi's form (hami.md 1.1)."""
+    """`migProfiles` are read and written in HAMi's form (HAMi's rules 1.1)."""
     inventory = hami.decode_register("n0", REGISTER)
     (card,) = inventory.cards
     assert card.is_mig_enabled
@@ -303,7 +303,7 @@ def test_profiles_survive_the_register_annotation() -> None:
 
 
 def test_instances_are_not_registered() -> None:
-    """HAMi's register annotation has one entry for each physical card (hami.md 1.1)."""
+    """HAMi's register annotation has one entry for each physical card (HAMi's rules 1.1)."""
     registered = hami.decode_register(
         "n0", hami.encode_register(NodeInventory("n0", (mig_card(0), instance(0, "1g.5gb", 6), shared(1))))
     )
@@ -315,7 +315,7 @@ def _request() -> PodRequest:
 
 
 def test_annotations_of_a_pod_name_the_card_and_the_instance() -> None:
-    """The allocation string has the card, the MIG annotation the instance (hami.md 1.2)."""
+    """The allocation string has the card, the MIG annotation the instance (HAMi's rules 1.2)."""
     inventory = NodeInventory("n0", (mig_card(0), instance(0, "1g.5gb", 6), instance(0, "2g.10gb", 0)))
     shares = (CardShare("MIG-n0-0-6", 0, 4864, 142, "GPU-n0-0"), CardShare("MIG-n0-0-0", 0, 9856, 285, "GPU-n0-0"))
     allocation = Allocation("n0", {"main": shares})
@@ -346,20 +346,20 @@ ENTRY = '{"containerIndex":0,"deviceIndex":0,"gpuUUID":"GPU-a","profile":"2g.10g
     ],
 )
 def test_malformed_mig_allocations_are_errors(text: str, expected: str) -> None:
-    """The last three fields are set together, and a device appears once (hami.md 1.2)."""
+    """The last three fields are set together, and a device appears once (HAMi's rules 1.2)."""
     with pytest.raises(MalformedRecordError, match=expected):
         mig_record.decode(text)
 
 
 def test_an_entry_without_ids_is_read() -> None:
-    """HAMi's plugin adds the IDs when it has created the instance (hami.md 1.2)."""
+    """HAMi's plugin adds the IDs when it has created the instance (HAMi's rules 1.2)."""
     assert mig_record.decode("[" + ENTRY % "" + "]") == (
         MigAllocation(0, 0, "GPU-a", "2g.10gb", Slices(2, 2), None, None, None),
     )
 
 
 def test_a_pod_that_hami_placed_on_an_instance_is_charged_to_instance_and_card() -> None:
-    """On a node that migrates, the instance and its card are in use (hami.md 1.2).
+    """On a node that migrates, the instance and its card are in use (HAMi's rules 1.2).
 
     As long as HAMi's plugin has not named the instance, it can be any.
     """
@@ -383,7 +383,7 @@ def test_a_pod_that_hami_placed_on_an_instance_is_charged_to_instance_and_card()
 
 
 def test_mig_topology_is_the_last_reason() -> None:
-    """CardMigTopologyInfeasible is the last test of a card (hami.md 2.2, 14)."""
+    """CardMigTopologyInfeasible is the last test of a card (HAMi's rule 2.2.14)."""
     assert CardReason.CardComputeUnitsExhausted < CardReason.CardMigTopologyInfeasible
     ledger = node(mig_card(0))
     assert reasons(put(ledger, pod(container(memory=50000)))) == "1/1 CardInsufficientMemory"

@@ -40,7 +40,7 @@ def test_memory_and_cores_are_per_card() -> None:
 
 
 def test_a_count_alone_requests_whole_cards() -> None:
-    """Without memory and cores, a container gets a card exclusively (hami.md 0.3)."""
+    """Without memory and cores, a container gets a card exclusively (HAMi's rules 1.4)."""
     request = only(container(gpu="1"))
     assert (request.memory_mib, request.memory_percent, request.cores) == (None, 100, 1000)
     assert request.memory_on(81920) == 81920

@@ -1,4 +1,4 @@
-"""The report: docs/performance.md is rendered from the raw numbers."""
+"""The report: docs/performance/results.md is rendered from the raw numbers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_newest_run_of_each_benchmark_counts(tmp_path: Path) -> None:
 def test_report_writes_table_and_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table replaces the text between the marks only, and the same results yield the same page."""
     growth("50 µs").write(tmp_path / "raw" / "growth-2026-11-21T150000Z.jsonl")
-    page = tmp_path / "page.md"
+    page = tmp_path / "page"
     page.write_text("before\n<!-- results -->\nold\n<!-- end of results -->\nafter\n")
     monkeypatch.setattr("sys.argv", ["report", "--results", str(tmp_path / "raw"), "--page", str(page)])
     assert report.main() == 0
@@ -55,7 +55,7 @@ def test_report_writes_table_and_plots(tmp_path: Path, monkeypatch: pytest.Monke
 def test_page_without_marks_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page is not overwritten."""
     growth("50 µs").write(tmp_path / "raw" / "growth-2026-11-21T150000Z.jsonl")
-    page = tmp_path / "page.md"
+    page = tmp_path / "page"
     page.write_text("mine\n")
     monkeypatch.setattr("sys.argv", ["report", "--results", str(tmp_path / "raw"), "--page", str(page)])
     with pytest.raises(SystemExit):

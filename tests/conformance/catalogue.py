@@ -1,8 +1,9 @@
 """HAMi's rules by number, as tranche implements them.
 
-Sections are those of the maintainers' notes on HAMi v2.10.0 (1 is the wire formats, 2 is scheduling); the last part
-numbers the rules of a section. `repaired` marks a rule where HAMi behaves differently and that is a bug: see
-docs/hami.md. Every rule is cited by a test in this folder, and every test cites a rule.
+The rules were read in the source of HAMi v2.10.0 (https://github.com/Project-HAMi/HAMi/tree/v2.10.0): 1 is the wire
+formats, 2 is scheduling; the last part numbers the rules of a section. `repaired` marks a rule where HAMi behaves
+differently and that is a bug: see docs/hami.md. Every rule is cited by a test in this folder, and every test cites a
+rule. Code and other tests cite them as HAMi's rules, by section or number.
 """
 
 from typing import Final

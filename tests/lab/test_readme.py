@@ -31,6 +31,6 @@ def test_first_twenty_lines_state(fact: str) -> None:
 
 def test_pages_name_the_images_of_the_lab() -> None:
     """A first user learns which image runs on a node without a registry; all of them are in the page about the lab."""
-    page = (ROOT / "docs" / "development.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "lab.md").read_text(encoding="utf-8")
     assert f"`{images.PLAIN.name}`" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert [each.name for each in (images.PLAIN, images.CUDA_LIKE) if f"`{each.name}`" not in page] == []

@@ -1,4 +1,4 @@
-"""A device plugin on the real node: its effect, and how a node leaves plugin mode (testbed.md, fact 9)."""
+"""A device plugin on the real node: its effect, and how a node leaves plugin mode."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def running(namespace: Namespace) -> dict[str, str]:
 def hamis_count(layout: Layout) -> tuple[dict[str, int], dict[str, int]]:
     """Count MiB by card as HAMi's scheduler does, from its two annotations: of all pods, and of this scheduler's pods.
 
-    A pod costs the maximum of its containers' sum and its largest init container (hami.md 1.6).
+    A pod costs the maximum of its containers' sum and its largest init container (HAMi's rules 1.6).
     """
     used: defaultdict[str, int] = defaultdict(int)
     of_ours: defaultdict[str, int] = defaultdict(int)

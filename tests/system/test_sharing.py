@@ -1,4 +1,4 @@
-"""Sharing of cards: exactly as many pods are placed as fit (systems.md 5.5 of the reference; HAMi's lab)."""
+"""Sharing of cards: exactly as many pods are placed as fit."""
 
 from __future__ import annotations
 

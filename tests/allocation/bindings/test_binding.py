@@ -1,4 +1,4 @@
-"""Which bindings are an application's (the identity tuple of systems.md 1.4), and how its pods share a card."""
+"""Which bindings are an application's (the identity tuple of docs/gpubindings.md), and how its pods share a card."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is desired for queues of several tiers: the figures of systems.md 2.6 and 2.7."""
+"""What is desired for queues of several tiers, in examples and for random queues."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Dominant shares and entitlements: the figures of systems.md 2.2 and 2.3, and exactness."""
+"""Dominant shares and entitlements, in examples, and their exactness."""
 
 from fractions import Fraction
 

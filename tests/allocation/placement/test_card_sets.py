@@ -73,7 +73,7 @@ IGNORED = TopologyDemand(mode="Ignore", min_bandwidth_gbps=600)
 
 
 def example() -> Ledger:
-    """Return the node of ziwon's documentation (systems.md 3.10): 0-3 at 600 GB/s, 4-7 at 64, 7 unhealthy."""
+    """Return the node of ziwon's documentation: 0-3 at 600 GB/s, 4-7 at 64, 7 unhealthy."""
     return ledger_of(node("n0", machines.example_node(), unhealthy=[7]))
 
 

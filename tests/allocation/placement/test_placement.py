@@ -35,7 +35,7 @@ from tests.allocation.support.builders import card, cards_of, container, fleet, 
     ],
 )
 def test_as_many_pods_fit_as_capacity_allows(request_: ContainerRequest, fitting: int, reason: str) -> None:
-    """The pods on 8 cards of 81920 MiB are as many as the arithmetic allows; the next has a reason (systems.md 5.5)."""
+    """The pods on 8 cards of 81920 MiB are as many as the arithmetic allows; the next has a reason."""
     ledger = fleet()
     for _ in range(fitting):
         assert isinstance(put(ledger, pod(request_)), Placement)
@@ -50,7 +50,7 @@ def test_a_percentage_is_charged_in_mib() -> None:
 
 
 def test_a_pod_with_all_cores_shares_its_card_with_no_other() -> None:
-    """It gets only an idle card, and no pod joins it, even without cores (hami.md 2.2, 12 and 13)."""
+    """It gets only an idle card, and no pod joins it, even without cores (HAMi's rules 2.2.12 and 2.2.13)."""
     ledger = fleet(cards=1)
     put(ledger, pod(container(memory=100)))
     assert reasons(put(ledger, pod(container(memory=100, cores=1000)))) == "1/1 ExclusiveDeviceAllocateConflict"
@@ -166,7 +166,7 @@ def test_a_node_without_inventory_is_rejected() -> None:
     assert reasons(outcome, "elsewhere") == "NodeUnregistered"
 
 
-# ---- constraints in annotations (hami.md 1.3, 2.2, 2.3) ------------------------------------------------------------
+# ---- constraints in annotations (HAMi's rules 1.3, 2.2, 2.3) ------------------------------------------------------
 
 
 A100, H100 = "NVIDIA A100-SXM4-40GB", "NVIDIA H100 80GB HBM3"

@@ -115,7 +115,7 @@ def pcie_only() -> tuple[CardLinks, ...]:
 
 
 def example_node() -> tuple[CardLinks, ...]:
-    """Return the example of systems.md 3.10: cards 0 to 3 are an island at 600 GB/s, 4 to 7 one at 64 GB/s."""
+    """Return the example of ziwon's documentation: cards 0 to 3 are an island at 600 GB/s, 4 to 7 one at 64 GB/s."""
     return tuple(
         CardLinks(index, island=f"nvlink-{index // 4 * 4}", bandwidth_gbps=600 if index < 4 else 64)
         for index in range(8)

@@ -20,7 +20,7 @@ from tests.allocation.support.layouts import best_set
 EXAMPLE = of_links(
     tuple(CardLinks(index, index // 4, f"nvlink-{index // 4}", 64 if index // 4 else 600) for index in range(8))
 )
-"""The node of ziwon's documentation (systems.md 3.10): 0-3 at 600 GB/s, 4-7 at 64."""
+"""The node of ziwon's documentation: 0-3 at 600 GB/s, 4-7 at 64."""
 UNLINKED = of_links(tuple(CardLinks(index, numa) for index, numa in enumerate((0, 0, 1, 1, -1))))
 """Two cards next to each of two CPUs, and one of which it is not known."""
 
@@ -92,7 +92,7 @@ def test_a_single_card_comes_from_the_smallest_island(policy: DevicePolicy) -> N
     ],
 )
 def test_tier_of_the_worst_pair(members: tuple[int, ...], source: TopologySource, expected: int) -> None:
-    """TensorFusion's tiers (systems.md 4.13): linked, same NUMA node, other NUMA node, unknown."""
+    """TensorFusion's tiers: linked, same NUMA node, other NUMA node, unknown."""
     assert order.tier(EXAMPLE, members, TopologyDemand(source=source)) == expected
 
 

@@ -134,7 +134,7 @@ def test_absurd_numbers_keep_the_order() -> None:
 
 
 def test_linked_takes_the_card_that_free_cards_miss_least() -> None:
-    """It depends on the free cards, so no table has it (hami.md 2.2)."""
+    """It depends on the free cards, so no table has it (HAMi's rules 2.2)."""
     layout = machine(4, island=2)
     tables, demand = tables_of(layout), TopologyDemand("linked")
     assert tables.choose(0, 0b1111, 1, demand, preference=[2, 1, 0, 3]) == (2,)

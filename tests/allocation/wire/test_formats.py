@@ -112,7 +112,7 @@ def test_devices_survive_the_allocation_string(containers: list[list[hami.Device
     ],
 )
 def test_documented_allocation_strings_are_read(text: str, containers: list[list[hami.Device]]) -> None:
-    """These are the examples of hami.md 1.2."""
+    """These are examples of HAMi's rules 1.2."""
     assert hami.decode_devices(text) == containers
 
 
@@ -153,7 +153,7 @@ def test_an_inventory_survives_the_register_annotation(cards: list[Card]) -> Non
 
 
 def test_the_documented_register_annotation_is_read_and_written() -> None:
-    """This is the example of hami.md 1.1, which omits zero values."""
+    """This is an example of HAMi's rules 1.1, by which zero values are omitted."""
     text = (
         '[{"id":"GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76","count":10,"devmem":40960,"devcore":100,'
         '"type":"NVIDIA A100-SXM4-40GB","mode":"hami-core","health":true},'
@@ -259,7 +259,7 @@ def test_every_container_name_gives_a_valid_key(container: str) -> None:
     ],
 )
 def test_older_register_annotations_are_read(text: str, expected: Card) -> None:
-    """Old plugins still write the forms before JSON (hami.md 1.1)."""
+    """Old plugins still write the forms before JSON (HAMi's rules 1.1)."""
     assert hami.decode_register("n1", text).cards == (expected,)
 
 
@@ -295,7 +295,7 @@ def test_unknown_fields_of_a_register_annotation_are_ignored() -> None:
 
 
 def test_pair_scores_are_read() -> None:
-    """They are in HAMi's score annotation (hami.md 1.1)."""
+    """They are in HAMi's score annotation (HAMi's rules 1.1)."""
     scores = '[{"uuid":"GPU-a","score":{"GPU-b":1800}},{"uuid":"GPU-b","score":{"GPU-a":1800}}]'
     register = '[{"id":"GPU-a","health":true},{"id":"GPU-b","index":1,"health":true}]'
     layout = hami.decode_register("n1", register, scores).layout

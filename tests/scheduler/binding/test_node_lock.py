@@ -1,4 +1,4 @@
-"""The owner of a node's lock, and whether the lock is still needed (hami.md 2.4, feature row 17)."""
+"""The owner of a node's lock, and whether the lock is still needed (HAMi's rules 2.4)."""
 
 from datetime import datetime, timedelta, timezone
 from typing import Any

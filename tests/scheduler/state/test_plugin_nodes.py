@@ -1,4 +1,4 @@
-"""A node without agent is usable as long as its kubelet advertises devices (hami.md 1.1, row 47)."""
+"""A node without agent is usable as long as its kubelet advertises devices (HAMi's rules 1.1)."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 """`python -m tests.system.support.hami_plugin`: simulates HAMi's device plugin, and the kubelet's count of its devices.
 
-It follows hami.md 1.1 and 1.2: it registers its cards in a node annotation, in no particular order, and serves the
+By HAMi's rules 1.1 and 1.2 it registers its cards in a node annotation, in no particular order, and serves the
 pod that the node's lock names, container by container. Each step is a write of its own: it removes an entry from the
 string, sets the phase, and removes the lock. When it was killed between two steps it continues where it stopped, except
 for the lock of a pod whose phase says that it was served: HAMi never looks at that lock again.
