@@ -13,7 +13,7 @@ from cli.explain.evaluator import Evaluator
 from cli.explain.explain import text
 from cli.explain.replicas import Replicas
 from cli.kube.session import Session
-from cli.liveness.wording import liveness_lines, with_liveness
+from cli.liveness.liveness import liveness_lines, with_liveness
 from cli.manifests import manifest_files
 from cli.tables import structured
 from cli.workloads import expand

@@ -18,10 +18,7 @@ from cli.errors import CommandError, ConfigurationFileError
 from cli.installation.installed import DEFAULTS
 from cli.kube.session import open_session
 from cli.manifests import manifest, manifest_files, pod_templates
-from cli.manifests.gpu_bindings import GpuBindings
-from cli.manifests.gpu_claims import GpuClaims, UnknownClaimError, claims_of
-from cli.manifests.gpu_queues import GpuQueues
-from cli.manifests.gpu_quotas import GpuQuotas
+from cli.manifests.cluster_objects import GpuBindings, GpuClaims, GpuQueues, GpuQuotas, UnknownClaimError, claims_of
 from cli.manifests.manifest import Document
 from cli.tables import note
 from cluster.errors import ClusterError

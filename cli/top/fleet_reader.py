@@ -6,7 +6,7 @@ from typing import TypeVar
 from allocation.names import SYSTEM_NAMESPACE
 from cli.errors import MissingRightError
 from cli.kube.objects import LIVE, NodeMetadata, Pod
-from cli.kube.reports import gpu_node_statuses
+from cli.kube.own_kinds import gpu_node_statuses
 from cli.kube.session import Session
 from cli.tables import note
 from cli.top.usage_counter import FleetObjects

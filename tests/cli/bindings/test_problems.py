@@ -9,8 +9,8 @@ from allocation.label_selector import LabelSelector
 from allocation.quantity import Quantity
 from allocation.settings import BindingSettings
 from cli.bindings import problems
+from cli.bindings.bindings import note_of
 from cli.bindings.report import KnownCard, Problem, ProblemType
-from cli.bindings.tables import note_of
 
 REQUIRED = BindingSettings(mode="required")
 ALL = LabelSelector()

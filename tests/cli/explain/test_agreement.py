@@ -12,7 +12,7 @@ from allocation.steps import finish
 from cli.explain.local_evaluator import LocalEvaluator
 from cli.installation import rules
 from cli.installation.rules import Rules
-from cli.liveness.part import Liveness
+from cli.liveness.liveness import Liveness
 from cli.manifests import manifest
 from cli.workloads import expand
 from scheduler.api.explanation_types import GpuClaimExplanation
