@@ -90,7 +90,7 @@ class RuntimeScheduling(msgspec.Struct, rename="camel"):
 
 
 class RuntimeClass(msgspec.Struct):
-    """A RuntimeClass."""
+    """Which handler of the container runtime starts a pod, and on which nodes."""
 
     metadata: ObjectMeta
     handler: str = ""

@@ -104,7 +104,7 @@ def test_the_table_shows_two_pods_and_the_wide_one_all() -> None:
 
 
 def test_an_application_sees_every_binding_that_counts_for_it() -> None:
-    """Those without owner or namespace count for everybody, and conflicts with hidden bindings are shown."""
+    """Those without owner or namespace count for all users, and conflicts with hidden bindings are shown."""
     made = report(
         binding("alices", memory="24k"),
         binding("bobs", owner="bob", namespace="ns-b", memory="24k"),

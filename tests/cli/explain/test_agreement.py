@@ -295,7 +295,7 @@ def test_the_claims_of_a_stateful_set_need_not_exist() -> None:
 
 
 def test_claims_of_ephemeral_volumes_and_of_files_need_not_exist() -> None:
-    """The former follow from the pod, the latter are read with it; a claim that nobody creates is missing."""
+    """The former follow from the pod, the latter are read with it; a claim that no manifest creates is missing."""
     template = {"spec": TEMPLATES[0]["spec"]}
     volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}, *mounts("data")]
     (each,) = expand.of(workload("Deployment", volumes=volumes))
