@@ -90,9 +90,9 @@ def _text(simulated: Simulated, arguments: argparse.Namespace) -> str:
         print(f"warning: {source}: {warning}", file=sys.stderr)
     printed = [_of_simulation(source, simulated.simulation, arguments)]
     owner = source.rpartition(", ")[2]
-    if replicas.judged < replicas.total:
+    if replicas.evaluated < replicas.total:
         printed.append(
-            f"{owner}: {replicas.judged} of {replicas.total} replicas evaluated; --all evaluates all of them\n"
+            f"{owner}: {replicas.evaluated} of {replicas.total} replicas evaluated; --all evaluates all of them\n"
         )
     elif replicas.total > 1:
         nodes = ", ".join(f"{name} {count}" for name, count in replicas.nodes.items())
