@@ -41,7 +41,7 @@ def run(session: Session, arguments: argparse.Namespace) -> int:
     if arguments.scheduler_url:
         return _show_own(session, arguments, instead=None)
     try:
-        objects = fleet_reader.read(session)
+        objects = fleet_reader.read(session, with_claims=_shows_claims(arguments))
     except MissingRightError as error:
         return _show_own(session, arguments, instead=error)
     fleet = _selected(usage_counter.count(objects, allocation_settings), arguments)
@@ -114,6 +114,12 @@ def _names(arguments: argparse.Namespace) -> Sequence[str]:
     """Return the named nodes, without a leading `node` or `nodes`."""
     named: list[str] = arguments.nodes
     return named[1:] if named and named[0] in _KIND else named
+
+
+def _shows_claims(arguments: argparse.Namespace) -> bool:
+    """Whether the output marks cards that ResourceClaims have, too; viewers may list these, and not watch them."""
+    shows_cards = arguments.cards or _names(arguments) or arguments.output in ("json", "yaml")
+    return bool(shows_cards and not arguments.watch)
 
 
 def _selected(fleet: FleetUsage, arguments: argparse.Namespace) -> FleetUsage:

@@ -12,6 +12,7 @@ from allocation import names
 from allocation.allocation import Allocation, CardShare, ClaimMark, Exclusivity
 from allocation.delivery import NodeDelivery, Toolkit
 from allocation.inventory import Card, NodeInventory
+from allocation.mig import MODE, MigInstance
 from allocation.settings import AllocationSettings, ResourceNames
 from allocation.wire import hami, record
 from cli.kube.objects import NodeMetadata, Pod
@@ -19,9 +20,11 @@ from cli.tables import render
 from cli.top import top, usage_counter
 from cli.top.usage import Amount, FleetUsage
 from cli.top.usage_counter import FleetObjects
+from cluster.dra import ResourceClaim, ResourceSlice
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.lease import Lease, LeaseLabels
 from cluster.metadata import ObjectMeta
+from tests.scheduler.support import dra
 
 UUID = "GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76"
 
@@ -36,9 +39,20 @@ def _count(
     nodes: Sequence[NodeMetadata] = (),
     leases: Sequence[Lease] | None = (),
     settings: AllocationSettings | None = None,
+    slices: Sequence[dra.Object] = (),
+    claims: Sequence[dra.Object] = (),
 ) -> FleetUsage:
     alive = [_heartbeat("n1", age=0)] if leases == () else leases
-    return usage_counter.count(FleetObjects(statuses, pods, nodes, alive, NOW), settings or AllocationSettings())
+    objects = FleetObjects(
+        statuses,
+        pods,
+        nodes,
+        alive,
+        NOW,
+        slices=msgspec.convert(slices, list[ResourceSlice]),
+        claims=msgspec.convert(claims, list[ResourceClaim]),
+    )
+    return usage_counter.count(objects, settings or AllocationSettings())
 
 
 def _status(node: str = "n1", *cards: Card) -> GpuNodeStatus:
@@ -191,6 +205,31 @@ def test_nodes_with_only_a_register_annotation_are_shown() -> None:
     assert [each.type for each in fleet.nodes[1].conditions] == ["InventoryRefused"]
 
 
+def test_cards_that_pods_and_claims_have_are_double_booked() -> None:
+    """Neither a card that only a claim has, nor one by an older generation of the pool, nor by `adminAccess`."""
+    claimed = [dra.slice_of("n1", UUID, "n1-1"), dra.slice_of("n1", "n1-1", UUID, generation=0, name="old")]
+    pods = [_pod(main=(CardShare(UUID, 0, 3000, 300),))]
+    for device, admin, states in (
+        ("gpu-0", False, ["Healthy,DoubleBooked", "Unhealthy"]),
+        ("gpu-1", False, ["Healthy", "Unhealthy"]),
+        ("gpu-0", True, ["Healthy", "Unhealthy"]),
+    ):
+        fleet = _count([_status()], pods, slices=claimed, claims=[dra.claim("c", "n1", device, admin=admin)])
+        assert [card.state for card in fleet.nodes[0].cards] == states
+        assert ("DoubleBooked" in {each.type for each in fleet.nodes[0].conditions}) is ("DoubleBooked" in states[0])
+
+
+def test_a_card_is_double_booked_by_a_pod_with_an_instance_of_it() -> None:
+    """The claim has the card, and the pod a part of it."""
+    parent, instance = Card(uuid=UUID, index=0, memory_mib=40960, mode=MODE), "MIG-n1-0"
+    part = Card(uuid=instance, index=0, memory_mib=10240, instance=MigInstance(UUID, "1g.10gb"))
+    pod = _pod(main=(CardShare(instance, 0, 10240, 1000, parent=UUID),))
+    fleet = _count(
+        [_status("n1", parent, part)], [pod], slices=[dra.slice_of("n1", UUID)], claims=[dra.claim("c", "n1", "gpu-0")]
+    )
+    assert [card.double_booked_by for card in fleet.nodes[0].cards] == [("default/c",), ()]
+
+
 def test_cordoned_and_unhealthy_cards_are_marked() -> None:
     """Both appear in the row of the card and, summed, in the row of the node, with the agent's message."""
     status = _status()
@@ -289,6 +328,7 @@ def test_json_and_yaml_have_the_same_structure() -> None:
                 "whole": False,
             }
         ],
+        "doubleBookedBy": [],
     }
 
 
