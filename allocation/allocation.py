@@ -11,7 +11,7 @@ from allocation.request import Kind, PodRequest
 class CardShare(msgspec.Struct, frozen=True, gc=False):
     """A container's share of one card: memory in MiB, compute in millicards; `parent` is the card of a MIG instance.
 
-    A `whole` card is nobody else's, whatever the amounts, which limit the container.
+    A `whole` card belongs to no other pod, whatever the amounts, which limit the container.
     """
 
     uuid: str

@@ -127,7 +127,7 @@ def limits(hards: Mapping[str, Mapping[str, str]], settings: AllocationSettings)
 
 
 def of_object(kind: str, name: str, amounts: Mapping[str, int], settings: AllocationSettings) -> Headroom:
-    """Return the headroom of nobody's use under the limits of a GpuQueue or a GpuQuota, by resource."""
+    """Return the headroom of no use at all under the limits of a GpuQueue or a GpuQuota, by resource."""
     return _full(
         *(
             Limit(kind, name, resource, amounts[resource], unit) if resource in amounts else None

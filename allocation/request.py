@@ -43,7 +43,7 @@ class ContainerRequest(msgspec.Struct, frozen=True):
         memory_percent: of the card's memory, 1 to 100.
         cores: compute per card in millicards; 0 reserves none.
         priority: of its kernels on a shared card, 0 (high) or 1 (low), which HAMi-core reads; None if not set.
-        whole: whether it takes whole cards that nobody else uses, whatever others request of them.
+        whole: whether it takes whole cards that no other pod uses, whatever others request of them.
     """
 
     name: str

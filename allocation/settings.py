@@ -40,7 +40,7 @@ class ResourceNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TopologySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How connections between cards are judged.
+    """How connections between cards are evaluated.
 
     Attributes:
         unknown: what becomes of cards whose connection is not known where a pod requires one: `treat-as-worst` gives
@@ -86,7 +86,7 @@ class AllocationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         node_policy: `binpack` prefers full nodes, `spread` empty ones; a pod's annotation takes precedence.
         card_policy: the same for the cards of a node, by HAMi's names.
         weights: of slots, cores and memory in a card's score.
-        topology: how connections between cards are judged.
+        topology: how connections between cards are evaluated.
         bindings: which pods get only the cards of their application.
         default_resreq: what a pod requires that names a GpuQueue by its label and no resources, where the queue does
             not say it (`allocation.fairness.resreq`).

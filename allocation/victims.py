@@ -17,7 +17,7 @@ from allocation.steps import Steps
 
 LOWEST_PRIORITY: Final = -(2**31)
 _EXACT: Final = 8
-"""Up to so many units, every set of them is considered, cheapest first."""
+"""Up to this number of units, every set of them is considered, cheapest first."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class Candidate(msgspec.Struct, frozen=True):
         priority: of the pod; at least `LOWEST_PRIORITY`.
         started: when it began to run, in seconds.
         budget: the disruption budget that guards it; empty for most pods.
-        is_slow: whether it may still be ending when nobody waits for it any more.
+        is_slow: whether it may still be ending when no pod waits for it any more.
         violates: whether its end violates a disruption budget, whatever is allowed.
     """
 
@@ -115,10 +115,10 @@ def _cheapest_of_all(units: Sequence[Unit], fits: Fits, allowed: Mapping[str, in
 
 def _needed(units: Sequence[Unit], fits: Fits) -> Steps[frozenset[str]]:
     """Return the pods of the units that are always among those that go, so that most sets need not be tried."""
-    everybody, needed = _uids(units), frozenset[str]()
+    pods, needed = _uids(units), frozenset[str]()
     for unit in units:
         yield
-        if not fits(everybody - _uids((unit,))):
+        if not fits(pods - _uids((unit,))):
             needed |= _uids((unit,))
     return needed
 

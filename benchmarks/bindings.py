@@ -184,7 +184,7 @@ def _binding(number: int, node: str, *, memory: str) -> GpuBinding:
 
 
 def _run_pods(state: ClusterState, cycle: SchedulingCycle, apps: int) -> None:
-    """Have two pods of each application run, and one wait."""
+    """Run two pods of each application, and let one wait."""
     for app in range(apps):
         for number in range(_PODS_OF_APP):
             pod = _app_pod(f"running-{app}-{number}", app)

@@ -57,7 +57,7 @@ _SMOKE = _Smoke()
 
 @contextmanager
 def shared() -> Iterator[None]:
-    """Have all benchmarks of the block use one control plane and one fleet: their setups take longer than they do.
+    """Share one control plane and one fleet among all benchmarks of the block: their setups take longer than they do.
 
     The first benchmark that needs a control plane starts it.
     """

@@ -1,4 +1,4 @@
-"""The cost of preemption: whom to preempt in a full fleet, and what that costs the decisions of all other pods."""
+"""The cost of preemption: choosing pods in a full fleet, and what that costs the decisions of all other pods."""
 
 import gc
 import random
@@ -117,7 +117,7 @@ def _memory(state: ClusterState) -> int:
 
 
 def _choose(chooser: Chooser, pod: Pod, *, helps: bool = True) -> Timed:
-    """Choose for a pod; `helps` says whether somebody can be preempted for it."""
+    """Choose for a pod; `helps` says whether pods can be preempted for it."""
     took, found = timed(chooser.choose(pod))
     if isinstance(found, Preemption) is not helps:
         raise SystemExit(f"preemption: wrong choice for {pod.metadata.name}: {found}")

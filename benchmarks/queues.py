@@ -80,7 +80,7 @@ class _Scheduler:
             self.state.set_queue(GpuQueue(QueueMeta(name=f"queue-{number}", creation_timestamp=_CREATED), spec))
 
     def fill(self) -> None:
-        """Have another pod use each card."""
+        """Place another pod on each card."""
         for number in range(len(self.state.node_cache)):
             name = fleets.node(number)
             for card in fleets.inventory(number).cards:

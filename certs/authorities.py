@@ -93,7 +93,7 @@ def next_step(
         current: the state as it was just read.
         now: an aware datetime.
         serving: the authority of the certificate that the caller serves, if it serves one. Where the state does not
-            contain it (somebody put another key pair into the Secret), it is retired as it should have been.
+            contain it (another client put another key pair into the Secret), it is retired as it should have been.
         replacing: an authority that must stop signing, whatever its age.
         is_trusted: whether every API server trusts an authority.
     """

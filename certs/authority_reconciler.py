@@ -150,7 +150,7 @@ class AuthorityReconciler:
         return certificate == self._accepted
 
     async def _check_trust(self, certificate: x509.Certificate) -> None:
-        """Have an API server verify a certificate of an authority, once all have had time to observe the caBundle."""
+        """Ask an API server to verify a certificate of an authority, once all have had time to observe the caBundle."""
         if not self._stability.has_held(certificate):
             self.pending_reason = (
                 f"the caBundle of MutatingWebhookConfiguration {self._configuration} has not held the new authority"

@@ -1,4 +1,4 @@
-"""A certificate in files that somebody else maintains, for clients that do not verify it by our caBundle.
+"""A certificate in files that another program maintains, for clients that do not verify it by our caBundle.
 
 The extender uses it: kube-scheduler has the authority in its own configuration and may present a client certificate.
 A certificate for the API server must pass more checks before it is served: see `certs.mounted`.

@@ -1,4 +1,4 @@
-"""A certificate that somebody else puts into a folder: an administrator, or cert-manager through a mounted Secret.
+"""A certificate that another party puts into a folder: an administrator, or cert-manager through a mounted Secret.
 
 The folder has the files of a Secret of type kubernetes.io/tls: `tls.crt`, `tls.key` and, optionally, `ca.crt`. A
 kubelet replaces all files at once by pointing the link `..data` at a new directory, so all are read from its target.

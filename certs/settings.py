@@ -18,9 +18,9 @@ class ServerCertificateSettings(msgspec.Struct, frozen=True, forbid_unknown_fiel
     """Settings for the certificates of a process that serves.
 
     Attributes:
-        source: who creates the certificates: `self` (the process, with the authority of a Secret), `files` (somebody
-            puts them into a folder, the process publishes its ca.crt), `cert-manager` (as `files`, but cert-manager's
-            cainjector publishes the ca.crt).
+        source: who creates the certificates: `self` (the process, with the authority of a Secret), `files` (an
+            administrator puts them into a folder, the process publishes its ca.crt), `cert-manager` (as `files`, but
+            cert-manager's cainjector publishes the ca.crt).
         folder: the folder with `tls.crt`, `tls.key` and `ca.crt` for `files` and `cert-manager`.
         canary_name: the name by which the API server tests a certificate that is not in service yet (`self` only).
         poll_seconds: how often to read the Secret or the folder.

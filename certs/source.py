@@ -1,7 +1,7 @@
 """Certificate sources: a TLS server asks its source for a certificate at every handshake.
 
 So the listener never restarts: new connections get a renewed certificate at once, and open connections stay open.
-`IssuedSource` issues its own certificates; `certs.mounted.MountedSource` serves those that somebody else, such as
+`IssuedSource` issues its own certificates; `certs.mounted.MountedSource` serves those that another program, such as
 cert-manager, puts into a folder.
 """
 

@@ -14,7 +14,7 @@ from allocation.settings import AllocationSettings
 from allocation.wire import hami
 from cli.errors import CommandError, MissingRightError, NotInstalledError
 from cli.kube.objects import LIVE, NodeMetadata, Pod
-from cli.kube.reports import gpu_node_statuses
+from cli.kube.own_kinds import gpu_node_statuses
 from cli.kube.session import Session
 from cli.tables import NOTHING, Table, note, render
 from cluster.errors import ConflictError

@@ -144,7 +144,7 @@ class Layout:
 
     @property
     def containerd_socket(self) -> Path:
-        """The socket of containerd."""
+        """The path at which the kubelet finds containerd."""
         return self.node / "containerd.sock"
 
     @property

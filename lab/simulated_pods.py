@@ -18,7 +18,7 @@ _KILLED = 137  # SIGKILL
 
 
 class Meta(ObjectMeta, rename="camel"):
-    """Metadata with the end of the pod, once somebody has deleted it."""
+    """Metadata with the end of the pod, once a client has deleted it."""
 
     deletion_timestamp: str | None = None
     deletion_grace_period_seconds: int | None = None

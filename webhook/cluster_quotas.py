@@ -37,7 +37,7 @@ class ClusterQuotas:
         return Quotas(self._hards.hards(namespace), self._specs.specs(namespace))
 
     async def listed(self) -> None:
-        """Wait until the GpuQuotas are known, because nobody fills in the defaults of a pod that is admitted before.
+        """Wait until the GpuQuotas are known, because nothing fills in the defaults of a pod that is admitted before.
 
         A cluster that does not serve GpuQuotas is not waited for longer than 2 s.
         """

@@ -1,4 +1,4 @@
-"""Turns what a pod requires in one line into the requests of its first container, as everybody else reads them."""
+"""Turns what a pod requires in one line into the requests of its first container, as all other components read them."""
 
 import logging
 from collections.abc import Iterator

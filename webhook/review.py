@@ -125,7 +125,7 @@ class UnreadablePodError(ValueError):
 
 
 class ForbiddenPodError(Exception):
-    """The pod asks for something that nobody, or not this user, may have; the message ends with the remedy.
+    """The pod asks for something that no user, or not this one, may have; the message ends with the remedy.
 
     Fields with invalid values raise `allocation.errors.InvalidFieldError` instead.
     """

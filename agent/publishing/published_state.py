@@ -2,7 +2,7 @@
 
 The agent is the only intended writer of what it publishes. Other clients may still change or delete it, and a Node may
 be deleted and registered again; the agent then writes it again. A watch event may be older than the agent's last write,
-so the agent reads the object before it concludes that somebody changed it.
+so the agent reads the object before it concludes that another client changed it.
 """
 
 import asyncio

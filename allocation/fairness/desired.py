@@ -31,7 +31,7 @@ class Demand(msgspec.Struct, frozen=True):
     def clamped(self) -> Amounts:
         """Return the demand in whole batches, between the least and the most instances.
 
-        Pods of different sizes count as so many of their mean size.
+        Pods of different sizes count as the same number of their mean size.
         """
         spec, pods = self.spec, self.pods - self.pods % self.spec.batch_size
         pods = max(pods, spec.min_instances)

@@ -16,11 +16,11 @@ _OF_NAMESPACE: Final = "namespace/"
 
 
 class PreemptionSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """Whom the pods of a queue may preempt, and how long they are safe themselves.
+    """Which pods those of a queue may preempt, and how long they are safe themselves.
 
     Attributes:
         reach: whose pods of lower priority its pods may preempt: those of the cluster, of the queue, of the pod's own
-            namespace, or nobody's.
+            namespace, or of none.
         min_runtime_seconds: for how long after their start its own pods are not preempted.
     """
 
@@ -43,7 +43,7 @@ class QueueSpec(msgspec.Struct, frozen=True, rename="camel"):
         queueing_strategy: `StrictFIFO` keeps younger pods waiting behind the oldest.
         patience_seconds: how long its first pod waits before cards are held for it; 0 never holds any, None is the
             scheduler's setting.
-        preemption: whom its pods may preempt.
+        preemption: which pods its pods may preempt.
         suspended: whether new pods wait.
     """
 

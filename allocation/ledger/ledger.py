@@ -150,7 +150,7 @@ class Ledger(CardTable):
         return [(row, index) for index, card in enumerate(cards) if card.parent == uuid]
 
     def follow(self, follower: Callable[[Reservation, int], None]) -> None:
-        """Have `follower` called with each reservation that is added, and 1, or removed, and -1."""
+        """Call `follower` from now on with each reservation that is added, and 1, or removed, and -1."""
         self._followers.append(follower)
 
     # ---- pods ------------------------------------------------------------------------------------------------------

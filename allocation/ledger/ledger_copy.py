@@ -1,6 +1,6 @@
 """Some nodes of a ledger on a ledger of its own, for a hypothesis: "what if these pods were gone, these cards here".
 
-The copied ledger stays as it is, nobody follows the copy, and whoever made the copy may change it at will.
+The copied ledger stays as it is, nothing follows the copy, and its maker may change it at will.
 """
 
 from collections.abc import Container, Iterable, Iterator, Sequence

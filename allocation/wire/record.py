@@ -1,7 +1,7 @@
 """The allocation annotation: an allocation as text.
 
 `{"v":1,"node":"n1","containers":{"main":[{"uuid":"GPU-…","index":0,"memoryMiB":3000,"cores":300}]}}`, cores in
-millicards; a MIG instance has the UUID of its card as `parent`, a card that nobody else may use is `whole`.
+millicards; a MIG instance has the UUID of its card as `parent`, a card that no other pod may use is `whole`.
 The allocation for a GpuClaim has `"claim":{"name":"single-gpu","exclusivity":"Exclusive"}`, after which it charges each
 card once. A static allocation has the same key, so a person may have written what is read here.
 """

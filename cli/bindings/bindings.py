@@ -2,21 +2,23 @@
 
 import argparse
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Final
 
 from allocation.bindings import binding
 from allocation.bindings import problems as single
 from allocation.bindings.binding import AppIdentity, Binding
 from allocation.errors import AllocationError
 from allocation.settings import AllocationSettings
-from cli.bindings import problems, tables
-from cli.bindings.report import BindingsReport, CardBinding, KnownCard
+from cli.bindings import problems
+from cli.bindings.report import BindingsReport, CardBinding, KnownCard, Problem
 from cli.errors import CommandError
 from cli.installation import rules
-from cli.kube import gpu_bindings
+from cli.kube import own_kinds
 from cli.kube.objects import Pod
 from cli.kube.session import Session
-from cli.tables import note, render
+from cli.tables import NOTHING, Table, age, listed, note, render
 from cli.top import fleet_reader, usage_counter
 from cli.top.usage_counter import FleetObjects
 from cluster.resource import GPU_BINDINGS
@@ -24,11 +26,15 @@ from scheduler.state.running_allocation import running_allocation
 
 Holders = Mapping[str, Iterable[tuple[AppIdentity, str]]]
 """By UUID of the card: the live pods that have it, with the application of each."""
+_UNKNOWN: Final = "-"
+_PODS_SHOWN: Final = 2
+_NAMES_SHOWN: Final = 3
+_PROBLEMS_SHOWN: Final = 10
 
 
 def run(session: Session, arguments: argparse.Namespace) -> int:
     """Print the bindings of an application, of a user or of a namespace, or all."""
-    bindings = gpu_bindings.read(session.client)
+    bindings = own_kinds.gpu_bindings(session.client)
     effective_rules = rules.read(arguments.config, session.client)
     effective_rules.note_gaps()
     objects = fleet_reader.read(session)
@@ -44,10 +50,18 @@ def run(session: Session, arguments: argparse.Namespace) -> int:
     if arguments.output == "name":
         print("".join(f"gpubinding.{GPU_BINDINGS.group}/{each.name}\n" for each in report.bindings), end="")
         return 0
-    table = tables.of_bindings(report, wide=arguments.output == "wide", now=objects.now)
-    print(render(report, table, output=arguments.output, headers=not arguments.no_headers), end="", flush=True)
+    print(
+        render(
+            report,
+            table(report, wide=arguments.output == "wide", now=objects.now),
+            output=arguments.output,
+            headers=not arguments.no_headers,
+        ),
+        end="",
+        flush=True,
+    )
     if arguments.output in ("table", "wide"):
-        for text in tables.notes(report):
+        for text in notes(report):
             note(text)
     return 0
 
@@ -111,3 +125,51 @@ def _row(binding: Binding, card: KnownCard | None, holders: Holders) -> CardBind
         share_mode=card.mode if card is not None else None,
         pods=tuple(pod for identity, pod in holders.get(spec.card, ()) if identity.has(spec)),
     )
+
+
+def table(report: BindingsReport, *, wide: bool, now: float) -> Table:
+    """Return one row per binding; the wide table adds all pods, names and ages at Unix time `now`."""
+    headers = ["CARD", "NODE", "APP", "OWNER", "NAMESPACE", "MEMORY", "MODE", "PODS"]
+    headers += ["BINDING", "AGE"] if wide else []
+    return Table(headers, [_cells(each, wide=wide, now=now) for each in report.bindings])
+
+
+def notes(report: BindingsReport) -> Iterator[str]:
+    """Yield the problems, which the table does not show; after ten only how many more there are."""
+    if not report.bindings:
+        yield "no GPUBindings found"
+    yield from (note_of(problem) for problem in report.problems[:_PROBLEMS_SHOWN])
+    if len(report.problems) > _PROBLEMS_SHOWN:
+        yield f"and {len(report.problems) - _PROBLEMS_SHOWN} more; -o json has all of them"
+
+
+def note_of(problem: Problem) -> str:
+    """Return the text of a problem, with the names of its bindings."""
+    if not problem.bindings:
+        return problem.message
+    kind = "GPUBinding" if len(problem.bindings) == 1 else "GPUBindings"
+    return f"{kind} {listed(problem.bindings, shown=_NAMES_SHOWN)}: {problem.message}"
+
+
+def _cells(binding: CardBinding, *, wide: bool, now: float) -> list[str]:
+    row = [
+        binding.card,
+        binding.node or NOTHING,
+        binding.app,
+        binding.owner or NOTHING,
+        binding.namespace or NOTHING,
+        _memory(binding),
+        binding.share_mode or _UNKNOWN,
+        listed(binding.pods, shown=None if wide else _PODS_SHOWN),
+    ]
+    return [*row, binding.name, _age(binding.created, now)] if wide else row
+
+
+def _memory(binding: CardBinding) -> str:
+    if binding.memory_mib is not None:
+        return f"{binding.memory_mib} MiB"
+    return "invalid" if binding.memory else NOTHING
+
+
+def _age(created: str, now: float) -> str:
+    return age(now - datetime.fromisoformat(created).timestamp()) if created else _UNKNOWN

@@ -9,7 +9,8 @@ _DESCRIPTION = """\
 Prints manifests with every pod and pod template as the admission webhook would
 change it. Without --config the installed configuration is read from the
 cluster; without a cluster the defaults are assumed, and a note says so. Every
-namespace counts as opted in. A pod whose own label opts out is not changed.
+namespace counts as opted in, except those of webhook.excluded_namespaces, whose
+pods are not changed. A pod whose own label opts out is not changed either.
 
 The GpuQuotas of the pod's namespace are read from the cluster: their defaults
 are filled in, and a pod that exceeds one alone counts as refused. ResourceQuotas

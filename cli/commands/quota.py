@@ -28,7 +28,7 @@ def _add(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    module="cli.quota.quota",
+    module="cli.quota",
     summary="show what is used of the quotas of a namespace, and what is left",
     description=_DESCRIPTION,
     add=_add,

@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from cli.kube import gpu_bindings, kubeconfig
+from cli.kube import kubeconfig, own_kinds
 from cli.kube.objects import NodeMetadata
-from cli.kube.reports import gpu_node_statuses
+from cli.kube.own_kinds import gpu_node_statuses
 from cli.kube.session import Session, open_session, overrides
 from cluster.resource import GPU_NODE_STATUSES, GPU_QUEUES, GPU_QUOTAS, NAMESPACES, NODES, PODS, Resource
 
@@ -45,12 +45,12 @@ def _uuids(arguments: argparse.Namespace) -> Candidates:
 
 
 def _apps(arguments: argparse.Namespace) -> Candidates:
-    bindings = gpu_bindings.read(open_session(arguments, timeout=_SECONDS).client)
+    bindings = own_kinds.gpu_bindings(open_session(arguments, timeout=_SECONDS).client)
     return ((app, "") for app in sorted({each.spec.app_name for each in bindings}))
 
 
 def _owners(arguments: argparse.Namespace) -> Candidates:
-    bindings = gpu_bindings.read(open_session(arguments, timeout=_SECONDS).client)
+    bindings = own_kinds.gpu_bindings(open_session(arguments, timeout=_SECONDS).client)
     return ((owner, "") for owner in sorted({each.spec.owner for each in bindings} - {""}))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from cli.explain.replicas import Replicas
-from cli.liveness.part import Liveness
+from cli.liveness.liveness import Liveness
 from cli.workloads.claims import gpu_claim, mounted
 from cli.workloads.workload import Workload
 from scheduler.api.explanation_types import Explanation

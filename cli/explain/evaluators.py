@@ -5,18 +5,22 @@ the pods.
 """
 
 import argparse
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
+from typing import Any
 
-from cli.errors import MissingPackageError, MissingRightError
-from cli.explain.evaluator import Evaluator
-from cli.explain.remote_evaluator import RemoteEvaluator
+from cli.errors import CommandError, MissingPackageError, MissingRightError
+from cli.explain import replicas
+from cli.explain.evaluator import Evaluator, SimulatedWorkload, manifests_of
 from cli.installation import rules
 from cli.kube import scheduler_version
 from cli.kube.scheduler_api import SchedulerApi
 from cli.kube.session import Session
 from cli.liveness.installation_check import check_installation
-from cli.liveness.wording import require_installation
+from cli.liveness.liveness import Liveness, require_installation
+from cli.workloads.workload import Workload
+from scheduler.api.explanation_types import Explanation
+from scheduler.objects import Pod
 
 
 def choose(session: Session, arguments: argparse.Namespace) -> Evaluator:
@@ -54,3 +58,32 @@ def _cards_of(arguments: argparse.Namespace) -> Collection[str] | None:
     if arguments.node:
         return (arguments.node,)
     return None if arguments.output in ("json", "yaml") else ()
+
+
+class RemoteEvaluator:
+    """Has the scheduler evaluate pods, for users who may not read the whole cluster."""
+
+    alive: Liveness | None = None
+
+    def __init__(self, api: SchedulerApi, *, namespace: str, node: str) -> None:
+        """Use `namespace` for manifests that name none."""
+        self._api = api
+        self._namespace = namespace
+        self._node = node
+
+    def explain(self, pod: Pod) -> Explanation:
+        """See Evaluator."""
+        return self._api.explain(pod.metadata.namespace, pod.metadata.name, node=self._node)
+
+    def simulate(self, workload: Workload, *, every: bool, claims: Sequence[dict[str, Any]] = ()) -> SimulatedWorkload:
+        """See Evaluator; the first pod of a DaemonSet is not tied to a node."""
+        if every:
+            raise CommandError(
+                "--all reserves cards for one pod after the other in a copy of the cluster's state, which requires"
+                " ClusterRole tranche-viewer; omit --all"
+            )
+        manifests = manifests_of(workload, 0, claims, namespace=self._namespace)
+        metadata = manifests.pod.setdefault("metadata", {})
+        namespace = str(metadata.setdefault("namespace", self._namespace))
+        first = self._api.simulate(namespace, manifests, node=self._node)
+        return first, replicas.only_first(workload, first)

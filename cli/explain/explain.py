@@ -6,10 +6,10 @@ from typing import Final
 import msgspec
 
 from cli.errors import CommandError
-from cli.explain import binding_tables, evaluators, explanation_tables, preemption_lines, queue_lines, topology_lines
+from cli.explain import evaluators, explanation_lines, explanation_tables
 from cli.kube.pods_of import is_workload, pods_of
 from cli.kube.session import Session
-from cli.liveness.wording import liveness_lines, with_liveness
+from cli.liveness.liveness import liveness_lines, with_liveness
 from cli.tables import note, structured
 from scheduler.api.explanation_types import Explanation
 from scheduler.objects import Pod
@@ -56,12 +56,12 @@ def text(explanation: Explanation, arguments: argparse.Namespace) -> str:
     claim, requests = explanation_tables.claim(explanation), explanation_tables.requests(explanation)
     printed = [explanation_tables.sentence(explanation)]
     printed += [f"{word}: {said}" for word, said in (("GpuClaim", claim), ("requests", requests)) if said]
-    printed += queue_lines.of_pod(explanation)
-    printed += binding_tables.lines(explanation)
-    printed += topology_lines.of_pod(explanation)
+    printed += explanation_lines.of_queue(explanation)
+    printed += explanation_lines.of_bindings(explanation)
+    printed += explanation_lines.of_topology(explanation)
     if explanation.quota:
-        printed.append(f"{explanation.quota}; {queue_lines.where_limits_are_shown(explanation)}")
-    printed += preemption_lines.of_pod(explanation)
+        printed.append(f"{explanation.quota}; {explanation_lines.where_limits_are_shown(explanation)}")
+    printed += explanation_lines.of_preemption(explanation)
     printed += [*(f"hint: {hint}" for hint in explanation.hints), ""]
     if arguments.node:
         node = next((each for each in explanation.nodes if each.name == arguments.node), None)
@@ -69,18 +69,20 @@ def text(explanation: Explanation, arguments: argparse.Namespace) -> str:
             raise CommandError(f"the cluster has no node {arguments.node}; see 'kubectl get nodes'")
         if node is not None:
             verdict = f"node {node.name} {'can take it' if node.fits else f'cannot take it: {node.reason}'}"
-            lines = [] if node.chosen else topology_lines.of_node(node)
+            lines = [] if node.chosen else explanation_lines.of_topology_on(node)
             return "\n".join(
                 [*printed, verdict, *lines, explanation_tables.of_cards(node).text(headers=headers, wide=wide)]
             )
-    printed += [table.text(headers=headers, wide=wide) for table in binding_tables.tables(explanation)]
+    printed += [table.text(headers=headers, wide=wide) for table in explanation_tables.of_bindings(explanation)]
     if explanation.shares:
         printed.append(explanation_tables.of_shares(explanation).text(headers=headers, wide=wide))
     if explanation.claims:
         printed.append(explanation_tables.of_claims(explanation).text(headers=headers, wide=wide))
     if explanation.nodes:
         printed.append(explanation_tables.of_nodes(explanation, wide=wide).text(headers=headers, wide=wide))
-        lines = topology_lines.of_rejections(explanation, wide=wide) if explanation.outcome == "waits" else []
+        lines = (
+            explanation_lines.of_topology_rejections(explanation, wide=wide) if explanation.outcome == "waits" else []
+        )
         printed += [*lines, ""] if lines else []
     if explanation.policy is not None and explanation.outcome == "fits":
         printed += [

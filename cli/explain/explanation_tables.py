@@ -5,9 +5,9 @@ from typing import Final
 
 from allocation.reasons import NodeReason
 from allocation.request import MILLI_PER_PERCENT
-from cli.explain.names_list import some
 from cli.explain.reason_words import WORDS, meaning
 from cli.tables import NOTHING, Table
+from scheduler.api.bindings_types import BoundCardExplanation
 from scheduler.api.explanation_types import (
     Amount,
     CardExplanation,
@@ -31,6 +31,7 @@ _CLAIM_STATES: Final[Mapping[ClaimState, str]] = {
 }
 _HAS_CARDS: Final = ("bound", "binding", "finished")
 _NOT_CHECKED: Final = "the node was excluded before its cards were checked"
+_NAMED: Final = 5
 
 
 def sentence(explanation: Explanation) -> str:
@@ -125,6 +126,28 @@ def _of_planned(claim: ClaimExplanation) -> str:
     return f"not created yet; {_CLAIM_STATES[claim.state]}"
 
 
+def of_bindings(explanation: Explanation) -> Iterator[Table]:
+    """Yield the table of the bound cards, or that of the bindings that are not for this pod."""
+    shown = explanation.bindings
+    if shown is not None and shown.cards:
+        headers = ("BOUND CARD", "NODE", "MEMORY(MiB)", "SHARE MODE", "BINDING", "CONSUMED BY")
+        yield Table(headers, [_bound_card(card) for card in shown.cards])
+    if shown is not None and shown.others:
+        rows = [(each.name, each.uuid or NOTHING, "; ".join(each.why)) for each in shown.others]
+        yield Table(("OTHER BINDING", "CARD", "WHY NOT"), rows)
+
+
+def _bound_card(card: BoundCardExplanation) -> tuple[str, ...]:
+    return (
+        card.uuid,
+        card.node or NOTHING,
+        NOTHING if card.memory_mib is None else str(card.memory_mib),
+        card.share_mode,
+        card.binding,
+        ",".join(card.consumed_by) or NOTHING,
+    )
+
+
 def of_nodes(explanation: Explanation, *, wide: bool = False) -> Table:
     """Return a row for each reason, with its nodes; the nodes that can take the pod come first."""
     rows = [*_fitting(explanation.nodes, wide=wide)]
@@ -187,3 +210,9 @@ def _amount(amount: Amount) -> str:
 
 def _percent(cores: int) -> str:
     return f"{cores / MILLI_PER_PERCENT:g}"
+
+
+def some(names: tuple[str, ...], *, wide: bool) -> str:
+    """Return the first names, or all of them if `wide`."""
+    shown = names if wide else names[:_NAMED]
+    return ",".join(shown) + (",…" if len(shown) < len(names) else "")

@@ -1,32 +1,59 @@
 """Evaluates pods with the scheduler's own functions, in this process. They compute with numpy."""
 
 import time
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 import msgspec
 
+from allocation.fairness.queue_spec import QueueKey
+from allocation.reasons import NodeReason
 from allocation.steps import finish
 from cli.errors import CommandError
-from cli.explain import replica_evaluation, replicas, tiers
+from cli.explain import replicas
 from cli.explain.evaluator import SimulatedWorkload, manifests_of
+from cli.explain.replicas import Replicas
 from cli.installation.rules import Rules
-from cli.liveness.part import Liveness
-from cli.liveness.wording import qualified
+from cli.liveness.liveness import Liveness, qualified
 from cli.workloads.workload import Workload
 from cluster.manifest import NotAdmittedError, UnreadableManifestError
 from scheduler.api import explanation, simulation
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.manifest_pod import SubmittedPod, UnknownSchedulerError, other_scheduler_message, read_pod
+from scheduler.api.queue_explanation import waits_for
 from scheduler.api.simulation_types import Simulation
 from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.objects import Pod
 from scheduler.preemption.choice import Chooser
 from scheduler.preemption.disruption_budgets import DisruptionBudgets
 from scheduler.preemption.eligibility import Eligibility
+from scheduler.queue.queue_order import WaitingDemand
 from scheduler.state.cluster_state import ClusterState
 from webhook import dry_run
+
+_NOT_ELIGIBLE: Final = frozenset(
+    {
+        NodeReason.NodeNameMismatch,
+        NodeReason.NodeSelectorMismatch,
+        NodeReason.NodeTainted,
+        NodeReason.NodeUnschedulable,
+    }
+)
+"""For these reasons a DaemonSet has no pod on a node. For any other reason it has one, which waits."""
+_ORDERED: Final = (
+    "the StatefulSet creates no further pod until that one is ready, unless podManagementPolicy is Parallel"
+)
+
+_Submit = Callable[[int], SubmittedPod]
+"""Returns the pod with a given number as admission would leave it; raises NotAdmittedError."""
+_Simulate = Callable[[SubmittedPod], Simulation]
+_EVALUATED: Final = 50
+"""How many waiting pods of higher tiers are evaluated; one that waits for cards to become free suffices to block."""
+_WAITING: Final = ("fits", "waits")
 
 
 class LocalEvaluator:
@@ -55,7 +82,7 @@ class LocalEvaluator:
         """See Evaluator."""
         explained = finish(explanation.explain(self._cycle, pod, chooser=self._chooser, cards_of=self._cards_of))
         explained = msgspec.structs.replace(explained, queue=None)  # only the scheduler knows its queue
-        explained = tiers.with_blocker(self._cycle, explained)
+        explained = _with_blocker(self._cycle, explained)
         return qualified(explained, self.alive, is_created=True)
 
     def simulate(self, workload: Workload, *, every: bool, claims: Sequence[dict[str, Any]] = ()) -> SimulatedWorkload:
@@ -63,7 +90,7 @@ class LocalEvaluator:
         try:
             submitted = self._submit(workload, 0, claims)
             if workload.make_on is not None:
-                workload = workload.on(replica_evaluation.eligible(self._state, submitted))
+                workload = workload.on(_eligible(self._state, submitted))
                 submitted = self._submit(workload, 0, claims) if workload.total else submitted
         except NotAdmittedError as error:
             first = simulation.not_admitted(str(error))
@@ -71,7 +98,7 @@ class LocalEvaluator:
         first = self._simulate(submitted)
         if not every:
             return first, replicas.only_first(workload, first)
-        evaluated = replica_evaluation.every(
+        evaluated = _every(
             self._cycle,
             workload,
             submit=lambda number: self._submit(workload, number, claims, uid=f"{workload.owner}/{number}"),
@@ -95,6 +122,60 @@ class LocalEvaluator:
         simulated = finish(simulation.simulate(self._cycle, submitted, chooser=self._chooser, cards_of=self._cards_of))
         if simulated.explanation is None:
             return simulated
-        explained = tiers.with_blocker(self._cycle, simulated.explanation)
+        explained = _with_blocker(self._cycle, simulated.explanation)
         explained = qualified(explained, self.alive, is_created=False)
         return msgspec.structs.replace(simulated, explanation=explained)
+
+
+def _eligible(state: ClusterState, submitted: SubmittedPod) -> list[str]:
+    """Return the nodes on which a DaemonSet has a pod; `submitted` is one that is not tied to a node yet."""
+    filtered = finish(state.node_cache.filter(submitted.pod))
+    waiting = (name for name, each in filtered.rejections.items() if each.code not in _NOT_ELIGIBLE)
+    return sorted((*filtered.fitting, *waiting))
+
+
+def _every(cycle: SchedulingCycle, workload: Workload, *, submit: _Submit, simulate: _Simulate) -> Replicas:
+    """Evaluate all pods in order, and keep those that fit reserved in this process's copy of the scheduler's state.
+
+    The first pod that does not fit ends the evaluation, because the rest are alike, or come only after it. The pods of
+    a DaemonSet differ, and those with claims of their own do.
+    """
+    nodes: Counter[str] = Counter()
+    unfit: Simulation | None = None
+    for number in range(workload.total):
+        try:
+            submitted = submit(number)
+        except NotAdmittedError as error:
+            unfit = unfit or simulation.not_admitted(str(error))
+            break
+        decision = finish(cycle.schedule(submitted.pod))
+        if isinstance(decision, Scheduled):
+            nodes[decision.node] += 1
+            cycle.state.bindings.set_pod(submitted.pod)  # the cards of its application are in use for the next pods
+            continue
+        unfit = unfit or simulate(submitted)
+        differ = workload.make_on is not None or any(workload.make_claims(number))
+        if workload.is_ordered or not differ:
+            break
+    note = workload.note or (_ORDERED if unfit is not None and workload.is_ordered else "")
+    return Replicas(workload.total, workload.total, nodes.total(), dict(sorted(nodes.items())), note, unfit)
+
+
+def _with_blocker(cycle: SchedulingCycle, explained: Explanation) -> Explanation:
+    """Add the GpuQueue of a higher tier that the pod waits for, found by a dry run of the pods that come first."""
+    queue = explained.gpu_queue
+    if queue is None or explained.outcome not in _WAITING:
+        return explained
+    key = QueueKey.of_annotation(queue.name)
+    blocker = waits_for(cycle.state, key, _demands(cycle, above=queue.priority))
+    return msgspec.structs.replace(explained, gpu_queue=msgspec.structs.replace(queue, waits_for=blocker))
+
+
+def _demands(cycle: SchedulingCycle, *, above: int) -> Iterator[WaitingDemand]:
+    """Yield what the pods of higher tiers require that wait for cards or nodes to become free."""
+    queues = cycle.state.fair_share.queues
+    first = (entry for entry in cycle.state.queue.in_order() if queues.spec(entry.key).priority > above)
+    for entry in islice(first, _EVALUATED):
+        result = finish(cycle.dry_run(entry.pod)).result
+        if isinstance(result, Unschedulable) and result.demand is not None:
+            yield WaitingDemand(entry.key, result.demand, 1)

@@ -11,7 +11,7 @@ class Replicas(msgspec.Struct, frozen=True):
 
     Attributes:
         total: the number of pods that the controller keeps at once.
-        judged: the number of pods that were evaluated.
+        evaluated: the number of pods that were evaluated.
         fit: how many of these have a node.
         nodes: how many of them each node has.
         note: a remark for the user, or empty.
@@ -19,7 +19,7 @@ class Replicas(msgspec.Struct, frozen=True):
     """
 
     total: int
-    judged: int
+    evaluated: int
     fit: int
     nodes: dict[str, int] = {}
     note: str = ""

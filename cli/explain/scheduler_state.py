@@ -7,10 +7,10 @@ from typing import Any
 
 from cli.errors import MissingRightError
 from cli.installation.rules import Rules
-from cli.kube import gpu_claims, own_kinds
+from cli.kube import own_kinds
 from cli.kube.client import Client
 from cli.kube.objects import LIVE, UNFINISHED
-from cli.kube.reports import gpu_node_statuses
+from cli.kube.own_kinds import gpu_node_statuses
 from cli.kube.session import Session
 from cli.tables import note
 from cluster import resource
@@ -87,7 +87,7 @@ def _objects(client: Client, kind: StateKind[Any], state: ClusterState) -> list[
         case resource.GPU_NODE_STATUSES:
             return list(gpu_node_statuses(client))
         case resource.GPU_CLAIMS:
-            return list(gpu_claims.read(client))
+            return list(own_kinds.gpu_claims(client))
         case resource.GPU_QUOTAS | resource.GPU_QUEUES:
             return own_kinds.read_if_possible(client, kind.resource, kind.decoded)
         case resource.RESOURCE_SLICES | resource.RESOURCE_CLAIMS:

@@ -13,7 +13,7 @@ from cli.explain.evaluator import Evaluator
 from cli.explain.explain import text
 from cli.explain.replicas import Replicas
 from cli.kube.session import Session
-from cli.liveness.wording import liveness_lines, with_liveness
+from cli.liveness.liveness import liveness_lines, with_liveness
 from cli.manifests import manifest_files
 from cli.tables import structured
 from cli.workloads import expand
@@ -90,9 +90,9 @@ def _text(simulated: Simulated, arguments: argparse.Namespace) -> str:
         print(f"warning: {source}: {warning}", file=sys.stderr)
     printed = [_of_simulation(source, simulated.simulation, arguments)]
     owner = source.rpartition(", ")[2]
-    if replicas.judged < replicas.total:
+    if replicas.evaluated < replicas.total:
         printed.append(
-            f"{owner}: {replicas.judged} of {replicas.total} replicas evaluated; --all evaluates all of them\n"
+            f"{owner}: {replicas.evaluated} of {replicas.total} replicas evaluated; --all evaluates all of them\n"
         )
     elif replicas.total > 1:
         nodes = ", ".join(f"{name} {count}" for name, count in replicas.nodes.items())

@@ -61,7 +61,7 @@ class PodStatus(msgspec.Struct):
 
 
 class Pod(msgspec.Struct):
-    """A pod."""
+    """A pod, without what the commands do not read."""
 
     metadata: Meta
     spec: PodSpec = msgspec.field(default_factory=PodSpec)

@@ -2,11 +2,15 @@
 
 from typing import TypeVar
 
-from cli.errors import CommandError, MissingRightError
+from allocation.bindings.binding import Binding
+from cli.errors import CommandError, MissingRightError, NotInstalledError
 from cli.kube.client import Client
 from cli.tables import note
 from cluster.errors import NotFoundError
-from cluster.resource import Resource
+from cluster.gpu_binding import GpuBinding
+from cluster.gpu_claim import GpuClaim
+from cluster.gpu_node_status import GpuNodeStatus
+from cluster.resource import GPU_BINDINGS, GPU_CLAIMS, GPU_NODE_STATUSES, Resource
 
 T = TypeVar("T")
 
@@ -43,3 +47,47 @@ def read_if_possible(client: Client, resource: Resource, kind: type[T], *, names
 
 def _not_defined(resource: Resource) -> str:
     return f"resource {resource.plural}.{resource.group} is not defined in this cluster"
+
+
+def gpu_claims(client: Client) -> list[GpuClaim]:
+    """Return the claims of all namespaces."""
+    try:
+        return client.list(GPU_CLAIMS, GpuClaim)
+    except NotFoundError:
+        return []
+
+
+def gpu_claim(client: Client, name: str, *, namespace: str) -> GpuClaim | None:
+    """Return a claim, or None if it does not exist."""
+    try:
+        return client.get(GPU_CLAIMS, GpuClaim, name=name, namespace=namespace)
+    except NotFoundError:
+        return None
+
+
+def gpu_bindings(client: Client) -> list[Binding]:
+    """Return all bindings.
+
+    Raises:
+        CommandError: the cluster does not define the resource.
+    """
+    try:
+        return [each.binding for each in client.list(GPU_BINDINGS, GpuBinding)]
+    except NotFoundError:
+        raise CommandError(
+            f"resource {GPU_BINDINGS.plural}.{GPU_BINDINGS.group} is not defined in this cluster; switch it on by the "
+            "component manifests/gpubindings, or with Helm --set bindings.mode=labelled (docs/gpubindings.md), or "
+            "choose another --context"
+        ) from None
+
+
+def gpu_node_statuses(client: Client) -> list[GpuNodeStatus]:
+    """Return the reports of all agents.
+
+    Raises:
+        NotInstalledError: the cluster does not define the resource.
+    """
+    try:
+        return client.list(GPU_NODE_STATUSES, GpuNodeStatus)
+    except NotFoundError:
+        raise NotInstalledError from None

@@ -9,16 +9,21 @@ from cli.errors import MissingRightError
 from cli.installation.rules import Rules
 from cli.kube.client import Client
 from cli.kube.objects import NodeMetadata
-from cli.liveness import lease, pods, webhook
+from cli.liveness import pods, webhook
 from cli.liveness.agents import Agents
-from cli.liveness.part import Liveness, Part, PartName
+from cli.liveness.liveness import Liveness, Part, PartName
 from cluster.errors import NotFoundError
 from cluster.lease import Lease
 from cluster.resource import GPU_NODE_STATUSES, LEASES, NODES, RUNTIME_CLASSES
 from scheduler.fence import NAME as SCHEDULER_LEASE
+from scheduler.state.agent_leases import GRACE_SECONDS
 
 INSTALL: Final = "install it with 'helm install' or 'kubectl apply -k manifests/install' (docs/start.md)"
 _NAMED: Final = 5
+_INTERVAL_SECONDS: Final = 0.5
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 1.0, 5.0
+_RENEWALS: Final = 3
+"""A holder renews its Lease at least this often before the Lease expires."""
 
 
 def check_installation(client: Client, rules: Rules) -> Liveness:
@@ -79,7 +84,7 @@ def _leader_of(client: Client, part: PartName, *, namespace: str, name: str) -> 
     """Return the state of a process that leads through a Lease."""
     subject = f"Lease {namespace}/{name}"
     try:
-        problem = lease.problem(client, namespace=namespace, name=name)
+        problem = _lease_problem(client, namespace=namespace, name=name)
     except MissingRightError as error:
         return Part(part, "unknown", subject, str(error))
     if not problem:
@@ -119,3 +124,41 @@ def _agents(client: Client) -> Part | None:
         f"are not renewed on {len(silent)} of {len(reported)} nodes ({named}; {why}): these nodes take no new GPU pods"
     )
     return Part("agents", "broken", subject, message, next_step, stops=len(silent) == len(reported))
+
+
+def _find(client: Client, *, namespace: str, name: str) -> Lease | None:
+    """Return a Lease, or None if it does not exist; requires the right to list."""
+    leases = client.list(LEASES, Lease, namespace=namespace, field_selector=f"metadata.name={name}")
+    return leases[0] if leases else None
+
+
+def _lease_problem(client: Client, *, namespace: str, name: str) -> str:
+    """Return the reason why a Lease is not held, to follow its name in a sentence, or an empty string.
+
+    The renewal time comes from the holder's clock. A Lease that seems to have expired is therefore watched for a while:
+    an observed renewal proves that there is a holder, whatever its clock says.
+    """
+    first = _find(client, namespace=namespace, name=name)
+    reason = _lease_fault(first, now=time.time() + client.clock_ahead)
+    if not reason or first is None:
+        return reason
+    seconds = (first.spec.lease_duration_seconds or GRACE_SECONDS) / _RENEWALS
+    deadline = time.monotonic() + min(max(seconds, _SHORTEST_SECONDS), _LONGEST_SECONDS)
+    while time.monotonic() < deadline:
+        time.sleep(_INTERVAL_SECONDS)
+        later = _find(client, namespace=namespace, name=name)
+        if later is not None and later.spec.holder_identity and later.spec != first.spec:
+            return ""
+    return reason
+
+
+def _lease_fault(lease: Lease | None, *, now: float) -> str:
+    """Return the reason why `lease`, by its own fields, is not held at Unix time `now`, or an empty string."""
+    if lease is None:
+        return "does not exist: it was never held"
+    if not lease.spec.holder_identity:
+        return "has no holder"
+    age = now - lease.spec.renewed_at
+    if age <= (lease.spec.lease_duration_seconds or GRACE_SECONDS):
+        return ""
+    return f"was last renewed at {lease.spec.renew_time} by {lease.spec.holder_identity}, {age:.0f} s ago"

@@ -10,7 +10,7 @@ import msgspec
 from cli.errors import MissingRightError
 from cli.kube.client import Client
 from cli.liveness import pods
-from cli.liveness.part import Part
+from cli.liveness.liveness import Part
 from cluster.errors import NotFoundError
 from cluster.metadata import ObjectMeta
 from cluster.resource import ENDPOINT_SLICES, MUTATING_WEBHOOKS

@@ -18,10 +18,7 @@ from cli.errors import CommandError, ConfigurationFileError
 from cli.installation.installed import DEFAULTS
 from cli.kube.session import open_session
 from cli.manifests import manifest, manifest_files, pod_templates
-from cli.manifests.gpu_bindings import GpuBindings
-from cli.manifests.gpu_claims import GpuClaims, UnknownClaimError, claims_of
-from cli.manifests.gpu_queues import GpuQueues
-from cli.manifests.gpu_quotas import GpuQuotas
+from cli.manifests.cluster_objects import GpuBindings, GpuClaims, GpuQueues, GpuQuotas, UnknownClaimError, claims_of
 from cli.manifests.manifest import Document
 from cli.tables import note
 from cluster.errors import ClusterError
@@ -35,11 +32,12 @@ _SECONDS: Final = 5.0
 
 
 class _Rules(msgspec.Struct, frozen=True):
-    """The settings of the webhook, and the user who is assumed to create the pods."""
+    """The settings of the webhook, and the user and the namespace of pods that say nothing else."""
 
     allocation: AllocationSettings
     webhook: WebhookSettings
     user: str
+    namespace: str
 
 
 class _Cluster(msgspec.Struct, frozen=True):
@@ -83,7 +81,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _inject(
     document: Document, template: pod_templates.Template, rules: _Rules, cluster: _Cluster, *, where: str
 ) -> bool:
-    """Change a pod in its document; return whether the webhook admits it."""
+    """Change a pod in its document; return whether the webhook admits it, or never sees pods of its namespace."""
+    namespace = template.namespace or rules.namespace
+    if namespace in rules.webhook.excluded_namespaces:
+        note(f"{where}: not changed, because webhook.excluded_namespaces has its namespace {namespace}")
+        return True
     try:
         mutation = dry_run.admit(
             template.pod,
@@ -117,9 +119,9 @@ def _rules(arguments: argparse.Namespace) -> _Rules:
         raise
     except (CommandError, ClusterError) as error:
         note(f"the installed configuration cannot be read: {error}: {DEFAULTS}")
-        return _Rules(AllocationSettings(), WebhookSettings(), arguments.user)
+        return _Rules(AllocationSettings(), WebhookSettings(), arguments.user, arguments.namespace)
     chosen.note_gaps()
-    return _Rules(chosen.allocation, chosen.webhook, arguments.user)
+    return _Rules(chosen.allocation, chosen.webhook, arguments.user, arguments.namespace)
 
 
 def _kind(content: object) -> str:

@@ -163,3 +163,15 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 _Dumper.add_representer(_Text, _represent_text)
 _Dumper.add_representer(_Integer, _represent_integer)
 _Dumper.add_representer(_Float, _represent_float)
+
+
+def objects_in(document: object) -> Iterator[dict[str, Any]]:
+    """Return the object of a document, or those inside lists."""
+    if not isinstance(document, dict):
+        return
+    items = document.get("items")
+    if str(document.get("kind")).endswith("List") and isinstance(items, list):
+        for item in items:
+            yield from objects_in(item)
+    else:
+        yield document

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cli.manifests.objects_in import objects_in
+from cli.manifests.manifest import objects_in
 
 _TEMPLATES: Final = {
     ("", "Pod"): (),

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from allocation.claim import ClaimSpec
-from cli.liveness.part import Liveness
+from cli.liveness.liveness import Liveness
 from cluster.dra import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from cluster.gpu_claim import GpuClaim
 from cluster.gpu_node_status import GpuNodeStatus
@@ -90,7 +90,7 @@ class RuntimeScheduling(msgspec.Struct, rename="camel"):
 
 
 class RuntimeClass(msgspec.Struct):
-    """A RuntimeClass."""
+    """Which handler of the container runtime starts a pod, and on which nodes."""
 
     metadata: ObjectMeta
     handler: str = ""

@@ -9,7 +9,7 @@ from certs.ca_bundle import CONFIGURATION
 from cli.installation.method import Method
 from cli.installation.rules import Rules
 from cli.liveness.installation_check import INSTALL
-from cli.liveness.part import Liveness
+from cli.liveness.liveness import Liveness
 from cli.preflight import hami_objects
 from cli.preflight.cluster_snapshot import ClusterSnapshot, Version, WebhookConfiguration
 from cli.preflight.findings import Finding, Severity

@@ -5,21 +5,24 @@ from typing import Final
 
 import msgspec
 
-from allocation.names import HAMI_REGISTER
+from allocation.errors import AllocationError
+from allocation.names import HAMI_LOCK, HAMI_REGISTER, HAMI_SCORES
 from cli.liveness.agents import Agents
-from cli.preflight import delivery, device_plugins, hami_nodes, installation, nvidia_software, runtime_classes
-from cli.preflight.cluster_snapshot import ClusterSnapshot
+from cli.preflight import delivery, device_plugins, installation, nvidia_software
+from cli.preflight.cluster_snapshot import ClusterSnapshot, RuntimeClass
+from cli.preflight.device_plugins import START_AGENT, drain
 from cli.preflight.findings import Finding
 from cli.preflight.hami_objects import Plugin
 from cli.preflight.nvidia_software import NvidiaSoftware
 from cli.preflight.observed_node import Mode, ObservedNode
 from cluster.resource import GPU_NODE_STATUSES
+from scheduler.state import inventories
+from scheduler.state.plugin_nodes import GRACE_SECONDS, PluginNodes
 
 _LABEL: Final = (
     "label each node with GPUs: kubectl label node NODE gpu=on; the log of the agent that then starts there says which"
     " cards it finds"
 )
-
 _SEE_AGENT: Final = (
     "see the agent's pod there: kubectl -n tranche-system get pods -l app.kubernetes.io/component=agent -o wide"
 )
@@ -70,7 +73,7 @@ def evaluate(
         holders: the number of running GPU pods on each node.
     """
     verdicts: list[NodeVerdict] = []
-    findings = [*runtime_classes.missing(snapshot, name=runtime_class_name)]
+    findings = [*_missing_runtime_class(snapshot, name=runtime_class_name)]
     statuses = {status.metadata.name: status for status in snapshot.statuses}
     agents = Agents(snapshot.leases if snapshot.could_read("leases") else None, now=snapshot.now)
     software = nvidia_software.read(snapshot)
@@ -133,10 +136,10 @@ def _findings(observed: ObservedNode, snapshot: ClusterSnapshot, runtime_class_n
                 "blocks", "by its label an agent runs there, but no agent reports its cards", _SEE_AGENT
             )
         else:
-            yield from hami_nodes.evaluate(observed) if registered else device_plugins.without_agent(observed)
+            yield from _registered_by_hami(observed) if registered else device_plugins.without_agent(observed)
         yield from device_plugins.managed_instances(observed)
     if observed.inventory is not None and snapshot.runtime_class is not None:
-        yield from runtime_classes.evaluate(observed, snapshot.runtime_class)
+        yield from _runtime_class(observed, snapshot.runtime_class)
     if observed.mode in ("ours", "HAMi's plugin"):
         yield from device_plugins.managed_cards(observed)
 
@@ -156,3 +159,76 @@ def _verdict(observed: ObservedNode, mode: Mode, findings: list[Finding]) -> Nod
         delivery=reported.mode if reported is not None else "",
         next_step=steps[0] if steps else "",
     )
+
+
+def _registered_by_hami(observed: ObservedNode) -> Iterator[Finding]:
+    """Return the findings about a node with a register annotation and without our agent."""
+    annotations = observed.node.metadata.annotations
+    try:
+        inventories.read(observed.name, annotations[HAMI_REGISTER], annotations.get(HAMI_SCORES, ""))
+    except AllocationError as error:
+        yield observed.finding("blocks", f"it takes no pods: {error}", "see its device plugin's log")
+    if reason := _closed_reason(observed):
+        yield observed.finding("blocks", reason, drain(observed) if observed.advertised == 0 else START_AGENT)
+    if observed.advertised:
+        yield observed.finding(
+            "changes",
+            "HAMi's device plugin serves it: pods start there one at a time, through HAMi's handshake",
+            "install with the component manifests/hami-nodes (Helm: --set hamiNodes.enabled=true); move the node over"
+            " later (docs/hami.md)",
+        )
+    if lock := annotations.get(HAMI_LOCK):
+        yield observed.finding("notes", f"it is locked: {lock}", "the scheduler releases an unused lock")
+
+
+def _closed_reason(observed: ObservedNode) -> str:
+    """Return the reason why the scheduler closes the node once the grace period is over, or an empty string."""
+    now = [0.0]
+    plugin_nodes = PluginNodes(clock=lambda: now[0], resource=observed.resource)
+    if observed.advertised is None and observed.resource in observed.node.status.allocatable:
+        return f"its allocatable {observed.resource} cannot be read"
+    plugin_nodes.set_node(observed.node)
+    now[0] += 2 * GRACE_SECONDS
+    rejection = plugin_nodes.rejections().get(observed.name)
+    return rejection.text if rejection is not None else ""
+
+
+def _missing_runtime_class(snapshot: ClusterSnapshot, *, name: str) -> Iterator[Finding]:
+    """Return the finding about a class that does not exist, unless the check of the installation reports it.
+
+    Args:
+        snapshot: the objects of the cluster.
+        name: the configured class, or empty.
+    """
+    is_checked = snapshot.liveness is not None and snapshot.liveness.installed
+    if name and snapshot.runtime_class is None and snapshot.could_read("runtimeclasses") and not is_checked:
+        yield Finding(
+            "blocks",
+            (f"RuntimeClass {name}",),
+            "does not exist: admission would write it into GPU pods, which the API server then rejects",
+            "install the GPU Operator, which creates it, or set webhook.runtime_class_name to nothing"
+            " (Helm: --set runtimeClassName=)",
+        )
+
+
+def _runtime_class(observed: ObservedNode, runtime_class: RuntimeClass) -> Iterator[Finding]:
+    """Return what keeps GPU pods, which name the class, from being placed on a node or from starting there."""
+    name, labels = runtime_class.metadata.name, observed.labels
+    selector = runtime_class.scheduling.node_selector if runtime_class.scheduling is not None else {}
+    if lacking := [f"{key}={value}" for key, value in sorted(selector.items()) if labels.get(key) != value]:
+        yield observed.finding(
+            "blocks",
+            f"no GPU pod is placed there: RuntimeClass {name}, which admission writes into them, requires"
+            f" {', '.join(lacking)} by scheduling.nodeSelector",
+            f"kubectl label node {observed.name} {' '.join(lacking)} --overwrite, or remove scheduling.nodeSelector"
+            f" from RuntimeClass {name}",
+        )
+    handlers = {each.name for each in observed.node.status.runtime_handlers}
+    if handlers and runtime_class.handler not in handlers:
+        yield observed.finding(
+            "blocks",
+            f"its container runtime has no handler {runtime_class.handler}, which RuntimeClass {name} names: GPU pods"
+            " do not start",
+            "install NVIDIA's container toolkit there: GPU Operator: --set toolkit.enabled=true; without it: nvidia-ctk"
+            " runtime configure --runtime=containerd, then restart containerd",
+        )

@@ -8,7 +8,7 @@ import msgspec
 from allocation.names import ALLOCATION, HAMI_ALLOCATED
 from cli.installation.rules import Rules
 from cli.liveness.installation_check import INSTALL
-from cli.liveness.part import Liveness
+from cli.liveness.liveness import Liveness
 from cli.preflight import (
     dra,
     gpu_bindings,

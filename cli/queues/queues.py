@@ -9,7 +9,6 @@ from cli.installation import rules
 from cli.kube.scheduler_api import SchedulerApi
 from cli.kube.session import Session
 from cli.queues import tables
-from cli.queues.problems import of_view
 from cli.tables import note, render
 from cluster.resource import GPU_QUEUES
 from scheduler.api.queue_types import QueuesView
@@ -35,7 +34,7 @@ def run(session: Session, arguments: argparse.Namespace) -> int:
 def _of_cluster(session: Session, arguments: argparse.Namespace) -> tuple[QueuesView, list[str]]:
     """Return the queues and notes about them; without the right to read the cluster, those of the namespace."""
     try:
-        from cli.queues import cluster_queues, notes  # noqa: PLC0415 -- they need numpy
+        from cli.queues import cluster_queues  # noqa: PLC0415 -- it needs numpy
     except ModuleNotFoundError as error:
         return _own(session, arguments, instead=MissingPackageError(error))
     effective_rules = rules.read(arguments.config, session.client)
@@ -46,7 +45,7 @@ def _of_cluster(session: Session, arguments: argparse.Namespace) -> tuple[Queues
     effective_rules.note_gaps()
     namespace = "" if arguments.all_namespaces else arguments.namespace
     view = cluster_queues.view(state, name=arguments.queue or "", namespace=namespace)
-    return view, [*notes.of_queues(view, state)]
+    return view, [*cluster_queues.notes(view, state)]
 
 
 def _own(
@@ -59,4 +58,4 @@ def _own(
     if arguments.queue:
         queues = tuple(each for each in view.queues if each.name == arguments.queue)
         view = msgspec.structs.replace(view, queues=queues)
-    return view, [*of_view(view)]
+    return view, [*tables.notes(view)]

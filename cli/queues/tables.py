@@ -1,4 +1,4 @@
-"""The table of `kubectl gpu queues`: one row per queue."""
+"""The table of `kubectl gpu queues`, one row per queue, and the notes below it."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -49,3 +49,19 @@ def _limits(queue: QueueView) -> Iterator[str]:
         yield f"{resource}={'?' if queue.redacted else queue.allocated.get(resource, 0)}/{limit}"
     if queue.max_instances is not None:
         yield f"pods={'?' if queue.redacted else queue.running}/{queue.max_instances}"
+
+
+def notes(view: QueuesView) -> Iterator[str]:
+    """Yield whether shares determine the order, and which queues take no pods."""
+    if not view.fair_sharing:
+        yield "no GpuQueue exists: free cards are offered by priority, then age, whatever share a namespace has"
+    for each in view.queues:
+        if each.suspended:
+            waiting = "new pods wait" if each.redacted else _pods(each.waiting)
+            yield f"GpuQueue {each.name} is suspended: {waiting} until spec.suspended is false"
+        elif not each.exists:
+            yield f"GpuQueue {each.name} does not exist: {_pods(each.waiting)} until it is created"
+
+
+def _pods(waiting: int) -> str:
+    return f"{waiting} pod{' waits' if waiting == 1 else 's wait'}"

@@ -1,19 +1,21 @@
 """`kubectl gpu top`: how much of each node and card is reserved, and which pods have shares."""
 
 import argparse
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from allocation.request import MILLI_PER_PERCENT
 from allocation.settings import AllocationSettings
 from cli import settings
 from cli.errors import CommandError, MissingRightError, UsageError
 from cli.kube import own_kinds
 from cli.kube.objects import LIVE, Pod
 from cli.kube.session import Session
-from cli.tables import note, render
-from cli.top import fleet_reader, tables, usage_counter
-from cli.top.usage import CONDITIONS_OF_CARDS, FleetUsage
+from cli.tables import NOTHING, Table, listed, note, render
+from cli.top import fleet_reader, usage_counter
+from cli.top.usage import CONDITIONS_OF_CARDS, Amount, CardUsage, FleetUsage, NodeUsage
 from cluster.gpu_quota import GpuQuota
 from cluster.metadata import timestamp
 from cluster.resource import GPU_NODE_STATUSES, GPU_QUOTAS, PODS, RESOURCE_QUOTAS
@@ -21,6 +23,12 @@ from cluster.resource_quota import ResourceQuota
 
 _NOTES: Final = 5
 _KIND: Final = ("nodes", "node")
+_READY: Final = "Ready"
+_WHOLE: Final = "whole"
+"""Instead of the slots of a card that one pod has alone."""
+_PODS_SHOWN: Final = 2
+# UUIDs from NVML begin with eight random digits, which is enough to tell the cards of a table apart.
+_RANDOM_UUID: Final = re.compile(r"((?:GPU|MIG)-[0-9a-f]{8})-[0-9a-f-]{27}")
 
 
 def run(session: Session, arguments: argparse.Namespace) -> int:
@@ -33,7 +41,7 @@ def run(session: Session, arguments: argparse.Namespace) -> int:
     if arguments.scheduler_url:
         return _show_own(session, arguments, instead=None)
     try:
-        objects = fleet_reader.read(session)
+        objects = fleet_reader.read(session, with_claims=_shows_claims(arguments))
     except MissingRightError as error:
         return _show_own(session, arguments, instead=error)
     fleet = _selected(usage_counter.count(objects, allocation_settings), arguments)
@@ -108,6 +116,12 @@ def _names(arguments: argparse.Namespace) -> Sequence[str]:
     return named[1:] if named and named[0] in _KIND else named
 
 
+def _shows_claims(arguments: argparse.Namespace) -> bool:
+    """Whether the output marks cards that ResourceClaims have, too; viewers may list these, and not watch them."""
+    shows_cards = arguments.cards or _names(arguments) or arguments.output in ("json", "yaml")
+    return bool(shows_cards and not arguments.watch)
+
+
 def _selected(fleet: FleetUsage, arguments: argparse.Namespace) -> FleetUsage:
     names = _names(arguments)
     if names:
@@ -127,7 +141,7 @@ def _stamp(arguments: argparse.Namespace) -> str:
 def _text(fleet: FleetUsage, arguments: argparse.Namespace) -> str:
     if arguments.output == "name":
         return "".join(f"gpunodestatus.{GPU_NODE_STATUSES.group}/{node.name}\n" for node in fleet.nodes)
-    table = tables.of_cards if arguments.cards or _names(arguments) else tables.of_nodes
+    table = card_table if arguments.cards or _names(arguments) else node_table
     return render(
         fleet,
         table(fleet, wide=arguments.output == "wide"),
@@ -154,3 +168,59 @@ def _notes(fleet: FleetUsage, arguments: argparse.Namespace, *, any_reported: bo
         note(message)
     if len(messages) > _NOTES:
         note(f"and {len(messages) - _NOTES} more; -o json has all of them")
+
+
+def node_table(fleet: FleetUsage, *, wide: bool = False) -> Table:
+    """Return one row per node with the sums of its cards; the wide table adds the agent's state and the models."""
+    headers = ["NODE", "STATE", "CARDS", "MEMORY(MiB)", "CORES(%)", "SLOTS", "PODS"]
+    if wide:
+        headers += ["AGENT", "MODELS"]
+    return Table(headers, [_node(node, wide=wide) for node in fleet.nodes])
+
+
+def card_table(fleet: FleetUsage, *, wide: bool = False) -> Table:
+    """Return one row per card; the wide table has the full UUID, the model, the mode and all pods."""
+    headers = ["NODE", "CARD", "UUID", "MEMORY(MiB)", "CORES(%)", "SLOTS", "HEALTH", "PODS"]
+    if wide:
+        headers[3:3] = ["MODEL", "MODE"]
+    return Table(headers, [_card(node, card, wide=wide) for node in fleet.nodes for card in node.cards])
+
+
+def _node(node: NodeUsage, *, wide: bool) -> list[str]:
+    row = [
+        node.name,
+        ",".join(map(str, node.conditions)) or _READY,
+        str(len(node.cards)),
+        str(_sum(node.cards, lambda card: card.memory_mib)),
+        _percent(_sum(node.cards, lambda card: card.cores)),
+        str(_sum(node.cards, lambda card: card.slots)),
+        str(node.pods),
+    ]
+    if wide:
+        row += [node.agent, ",".join(sorted({card.model for card in node.cards if card.model})) or NOTHING]
+    return row
+
+
+def _card(node: NodeUsage, card: CardUsage, *, wide: bool) -> list[str]:
+    row = [
+        node.name,
+        str(card.index),
+        card.uuid if wide else _RANDOM_UUID.sub(r"\1", card.uuid),
+        str(card.memory_mib),
+        _percent(card.cores),
+        _WHOLE if card.is_whole else str(card.slots),
+        card.state,
+        listed([str(share) for share in card.shares], shown=None if wide else _PODS_SHOWN),
+    ]
+    if wide:
+        row[3:3] = [card.model or NOTHING, card.mode]
+    return row
+
+
+def _sum(cards: Sequence[CardUsage], amount: Callable[[CardUsage], Amount]) -> Amount:
+    amounts = [amount(card) for card in cards]
+    return Amount(sum(each.used for each in amounts), sum(each.total for each in amounts))
+
+
+def _percent(cores: Amount) -> str:
+    return f"{cores.used / MILLI_PER_PERCENT:g}/{cores.total / MILLI_PER_PERCENT:g}"

@@ -9,6 +9,7 @@ from cli.liveness.agents import AgentState
 from cluster.gpu_node_status import HEALTHY, UNHEALTHY
 
 CORDONED: Final = "Cordoned"
+DOUBLE_BOOKED: Final = "DoubleBooked"
 CONDITIONS_OF_CARDS: Final = (UNHEALTHY, CORDONED)
 
 
@@ -42,12 +43,13 @@ class Share(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB"}):
         return f"{self.namespace}/{self.pod}/{self.container}{f'({self.claim})' if self.claim else ''}"
 
 
-class CardUsage(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB"}):
+class CardUsage(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB", "double_booked_by": "doubleBookedBy"}):
     """One card: memory in MiB, cores in millicards (1000 is the whole card), slots in containers.
 
     Attributes:
         message: why the card is not healthy, if the agent reports it.
         cordoned: whether an administrator has closed the card to new pods.
+        double_booked_by: the ResourceClaims of other DRA drivers that have the card although pods have it, too.
     """
 
     index: int
@@ -61,6 +63,7 @@ class CardUsage(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB"})
     cores: Amount
     slots: Amount
     shares: tuple[Share, ...]
+    double_booked_by: tuple[str, ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -69,9 +72,10 @@ class CardUsage(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB"})
 
     @property
     def state(self) -> str:
-        """Health and cordon, formatted as `kubectl get nodes` does."""
+        """Health, cordon and double booking, formatted as `kubectl get nodes` does."""
         health = HEALTHY if self.healthy else UNHEALTHY
-        return f"{health},{CORDONED}" if self.cordoned else health
+        closed = {CORDONED: self.cordoned, DOUBLE_BOOKED: bool(self.double_booked_by)}
+        return ",".join([health, *(state for state, holds in closed.items() if holds)])
 
 
 class Condition(msgspec.Struct, frozen=True):

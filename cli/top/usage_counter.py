@@ -14,8 +14,10 @@ from allocation.reasons import NodeRejection
 from allocation.settings import AllocationSettings
 from cli.kube.objects import NodeMetadata, Pod
 from cli.liveness.agents import AgentCheck, Agents
+from cli.top.double_booking import claims_by_card
 from cli.top.fleet_cards import FleetCards, use_of
-from cli.top.usage import CORDONED, Amount, CardUsage, Condition, FleetUsage, NodeUsage, Share
+from cli.top.usage import CORDONED, DOUBLE_BOOKED, Amount, CardUsage, Condition, FleetUsage, NodeUsage, Share
+from cluster.dra import ResourceClaim, ResourceSlice
 from cluster.gpu_node_status import UNHEALTHY, GpuNodeStatus
 from cluster.lease import Lease
 from scheduler.state.deliveries import Deliveries
@@ -31,6 +33,8 @@ class FleetObjects(msgspec.Struct, frozen=True):
         nodes: None if reading them is forbidden.
         leases: None if reading them is forbidden.
         now: Unix time by the API server's clock.
+        slices: those of all DRA drivers; None if they were not read.
+        claims: None if they were not read.
     """
 
     statuses: Iterable[GpuNodeStatus]
@@ -38,6 +42,8 @@ class FleetObjects(msgspec.Struct, frozen=True):
     nodes: Iterable[NodeMetadata] | None
     leases: Iterable[Lease] | None
     now: float
+    slices: Iterable[ResourceSlice] | None = None
+    claims: Iterable[ResourceClaim] | None = None
 
 
 class _Counted(msgspec.Struct):
@@ -66,12 +72,13 @@ def count(objects: FleetObjects, settings: AllocationSettings) -> FleetUsage:
         inventories.register(node.metadata.name, annotations.get(HAMI_REGISTER), annotations.get(HAMI_SCORES, ""))
     agents = Agents(objects.leases, now=objects.now)
     counted = _record(objects.pods, settings)
+    claims = claims_by_card(objects.slices or (), objects.claims or ())
     rejections = inventories.rejections
     usages = []
     for name in sorted({*fleet.nodes, *reported, *rejections}):
         agent, inventory = agents.of(name) if name in reported else AgentCheck("None"), fleet.inventory(name)
         cordoned = cordons.get(name, frozenset[str]())
-        cards = tuple(_cards(inventory, counted, cordoned, messages)) if inventory is not None else ()
+        cards = tuple(_cards(inventory, counted, cordoned, messages, claims)) if inventory is not None else ()
         closing = [each[name] for each in (rejections, deliveries.rejections) if name in each]
         problem = problems.rejections.get(name)
         conditions = tuple(_conditions(closing, agent, problem, counted.uncounted.get(name, ""), cards))
@@ -132,6 +139,10 @@ def _conditions(
         yield Condition(problem.code.value, problem.text)
     if uncounted:
         yield Condition("UncountedPod", uncounted)
+    for card in cards:
+        for claim in card.double_booked_by:
+            message = f"ResourceClaim {claim} of another DRA driver has card {card.uuid}, which pods have, too"
+            yield Condition(DOUBLE_BOOKED, f"{message}; delete the pods of one of the two", 1)
     for condition, affected in (
         (UNHEALTHY, [card for card in cards if not card.healthy]),
         (CORDONED, [card for card in cards if card.cordoned]),
@@ -148,9 +159,14 @@ def _lost(cards: Iterable[CardUsage], shares: Mapping[str, Sequence[Share]]) -> 
 
 
 def _cards(
-    inventory: NodeInventory, counted: _Counted, cordoned: frozenset[str], messages: dict[str, str]
+    inventory: NodeInventory,
+    counted: _Counted,
+    cordoned: frozenset[str],
+    messages: dict[str, str],
+    claims: Mapping[str, tuple[str, ...]],
 ) -> Iterator[CardUsage]:
     use = use_of(inventory, counted.charges[inventory.node])
+    held = {uuid for charge in counted.charges[inventory.node] for uuid in (charge.uuid, charge.parent)}
     for card in inventory.cards:
         memory, cores, slots = use[card.uuid]
         yield CardUsage(
@@ -165,4 +181,5 @@ def _cards(
             cores=Amount(cores, card.cores),
             slots=Amount(slots, card.slots),
             shares=tuple(counted.shares[inventory.node][card.uuid]),
+            double_booked_by=claims.get(card.uuid, ()) if card.uuid in held else (),
         )

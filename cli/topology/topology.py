@@ -79,6 +79,6 @@ def named(fleet: FleetTopology, names: list[str]) -> FleetTopology:
     for name in names:
         if name not in by_name:
             raise CommandError(
-                f"node {name} has no cards that can be counted; 'kubectl gpu top' shows why, or that nobody reports any"
+                f"node {name} has no cards that can be counted; 'kubectl gpu top' shows why, or that none is reported"
             )
     return FleetTopology(tuple(by_name[name] for name in dict.fromkeys(names)))

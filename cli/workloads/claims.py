@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from allocation import names
-from cli.manifests.objects_in import objects_in
+from cli.manifests.manifest import objects_in
 from cli.workloads.pod import member
 from cluster.resource import GPU_CLAIMS, PERSISTENT_VOLUME_CLAIMS, Resource
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from cli.manifests import pod_templates
 from cli.manifests.pod_templates import Template
-from cli.workloads import daemon_set, job, stateful_set
+from cli.workloads import controllers
 from cli.workloads.pod import generated, member, of_template, template_hash
 from cli.workloads.workload import UnreadableWorkloadError, Workload
 
@@ -36,18 +36,18 @@ def _workload(template: Template) -> Workload:
             return Workload(
                 template.owner,
                 _count(template, "replicas"),
-                partial(stateful_set.pod, document, pod),
+                partial(controllers.pod_of_stateful_set, document, pod),
                 user=_CONTROLLER.format("statefulset"),
                 is_ordered=ordered,
-                make_claims=partial(stateful_set.claims, document),
+                make_claims=partial(controllers.claims_of_stateful_set, document),
             )
         case "DaemonSet":
             return Workload(
                 template.owner,
                 1,
-                lambda _: daemon_set.pod(document, pod),
+                lambda _: controllers.pod_of_daemon_set(document, pod),
                 user=_CONTROLLER.format("daemon-set"),
-                make_on=partial(daemon_set.pod_on, document, pod),
+                make_on=partial(controllers.pod_on_node, document, pod),
             )
         case "Job" | "CronJob":
             return _job(template)
@@ -87,7 +87,7 @@ def _job(template: Template) -> Workload:
     return Workload(
         template.owner,
         total,
-        partial(job.pod, manifest, template.pod),
+        partial(controllers.pod_of_job, manifest, template.pod),
         user=_CONTROLLER.format("job"),
         note=_SUSPENDED if is_suspended else "",
     )

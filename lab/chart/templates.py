@@ -90,7 +90,7 @@ WEBHOOK = (
         f"          {{{{- if {MOUNTED} }}}}\n          args: [--certificates-source=cert-manager]\n"
         "          {{- end }}\n",
     ),
-    # The certificate of somebody else is mounted; the process is not root, so its group may read the key.
+    # A certificate of another issuer is mounted; the process is not root, so its group may read the key.
     Edit(
         "        runAsGroup: 65532\n",
         f"        runAsGroup: 65532\n        {{{{- if {MOUNTED} }}}}\n        fsGroup: 65532\n        {{{{- end }}}}\n",

@@ -82,7 +82,7 @@ def test_up_to_eight_units_it_is_the_cheapest_set_of_all(
 def test_no_unit_of_the_set_can_stay_and_no_budget_is_exceeded(
     drawn: list[Drawn], need: tuple[int, int], a: int, b: int
 ) -> None:
-    """With many candidates, too; and of a gang nobody stays alone."""
+    """With many candidates, too; and of a gang no pod stays alone."""
     units, fits = world(drawn, need)
     allowed = {"pdb-a": a, "pdb-b": b}
     found = finish(cheapest(units, fits, allowed=allowed))

@@ -31,7 +31,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def signer(name: str = "somebody else") -> KeyPair:
+def signer(name: str = "another issuer") -> KeyPair:
     """Return a new authority."""
     return new_authority(name, lifetime=30 * DAY, now=now())
 

@@ -190,7 +190,7 @@ def test_pod_without_gpu_request_needs_no_allocation(books: Books) -> None:
         pod(on="n1", shares={"main": [share("n1-0"), share("n1-1")]}),
         pod(on="n1", shares={"main": [share("n1-0"), share("n1-0")]}, asks=limits(gpu=2)),
         pod(on="n1", shares={"main": [share()], "other": [share()]}),
-        pod(on="n1", shares={"main": [share("nobody's")]}),
+        pod(on="n1", shares={"main": [share("unknown")]}),
         pod(on="n2", shares={"main": [share("n1-0")]}),
     ],
     ids=[

@@ -269,7 +269,7 @@ def test_the_pod_of_an_instance_needs_a_lease(books: Books, clock: Clock) -> Non
     ids=["gone", "ended", "bound to another card", "shares the card"],
 )
 def test_a_lease_without_its_pod_is_reported(books: Books, clock: Clock, now: dict[str, Any] | None) -> None:
-    """After a minute and a bit, so that a crashed leader's Leases keep nobody out for good."""
+    """After a minute and a bit, so that a crashed leader's Leases keep no pod out for good."""
     if now is not None:
         books.set_pod(now)
     books.leases.set_lease(card_lease("e", version=1))

@@ -99,7 +99,7 @@ def test_no_role_writes(render: Render) -> None:
 
 
 def test_writers_are_off_by_default_and_reach_the_policy(render: Render) -> None:
-    """Without a list nobody is refused; an empty list in the policy would refuse everybody."""
+    """Without a list no user is refused; an empty list in the policy would refuse all."""
     assert POLICY not in render("bindings.mode=labelled")
     user = "system:serviceaccount:apps:app-service"
     policy = render("bindings.mode=labelled", f"bindings.writers={{{user},admin}}")[POLICY]

@@ -230,6 +230,6 @@ def test_columns_of_a_nodes_listing(claims: Stored) -> None:
 def test_kubernetes_own_roles_include_claims(
     claims: Stored, user: str, allowed: tuple[str, ...], refused: tuple[tuple[str, str], ...]
 ) -> None:
-    """Who has `edit` in a namespace may write claims, who has `view` may read them; nobody of them writes status."""
+    """Who has `edit` in a namespace may write claims, who has `view` may read them; none of them writes status."""
     wait.until(lambda: all(claims.may(user, verb) for verb in allowed), what="the roles aggregated", timeout_s=READY_S)
     assert not [each for each in refused if claims.may(user, each[0], subresource=each[1])]

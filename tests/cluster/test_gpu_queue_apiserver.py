@@ -23,7 +23,7 @@ READY_S = 60.0
 
 
 def queue(name: str = "team-a", **spec: Any) -> dict[str, Any]:
-    """Return a queue."""
+    """Return the manifest of a GpuQueue."""
     return {"apiVersion": "gpu.scheduling/v1", "kind": "GpuQueue", "metadata": {"name": name}, "spec": spec}
 
 

@@ -25,7 +25,7 @@ READY_S = 60.0
 
 
 def quota(name: str = "team", **spec: Any) -> dict[str, Any]:
-    """Return a quota."""
+    """Return the manifest of a GpuQuota."""
     head = {"apiVersion": "gpu.scheduling/v1", "kind": "GpuQuota"}
     return {**head, "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
 

@@ -1,4 +1,4 @@
-"""A watch on which nothing arrives: because nothing changes, or because nobody is there."""
+"""A watch on which nothing arrives: because nothing changes, or because the server is gone."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Server:
 
 
 async def test_silent_watch_is_continued_without_a_list(caplog: pytest.LogCaptureFixture) -> None:
-    """The next watch begins where it ended: nothing is lost, and nobody is warned."""
+    """The next watch begins where it ended: nothing is lost, and no warning is logged."""
     server = Server()
     informer = Informer(cast("Api", server), PODS, Pod, silence_seconds=SILENCE_S)
     with caplog.at_level(logging.INFO):

@@ -21,7 +21,7 @@ LOCK = "2026-01-01T00:00:00Z,default,held"
 
 
 def annotated(advertised: int | None, handshake: str | None = None) -> Node:
-    """Return a node that only HAMi's plugin annotates, and whose kubelet advertises so many devices."""
+    """Return a node that only HAMi's plugin annotates, and whose kubelet advertises `advertised` devices."""
     annotations = {HAMI_REGISTER: CARDS, **({HAMI_HANDSHAKE: handshake} if handshake is not None else {})}
     allocatable = {"cpu": "64", "memory": "256Gi", "pods": "110"}
     if advertised is not None:

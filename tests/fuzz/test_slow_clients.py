@@ -30,7 +30,7 @@ SLOW_REQUESTS = {
     "one header": (_head("/mutate") + b"X: ", b"y"),
     "the body of a review": (_head("/mutate", "Content-Length: 100000") + b"\r\n", b" "),
     "the body of another path": (_head("/filter", "Content-Length: 100000") + b"\r\n", b" "),
-    "a body that nobody reads": (_head("/nowhere", "Content-Length: 100000") + b"\r\n", b" "),
+    "a body that is not read": (_head("/nowhere", "Content-Length: 100000") + b"\r\n", b" "),
     "a manifest": (_head("/api/simulate-schedule", "Content-Length: 100000") + b"\r\n", b" "),
     "chunks": (_head("/mutate", "Transfer-Encoding: chunked") + b"\r\n", b"1\r\n \r\n"),
     "nothing": (b"", b""),

@@ -143,7 +143,7 @@ def test_quick_start_runs_verbatim(installed: Layout, shell: Shell) -> None:
     printed = shell(claims.command)
     assert has_columns(printed, claims.output)
     (row,) = table(printed)
-    # The cards of a pod that has ended are nobody's.
+    # The cards of a pod that has ended are free.
     assert row.pop("ALLOCATED") in ("", f"{installed.node_name}:0")
     assert row.pop("AGE")
     assert row == {"NAME": "single-gpu", "REQ": "1", "POLICY": "contiguous", "TOPOLOGY": "Preferred"}

@@ -20,7 +20,7 @@ SPACE = "client"
 
 
 def config_map(name: str, **data: str) -> Object:
-    """Return a ConfigMap."""
+    """Return a manifest, which its label selects."""
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"of": name}}, "data": data}
 
 
@@ -57,9 +57,9 @@ def test_a_dry_run_changes_nothing(admin: Client) -> None:
 
 def test_a_refusal_has_status_reason_and_message(admin: Client, control_plane: Layout) -> None:
     """An impersonated user without rights is refused as that user; so is an unknown field."""
-    nobody = client(control_plane, user="nobody", groups=("a", "b"))
+    stranger = client(control_plane, user="nobody", groups=("a", "b"))
     with pytest.raises(RefusedError, match='403 Forbidden: pods is forbidden: User "nobody" cannot list') as refused:
-        nobody.list("pods", namespace=SPACE)
+        stranger.list("pods", namespace=SPACE)
     assert (refused.value.status, refused.value.reason) == (403, "Forbidden")
     with pytest.raises(RefusedError, match='unknown field "typo"'):
         admin.create({**config_map("t"), "typo": 1}, namespace=SPACE)

@@ -2,7 +2,7 @@
 
     python -m tests.mutants                       every room, for hours; fails below the required scores
     python -m tests.mutants allocation            one room
-    python -m tests.mutants --sample 200          of each room so many mutants, chosen at random
+    python -m tests.mutants --sample 200          200 mutants of each room, chosen at random
     python -m tests.mutants --changed HEAD^ --minutes 5   the changed lines, as CI does
 
 docs/mutation.md says how to read and accept survivors.
@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Change the code in small ways, one at a time, and see whether a test fails (docs/mutation.md).",
     )
     parser.add_argument("rooms", nargs="*", choices=[*ROOMS, []], metavar="ROOM", help=f"of {', '.join(ROOMS)}")
-    parser.add_argument("--sample", type=int, default=0, metavar="N", help="try only so many of each room, at random")
+    parser.add_argument("--sample", type=int, default=0, metavar="N", help="try only N of each room, at random")
     parser.add_argument("--seed", type=int, default=1, help="of the choice of a sample")
     parser.add_argument("--changed", metavar="REV", help="try only the lines that differ from this revision")
     parser.add_argument("--minutes", type=float, default=24 * 60.0, help="end after this time; the rest is not tried")
@@ -77,7 +77,7 @@ def _try_room(
 ) -> int:
     """Try the mutants of a room by its own tests, then what survives by those of the rooms that use it; print both.
 
-    All of them, or a `sample` of so many.
+    All of them, or a random sample of `sample`.
     """
     folder, sources = workspace.FOLDER / room.replace("/", "-"), files(room)
     begin = time.monotonic()
@@ -106,7 +106,7 @@ def _try_room(
 
 
 def sample_of(names: Sequence[str], size: int, *, seed: int) -> list[str]:
-    """Return so many of the mutants, the same ones for the same seed."""
+    """Return `size` of the mutants, the same ones for the same seed."""
     return random.Random(seed).sample(sorted(names), min(size, len(names)))  # noqa: S311 -- no secret
 
 

@@ -1,4 +1,4 @@
-"""Bindings that give cards: only the scheduler that leads makes them, and nobody changes what they wrote."""
+"""Bindings that give cards: only the scheduler that leads makes them, and no user changes what they wrote."""
 
 from __future__ import annotations
 

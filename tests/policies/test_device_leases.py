@@ -1,4 +1,4 @@
-"""A Lease says which pod has a card: nobody but the leading scheduler makes one, and nobody changes one."""
+"""A Lease says which pod has a card: only the leading scheduler makes one, and no user changes one."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_former_leaders_lease_is_refused(users: Identities) -> None:
 
 @pytest.mark.parametrize("label", LABELS)
 def test_a_lease_of_a_card_without_its_labels_is_refused(users: Identities, label: str) -> None:
-    """Without `fenced` the token would not be checked; without `managed` it would be nobody's."""
+    """Without `fenced` the token would not be checked; without `managed` it would have no keeper."""
     assert f"{ALONE}, with the labels" in creation_refusal(users.scheduler, without_label(label))
 
 
@@ -120,7 +120,7 @@ CHANGES: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.parametrize("patch", CHANGES)
 @pytest.mark.parametrize(
-    ("who", "why"), [("administrator", "nobody may change it"), ("scheduler", 'cannot patch resource "leases"')]
+    ("who", "why"), [("administrator", "no user may change it"), ("scheduler", 'cannot patch resource "leases"')]
 )
 def test_nobody_changes_a_lease_of_a_card(
     users: Identities, held: str, who: str, why: str, patch: dict[str, Any]

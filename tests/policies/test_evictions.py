@@ -1,4 +1,4 @@
-"""The scheduler's Evictions: the API server itself refuses those of a former leader, and those that nobody should make.
+"""The scheduler's Evictions: the API server itself refuses those of a former leader, and those that are not justified.
 
 Each is made with the scheduler's own identity, as a process that stopped between decision and request would make it, or
 a thief of its token.
@@ -53,7 +53,7 @@ class Victim:
         }
 
     def refusal(self, body: Eviction, *, api: Client | None = None) -> str:
-        """Post an Eviction, as the scheduler unless somebody else is named; return why it is refused."""
+        """Post an Eviction, as the scheduler unless another user is named; return why it is refused."""
         api, metadata = api or self.leader.api, body["metadata"]
         path = api.path("pods", metadata["name"], namespace=metadata["namespace"], subresource="eviction")
         return refusal(lambda: api.request("POST", path, body=body))

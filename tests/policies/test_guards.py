@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.apiserver
 READY_S = 30.0
-NODE_GIVEN = "which only somebody who may bind pods may choose"
+NODE_GIVEN = "which only a user who may bind pods may choose"
 UNPREPARED = "names GpuClaim single-gpu, but the admission webhook tranche-webhook did not give it the GPU resources"
 
 
@@ -44,7 +44,7 @@ def test_node_name_requires_the_right_to_bind(guarded: Guarded, resource: str, o
 
 @pytest.mark.parametrize("resource", RESOURCES)
 def test_node_name_requires_the_right_to_bind_where_nobody_opted_in(guarded: Guarded, resource: str) -> None:
-    """Such a pod would close its node for everybody. NVIDIA's operator tests nodes by pods like that."""
+    """Such a pod would close its node for all others. NVIDIA's operator tests nodes by pods like that."""
     sent = pod({resource: 1}, node="n1")
     assert NODE_GIVEN in guarded.refusal(sent, namespace=OUT)
     assert guarded.refusal(pod({resource: 1}), namespace=OUT) == ""

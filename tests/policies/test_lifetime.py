@@ -1,4 +1,4 @@
-"""A pod holds its cards until its node says that it has ended: nobody else makes them free before."""
+"""A pod holds its cards until its node says that it has ended: no other user makes them free before."""
 
 from __future__ import annotations
 

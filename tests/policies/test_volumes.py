@@ -145,7 +145,7 @@ VOLUME_CHANGES: tuple[dict[str, Any], ...] = (
 
 
 def test_stolen_token_changes_no_volume(storage: Storage) -> None:
-    """Except for whom it is reserved."""
+    """Except for the claim for which it is reserved."""
     for body in VOLUME_CHANGES:
         with case(body=body):
             reason = storage.refusal("pv", VOLUME, body)

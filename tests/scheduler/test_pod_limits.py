@@ -149,7 +149,7 @@ def test_oversized_parts_of_a_pod_are_not_kept() -> None:
     ids=str,
 )
 def test_sources_of_volumes_are_not_kept_beyond_a_limit(source: dict[str, Any], node: str) -> None:
-    """The API server checks few of their fields; the volumes of a running pod beyond the limit count for nobody."""
+    """The API server checks few of their fields; the volumes of a running pod beyond the limit count for no pod."""
     kept = pod("a", memory=10, node=node, volumes=[{"name": "v", **source}])
     assert size(kept) < 5_000
     assert kept.excess.startswith("spec.volumes has ")

@@ -85,7 +85,7 @@ def test_simulate_predicts_how_many_replicas_are_placed(tranche: Layout, namespa
     assert done.returncode == 1
     (item,) = json.loads(done.stdout)["items"]
     replicas = item["replicas"]
-    assert (replicas["total"], replicas["judged"]) == (40, 40)
+    assert (replicas["total"], replicas["evaluated"]) == (40, 40)
     assert 0 < replicas["fit"] < 40
     assert item["simulation"]["error"] is None
     assert replicas["unfit"]["error"]["type"] == "FitError"

@@ -115,7 +115,7 @@ def test_deleted_claim_is_forgotten(cluster: Cluster, webhook: Webhook) -> None:
 
 
 def test_static_allocation_of_a_claim_is_complete(cluster: Cluster, webhook: Webhook) -> None:
-    """A trusted identity names the cards; the policies admit what admission adds, and nobody changes it later."""
+    """A trusted identity names the cards; the policies admit what admission adds, and no user changes it later."""
     cluster.create(claim("fixed"), namespace=NAMESPACE)
     share = {"uuid": "GPU-a", "index": 3, "memoryMiB": 81920, "cores": 1000}
     text = json.dumps({"v": 1, "node": "n1", "containers": {"main": [share]}})

@@ -74,7 +74,7 @@ def test_a_queue_for_other_namespaces_is_refused(admit: Make, pod: Make, *, is_o
 
 
 def test_a_queue_without_a_selector_is_for_nobody(admit: Make, pod: Make) -> None:
-    """An administrator has to say for whom it is; {} is for all."""
+    """An administrator has to say which namespaces it is for; {} is for all."""
     assert not admit(named(pod(GPU)), memberships=Cluster(namespaceSelector=None)).allowed
     assert admit(named(pod(GPU)), memberships=Cluster(namespaceSelector={}, namespace_labels={})).allowed
 

@@ -16,7 +16,7 @@ def resources(verdict: Any, kind: str = "limits") -> Any:
 
 
 def container(limits: dict[str, str] | None = None, requests: dict[str, str] | None = None) -> dict[str, Any]:
-    """Return a container."""
+    """Return a container with these resources."""
     return {
         "name": "main",
         "resources": {k: v for k, v in (("limits", limits), ("requests", requests)) if v is not None},

@@ -19,7 +19,7 @@
 tranche-scheduler
 {{- end -}}
 
-{{- /* The Secret with a certificate that somebody else issues; empty if the webhook issues its own. */ -}}
+{{- /* The Secret with a certificate that another issuer signs; empty if the webhook issues its own. */ -}}
 {{- define "tranche.certificateSecret" -}}
 {{- if .Values.certManager.enabled -}}
 tranche-webhook-tls

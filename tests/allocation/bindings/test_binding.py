@@ -36,7 +36,7 @@ def test_a_binding_without_a_namespace_can_be_required_to_name_one(
     assert BOB.has(spec, require_namespace=True) is (is_of_bob and namespace == "ns-b")
 
 
-def test_a_binding_without_a_card_or_of_another_app_is_nobodys() -> None:
+def test_a_binding_without_a_card_or_of_another_app_is_anonymouss() -> None:
     """The application must be equal, and the UUID must not be empty."""
     assert not ALICE.has(binding(app="ollama").spec)
     assert not ALICE.has(binding(uuid="").spec)
@@ -44,9 +44,9 @@ def test_a_binding_without_a_card_or_of_another_app_is_nobodys() -> None:
 
 def test_a_pod_without_an_owner_has_the_bindings_without_an_owner() -> None:
     """An empty owner is not every owner: the pod never gets what is alice's."""
-    nobody = AppIdentity("comfyui", "", "ns-a")
-    assert nobody.has(binding().spec)
-    assert not nobody.has(binding(owner="alice").spec)
+    anonymous = AppIdentity("comfyui", "", "ns-a")
+    assert anonymous.has(binding().spec)
+    assert not anonymous.has(binding(owner="alice").spec)
 
 
 def test_the_labels_of_a_pod_name_its_application() -> None:

@@ -25,7 +25,7 @@ def card_with(annotation: str | None, *, memory: int | None) -> BoundCard:
 @pytest.mark.parametrize("memory", [None, 23552])
 @pytest.mark.parametrize("request_", REQUESTS)
 def test_an_exclusive_card_is_charged_whole(request_: ContainerRequest, memory: int | None) -> None:
-    """Annotation 0: all of its memory, whatever binding and pod say, and nobody else gets a share."""
+    """Annotation 0: all of its memory, whatever binding and pod say, and no other pod gets a share."""
     asked = card_with("0", memory=memory).request(request_)
     assert asked.memory_on(CARD_MIB) == CARD_MIB
     assert asked.whole

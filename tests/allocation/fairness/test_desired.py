@@ -81,7 +81,7 @@ PODS = st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 3), st.int
 
 @given(st.lists(PODS, max_size=6), st.integers(0, 60))
 def test_no_more_is_desired_than_there_is(queues: list[tuple[int, int, int, int]], total: int) -> None:
-    """What all queues would have is at most the total, and all of it as long as somebody wants more."""
+    """What all queues would have is at most the total, and all of it as long as a queue wants more."""
     demands = [
         demand(f"q{number}", each=each, pods=pods, priority=priority, batchSize=batch)
         for number, (each, pods, priority, batch) in enumerate(queues)

@@ -9,7 +9,7 @@ MIB, SLOTS = 10_000, 4
 
 
 def node(name: str = "n1", **spec: Any) -> dict[str, Any]:
-    """Return a Node."""
+    """Return a Node with this spec."""
     return {"metadata": {"name": name}, "spec": spec}
 
 

@@ -10,7 +10,7 @@ from allocation.inventory import Card, NodeInventory
 from allocation.names import ALLOCATION, APP_NAME, APP_OWNER
 from allocation.settings import AllocationSettings, BindingSettings
 from allocation.wire import record
-from cli.bindings import tables
+from cli.bindings import bindings
 from cli.bindings.bindings import of_objects
 from cli.bindings.report import BindingsReport
 from cli.kube.objects import NodeMetadata, Pod
@@ -52,7 +52,7 @@ def report(*bindings: Binding, pods: tuple[Pod, ...] = (), readable: bool = True
 def test_a_row_has_the_card_its_node_and_what_the_binding_gives() -> None:
     """Memory is in MiB, however it is written; the wide table adds the name and the age."""
     made = report(binding("b", memory="24k"))
-    table = tables.of_bindings(made, wide=True, now=NOW)
+    table = bindings.table(made, wide=True, now=NOW)
     row = dict(zip(table.headers, table.rows[0], strict=True))
     assert row == {
         "CARD": "GPU-1",
@@ -66,13 +66,13 @@ def test_a_row_has_the_card_its_node_and_what_the_binding_gives() -> None:
         "BINDING": "b",
         "AGE": "2h",
     }
-    assert list(tables.of_bindings(made, wide=False, now=NOW).headers) == list(row)[:8]
+    assert list(bindings.table(made, wide=False, now=NOW).headers) == list(row)[:8]
 
 
 def test_what_is_not_known_is_not_guessed() -> None:
     """A card without a node has no share mode, and neither has one whose node may not be read."""
     made = report(binding("a", card="GPU-9", memory="abc"), binding("b", card="GPU-2", owner="", namespace=""))
-    rows = [list(row) for row in tables.of_bindings(made, wide=False, now=NOW).rows]
+    rows = [list(row) for row in bindings.table(made, wide=False, now=NOW).rows]
     assert rows == [
         ["GPU-2", "n1", "chat", "<none>", "<none>", "<none>", "time-slicing", "<none>"],
         ["GPU-9", "<none>", "chat", "alice", "ns-a", "invalid", "-", "<none>"],
@@ -99,12 +99,12 @@ def test_pods_of_the_application_that_have_the_card_are_listed() -> None:
 def test_the_table_shows_two_pods_and_the_wide_one_all() -> None:
     """A row stays a line."""
     made = report(binding("b"), pods=tuple(pod(f"p{n}", "GPU-1") for n in range(3)))
-    assert tables.of_bindings(made, wide=False, now=NOW).rows[0][7] == "ns-a/p0,ns-a/p1,+1 more"
-    assert tables.of_bindings(made, wide=True, now=NOW).rows[0][7] == "ns-a/p0,ns-a/p1,ns-a/p2"
+    assert bindings.table(made, wide=False, now=NOW).rows[0][7] == "ns-a/p0,ns-a/p1,+1 more"
+    assert bindings.table(made, wide=True, now=NOW).rows[0][7] == "ns-a/p0,ns-a/p1,ns-a/p2"
 
 
 def test_an_application_sees_every_binding_that_counts_for_it() -> None:
-    """Those without owner or namespace count for everybody, and conflicts with hidden bindings are shown."""
+    """Those without owner or namespace count for all users, and conflicts with hidden bindings are shown."""
     made = report(
         binding("alices", memory="24k"),
         binding("bobs", owner="bob", namespace="ns-b", memory="24k"),
@@ -125,11 +125,11 @@ def test_an_application_sees_every_binding_that_counts_for_it() -> None:
 
 def test_notes_end_after_ten_problems() -> None:
     """The rest is counted; without bindings a note says so instead of an empty table alone."""
-    shown = list(tables.notes(report(*(binding(f"b{n}", card=f"GPU-gone-{n:02}", namespace="") for n in range(11)))))
+    shown = list(bindings.notes(report(*(binding(f"b{n}", card=f"GPU-gone-{n:02}", namespace="") for n in range(11)))))
     assert len(shown) == 11
     assert shown[0].startswith("GPUBinding b0: no node reports card GPU-gone-00")
     assert shown[10] == "and 2 more; -o json has all of them"
-    assert list(tables.notes(report())) == ["no GPUBindings found"]
+    assert list(bindings.notes(report())) == ["no GPUBindings found"]
 
 
 def test_structured_output_has_everything() -> None:

@@ -9,8 +9,8 @@ from allocation.label_selector import LabelSelector
 from allocation.quantity import Quantity
 from allocation.settings import BindingSettings
 from cli.bindings import problems
+from cli.bindings.bindings import note_of
 from cli.bindings.report import KnownCard, Problem, ProblemType
-from cli.bindings.tables import note_of
 
 REQUIRED = BindingSettings(mode="required")
 ALL = LabelSelector()
@@ -134,7 +134,7 @@ def test_two_applications_on_an_exclusive_card_are_named(other: Binding) -> None
 
 
 def test_one_application_on_an_exclusive_card_is_no_conflict() -> None:
-    """Two bindings of one application compete, but nobody else waits."""
+    """Two bindings of one application compete, but no other pod waits."""
     assert types(binding("a"), binding("b"), mode="exclusive") == ["Duplicate"]
 
 

@@ -12,7 +12,7 @@ from allocation.steps import finish
 from cli.explain.local_evaluator import LocalEvaluator
 from cli.installation import rules
 from cli.installation.rules import Rules
-from cli.liveness.part import Liveness
+from cli.liveness.liveness import Liveness
 from cli.manifests import manifest
 from cli.workloads import expand
 from scheduler.api.explanation_types import GpuClaimExplanation
@@ -295,7 +295,7 @@ def test_the_claims_of_a_stateful_set_need_not_exist() -> None:
 
 
 def test_claims_of_ephemeral_volumes_and_of_files_need_not_exist() -> None:
-    """The former follow from the pod, the latter are read with it; a claim that nobody creates is missing."""
+    """The former follow from the pod, the latter are read with it; a claim that no manifest creates is missing."""
     template = {"spec": TEMPLATES[0]["spec"]}
     volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}, *mounts("data")]
     (each,) = expand.of(workload("Deployment", volumes=volumes))

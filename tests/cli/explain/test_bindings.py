@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from allocation.settings import AllocationSettings
-from cli.explain import binding_tables, scheduler_state
+from cli.explain import explanation_lines, explanation_tables, scheduler_state
 from cli.explain.explain import text
 from cli.explain.local_evaluator import LocalEvaluator
 from cli.explain.replicas import Replicas
@@ -19,7 +19,7 @@ from cli.installation.rules import Rules
 from cli.kube.access import Access
 from cli.kube.client import Client
 from cli.kube.session import Session
-from cli.liveness.part import Liveness
+from cli.liveness.liveness import Liveness
 from cli.workloads import expand
 from cluster.resource import GPU_BINDINGS
 from scheduler.api.explanation_types import Explanation
@@ -105,8 +105,8 @@ def test_the_remedy_for_a_card_that_no_node_has_is_another_binding() -> None:
 def test_pods_that_bindings_do_not_concern_have_no_line() -> None:
     """Nor a table."""
     shown = explained(state("n1"), app_pod("a"))
-    assert binding_tables.lines(shown) == []
-    assert [*binding_tables.tables(shown)] == []
+    assert explanation_lines.of_bindings(shown) == []
+    assert [*explanation_tables.of_bindings(shown)] == []
 
 
 @pytest.mark.parametrize(("owner", "card"), [("alice", "GPU-n1-1"), ("bob", "GPU-n2-0"), ("carol", "")])

@@ -11,14 +11,14 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from allocation.names import QUEUE
-from cli.explain import queue_lines, scheduler_state
+from cli.explain import explanation_lines, scheduler_state
 from cli.explain.explain import text
 from cli.explain.local_evaluator import LocalEvaluator
 from cli.installation.rules import Rules
 from cli.kube.access import Access
 from cli.kube.client import Client
 from cli.kube.session import Session
-from cli.liveness.part import Liveness
+from cli.liveness.liveness import Liveness
 from cli.workloads import expand
 from cluster.resource import GPU_QUEUES, PODS
 from scheduler.api.explanation_types import Explanation
@@ -116,7 +116,7 @@ def simulated(made: ClusterState, *, queue: str) -> list[str]:
     """Return the lines about the queue that `kubectl gpu simulate` prints."""
     explanation = simulation(made, queue=queue).explanation
     assert explanation is not None
-    return queue_lines.of_pod(explanation)
+    return explanation_lines.of_queue(explanation)
 
 
 def test_simulate_shows_the_queue_that_would_be_charged() -> None:
@@ -155,7 +155,7 @@ def test_simulate_says_that_admission_would_refuse_a_pod_of_a_forbidden_queue() 
 def test_ranks_are_ordinals(rank: int, words: str) -> None:
     """As people say them."""
     queue = PodQueue("team-a", 1, 0, 0.0, "", 1.0, rank=rank, waiting=200)
-    lines = queue_lines.of_pod(Explanation(TEAM, "a", "waits", "", gpu_queue=queue))
+    lines = explanation_lines.of_queue(Explanation(TEAM, "a", "waits", "", gpu_queue=queue))
     assert lines[1] == f"order: {words} of 200 waiting pods"
 
 
@@ -163,7 +163,7 @@ def test_a_strict_queue_and_an_infinite_share_are_named() -> None:
     """The share has no number, because nothing is left of the resource."""
     ahead = QueueAhead("namespace/ml", "share", 1, 0, None, "nvidia.com/gpumem")
     queue = PodQueue("s", 1, 0, 0.5, "cpu", 1.0, rank=2, waiting=2, ahead=ahead, is_behind_first=True)
-    about, order = queue_lines.of_pod(Explanation(TEAM, "a", "waits", "", gpu_queue=queue))
+    about, order = explanation_lines.of_queue(Explanation(TEAM, "a", "waits", "", gpu_queue=queue))
     assert about == "queue: GpuQueue s, weight 1, share 0.50 of cpu, entitled to 1.00"
     assert order == (
         "order: 2nd of 2 waiting pods; namespace ml is before it with an infinite share of nvidia.com/gpumem;"

@@ -63,7 +63,7 @@ ENDPOINTS = {
 }
 
 
-def lease(name: str, *, age: float = 0.0, holder: str = "somebody") -> dict[str, Any]:
+def lease(name: str, *, age: float = 0.0, holder: str = "scheduler-0") -> dict[str, Any]:
     """Return a Lease in tranche-system with a duration of an hour, renewed `age` seconds ago."""
     renewed = datetime.fromtimestamp(time.time() - age, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return {
@@ -206,7 +206,7 @@ def test_a_viewer_has_the_right_to_read_the_claims_of_pods(installed: Layout, gp
 @pytest.mark.parametrize(
     ("left", "reason"),
     [
-        (lease("tranche-scheduler", age=7200), "by somebody, 7200 s ago"),
+        (lease("tranche-scheduler", age=7200), "by scheduler-0, 7200 s ago"),
         (lease("tranche-scheduler", holder=""), "has no holder"),
         (None, "does not exist: it was never held"),
     ],

@@ -232,6 +232,18 @@ def test_other_objects_are_not_changed(inject: Inject, pod: dict[str, Any]) -> N
     assert (code, yaml.safe_load(out)) == (0, pod)
 
 
+@pytest.mark.parametrize(("own", "options"), [("kube-system", ()), ("", ("-n", "kube-system"))])
+def test_pods_of_excluded_namespaces_are_not_changed(inject: Inject, own: str, options: tuple[str, ...]) -> None:
+    """The API server never sends them to the webhook; a note names the setting."""
+    pod = copy.deepcopy(POD)
+    pod["metadata"] |= {"namespace": own} if own else {}
+    code, out, err = inject(pod, options=("-f", "-", *options))
+    assert (code, yaml.safe_load(out)) == (0, pod)
+    assert "document 1, Pod x: not changed, because webhook.excluded_namespaces has its namespace kube-system" in err
+    elsewhere = {**pod, "metadata": {"name": "x", "namespace": "team"}}
+    assert injected(yaml.safe_load(inject(elsewhere, options=("-f", "-", *options))[1]))
+
+
 REFUSED = make("apps/v1", "Deployment", {"spec": {"template": copy.deepcopy(TEMPLATE)}})
 REFUSED["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpumem"] = "3Gi"
 

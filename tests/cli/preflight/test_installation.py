@@ -10,7 +10,7 @@ import yaml
 from allocation.inventory import NodeInventory
 from cli.installation.method import Method
 from cli.installation.rules import Rules
-from cli.liveness.part import Liveness, Part
+from cli.liveness.liveness import Liveness, Part
 from cli.preflight import installation
 from cli.preflight.cluster_snapshot import AdmissionPolicy, NamedObject, Unread, Version, WebhookConfiguration
 from cluster.gpu_node_status import GpuNodeStatus, status_of

@@ -53,7 +53,7 @@ def test_an_unreadable_pod_is_reported() -> None:
 def test_pods_of_another_scheduler_with_our_annotations_are_named() -> None:
     """They have the indexes of their cards and no allocation: with a GPU resource they close their node.
 
-    Without, as for a claim alone, nobody counts them, and their cards would be given to other pods.
+    Without, as for a claim alone, they are not counted, and their cards would be given to other pods.
     """
     left = {"gpu.scheduling/allocated": "0"}
     report = report_on(

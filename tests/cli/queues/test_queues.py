@@ -15,7 +15,7 @@ from cli.installation.rules import Rules
 from cli.kube.access import Access
 from cli.kube.client import Client
 from cli.kube.session import Session
-from cli.queues import cluster_queues, notes, tables
+from cli.queues import cluster_queues, tables
 from cli.queues.queues import run
 from cluster.resource import GPU_QUEUES, PODS
 from scheduler.api.queue_types import QueuesView
@@ -118,7 +118,7 @@ def test_notes_name_queues_that_take_no_pods_and_the_labels_that_name_them() -> 
     made.set_namespace(namespace("c-ns", **{QUEUE: "closed"}))
     made.set_namespace(namespace("d-ns", **{QUEUE: "team-a"}))
     made.set_pod(pod("lost", memory=10, namespace="a-ns"))
-    assert list(notes.of_queues(cluster_queues.view(made), made)) == [
+    assert list(cluster_queues.notes(cluster_queues.view(made), made)) == [
         "GpuQueue idle is suspended: 0 pods wait until spec.suspended is false",
         "GpuQueue ghost does not exist: 1 pod waits until it is created",
         "label gpu.scheduling/queue of namespace a-ns,b-ns names GpuQueue ghost, which does not exist",
@@ -129,11 +129,11 @@ def test_notes_name_queues_that_take_no_pods_and_the_labels_that_name_them() -> 
 def test_a_note_says_when_shares_do_not_determine_the_order() -> None:
     """There is no GpuQueue, or kube-scheduler has the queue."""
     empty = state("n1")
-    (note,) = notes.of_queues(cluster_queues.view(empty), empty)
+    (note,) = cluster_queues.notes(cluster_queues.view(empty), empty)
     assert note.startswith("no GpuQueue exists: free cards are offered by priority, then age")
     extender = state("n1", has_queue=False)
     extender.set_queue(gpu_queue("team-a"))
-    (note,) = notes.of_queues(cluster_queues.view(extender), extender)
+    (note,) = cluster_queues.notes(cluster_queues.view(extender), extender)
     assert "extender mode" in note
 
 
@@ -143,7 +143,7 @@ def test_a_limit_that_limits_nothing_is_a_note_and_not_in_the_table() -> None:
     made.set_queue(gpu_queue("team-a", limits={"nvidia.com/gpu": 8, "nvidia.com/gpus": 4, "cpu": 2}))
     view = cluster_queues.view(made)
     assert [each.limits for each in view.queues] == [{"nvidia.com/gpu": 8}]
-    assert [*notes.of_queues(view, made)] == [
+    assert [*cluster_queues.notes(view, made)] == [
         'GpuQueue team-a: spec.limits["cpu"] has no effect: use a ResourceQuota of each namespace for cpu',
         'GpuQueue team-a: spec.limits["nvidia.com/gpus"] has no effect: did you mean nvidia.com/gpu?',
     ]

@@ -12,16 +12,19 @@ from allocation import names
 from allocation.allocation import Allocation, CardShare, ClaimMark, Exclusivity
 from allocation.delivery import NodeDelivery, Toolkit
 from allocation.inventory import Card, NodeInventory
+from allocation.mig import MODE, MigInstance
 from allocation.settings import AllocationSettings, ResourceNames
 from allocation.wire import hami, record
 from cli.kube.objects import NodeMetadata, Pod
 from cli.tables import render
-from cli.top import tables, usage_counter
+from cli.top import top, usage_counter
 from cli.top.usage import Amount, FleetUsage
 from cli.top.usage_counter import FleetObjects
+from cluster.dra import ResourceClaim, ResourceSlice
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.lease import Lease, LeaseLabels
 from cluster.metadata import ObjectMeta
+from tests.scheduler.support import dra
 
 UUID = "GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76"
 
@@ -36,9 +39,20 @@ def _count(
     nodes: Sequence[NodeMetadata] = (),
     leases: Sequence[Lease] | None = (),
     settings: AllocationSettings | None = None,
+    slices: Sequence[dra.Object] = (),
+    claims: Sequence[dra.Object] = (),
 ) -> FleetUsage:
     alive = [_heartbeat("n1", age=0)] if leases == () else leases
-    return usage_counter.count(FleetObjects(statuses, pods, nodes, alive, NOW), settings or AllocationSettings())
+    objects = FleetObjects(
+        statuses,
+        pods,
+        nodes,
+        alive,
+        NOW,
+        slices=msgspec.convert(slices, list[ResourceSlice]),
+        claims=msgspec.convert(claims, list[ResourceClaim]),
+    )
+    return usage_counter.count(objects, settings or AllocationSettings())
 
 
 def _status(node: str = "n1", *cards: Card) -> GpuNodeStatus:
@@ -191,6 +205,31 @@ def test_nodes_with_only_a_register_annotation_are_shown() -> None:
     assert [each.type for each in fleet.nodes[1].conditions] == ["InventoryRefused"]
 
 
+def test_cards_that_pods_and_claims_have_are_double_booked() -> None:
+    """Neither a card that only a claim has, nor one by an older generation of the pool, nor by `adminAccess`."""
+    claimed = [dra.slice_of("n1", UUID, "n1-1"), dra.slice_of("n1", "n1-1", UUID, generation=0, name="old")]
+    pods = [_pod(main=(CardShare(UUID, 0, 3000, 300),))]
+    for device, admin, states in (
+        ("gpu-0", False, ["Healthy,DoubleBooked", "Unhealthy"]),
+        ("gpu-1", False, ["Healthy", "Unhealthy"]),
+        ("gpu-0", True, ["Healthy", "Unhealthy"]),
+    ):
+        fleet = _count([_status()], pods, slices=claimed, claims=[dra.claim("c", "n1", device, admin=admin)])
+        assert [card.state for card in fleet.nodes[0].cards] == states
+        assert ("DoubleBooked" in {each.type for each in fleet.nodes[0].conditions}) is ("DoubleBooked" in states[0])
+
+
+def test_a_card_is_double_booked_by_a_pod_with_an_instance_of_it() -> None:
+    """The claim has the card, and the pod a part of it."""
+    parent, instance = Card(uuid=UUID, index=0, memory_mib=40960, mode=MODE), "MIG-n1-0"
+    part = Card(uuid=instance, index=0, memory_mib=10240, instance=MigInstance(UUID, "1g.10gb"))
+    pod = _pod(main=(CardShare(instance, 0, 10240, 1000, parent=UUID),))
+    fleet = _count(
+        [_status("n1", parent, part)], [pod], slices=[dra.slice_of("n1", UUID)], claims=[dra.claim("c", "n1", "gpu-0")]
+    )
+    assert [card.double_booked_by for card in fleet.nodes[0].cards] == [("default/c",), ()]
+
+
 def test_cordoned_and_unhealthy_cards_are_marked() -> None:
     """Both appear in the row of the card and, summed, in the row of the node, with the agent's message."""
     status = _status()
@@ -200,13 +239,13 @@ def test_cordoned_and_unhealthy_cards_are_marked() -> None:
         [status], [], nodes=[_node("n1", **{names.CORDON: f" other ,, {UUID}"})], leases=[_heartbeat("n1", age=0)]
     )
     assert [card.state for card in fleet.nodes[0].cards] == ["Healthy,Cordoned", "Unhealthy"]
-    assert tables.of_nodes(fleet).rows[0][1] == "Unhealthy(1),Cordoned(1)"
+    assert top.node_table(fleet).rows[0][1] == "Unhealthy(1),Cordoned(1)"
     assert fleet.nodes[0].conditions[0].message == "card n1-1 (XID 79)"
 
 
 def test_the_node_table_sums_the_cards_of_a_node() -> None:
     """Each row has the reserved amounts of all cards of a node and the number of pods with shares."""
-    assert list(tables.of_nodes(_fleet()).rows[0]) == [
+    assert list(top.node_table(_fleet()).rows[0]) == [
         "n1",
         "Unhealthy(1)",
         "2",
@@ -215,7 +254,7 @@ def test_the_node_table_sums_the_cards_of_a_node() -> None:
         "1/20",
         "1",
     ]
-    assert tables.of_nodes(_fleet(), wide=True).rows[0][-2:] == ["Alive", "NVIDIA A100"]
+    assert top.node_table(_fleet(), wide=True).rows[0][-2:] == ["Alive", "NVIDIA A100"]
 
 
 def test_configured_resource_names_are_read() -> None:
@@ -239,8 +278,8 @@ def test_the_namespace_flag_selects_shares_and_keeps_amounts() -> None:
 def test_the_card_table_lists_two_pods_and_counts_the_rest() -> None:
     """Only the wide table lists all pods of a card."""
     fleet = _count([_status()], [_pod(name, main=(CardShare(UUID, 0, 1, 1),)) for name in "abc"])
-    assert tables.of_cards(fleet).rows[0][-1] == "team/a/main,team/b/main,+1 more"
-    assert tables.of_cards(fleet, wide=True).rows[0][-1] == "team/a/main,team/b/main,team/c/main"
+    assert top.card_table(fleet).rows[0][-1] == "team/a/main,team/b/main,+1 more"
+    assert top.card_table(fleet, wide=True).rows[0][-1] == "team/a/main,team/b/main,team/c/main"
 
 
 def _fleet() -> FleetUsage:
@@ -249,7 +288,7 @@ def _fleet() -> FleetUsage:
 
 def test_the_card_table_has_one_row_per_card() -> None:
     """UUIDs are shortened so that the table fits a terminal, and empty cells show `<none>`."""
-    assert render(_fleet(), tables.of_cards(_fleet()), output="table").splitlines() == [
+    assert render(_fleet(), top.card_table(_fleet()), output="table").splitlines() == [
         "NODE    CARD    UUID          MEMORY(MiB)    CORES(%)    SLOTS    HEALTH     PODS",
         "n1      0       GPU-8dcd427f  3000/40960     30.5/100    1/10     Healthy    team/p/main",
         "n1      1       n1-1          0/40960        0/100       0/10     Unhealthy  <none>",
@@ -258,15 +297,15 @@ def test_the_card_table_has_one_row_per_card() -> None:
 
 def test_the_wide_table_has_full_uuids_and_models() -> None:
     """`-o wide` shows the full UUID, the model and the mode."""
-    wide = tables.of_cards(_fleet(), wide=True)
+    wide = top.card_table(_fleet(), wide=True)
     assert wide.headers[2:5] == ["UUID", "MODEL", "MODE"]
     assert [row[2:4] for row in wide.rows] == [[UUID, "NVIDIA A100"], ["n1-1", "<none>"]]
 
 
 def test_json_and_yaml_have_the_same_structure() -> None:
     """Both formats use the units of the API: MiB and millicards."""
-    data = json.loads(render(_fleet(), tables.of_cards(_fleet()), output="json"))
-    assert data == yaml.safe_load(render(_fleet(), tables.of_cards(_fleet()), output="yaml"))
+    data = json.loads(render(_fleet(), top.card_table(_fleet()), output="json"))
+    assert data == yaml.safe_load(render(_fleet(), top.card_table(_fleet()), output="yaml"))
     assert data["nodes"][0]["cards"][0] == {
         "index": 0,
         "uuid": UUID,
@@ -289,6 +328,7 @@ def test_json_and_yaml_have_the_same_structure() -> None:
                 "whole": False,
             }
         ],
+        "doubleBookedBy": [],
     }
 
 
@@ -307,9 +347,9 @@ def test_a_card_that_a_pod_has_alone_is_shown_as_whole() -> None:
     card = fleet.nodes[0].cards[0]
     assert card.is_whole
     assert (card.memory_mib, card.cores, card.slots) == (Amount(40960, 40960), Amount(1000, 1000), Amount(10, 10))
-    row = tables.of_cards(fleet).rows[0]
+    row = top.card_table(fleet).rows[0]
     assert (row[5], row[-1]) == ("whole", "team/p/init(single),team/p/main(single)")
-    assert tables.of_nodes(fleet).rows[0][5] == "10/20"
+    assert top.node_table(fleet).rows[0][5] == "10/20"
 
 
 def test_the_containers_of_a_claim_count_once() -> None:
@@ -319,5 +359,5 @@ def test_the_containers_of_a_claim_count_once() -> None:
     card = fleet.nodes[0].cards[0]
     assert (card.memory_mib.used, card.cores.used, card.slots.used) == (4000, 400, 2)
     assert not card.is_whole
-    row = tables.of_cards(fleet, wide=True).rows[0]
+    row = top.card_table(fleet, wide=True).rows[0]
     assert (row[7], row[-1]) == ("2/10", "team/other/main,team/p/init(single),team/p/main(single)")

@@ -16,7 +16,7 @@ IN, OUT, OPERATOR, NAMED = "guards-in", "guards-out", "gpu-operator", "gpu-sched
 TENANT = "tenant"
 RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores")
 CLAIM, RESREQ = "gpu.scheduling/claim", "gpu.scheduling/resreq"
-RUNTIME = "asks the container runtime for cards that nobody allocated"
+RUNTIME = "asks the container runtime for cards that are not allocated"
 KEYS = (
     "nvidia.cdi.k8s.io/container.main",
     "nvidia.cdi.k8s.io",

@@ -65,7 +65,7 @@ def test_a_claim_of_several_volumes_is_shown_once() -> None:
 
 
 def test_a_pod_that_fits_shows_what_its_claims_would_get() -> None:
-    """The volume and the node are those of the decision; nobody with rights in one namespace sees free volumes."""
+    """The volume and the node are those of the decision; users with rights in one namespace see no free volumes."""
     bound = volume("pv-1", node="n2", claim="data", claim_uid="uid-data")
     made = site(claim("data", volume="pv-1"), claim("new"), volumes=(bound, volume("pv-2", node="n2")))
     shown = explained(made, pod("a", memory=1, volumes=mounts("data", "new")))

@@ -9,7 +9,7 @@ import msgspec
 
 from allocation.settings import AllocationSettings
 from allocation.steps import finish
-from cli.explain import preemption_lines
+from cli.explain import explanation_lines
 from cluster.manifest import NotAdmittedError
 from scheduler.api import simulation
 from scheduler.api.manifest_pod import SubmittedPod, read_pod
@@ -50,7 +50,7 @@ def test_the_pods_that_would_go_are_named_and_stay() -> None:
         "n1", 2, (PreemptedPod("default", "of-default", -1), PreemptedPod("other", "of-other", -1))
     )
     both = "default/of-default (priority -1), other/of-other (priority -1)"
-    assert preemption_lines.of_pod(shown) == [f"preemption: would evict 2 pods for it, then on node n1: {both}"]
+    assert explanation_lines.of_preemption(shown) == [f"preemption: would evict 2 pods for it, then on node n1: {both}"]
     assert (made.ledger.used == before[0]).all()
     assert made.ledger.changes.state == before[1]
 
@@ -60,20 +60,22 @@ def test_users_of_one_namespace_see_only_its_pods() -> None:
     shown = redaction.of_explanation(explained(site("default", "other"), IMPORTANT))
     assert shown.preemption is not None
     assert (shown.preemption.count, [each.name for each in shown.preemption.victims]) == (2, ["of-default"])
-    assert "default/of-default (priority -1), 1 more" in preemption_lines.of_pod(shown)[0]
+    assert "default/of-default (priority -1), 1 more" in explanation_lines.of_preemption(shown)[0]
 
 
 def test_the_reason_why_nobody_goes() -> None:
     """Nobody is less important."""
     shown = explained(site("default"), pod("p", memory=1000, priority=-1, preemptionPolicy="Never"))
-    assert preemption_lines.of_pod(shown) == ["preemption: no candidates, because its preemptionPolicy is Never"]
+    assert explanation_lines.of_preemption(shown) == [
+        "preemption: no candidates, because its preemptionPolicy is Never"
+    ]
 
 
 def test_a_pod_that_fits_has_no_such_line() -> None:
     """Nor has one that runs."""
     made = state("n1", cards=1)
     assert explained(made, IMPORTANT).preemption is None
-    assert preemption_lines.of_pod(explained(made, IMPORTANT)) == []
+    assert explanation_lines.of_preemption(explained(made, IMPORTANT)) == []
 
 
 def test_a_full_quota_of_pods_is_explained_too() -> None:
@@ -96,7 +98,7 @@ def test_what_is_held_is_explained() -> None:
     made.holds.add(hold, IMPORTANT)
     shown = explained(made, IMPORTANT)
     assert shown.preemption == PreemptionExplanation("n1", leaving=1, held="preemption")
-    assert preemption_lines.of_pod(shown) == [
+    assert explanation_lines.of_preemption(shown) == [
         "preemption: cards of node n1 are held for it, because pods are evicted for it; 1 pod there has to end first"
     ]
 

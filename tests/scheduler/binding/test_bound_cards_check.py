@@ -43,7 +43,7 @@ def cluster(*bindings: GpuBinding) -> ClusterState:
 
 
 async def outcome(api: Bindings, made: ClusterState) -> str:
-    """Have a pod of alice bound as kube-scheduler does; return the error, or an empty string."""
+    """Bind a pod of alice as kube-scheduler does; return the error, or an empty string."""
     asks = app_pod("a", owner="alice")
     api.pods["a"] = asks
     return await bound(extending(made, api), asks, "n1")

@@ -61,7 +61,7 @@ class NoPods(Api):
 
 
 async def test_a_pod_gets_a_lease_for_each_card(server: LeaseServer) -> None:
-    """Names, labels, holder and annotations; nobody needs anything else to see which pod has a card."""
+    """Names, labels, holder and annotations; nothing else is needed to see which pod has a card."""
     token, pod = await server.lead(), await server.pod()
     assert await leader(server, token).acquire(pod, chosen(0, 3)) is None
     assert (await server.leases()).keys() == {"gpu-n1-0", "gpu-n1-3"}
@@ -184,7 +184,7 @@ async def test_a_lease_of_an_earlier_term_is_replaced(server: LeaseServer) -> No
 
 @pytest.mark.parametrize("how", ["deleted", "recreated", "finished"])
 async def test_a_lease_of_a_pod_that_has_ended_is_replaced(server: LeaseServer, how: str) -> None:
-    """Its Lease should have been deleted by somebody else."""
+    """Its Lease should have been deleted by another process."""
     token, other = await server.lead(), await server.pod("ends")
     assert await leader(server, token).acquire(other, chosen(0)) is None
     if how == "finished":

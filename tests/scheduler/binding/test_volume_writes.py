@@ -1,4 +1,4 @@
-"""What the scheduler writes to claims and volumes changes nothing that somebody else has decided."""
+"""What the scheduler writes to claims and volumes changes nothing that another controller has decided."""
 
 from typing import Any
 
@@ -92,7 +92,7 @@ def test_a_volume_of_another_claim_is_not_reserved(found: PersistentVolume) -> N
 
 @pytest.mark.parametrize("phase", ["Bound", "Released", "Failed"])
 def test_a_volume_that_a_controller_has_bound_is_not_released(phase: str) -> None:
-    """Its data belong to somebody."""
+    """Its data have an owner."""
     assert volume_writes.release(volume(uid=UID, by_controller=True, phase=phase), claim_uid=UID) is None
 
 

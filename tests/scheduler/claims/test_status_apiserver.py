@@ -115,7 +115,7 @@ async def scheduling(layout: Layout) -> AsyncIterator[Callable[[str], list[GpuCl
 
 
 def create_claim(layout: Layout, name: str, **devices: Any) -> GpuClaim:
-    """Create a claim."""
+    """Create a GpuClaim of one device, and return it as the scheduler reads it."""
     made = claims.claim(name, namespace=NAMESPACE, **devices)
     manifest = {"apiVersion": "gpu.scheduling/v1", "kind": "GpuClaim", "metadata": {"name": name}}
     spec = {"devices": {"count": 1, **devices}}

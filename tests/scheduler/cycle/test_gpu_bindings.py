@@ -40,7 +40,7 @@ def sharing(name: str, share_mode: str) -> Node:
 
 
 async def rejected(made: ClusterState, asks: Pod) -> str:
-    """Have a pod scheduled that does not fit, and put it back into the queue; return the reasons."""
+    """Schedule a pod that does not fit, and put it back into the queue; return the reasons."""
     made.set_pod(asks)
     entry = await due(made.queue)
     assert entry is not None
@@ -193,7 +193,7 @@ async def test_two_users_of_an_application_never_get_each_others_card() -> None:
 
 
 def test_an_exclusive_card_is_kept_from_everybody_by_the_record_of_its_pod() -> None:
-    """A scheduler that starts now reads from the pod that nobody else may have the card."""
+    """A scheduler that starts now reads from the pod that no other pod may have the card."""
     made = cluster("labelled", share_mode=EXCLUSIVE)
     made.set_binding(gpu_binding("b", "GPU-n0-0"))
     running = placed(made, app_pod("a"))

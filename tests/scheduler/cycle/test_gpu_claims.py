@@ -52,7 +52,7 @@ def note(made: ClusterState, asks: Pod) -> str:
 
 
 async def rejected(made: ClusterState, *asks: Pod) -> list[str]:
-    """Have pods scheduled that do not fit, and put them back into the queue; return the reasons."""
+    """Schedule pods that do not fit, and put them back into the queue; return the reasons."""
     for each in asks:
         made.set_pod(each)
     notes = []

@@ -13,7 +13,7 @@ from tests.scheduler.support.scheduling import cycle_of, schedule
 
 
 def rejected(made: ClusterState, memory: int) -> Hashable:
-    """Have a pod rejected, and return its kind."""
+    """Schedule a pod that is rejected, and return its kind."""
     result = finish(schedule(made, pod("asks", memory=memory)))
     assert isinstance(result, Unschedulable)
     assert result.kind is not None

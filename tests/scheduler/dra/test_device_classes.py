@@ -19,7 +19,7 @@ REMEDY = "DeviceClass gpu.nvidia.com satisfies nvidia.com/gpu, too: remove its e
 
 
 def device_class(resource: str = "nvidia.com/gpu", name: str = CLASS) -> DeviceClass:
-    """Return a class."""
+    """Return a DeviceClass that satisfies a resource."""
     return msgspec.convert({"metadata": {"name": name}, "spec": {"extendedResourceName": resource}}, DeviceClass)
 
 

@@ -30,12 +30,12 @@ CARDS = 2
 
 
 def slice_of(*arguments: Any, **more: Any) -> ResourceSlice:
-    """Return a slice."""
+    """Return a ResourceSlice of the other driver."""
     return msgspec.convert(dra.slice_of(*arguments, **more), ResourceSlice)
 
 
 def claim(*arguments: Any, **more: Any) -> ResourceClaim:
-    """Return a claim."""
+    """Return a ResourceClaim for devices of the other driver."""
     return msgspec.convert(dra.claim(*arguments, **more), ResourceClaim)
 
 
@@ -195,7 +195,7 @@ STEPS = st.lists(
 
 
 class Books:
-    """A state, and by whom which device is held there, counted again after each change."""
+    """A state, and which claim holds which device there, counted again after each change."""
 
     def __init__(self) -> None:
         self.state = state_of(foreign_drivers=(dra.DRIVER,))

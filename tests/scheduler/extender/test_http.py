@@ -106,7 +106,7 @@ async def test_unknown_nodes_pods_and_uids_get_an_error_message(site: Site) -> N
     good = {"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n1"}
     for change, expected in (
         ({"Node": "ghost"}, "the cluster has no node ghost"),
-        ({"PodName": "nobody"}, "pod default/nobody does not exist"),
+        ({"PodName": "ghost"}, "pod default/ghost does not exist"),
         ({"PodUID": "other"}, "its UID is uid-a, not other"),
     ):
         status, answer = await site.post("/bind", msgspec.json.encode({**good, **change}))

@@ -1,4 +1,4 @@
-"""`/preempt`: nobody is evicted for a node whose cards would not take the preemptor, and nothing changes here."""
+"""`/preempt`: no pod is evicted for a node whose cards would not take the preemptor, and nothing changes here."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -46,7 +46,7 @@ def answer(
 
 
 def cluster(*used: Sequence[int]) -> ClusterState:
-    """Return a cluster of nodes n0, n1, …, on whose cards pods use so many MiB: pod `n0-1` is on card 1 of node n0."""
+    """Return a cluster of nodes n0, n1, …, whose cards have the MiB of `used` in use: pod `n0-1` uses card 1 of n0."""
     made = state()
     for number, cards in enumerate(used):
         name = f"n{number}"

@@ -140,7 +140,7 @@ async def test_pods_of_the_change_come_first() -> None:
 
 
 async def test_pod_that_is_gone_is_forgotten() -> None:
-    """Nothing is kept of it, also if nobody preempts."""
+    """Nothing is kept of it, also if no pod preempts."""
     scene = Scene()
     scene.reject("a")
     scene.pods._objects.clear()

@@ -272,7 +272,7 @@ async def test_bind_rejects_pods_that_cannot_be_bound() -> None:
     }
     verbs = extending(made, api)
     assert "the cluster has no node ghost" in await bound(verbs, api.pods["a"], "ghost")
-    assert "pod default/nobody does not exist" in await bound(verbs, pod("nobody"), "n1")
+    assert "pod default/ghost does not exist" in await bound(verbs, pod("ghost"), "n1")
     assert "its UID is uid-a, not uid-old" in await bound(verbs, api.pods["a"], "n1", uid="uid-old")
     assert "n1" in await bound(verbs, api.pods["bound"], "n1")
     assert "being deleted" in await bound(verbs, api.pods["going"], "n1")

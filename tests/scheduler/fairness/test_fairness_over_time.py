@@ -15,7 +15,7 @@ from tests.scheduler.support.driving import Driver, gpu_queue
 NODES, CARDS = 4, 8
 TOTAL = NODES * CARDS
 PODS = 12
-"""So many pods of each queue wait at any time."""
+"""The number of pods of each queue that wait at any time."""
 WARM_UP = 60
 """Seconds after which every card has been freed at least once."""
 LONGEST = 20

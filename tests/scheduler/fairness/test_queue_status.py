@@ -87,7 +87,7 @@ def test_shares_have_four_decimals_and_name_the_dominant_resource() -> None:
 
 
 def test_a_share_of_cards_that_are_gone_is_infinite() -> None:
-    """A queue whose pods keep cards that nobody can have any more has more than its entitlement."""
+    """A queue whose pods keep cards that no other pod can have any more has more than its entitlement."""
     made = written(standing(share=Share(4, 0, 2), waiting=1))
     assert (made.share, made.weighted_share, made.dominant_resource) == ("infinite", "infinite", "nvidia.com/gpu")
     assert queue_status.is_overused(made)

@@ -47,7 +47,7 @@ def test_a_limit_that_limits_nothing_is_reported() -> None:
 
 
 def test_the_limited_resources_are_shown_with_what_is_used_of_them() -> None:
-    """In the units of a container; what nobody limits is left out, but for the number of pods."""
+    """In the units of a container; what no quota limits is left out, but for the number of pods."""
     use = Use(memory_mib=30_000, cores=1_005, cards=3, pods=2)
     status = written(use, limits={MEMORY: 40_000, CORES: 300})
     assert status.used == {MEMORY: 30_000, CORES: 101}

@@ -40,7 +40,7 @@ def uses(made: ClusterState, card: int) -> bool:
 
 
 def test_a_lease_without_its_pod_closes_the_card_until_its_deletion_is_seen() -> None:
-    """Another scheduler's Lease, or one that a crash has left: nobody gets the card."""
+    """Another scheduler's Lease, or one that a crash has left: no pod gets the card."""
     made = state("n1")
     assert uses(made, 0)
     made.set_lease(lease_of("a"))

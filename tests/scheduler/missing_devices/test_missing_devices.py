@@ -81,12 +81,12 @@ class Term:
         )
 
     def reports(self, status: GpuNodeStatus, *, live: GpuNodeStatus | None = None) -> None:
-        """Have the informer and the API server know a report, the latter perhaps a newer one."""
+        """Give a report to the informer and to the API server, perhaps a newer one to the latter."""
         self.statuses._set(status)
         self.server.statuses = [live or status]
 
     def runs(self, *pods: Pod) -> None:
-        """Have pods run."""
+        """Add running pods to the informer."""
         for each in pods:
             self.pods._set(each)
 

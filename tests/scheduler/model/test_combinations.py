@@ -28,7 +28,7 @@ GPUMEM, GPU = "nvidia.com/gpumem", "nvidia.com/gpu"
 
 
 class Asked(NamedTuple):
-    """A pod that somebody wants."""
+    """A pod that a team wants."""
 
     team: str
     kind: str
@@ -37,7 +37,7 @@ class Asked(NamedTuple):
     is_queued: bool
 
     def manifest(self, name: str) -> dict[str, Any]:
-        """Return its manifest."""
+        """Return the pod as its team would write it."""
         limits: dict[str, str] = {GPU: "1", GPUMEM: str(self.memory)}
         labels, annotations = {}, {}
         match self.kind:

@@ -172,7 +172,7 @@ def test_budgets_of_a_pod_are_those_that_a_plain_evaluation_finds(
 
 
 def expressions(count: int, *, values: int = 1, length: int = 1) -> dict[str, Any]:
-    """Return a selector of so many expressions, each with so many values of a length."""
+    """Return a selector of `count` expressions, each with `values` values of a length."""
     value = ["v" * length + str(number) for number in range(values)]
     return {"matchExpressions": [{"key": f"k{at}", "operator": "NotIn", "values": value} for at in range(count)]}
 

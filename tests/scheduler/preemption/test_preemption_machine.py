@@ -167,7 +167,7 @@ class PreemptionMachine(RuleBasedStateMachine):
         is_guarded = bool(victim.metadata.labels)
         rules = {
             "its priority is not lower": victim.spec.priority >= preemptor.spec.priority,
-            "the preemptor preempts nobody": preemptor.spec.preemption_policy == "Never",
+            "the preemptor preempts no pods": preemptor.spec.preemption_policy == "Never",
             "it is protected": PREEMPTION_PROTECTION in victim.metadata.annotations,
             "it was being deleted": bool(victim.metadata.deletion_timestamp),
             "its budget allows no disruption": is_guarded and not self.allowed,

@@ -14,7 +14,7 @@ MANY = 700
 
 
 async def crowded(count: int = MANY, **settings: int) -> Scene:
-    """Return a cluster in which so many different pods of one namespace wait that fit no card, however many go."""
+    """Return a cluster in which `count` different pods of one namespace wait that fit no card, however many go."""
     scene = Scene("a", **settings)
     scene.run("victim@a")
     scene.driver.add(*(pod(f"p{each}", memory=1001 + each, priority=10, namespace="many") for each in range(count)))

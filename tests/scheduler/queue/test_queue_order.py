@@ -110,7 +110,7 @@ class Force:
         self.queue.remove(f"uid-{name}")
 
     def notify(self, _name: str, number: int) -> None:
-        """Have an event happen."""
+        """Notify the queue of an event, and count it."""
         event = EVENTS[number % len(EVENTS)]
         self.events += 1
         self.last[event] = self.events

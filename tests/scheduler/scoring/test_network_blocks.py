@@ -1,4 +1,4 @@
-"""Pods of one gang gather in few network blocks; nobody else is concerned."""
+"""Pods of one gang gather in few network blocks; no other pod is concerned."""
 
 import pytest
 

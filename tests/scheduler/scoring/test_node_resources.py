@@ -19,7 +19,7 @@ def sized(name: str, cpu: str, memory: str) -> Node:
 
 
 def container(name: str = "c", **requests: str) -> dict[str, Any]:
-    """Return a container."""
+    """Return a container with these requests."""
     return {"name": name, "resources": {"requests": requests}}
 
 

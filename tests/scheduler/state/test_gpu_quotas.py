@@ -38,7 +38,7 @@ def resource_quota(**hard: str) -> ResourceQuota:
 
 
 def with_cores(name: str, percent: int) -> Pod:
-    """Return a pod that requests so many percent of a card."""
+    """Return a pod that requests a percentage of a card."""
     limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1", "nvidia.com/gpucores": str(percent)}
     return pod(name, containers=[{"name": "main", "resources": {"limits": limits}}])
 

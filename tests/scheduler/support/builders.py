@@ -97,7 +97,7 @@ def lease(node: str, *, renewed: str = "2026-01-01T00:00:00.000000Z", seconds: i
 
 
 def namespace(name: str, **labels: str) -> Namespace:
-    """Return a namespace."""
+    """Return a namespace with these labels."""
     return Namespace(LabelledMeta(name=name, labels=labels))
 
 

@@ -114,7 +114,7 @@ class EvictionServer:
         return body
 
     async def lives(self, name: str) -> bool:
-        """Return whether nobody has begun to delete a victim."""
+        """Return whether no client has begun to delete a victim."""
         return "deletionTimestamp" not in (await self.read(name))["metadata"]
 
     async def nominated(self, name: str) -> str:

@@ -70,7 +70,7 @@ class MemoryApi(Api):
         return made
 
     def get_object(self, plural: str, name: str, namespace: str = "") -> Object:
-        """Return an object."""
+        """Return what is stored under a name."""
         return self._objects[plural, namespace, name]
 
     def all(self, plural: str) -> list[Object]:

@@ -100,7 +100,7 @@ class Scene:
         driver: its queue and cycle.
         evictor: carries out its evictions.
         budgets: the PodDisruptionBudgets.
-        chooser: chooses whom to preempt.
+        chooser: chooses which pods to preempt.
         preemptor: the controller.
     """
 

@@ -77,7 +77,7 @@ class World:
         return GpuNodeStatus(ObjectMeta(name=name), status_of(NodeInventory(name, tuple(cards))), Spec(name))
 
     def card(self, name: str, index: int) -> Card:
-        """Return a card."""
+        """Return a card of random size and model."""
         return Card(
             f"GPU-{name}-{index}",
             index,

@@ -73,7 +73,7 @@ async def test_pod_of_lower_priority_is_evicted_unless_a_budget_protects_it(clus
             await cluster.placed(name)
         for name, where, priority in (("urgent", "n0", 2000), ("next", "n1", 1000)):
             cluster.pod(name, memory=None, priority=priority, nodeSelector={"kubernetes.io/hostname": where})
-        # The more important pod comes first, and has been looked at in vain when the other's victim goes.
+        # The more important pod comes first, and has been evaluated without result when the other's victim goes.
         await cluster.wrote("POST", "/pods/other/eviction")
         assert ("POST", "/api/v1/namespaces/default/pods/kept/eviction") not in cluster.api.requests
         cluster.api.remove("poddisruptionbudgets", "keeps", NAMESPACE)

@@ -93,7 +93,7 @@ class Leading:
         return self.leader.deciding
 
     def metric(self, name: str, **labels: str) -> float:
-        """Return a metric."""
+        """Return the value of a metric of the scheduler, or 0."""
         return self.metrics.registry.get_sample_value(f"tranche_scheduler_{name}", labels) or 0.0
 
     async def create(self, name: str) -> None:

@@ -4,7 +4,7 @@ import argparse
 
 import msgspec
 
-from cli.explain import topology_lines
+from cli.explain import explanation_lines
 from cli.explain.explain import text
 from scheduler.api.explanation_types import Explanation, NodeExplanation, ReasonGroup
 from scheduler.api.topology_types import TopologyExplanation, TopologyRequest
@@ -51,7 +51,7 @@ def test_the_set_of_a_pod_is_a_line() -> None:
     one = Explanation("team", "a", "bound", "is bound to n1", topology=(shown_set("cards 0,1: fast"),))
     assert "\ntopology: cards 0,1: fast\n" in printed(one)
     two = msgspec.structs.replace(one, topology=(shown_set("first"), shown_set("second", "side")))
-    assert topology_lines.of_pod(two) == ["topology, container main: first", "topology, container side: second"]
+    assert explanation_lines.of_topology(two) == ["topology, container main: first", "topology, container side: second"]
 
 
 def test_nodes_with_the_same_text_share_a_line() -> None:
@@ -59,8 +59,8 @@ def test_nodes_with_the_same_text_share_a_line() -> None:
     explanation = waiting(rejecting("n1", "slow"), rejecting("n2", "slow"), rejecting("n3", "held"))
     assert "\ntopology on n1,n2: slow\ntopology on n3: held\n" in printed(explanation)
     many = waiting(*(rejecting(f"n{number}", f"set {number}") for number in range(8)))
-    assert topology_lines.of_rejections(many)[5:] == ["… and 3 more; -o wide shows all of them"]
-    assert len(topology_lines.of_rejections(many, wide=True)) == 8
+    assert explanation_lines.of_topology_rejections(many)[5:] == ["… and 3 more; -o wide shows all of them"]
+    assert len(explanation_lines.of_topology_rejections(many, wide=True)) == 8
 
 
 def test_one_node_has_its_own_line() -> None:

@@ -16,7 +16,7 @@ from cli.errors import CommandError, MissingRightError
 from cli.kube.access import Access
 from cli.kube.client import Client
 from cli.kube.session import Session
-from cli.quota.quota import run
+from cli.quota import run
 from cluster.resource import GPU_QUOTAS, PODS, RESOURCE_QUOTAS
 from scheduler.api.quota_types import QuotasView
 from scheduler.state.cluster_state import ClusterState

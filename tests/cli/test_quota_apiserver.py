@@ -13,7 +13,7 @@ from lab.client import client
 from lab.layout import Layout
 from tests.cli.conftest import TEAM, Gpu
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 TENANT = "tenant"
 MEMORY = "nvidia.com/gpumem"
 

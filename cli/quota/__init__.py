@@ -1,1 +1,0 @@
-"""`kubectl gpu quota`."""
