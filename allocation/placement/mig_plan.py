@@ -52,8 +52,9 @@ def plan(
     headroom: Headroom = UNLIMITED,
     without: Container[str] = (),
 ) -> Steps[Plan | None]:
-    """Return what to create for a pod, on the best of `nodes` where that is possible; None if it is on none.
+    """Return what to create for a pod, on the best of `nodes` where that is possible.
 
+    None if it is on none, or if a node takes the pod as it is by now: then the pod is to be scheduled again.
     `requested` are, by card, the slices of instances requested for other pods. Cards in `cooling_down` get no instances
     now. The reservations `without`, given by UID, are taken to be gone.
     """
@@ -71,7 +72,7 @@ def plan(
             ledger, query, names[number], requested=requested, cooling_down=cooling_down, without=without
         )
         if possible is not None:
-            return possible
+            return possible if possible.instances else None
     return None
 
 
@@ -84,7 +85,10 @@ def _plan_on(
     cooling_down: Collection[str],
     without: Container[str],
 ) -> Plan | None:
-    """Add an instance for the container that does not fit, until the pod fits or no free slices are left."""
+    """Add an instance for the container that does not fit, until the pod fits or no free slices are left.
+
+    The plan is empty if the pod fits without.
+    """
     inventory, request = ledger.inventory(node), query.request
     if inventory is None:
         return None

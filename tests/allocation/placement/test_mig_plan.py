@@ -61,6 +61,11 @@ def new(found: Plan | None) -> list[tuple[str, str, int]]:
 AGENT = mig_card(0, by="agent")
 
 
+def test_nothing_is_planned_on_a_node_that_takes_the_pod_by_now() -> None:
+    """What the pod was rejected for may have changed since, so there is nothing to wait for."""
+    assert find(ledger(AGENT, instance(0, "1g.5gb", 0)), pod(container(memory=100))) is None
+
+
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
