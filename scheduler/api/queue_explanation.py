@@ -73,7 +73,8 @@ def _competing(state: ClusterState) -> list[Entry]:
 
 def _takes(state: ClusterState, key: QueueKey, namespace: str) -> bool:
     try:
-        state.fair_share.check(key, namespace)
+        state.fair_share.queues.check(key, namespace)
+        state.fair_share.check_instances(key)
     except WaitingPodError:
         return False
     return True

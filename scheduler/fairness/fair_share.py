@@ -143,13 +143,12 @@ class FairShare:
         cpu, memory = self._of_node(pod.uid)
         return self.use.counts(pod.uid, _written(pod) or self.key(pod), cpu=cpu, memory_bytes=memory)
 
-    def check(self, key: QueueKey, namespace: str) -> None:
-        """Check whether a new pod of a namespace may be placed for a queue.
+    def check_instances(self, key: QueueKey) -> None:
+        """Check whether one more pod of a queue may have a node.
 
         Raises:
-            WaitingPodError: the queue does not exist, is not for the namespace, is suspended, or has all its instances.
+            WaitingPodError: the queue has all its instances.
         """
-        self.queues.check(key, namespace)
         most = self.queues.spec(key).max_instances
         if most is not None and self.use.of(key).pods >= most:
             why = f"GpuQueue {key.name} has {most} pods with a node, as many as its spec.maxInstances allows"

@@ -41,23 +41,3 @@ class QueueOrder(Protocol):
 
     def is_blocked(self, key: QueueKey, waiting: Iterable[WaitingDemand]) -> bool:
         """Whether a queue of a higher tier has less than is desired for it, and pods among those `waiting`."""
-
-
-class NoOrder:
-    """No GpuQueue exists: each namespace has a queue of its own, and all have the same rank."""
-
-    def key(self, pod: Pod) -> QueueKey:
-        """See QueueOrder."""
-        return QueueKey(namespace=pod.metadata.namespace)
-
-    def rank(self, _key: QueueKey) -> Rank:
-        """See QueueOrder."""
-        return 0, 0
-
-    def is_strict(self, _key: QueueKey) -> bool:
-        """See QueueOrder."""
-        return False
-
-    def is_blocked(self, _key: QueueKey, _waiting: Iterable[WaitingDemand]) -> bool:
-        """See QueueOrder."""
-        return False

@@ -23,10 +23,9 @@ from scheduler.queue.competition import Competition
 from scheduler.queue.entry import Entry, Place, QueuePosition, Rejected
 from scheduler.queue.lanes import Lane
 from scheduler.queue.offer import offer
-from scheduler.queue.queue_order import NoOrder, QueueOrder, WaitingDemand
+from scheduler.queue.queue_order import QueueOrder, WaitingDemand
 from scheduler.queue.queueing_hints import ClusterEvent, events_for
 
-_NO_ORDER = NoOrder()
 _SEARCHED = 64
 """How many equal pods are searched for the next one whose published reasons are out of date."""
 
@@ -40,7 +39,7 @@ class SchedulingQueue:
 
     def __init__(
         self,
-        order: QueueOrder = _NO_ORDER,
+        order: QueueOrder,
         *,
         clock: Callable[[], float],
         first_backoff: float,
@@ -48,7 +47,7 @@ class SchedulingQueue:
         may_fit: Callable[[Hashable], bool] = lambda _kind: True,
         on_event: Callable[[Iterable[str]], None] = lambda _: None,
     ) -> None:
-        """Order pods by the `order` of their queues; by default each namespace has a queue, and all are equal.
+        """Order pods by the `order` of their queues.
 
         `may_fit` is False for a kind of pods (`Rejected.kind`) that certainly fit nowhere now. `on_event` is called
         after each event, with the UIDs of the pods that it concerns; none if it may concern all.

@@ -145,7 +145,7 @@ class Requirements:
 
     def _check_instances(self, asked: _Asked, _: GpuRequirements | None) -> None:
         """Refuse a pod whose queue has as many pods as it may."""
-        self._fair_share.check(asked.key, asked.namespace)
+        self._fair_share.check_instances(asked.key)
 
     def _read(self, asked: _Asked, _: GpuRequirements | None) -> GpuRequirements:
         """Read what the pod and its claim request."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from scheduler.binding.reason_queue import ReasonQueue
 from scheduler.cycle.result import Unschedulable
 from scheduler.queue.entry import Entry
-from scheduler.queue.queue_order import NoOrder
 from tests.scheduler.support.builders import pod
+from tests.scheduler.support.order import NoOrder
 
 
 def entry(name: str, namespace: str) -> Entry:

@@ -153,6 +153,19 @@ async def test_a_pod_that_gives_up_its_card_wakes_the_next_one(change: str) -> N
     assert await cards_of_next(made) == {"GPU-n0-0"}
 
 
+async def test_a_pod_that_is_not_bound_wakes_the_next_one() -> None:
+    """Its Binding failed, so its card is not consumed after all."""
+    made = cluster()
+    made.set_binding(gpu_binding("b", "GPU-n0-0"))
+    first = app_pod("first", policy="single")
+    made.set_pod(first)
+    assert await due(made.queue) is not None
+    assert isinstance(finish(schedule(made, first)), Scheduled)
+    await rejected(made, app_pod("second", policy="single"))
+    made.forget(first.uid)
+    assert await cards_of_next(made) == {"GPU-n0-0"}
+
+
 # ---- whose cards -----------------------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from scheduler.queue.queue_order import Rank, WaitingDemand
 from scheduler.queue.queueing_hints import ClusterEvent, events_for, members
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.scheduler.support.builders import Clock, pod
+from tests.scheduler.support.order import NoOrder
 from tests.scheduler.support.popping import due
 
 NAMES = [f"p{number}" for number in range(8)]
@@ -32,7 +33,7 @@ async def test_without_gpu_queues_priority_and_age_decide(
     pods: list[tuple[str, int, int, str]], removed: set[str]
 ) -> None:
     """New pods, and rejected ones after an event, of all namespaces together, come in the same order."""
-    queue = SchedulingQueue(clock=Clock(), first_backoff=1.0, longest_backoff=8.0)
+    queue = SchedulingQueue(NoOrder(), clock=Clock(), first_backoff=1.0, longest_backoff=8.0)
     for name, priority, second, namespace in pods:
         queue.add(pod(name, priority=priority, created=f"2026-01-01T00:00:0{second}Z", namespace=namespace))
     for name in removed:
@@ -50,7 +51,7 @@ async def test_without_gpu_queues_priority_and_age_decide(
 
 async def test_a_removed_pod_is_not_next_even_if_its_queue_is_forgotten() -> None:
     """An event that finds a queue without pods takes its last one out of the competition, too."""
-    queue = SchedulingQueue(clock=Clock(), first_backoff=1.0, longest_backoff=8.0)
+    queue = SchedulingQueue(NoOrder(), clock=Clock(), first_backoff=1.0, longest_backoff=8.0)
     queue.add(pod("p"))
     queue.remove("uid-p")
     queue.notify(ClusterEvent.POD_REMOVED)

@@ -17,6 +17,7 @@ from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.collector import CODES
 from tests.scheduler.support.builders import Clock, lease, namespace, pod
+from tests.scheduler.support.order import NoOrder
 from tests.scheduler.support.scheduling import cycle_of, schedule
 from tests.scheduler.support.worlds import World, bound
 from tests.support.cases import case
@@ -46,7 +47,7 @@ async def test_an_event_makes_a_pod_active_only_if_it_can_lift_its_reason() -> N
     """For each pair of reason and event."""
     for reason, event in product(LIFTED_BY, ClusterEvent):
         with case(reason=reason, event=event):
-            queue = SchedulingQueue(clock=Clock(), first_backoff=1.0, longest_backoff=8.0)
+            queue = SchedulingQueue(NoOrder(), clock=Clock(), first_backoff=1.0, longest_backoff=8.0)
             queue.add(pod("a"))
             queue.add_unschedulable(await queue.pop(), Rejected(reason, frozenset({reason})))
             assert not await is_popped(queue)
@@ -63,7 +64,7 @@ def test_a_pod_waits_for_the_events_of_all_its_reasons() -> None:
 
 async def test_equal_pods_share_the_hint_of_the_last_that_was_tried() -> None:
     """One of them is tried for all, even after a result without reasons."""
-    queue = SchedulingQueue(clock=Clock(), first_backoff=1.0, longest_backoff=8.0)
+    queue = SchedulingQueue(NoOrder(), clock=Clock(), first_backoff=1.0, longest_backoff=8.0)
     for name in ("a", "b"):
         queue.add(pod(name))
         queue.add_unschedulable(

@@ -10,12 +10,13 @@ from scheduler.queue.entry import Entry, Rejected
 from scheduler.queue.queueing_hints import ANY_EVENT, ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.scheduler.support.builders import Clock, pod
+from tests.scheduler.support.order import NoOrder
 from tests.scheduler.support.popping import due
 
 
 def make(clock: Clock) -> SchedulingQueue:
     """Return a queue with pauses of 1 to 8 seconds."""
-    return SchedulingQueue(clock=clock, first_backoff=1.0, longest_backoff=8.0)
+    return SchedulingQueue(NoOrder(), clock=clock, first_backoff=1.0, longest_backoff=8.0)
 
 
 async def next_name(queue: SchedulingQueue) -> str:
@@ -72,7 +73,7 @@ async def test_pauses_after_failed_bindings_double_up_to_a_limit() -> None:
 
 async def test_a_pause_ends_without_an_event() -> None:
     """The queue's own timer ends it."""
-    queue = SchedulingQueue(clock=asyncio.get_running_loop().time, first_backoff=0.01, longest_backoff=1.0)
+    queue = SchedulingQueue(NoOrder(), clock=asyncio.get_running_loop().time, first_backoff=0.01, longest_backoff=1.0)
     queue.add(pod("a"))
     queue.requeue((await popped(queue)).pod.uid)
     assert await next_name(queue) == "a"
