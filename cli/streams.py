@@ -1,7 +1,7 @@
 """The standard streams, the same on every platform: UTF-8 with plain newlines, as kubectl reads and writes them.
 
 What is printed comes from objects that tenants write, such as the values of variables. A terminal would obey control
-characters in it, so these are printed as escapes. JSON and YAML have no control characters but newlines.
+characters in it, so these are printed as escapes, which JSON reads as the characters; YAML has none but newlines.
 """
 
 import errno

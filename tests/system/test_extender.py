@@ -23,7 +23,7 @@ from lab.manifests import ROOT
 from lab.processes import Daemon
 from tests.support import namespaces
 from tests.system.conftest import PATIENCE_S, Namespace, pod
-from tests.system.support import audit, pairs, rights, truth
+from tests.system.support import audit, pairs, rights, scheduler_api, truth
 from tests.system.support.gpubindings import placed
 from tests.system.support.pairs import Pair
 
@@ -74,13 +74,8 @@ def make(extended: Layout) -> Iterator[Callable[[str], Namespace]]:
 
 def decisions(pair: Pair) -> Counter[str]:
     """Return the extender's decisions by outcome; `unschedulable` is a rejected /bind."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"{pair.url}/metrics", timeout=5) as response:
-        lines = response.read().decode().splitlines()
-    samples = (
-        line.split('outcome="')[1].split('"} ') for line in lines if line.startswith("tranche_scheduler_decisions_t")
-    )
-    return Counter({outcome: int(float(value)) for outcome, value in samples})
+    samples = scheduler_api.metrics(pair.url)["tranche_scheduler_decisions_total"]
+    return Counter({sample.labels["outcome"]: int(sample.value) for sample in samples})
 
 
 def all_bound(namespace: Namespace, count: int, *, patience_s: float = 4 * PATIENCE_S) -> list[dict[str, Any]]:
@@ -158,11 +153,8 @@ def test_extender_allocates_the_last_whole_card(extended: Layout, make: Callable
 
 def preempt_calls(pair: Pair) -> int:
     """Return how often kube-scheduler has called /preempt."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"{pair.url}/metrics", timeout=5) as response:
-        lines = response.read().decode().splitlines()
-    counts = (line for line in lines if line.startswith('tranche_scheduler_extender_seconds_count{verb="preempt"}'))
-    return int(float(next(counts).split()[1]))
+    samples = scheduler_api.metrics(pair.url)["tranche_scheduler_extender_seconds_count"]
+    return next(int(sample.value) for sample in samples if sample.labels["verb"] == "preempt")
 
 
 def test_nobody_is_evicted_for_a_node_without_cards(extended: Layout, make: Callable[[str], Namespace]) -> None:

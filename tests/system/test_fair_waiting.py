@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +13,10 @@ from allocation import limits
 from lab import kubectl
 from lab.client import client
 from lab.fleet import CARD_MEMORY_MIB, SIMULATED_NODES
-from lab.layout import Port
 from lab.processes import Daemon
 from tests.support.depth import repetitions
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.conftest import Namespace, pod
+from tests.system.support import scheduler_api
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,10 +101,8 @@ def hostile(index: int) -> dict[str, Any]:
 
 def metric(layout: Layout, name: str) -> float:
     """Return the value of a metric of the scheduler."""
-    url = f"http://127.0.0.1:{layout.port(Port.SCHEDULER)}/metrics"
-    with urllib.request.urlopen(url, timeout=PATIENCE_S) as response:
-        lines: list[str] = response.read().decode().splitlines()
-    return next(float(line.split()[-1]) for line in lines if line.startswith(f"{name} "))
+    (sample,) = scheduler_api.metrics(scheduler_api.url(layout))[name]
+    return sample.value
 
 
 def different(index: int) -> dict[str, Any]:

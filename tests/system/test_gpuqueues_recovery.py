@@ -6,21 +6,18 @@ import os
 import random
 import signal
 import threading
-import urllib.request
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from allocation.names import QUEUE
 from lab import wait
 from lab.fleet import SIMULATED_NODES
-from lab.layout import Port
 from lab.processes import Daemon
 from tests.support.depth import repetitions
 from tests.system.conftest import PATIENCE_S, Namespace, pod
-from tests.system.support import gpuqueues
+from tests.system.support import gpuqueues, scheduler_api
 from tests.system.support.gpuqueues import labels, payer, set_queue
 from tests.system.test_recovery import READY_AGAIN, TAKEOVER_S, ended, says, scheduler, settled, start_scheduler
 
@@ -62,14 +59,12 @@ def slices(first: int, count: int) -> dict[str, dict[str, Any]]:
 
 def shares(layout: Layout) -> Shares:
     """Return the shares in the metrics of the leader; empty before it knows all queues."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"http://127.0.0.1:{layout.port(Port.SCHEDULER)}/metrics", timeout=5) as response:
-            families = {family.name: family for family in text_string_to_metric_families(response.read().decode())}
+        samples = scheduler_api.metrics(scheduler_api.url(layout))
     except OSError:
         return {}
     share, running = (
-        {sample.labels["queue"]: sample.value for sample in families[name].samples} if name in families else {}
+        {sample.labels["queue"]: sample.value for sample in samples[name]}
         for name in ("tranche_queue_share_ratio", "tranche_queue_running_pods")
     )
     return {name: (share[name], running[name]) for name in share} if share.keys() == WEIGHTS.keys() else {}

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from lab import kubectl, wait
 from lab.client import client
-from lab.layout import Port
 from lab.processes import Daemon
 from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.support import scheduler_api
 from tests.system.test_recovery import settled
 
 if TYPE_CHECKING:
@@ -29,10 +27,9 @@ PODS = 30
 
 def pending(layout: Layout) -> int:
     """Return the number of pods in the scheduler's queue, in any state."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"http://127.0.0.1:{layout.port(Port.SCHEDULER)}/metrics", timeout=5) as response:
-        families = {family.name: family for family in text_string_to_metric_families(response.read().decode())}
-    return sum(int(sample.value) for sample in families["tranche_scheduler_pods"].samples)
+    samples = scheduler_api.metrics(scheduler_api.url(layout))["tranche_scheduler_pods"]
+    assert samples
+    return sum(int(sample.value) for sample in samples)
 
 
 def until_pending(layout: Layout, count: int) -> None:

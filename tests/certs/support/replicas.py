@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from certs.settings import RotateSettings
 from cluster.errors import ApiError
 from cluster.resource import PODS
-from lab import health, kubeconfig, kubectl, manifests, wait
-from lab.client import client
+from lab import health, kubeconfig, manifests, wait
+from tests.support import namespaces
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -107,13 +107,7 @@ class Load:
 def with_team(control_plane: Layout) -> Layout:
     """Return the suite's cluster with our manifests and a namespace that opted in."""
     manifests.install(control_plane)
-    client(control_plane).apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}})
-    client(control_plane).patch("namespace", TEAM, {"metadata": {"labels": {"gpu.scheduling/injection": "enabled"}}})
-    wait.until(
-        lambda: kubectl.run(control_plane, "-n", TEAM, "get", "serviceaccount", "default", "--ignore-not-found"),
-        what=f"ServiceAccount default in {TEAM}",
-        timeout_s=READY_S,
-    )
+    namespaces.create(control_plane, TEAM, {"gpu.scheduling/injection": "enabled"})
     return control_plane
 
 

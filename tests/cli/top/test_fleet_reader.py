@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
-
 import msgspec
 import pytest
 
 from cli import arguments
-from cli.kube.access import Access
-from cli.kube.client import Client
-from cli.kube.session import Session
 from cli.top import top, watch
 from cluster.resource import GPU_NODE_STATUSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from tests.cli.support.http_server import serving
+from tests.cli.support.sessions import session_on
 from tests.scheduler.support import builders, dra
-
-if TYPE_CHECKING:
-    from http.server import BaseHTTPRequestHandler
 
 OBJECTS = {
     NODES.path(): msgspec.to_builtins(builders.node("n1")),
@@ -32,19 +22,8 @@ OBJECTS = {
 
 def shown(capsys: pytest.CaptureFixture[str], *line: str, status: int = 200) -> tuple[str, str, list[str]]:
     """Run `top` against a server that answers for claims with a status; return both outputs and the paths it read."""
-    read: list[str] = []
-
-    def respond(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
-        path = urlsplit(request.path).path
-        read.append(path)
-        if path == RESOURCE_CLAIMS.path() and status != 200:
-            return status, b"{}"
-        items: list[Any] = [OBJECTS[path]] if path in OBJECTS else []
-        return 200, json.dumps({"metadata": {}, "items": items}).encode()
-
-    with serving(respond) as url:
-        access = Access(url, None, "", {}, "default", "test")
-        assert top.run(Session(Client(access), "default", access), arguments.parse(["top", *line])) == 0
+    with session_on(OBJECTS, refused=RESOURCE_CLAIMS.path(), status=status) as (session, read):
+        assert top.run(session, arguments.parse(["top", *line])) == 0
     return *capsys.readouterr(), read
 
 

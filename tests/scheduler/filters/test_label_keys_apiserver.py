@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from allocation.label_selector import Expression
-from lab import kubectl, wait
+from lab import kubectl
 from scheduler.filters import affinity_terms
 from scheduler.objects import Pod
+from tests.support import namespaces
 
 if TYPE_CHECKING:
     from lab.layout import Layout
@@ -21,11 +22,7 @@ pytestmark = pytest.mark.apiserver
 
 def admitted(layout: Layout, term: dict[str, Any]) -> Pod:
     """Return a pod with this required anti-affinity as the API server would store it."""
-    wait.until(
-        lambda: kubectl.run(layout, "get", "serviceaccount", "default", "--ignore-not-found"),
-        what="ServiceAccount default",
-        timeout_s=60.0,
-    )
+    namespaces.usable(layout, "default")
     manifest = {
         "apiVersion": "v1",
         "kind": "Pod",

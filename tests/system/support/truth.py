@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from prometheus_client.parser import text_string_to_metric_families
 
 from allocation.ledger.ledger import Ledger
 from allocation.names import HAMI_REGISTER
@@ -16,8 +13,8 @@ from allocation.settings import AllocationSettings
 from allocation.wire import hami, pod_allocation
 from cluster.gpu_node_status import GpuNodeStatus
 from lab.client import client
-from lab.layout import Port
 from scheduler.objects import Pod
+from tests.system.support import scheduler_api
 
 if TYPE_CHECKING:
     from lab.layout import Layout
@@ -70,21 +67,17 @@ def by_card(ledger: Ledger) -> dict[str, tuple[int, int, int]]:
 
 def scheduler_shares(layout: Layout, namespace: str, name: str) -> list[Any]:
     """Return what a pod holds of each card in the ledger of the running scheduler; empty if it holds nothing."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"http://127.0.0.1:{layout.port(Port.SCHEDULER)}/api/allocation", timeout=5) as response:
-        worker = json.load(response)["allocation"].get(f"{namespace}/{name}")
+    worker = scheduler_api.query(layout, "/api/allocation")["allocation"].get(f"{namespace}/{name}")
     held: list[Any] = worker["gpus"] if worker is not None else []
     return held
 
 
 def scheduler_counts(layout: Layout) -> dict[str, tuple[int, int, int]]:
     """Return MiB, millicards and slots in use by card UUID, from the metrics of the running scheduler."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"http://127.0.0.1:{layout.port(Port.SCHEDULER)}/metrics", timeout=5) as response:
-        families = {family.name: family for family in text_string_to_metric_families(response.read().decode())}
+    samples = scheduler_api.metrics(scheduler_api.url(layout))
 
     def values(name: str) -> dict[str, float]:
-        return {sample.labels["device_uuid"]: sample.value for sample in families[name].samples}
+        return {sample.labels["device_uuid"]: sample.value for sample in samples[name]}
 
     memory, cores = values("hami_gpu_memory_allocated_bytes"), values("hami_gpu_core_allocated_ratio")
     slots = values("hami_gpu_shared_count")
