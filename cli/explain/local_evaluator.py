@@ -129,7 +129,7 @@ class LocalEvaluator:
 
 def _eligible(state: ClusterState, submitted: SubmittedPod) -> list[str]:
     """Return the nodes on which a DaemonSet has a pod; `submitted` is one that is not tied to a node yet."""
-    filtered = finish(state.node_cache.filter(submitted.pod))
+    filtered = finish(state.node_filter.filter(submitted.pod))
     waiting = (name for name, each in filtered.rejections.items() if each.code not in _NOT_ELIGIBLE)
     return sorted((*filtered.fitting, *waiting))
 

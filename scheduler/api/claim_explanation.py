@@ -45,7 +45,7 @@ def _chosen(state: ClusterState, pod: Pod, decision: ScheduleResult) -> tuple[Ma
     """Return the PersistentVolumes that unbound claims would get, and the node; nothing if the pod does not fit."""
     if not isinstance(decision, Scheduled):
         return {}, ""
-    bindings = state.node_cache.volume_bindings(pod, decision.node)
+    bindings = state.node_filter.volume_bindings(pod, decision.node)
     matches = bindings.matches if bindings is not None else ()
     return {match.claim: match.volume for match in matches}, decision.node
 

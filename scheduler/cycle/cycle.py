@@ -43,7 +43,11 @@ class SchedulingCycle:
         self.state = state
         scorer = NodeScorer(state.node_cache, weights if state.has_queue else NO_PREFERENCES)
         self._fast_path = FastPath(
-            ledger=state.ledger, node_cache=state.node_cache, closed_nodes=state.closed_nodes, scorer=scorer
+            ledger=state.ledger,
+            nodes=state.node_cache.nodes,
+            node_filter=state.node_filter,
+            closed_nodes=state.closed_nodes,
+            scorer=scorer,
         )
         self._search = Search(state, scorer=scorer, fast_path=self._fast_path)
 
@@ -140,7 +144,7 @@ class SchedulingCycle:
 
     def _confirm(self, pod: Pod, requirements: GpuRequirements, result: Scheduled, lift: Lift) -> Scheduled | None:
         """Evaluate the chosen node again; return None if it does not take the pod any more."""
-        nodes = finish(self.state.node_cache.filter(pod, (result.node,), without=lift))
+        nodes = finish(self.state.node_filter.filter(pod, (result.node,), without=lift))
         if not nodes.fitting:
             return None
         headroom = self._headroom(pod)
@@ -168,7 +172,7 @@ class SchedulingCycle:
                 return None
             result = confirmed
         if pod.spec.volumes:
-            bindings = self.state.node_cache.volume_bindings(pod, result.node)
+            bindings = self.state.node_filter.volume_bindings(pod, result.node)
             if bindings is None:
                 return None
             result = msgspec.structs.replace(result, volumes=bindings)

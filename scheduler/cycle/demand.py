@@ -24,7 +24,7 @@ def demand_of(state: ClusterState, pod: Pod, evaluated: Evaluation) -> Steps[Amo
     """
     if not evaluated.requirements.request or not (yield from _would_fit(state, evaluated)):
         return None
-    cards, node = minimum_request(evaluated.requirements.request), state.node_cache.equivalence_class(pod).amounts
+    cards, node = minimum_request(evaluated.requirements.request), state.node_filter.equivalence_class(pod).amounts
     return (
         cards.memory_mib,
         cards.cores,

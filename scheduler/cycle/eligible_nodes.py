@@ -10,7 +10,7 @@ import numpy as np
 
 from allocation.ledger.ledger import Ledger
 from allocation.ledger.row_table import RowTable
-from scheduler.filters.node_cache import EquivalenceClass, NodeCache
+from scheduler.filters.node_filter import EquivalenceClass, NodeFilter
 
 
 class EligibleNodes(RowTable):
@@ -20,19 +20,19 @@ class EligibleNodes(RowTable):
         self,
         *,
         ledger: Ledger,
-        node_cache: NodeCache,
+        node_filter: NodeFilter,
         closed_nodes: Collection[str],
         pods: EquivalenceClass,
         count: int,
     ) -> None:
-        """Evaluate `node_cache` and `closed_nodes`, whose changes the ledger logs, for pods with `count` shares."""
+        """Evaluate `node_filter` and `closed_nodes`, whose changes the ledger logs, for pods with `count` shares."""
         super().__init__(ledger, self.row, np.bool_)
-        self._node_cache = node_cache
+        self._node_filter = node_filter
         self._closed = closed_nodes
-        self._admits = node_cache.admission(pods)
+        self._admits = node_filter.admission(pods)
         self._count = count
 
     def row(self, row: int) -> bool:
         """Return whether the node of one row, which must be in use, is eligible."""
         node = self._ledger.node(row)
-        return node not in self._closed and self._admits(node) and not self._node_cache.is_short(node, self._count)
+        return node not in self._closed and self._admits(node) and not self._node_filter.is_short(node, self._count)

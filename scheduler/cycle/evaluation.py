@@ -24,7 +24,7 @@ from allocation.reasons import NodeReason, NodeRejection
 from allocation.steps import Steps, finish
 from scheduler.cycle import static_allocation
 from scheduler.cycle.lifts import NO_LIFT, Lift
-from scheduler.filters.node_cache import FilteredNodes
+from scheduler.filters.node_filter import FilteredNodes
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
 from scheduler.scoring.node_scorer import TotalScores
@@ -80,7 +80,7 @@ def evaluate(
     The reservations `lift` are taken to be gone.
     """
     candidates = state.candidates(requirements) if among is None else among
-    nodes = yield from state.node_cache.filter(pod, candidates, without=lift)
+    nodes = yield from state.node_filter.filter(pod, candidates, without=lift)
     view = yield from ledger_view.view(state.ledger, without=lift)
     cards = yield from evaluate_cards(
         requirements,

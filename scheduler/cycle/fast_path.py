@@ -27,9 +27,9 @@ from scheduler.cycle import messages
 from scheduler.cycle.eligible_nodes import EligibleNodes
 from scheduler.cycle.result import Scheduled, ScheduleResult, Unschedulable
 from scheduler.filters.digest import digest
-from scheduler.filters.node_cache import NodeCache
+from scheduler.filters.node_filter import NodeFilter
 from scheduler.gpu_requirements import GpuRequirements
-from scheduler.objects import Pod
+from scheduler.objects import Node, Pod
 from scheduler.scoring.candidates import NodeColumns
 from scheduler.scoring.node_scorer import NodeScorer, best_first
 
@@ -44,20 +44,22 @@ class FastPath:
         self,
         *,
         ledger: Ledger,
-        node_cache: NodeCache,
+        nodes: Mapping[str, Node],
+        node_filter: NodeFilter,
         closed_nodes: Callable[[], Mapping[str, NodeRejection]],
         scorer: NodeScorer,
     ) -> None:
-        """Rank the nodes of `ledger` and `node_cache`; `closed_nodes` returns those that take no GPU pod now.
+        """Rank the nodes of `ledger` that `node_filter` admits; `closed_nodes` returns those that take no GPU pod now.
 
-        The pods' preferences are scored by `scorer`.
+        `nodes` has all nodes, whether they have cards or not. The pods' preferences are scored by `scorer`.
         """
         self._ledger = ledger
-        self._node_cache = node_cache
+        self._nodes = nodes
+        self._node_filter = node_filter
         self._closed_nodes = closed_nodes
         self._closed: dict[str, NodeRejection] = {}
         self._scorer = scorer
-        self._columns = NodeColumns(ledger, node_cache)
+        self._columns = NodeColumns(ledger, nodes)
         self._rankings = RankingCache(ledger)
         self._classes: OrderedDict[Hashable, EligibleNodes] = OrderedDict()
         self._rejected: dict[bytes, Unschedulable] = {}
@@ -73,14 +75,14 @@ class FastPath:
 
         Without `explain` the result may lack the reasons why no node takes the pod.
         """
-        pods = self._node_cache.equivalence_class(pod)
-        depends_on_other_pods = self._node_cache.depends_on_other_pods(pod)
+        pods = self._node_filter.equivalence_class(pod)
+        depends_on_other_pods = self._node_filter.depends_on_other_pods(pod)
         self._refresh_closed()
         key = (pods.key, minimum_request(requirements.own).cards)
         eligible = self._classes.get(key)
         if eligible is None:
             eligible = self._classes[key] = EligibleNodes(
-                ledger=self._ledger, node_cache=self._node_cache, closed_nodes=self._closed, pods=pods, count=key[1]
+                ledger=self._ledger, node_filter=self._node_filter, closed_nodes=self._closed, pods=pods, count=key[1]
             )
             if len(self._classes) > _CLASSES:
                 self._classes.popitem(last=False)
@@ -88,7 +90,7 @@ class FastPath:
             self._classes.move_to_end(key)
         ranking = self._rankings.ranking(requirements.request, requirements.constraints, eligible=eligible, key=key)
         best = yield from ranking.place(requirements.request, headroom=headroom, runners_up=_RUNNERS_UP)
-        bindings = self._node_cache.volume_bindings(pod, best.allocation.node) if best is not None else None
+        bindings = self._node_filter.volume_bindings(pod, best.allocation.node) if best is not None else None
         if best is None:
             kind = self._kind(pod, key, requirements, headroom)
             self._remember_ranking(kind, ranking)
@@ -104,7 +106,7 @@ class FastPath:
         note = messages.find_fit(
             best.scores,
             fitting=fitting,
-            rejected=len(self._node_cache) - fitting,
+            rejected=len(self._nodes) - fitting,
             is_exact=not bindings and self._is_exact(requirements, headroom),
         )
         return Scheduled.on_cards(self._ledger, requirements, best.allocation, best.charges, note=note, path="cached")
@@ -128,14 +130,14 @@ class FastPath:
 
     def kind(self, pod: Pod, requirements: GpuRequirements, headroom: Headroom) -> bytes:
         """Return the kind of a pod that requests cards: pods of one kind are rejected for the same reasons."""
-        key = (self._node_cache.equivalence_class(pod).key, minimum_request(requirements.own).cards)
+        key = (self._node_filter.equivalence_class(pod).key, minimum_request(requirements.own).cards)
         return self._kind(pod, key, requirements, headroom)
 
     def _kind(self, pod: Pod, key: Hashable, requirements: GpuRequirements, headroom: Headroom) -> bytes:
         rules = None
-        volumes = self._node_cache.volumes_of(pod)
+        volumes = self._node_filter.volumes_of(pod)
         has_unbound = volumes is not None and volumes.unbound is not None
-        if has_unbound or self._node_cache.depends_on_other_pods(pod):
+        if has_unbound or self._node_filter.depends_on_other_pods(pod):
             meta, spec = pod.metadata, pod.spec
             claims = (meta.name, spec.volumes) if has_unbound else None  # which volumes fit depends on each claim
             rules = (meta.namespace, meta.labels, spec.affinity, spec.topology_spread_constraints, claims)
@@ -193,7 +195,7 @@ class FastPath:
         if not isinstance(outcome, Allocation):
             return None
         fitting = len(candidates)
-        note = messages.find_fit(by_name, fitting=fitting, rejected=len(self._node_cache) - fitting)
+        note = messages.find_fit(by_name, fitting=fitting, rejected=len(self._nodes) - fitting)
         costs = charges(outcome, requirements.request)
         return Scheduled.on_cards(ledger, requirements, outcome, costs, note=note, path="cached")
 

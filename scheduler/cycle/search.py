@@ -76,7 +76,7 @@ class Search:
 
     def find(self, case: Case) -> Steps[Attempt]:
         """Return the result for a pod; what is held for pods of lower rank is its last resort."""
-        volumes = self._state.node_cache.volumes_of(case.pod)
+        volumes = self._state.node_filter.volumes_of(case.pod)
         if volumes is not None and volumes.problem:
             return Attempt(waiting(PodReason.VolumeClaimNotReady, volumes.problem))
         own = lifts.own(self._state, case.pod)
@@ -123,7 +123,7 @@ class Search:
 
     def _by_few_nodes(self, case: Case) -> Steps[Attempt | None]:
         """Return the result on the only nodes that have the volumes of the pod, if they are few."""
-        few = self._state.node_cache.few_candidates(case.pod)
+        few = self._state.node_filter.few_candidates(case.pod)
         if few is None:
             return None
         evaluated = yield from self.evaluate(case, among=few)

@@ -51,7 +51,7 @@ class Capacity:
         row, node = self._ledger.row(name), self._node_cache.nodes.get(name)
         if row is None or node is None or node.spec.unschedulable:
             return NOTHING
-        facts, allocatable = self._ledger.facts(row), self._node_cache.allocatable(name)
+        facts, allocatable = self._ledger.facts(row), self._node_cache.allocatable.get(name, {})
         usable = [place for place, is_usable in enumerate(facts.usable) if is_usable]
         of_cards = (facts.memory_mib, facts.cores, facts.slots)
         memory, cores, slots = (sum(of_cards[each][place] for place in usable) for each in (MEMORY, CORES, SLOTS))

@@ -62,7 +62,7 @@ def is_possible(
 
     `hold` is the UID of the reservation.
     """
-    rejection = finish(state.node_cache.filter(pod, (node,), without=(hold,))).rejections.get(node)
+    rejection = finish(state.node_filter.filter(pod, (node,), without=(hold,))).rejections.get(node)
     if node not in state.node_cache or (rejection is not None and not rejection.resolvable):
         return False
     ending = {each.uid for each in _ending(state, pod, node)}

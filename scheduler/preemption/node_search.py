@@ -251,8 +251,8 @@ class NodeTrial:
         """Whether the node takes the pod in every other respect; in extender mode kube-scheduler evaluates that."""
         state, count = self._state, sum(each.count for each in self._requirements.own.gpu_containers)
         absent = self._absent | gone
-        if state.node_cache.is_short(self._node, count, without=absent):
+        if state.node_filter.is_short(self._node, count, without=absent):
             return False
         if not state.has_queue:
             return True
-        return bool(finish(state.node_cache.filter(self._pod, (self._node,), without=absent)).fitting)
+        return bool(finish(state.node_filter.filter(self._pod, (self._node,), without=absent)).fitting)

@@ -5,7 +5,7 @@ updated for changed nodes only, so that most decisions evaluate no node at all.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from allocation.ledger.ledger import Ledger
 from allocation.ledger.row_table import RowTable
 from allocation.steps import Steps
-from scheduler.filters.node_cache import NodeCache
 from scheduler.objects import Node
 
 Scores = NDArray[np.int64]
@@ -76,10 +75,10 @@ class NodeList:
 class NodeColumns:
     """The columns of all rows of the ledger that were used last."""
 
-    def __init__(self, ledger: Ledger, node_cache: NodeCache) -> None:
-        """Keep columns of the nodes of `node_cache`, whose changes `ledger` logs."""
+    def __init__(self, ledger: Ledger, nodes: Mapping[str, Node]) -> None:
+        """Keep columns of `nodes`, by name, whose changes `ledger` logs."""
         self._ledger = ledger
-        self._node_cache = node_cache
+        self._nodes = nodes
         self._tables: OrderedDict[Hashable, RowTable] = OrderedDict()
 
     def candidates(self, rows: NDArray[np.int64]) -> "LedgerNodes":
@@ -100,7 +99,7 @@ class NodeColumns:
 
     def _evaluate(self, of: Callable[[Node], Any], row: int) -> Any:
         """Evaluate the node of a row; 0 for one of which only the cards are known, which no pod can use."""
-        node = self._node_cache.nodes.get(self._ledger.node(row))
+        node = self._nodes.get(self._ledger.node(row))
         return of(node) if node is not None else 0
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocation.steps import Steps
+from scheduler.filters.gangs import Gangs
 from scheduler.filters.network_blocks import NetworkBlocks
-from scheduler.filters.node_cache import NodeCache
 from scheduler.objects import Node, Pod
 from scheduler.scoring.candidates import Candidates, Scores
 from scheduler.scoring.normalisation import BEST
@@ -24,15 +24,14 @@ _STEP: Final = 512
 """Nodes whose pods are counted between two interruptions."""
 
 
-def concerns(pod: Pod, node_cache: NodeCache) -> bool:
+def concerns(pod: Pod, gangs: Gangs, network: NetworkBlocks) -> bool:
     """Whether the gang of the pod has nodes already, and nodes are in blocks."""
-    return bool(node_cache.gangs.nodes_of(pod)) and bool(node_cache.network)
+    return bool(gangs.nodes_of(pod)) and bool(network)
 
 
-def scores(pod: Pod, candidates: Candidates, node_cache: NodeCache) -> Steps[Scores]:
+def scores(pod: Pod, candidates: Candidates, gangs: Gangs, network: NetworkBlocks) -> Steps[Scores]:
     """Return the score of each candidate: 100 for the nearest, half of it for the next, and so on; 0 for no block."""
-    network = node_cache.network
-    pods = yield from _pods_of_blocks(node_cache.gangs.nodes_of(pod), network)
+    pods = yield from _pods_of_blocks(gangs.nodes_of(pod), network)
     nearness = []
     for level in reversed(range(len(network.levels))):
         ids = yield from candidates.numbers(partial(_block_id, network, level), ("network block", level))

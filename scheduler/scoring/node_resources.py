@@ -23,7 +23,7 @@ def scores(pod: Pod, candidates: Candidates, node_cache: NodeCache, *, strategy:
 
     def score(node: Node) -> int:
         name = node.metadata.name
-        allocatable, used = node_cache.allocatable(name), sums.on(name) if sums is not None else (0, 0)
+        allocatable, used = node_cache.allocatable.get(name, {}), sums.on(name) if sums is not None else (0, 0)
         shares = [
             _share(used[place] + requested[place], capacity, most=most)
             for place, resource in enumerate((resources.CPU, resources.MEMORY))

@@ -95,7 +95,7 @@ def _preferences(node_cache: NodeCache, strategy: Strategy) -> dict[str, _Prefer
     return {
         "node_affinity": _Preference(node_affinity.concerns, node_affinity.scores),
         "taint_toleration": _Preference(
-            partial(taint_toleration.concerns, node_cache=node_cache), taint_toleration.scores
+            partial(taint_toleration.concerns, index=node_cache.index), taint_toleration.scores
         ),
         "pod_affinity": _Preference(
             partial(inter_pod_affinity.concerns, node_cache=node_cache),
@@ -105,8 +105,8 @@ def _preferences(node_cache: NodeCache, strategy: Strategy) -> dict[str, _Prefer
             topology_spread.concerns, partial(topology_spread.scores, node_cache=node_cache)
         ),
         "network_blocks": _Preference(
-            partial(network_blocks.concerns, node_cache=node_cache),
-            partial(network_blocks.scores, node_cache=node_cache),
+            partial(network_blocks.concerns, gangs=node_cache.gangs, network=node_cache.network),
+            partial(network_blocks.scores, gangs=node_cache.gangs, network=node_cache.network),
         ),
         "image_locality": _Preference(_concerns_every_pod, partial(image_locality.scores, node_cache=node_cache)),
         "node_resources": _Preference(_concerns_every_pod, resources),

@@ -7,16 +7,15 @@ v1.34).
 from allocation.steps import Steps
 from scheduler import selectors
 from scheduler.filters.digest import digest
-from scheduler.filters.node_cache import NodeCache
-from scheduler.filters.node_index import SOFT
+from scheduler.filters.node_index import SOFT, NodeIndex
 from scheduler.objects import Node, Pod
 from scheduler.scoring.candidates import Candidates, Scores
 from scheduler.scoring.normalisation import relative_to_highest
 
 
-def concerns(pod: Pod, node_cache: NodeCache) -> bool:
+def concerns(pod: Pod, index: NodeIndex) -> bool:
     """Whether any node has such a taint that the pod does not tolerate."""
-    return any(not selectors.tolerates(pod.spec, taint) for taint in node_cache.index.soft_taints)
+    return any(not selectors.tolerates(pod.spec, taint) for taint in index.soft_taints)
 
 
 def scores(pod: Pod, candidates: Candidates) -> Steps[Scores]:

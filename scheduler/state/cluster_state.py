@@ -32,6 +32,7 @@ from scheduler.dra.device_classes import DeviceClasses
 from scheduler.dra.foreign import DoubleBooking, ForeignDevices
 from scheduler.fairness.fair_share import FairShare
 from scheduler.filters.node_cache import NodeCache
+from scheduler.filters.node_filter import NodeFilter
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.holds import Holds
 from scheduler.leases.device_lease import DeviceLease
@@ -55,6 +56,7 @@ from scheduler.state.participants import (
     Participants,
     Placed,
     QueueShares,
+    Volumes,
 )
 from scheduler.state.plugin_nodes import PluginNodes
 from scheduler.state.priority_classes import PriorityClasses
@@ -118,10 +120,12 @@ class ClusterState:
             ours=set(settings.resources.managed()) - {counted},
             counted=counted,
             on_change=self.ledger.note_change,
-            volumes=self.volumes if has_queue else None,
             scores_resources=scores_resources,
             network_levels=network_levels,
         )
+        # kube-scheduler, if it has the queue, has filtered the nodes by volumes.
+        volumes = self.volumes if has_queue else None
+        self.node_filter = NodeFilter(self.node_cache, volumes=volumes)
         self.names = frozenset(names)
         self.has_queue = has_queue
         self.claims = Claims()
@@ -165,6 +169,7 @@ class ClusterState:
             Cards(self.ledger, self.device_leases, self.instance_requests),
             NamespaceQuotas(self.quotas),
             NodeResources(self.node_cache),
+            *((Volumes(self.volumes, self.node_cache),) if volumes is not None else ()),
             QueueShares(self.fair_share, self.is_ours),
             CardLeases(self.device_leases),
         )
@@ -219,7 +224,7 @@ class ClusterState:
         These nodes are closed, or their device plugin has too few devices left without the pods `without`, or they
         reject this pod only.
         """
-        rejections = self.node_cache.shortages(minimum_request(requirements.own).cards, without=without)
+        rejections = self.node_filter.shortages(minimum_request(requirements.own).cards, without=without)
         rejections |= self.own_rejections(requirements) | self.closed_nodes()
         return {node: rejection.of_node(each) for node, each in rejections.items()}
 

@@ -19,6 +19,7 @@ from scheduler.mig.requests import InstanceRequests
 from scheduler.objects import Pod
 from scheduler.state.quotas import Quotas
 from scheduler.volumes.bindings import NO_BINDINGS, VolumeBindings
+from scheduler.volumes.volume_cache import VolumeCache
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -127,18 +128,36 @@ class NamespaceQuotas:
 
 
 class NodeResources:
-    """The CPU, memory, ports, volumes and neighbours of pods."""
+    """The CPU, memory, ports and neighbours of pods."""
 
     def __init__(self, node_cache: NodeCache) -> None:
         self._node_cache = node_cache
 
     def reserve(self, placed: Placed) -> None:
         """See Participant."""
-        self._node_cache.add_pod(placed.pod, placed.node, assumed=placed.is_assumed, bindings=placed.volumes)
+        self._node_cache.add_pod(placed.pod, placed.node, assumed=placed.is_assumed)
 
     def unreserve(self, uid: str) -> None:
         """See Participant."""
         self._node_cache.remove_pod(uid)
+
+
+class Volumes:
+    """The volumes of pods, and what unbound claims get."""
+
+    def __init__(self, volumes: VolumeCache, node_cache: NodeCache) -> None:
+        """Count volumes on the nodes where `node_cache`, a participant before this one, counts their pods."""
+        self._volumes = volumes
+        self._node_cache = node_cache
+
+    def reserve(self, placed: Placed) -> None:
+        """See Participant."""
+        if placed.pod.spec.volumes:
+            self._volumes.add_pod(placed.pod, placed.node, placed.volumes)
+
+    def unreserve(self, uid: str) -> None:
+        """See Participant."""
+        self._volumes.remove_pod(uid, self._node_cache.node_of(uid))
 
 
 class QueueShares:

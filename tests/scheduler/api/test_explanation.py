@@ -100,7 +100,7 @@ def test_reasons_sum_to_the_cards_and_nodes() -> None:
                 if not explanation.nodes:
                     assert explanation.outcome == "held"
                     continue
-                assert [node.name for node in explanation.nodes] == sorted(world.state.node_cache._nodes)
+                assert [node.name for node in explanation.nodes] == sorted(world.state.node_cache.nodes)
                 assert Counter(name for group in explanation.reasons for name in group.nodes) == Counter(
                     node.name for node in explanation.nodes if not node.fits
                 )

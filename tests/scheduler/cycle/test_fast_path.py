@@ -58,7 +58,7 @@ class Twins:
         self.clock = Clock()
         self.states = [state(clock=self.clock), state(clock=self.clock)]
         cycle_of(self.states[1])._fast_path.find = no_fast_path  # type: ignore[method-assign]
-        self.states[1].node_cache.few_candidates = lambda _: None  # type: ignore[method-assign]
+        self.states[1].node_filter.few_candidates = lambda _: None  # type: ignore[method-assign]
         for each in CLASSES:
             self.storage("set_class", each)
         for number in NUMBERS:

@@ -90,7 +90,7 @@ def test_a_reservation_is_valid_after_changes_between_the_steps(seed: int, kind:
     made.ledger.forget(pending.uid)
     made.ledger.check(decision.node, decision.charges)
     made.node_cache.remove_pod(pending.uid)
-    assert finish(made.node_cache.filter(pending, (decision.node,))).fitting == [decision.node]
+    assert finish(made.node_filter.filter(pending, (decision.node,))).fitting == [decision.node]
 
 
 @pytest.mark.parametrize("change", ["gone", "other"])

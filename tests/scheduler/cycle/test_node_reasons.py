@@ -142,7 +142,7 @@ def test_nodes_with_one_reason_share_one_rejection() -> None:
     for name in ("n1", "n2"):
         made.set_node(node(name, spec={"taints": [{"key": "a", "value": "b", "effect": "NoSchedule"}]}))
     for spec in ({}, {"tolerations": [{"operator": "Exists"}], "containers": GREEDY}):
-        first, second = finish(made.node_cache.filter(pod("p", **spec))).rejections.values()
+        first, second = finish(made.node_filter.filter(pod("p", **spec))).rejections.values()
         assert first is second
 
 
@@ -155,7 +155,7 @@ def test_only_what_other_pods_use_is_resolvable(cpu: str, resolvable: bool) -> N
     full = [{"resources": {"requests": {"cpu": "10", "memory": "250Gi"}}}]
     made.set_pod(pod("runs", node="n1", phase="Running", containers=full))
     needs = [{"name": "main", "resources": {"requests": {"memory": "10Gi", "cpu": cpu}}}]
-    rejection = finish(made.node_cache.filter(pod("a", containers=needs))).rejections["n1"]
+    rejection = finish(made.node_filter.filter(pod("a", containers=needs))).rejections["n1"]
     assert (rejection.code, rejection.resolvable) == (NodeReason.NodeInsufficientResource, resolvable)
 
 

@@ -247,7 +247,7 @@ async def test_the_extender_schedules_as_the_loop_does() -> None:
         made, names = cluster(dice)
         asks = asking(dice, made, names)
         what = kind_of(made, asks)
-        sorting = finish(made.node_cache.filter(asks))
+        sorting = finish(made.node_filter.filter(asks))
         api = Bindings()
         api.pods["asks"] = asks
         api.gpu_bindings = {

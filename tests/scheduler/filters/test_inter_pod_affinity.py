@@ -55,7 +55,7 @@ def web(name: str, on: str, **fields: Any) -> Any:
 
 def fitting(made: ClusterState, **fields: Any) -> set[str]:
     """Return the nodes that take a pod."""
-    return set(finish(made.node_cache.filter(pod("p", **fields))).fitting)
+    return set(finish(made.node_filter.filter(pod("p", **fields))).fitting)
 
 
 EVERYWHERE = {"a1", "a2", "b1", "b2", "x1"}
@@ -67,7 +67,7 @@ def test_affinity_brings_pods_near_each_other() -> None:
     made.set_pod(web("w", "a1"))
     assert fitting(made, **near(term())) == {"a1", "a2"}
     assert fitting(made, **near(term(HOST))) == {"a1"}
-    refusals = texts(finish(made.node_cache.filter(pod("p", **near(term())))).rejections)
+    refusals = texts(finish(made.node_filter.filter(pod("p", **near(term())))).rejections)
     assert refusals == dict.fromkeys(("b1", "b2", "x1"), NEAR)
 
 
@@ -76,14 +76,14 @@ def test_anti_affinity_keeps_pods_apart() -> None:
     made = cluster()
     made.set_pod(web("w", "a1"))
     assert fitting(made, **far(term())) == {"b1", "b2", "x1"}
-    assert texts(finish(made.node_cache.filter(pod("p", **far(term())))).rejections) == {"a1": FAR, "a2": FAR}
+    assert texts(finish(made.node_filter.filter(pod("p", **far(term())))).rejections) == {"a1": FAR, "a2": FAR}
 
 
 def test_a_running_pod_keeps_others_away() -> None:
     """Its anti-affinity applies to every later pod, even one without rules."""
     made = cluster()
     made.set_pod(pod("shy", node="a1", phase="Running", **far(term())))
-    refusals = texts(finish(made.node_cache.filter(pod("p", labels={"app": "web"}))).rejections)
+    refusals = texts(finish(made.node_filter.filter(pod("p", labels={"app": "web"}))).rejections)
     assert refusals == {"a1": REPELLED, "a2": REPELLED}
     assert fitting(made, labels={"app": "db"}) == EVERYWHERE
     assert fitting(made, labels={"app": "web"}, namespace="red") == EVERYWHERE

@@ -1,208 +1,91 @@
-"""A pod goes only where kube-scheduler would let it go."""
+"""The cache counts what the pods of each node use, with and without some of them."""
 
 from typing import Any
 
-import pytest
-
 from allocation.settings import ResourceNames
-from allocation.steps import finish
-from scheduler.filters import resources
 from scheduler.filters.node_cache import NodeCache
+from scheduler.filters.resources import CPU, MEMORY, PODS
 from tests.scheduler.support.builders import node, pod
-from tests.scheduler.support.rejections import texts
 
 GPU_NAMES = ResourceNames().managed()
 
 
-def refusal(pod_spec: dict[str, Any], **node_fields: Any) -> str:
-    """Return the text of node n1's rejection of a pod, or an empty string."""
-    node_cache = NodeCache(ours=GPU_NAMES)
-    node_cache.set_node(node("n1", **node_fields))
-    return texts(finish(node_cache.filter(pod("p", memory=1, **pod_spec))).rejections).get("n1", "")
+def sized(name: str, cpu: str, port: int = 0) -> Any:
+    """Return a pod that requests CPU, and takes a port unless it is 0."""
+    ports = {"ports": [{"hostPort": port}]} if port else {}
+    return pod(name, containers=[{"name": "main", "resources": {"requests": {"cpu": cpu}}, **ports}])
 
 
-def affinity(operator: str, *values: str, key: str = "zone") -> dict[str, Any]:
-    """Return a required node affinity of one expression."""
-    term = {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    return {"affinity": {"nodeAffinity": required}}
+def amounts(cache: NodeCache, *without: str) -> dict[str, int]:
+    """Return what the pods of node n1 use, without pods of some UIDs, and without what is 0."""
+    return {name: amount for name, amount in cache.used_on("n1", without=without).items() if amount}
 
 
-METADATA = {"name": "n1", "labels": {"zone": "a", "rank": "5", "odd": "5_0"}}
-TAINTED = {"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}}
+def test_used_amounts_follow_the_pods() -> None:
+    """A pod counts once, as it was last and where it was last, and a removed pod no more."""
+    cache = NodeCache(ours=GPU_NAMES)
+    cache.add_pod(sized("a", "1"), "n1", assumed=True)
+    cache.add_pod(sized("a", "2"), "n1")
+    cache.add_pod(sized("b", "500m"), "n1")
+    assert amounts(cache) == cache.used["n1"] == {CPU: 2500, PODS: 2}
+    assert cache.cpu_and_memory("uid-b") == (500, 0)
+    cache.add_pod(sized("b", "500m"), "n2")
+    assert amounts(cache) == {CPU: 2000, PODS: 1}
+    assert (cache.pods_of("n1"), cache.pods_of("n2")) == (("uid-a",), ("uid-b",))
+    for _ in range(2):
+        cache.remove_pod("uid-a")
+        assert amounts(cache) == {}
 
 
-@pytest.mark.parametrize(
-    ("pod_spec", "node_fields", "expected"),
-    [
-        ({}, {}, ""),
-        ({}, {"spec": {"unschedulable": True}}, "node was unschedulable"),
-        (
-            {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]},
-            {"spec": {"unschedulable": True}},
-            "",
-        ),
-        ({}, TAINTED, "node had untolerated taint {k: v}"),
-        ({}, {"spec": {"taints": [{"key": "k", "effect": "PreferNoSchedule"}]}}, ""),
-        ({"tolerations": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}, TAINTED, ""),
-        ({"tolerations": [{"key": "k", "operator": "Exists"}]}, TAINTED, ""),
-        ({"tolerations": [{"operator": "Exists"}]}, TAINTED, ""),
-        ({"tolerations": [{"key": "k", "value": "w"}]}, TAINTED, "node had untolerated taint {k: v}"),
-        (
-            {"tolerations": [{"key": "k", "operator": "Lt", "value": "v"}]},
-            TAINTED,
-            "node had untolerated taint {k: v}",
-        ),
-        ({"nodeSelector": {"zone": "a"}}, {"metadata": METADATA}, ""),
-        ({"nodeSelector": {"zone": "b"}}, {"metadata": METADATA}, "node didn't match Pod's node affinity/selector"),
-        (affinity("In", "a", "b"), {"metadata": METADATA}, ""),
-        (affinity("NotIn", "a"), {"metadata": METADATA}, "node didn't match Pod's node affinity/selector"),
-        (affinity("NotIn", "a", key="none"), {"metadata": METADATA}, ""),
-        (affinity("Exists", key="none"), {"metadata": METADATA}, "node didn't match Pod's node affinity/selector"),
-        (affinity("DoesNotExist", key="none"), {"metadata": METADATA}, ""),
-        (affinity("Gt", "4", key="rank"), {"metadata": METADATA}, ""),
-        (affinity("Lt", "5", key="rank"), {"metadata": METADATA}, "node didn't match Pod's node affinity/selector"),
-        (affinity("Gt", "x", key="rank"), {"metadata": METADATA}, "node didn't match Pod's node affinity/selector"),
-        (affinity("Gt", "-1", key="odd"), {"metadata": METADATA}, "node didn't match Pod's node affinity/selector"),
-    ],
-)
-def test_filters_have_kube_schedulers_results(
-    pod_spec: dict[str, Any], node_fields: dict[str, Any], expected: str
-) -> None:
-    """Selectors, affinity, taints and unschedulable nodes, with kube-scheduler's messages."""
-    assert refusal(pod_spec, **node_fields) == expected
+def test_a_hypothesis_changes_nothing() -> None:
+    """What a node would have without some pods is a copy; pods elsewhere and unknown ones make no difference."""
+    cache = NodeCache(ours=GPU_NAMES)
+    cache.add_pod(sized("a", "1", port=80), "n1")
+    cache.add_pod(sized("b", "2", port=81), "n1")
+    cache.add_pod(sized("c", "4"), "n2")
+    gone = cache.by_node(("uid-a", "uid-c", "uid-unknown"))
+    assert gone == {"n1": {"uid-a"}, "n2": {"uid-c"}}
+    for _ in range(2):
+        assert amounts(cache, "uid-a", "uid-c") == {CPU: 2000, PODS: 1}
+        assert {port for *_, port in cache.ports_on("n1", without=gone["n1"])} == {81}
+        assert cache.pods_on("n1", without=gone["n1"]) == 1
+    assert amounts(cache) == {CPU: 3000, PODS: 2}
+    assert {port for *_, port in cache.ports_on("n1")} == {80, 81}
 
 
-def test_gpu_resources_are_not_filtered() -> None:
-    """Nodes with an agent advertise none; the ledger counts them."""
-    assert refusal({}) == ""
+def test_pods_of_a_node_are_counted_before_and_after_it_exists() -> None:
+    """Pods and nodes become known in any order; a node that is deleted offers nothing, and its pods stay counted."""
+    cache = NodeCache(ours=GPU_NAMES)
+    cache.add_pod(sized("a", "1"), "n1")
+    assert "n1" not in cache
+    cache.set_node(node("n1", status={"allocatable": {"cpu": "4", "memory": "1Ki", "pods": "2"}}))
+    assert cache.allocatable["n1"] == {CPU: 4000, MEMORY: 1024, PODS: 2}
+    cache.drop_node("n1")
+    assert "n1" not in cache.allocatable
+    assert amounts(cache) == {CPU: 1000, PODS: 1}
 
 
-def containers(**requests: str) -> dict[str, Any]:
-    """Return a spec of one container with these requests."""
-    return {"containers": [{"name": "main", "resources": {"requests": requests}}]}
+def test_nodes_that_advertise_the_counted_resource_are_known() -> None:
+    """They have a device plugin; others leave the resource to the ledger."""
+    cache = NodeCache(ours=(), counted="nvidia.com/gpu")
+    cache.set_node(node("n1", status={"allocatable": {"nvidia.com/gpu": "8"}}))
+    cache.set_node(node("n2", status={"allocatable": {}}))
+    assert cache.advertising == {"n1"}
+    cache.set_node(node("n1", status={"allocatable": {}}))
+    assert not cache.advertising
+    cache.set_node(node("n2", status={"allocatable": {"nvidia.com/gpu": "8"}}))
+    cache.drop_node("n2")
+    assert not cache.advertising
 
 
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        (containers(cpu="1500m"), "Insufficient cpu"),
-        (containers(memory="2Gi"), "Insufficient memory"),
-        ({**containers(cpu="500m"), "overhead": {"cpu": "600m"}}, "Insufficient cpu"),
-        ({**containers(cpu="1"), "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "1"}}}]}, ""),
-        (
-            {
-                **containers(cpu="600m"),
-                "initContainers": [
-                    {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}}
-                ],
-            },
-            "Insufficient cpu",
-        ),
-        (containers(**{"example.com/thing": "1"}), "Insufficient example.com/thing"),
-        ({**containers(cpu="2"), "resources": {"requests": {"cpu": "500m"}}}, ""),
-        ({**containers(cpu="500m"), "resources": {"requests": {"cpu": "2"}}}, "Insufficient cpu"),
-    ],
-)
-def test_node_resources(spec: dict[str, Any], expected: str) -> None:
-    """CPU, memory and other extended resources count as in kube-scheduler, with sidecars and overhead."""
-    small = {"status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "10"}}}
-    assert refusal(spec, **small) == expected
-
-
-def test_an_overcommitted_node_takes_a_pod_that_requests_nothing() -> None:
-    """A request of 0 fits everywhere: kube-scheduler does not compare it with what is free."""
-    node_cache = NodeCache(ours=GPU_NAMES)
-    node_cache.set_node(node("n1", status={"allocatable": {"cpu": "1", "pods": "2"}}))
-    node_cache.add_pod(pod("large", **containers(cpu="2")), "n1")
-    assert finish(node_cache.filter(pod("idle", **containers(cpu="0")))).fitting == ["n1"]
-
-
-def test_used_resources_are_not_available() -> None:
-    """Pods on the node use resources, even when only assumed; a pod that is removed frees them."""
-    node_cache = NodeCache(ours=GPU_NAMES)
-    node_cache.set_node(node("n1", status={"allocatable": {"cpu": "1", "pods": "2"}}))
-    half = pod("half", **containers(cpu="600m"))
-    other = pod("other", **containers(cpu="600m"))
-    for is_assumed in (True, False):
-        node_cache.add_pod(half, "n1", assumed=is_assumed)
-        assert node_cache.is_assumed(half.uid) is is_assumed
-        assert texts(finish(node_cache.filter(other)).rejections) == {"n1": "Insufficient cpu"}
-        node_cache.remove_pod(half.uid)
-        assert finish(node_cache.filter(other)).fitting == ["n1"]
-    node_cache.remove_pod(half.uid)
-    assert finish(node_cache.filter(other)).fitting == ["n1"]
-
-
-def container_status(name: str, cpu: str) -> dict[str, Any]:
-    """Return the status of a container with these allocated resources."""
-    return {"name": name, "allocatedResources": {"cpu": cpu}, "resources": {"requests": {"cpu": cpu}}}
-
-
-@pytest.mark.parametrize(
-    ("spec", "status", "taken"),
-    [
-        (containers(cpu="3"), {}, 3000),
-        (containers(cpu="3"), {"containerStatuses": [container_status("main", "5")]}, 5000),
-        (containers(cpu="3"), {"containerStatuses": [container_status("main", "1")]}, 3000),
-        (containers(cpu="3"), {"containerStatuses": [{"name": "main", "allocatedResources": {"cpu": "4"}}]}, 4000),
-        (
-            {
-                **containers(cpu="3"),
-                "initContainers": [
-                    {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}},
-                ],
-            },
-            {"initContainerStatuses": [container_status("s", "2")]},
-            5000,
-        ),
-        (
-            {**containers(cpu="3"), "overhead": {"cpu": "1"}},
-            {"containerStatuses": [container_status("main", "5")]},
-            6000,
-        ),
-        (
-            {**containers(), "resources": {"requests": {"cpu": "3"}}},
-            {"allocatedResources": {"cpu": "4"}, "resources": {"requests": {"cpu": "2"}}},
-            4000,
-        ),
-    ],
-)
-def test_a_resized_pod_uses_the_larger_of_request_and_allocation(
-    spec: dict[str, Any], status: dict[str, Any], taken: int
-) -> None:
-    """A shrinking pod uses the old size until its node has resized it; a growing one may use the new size soon."""
-    one = pod("p", node="n1", phase="Running", status=status, **spec)
-    assert resources.requests(one, ours=GPU_NAMES)["cpu"] == taken
-
-
-def test_the_number_of_pods_is_limited() -> None:
-    """It is a resource like any other."""
-    node_cache = NodeCache(ours=GPU_NAMES)
-    node_cache.set_node(node("n1", status={"allocatable": {"cpu": "1", "pods": "1"}}))
-    node_cache.add_pod(pod("a"), "n1")
-    assert texts(finish(node_cache.filter(pod("b"))).rejections) == {"n1": "Too many pods"}
-
-
-def test_host_ports_do_not_collide() -> None:
-    """The same port of the same address and protocol collides, and the wildcard address with every address."""
-    node_cache = NodeCache(ours=GPU_NAMES)
-    node_cache.set_node(node("n1"))
-
-    def with_port(name: str, **port: Any) -> Any:
-        return pod(name, containers=[{"name": "main", "ports": [{"hostPort": 80, **port}]}])
-
-    node_cache.add_pod(with_port("a", hostIP="10.0.0.1"), "n1")
-    assert finish(node_cache.filter(with_port("b"))).rejections
-    assert finish(node_cache.filter(with_port("c", hostIP="10.0.0.2"))).fitting == ["n1"]
-    assert finish(node_cache.filter(with_port("d", hostIP="10.0.0.1", protocol="UDP"))).fitting == ["n1"]
-
-
-@pytest.mark.parametrize(("policy", "is_free"), [("Always", False), (None, True)])
-def test_a_port_is_held_by_who_lives_as_long_as_the_pod(policy: str | None, is_free: bool) -> None:  # noqa: FBT001
-    """A sidecar, but not an init container, which is gone when others start."""
-    node_cache = NodeCache(ours=GPU_NAMES)
-    node_cache.set_node(node("n1"))
-    ports = {"ports": [{"hostPort": 80}]}
-    node_cache.add_pod(pod("a", initContainers=[{"name": "i", "restartPolicy": policy, **ports}]), "n1")
-    assert (finish(node_cache.filter(pod("b", containers=[{"name": "main", **ports}]))).fitting == ["n1"]) == is_free
+def test_changes_are_reported_by_node() -> None:
+    """Only a pod that comes takes without giving; rankings need no look at other changes then."""
+    changes: list[tuple[str, bool]] = []
+    cache = NodeCache(ours=GPU_NAMES, on_change=lambda name, taken: changes.append((name, taken)))
+    cache.set_node(node("n1"))
+    cache.add_pod(sized("a", "1"), "n1")
+    cache.add_pod(sized("a", "1"), "n2")
+    cache.remove_pod("uid-a")
+    cache.remove_pod("uid-a")
+    cache.drop_node("n1")
+    assert changes == [("n1", False), ("n1", True), ("n1", False), ("n2", True), ("n2", False), ("n1", False)]

@@ -282,7 +282,7 @@ def tell(fleet: list[Manifest], story: list[tuple[Manifest, int]]) -> None:
         one["metadata"] = {"name": f"p{index}", "uid": f"uid-{index}", **one["metadata"]}
         arriving = msgspec.convert(one, Pod)
         able = [host["metadata"]["name"] for host in fleet if takes(one, host, placed, fleet)]
-        assert finish(made.node_cache.filter(arriving)).fitting == able
+        assert finish(made.node_filter.filter(arriving)).fitting == able
         if choice < 4:
             host = fleet[(index + choice) % len(fleet)]["metadata"]["name"]
         else:

@@ -55,14 +55,14 @@ def fitting(made: ClusterState, spec: dict[str, Any], **fields: Any) -> set[str]
 
 def fitting_nodes(made: ClusterState, asks: Pod) -> set[str]:
     """Return the nodes that take a pod."""
-    return set(finish(made.node_cache.filter(asks)).fitting)
+    return set(finish(made.node_filter.filter(asks)).fitting)
 
 
 def test_the_skew_of_no_domain_exceeds_the_maximum() -> None:
     """With the pod, a domain has at most maxSkew more than the emptiest one; a node without the label is rejected."""
     made = cluster(a1=1)
     assert fitting(made, spread()) == {"b1"}
-    refusals = texts(finish(made.node_cache.filter(web("p", **spread()))).rejections)
+    refusals = texts(finish(made.node_filter.filter(web("p", **spread()))).rejections)
     assert refusals == {"a1": UNEVEN, "a2": UNEVEN, "x1": MISSING}
     assert fitting(made, spread(maxSkew=2)) == {"a1", "a2", "b1"}
     assert fitting(cluster(a1=2, a2=1, b1=1), spread(maxSkew=2)) == {"b1"}
@@ -124,7 +124,7 @@ def test_match_label_keys_narrow_the_selector() -> None:
         "b1",
     }
     assert set(
-        finish(made.node_cache.filter(pod("p", **own, **spread(matchLabelKeys=["version"], labelSelector={})))).fitting
+        finish(made.node_filter.filter(pod("p", **own, **spread(matchLabelKeys=["version"], labelSelector={})))).fitting
     ) == {
         "a1",
         "a2",

@@ -87,10 +87,10 @@ def loaded(cluster: Manifest) -> ClusterState:
 def node_differences(seed: int, cluster: Manifest, theirs: Expected, state: ClusterState) -> Iterator[Difference]:
     """Compare the nodes that take the pod, and for the others the plugin and whether it is resolvable."""
     pod: Pod = msgspec.convert(cluster["pod"], Pod)
-    node_cache = state.node_cache
-    volumes = node_cache.volumes_of(pod)
+    node_filter = state.node_filter
+    volumes = node_filter.volumes_of(pod)
     problem = volumes.problem if volumes is not None else ""
-    ours = finish(node_cache.filter(pod))
+    ours = finish(node_filter.filter(pod))
     whole = theirs.error or (theirs.pod and text(theirs.pod)) or ""
     if problem or whole:
         fitting = [] if problem else ours.fitting

@@ -87,7 +87,7 @@ class History:
         self.chance = random.Random(seed)  # noqa: S311 -- a test
         self.state: ClusterState = self.world.state
         self.events = ClusterEvent(0)
-        self.nodes = {name: self.state.node_cache._nodes[name] for name in self.state.node_cache.names}
+        self.nodes = {name: self.state.node_cache.nodes[name] for name in self.state.node_cache.names}
         self.statuses: dict[str, Any] = {}
         self.running: list[Pod] = []
         notify = self.state.queue.notify

@@ -56,7 +56,8 @@ def placed(made: ClusterState, pending: Pod) -> str:
 
 def scores(made: ClusterState, pending: Pod | None = None) -> list[int]:
     """Return the scores of all nodes for a pod of the gang."""
-    return listed(network_blocks.scores(pending or member("p"), everywhere(made.node_cache), made.node_cache))
+    cache = made.node_cache
+    return listed(network_blocks.scores(pending or member("p"), everywhere(cache), cache.gangs, cache.network))
 
 
 def test_pods_of_a_gang_go_to_one_block_although_cards_prefer_others() -> None:

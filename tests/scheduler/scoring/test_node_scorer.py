@@ -123,7 +123,7 @@ def test_in_extender_mode_kube_scheduler_follows_preferences() -> None:
 def test_columns_follow_changes_of_nodes() -> None:
     """Kept values equal those of the nodes as they are now: changed, added and removed ones."""
     made, _ = two_zones()
-    columns = NodeColumns(made.ledger, made.node_cache)
+    columns = NodeColumns(made.ledger, made.node_cache.nodes)
     scorer, pending = NodeScorer(made.node_cache, ScoreWeights()), pod("p", **ZONE_B)
     for change in (
         lambda: None,

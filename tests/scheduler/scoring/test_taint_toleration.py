@@ -36,9 +36,9 @@ def test_a_toleration_of_another_effect_does_not_count() -> None:
 def test_pods_are_concerned_while_a_node_has_a_taint_that_they_do_not_tolerate() -> None:
     """The test looks at the different taints, not at the nodes; a removed or changed node counts no more."""
     made, plain = cluster(labelled("n1", soft=("a",)), labelled("n2", soft=("a",))), pod("p")
-    assert taint_toleration.concerns(plain, made)
-    assert not taint_toleration.concerns(pod("q", tolerations=[{"key": "a", "operator": "Exists"}]), made)
+    assert taint_toleration.concerns(plain, made.index)
+    assert not taint_toleration.concerns(pod("q", tolerations=[{"key": "a", "operator": "Exists"}]), made.index)
     made.drop_node("n1")
-    assert taint_toleration.concerns(plain, made)
+    assert taint_toleration.concerns(plain, made.index)
     made.set_node(node("n2", spec={"taints": [{"key": "a", "effect": "NoSchedule"}]}))
-    assert not taint_toleration.concerns(plain, made)
+    assert not taint_toleration.concerns(plain, made.index)

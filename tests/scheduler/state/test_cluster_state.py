@@ -289,7 +289,7 @@ def test_a_change_of_granted_resources_counts() -> None:
     granted = {"containerStatuses": [{"name": "main", "resources": {"requests": {"cpu": "60"}}}]}
     made.set_pod(pod("a", node="n1", phase="Running", status=granted, **spec), before)
     big = pod("b", containers=[{"name": "main", "resources": {"requests": {"cpu": "5"}}}])
-    assert texts(finish(made.node_cache.filter(big)).rejections) == {"n1": "Insufficient cpu"}
+    assert texts(finish(made.node_filter.filter(big)).rejections) == {"n1": "Insufficient cpu"}
 
 
 def test_messages_have_a_limited_length() -> None:
@@ -310,13 +310,13 @@ def test_nodes_without_cards_are_not_evaluated_for_gpu_pods(monkeypatch: pytest.
     for number in range(100):
         made.set_node(node(f"bare-{number:02}"))
     evaluated: list[str] = []
-    filter_node = made.node_cache._rejection
+    filter_node = made.node_filter._rejection
 
     def rejection(wants: Any, node: Node, *gone: Any) -> NodeRejection | None:
         evaluated.append(node.metadata.name)
         return filter_node(wants, node, *gone)
 
-    monkeypatch.setattr(made.node_cache, "_rejection", rejection)
+    monkeypatch.setattr(made.node_filter, "_rejection", rejection)
     decision = finish(schedule(made, pod("a", memory=5000)))
     assert isinstance(decision, Unschedulable)
     assert set(evaluated) == {"n1"}

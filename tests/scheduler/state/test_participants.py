@@ -22,9 +22,12 @@ from scheduler.state.participants import (
     Participants,
     Placed,
     QueueShares,
+    Volumes,
 )
+from scheduler.volumes.bindings import ClaimKey, VolumeBindings
 from tests.scheduler.support.builders import node, pod, state, status
 from tests.scheduler.support.scheduling import cycle_of
+from tests.scheduler.support.storage import claim, mounts, storage_class
 from tests.scheduler.support.worlds import World
 
 PENDING = 4
@@ -45,7 +48,7 @@ def sums(use: UseByOwner[Any]) -> object:
 def node_resources(made: ClusterState) -> object:
     """Return the pods of each node, what they use of it, and who their neighbours are."""
     cache, names = made.node_cache, sorted(made.node_cache.names)
-    used = {name: {key: amount for key, amount in cache._used.get(name, {}).items() if amount} for name in names}
+    used = {name: {key: amount for key, amount in cache.used.get(name, {}).items() if amount} for name in names}
     spaces = ("default", *cache.namespaces)
     groups = {(space, str(each.labels), str(each.nodes)) for space in spaces for each in cache.pod_index.of(space)}
     scored = cache.scored_requests
@@ -57,6 +60,12 @@ def node_resources(made: ClusterState) -> object:
     )
 
 
+def volumes(made: ClusterState) -> object:
+    """Return the volumes in use of each pod, by node and by claim, and what is assumed for claims."""
+    in_use, assumptions = made.volumes._in_use, made.volumes._assumptions
+    return {name: str(value) for of in (in_use, assumptions) for name, value in vars(of).items()}
+
+
 def shares(made: ClusterState) -> object:
     """Return what each queue pays, and the pods that pay by their labels."""
     return sums(made.fair_share.use), sorted(made.fair_share._by_labels)
@@ -66,6 +75,7 @@ VIEWS: dict[type, Callable[[ClusterState], object]] = {
     Cards: cards,
     NamespaceQuotas: lambda made: sums(made.quotas.counted),
     NodeResources: node_resources,
+    Volumes: volumes,
     QueueShares: shares,
     CardLeases: lambda made: made.device_leases.pods(),
 }
@@ -108,6 +118,24 @@ def test_a_participant_forgets_exactly_what_it_counted(position: int, seed: int)
         participant.reserve(found)  # the next pods meet it
         for each in participants[position + 1 :]:
             each.reserve(found)
+
+
+def test_the_volumes_of_a_pod_are_given_back_on_its_node() -> None:
+    """What its claims are about to get and the disks that its node attaches; a pod without volumes changes nothing."""
+    made = state("n1")
+    made.storage.set_class(storage_class("fast", provisioner="csi.example.com"))
+    made.storage.set_claim(claim("data", storage_class="fast"))
+    waiting, bindings = pod("p", volumes=mounts("data")), VolumeBindings(provisioned=(ClaimKey("default", "data"),))
+    changed: list[str] = []
+    made.volumes._on_change = changed.append
+    before = volumes(made)
+    made.participants.reserve(Placed(waiting, "n1", volumes=bindings, is_assumed=True))
+    assert volumes(made) != before
+    made.participants.reserve(Placed(pod("q"), "n1"))
+    made.participants.unreserve("uid-q")
+    made.participants.unreserve(waiting.uid)
+    assert volumes(made) == before
+    assert changed == ["n1", "n1"]
 
 
 @given(st.integers(0, 1 << 32))
