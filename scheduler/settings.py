@@ -130,6 +130,9 @@ class ScoreWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         node_resources: free or used CPU and memory, see `node_resources_strategy`.
         node_resources_strategy: LeastAllocated prefers nodes with much free CPU and memory, MostAllocated those with
             little.
+        stranded: with node policy `binpack`, in either mode: how many points of the score of the cards, of which a full
+            node has 30, each card counts that a pod strands, because the node has no CPU or memory left for it; 0 to
+            10000.
     """
 
     cards: int = 100
@@ -141,11 +144,12 @@ class ScoreWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     image_locality: int = 0
     node_resources: int = 0
     node_resources_strategy: Literal["LeastAllocated", "MostAllocated"] = "LeastAllocated"
+    stranded: int = 300
 
     def __post_init__(self) -> None:
         """Refuse weights out of range."""
-        for name, weight in (("cards", self.cards), *self.preferences.items()):
-            most = 10_000 if name in ("cards", "network_blocks") else 100
+        for name, weight in (("cards", self.cards), ("stranded", self.stranded), *self.preferences.items()):
+            most = 10_000 if name in ("cards", "stranded", "network_blocks") else 100
             if not 0 <= weight <= most:
                 raise ValueError(f"weights.{name} is {weight}: it must be an integer from 0 to {most}")
 

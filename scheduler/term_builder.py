@@ -99,6 +99,7 @@ def build_term(
         on_device_class=reports.class_reporter(recorder, is_extender=settings.extender),
         on_double_booked=reports.double_booking_reporter(recorder, running=lambda: state.running),
         scores_resources=weights.node_resources > 0,
+        stranded=settings.weights.stranded,
         network_levels=settings.network_levels,
     )
     queue = state.queue

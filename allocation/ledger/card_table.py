@@ -174,6 +174,10 @@ class CardTable:
             used = self._used_lists[row] = self.used[:, row, : len(self.facts(row).slots)].tolist()
         return used
 
+    def used_sums(self, row: int) -> Sequence[int]:
+        """Return the sums of `used` over the cards of a row in use, by dimension. The list belongs to the ledger."""
+        return self._used_sums[row]
+
     def free(self, row: int, card: int) -> tuple[int, int, int]:
         """Return the free MiB, millicards and slots of a card."""
         facts, (memory, cores, slots) = self.facts(row), self.used_lists(row)

@@ -19,6 +19,7 @@ class RowTable:
     def __init__(self, ledger: Ledger, evaluate: Callable[[int], object], dtype: DTypeLike) -> None:
         self._ledger = ledger
         self._evaluate = evaluate
+        self._dtype = dtype
         self._mark = -1
         self._values: NDArray[Any] = np.zeros(0, dtype)
 
@@ -27,7 +28,7 @@ class RowTable:
         changes = self._ledger.changes
         if changes.reaches(self._mark):
             return
-        mark, values = changes.mark, np.zeros(self._ledger.fullness.shape, self._values.dtype)
+        mark, values = changes.mark, np.zeros(self._ledger.fullness.shape, self._dtype)
         for position, row in enumerate(self._ledger.order().tolist()):
             if position % _STEP == _STEP - 1:
                 yield

@@ -68,6 +68,8 @@ def filter_nodes(cards: LedgerView, query: PlacementQuery, nodes: Sequence[str])
     values, scores = np.full(len(nodes), INFEASIBLE), np.zeros(len(nodes))
     rejections: dict[str, Rejection] = {}
     known: _Known = {}
+    if query.stranding is not None:
+        yield from query.stranding.prepare()
     for number, (ledger, places) in enumerate(cards.parts(nodes, most=_STEP)):
         if number:
             yield
@@ -84,15 +86,17 @@ def _filter(
     requested = ledger.rows(nodes)
     rejections = dict.fromkeys((nodes[place] for place in np.flatnonzero(requested < 0).tolist()), UNREGISTERED)
     rows = np.sort(requested[requested >= 0])
-    masks, values = ConstraintMasks(ledger, query.constraints), NodeValues(ledger, query.constraints)
+    containers = query.request.gpu_containers
+    masks = ConstraintMasks(ledger, query.constraints)
+    values = NodeValues(ledger, query.constraints, containers, query.stranding)
     if values.fabrics is not None:
         accepted = values.fabrics.accepted(rows)
         refused = rows[~accepted]
         refusals = map(values.fabrics.rejection, refused.tolist())
         rejections |= {name: each for name, each in zip(ledger.names(refused), refusals, strict=True) if each}
         rows = rows[accepted]
-    worths = np.full(len(rows), np.inf if query.request.gpu_containers else 0.0)
-    for container in query.request.gpu_containers:
+    worths = np.full(len(rows), np.inf if containers else 0.0)
+    for container in containers:
         each = query.for_container(container)
         found = _evaluate(masks, rows, partial(_worths, query=each, sets=values.sets))
         fits = found != NO_SET
@@ -102,7 +106,7 @@ def _filter(
         worths = np.minimum(worths, found)
     if not rows.size:
         return np.full(len(nodes), INFEASIBLE), np.zeros(len(nodes)), rejections
-    scores = score.node_scores(ledger, query.request.gpu_containers)[rows]
+    scores = score.node_scores(ledger, containers)[rows]
     by_row = np.full((2, requested.max(initial=-1) + 2), INFEASIBLE)  # the last is that of row -1
     by_row[:, rows] = values.of_rows(rows, worths, scores), scores
     found = by_row[:, requested]
@@ -120,7 +124,7 @@ def rank_nodes(cards: LedgerView, query: PlacementQuery, nodes: Sequence[str]) -
     names = [names[place] for place in best.tolist()]
     scores = dict(zip(names, filtered.scores[fitting[best]].tolist(), strict=True))
     by_name = {}
-    if not NodeValues(cards.ledger, query.constraints).is_score:
+    if not NodeValues(cards.ledger, query.constraints, stranding=query.stranding).is_score:
         by_name = dict(zip(names, values[best].tolist(), strict=True))
     return RankedNodes(scores, by_name, filtered.rejections)
 

@@ -22,6 +22,7 @@ from allocation.placement.node_cards import ALL, NodeCards
 from allocation.placement.node_values import NodeValues
 from allocation.placement.placement import Placement, place_on
 from allocation.placement.query import PlacementQuery
+from allocation.placement.stranding import Stranding
 from allocation.quota import UNLIMITED, Headroom
 from allocation.request import PodRequest
 from allocation.steps import Steps
@@ -50,13 +51,20 @@ class NodeRanking:
     """The score of each node for pods with one request, the same constraints and the same eligible nodes."""
 
     def __init__(
-        self, ledger: Ledger, request: PodRequest, constraints: Constraints, eligible: Eligible | None
+        self,
+        ledger: Ledger,
+        request: PodRequest,
+        constraints: Constraints,
+        eligible: Eligible | None,
+        stranding: Stranding | None = None,
     ) -> None:
         self._ledger = ledger
         self._containers = request.gpu_containers
         self._constraints = constraints
         self._eligible = eligible
-        self._node_values = NodeValues(ledger, constraints)
+        self._stranding = stranding
+        self._mix = stranding.mix if stranding is not None else None
+        self._node_values = NodeValues(ledger, constraints, self._containers, stranding)
         self._mark = -1
         self._rows: NDArray[np.int64] = np.zeros(0, np.int64)
         self._ranks: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -71,8 +79,12 @@ class NodeRanking:
         The scores are those of the chosen node and of as many `runners_up`; nodes that do not fit are not listed.
         `allocation.placement.placement.place` gives the reasons why no node fits.
         """
-        if self._eligible is not None and not self._ledger.changes.reaches(self._mark):
+        if self._eligible is not None and not self.is_known:
             yield from self._eligible.prepare()
+        if self._stranding is not None:
+            yield from self._stranding.prepare()
+            if self._stranding.mix is not self._mix:
+                self._mark = -1  # every node has another value, though the same nodes fit
         self._refresh()
         query = PlacementQuery(request, self._constraints, headroom)
         passed = list[tuple[int, float]]()
@@ -172,6 +184,7 @@ class NodeRanking:
 
     def _evaluate_all(self) -> None:
         ledger = self._ledger
+        self._mix = self._stranding.mix if self._stranding is not None else None
         cards = ConstraintMasks(ledger, self._constraints).cards(slice(None))
         query = PlacementQuery(PodRequest(self._containers), self._constraints)
         fits = np.ones(ledger.fullness.shape, np.bool_) if self._eligible is None else self._eligible.rows().copy()

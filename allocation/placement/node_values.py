@@ -1,8 +1,10 @@
 """How good a node is for a pod: by the best set of its cards, then by its fabric, then by how full it is.
 
-Most pods demand nothing of topology and fabric; for them a node is as good as its score, by the pod's node policy.
+Most pods demand nothing of topology and fabric; for them a node is as good as its score, by the pod's node policy. What
+the pod costs those that come after it is subtracted.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -12,9 +14,11 @@ from allocation.constraints import Constraints
 from allocation.ledger.ledger import Ledger
 from allocation.placement.card_sets import CardSets
 from allocation.placement.node_fabrics import NodeFabrics
+from allocation.placement.stranding import Stranding
+from allocation.request import ContainerRequest
 
 _WORTH: Final = 1000.0
-"""A GB/s counts more than the difference between an empty node and a full one, which is 30."""
+"""A GB/s counts more than the difference between an empty node and a full one, which is 30, and than three cards."""
 
 
 class NodeValues:
@@ -26,24 +30,35 @@ class NodeValues:
         fabrics: the fabrics of nodes, if the pod demands anything of them; None otherwise.
     """
 
-    def __init__(self, ledger: Ledger, constraints: Constraints) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        constraints: Constraints,
+        containers: Sequence[ContainerRequest] = (),
+        stranding: Stranding | None = None,
+    ) -> None:
         topology = constraints.topology
         self.sign = 1.0 if constraints.node_policy == "binpack" else -1.0
         concerns_nodes = topology is not None and (topology.is_required or topology.ranks_nodes)
         self.sets = CardSets(ledger, topology) if topology is not None and concerns_nodes else None
         self.fabrics = NodeFabrics(ledger, constraints.fabric) if constraints.fabric is not None else None
+        self._ledger = ledger
+        self._containers = containers
+        self._stranding = stranding
 
     @property
     def is_score(self) -> bool:
         """Whether a node is as good as its score."""
-        return self.sets is None and self.fabrics is None
+        return self.sets is None and self.fabrics is None and self._stranding is None
 
     def of_rows(
         self, rows: NDArray[np.int64], worths: NDArray[np.float64], scores: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Return the value of each of `rows`, given the worth of its sets and its score."""
         values: NDArray[np.float64] = self.sign * scores
-        if self.is_score:
+        if self._stranding is not None:
+            values = values - self._stranding.of_rows(self._ledger, rows, self._containers)
+        if self.sets is None and self.fabrics is None:
             return values
         preferences = self.fabrics.preferences(rows) if self.fabrics is not None else 0.0
         return _WORTH * (worths + preferences) + values
@@ -51,6 +66,8 @@ class NodeValues:
     def of_row(self, row: int, worth: float, score: float) -> float:
         """Return the value of a node with sets of this worth, the smallest of all containers, and this score."""
         value = self.sign * score
-        if self.is_score:
+        if self._stranding is not None:
+            value -= self._stranding.of_row(self._ledger, row, self._containers)
+        if self.sets is None and self.fabrics is None:
             return value
         return _WORTH * (worth + (self.fabrics.preference(row) if self.fabrics is not None else 0.0)) + value

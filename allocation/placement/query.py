@@ -4,6 +4,7 @@ import msgspec
 
 from allocation.bindings.bound_cards import BoundCards
 from allocation.constraints import CardKind, Constraints
+from allocation.placement.stranding import Stranding
 from allocation.quota import UNLIMITED, Headroom
 from allocation.request import ContainerRequest, PodRequest
 
@@ -32,12 +33,14 @@ class PlacementQuery(msgspec.Struct, frozen=True):
         constraints: which cards and nodes it accepts, and in which order.
         headroom: what its namespace's quotas leave.
         bound: the cards that are bound to its application, which decide what it gets of each; None if it has none.
+        stranding: what it costs the pods that come after it; None if that does not decide.
     """
 
     request: PodRequest
     constraints: Constraints
     headroom: Headroom = UNLIMITED
     bound: BoundCards | None = None
+    stranding: Stranding | None = None
 
     def for_container(self, container: ContainerRequest, headroom: Headroom | None = None) -> ContainerQuery:
         """Return the query for one container; `headroom` is what earlier containers of the pod leave of the pod's."""

@@ -10,6 +10,7 @@ from collections.abc import Hashable
 from allocation.constraints import Constraints
 from allocation.ledger.ledger import Ledger
 from allocation.placement.node_ranking import Eligible, NodeRanking
+from allocation.placement.stranding import Stranding
 from allocation.request import PodRequest
 
 _MAX_RANKINGS = 256
@@ -27,16 +28,22 @@ class RankingCache:
         self._users_rankings: OrderedDict[Hashable, NodeRanking] = OrderedDict()
 
     def ranking(
-        self, request: PodRequest, constraints: Constraints, *, eligible: Eligible | None = None, key: Hashable = None
+        self,
+        request: PodRequest,
+        constraints: Constraints,
+        *,
+        eligible: Eligible | None = None,
+        stranding: Stranding | None = None,
+        key: Hashable = None,
     ) -> NodeRanking:
-        """Return the ranking of nodes for a request; `key` identifies `eligible`."""
+        """Return the ranking of nodes for a request; `key` identifies `eligible` and `stranding`."""
         name, topology = (_signature(request), constraints, key), constraints.topology
         rankings, most = self._rankings, _MAX_RANKINGS
         if topology is not None and (topology.prefer_ids or topology.min_bandwidth_gbps):
             rankings, most = self._users_rankings, _MAX_USERS_RANKINGS
         ranking = rankings.get(name)
         if ranking is None:
-            ranking = rankings[name] = NodeRanking(self._ledger, request, constraints, eligible)
+            ranking = rankings[name] = NodeRanking(self._ledger, request, constraints, eligible, stranding)
             if len(rankings) > most:
                 rankings.popitem(last=False)
         else:

@@ -47,13 +47,22 @@ def card_scores(
 
 
 def node_scores(ledger: Ledger, containers: Sequence[ContainerRequest]) -> Scores:
-    """Score every row of the ledger as if these containers, which all request a GPU, were on it.
+    """Score every row of the ledger as if these containers, which all request a GPU, were on it."""
+    capacity, (memory, cores) = ledger.capacity, requested_of_rows(ledger, containers)
+    slots = sum(container.count for container in containers)
+    added = _shares(memory, capacity[MEMORY]) + _shares(cores, capacity[CORES]) + _shares(slots, capacity[SLOTS])
+    scores: Scores = ledger.fullness + added * 10
+    return scores
+
+
+def requested_of_rows(ledger: Ledger, containers: Sequence[ContainerRequest]) -> tuple[NDArray[np.int64], int]:
+    """Return the MiB that containers request of the node of each row, and their millicards.
 
     A percentage of memory refers to the node's mean card, because the cards are not selected yet.
     """
     capacity = ledger.capacity
     memory = np.zeros(capacity.shape[1], np.int64)
-    cores = slots = 0
+    cores = 0
     for container in containers:
         if container.memory_mib is not None:
             memory += container.memory_mib * container.count
@@ -61,22 +70,24 @@ def node_scores(ledger: Ledger, containers: Sequence[ContainerRequest]) -> Score
             cards = np.maximum((ledger.total[SLOTS] > 0).sum(axis=1), 1)
             memory += capacity[MEMORY] // cards * container.memory_percent // 100 * container.count
         cores += container.cores * container.count
-        slots += container.count
-    added = _shares(memory, capacity[MEMORY]) + _shares(cores, capacity[CORES]) + _shares(slots, capacity[SLOTS])
-    scores: Scores = ledger.fullness + added * 10
-    return scores
+    return memory, cores
 
 
 def node_score(fullness: float, facts: NodeFacts, containers: Sequence[ContainerRequest]) -> float:
     """Score one node as if these containers, which all request a GPU, were on it."""
+    (memory, cores, slots), capacity = requested(facts, containers), facts.capacity
+    added = _share(memory, capacity[MEMORY]) + _share(cores, capacity[CORES]) + _share(slots, capacity[SLOTS])
+    return fullness + added * 10
+
+
+def requested(facts: NodeFacts, containers: Sequence[ContainerRequest]) -> tuple[int, int, int]:
+    """Return the MiB, the millicards and the slots that containers request of a node (`requested_of_rows`)."""
     memory = cores = slots = 0
     for container in containers:
         memory += container.memory_on(facts.mean_mib) * container.count
         cores += container.cores * container.count
         slots += container.count
-    capacity = facts.capacity
-    added = _share(memory, capacity[MEMORY]) + _share(cores, capacity[CORES]) + _share(slots, capacity[SLOTS])
-    return fullness + added * 10
+    return memory, cores, slots
 
 
 def _share(used: int, total: int) -> float:

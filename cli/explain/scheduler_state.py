@@ -46,6 +46,7 @@ def empty(rules: Rules, clock: Callable[[], float]) -> ClusterState:
         names=rules.names,
         has_queue=not rules.extender,
         scores_resources=_weights(rules).node_resources > 0,
+        stranded=rules.weights.stranded,
         network_levels=rules.network_levels,
         foreign_drivers=rules.dra.foreign_drivers,
     )

@@ -46,6 +46,7 @@ class SchedulingCycle:
             ledger=state.ledger,
             nodes=state.node_cache.nodes,
             node_filter=state.node_filter,
+            workload=state.workload,
             closed_nodes=state.closed_nodes,
             scorer=scorer,
         )

@@ -19,10 +19,11 @@ from allocation.placement.block_max import INFEASIBLE
 from allocation.placement.placement import NoPlacement, Placement
 from allocation.placement.query import PlacementQuery
 from allocation.placement.rejection import UNREGISTERED, Rejection, naming_quota
+from allocation.placement.stranding import Stranding
 from allocation.quota import Headroom
 from allocation.reasons import NodeReason, NodeRejection
 from allocation.steps import Steps, finish
-from scheduler.cycle import static_allocation
+from scheduler.cycle import static_allocation, without_cards
 from scheduler.cycle.lifts import NO_LIFT, Lift
 from scheduler.filters.node_filter import FilteredNodes
 from scheduler.gpu_requirements import GpuRequirements
@@ -46,6 +47,7 @@ class Evaluation(msgspec.Struct, frozen=True):
         rejection_of_others: why they do not take the pod: they have no cards, or none that is bound to its application.
         preferences: the parts of the totals; None if the pod has no preferences.
         lift: the reservations that were taken to be gone.
+        stranding: what the pod costs others; None if that did not decide.
     """
 
     requirements: GpuRequirements
@@ -59,6 +61,7 @@ class Evaluation(msgspec.Struct, frozen=True):
     rejection_of_others: Rejection = UNREGISTERED
     preferences: TotalScores | None = None
     lift: Lift = NO_LIFT
+    stranding: Stranding | None = None
 
     def reasons(self) -> frozenset[str]:
         """Return the codes of all rejections."""
@@ -82,19 +85,26 @@ def evaluate(
     candidates = state.candidates(requirements) if among is None else among
     nodes = yield from state.node_filter.filter(pod, candidates, without=lift)
     view = yield from ledger_view.view(state.ledger, without=lift)
+    fitting: Sequence[str] = nodes.fitting
+    stranding = state.workload.of(pod, requirements.constraints)
+    if not requirements and fitting:
+        fitting = yield from without_cards.best_first(state, pod, requirements.constraints, fitting, without=lift)
     cards = yield from evaluate_cards(
         requirements,
-        nodes.fitting,
+        fitting,
         view=view,
         rejected_nodes=state.rejected_nodes(requirements, without=lift),
         headroom=headroom,
+        stranding=stranding,
     )
     yield
     is_complete = candidates is None or among is not None
     others = frozenset() if is_complete else state.node_cache.names - set(candidates or ())
     bound = requirements.bound
     because = UNREGISTERED if bound is None else bound_placement.not_bound(bound.identity)
-    return msgspec.structs.replace(cards, nodes=nodes, others=others, rejection_of_others=because, lift=lift)
+    return msgspec.structs.replace(
+        cards, nodes=nodes, others=others, rejection_of_others=because, lift=lift, stranding=stranding
+    )
 
 
 def evaluate_cards(
@@ -104,8 +114,12 @@ def evaluate_cards(
     view: LedgerView,
     rejected_nodes: Mapping[str, Rejection],
     headroom: Headroom,
+    stranding: Stranding | None = None,
 ) -> Steps[Evaluation]:
-    """Evaluate the cards of `nodes` other than `rejected_nodes`, within the `headroom` of the namespace's quotas."""
+    """Evaluate the cards of `nodes` other than `rejected_nodes`, within the `headroom` of the namespace's quotas.
+
+    Which node is best also depends on the `stranding`; None disregards it.
+    """
     if not requirements:
         return Evaluation(requirements, dict.fromkeys(nodes, 0.0), {})
     rejected_nodes = {name: rejected_nodes[name] for name in nodes if name in rejected_nodes} if rejected_nodes else {}
@@ -113,7 +127,7 @@ def evaluate_cards(
     if requirements.fixed is not None:
         ledger = view.of(requirements.fixed.node)
         return _evaluate_fixed(requirements, requirements.fixed, open_, rejected_nodes, ledger=ledger)
-    query = PlacementQuery(requirements.request, requirements.constraints, headroom)
+    query = PlacementQuery(requirements.request, requirements.constraints, headroom, stranding=stranding)
     if requirements.bound is not None:
         bound = bound_placement.place(view, query, requirements.bound, open_)
         return _evaluation(requirements, bound, {**bound.rejections, **rejected_nodes})
@@ -171,6 +185,7 @@ def scores_of(
     view: LedgerView,
     rejected_nodes: Mapping[str, Rejection],
     headroom: Headroom,
+    stranding: Stranding | None,
 ) -> Steps[tuple[NDArray[np.float64], dict[str, Rejection]]]:
     """Return the score of each of `nodes`, as `evaluate` computes it, and the rejections.
 
@@ -187,9 +202,8 @@ def scores_of(
         )
         policy = requirements.constraints.node_policy
         return placement.values_of(nodes, evaluated.scores, evaluated.values, policy=policy), evaluated.rejections
-    scores, rejections = yield from placement.scores_of(
-        view, PlacementQuery(requirements.request, requirements.constraints, headroom), nodes
-    )
+    query = PlacementQuery(requirements.request, requirements.constraints, headroom, stranding=stranding)
+    scores, rejections = yield from placement.scores_of(view, query, nodes)
     rejections = naming_quota(rejections, requirements.request, headroom)
     if rejected_nodes:
         scores[[name in rejected_nodes for name in nodes]] = INFEASIBLE

@@ -32,6 +32,7 @@ from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Node, Pod
 from scheduler.scoring.candidates import NodeColumns
 from scheduler.scoring.node_scorer import NodeScorer, best_first
+from scheduler.state.workload import Workload
 
 _CLASSES: Final = 256
 _RUNNERS_UP: Final = 2
@@ -46,16 +47,19 @@ class FastPath:
         ledger: Ledger,
         nodes: Mapping[str, Node],
         node_filter: NodeFilter,
+        workload: Workload,
         closed_nodes: Callable[[], Mapping[str, NodeRejection]],
         scorer: NodeScorer,
     ) -> None:
         """Rank the nodes of `ledger` that `node_filter` admits; `closed_nodes` returns those that take no GPU pod now.
 
-        `nodes` has all nodes, whether they have cards or not. The pods' preferences are scored by `scorer`.
+        `nodes` has all nodes, whether they have cards or not. What a pod costs others depends on `workload`; its
+        preferences are scored by `scorer`.
         """
         self._ledger = ledger
         self._nodes = nodes
         self._node_filter = node_filter
+        self._workload = workload
         self._closed_nodes = closed_nodes
         self._closed: dict[str, NodeRejection] = {}
         self._scorer = scorer
@@ -88,7 +92,14 @@ class FastPath:
                 self._classes.popitem(last=False)
         else:
             self._classes.move_to_end(key)
-        ranking = self._rankings.ranking(requirements.request, requirements.constraints, eligible=eligible, key=key)
+        stranding = self._workload.of(pod, requirements.constraints)
+        ranking = self._rankings.ranking(
+            requirements.request,
+            requirements.constraints,
+            eligible=eligible,
+            stranding=stranding,
+            key=key,
+        )
         best = yield from ranking.place(requirements.request, headroom=headroom, runners_up=_RUNNERS_UP)
         bindings = self._node_filter.volume_bindings(pod, best.allocation.node) if best is not None else None
         if best is None:
@@ -102,12 +113,15 @@ class FastPath:
             return None  # scores are normalised over the nodes that have room for the unbound claims, too
         if preferences:
             return (yield from self._place_preferred(pod, requirements, headroom, ranking, preferences))
-        fitting = ranking.count()
+        fitting, stranded = ranking.count(), None
+        if stranding is not None:
+            stranded = stranding.left(self._ledger, best.allocation.node, requirements.request.gpu_containers)
         note = messages.find_fit(
             best.scores,
             fitting=fitting,
             rejected=len(self._nodes) - fitting,
             is_exact=not bindings and self._is_exact(requirements, headroom),
+            stranded=stranded,
         )
         return Scheduled.on_cards(self._ledger, requirements, best.allocation, best.charges, note=note, path="cached")
 

@@ -19,6 +19,8 @@ _STEP = 1_000
 _RUNNERS_UP = 3
 """How many of the fitting nodes one message names with their scores."""
 
+_LEAST_STRANDED = 0.05
+
 
 class NodeGroup(msgspec.Struct, frozen=True):
     """The nodes that do not take a pod for one reason.
@@ -34,11 +36,13 @@ class NodeGroup(msgspec.Struct, frozen=True):
     nodes: list[str]
 
 
-def find_fit(scores: Mapping[str, float], *, fitting: int, rejected: int, is_exact: bool = True) -> str:
+def find_fit(
+    scores: Mapping[str, float], *, fitting: int, rejected: int, is_exact: bool = True, stranded: float | None = None
+) -> str:
     """Return the note of `FilteringSucceed`: the chosen node, and the best of the `fitting` nodes with their scores.
 
-    The first of `scores` is the chosen node. Unless `is_exact`, at most `fitting` nodes fit and at least `rejected` do
-    not.
+    The first of `scores` is the chosen node, on which so many cards are `stranded` then; None if that did not decide.
+    Unless `is_exact`, at most `fitting` nodes fit and at least `rejected` do not.
     """
     best = tuple(islice(scores.items(), _RUNNERS_UP if is_exact else 1))
     listed = ",".join(f"{name}:{value:.2f}" for name, value in best) + (",…" if fitting > len(best) else "")
@@ -46,7 +50,10 @@ def find_fit(scores: Mapping[str, float], *, fitting: int, rejected: int, is_exa
         numbers = f"at least {counted(rejected)} not fit, at most {counted(fitting)} fit"
     else:
         numbers = f"{counted(rejected)} not fit, {counted(fitting)} fit"
-    return f"find fit node({best[0][0]}), {numbers}({listed})"
+    note = f"find fit node({best[0][0]}), {numbers}({listed})"
+    if stranded is None or (stranded < _LEAST_STRANDED and best[0][1] == max(value for _, value in best)):
+        return note
+    return f"{note}; leaves {stranded:.1f} free cards there without CPU or memory"
 
 
 def counted(nodes: int) -> str:

@@ -36,16 +36,16 @@ def prefer(
     preferences = scorer.preferences(pod) if evaluated.scores and is_free else ()
     if not preferences:
         return evaluated
-    names = sorted(name for name in evaluated.scores if name in node_cache)
+    # Without cards, the evaluation has the nodes in the order of preference.
+    names = [name for name in evaluated.scores if name in node_cache]
     values = None
     if requirements.request:
+        names.sort()
         values = values_of(names, evaluated.scores, evaluated.values, policy=requirements.constraints.node_policy)
     nodes = NodeList([node_cache.nodes[name] for name in names])
     scores = yield from scorer.score(pod, preferences, nodes)
     total = scorer.total(names, values, scores)
-    otherwise = values
-    if otherwise is None:
-        otherwise = np.array([-float(node_cache.pods_on(name, without=evaluated.lift)) for name in names])
+    otherwise = values if values is not None else -np.arange(float(len(names)))
     ordered = {names[place]: total.totals.item(place) for place in best_first(total.totals, otherwise)}
     evaluated = msgspec.structs.replace(evaluated, scores=ordered, preferences=total)
     if not requirements.request:

@@ -15,17 +15,20 @@ def select(
     """Return the best node, or the reasons; of `total` nodes, those that were not evaluated do not fit."""
     if not evaluated.scores:
         return (yield from _rejected(state, evaluated, path=path))
-    scores, lift, fitting = evaluated.scores, evaluated.lift, len(evaluated.scores)
+    scores, fitting = evaluated.scores, len(evaluated.scores)
     rejected = len(evaluated.rejections) + len(evaluated.nodes.rejections) + len(evaluated.others)
     if total is not None:
         rejected = total - fitting
     if evaluated.allocation is not None:
-        note = messages.find_fit(scores, fitting=fitting, rejected=rejected)
+        stranded = None
+        if evaluated.preferences is None and evaluated.values and evaluated.stranding is not None:
+            containers = evaluated.requirements.request.gpu_containers
+            stranded = evaluated.stranding.left(state.ledger, evaluated.allocation.node, containers)
+        note = messages.find_fit(scores, fitting=fitting, rejected=rejected, stranded=stranded)
         return Scheduled.on_cards(
             state.ledger, evaluated.requirements, evaluated.allocation, evaluated.charges, note=note, path=path
         )
-    # A pod that requests no GPU goes to the node with the fewest pods, unless it has preferences.
-    node = min(scores, key=lambda name: (-scores[name], state.node_cache.pods_on(name, without=lift), name))
+    node = next(iter(scores))
     if evaluated.preferences is not None:
         note = messages.find_fit(scores, fitting=fitting, rejected=rejected)
     else:

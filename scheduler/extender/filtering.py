@@ -16,7 +16,9 @@ from allocation.names import HAMI_REGISTER, HAMI_SCORES
 from allocation.placement import rejection
 from allocation.placement.block_max import INFEASIBLE
 from allocation.placement.rejection import Rejection
+from allocation.placement.stranding import Stranding
 from allocation.steps import Steps
+from scheduler import objects
 from scheduler.cycle import evaluation, messages
 from scheduler.cycle.lifts import NO_LIFT, Lift
 from scheduler.extender.wire import Args, FilterResult, HostPriority, NodeMeta, Pod, nodes_result
@@ -55,12 +57,18 @@ def filter_(
     return _result(args, fitting, failed=failed, unresolvable=unresolvable)
 
 
-def prioritize(state: ClusterState, args: Args, *, lift: Lift = NO_LIFT) -> Steps[list[HostPriority]]:
-    """Return a score for each node: 10 for those that the loop prefers to all others, and less for worse ones."""
+def prioritize(
+    state: ClusterState, args: Args, *, pod: objects.Pod | None = None, lift: Lift = NO_LIFT
+) -> Steps[list[HostPriority]]:
+    """Return a score for each node: 10 for those that the loop prefers to all others, and less for worse ones.
+
+    kube-scheduler's `pod` as the API server has it; without, what it costs other pods is disregarded.
+    """
     requirements = read(state, args.pod)
     if not isinstance(requirements, GpuRequirements):
         return [HostPriority(name, 0) for name in node_names(args)]
-    nodes, scores, _ = yield from _evaluate(state, args, requirements, lift)
+    stranding = state.workload.of(pod, requirements.constraints) if pod is not None else None
+    nodes, scores, _ = yield from _evaluate(state, args, requirements, lift, stranding)
     return list(map(HostPriority, nodes, _points(scores)))
 
 
@@ -108,7 +116,7 @@ def read(state: ClusterState, pod: Pod, *, without: Collection[str] = ()) -> Gpu
 
 
 def _evaluate(
-    state: ClusterState, args: Args, requirements: GpuRequirements, lift: Lift
+    state: ClusterState, args: Args, requirements: GpuRequirements, lift: Lift, stranding: Stranding | None = None
 ) -> Steps[tuple[Sequence[str], NDArray[np.float64], dict[str, Rejection]]]:
     """Return all nodes, the score of each, and the rejections by those that do not take the pod."""
     headroom = state.requirements.headroom(args.pod)
@@ -117,7 +125,12 @@ def _evaluate(
     evaluated = []
     for part in parts:
         found = yield from evaluation.scores_of(
-            requirements, part.nodes, view=part.view, rejected_nodes=part.rejected_nodes, headroom=headroom
+            requirements,
+            part.nodes,
+            view=part.view,
+            rejected_nodes=part.rejected_nodes,
+            headroom=headroom,
+            stranding=stranding,
         )
         evaluated.append(found)
     if len(parts) == 1:

@@ -170,7 +170,7 @@ class Extender:
             return await Pacer().run(
                 self._lifted(
                     pod,
-                    lambda lift: filtering.prioritize(self._state, args, lift=lift),
+                    lambda lift: filtering.prioritize(self._state, args, pod=pod, lift=lift),
                     lambda points: any(each.score for each in points),
                 )
             )

@@ -43,7 +43,7 @@ from scheduler.queue.affinity_hints import AffinityHints
 from scheduler.queue.queue_order import QueueOrder
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
-from scheduler.settings import NETWORK_LEVELS
+from scheduler.settings import NETWORK_LEVELS, ScoreWeights
 from scheduler.state.agent_leases import AgentLeases
 from scheduler.state.deliveries import Deliveries
 from scheduler.state.inventories import Inventories
@@ -64,6 +64,7 @@ from scheduler.state.quotas import Quotas
 from scheduler.state.requirements import Requirements
 from scheduler.state.running_allocation import running_allocation, uncounted_message
 from scheduler.state.storage import Storage
+from scheduler.state.workload import Workload
 from scheduler.volumes.volume_cache import VolumeCache
 
 log = logging.getLogger(__name__)
@@ -92,6 +93,7 @@ class ClusterState:
         on_device_class: Callable[[DeviceClass], object] = lambda _: None,
         on_double_booked: Callable[[DoubleBooking], object] = lambda _: None,
         scores_resources: bool = False,
+        stranded: float = ScoreWeights().stranded,
         network_levels: Sequence[str] = NETWORK_LEVELS,
     ) -> None:
         """Begin with an empty state; `clock`, in seconds, must be monotonic.
@@ -102,7 +104,8 @@ class ClusterState:
         `on_uncounted` is called once for each pod that closes its node, with the reason why it cannot be counted.
         Devices of the DRA drivers `foreign_drivers` are counted; `on_double_booked` is called for those that pods have
         already, and `on_device_class` for each DeviceClass that satisfies a resource of ours.
-        `scores_resources` if nodes are scored by their CPU and memory. The labels `network_levels` name network blocks.
+        `scores_resources` if nodes are scored by their CPU and memory; `stranded` is how many points of a node's score
+        a stranded card counts. The labels `network_levels` name network blocks.
         """
         self.settings = settings
         self.ledger = Ledger()
@@ -164,11 +167,13 @@ class ClusterState:
             quotas=self.quotas,
             fair_share=self.fair_share,
         )
+        self.workload = Workload(self.ledger, self.node_cache, settings, points=stranded)
         # The parts that count pods with a node, in order: another one is added here, and nowhere else.
         self.participants = Participants(
             Cards(self.ledger, self.device_leases, self.instance_requests),
             NamespaceQuotas(self.quotas),
             NodeResources(self.node_cache),
+            self.workload,
             *((Volumes(self.volumes, self.node_cache),) if volumes is not None else ()),
             QueueShares(self.fair_share, self.is_ours),
             CardLeases(self.device_leases),

@@ -70,7 +70,8 @@ def cluster(dice: random.Random) -> tuple[ClusterState, list[str]]:
         if mode != "off":
             metadata["annotations"] |= bind(dice, made, [card.uuid for card in cards if card.instance is None])
         spec = {"taints": [{"key": "k", "effect": "NoSchedule"}]} if dice.random() < 0.1 else {}
-        made.set_node(node(name, metadata=metadata, spec=spec))
+        allocatable = {"cpu": dice.choice(("3", "8", "64")), "memory": "256Gi", "pods": "110"}
+        made.set_node(node(name, metadata=metadata, spec=spec, status={"allocatable": allocatable}))
         if dice.random() > 0.1:
             made.set_status(GpuNodeStatus(ObjectMeta(name=name), status_of(NodeInventory(name, cards))))
         for index in range(dice.randint(0, 3)):
@@ -112,17 +113,17 @@ def labels_of_app(dice: random.Random) -> dict[str, str]:
 
 def container(dice: random.Random, name: str) -> dict[str, Any]:
     """Return a container with a valid, an empty or an invalid request."""
-    limits = {"nvidia.com/gpu": str(dice.choice((1, 1, 1, 2, 3)))}
+    limits = {"nvidia.com/gpu": str(dice.choice((1, 1, 1, 2, 3))), "cpu": dice.choice(("100m", "1"))}
     match dice.randint(0, 9):
         case 0:
-            limits = {}
+            limits = {"cpu": "1"}
         case 1:
             limits["nvidia.com/gpumem-percentage"] = str(dice.choice((10, 50, 100)))
         case 2:
             limits["nvidia.com/gpumem"] = dice.choice(("1Gi", "100", "5k"))
         case _:
             limits["nvidia.com/gpumem"] = str(dice.choice((100, 400, 1000, 3000)))
-    if limits and dice.random() < 0.3:
+    if len(limits) > 1 and dice.random() < 0.3:
         limits["nvidia.com/gpucores"] = str(dice.choice((0, 30, 60, 100)))
     return {"name": name, "resources": {"limits": limits, "requests": limits}}
 
@@ -232,11 +233,12 @@ def rejection_of(text: str) -> Rejection:
     return of_node(NodeRejection(code, text))
 
 
-def loop_note(refused: dict[str, str], others: dict[str, NodeRejection]) -> str:
-    """Return the loop's note for nodes that the extender rejects: it has the quota once, not with each node."""
+def loop_notes(refused: dict[str, str], others: dict[str, NodeRejection]) -> tuple[str, ...]:
+    """Return the loop's note for nodes that the extender rejects, one of these: it names the quota of one node."""
     rejections = {name: rejection_of(text) for name, text in refused.items() if name not in others}
     quotas = {found[1] for why in refused.values() if (found := QUOTA.search(why))}
-    return "; ".join([finish(messages.no_fit(rejections, others)), *quotas])
+    note = finish(messages.no_fit(rejections, others))
+    return tuple(f"{note}; {quota}" for quota in quotas) or (note,)
 
 
 async def test_the_extender_schedules_as_the_loop_does() -> None:
@@ -275,7 +277,7 @@ async def test_the_extender_schedules_as_the_loop_does() -> None:
             seen["waits" + what] += 1
             assert answer["nodenames"] == []
             others = {**sorting.rejections, **not_evaluated(made, required(made, asks))}
-            assert whole.note.startswith(loop_note(refused, others))
+            assert whole.note.startswith(loop_notes(refused, others))
 
         for name in sorting.fitting:
             alone = finish(schedule(made, restricted(asks, name)))
@@ -286,7 +288,7 @@ async def test_the_extender_schedules_as_the_loop_does() -> None:
                 assert name in refused
                 others = {other: ELSEWHERE for other in names if other != name}
                 others |= not_evaluated(made, required(made, asks))
-                assert alone.note.startswith(loop_note({name: refused[name]}, others))
+                assert alone.note.startswith(loop_notes({name: refused[name]}, others))
                 assert QUOTA.sub("", refused[name]) in error
             else:
                 assert error == ""

@@ -92,9 +92,10 @@ def test_a_pod_has_only_the_preferences_that_can_distinguish_nodes() -> None:
 
 
 def test_a_pod_without_gpus_follows_preferences_too() -> None:
-    """Of equal totals the node with the fewest pods is chosen."""
+    """Of equal totals, the node is chosen that has the least free CPU."""
     made, cycle = two_zones()
-    made.set_pod(running("a", "n2"))
+    used = {"requests": {"cpu": "1"}}
+    made.set_pod(running("a", "n3", containers=[{"name": "main", "resources": used}]))
     found = placed(cycle, pod("p", **ZONE_B))
     assert found.node == "n3"
     assert "(n3:200.00,n2:200.00,n1:0.00)" in found.note
@@ -146,6 +147,7 @@ def test_columns_follow_changes_of_nodes() -> None:
         ({"node_affinity": 101}, "weights.node_affinity is 101: it must be an integer from 0 to 100"),
         ({"topology_spread": -1}, "weights.topology_spread is -1: it must be an integer from 0 to 100"),
         ({"cards": 10_001}, "weights.cards is 10001: it must be an integer from 0 to 10000"),
+        ({"stranded": -1}, "weights.stranded is -1: it must be an integer from 0 to 10000"),
         ({"network_blocks": 10_001}, "weights.network_blocks is 10001: it must be an integer from 0 to 10000"),
         ({"node_resources_strategy": "Random"}, "Invalid enum value 'Random'"),
         ({"cards": 1.5}, "Expected `int`, got `float`"),

@@ -24,6 +24,7 @@ from scheduler.state.participants import (
     QueueShares,
     Volumes,
 )
+from scheduler.state.workload import Workload
 from scheduler.volumes.bindings import ClaimKey, VolumeBindings
 from tests.scheduler.support.builders import node, pod, state, status
 from tests.scheduler.support.scheduling import cycle_of
@@ -75,6 +76,7 @@ VIEWS: dict[type, Callable[[ClusterState], object]] = {
     Cards: cards,
     NamespaceQuotas: lambda made: sums(made.quotas.counted),
     NodeResources: node_resources,
+    Workload: lambda made: (made.workload._sums, dict(made.workload._by_models), made.workload._pods),
     Volumes: volumes,
     QueueShares: shares,
     CardLeases: lambda made: made.device_leases.pods(),

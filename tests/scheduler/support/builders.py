@@ -15,6 +15,7 @@ from cluster.lease import Lease, LeaseMeta, LeaseSpec
 from cluster.metadata import ObjectMeta
 from scheduler.objects import LabelledMeta, Namespace, Node, Pod
 from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.settings import ScoreWeights
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.scheduling import cycle_of
 
@@ -107,6 +108,7 @@ def state(
     cards: int = 2,
     has_queue: bool = True,
     scores_resources: bool = False,
+    stranded: float = ScoreWeights().stranded,
     settings: AllocationSettings | None = None,
     foreign_drivers: tuple[str, ...] = (),
 ) -> ClusterState:
@@ -125,6 +127,7 @@ def state(
         clock=clock,
         has_queue=has_queue,
         scores_resources=scores_resources,
+        stranded=stranded,
         foreign_drivers=foreign_drivers,
     )
     for name in nodes:

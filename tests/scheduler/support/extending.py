@@ -110,7 +110,9 @@ def reasons(response: dict[str, Any]) -> dict[str, str]:
 def scored(made: Extender, pod: Pod, *names: str) -> dict[str, int]:
     """Return the scores of `/prioritize` for the nodes `names`."""
     body = msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
-    return {each.host: each.score for each in finish(filtering.prioritize(made._state, wire.decode_args(body)))}
+    return {
+        each.host: each.score for each in finish(filtering.prioritize(made._state, wire.decode_args(body), pod=pod))
+    }
 
 
 async def bound(made: Extender, pod: Pod, node: str, *, uid: str = "") -> str:

@@ -51,8 +51,8 @@ class World:
         chance = self.chance
         taints = [{"key": "gpu", "effect": "NoSchedule"}] if chance.random() < 0.15 else []
         allocatable = {
-            "cpu": chance.choice(("2", "64", "64", "64")),
-            "memory": "256Gi",
+            "cpu": chance.choice(("2", "4", "8", "64")),
+            "memory": chance.choice(("8Gi", "256Gi")),
             "pods": chance.choice(("4", "110", "110")),
         }
         if chance.random() < 0.15:
@@ -136,7 +136,7 @@ class World:
     def container(self, name: str) -> dict[str, Any]:
         """Return a container, which may request cards."""
         chance = self.chance
-        limits = {"cpu": chance.choice(("100m", "1"))}
+        limits = {"cpu": chance.choice(("100m", "1")), "memory": chance.choice(("100Mi", "3Gi"))}
         if chance.random() < 0.9:
             limits[COUNT] = str(chance.choice((1, 1, 1, 1, 2)))
             match chance.randint(0, 4):

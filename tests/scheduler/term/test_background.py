@@ -189,6 +189,17 @@ async def test_free_cpu_counts_if_it_is_weighed(cluster: Cluster) -> None:
         assert (await cluster.placed("p"))["spec"]["nodeName"] == "n1"
 
 
+@pytest.mark.parametrize(("stranded", "node"), [(300, "n1"), (0, "n0")])
+async def test_stranded_cards_count_as_they_are_weighed(cluster: Cluster, stranded: int, node: str) -> None:
+    """A pod that leaves the cards of the first node without CPU goes to a node without cards."""
+    cluster.node("n1", count=0)
+    async with leading(cluster, weights=ScoreWeights(stranded=stranded)):
+        limits = {"cpu": "60"}
+        containers = [{"name": "main", "resources": {"limits": limits, "requests": limits}}]
+        cluster.pod("busy", gpu=0, containers=containers)
+        assert (await cluster.placed("busy"))["spec"]["nodeName"] == node
+
+
 async def test_node_of_hamis_plugin_is_locked_when_its_lock_is_free(cluster: Cluster) -> None:
     """Another pod's lock is waited for; its end is seen by the watch of nodes."""
     cluster.pod("other", gpu=0, schedulerName="hami-scheduler")

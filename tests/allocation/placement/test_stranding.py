@@ -1,0 +1,167 @@
+"""What a pod costs those that come after it, in cards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocation.allocation import Charge
+from allocation.constraints import read_constraints
+from allocation.inventory import Card, NodeInventory
+from allocation.ledger.ledger import Ledger
+from allocation.placement.ranking_cache import RankingCache
+from allocation.placement.stranding import Mix, Stranding
+from allocation.request import ContainerRequest, Kind, PodRequest
+from allocation.settings import AllocationSettings
+from allocation.steps import finish
+
+if TYPE_CHECKING:
+    from allocation.placement.stranding import Hosts
+    from allocation.steps import Steps
+
+GIB = 1 << 30
+MIX = Mix(cpu=8_000.0, memory=64.0 * GIB)
+"""Eight cores and 64 GiB for each card."""
+
+
+class Fixed:
+    """Nodes with these free millicores and bytes."""
+
+    def __init__(self, mix: Mix | None, **free: tuple[int, int]) -> None:
+        self.mix = mix
+        self.read = 0
+        self._free = free
+
+    def free(self, node: str) -> tuple[int, int]:
+        """Return what is free on a node."""
+        return self._free[node]
+
+    def prepare(self) -> Steps[None]:
+        """Everything is known."""
+        yield from ()
+
+    def columns(self, ledger: Ledger) -> Hosts:
+        """Return what is free on each node."""
+        self.read += 1
+        columns = np.zeros((*ledger.fullness.shape, 2), np.int64)
+        for node in ledger.nodes:
+            columns[ledger.row(node)] = self._free[node]
+        return columns
+
+
+def fleet(*models: str, cards: int = 2, used: tuple[int, ...] = ()) -> Ledger:
+    """Return nodes n0, n1 … with cards of 1000 MiB of these models, of which some have millicards and MiB in use."""
+    ledger = Ledger()
+    for number, model in enumerate(models):
+        node = f"n{number}"
+        ledger.set_node(NodeInventory(node, tuple(Card(f"{node}-{i}", i, 1000, model=model) for i in range(cards))))
+    for number, amount in enumerate(used):
+        ledger.record(f"u{number}", f"n{number}", (Charge(f"n{number}-0", amount, amount, 1),))
+    return ledger
+
+
+def container(*, cores: int = 0, memory: int | None = None, percent: int = 0, count: int = 1) -> ContainerRequest:
+    """Return a request for cards, in millicards and MiB or percent of each."""
+    return ContainerRequest("main", Kind.REGULAR, "spec.containers[0]", count, memory, percent, cores)
+
+
+def cost(ledger: Ledger, nodes: Fixed, *containers: ContainerRequest, cpu: int = 0, memory: int = 0) -> list[float]:
+    """Return what a pod costs on each node, in cards rounded to thousandths."""
+    stranding = Stranding(nodes, cpu=cpu, memory=memory, points=1.0)
+    return [round(cost, 3) for cost in stranding.of_rows(ledger, ledger.order(), containers).tolist()]
+
+
+def test_cpu_is_worth_the_cards_that_lack_it() -> None:
+    """Eight cores strand a card where both are free and the node has 16; none where it has 32, or has no free card."""
+    ledger = fleet("A", "A", "A")
+    ledger.record("full", "n2", tuple(Charge(f"n2-{index}", 1000, 1000, 1) for index in range(2)))
+    nodes = Fixed(MIX, n0=(16_000, 999 * GIB), n1=(32_000, 999 * GIB), n2=(16_000, 999 * GIB))
+    assert cost(ledger, nodes, cpu=8_000) == [1.0, 0.0, 0.0]
+
+
+def test_memory_is_worth_the_cards_that_lack_it() -> None:
+    """Of both, the scarcer one counts."""
+    nodes = Fixed(MIX, n0=(999_000, 128 * GIB), n1=(16_000, 128 * GIB))
+    assert cost(fleet("A", "A"), nodes, memory=64 * GIB) == [1.0, 1.0]
+    assert cost(fleet("A", "A"), nodes, cpu=12_000, memory=64 * GIB) == [1.0, 1.5]
+
+
+def test_cards_that_are_stranded_are_used_first() -> None:
+    """A pod that requests a card and hardly any CPU makes use of one."""
+    nodes = Fixed(MIX, n0=(8_000, 999 * GIB), n1=(16_000, 999 * GIB))
+    assert cost(fleet("A", "A"), nodes, container(cores=1000, percent=100), cpu=0) == [-1.0, 0.0]
+
+
+def test_a_part_of_a_card_counts_by_the_scarcer_of_its_memory_and_compute() -> None:
+    """A card has no use for compute without memory, nor the reverse."""
+    nodes = Fixed(MIX, n0=(0, 999 * GIB))
+    assert cost(fleet("A"), nodes, container(memory=500)) == [-0.5]
+    assert cost(fleet("A"), nodes, container(memory=500, cores=700)) == [-0.7]
+    assert cost(fleet("A", used=(300,)), nodes, container(memory=100, cores=300, count=2)) == [-0.6]
+
+
+def test_cards_on_which_others_depend_are_dear() -> None:
+    """Each requested card costs the price of the node's model."""
+    nodes = Fixed(Mix(8_000.0, 64.0 * GIB, {"A": 0.5}), n0=(999_000, 999 * GIB), n1=(999_000, 999 * GIB))
+    assert cost(fleet("A", "B"), nodes, container(cores=1000, percent=100, count=2)) == [1.0, 0.0]
+
+
+def test_what_is_left_is_told() -> None:
+    """The cards without CPU or memory once the pod is there."""
+    nodes = Fixed(MIX, n0=(16_000, 999 * GIB))
+    stranding = Stranding(nodes, cpu=12_000, memory=0, points=300.0)
+    assert stranding.left(fleet("A"), "n0", (container(cores=1000, percent=100),)) == pytest.approx(0.5)
+    assert stranding.left(fleet("A"), "gone", ()) == 0.0
+
+
+def test_nothing_costs_anything_before_a_node_is_known() -> None:
+    """There is no mix without nodes."""
+    ledger, stranding = fleet("A"), Stranding(Fixed(None, n0=(0, 0)), cpu=8_000, memory=0, points=300.0)
+    assert stranding.of_rows(ledger, ledger.order(), ()).tolist() == [0.0]
+    assert (stranding.of_row(ledger, 0, ()), stranding.left(ledger, "n0", ())) == (0.0, 0.0)
+
+
+def test_another_mix_changes_the_ranking_of_nodes_that_did_not_change() -> None:
+    """All are evaluated again, once."""
+    ledger, nodes = fleet("A", "B"), Fixed(MIX, n0=(999_000, 999 * GIB), n1=(999_000, 999 * GIB))
+    cards = PodRequest((container(cores=1000, percent=100),))
+    ranking = RankingCache(ledger).ranking(
+        cards,
+        read_constraints({}, AllocationSettings()),
+        stranding=Stranding(nodes, cpu=0, memory=0, points=300.0),
+    )
+
+    def chosen() -> str:
+        found = finish(ranking.place(cards))
+        assert found is not None
+        return found.allocation.node
+
+    assert chosen() == "n0"
+    nodes.mix = Mix(8_000.0, 64.0 * GIB, {"A": 0.5})
+    assert [chosen(), chosen()] == ["n1", "n1"]
+    assert nodes.read == 2
+
+
+@given(st.data())
+def test_one_node_costs_what_it_costs_among_all(data: st.DataObject) -> None:
+    """To the last bit, so that rankings that are computed once and then updated stay those of a whole evaluation."""
+    models = data.draw(st.lists(st.sampled_from("ABC"), min_size=1, max_size=4))
+    ledger = fleet(*models, used=tuple(data.draw(st.integers(0, 1000)) for _ in models))
+    free = {node: (data.draw(st.integers(0, 64_000)), data.draw(st.integers(0, 512 * GIB))) for node in ledger.nodes}
+    prices = data.draw(st.dictionaries(st.sampled_from("ABC"), st.floats(0.01, 5.0)))
+    mix = Mix(data.draw(st.floats(100.0, 64_000.0)), data.draw(st.floats(1.0, 512.0)) * GIB, prices)
+    amounts = {"cpu": data.draw(st.integers(0, 64_000)), "memory": data.draw(st.integers(0, 512 * GIB))}
+    stranding = Stranding(Fixed(mix, **free), **amounts, points=300.0)
+    request = container(
+        cores=data.draw(st.integers(0, 1000)),
+        memory=data.draw(st.none() | st.integers(1, 1000)),
+        percent=data.draw(st.integers(1, 100)),
+        count=data.draw(st.integers(1, 2)),
+    )
+    rows = ledger.order()
+    of_rows = stranding.of_rows(ledger, rows, (request,)).tolist()
+    assert of_rows == [stranding.of_row(ledger, row, (request,)) for row in rows.tolist()]

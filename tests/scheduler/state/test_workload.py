@@ -1,0 +1,133 @@
+"""The mix of what pods with cards request, from the pods that have cards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocation.inventory import Card, NodeInventory
+from allocation.names import USE_TYPES
+from allocation.steps import finish
+from cluster.gpu_node_status import GpuNodeStatus, status_of
+from cluster.metadata import ObjectMeta
+from scheduler.state.workload import Workload
+from tests.scheduler.support.builders import allocated, node, pod, state
+from tests.scheduler.support.worlds import World
+
+if TYPE_CHECKING:
+    from allocation.placement.stranding import Mix
+    from scheduler.objects import Pod
+    from scheduler.state.cluster_state import ClusterState
+
+GIB = 1 << 30
+
+
+def mix(made: ClusterState) -> Mix:
+    """Return the mix, once all nodes are known."""
+    finish(made.workload.prepare())
+    found = made.workload.mix
+    assert found is not None
+    return found
+
+
+def of_model(name: str, model: str) -> GpuNodeStatus:
+    """Return what the agent of a node with two cards of a model reports."""
+    cards = tuple(Card(f"GPU-{name}-{index}", index, 1000, slots=4, model=model) for index in range(2))
+    return GpuNodeStatus(ObjectMeta(name=name), status_of(NodeInventory(name, cards)))
+
+
+def using(name: str, *, cpu: str, memory: str, mib: int = 1000, card: int = 0, models: str = "") -> Pod:
+    """Return a pod that runs on n0 with a card and these resources, and accepts these models."""
+    amounts = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(mib), "cpu": cpu, "memory": memory}
+    containers = [{"name": "main", "resources": {"limits": amounts, "requests": amounts}}]
+    made = allocated(name, node="n0", memory=mib, card=card, containers=containers)
+    if models:
+        made.metadata.annotations[USE_TYPES] = models
+    return made
+
+
+def test_an_empty_cluster_has_the_mix_of_its_nodes() -> None:
+    """64 cores and 256 GiB for two cards, in steps of a tenth."""
+    found = mix(state("n0"))
+    assert found.cpu == pytest.approx(32_000, rel=0.05)
+    assert found.memory == pytest.approx(128 * GIB, rel=0.05)
+    assert found.prices == {}
+
+
+def test_pods_with_cards_decide_it() -> None:
+    """By the cards that they have, of which a part counts as such; the nodes hardly count any more."""
+    made = state("n0")
+    made.set_pod(using("a", cpu="6", memory="40Gi"))
+    made.set_pod(using("b", cpu="2", memory="10Gi", mib=250, card=1))
+    found = mix(made)
+    assert found.cpu == pytest.approx(8_000 / 1.25, rel=0.15)
+    assert found.memory == pytest.approx(50 * GIB / 1.25, rel=0.15)
+
+
+def test_pods_without_cards_do_not_count() -> None:
+    """They go where they strand nothing, whatever they request."""
+    made = state("n0")
+    before = mix(made)
+    containers = [{"name": "main", "resources": {"requests": {"cpu": "50"}}}]
+    made.set_pod(pod("a", node="n0", phase="Running", containers=containers))
+    assert mix(made) == before
+
+
+def test_pods_that_wait_do_not_count() -> None:
+    """Nobody moves the mix by pods that have nothing."""
+    made = state("n0")
+    before = mix(made)
+    made.set_pod(pod("waits", memory=100))
+    assert mix(made) is before
+
+
+def test_nodes_are_read_in_steps() -> None:
+    """Once: what is read later has been read before."""
+    workload = state(*(f"n{number}" for number in range(64))).workload
+    assert len(list(workload.prepare())) > 1
+    assert list(workload.prepare()) == []
+
+
+def test_a_pod_that_ends_counts_no_more() -> None:
+    """Neither do its cards; a mix that is the same again is the same object, so that no ranking is computed again."""
+    made = state("n0")
+    before, ends = mix(made), using("a", cpu="1", memory="1Gi")
+    made.set_pod(ends)
+    assert mix(made) != before
+    made.drop_pod(ends)
+    back = mix(made)
+    assert back == before
+    made.workload._is_current = False
+    assert mix(made) is back
+
+
+def test_models_are_dear_that_pods_depend_on() -> None:
+    """The share of requests that only a model satisfies, by its share of the cards."""
+    made = state()
+    for name, model in (("n0", "H100"), ("n1", "T4"), ("n2", "T4"), ("n3", "T4")):
+        made.set_node(node(name))
+        made.set_status(of_model(name, model))
+    made.set_pod(using("a", cpu="1", memory="1Gi", models="H100"))
+    made.set_pod(using("b", cpu="1", memory="1Gi", card=1))
+    assert mix(made).prices == {"H100": pytest.approx(0.5 / 0.25, rel=0.1)}
+
+
+def test_a_node_that_does_not_exist_strands_nothing() -> None:
+    """As those that an autoscaler asks about."""
+    assert min(state("n0").workload.free("new")) > 1 << 39
+
+
+@given(st.integers(0, 1 << 32))
+def test_a_restart_begins_with_the_same_mix(seed: int) -> None:
+    """It is counted from the pods that have cards, in any order, and not kept."""
+    world = World(seed)
+    made = world.state
+    again = Workload(made.ledger, made.node_cache, made.settings, points=300.0)
+    for requested in reversed(made.workload._pods.values()):
+        again._add(requested, 1)
+    finish(again.prepare())
+    finish(made.workload.prepare())
+    assert again.mix == made.workload.mix
