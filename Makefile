@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 3 --max-worker-restart 0 --dist
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-dra test-quick test-again test-random test-deep test-durations mutation mutation-changed check format fuzz bench chaos soak image image-load image-push cli-wheel cli-archive krew-manifest install-lab install-test up down status doctor verify evidence clean \
+.PHONY: help demo test test-dra test-quick test-again test-random test-deep test-durations mutation mutation-changed check format fuzz bench bench-packing chaos soak image image-load image-push cli-wheel cli-archive krew-manifest install-lab install-test up down status doctor verify evidence clean \
 	demo-fractional demo-pending demo-placement demo-claim demo-static demo-environment
 
 help:  ## List the targets.
@@ -73,6 +73,9 @@ bench: $(INSTALLED)  ## Measure everything; compare with the targets, write raw 
 
 bench-%: $(INSTALLED)  ## Run one benchmark, for example `make bench-admission`.
 	@$(BIN)/python -m benchmarks $*
+
+bench-packing: $(INSTALLED)  ## Compare how many cards policies allocate (TRACE: openb's folder, SEEDS); else of random shapes.
+	@$(BIN)/python -m benchmarks.packing $(if $(TRACE),--trace $(TRACE) --picture docs/performance/packing.svg) $(if $(SEEDS),--seeds $(SEEDS))
 
 chaos: $(INSTALLED)  ## Inject faults into a cluster under load and check that nothing is lost (MINUTES, SEED, KILLS, LOST, PODS).
 	@$(BIN)/python -m chaos --minutes $(or $(MINUTES),6) --seed $(or $(SEED),1) \
