@@ -14,8 +14,8 @@ from allocation.errors import AllocationError
 from allocation.names import SYSTEM_NAMESPACE
 from allocation.wire import record
 from cluster.api import Api
-from cluster.backoff import Backoff
-from cluster.errors import ApiError, ClusterError, ConflictError, NotFoundError
+from cluster.backoff import write_backoff
+from cluster.errors import ClusterError, ConflictError, NotFoundError
 from cluster.lease import Lease
 from cluster.resource import LEASES, PODS
 from scheduler.leases.device_lease import DeviceLease, PlannedLease, epoch
@@ -23,8 +23,6 @@ from scheduler.leases.device_leases import DeviceLeases
 from scheduler.objects import Pod
 
 log = logging.getLogger(__name__)
-
-_FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.2, 5.0, (0.8, 1.2)
 
 Holder = Literal["holds", "unbound", "none"]
 """Whether the pod that holds a Lease has the card, or lives without a node; `none` if neither."""
@@ -66,14 +64,14 @@ class LeaseWrites:
             LeaseTakenError: another pod has the Lease.
             ApiError: the API server refuses the Lease.
         """
-        backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, jitter=_JITTER)
+        backoff = write_backoff()
         async with self._lock(planned.name):
             while True:
                 try:
                     if await self._try_to_create(planned):
                         return
                 except ClusterError as error:
-                    if isinstance(error, ApiError) and not error.is_transient:
+                    if not error.is_transient:
                         raise
                     log.warning("Lease %s: its state is unknown, trying again: %s", planned.name, error)
                     await asyncio.sleep(backoff.next())

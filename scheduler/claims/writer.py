@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 from cluster.api import Api
 from cluster.backoff import Backoff
-from cluster.errors import ApiError
 from cluster.gpu_claim import GpuClaimStatus
 from cluster.resource import GPU_CLAIMS
 from scheduler.claims.claims import Claims
@@ -52,4 +51,4 @@ class StatusWriter:
             self._claims.mark_written(name, status, uid=uid)
             return True
         # A status that the API server refuses is left out: it may accept the claim's next one.
-        return isinstance(error, ApiError) and error.status < 500
+        return not error.is_doubtful

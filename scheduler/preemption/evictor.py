@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from allocation import names
 from cluster.api import JSON, JSON_PATCH, STRATEGIC_MERGE_PATCH, Api
-from cluster.backoff import Backoff
+from cluster.backoff import write_backoff
 from cluster.errors import ApiError, ClusterError, ConflictError, NotFoundError
 from cluster.events import Recorder
 from cluster.metadata import timestamp
@@ -26,9 +26,7 @@ from scheduler.preemption.eligibility import EligiblePod
 log = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 5
-_FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.2, 5.0, (0.8, 1.2)
 _GATEWAY_TIMEOUT: Final = 504
-_SERVER_ERROR: Final = 500
 _BUDGET: Final = re.compile(r"disruption budget|more than one PodDisruptionBudget")
 """What the API server says of an Eviction that budgets refuse; the codes, 429 and 500, also mean other things."""
 _OTHER_UID: Final = re.compile(r"UID in the precondition|metadata\.uid: .* immutable")
@@ -218,7 +216,7 @@ class Evictor:
             _EndedError: this replica is not trusted any more, the write is not needed any more, or the API server
                 refuses it or does not answer.
         """
-        backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, jitter=_JITTER)
+        backoff = write_backoff()
         attempt, is_doubtful = 0, False
         while True:
             if not self._is_trusted():
@@ -239,7 +237,7 @@ class Evictor:
                 if _is_gone(error):
                     raise _GoneError(str(error)) from error
                 attempt += 1
-                is_doubtful = is_doubtful or _may_be_applied(error)
+                is_doubtful = is_doubtful or error.is_doubtful
                 if attempt == _ATTEMPTS or not _is_repeatable(error):
                     outcome = EvictionOutcome.UNKNOWN if is_doubtful else EvictionOutcome.REFUSED
                     ended = _BudgetError if _is_of_budget(error) else _EndedError
@@ -258,10 +256,6 @@ def _is_gone(error: ClusterError) -> bool:
 
 def _is_of_budget(error: ClusterError) -> bool:
     return isinstance(error, ApiError) and _BUDGET.search(error.message) is not None
-
-
-def _may_be_applied(error: ClusterError) -> bool:
-    return not isinstance(error, ApiError) or error.status >= _SERVER_ERROR
 
 
 def _is_repeatable(error: ClusterError) -> bool:

@@ -66,6 +66,14 @@ async def test_a_refusal_after_a_lost_response_is_not_final() -> None:
     assert (result.outcome, server.asked) == (Outcome.BOUND, 3)
 
 
+async def test_a_binding_is_sent_as_soon_as_the_credentials_can_be_read() -> None:
+    """The token file is exchanged while it is read; the pod keeps its cards until then."""
+    asks, chosen = decided("a")
+    server = Server(asks, ClusterError("the credentials cannot be read"), None)
+    result = await Binder(server, token="1/x", timeout_seconds=TIMEOUT_S).bind(asks, chosen)  # noqa: S106
+    assert (result.outcome, server.asked) == (Outcome.BOUND, 2)
+
+
 @pytest.mark.parametrize("is_taken", [True, False])
 async def test_a_lasting_refusal_ends_when_nothing_can_be_under_way(is_taken: bool) -> None:  # noqa: FBT001
     """Then the pod shows whether the lost request succeeded; until then the cards stay reserved."""

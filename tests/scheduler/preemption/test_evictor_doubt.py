@@ -10,6 +10,7 @@ import pytest
 
 from allocation.fairness.queue_spec import QueueKey
 from cluster.api import Api
+from cluster.backoff import Backoff
 from cluster.errors import ApiError, ClusterError, UnreachableError, from_answer
 from cluster.events import Recorder
 from scheduler.metrics.labels import EvictionOutcome
@@ -62,7 +63,7 @@ class Server(Api):
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evictor_module, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(evictor_module, "write_backoff", lambda: Backoff(first=0.001, longest=0.01))
 
 
 def evictor(server: Server, *, trusted: Iterator[bool] | None = None) -> Evictor:
