@@ -19,11 +19,11 @@ import msgspec
 from allocation import names
 from allocation.delivery import DEFAULT, Delivery
 from allocation.wire import environment, record
-from cluster.api import Api
 from cluster.backoff import write_backoff
 from cluster.errors import ClusterError, ConflictError, NotFoundError
 from cluster.resource import PODS
 from scheduler.cycle.result import Scheduled
+from scheduler.fenced_api import FencedApi
 from scheduler.metrics.labels import BindError, Outcome
 from scheduler.objects import Pod
 
@@ -57,28 +57,22 @@ class Binder:
 
     def __init__(
         self,
-        api: Api,
+        fenced: FencedApi,
         *,
-        token: str,
-        timeout_seconds: float,
         delivery_of: Callable[[str], Delivery] = lambda _: DEFAULT,
         on_error: Callable[[BindError], object] = lambda _: None,
     ) -> None:
-        """Bind with the leader's `token`; the API server abandons a request after `timeout_seconds`.
+        """Bind for one leader; `delivery_of` returns how a node delivers cards.
 
-        `delivery_of` returns how a node delivers cards. `on_error` is called for each attempt that the API server does
-        not acknowledge.
+        `on_error` is called for each attempt that the API server does not acknowledge.
         """
-        self._api = api
+        self._fenced = fenced
         self._delivery_of = delivery_of
         self._on_error = on_error
-        self._token = token
-        self._timeout = timeout_seconds
 
     async def bind(self, pod: Pod, chosen: Scheduled, *, more: Mapping[str, str] = MappingProxyType({})) -> Result:
         """Write the Binding of a scheduled pod, with `more` annotations; return once its outcome is known."""
         annotations = {
-            names.LEADER: self._token,
             **allocation_annotations(chosen, unix_seconds=int(time.time()), delivery=self._delivery_of(chosen.node)),
             **({names.CHARGED_TO: chosen.charged_to} if chosen.charged_to else {}),
             **more,
@@ -91,20 +85,17 @@ class Binder:
                 "namespace": pod.metadata.namespace,
                 "uid": pod.uid,
                 "annotations": annotations,
-                "labels": {names.FENCED_LABEL: "true"},
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": chosen.node},
         }
         path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="binding")
-        params = {"timeout": f"{self._timeout:g}s"}
         backoff, doubtful_until = write_backoff(), -math.inf
         while True:
             try:
-                # This timeout is longer than the server's, so that its response is not missed by a moment.
-                await self._api.request("POST", path, params=params, body=body, timeout=self._timeout + 2)
+                await self._fenced.create(path, body)
             except ClusterError as error:
                 if error.is_doubtful:
-                    doubtful_until = time.monotonic() + self._timeout
+                    doubtful_until = time.monotonic() + self._fenced.timeout_seconds
                 self._on_error(_kind(error))
                 outcome = await self._outcome_after(error, pod, chosen, doubtful_until=doubtful_until)
                 if outcome is not None:
@@ -133,7 +124,7 @@ class Binder:
     async def _read_outcome(self, pod: Pod, chosen: Scheduled) -> Outcome | None:
         """Return the outcome by reading the pod, which an earlier attempt may have bound; None if that fails."""
         try:
-            now = await self._api.get(PODS, Pod, name=pod.metadata.name, namespace=pod.metadata.namespace)
+            now = await self._fenced.api.get(PODS, Pod, name=pod.metadata.name, namespace=pod.metadata.namespace)
         except NotFoundError:
             return Outcome.GONE
         except ClusterError as error:

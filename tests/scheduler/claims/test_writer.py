@@ -6,7 +6,7 @@ import asyncio
 import random
 from contextlib import asynccontextmanager
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -22,11 +22,11 @@ from scheduler.claims.claims import Claims
 from scheduler.claims.writer import StatusWriter
 from tests.scheduler.support.builders import pod
 from tests.scheduler.support.claims import claim, claiming
+from tests.scheduler.support.fencing import fenced
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from cluster.api import Api
 
 MINE = claim("c")
 WAITS = claiming("a", MINE)
@@ -43,7 +43,7 @@ class Server:
         self.is_open = asyncio.Event()
         self.is_open.set()
 
-    async def merge(self, _resource: object, body: dict[str, Any], **_: str) -> bytes:
+    async def request(self, _method: str, _path: str, *, body: dict[str, Any], **_: object) -> bytes:
         """Store a status."""
         await self.is_open.wait()
         if self.errors:
@@ -65,7 +65,7 @@ def answer(kind: type[ApiError], status: int) -> ApiError:
 @asynccontextmanager
 async def writing(server: Server, claims: Claims, *, is_trusted: bool = True) -> AsyncIterator[asyncio.Task[None]]:
     """Run the writer."""
-    task = asyncio.create_task(StatusWriter(cast("Api", server), claims=claims, is_trusted=lambda: is_trusted).run())
+    task = asyncio.create_task(StatusWriter(fenced(server, is_trusted=lambda: is_trusted), claims).run())
     await settled()
     yield task
     task.cancel()
