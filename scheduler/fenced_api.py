@@ -20,10 +20,10 @@ _AT_ONCE: Final = 16
 
 
 class FencedApi:
-    """The API server, for the writes of one leader. Each is sent once; whether to repeat it is its caller's decision.
+    """The API server, for the writes of one leader. Whether one that failed is repeated is its caller's decision.
 
     Attributes:
-        api: for what is read, and for writes that do no harm whenever they arrive.
+        api: for what is read.
         token: the leader's.
         timeout_seconds: the time after which the API server abandons a write.
     """
@@ -62,9 +62,9 @@ class FencedApi:
 
     async def write(
         self, method: str, path: str, body: object, *, content_type: str = JSON, repeat_if_busy: bool = True
-    ) -> None:
-        """Send a write that names by itself which object it is meant for."""
-        await self.api.request(
+    ) -> bytes:
+        """Send a write whose body says which object it is meant for; return the object as it is then."""
+        return await self.api.request(
             *(method, path),
             params={"timeout": f"{self.timeout_seconds:g}s"},
             body=body,

@@ -106,7 +106,7 @@ def build_term(
     queue = state.queue
     watched.feed_state(state)
     locks = NodeLocks(
-        api,
+        fenced,
         clock=clock,
         is_served=state.plugin_nodes.is_hami,
         is_ours=lambda pod: pod.spec.scheduler_name in names,
@@ -129,7 +129,7 @@ def build_term(
         metrics=metrics,
         on_reopened=lambda: queue.notify(ClusterEvent.NODE_OPENED),
     )
-    volume_binder = _volume_binder(api, watched=watched, state=state, metrics=metrics, settings=settings)
+    volume_binder = _volume_binder(fenced, watched=watched, state=state, metrics=metrics, settings=settings)
     lease_writes = LeaseWrites(fenced, leases=state.device_leases)
     lease_keeper = LeaseKeeper(
         lease_writes,
@@ -255,7 +255,7 @@ def build_term(
 
 
 def _volume_binder(
-    api: Api, *, watched: Informers, state: ClusterState, metrics: Metrics, settings: SchedulerSettings
+    fenced: FencedApi, *, watched: Informers, state: ClusterState, metrics: Metrics, settings: SchedulerSettings
 ) -> VolumeBinder | None:
     """Return the binder of volumes, or None in extender mode, where kube-scheduler binds them."""
     if not watched.has_storage:
@@ -267,6 +267,6 @@ def _volume_binder(
         pod=watched.pods.get,
         migrated=lambda node: state.volumes.objects.csi_facts(node).migrated,
     )
-    binder = VolumeBinder(api, shown=shown, metrics=metrics, timeout_seconds=settings.volume_bind_timeout_seconds)
+    binder = VolumeBinder(fenced, shown=shown, metrics=metrics, timeout_seconds=settings.volume_bind_timeout_seconds)
     watched.feed_volume_binder(binder)
     return binder

@@ -7,11 +7,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from cluster.api import Api
+from cluster.api import MERGE_PATCH
 from cluster.backoff import write_backoff
 from cluster.errors import ClusterError, ConflictError
 from cluster.informer import HasMeta
 from cluster.resource import Resource
+from scheduler.fenced_api import FencedApi
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +20,12 @@ O = TypeVar("O", bound=HasMeta)  # noqa: E741 -- O for object
 
 
 async def patch(
-    api: Api, resource: Resource, known: O, change: Callable[[O], Mapping[str, Any] | None], *, read_first: bool = False
+    fenced: FencedApi,
+    resource: Resource,
+    known: O,
+    change: Callable[[O], Mapping[str, Any] | None],
+    *,
+    read_first: bool = False,
 ) -> O:
     """Change an object from its `known` state, and return it as it is then.
 
@@ -38,11 +44,12 @@ async def patch(
     while True:
         try:
             if current is None:
-                current = await api.get(resource, kind, name=name, namespace=namespace)
+                current = await fenced.api.get(resource, kind, name=name, namespace=namespace)
             body = change(current)
             if body is None:
                 return current
-            written = await api.merge(resource, _conditional(body, current), name=name, namespace=namespace)
+            path, body = resource.path(namespace=namespace, name=name), _conditional(body, current)
+            written = await fenced.write("PATCH", path, body, content_type=MERGE_PATCH)
             return msgspec.json.decode(written, type=kind)
         except ConflictError:
             current = None

@@ -16,11 +16,11 @@ from typing import Final
 import msgspec
 
 from allocation.names import HAMI_LOCK
-from cluster.api import Api
 from cluster.errors import ClusterError, NotFoundError
 from cluster.resource import NODES, PODS
 from scheduler.binding import conditional_patch, node_lock
 from scheduler.binding.node_lock import EXPIRY_SECONDS, NodeLock
+from scheduler.fenced_api import FencedApi
 from scheduler.objects import Node, NodeMeta, Pod
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class NodeLocks:
 
     def __init__(
         self,
-        api: Api,
+        fenced: FencedApi,
         *,
         clock: Callable[[], float],
         is_served: Callable[[str], bool],
@@ -60,7 +60,7 @@ class NodeLocks:
         `is_served` returns whether HAMi's plugin is alive on a node, `is_ours` whether this scheduler binds a pod, and
         `find_pod` the pod with a namespace and a name.
         """
-        self._api = api
+        self._fenced = fenced
         self._clock = clock
         self._is_served = is_served
         self._is_ours = is_ours
@@ -209,7 +209,7 @@ class NodeLocks:
     async def _exists(self, lock: NodeLock) -> bool:
         """Whether a pod that the cache lacks exists: its lock may be seen before the pod."""
         try:
-            await self._api.get(PODS, Pod, name=lock.name, namespace=lock.namespace)
+            await self._fenced.api.get(PODS, Pod, name=lock.name, namespace=lock.namespace)
         except NotFoundError:
             return False
         return True
@@ -222,7 +222,7 @@ class NodeLocks:
             return {"metadata": {"annotations": {HAMI_LOCK: text or None}}} if has_expected else None
 
         named = Node(metadata=NodeMeta(name=node))
-        now = await conditional_patch.patch(self._api, NODES, named, change, read_first=True)
+        now = await conditional_patch.patch(self._fenced, NODES, named, change, read_first=True)
         self.set_node(now)
         return now.metadata.annotations.get(HAMI_LOCK, "") == text
 

@@ -181,7 +181,7 @@ class Evictor:
             lambda: self._fenced.patch_status(PODS, pod.metadata, status, content_type=STRATEGIC_MERGE_PATCH)
         )
 
-    async def _send(self, write: Callable[[], Awaitable[None]], is_needed: Callable[[], bool] = lambda: True) -> None:
+    async def _send(self, write: Callable[[], Awaitable[object]], is_needed: Callable[[], bool] = lambda: True) -> None:
         """Send a write that may be repeated, again while its outcome is unknown and the write is still needed.
 
         Raises:

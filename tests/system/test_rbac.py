@@ -182,7 +182,7 @@ async def give_up_waiting_for_volumes(namespace: Namespace) -> None:
     identity = kubeconfig.service_account_kubeconfig(layout, namespace=SYSTEM_NAMESPACE, name="tranche-scheduler")
     async with connect(program="tranche-test", kubeconfig=str(identity)) as connection:
         binder = VolumeBinder(
-            Api(connection),
+            fenced(Api(connection)),
             shown=Shown(
                 claim=claims.get,
                 volume=lambda _: volume,
