@@ -51,4 +51,4 @@ class StatusWriter:
             self._claims.mark_written(name, status, uid=uid)
             return True
         # A status that the API server refuses is left out: it may accept the claim's next one.
-        return not error.is_doubtful
+        return not error.is_transient

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from allocation.allocation import Allocation, CardShare, ClaimMark
 from allocation.names import ALLOCATION, CLAIM
 from allocation.wire.record import encode
-from cluster.errors import ApiError, ClusterError, ConflictError, NotFoundError, UnreachableError
+from cluster.errors import ApiError, ClusterError, ConflictError, NotFoundError, TooManyRequestsError, UnreachableError
 from scheduler.claims import writer
 from scheduler.claims.claims import Claims
 from scheduler.claims.writer import StatusWriter
@@ -104,6 +104,7 @@ async def test_a_slow_api_server_gets_every_phase_before_bound() -> None:
     [
         (UnreachableError("no response"), ["Pending", "Bound"]),
         (answer(ApiError, 503), ["Pending", "Bound"]),
+        (answer(TooManyRequestsError, 429), ["Pending", "Bound"]),
         (answer(ApiError, 403), ["Bound"]),
         (answer(ConflictError, 409), ["Bound"]),
         (answer(NotFoundError, 404), ["Bound"]),
@@ -112,7 +113,7 @@ async def test_a_slow_api_server_gets_every_phase_before_bound() -> None:
 async def test_a_status_is_repeated_only_if_that_may_help(
     monkeypatch: pytest.MonkeyPatch, error: ClusterError, phases: list[str]
 ) -> None:
-    """After a pause if there was no response; not if the claim is another one now, or the status was refused."""
+    """After a pause if the server did not respond or was busy; not if it refused, or the claim is another one now."""
     pauses: list[float] = []
 
     async def sleep(seconds: float) -> None:
