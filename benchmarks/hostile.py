@@ -30,6 +30,7 @@ from scheduler.binding.lease_writes import LeaseWrites
 from scheduler.binding.plugin_binder import PluginBinder
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled
+from scheduler.fenced_api import FencedApi
 from scheduler.loop import Loop
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
@@ -153,18 +154,20 @@ async def _run(pods: int, nodes: int, arrivals: int, *, hostile: bool) -> _Measu
         state.set_pod(decoded(f"waits-{number}", "tenant", number, hostile=hostile))
         await asyncio.sleep(0)
     kib = [(_resident_kib() - before) / pods]
-    recorder = Recorder(cast("Api", _Silent()), component="benchmark", instance="benchmark")
+    api = cast("Api", _Silent())
+    fenced = FencedApi(api, token="", timeout_seconds=1, is_trusted=lambda: True)
+    recorder = Recorder(api, component="benchmark", instance="benchmark")
     metrics = Metrics()
     binder = cast("PluginBinder", _Binder())
     leases = state.device_leases
     keeper = LeaseKeeper(
-        LeaseWrites(cast("Api", _Silent()), leases=leases, token="", timeout_seconds=1),
+        LeaseWrites(fenced, leases=leases),
         leases=leases,
         inventory_of=state.ledger.inventory,
         on_found=state.set_lease,
     )
     cycle = SchedulingCycle(state)
-    failures = FailureHandler(api=cast("Api", _Silent()), queue=queue, cycle=cycle, recorder=recorder, metrics=metrics)
+    failures = FailureHandler(fenced, queue=queue, cycle=cycle, recorder=recorder, metrics=metrics)
     loop = Loop(
         queue=queue,
         cycle=cycle,

@@ -191,7 +191,7 @@ class _Rotation:
             try:
                 return await call()
             except (UnreachableError, ApiError) as error:
-                if isinstance(error, ApiError) and not error.is_transient:
+                if not error.is_transient:
                     raise
                 await self._wait(str(error))
 

@@ -37,3 +37,8 @@ class Backoff:
     def reset(self) -> None:
         """Begin at the first pause again, after a success."""
         self._pause = self._first
+
+
+def write_backoff() -> Backoff:
+    """Return the pauses between attempts at one write of which it is not known whether it has taken effect."""
+    return Backoff(first=0.2, longest=5.0, jitter=(0.8, 1.2))

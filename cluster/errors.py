@@ -4,7 +4,18 @@ import msgspec
 
 
 class ClusterError(Exception):
-    """The base of all errors between this process and the API server."""
+    """The base of all errors between this process and the API server.
+
+    Attributes:
+        is_doubtful: whether the request may have taken effect, or may still do so.
+    """
+
+    is_doubtful = True
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether the same request may succeed later: the server is overloaded, or failed for reasons of its own."""
+        return self.is_doubtful or isinstance(self, TooManyRequestsError)
 
 
 class UnreachableError(ClusterError):
@@ -19,12 +30,8 @@ class ApiError(ClusterError):
         self.status = status
         self.reason = reason
         self.message = message
+        self.is_doubtful = status >= 500
         super().__init__(f"{request}: {status} {reason}: {message}")
-
-    @property
-    def is_transient(self) -> bool:
-        """Whether the same request may succeed later: the server is overloaded, or failed for reasons of its own."""
-        return self.status >= 500 or isinstance(self, TooManyRequestsError)
 
 
 class NotFoundError(ApiError):

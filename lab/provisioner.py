@@ -23,7 +23,7 @@ import msgspec
 from cluster import logs
 from cluster.api import Api
 from cluster.connect import connect
-from cluster.errors import ApiError, ClusterError, ConflictError, NotFoundError
+from cluster.errors import ClusterError, ConflictError, NotFoundError
 from cluster.informer import Informer
 from cluster.logs import LogSettings
 from cluster.metadata import ObjectMeta
@@ -38,7 +38,6 @@ STORAGE_CLASS = "tranche-lab-local"
 _PROVISIONER = "tranche-lab/local"
 _PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
-_SERVER_ERROR = 500
 _RETRY_SECONDS = 1.0
 
 
@@ -103,7 +102,7 @@ class Provisioner:
                     return await work()
                 except ClusterError as error:
                     log.warning("%s: %s", what, error)
-                    if isinstance(error, ApiError) and error.status < _SERVER_ERROR:
+                    if not error.is_doubtful:
                         return None
                 await asyncio.sleep(_RETRY_SECONDS)
 

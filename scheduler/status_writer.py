@@ -8,10 +8,10 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from cluster.api import Api
 from cluster.errors import ClusterError, ConflictError, NotFoundError
 from cluster.metadata import ObjectMeta, timestamp
 from cluster.resource import Resource
+from scheduler.fenced_api import FencedApi
 
 log = logging.getLogger(__name__)
 
@@ -69,23 +69,21 @@ class PacedStatusWriter(Generic[Item, Status]):
 
     def __init__(
         self,
-        api: Api,
+        fenced: FencedApi,
         reporter: Reporter[Item, Status],
         *,
-        is_trusted: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Write what `reporter` says."""
-        self._api = api
+        self._fenced = fenced
         self._reporter = reporter
-        self._is_trusted = is_trusted
         self._clock = clock
         self._written: dict[str, tuple[float, Status]] = {}
         """By UID: when the status was last tried, and what it is as far as this writer knows."""
 
     async def run(self) -> None:
         """Write until cancelled, or until this replica is not trusted any more."""
-        while self._is_trusted():
+        while self._fenced.is_trusted:
             await self.write_due()
             await sleep(1)
 
@@ -98,7 +96,7 @@ class PacedStatusWriter(Generic[Item, Status]):
             current = self._reporter.current(item)
             if current is not None and await self._write(current, desired):
                 left -= 1
-                if not left or not self._is_trusted():
+                if not left or not self._fenced.is_trusted:
                     return
 
     def _due(self) -> list[Item]:
@@ -121,9 +119,7 @@ class PacedStatusWriter(Generic[Item, Status]):
         new = desired(item, before, timestamp(time.time()))
         if new == before:
             return False
-        error = await write_status(
-            self._api, kind, namespace=meta.namespace, name=meta.name, uid=meta.uid, patch=_patch(new, before, shown)
-        )
+        error = await write_status(self._fenced, kind, meta, _patch(new, before, shown))
         self._written[meta.uid] = (self._clock(), before if error is not None else new)
         if error is None:
             self._reporter.announce(item, new, before)
@@ -131,20 +127,19 @@ class PacedStatusWriter(Generic[Item, Status]):
 
 
 async def write_status(
-    api: Api, kind: Resource, *, namespace: str, name: str, uid: str, patch: Mapping[str, Any]
+    fenced: FencedApi, kind: Resource, meta: ObjectMeta, patch: Mapping[str, Any]
 ) -> ClusterError | None:
-    """Write the status of the object with `uid` by a merge patch; return the error if it was not written.
+    """Write the status of the object with this UID by a merge patch; return the error if it was not written.
 
     With the UID, the status does not get into another object of the name. It is not worth a word in the log that an
     object was deleted, or created again: it is about to be forgotten.
     """
-    body = {"metadata": {"uid": uid}, "status": patch}
     try:
-        await api.merge(kind, body, namespace=namespace, name=name, subresource="status")
+        await fenced.patch_status(kind, meta, patch)
     except (ConflictError, NotFoundError) as error:
         return error
     except ClusterError as error:
-        reference = f"{namespace}/{name}" if namespace else name
+        reference = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
         log.warning("%s %s: its status was not written: %s", kind.kind, reference, error)
         return error
     return None

@@ -27,6 +27,7 @@ from scheduler.extender.rejected_pods import RejectedPods
 from scheduler.extender.retries import Retries
 from scheduler.extender.verbs import Extender
 from scheduler.fairness.queue_reporter import QueueReporter
+from scheduler.fenced_api import FencedApi
 from scheduler.informers import Informers
 from scheduler.loop import Loop
 from scheduler.metrics.instruments import Metrics
@@ -62,6 +63,7 @@ def build_term(
 ) -> LeaderTerm:
     """Return a term that has read nothing yet; it binds with the leader's `token` as long as `is_trusted`."""
     metrics.terms.inc()
+    fenced = FencedApi(api, token=token, timeout_seconds=settings.request_timeout_seconds, is_trusted=is_trusted)
     clock, names = time.monotonic, frozenset((SCHEDULER_NAME, *settings.aliases))
     weights = NO_PREFERENCES if settings.extender else settings.weights
     watched = Informers(
@@ -105,7 +107,7 @@ def build_term(
     queue = state.queue
     watched.feed_state(state)
     locks = NodeLocks(
-        api,
+        fenced,
         clock=clock,
         is_served=state.plugin_nodes.is_hami,
         is_ours=lambda pod: pod.spec.scheduler_name in names,
@@ -115,11 +117,9 @@ def build_term(
 
     # Scheduling and binding.
     cycle = SchedulingCycle(state, weights=weights)
-    failures = FailureHandler(api=api, queue=queue, cycle=cycle, recorder=recorder, metrics=metrics)
+    failures = FailureHandler(fenced, queue=queue, cycle=cycle, recorder=recorder, metrics=metrics)
     binder = Binder(
-        api,
-        token=token,
-        timeout_seconds=settings.request_timeout_seconds,
+        fenced,
         delivery_of=state.deliveries.of,
         on_error=lambda kind: metrics.bind_errors.labels(kind).inc(),
     )
@@ -130,10 +130,8 @@ def build_term(
         metrics=metrics,
         on_reopened=lambda: queue.notify(ClusterEvent.NODE_OPENED),
     )
-    volume_binder = _volume_binder(api, watched=watched, state=state, metrics=metrics, settings=settings)
-    lease_writes = LeaseWrites(
-        api, leases=state.device_leases, token=token, timeout_seconds=settings.request_timeout_seconds
-    )
+    volume_binder = _volume_binder(fenced, watched=watched, state=state, metrics=metrics, settings=settings)
+    lease_writes = LeaseWrites(fenced, leases=state.device_leases)
     lease_keeper = LeaseKeeper(
         lease_writes,
         leases=state.device_leases,
@@ -171,7 +169,7 @@ def build_term(
             is_trusted=is_trusted,
         )
         for_kube_scheduler = (
-            Retries(api, rejected=rejected, fits=scheduling.fits, is_trusted=is_trusted),
+            Retries(fenced, rejected=rejected, fits=scheduling.fits),
             WaitingPodReporter(
                 state.device_classes, pods=watched.pods, names=names, recorder=recorder, is_trusted=is_trusted
             ),
@@ -190,13 +188,7 @@ def build_term(
     # Preemption.
     preemptor = Preemptor(
         chooser,
-        Evictor(
-            api,
-            token=token,
-            recorder=recorder,
-            timeout_seconds=settings.request_timeout_seconds,
-            is_trusted=is_trusted,
-        ),
+        Evictor(fenced, recorder=recorder),
         waiting=rejected.above if settings.extender else waiting_pod.of_queue(queue),
         still_waits=rejected.waits if settings.extender else lambda pod: queue.get(pod.uid) is not None,
         metrics=metrics,
@@ -207,32 +199,30 @@ def build_term(
 
     # Background tasks.
     writer = RequestWriter(
-        api,
+        fenced,
         requests=state.instance_requests,
         on_cooled_down=lambda: queue.notify(ClusterEvent.CARDS_CHANGED),
-        is_trusted=is_trusted,
     )
-    statuses = StatusWriter(api, claims=state.claims, is_trusted=is_trusted)
+    statuses = StatusWriter(fenced, state.claims)
     queues = QueueReporter(state.fair_share, lambda: queue.waiting, settings=allocation, recorder=recorder)
-    queue_statuses = PacedStatusWriter(api, queues, is_trusted=is_trusted)
+    queue_statuses = PacedStatusWriter(fenced, queues)
     quotas = QuotaReporter(state.quotas, settings=allocation, recorder=recorder)
-    quota_statuses = PacedStatusWriter(api, quotas, is_trusted=is_trusted)
+    quota_statuses = PacedStatusWriter(fenced, quotas)
     reconciler = LeaseReconciler(
+        fenced,
         lease_writes,
         leases=state.device_leases,
         heartbeats=state.agent_leases,
         has_node=lambda name: watched.nodes.get(name) is not None,
         inventory_of=state.ledger.inventory,
-        is_trusted=is_trusted,
     )
     missing_devices = MissingDeviceReconciler(
-        api,
+        fenced,
         state=state,
         statuses=watched.statuses,
         pods=watched.pods,
         recorder=recorder,
         settings=settings,
-        is_trusted=is_trusted,
     )
     patience = Patience(
         cycle,
@@ -266,7 +256,7 @@ def build_term(
 
 
 def _volume_binder(
-    api: Api, *, watched: Informers, state: ClusterState, metrics: Metrics, settings: SchedulerSettings
+    fenced: FencedApi, *, watched: Informers, state: ClusterState, metrics: Metrics, settings: SchedulerSettings
 ) -> VolumeBinder | None:
     """Return the binder of volumes, or None in extender mode, where kube-scheduler binds them."""
     if not watched.has_storage:
@@ -278,6 +268,6 @@ def _volume_binder(
         pod=watched.pods.get,
         migrated=lambda node: state.volumes.objects.csi_facts(node).migrated,
     )
-    binder = VolumeBinder(api, shown=shown, metrics=metrics, timeout_seconds=settings.volume_bind_timeout_seconds)
+    binder = VolumeBinder(fenced, shown=shown, metrics=metrics, timeout_seconds=settings.volume_bind_timeout_seconds)
     watched.feed_volume_binder(binder)
     return binder

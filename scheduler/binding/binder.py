@@ -19,11 +19,11 @@ import msgspec
 from allocation import names
 from allocation.delivery import DEFAULT, Delivery
 from allocation.wire import environment, record
-from cluster.api import Api
-from cluster.backoff import Backoff
-from cluster.errors import ApiError, ConflictError, NotFoundError, UnreachableError
+from cluster.backoff import write_backoff
+from cluster.errors import ClusterError, ConflictError, NotFoundError
 from cluster.resource import PODS
 from scheduler.cycle.result import Scheduled
+from scheduler.fenced_api import FencedApi
 from scheduler.metrics.labels import BindError, Outcome
 from scheduler.objects import Pod
 
@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 
 _FENCE: Final = "'tranche-fence'"
 """The policy that refuses Bindings of former leaders, as the API server names it (manifests/base/fence.yaml)."""
-_FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.2, 5.0, (0.8, 1.2)
 
 
 FailureReason = Literal["BindingFailed", "FailedScheduling", "GpuBindingChanged", "LeaseConflict"]
@@ -58,28 +57,22 @@ class Binder:
 
     def __init__(
         self,
-        api: Api,
+        fenced: FencedApi,
         *,
-        token: str,
-        timeout_seconds: float,
         delivery_of: Callable[[str], Delivery] = lambda _: DEFAULT,
         on_error: Callable[[BindError], object] = lambda _: None,
     ) -> None:
-        """Bind with the leader's `token`; the API server abandons a request after `timeout_seconds`.
+        """Bind for one leader; `delivery_of` returns how a node delivers cards.
 
-        `delivery_of` returns how a node delivers cards. `on_error` is called for each attempt that the API server does
-        not acknowledge.
+        `on_error` is called for each attempt that the API server does not acknowledge.
         """
-        self._api = api
+        self._fenced = fenced
         self._delivery_of = delivery_of
         self._on_error = on_error
-        self._token = token
-        self._timeout = timeout_seconds
 
     async def bind(self, pod: Pod, chosen: Scheduled, *, more: Mapping[str, str] = MappingProxyType({})) -> Result:
         """Write the Binding of a scheduled pod, with `more` annotations; return once its outcome is known."""
         annotations = {
-            names.LEADER: self._token,
             **allocation_annotations(chosen, unix_seconds=int(time.time()), delivery=self._delivery_of(chosen.node)),
             **({names.CHARGED_TO: chosen.charged_to} if chosen.charged_to else {}),
             **more,
@@ -92,38 +85,30 @@ class Binder:
                 "namespace": pod.metadata.namespace,
                 "uid": pod.uid,
                 "annotations": annotations,
-                "labels": {names.FENCED_LABEL: "true"},
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": chosen.node},
         }
         path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="binding")
-        params = {"timeout": f"{self._timeout:g}s"}
-        backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, jitter=_JITTER)
-        doubtful_until = -math.inf
+        backoff, doubtful_until = write_backoff(), -math.inf
         while True:
             try:
-                # This timeout is longer than the server's, so that its response is not missed by a moment.
-                await self._api.request("POST", path, params=params, body=body, timeout=self._timeout + 2)
-            except ApiError as error:
-                if error.status >= 500:
-                    doubtful_until = time.monotonic() + self._timeout
+                await self._fenced.create(path, body)
+            except ClusterError as error:
+                if error.is_doubtful:
+                    doubtful_until = time.monotonic() + self._fenced.timeout_seconds
                 self._on_error(_kind(error))
-                outcome, note = await self._outcome_after(error, pod, chosen, doubtful_until=doubtful_until), str(error)
-            except UnreachableError as error:
-                doubtful_until = time.monotonic() + self._timeout
-                self._on_error("unknown")
-                outcome, note = None, str(error)
+                outcome = await self._outcome_after(error, pod, chosen, doubtful_until=doubtful_until)
+                if outcome is not None:
+                    return Result(outcome, str(error))
+                log.warning("pod %s: the outcome of its Binding is unknown, trying again: %s", pod, error)
             else:
                 return Result(Outcome.BOUND)
-            if outcome is not None:
-                return Result(outcome, note)
-            log.warning("pod %s: the outcome of its Binding is unknown, trying again: %s", pod, note)
             await asyncio.sleep(backoff.next())
 
     async def _outcome_after(
-        self, error: ApiError, pod: Pod, chosen: Scheduled, *, doubtful_until: float
+        self, error: ClusterError, pod: Pod, chosen: Scheduled, *, doubtful_until: float
     ) -> Outcome | None:
-        """Return the outcome of a Binding for which the API server returned `error`, or None while it is unknown.
+        """Return the outcome of a Binding after `error`, or None while it is unknown.
 
         Until `doubtful_until` an earlier attempt may still be in progress. Afterwards it may have succeeded although
         this one was refused: an API server that has just started refuses requests until it has read the roles.
@@ -132,17 +117,17 @@ class Binder:
             return Outcome.GONE
         if isinstance(error, ConflictError):
             return await self._read_outcome(pod, chosen)
-        if error.status < 500 and doubtful_until == -math.inf:
+        if doubtful_until == -math.inf:
             return Outcome.REFUSED
         return None if time.monotonic() < doubtful_until else await self._read_outcome(pod, chosen)
 
     async def _read_outcome(self, pod: Pod, chosen: Scheduled) -> Outcome | None:
         """Return the outcome by reading the pod, which an earlier attempt may have bound; None if that fails."""
         try:
-            now = await self._api.get(PODS, Pod, name=pod.metadata.name, namespace=pod.metadata.namespace)
+            now = await self._fenced.api.get(PODS, Pod, name=pod.metadata.name, namespace=pod.metadata.namespace)
         except NotFoundError:
             return Outcome.GONE
-        except (ApiError, UnreachableError) as error:
+        except ClusterError as error:
             log.warning("pod %s could not be read after a refusal: %s", pod, error)
             return None
         if now.uid != pod.uid:
@@ -154,14 +139,14 @@ class Binder:
         return Outcome.BOUND if same else Outcome.TAKEN
 
 
-def _kind(error: ApiError) -> BindError:
+def _kind(error: ClusterError) -> BindError:
     if isinstance(error, ConflictError):
         return "conflict"
     if isinstance(error, NotFoundError):
         return "gone"
-    if error.status >= 500:
+    if error.is_doubtful:
         return "unknown"
-    return "fenced" if _FENCE in error.message else "refused"
+    return "fenced" if _FENCE in str(error) else "refused"
 
 
 def allocation_annotations(chosen: Scheduled, *, unix_seconds: int, delivery: Delivery = DEFAULT) -> dict[str, str]:

@@ -3,26 +3,29 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from cluster.api import Api
-from cluster.backoff import Backoff
-from cluster.errors import ApiError, ClusterError, ConflictError, UnreachableError
+from cluster.api import MERGE_PATCH
+from cluster.backoff import write_backoff
+from cluster.errors import ClusterError, ConflictError
 from cluster.informer import HasMeta
 from cluster.resource import Resource
+from scheduler.fenced_api import FencedApi
 
 log = logging.getLogger(__name__)
 
 O = TypeVar("O", bound=HasMeta)  # noqa: E741 -- O for object
 
-_FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.2, 5.0, (0.8, 1.2)
-_SERVER_ERROR: Final = 500
-
 
 async def patch(
-    api: Api, resource: Resource, known: O, change: Callable[[O], Mapping[str, Any] | None], *, read_first: bool = False
+    fenced: FencedApi,
+    resource: Resource,
+    known: O,
+    change: Callable[[O], Mapping[str, Any] | None],
+    *,
+    read_first: bool = False,
 ) -> O:
     """Change an object from its `known` state, and return it as it is then.
 
@@ -35,22 +38,23 @@ async def patch(
         NotFoundError: the object does not exist.
         ApiError: the API server refuses the change.
     """
-    backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, jitter=_JITTER)
+    backoff = write_backoff()
     kind, name, namespace = type(known), known.metadata.name, known.metadata.namespace
     current = None if read_first else known
     while True:
         try:
             if current is None:
-                current = await api.get(resource, kind, name=name, namespace=namespace)
+                current = await fenced.api.get(resource, kind, name=name, namespace=namespace)
             body = change(current)
             if body is None:
                 return current
-            written = await api.merge(resource, _conditional(body, current), name=name, namespace=namespace)
+            path, body = resource.path(namespace=namespace, name=name), _conditional(body, current)
+            written = await fenced.write("PATCH", path, body, content_type=MERGE_PATCH)
             return msgspec.json.decode(written, type=kind)
         except ConflictError:
             current = None
-        except (UnreachableError, ApiError) as error:
-            if not _is_doubtful(error):
+        except ClusterError as error:
+            if not error.is_doubtful:
                 raise
             log.warning("%s %s: its state is unknown, trying again: %s", resource.kind, name, error)
             current = None
@@ -61,8 +65,3 @@ def _conditional(body: Mapping[str, Any], current: HasMeta) -> dict[str, Any]:
     """Return a merge patch that applies to this version of this object only."""
     precondition = {"uid": current.metadata.uid, "resourceVersion": current.metadata.resource_version}
     return {**body, "metadata": {**body.get("metadata", {}), **precondition}}
-
-
-def _is_doubtful(error: ClusterError) -> bool:
-    """Whether the write that failed so may have been applied."""
-    return not isinstance(error, ApiError) or error.status >= _SERVER_ERROR

@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from allocation.reasons import NodeReason
-from cluster.api import STRATEGIC_MERGE_PATCH, Api
+from cluster.api import STRATEGIC_MERGE_PATCH
 from cluster.errors import ClusterError, NotFoundError
 from cluster.events import Recorder
 from cluster.metadata import timestamp
@@ -16,6 +16,7 @@ from scheduler.binding.reason_queue import ReasonQueue
 from scheduler.claims.users import Reason
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled, Unschedulable
+from scheduler.fenced_api import FencedApi
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
 from scheduler.objects import Pod
@@ -33,9 +34,9 @@ class FailureHandler:
     """Handles failures of the loop and of the extender's `/bind` alike."""
 
     def __init__(
-        self, *, api: Api, queue: SchedulingQueue, cycle: SchedulingCycle, recorder: Recorder, metrics: Metrics
+        self, fenced: FencedApi, *, queue: SchedulingQueue, cycle: SchedulingCycle, recorder: Recorder, metrics: Metrics
     ) -> None:
-        self._api = api
+        self._fenced = fenced
         self._queue = queue
         self._cycle = cycle
         self._recorder = recorder
@@ -104,10 +105,9 @@ class FailureHandler:
             "message": note,
             "lastTransitionTime": timestamp(time.time()),
         }
-        path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="status")
-        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        status = {"conditions": [condition]}
         try:
-            await self._api.request("PATCH", path, body=body, content_type=STRATEGIC_MERGE_PATCH)
+            await self._fenced.patch_status(PODS, pod.metadata, status, content_type=STRATEGIC_MERGE_PATCH)
         except NotFoundError:
             return
         except ClusterError as error:

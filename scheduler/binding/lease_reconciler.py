@@ -14,7 +14,7 @@ from typing import TypeVar
 from allocation.inventory import NodeInventory
 from cluster.errors import ClusterError
 from scheduler.binding.lease_writes import LeaseTakenError, LeaseWrites
-from scheduler.concurrent_writes import write_each
+from scheduler.fenced_api import FencedApi
 from scheduler.leases.device_lease import DeviceLease, LeasedPod, PlannedLease, planned
 from scheduler.leases.device_leases import DeviceLeases
 from scheduler.state.agent_leases import AgentLeases
@@ -33,29 +33,29 @@ class LeaseReconciler:
 
     def __init__(
         self,
+        fenced: FencedApi,
         writes: LeaseWrites,
         *,
         leases: DeviceLeases,
         heartbeats: AgentLeases,
         has_node: Callable[[str], bool],
         inventory_of: Callable[[str], NodeInventory | None],
-        is_trusted: Callable[[], bool],
         seconds: float = SECONDS,
     ) -> None:
         """Compare every `seconds`; `has_node` returns whether a Node object exists."""
+        self._fenced = fenced
         self._writes = writes
         self._leases = leases
         self._heartbeats = heartbeats
         self._has_node = has_node
         self._inventory_of = inventory_of
-        self._is_trusted = is_trusted
         self._seconds = seconds
 
     async def run(self) -> None:
         """Reconcile until cancelled, or until this replica is not trusted any more. The informers must be complete."""
         loop = asyncio.get_running_loop()
         due = loop.time()
-        while self._is_trusted():
+        while self._fenced.is_trusted:
             self._leases.changed.clear()
             if loop.time() >= due:
                 due = loop.time() + self._seconds
@@ -84,7 +84,7 @@ class LeaseReconciler:
                 await asyncio.sleep(0)
         await self._each(self._restore, missing)
         for meta in self._heartbeats.superseded():
-            await self._try(self._writes.delete(meta.name, uid=meta.uid, version=meta.resource_version))
+            await self._try(self._writes.delete(meta))
 
     def _missing(self, pod: LeasedPod) -> list[PlannedLease]:
         """Return the Leases that a running pod lacks; none if its node is gone."""
@@ -104,7 +104,7 @@ class LeaseReconciler:
 
     async def _each(self, write: Callable[[T], Awaitable[object]], items: Iterable[T]) -> None:
         """Write some at a time; what fails is left as it is for now."""
-        await write_each(lambda item: self._try(write(item)), items, is_trusted=self._is_trusted)
+        await self._fenced.write_each(lambda item: self._try(write(item)), items)
 
     async def _try(self, write: Awaitable[object]) -> None:
         try:

@@ -13,18 +13,17 @@ from weakref import WeakValueDictionary
 from allocation.errors import AllocationError
 from allocation.names import SYSTEM_NAMESPACE
 from allocation.wire import record
-from cluster.api import Api
-from cluster.backoff import Backoff
-from cluster.errors import ApiError, ClusterError, ConflictError, NotFoundError
+from cluster.backoff import write_backoff
+from cluster.errors import ClusterError, ConflictError, NotFoundError
 from cluster.lease import Lease
+from cluster.metadata import ObjectMeta
 from cluster.resource import LEASES, PODS
+from scheduler.fenced_api import FencedApi
 from scheduler.leases.device_lease import DeviceLease, PlannedLease, epoch
 from scheduler.leases.device_leases import DeviceLeases
 from scheduler.objects import Pod
 
 log = logging.getLogger(__name__)
-
-_FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.2, 5.0, (0.8, 1.2)
 
 Holder = Literal["holds", "unbound", "none"]
 """Whether the pod that holds a Lease has the card, or lives without a node; `none` if neither."""
@@ -49,12 +48,9 @@ class LeaseTakenError(Exception):
 class LeaseWrites:
     """Creates and deletes Leases for one leader."""
 
-    def __init__(self, api: Api, *, leases: DeviceLeases, token: str, timeout_seconds: float) -> None:
-        """Write with the leader's `token`; the API server abandons a request after `timeout_seconds`."""
-        self._api = api
+    def __init__(self, fenced: FencedApi, *, leases: DeviceLeases) -> None:
+        self._fenced = fenced
         self._leases = leases
-        self._token = token
-        self._timeout = timeout_seconds
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def create(self, planned: PlannedLease) -> None:
@@ -66,14 +62,14 @@ class LeaseWrites:
             LeaseTakenError: another pod has the Lease.
             ApiError: the API server refuses the Lease.
         """
-        backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, jitter=_JITTER)
+        backoff = write_backoff()
         async with self._lock(planned.name):
             while True:
                 try:
                     if await self._try_to_create(planned):
                         return
                 except ClusterError as error:
-                    if isinstance(error, ApiError) and not error.is_transient:
+                    if not error.is_transient:
                         raise
                     log.warning("Lease %s: its state is unknown, trying again: %s", planned.name, error)
                     await asyncio.sleep(backoff.next())
@@ -81,19 +77,18 @@ class LeaseWrites:
     async def _try_to_create(self, planned: PlannedLease) -> bool:
         """Return whether the Lease exists as planned; if not, the next attempt may succeed."""
         try:
-            body = planned.body(token=self._token, unix=time.time())
-            await self._send("POST", LEASES.path(namespace=SYSTEM_NAMESPACE), body)
+            await self._fenced.create(LEASES.path(namespace=SYSTEM_NAMESPACE), planned.body(unix=time.time()))
         except ConflictError:
             pass
         else:
             return True
         try:
-            found = await self._api.get(LEASES, Lease, name=planned.name, namespace=SYSTEM_NAMESPACE)
+            found = await self._fenced.api.get(LEASES, Lease, name=planned.name, namespace=SYSTEM_NAMESPACE)
         except NotFoundError:
             return False
         lease = DeviceLease.of(found)
         if lease is not None and lease.holder == planned.pod.uid:
-            if (lease.token, lease.node, lease.card) == (self._token, planned.pod.allocation.node, planned.card):
+            if (lease.token, lease.node, lease.card) == (self._fenced.token, planned.pod.allocation.node, planned.card):
                 return True
         elif lease is None or not await self._is_abandoned(lease):
             raise LeaseTakenError(planned, found)
@@ -109,7 +104,7 @@ class LeaseWrites:
             return False
         try:
             holder = await self._holder(lease)
-            return holder == "none" or (holder == "unbound" and lease.epoch < epoch(self._token))
+            return holder == "none" or (holder == "unbound" and lease.epoch < epoch(self._fenced.token))
         except ClusterError as error:
             log.warning("Lease %s is kept, because its pod cannot be read: %s", lease.name, error)
             return False
@@ -122,11 +117,11 @@ class LeaseWrites:
         """
         async with self._lock(planned.name):
             try:
-                found = await self._api.get(LEASES, Lease, name=planned.name, namespace=SYSTEM_NAMESPACE)
+                found = await self._fenced.api.get(LEASES, Lease, name=planned.name, namespace=SYSTEM_NAMESPACE)
             except NotFoundError:
                 return
             lease = DeviceLease.of(found)
-            if lease is not None and (lease.holder, lease.token) == (planned.pod.uid, self._token):
+            if lease is not None and (lease.holder, lease.token) == (planned.pod.uid, self._fenced.token):
                 await self._delete(lease)
 
     async def collect(self, lease: DeviceLease, *, is_node_gone: bool) -> None:
@@ -162,7 +157,7 @@ class LeaseWrites:
     async def _state(self, namespace: str, name: str, uid: str, node: str, card: str) -> Holder:
         """Read the pod that holds a Lease, or should."""
         try:
-            pod = await self._api.get(PODS, Pod, name=name, namespace=namespace)
+            pod = await self._fenced.api.get(PODS, Pod, name=name, namespace=namespace)
         except NotFoundError:
             return "none"
         if pod.uid != uid or pod.finished:
@@ -186,31 +181,24 @@ class LeaseWrites:
 
     async def _delete(self, lease: DeviceLease) -> None:
         """Delete a Lease as it was read; if it has changed, it stays. A Lease of a later leader is not touched."""
-        if lease.epoch > epoch(self._token):
+        if lease.epoch > epoch(self._fenced.token):
             return
-        if await self.delete(lease.name, uid=lease.uid, version=lease.version):
+        if await self.delete(ObjectMeta(lease.name, SYSTEM_NAMESPACE, lease.uid, lease.version)):
             self._leases.drop_lease(lease.name, lease.uid)
 
-    async def delete(self, name: str, *, uid: str, version: str) -> bool:
+    async def delete(self, meta: ObjectMeta) -> bool:
         """Delete a Lease unless it has changed; return whether it is gone.
 
         Raises:
             ClusterError: whether it is deleted is unknown.
         """
-        preconditions = {"uid": uid, "resourceVersion": version}
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
         try:
-            await self._send("DELETE", LEASES.path(namespace=SYSTEM_NAMESPACE, name=name), body)
+            await self._fenced.delete(LEASES, meta, unchanged=True)
         except ConflictError:
             return False
         except NotFoundError:
             return True
         return True
-
-    async def _send(self, method: str, path: str, body: object) -> None:
-        # This timeout is longer than the server's, so that its response is not missed by a moment.
-        params = {"timeout": f"{self._timeout:g}s"}
-        await self._api.request(method, path, params=params, body=body, timeout=self._timeout + 2)
 
     def _lock(self, name: str) -> asyncio.Lock:
         """Return the lock of a name, which exists as long as a write holds it or waits for it."""

@@ -11,17 +11,17 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from allocation.names import HAMI_LOCK
-from cluster.api import Api
-from cluster.errors import ApiError, ClusterError, ConflictError, NotFoundError, UnreachableError
+from cluster.errors import ClusterError, NotFoundError
 from cluster.resource import NODES, PODS
-from scheduler.binding import node_lock
+from scheduler.binding import conditional_patch, node_lock
 from scheduler.binding.node_lock import EXPIRY_SECONDS, NodeLock
-from scheduler.objects import Node, Pod
+from scheduler.fenced_api import FencedApi
+from scheduler.objects import Node, NodeMeta, Pod
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class NodeLocks:
 
     def __init__(
         self,
-        api: Api,
+        fenced: FencedApi,
         *,
         clock: Callable[[], float],
         is_served: Callable[[str], bool],
@@ -60,7 +60,7 @@ class NodeLocks:
         `is_served` returns whether HAMi's plugin is alive on a node, `is_ours` whether this scheduler binds a pod, and
         `find_pod` the pod with a namespace and a name.
         """
-        self._api = api
+        self._fenced = fenced
         self._clock = clock
         self._is_served = is_served
         self._is_ours = is_ours
@@ -209,45 +209,23 @@ class NodeLocks:
     async def _exists(self, lock: NodeLock) -> bool:
         """Whether a pod that the cache lacks exists: its lock may be seen before the pod."""
         try:
-            await self._api.get(PODS, Pod, name=lock.name, namespace=lock.namespace)
+            await self._fenced.api.get(PODS, Pod, name=lock.name, namespace=lock.namespace)
         except NotFoundError:
             return False
         return True
 
     async def _replace(self, node: str, expected: str, text: str) -> bool:
         """Replace the lock `expected` of a node by `text`, empty for none; return whether the node has `text` now."""
-        while True:
-            try:
-                now = await self._api.get(NODES, Node, name=node)
-                lock = now.metadata.annotations.get(HAMI_LOCK, "")
-                if lock == expected:
-                    await self._api.merge(NODES, _patch(now, text), name=node)
-                    lock = text
-            except ConflictError:
-                continue
-            except UnreachableError as error:
-                log.warning("node %s: the state of its lock is unknown, trying again: %s", node, error)
-                await asyncio.sleep(_RETRY_SECONDS)
-                continue
-            except ApiError as error:
-                if error.status < 500:
-                    raise
-                log.warning("node %s: the state of its lock is unknown, trying again: %s", node, error)
-                await asyncio.sleep(_RETRY_SECONDS)
-                continue
-            now.metadata.annotations[HAMI_LOCK] = lock
-            self.set_node(now)
-            return lock == text
+
+        def change(now: Node) -> dict[str, object] | None:
+            has_expected = now.metadata.annotations.get(HAMI_LOCK, "") == expected
+            return {"metadata": {"annotations": {HAMI_LOCK: text or None}}} if has_expected else None
+
+        named = Node(metadata=NodeMeta(name=node))
+        now = await conditional_patch.patch(self._fenced, NODES, named, change, read_first=True)
+        self.set_node(now)
+        return now.metadata.annotations.get(HAMI_LOCK, "") == text
 
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
-
-
-def _patch(node: Node, text: str) -> dict[str, Any]:
-    return {
-        "metadata": {
-            "resourceVersion": node.metadata.resource_version,
-            "annotations": {HAMI_LOCK: text or None},
-        }
-    }

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
-from cluster.api import Api
 from cluster.errors import ClusterError, NotFoundError
 from cluster.resource import PERSISTENT_VOLUMES
 from scheduler.binding import volume_steps
@@ -20,6 +19,7 @@ from scheduler.binding.volume_steps import Shown, VolumeStep
 from scheduler.binding.volume_writes import NotBoundError, key_of
 from scheduler.binding.wakeups import Wakeups
 from scheduler.cycle.result import Scheduled
+from scheduler.fenced_api import FencedApi
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
 from scheduler.objects import Node, Pod
@@ -37,9 +37,9 @@ class _PodGoneError(Exception):
 class VolumeBinder:
     """Has the volumes of pods bound, each pod within a deadline."""
 
-    def __init__(self, api: Api, *, shown: Shown, metrics: Metrics, timeout_seconds: float) -> None:
+    def __init__(self, fenced: FencedApi, *, shown: Shown, metrics: Metrics, timeout_seconds: float) -> None:
         """Wait `timeout_seconds` for all claims of a pod together."""
-        self._api = api
+        self._fenced = fenced
         self._shown = shown
         self._metrics = metrics
         self._timeout = timeout_seconds
@@ -111,7 +111,7 @@ class VolumeBinder:
         try:
             async with asyncio.timeout(self._timeout):
                 for step in steps:
-                    await step.write(self._api)
+                    await step.write(self._fenced)
                 await self._until_bound(pod, node, pending)
         except _PodGoneError:
             return Result(
@@ -182,7 +182,7 @@ class VolumeBinder:
         if shown is not None:
             return shown
         try:
-            return await self._api.get(PERSISTENT_VOLUMES, PersistentVolume, name=name)
+            return await self._fenced.api.get(PERSISTENT_VOLUMES, PersistentVolume, name=name)
         except NotFoundError as error:
             raise NotBoundError(f"PersistentVolume {name} of claim {key_of(claim)} was deleted") from error
 
@@ -192,7 +192,7 @@ class VolumeBinder:
             if self._waiting[key_of(step.claim)]:
                 continue
             try:
-                await step.take_back(self._api)
+                await step.take_back(self._fenced)
             except NotFoundError:
                 continue
             except ClusterError as error:

@@ -9,11 +9,11 @@ from typing import Final, Protocol
 
 import msgspec
 
-from cluster.api import Api
 from cluster.informer import HasMeta
 from cluster.resource import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from scheduler.binding import conditional_patch, volume_writes
 from scheduler.binding.volume_writes import NotBoundError, key_of
+from scheduler.fenced_api import FencedApi
 from scheduler.objects import Node, Pod
 from scheduler.volumes.bindings import ClaimKey, VolumeBindings
 from scheduler.volumes.objects import SELECTED_NODE, Claim, PersistentVolume
@@ -54,7 +54,7 @@ class VolumeStep(Protocol):
     def missing(self) -> str:
         """What the claim waits for, for the message when the deadline passes."""
 
-    async def write(self, api: Api) -> None:
+    async def write(self, fenced: FencedApi) -> None:
         """Write what others need to bind the claim.
 
         Raises:
@@ -65,7 +65,7 @@ class VolumeStep(Protocol):
     def check(self, shown: Shown, claim: Claim) -> None:
         """Raise NotBoundError if what was written for the `claim`, which is not bound yet, was taken back."""
 
-    async def take_back(self, api: Api) -> None:
+    async def take_back(self, fenced: FencedApi) -> None:
         """Take back what was written, unless somebody has completed it."""
 
 
@@ -86,10 +86,10 @@ class Reserve:
         """What the claim waits for."""
         return f"it was not bound to PersistentVolume {self._volume.metadata.name}, which is reserved for it"
 
-    async def write(self, api: Api) -> None:
+    async def write(self, fenced: FencedApi) -> None:
         """Write the volume's `claimRef`."""
         change = partial(volume_writes.reserve, claim=self.claim)
-        self._volume = await conditional_patch.patch(api, PERSISTENT_VOLUMES, self._volume, change)
+        self._volume = await conditional_patch.patch(fenced, PERSISTENT_VOLUMES, self._volume, change)
 
     def check(self, shown: Shown, claim: Claim) -> None:
         """Raise NotBoundError if the volume is gone, or reserved for this claim no longer."""
@@ -101,10 +101,10 @@ class Reserve:
         if _is_current(volume, self._volume) and (reference is None or reference.uid != claim.metadata.uid):
             raise NotBoundError(f"PersistentVolume {name} is not reserved for claim {key_of(claim)} any more")
 
-    async def take_back(self, api: Api) -> None:
+    async def take_back(self, fenced: FencedApi) -> None:
         """Remove the volume's `claimRef`."""
         change = partial(volume_writes.release, claim_uid=self.claim.metadata.uid)
-        await conditional_patch.patch(api, PERSISTENT_VOLUMES, self._volume, change, read_first=True)
+        await conditional_patch.patch(fenced, PERSISTENT_VOLUMES, self._volume, change, read_first=True)
 
 
 class Provision:
@@ -124,10 +124,10 @@ class Provision:
         """What the claim waits for."""
         return f"no volume was provisioned for it on node {self._node}"
 
-    async def write(self, api: Api) -> None:
+    async def write(self, fenced: FencedApi) -> None:
         """Write the claim's annotation selected-node."""
         change = partial(volume_writes.select_node, node=self._node, uid=self.claim.metadata.uid)
-        self.claim = await conditional_patch.patch(api, PERSISTENT_VOLUME_CLAIMS, self.claim, change)
+        self.claim = await conditional_patch.patch(fenced, PERSISTENT_VOLUME_CLAIMS, self.claim, change)
 
     def check(self, _shown: Shown, claim: Claim) -> None:
         """Raise NotBoundError if the provisioner removed the annotation, because the node does not suit it."""
@@ -139,10 +139,10 @@ class Provision:
         if selected != self._node:
             raise volume_writes.names_another(claim, self._node)
 
-    async def take_back(self, api: Api) -> None:
+    async def take_back(self, fenced: FencedApi) -> None:
         """Remove the claim's annotation selected-node."""
         change = partial(volume_writes.deselect_node, node=self._node, uid=self.claim.metadata.uid)
-        await conditional_patch.patch(api, PERSISTENT_VOLUME_CLAIMS, self.claim, change, read_first=True)
+        await conditional_patch.patch(fenced, PERSISTENT_VOLUME_CLAIMS, self.claim, change, read_first=True)
 
 
 def steps(bindings: VolumeBindings, node: str, shown: Shown) -> list[VolumeStep]:

@@ -12,11 +12,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from allocation.names import RETRY
-from cluster.api import STRATEGIC_MERGE_PATCH, Api
+from cluster.api import STRATEGIC_MERGE_PATCH
 from cluster.errors import ClusterError
 from cluster.metadata import timestamp
 from cluster.resource import PODS
 from scheduler.extender.rejected_pods import RejectedPods
+from scheduler.fenced_api import FencedApi
 from scheduler.objects import Pod
 from scheduler.preemption.waiting_pod import WaitingPod
 
@@ -35,21 +36,19 @@ class Retries:
 
     def __init__(
         self,
-        api: Api,
+        fenced: FencedApi,
         *,
         rejected: RejectedPods,
         fits: Callable[[WaitingPod], Awaitable[tuple[bool, float]]],
-        is_trusted: Callable[[], bool],
     ) -> None:
         """Look at the pods `rejected`; `fits` returns whether a node takes a pod, and how long that took."""
-        self._api = api
+        self._fenced = fenced
         self._rejected = rejected
         self._fits = fits
-        self._is_trusted = is_trusted
 
     async def run(self) -> None:
         """Look until cancelled, or until this replica is not trusted any more."""
-        while self._is_trusted():
+        while self._fenced.is_trusted:
             await self.look()
             await asyncio.sleep(_PERIOD_SECONDS)
 
@@ -74,10 +73,9 @@ class Retries:
             "message": f"At {now} a node had cards for the pod, so kube-scheduler tries it again",
             "lastProbeTime": now,
         }
-        path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="status")
-        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        status = {"conditions": [condition]}
         try:
-            await self._api.request("PATCH", path, body=body, content_type=STRATEGIC_MERGE_PATCH)
+            await self._fenced.patch_status(PODS, pod.metadata, status, content_type=STRATEGIC_MERGE_PATCH)
         except ClusterError as error:
             log.info("pod %s fits now, and kube-scheduler may not know: %s", pod, error)
             self._rejected.note_change((pod.uid,))

@@ -98,20 +98,15 @@ class PlannedLease(msgspec.Struct, frozen=True):
     card: str
     pod: LeasedPod
 
-    def body(self, *, token: str, unix: float) -> dict[str, Any]:
-        """Return the object to create, at Unix time `unix`, by the leader with `token`."""
+    def body(self, *, unix: float) -> dict[str, Any]:
+        """Return the object to create at Unix time `unix`, but for the leader's token."""
         now, pod, claim = micro_time(unix), self.pod, self.pod.allocation.claim
         spec = LeaseSpec(
             holder_identity=pod.uid, lease_duration_seconds=DURATION_SECONDS, acquire_time=now, renew_time=now
         )
         body = manifest(self.name, namespace=names.SYSTEM_NAMESPACE, spec=spec)
-        body["metadata"]["labels"] = {
-            names.MANAGED_LABEL: "true",
-            names.POD_LABEL: names.pod_label(pod.name),
-            names.FENCED_LABEL: "true",
-        }
+        body["metadata"]["labels"] = {names.MANAGED_LABEL: "true", names.POD_LABEL: names.pod_label(pod.name)}
         body["metadata"]["annotations"] = {
-            names.LEADER: token,
             names.POD_REF: f"{pod.namespace}/{pod.name}",
             names.NODE: pod.allocation.node,
             names.CARD: self.card,

@@ -4,9 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from cluster.api import Api
+from cluster.api import MERGE_PATCH
 from cluster.errors import ClusterError, ConflictError, NotFoundError
 from cluster.resource import GPU_NODE_STATUSES
+from scheduler.fenced_api import FencedApi
 from scheduler.mig.requests import Due, InstanceRequests
 
 log = logging.getLogger(__name__)
@@ -17,19 +18,11 @@ _PAUSE_SECONDS = 1.0
 class RequestWriter:
     """The only writer of `spec.migInstances`, as long as this replica is trusted to lead."""
 
-    def __init__(
-        self,
-        api: Api,
-        *,
-        requests: InstanceRequests,
-        on_cooled_down: Callable[[], None],
-        is_trusted: Callable[[], bool],
-    ) -> None:
+    def __init__(self, fenced: FencedApi, *, requests: InstanceRequests, on_cooled_down: Callable[[], None]) -> None:
         """Write `requests`; `on_cooled_down` is called when the set of cards that are cooling down changes."""
-        self._api = api
+        self._fenced = fenced
         self._requests = requests
         self._on_cooled_down = on_cooled_down
-        self._is_trusted = is_trusted
         self._cooling_down: set[str] = set()
 
     async def run(self) -> None:
@@ -40,7 +33,7 @@ class RequestWriter:
             if self._cooling_down != before:
                 self._on_cooled_down()
             for each in due:
-                if not self._is_trusted():
+                if not self._fenced.is_trusted:
                     return
                 await self._write(each)
             await self._requests.wait()
@@ -49,7 +42,7 @@ class RequestWriter:
         # With the version, a list that the next leader has changed meanwhile is not overwritten.
         body = {"metadata": {"resourceVersion": due.version}, "spec": {"migInstances": due.requests}}
         try:
-            await self._api.merge(GPU_NODE_STATUSES, body, name=due.node)
+            await self._fenced.write("PATCH", GPU_NODE_STATUSES.path(name=due.node), body, content_type=MERGE_PATCH)
         except (ConflictError, NotFoundError):
             return  # the watch shows the current object, and the next run compares again
         except ClusterError as error:

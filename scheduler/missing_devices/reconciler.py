@@ -6,16 +6,15 @@ node whose agent is silent or lists no card at all, nor before the delay after t
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from allocation import names
-from cluster.api import Api
 from cluster.errors import ClusterError, ConflictError, NotFoundError
 from cluster.events import Recorder
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.informer import SURVIVED, Informer
 from cluster.resource import GPU_NODE_STATUSES, PODS
-from scheduler.concurrent_writes import write_each
+from scheduler.fenced_api import FencedApi
 from scheduler.missing_devices import orphans
 from scheduler.missing_devices.orphans import Orphan
 from scheduler.objects import Pod
@@ -32,30 +31,28 @@ class MissingDeviceReconciler:
 
     def __init__(
         self,
-        api: Api,
+        fenced: FencedApi,
         *,
         state: ClusterState,
         statuses: Informer[GpuNodeStatus],
         pods: Informer[Pod],
         recorder: Recorder,
         settings: SchedulerSettings,
-        is_trusted: Callable[[], bool],
     ) -> None:
         """Compare what pods hold in `state` with `statuses`."""
-        self._api = api
+        self._fenced = fenced
         self._state = state
         self._statuses = statuses
         self._pods = pods
         self._recorder = recorder
         self._settings = settings
-        self._is_trusted = is_trusted
         self._known: dict[str, tuple[Orphan, str, str]] = {}
         """The pods with missing cards by UID, as the last event said, with the name and the namespace of each."""
 
     async def run(self) -> None:
         """Look until cancelled, or until this replica is not trusted any more. The informers must be complete."""
         await asyncio.sleep(self._settings.missing_devices_delay_seconds)
-        while self._is_trusted():
+        while self._fenced.is_trusted:
             try:
                 async with asyncio.timeout(_DEADLINE_SECONDS):
                     await self.reconcile()
@@ -92,7 +89,7 @@ class MissingDeviceReconciler:
         """Read the report of a node; None if that fails."""
         try:
             # A list, because the right to list is there for the copy anyway.
-            found = await self._api.list(GPU_NODE_STATUSES, GpuNodeStatus, fieldSelector=f"metadata.name={node}")
+            found = await self._fenced.api.list(GPU_NODE_STATUSES, GpuNodeStatus, fieldSelector=f"metadata.name={node}")
         except SURVIVED as error:
             log.warning("the report of node %s could not be read, its pods are left alone: %s", node, error)
             return None
@@ -116,7 +113,7 @@ class MissingDeviceReconciler:
             self._report(pod, by_uid[pod.uid])
         if self._settings.missing_devices == "delete":
             doomed = [pod for pod in concerned if not pod.metadata.deletion_timestamp]
-            await write_each(self._delete, doomed, is_trusted=self._is_trusted)
+            await self._fenced.write_each(self._delete, doomed)
 
     def _report(self, pod: Pod, orphan: Orphan) -> None:
         cards = ", ".join(orphan.cards)
@@ -129,10 +126,8 @@ class MissingDeviceReconciler:
             self._recorder.record(pod.reference, type="Warning", reason="DeviceMissing", action="Running", note=note)
 
     async def _delete(self, pod: Pod) -> None:
-        path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name)
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": pod.uid}}
         try:
-            await self._api.request("DELETE", path, body=body)
+            await self._fenced.delete(PODS, pod.metadata)
         except (NotFoundError, ConflictError):
             log.info("pod %s is gone already", pod)
         except ClusterError as error:

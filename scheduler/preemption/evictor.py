@@ -9,16 +9,16 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Sequence
-from typing import Final, Literal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
 
-from allocation import names
-from cluster.api import JSON, JSON_PATCH, STRATEGIC_MERGE_PATCH, Api
-from cluster.backoff import Backoff
+from cluster.api import JSON_PATCH, STRATEGIC_MERGE_PATCH
+from cluster.backoff import write_backoff
 from cluster.errors import ApiError, ClusterError, ConflictError, NotFoundError
 from cluster.events import Recorder
 from cluster.metadata import timestamp
 from cluster.resource import PODS
+from scheduler.fenced_api import FencedApi
 from scheduler.metrics.labels import EvictionOutcome
 from scheduler.objects import Pod
 from scheduler.preemption.eligibility import EligiblePod
@@ -26,9 +26,7 @@ from scheduler.preemption.eligibility import EligiblePod
 log = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 5
-_FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.2, 5.0, (0.8, 1.2)
 _GATEWAY_TIMEOUT: Final = 504
-_SERVER_ERROR: Final = 500
 _BUDGET: Final = re.compile(r"disruption budget|more than one PodDisruptionBudget")
 """What the API server says of an Eviction that budgets refuse; the codes, 429 and 500, also mean other things."""
 _OTHER_UID: Final = re.compile(r"UID in the precondition|metadata\.uid: .* immutable")
@@ -54,18 +52,10 @@ class _BudgetError(_EndedError):
 class Evictor:
     """Evicts pods for one leader."""
 
-    def __init__(
-        self, api: Api, *, token: str, recorder: Recorder, timeout_seconds: float, is_trusted: Callable[[], bool]
-    ) -> None:
-        """Evict with the leader's `token`; the API server abandons a request after `timeout_seconds`.
-
-        Nothing is written as soon as `is_trusted` returns False.
-        """
-        self._api = api
-        self._token = token
+    def __init__(self, fenced: FencedApi, *, recorder: Recorder) -> None:
+        """Evict as long as the leader is trusted, and no longer: nothing is sent without trust, not even again."""
+        self._fenced = fenced
         self._recorder = recorder
-        self._timeout = timeout_seconds
-        self._is_trusted = is_trusted
 
     async def evict(
         self, preemptor: Pod, node: str, victims: Sequence[EligiblePod], *, is_needed: Callable[[], bool] = lambda: True
@@ -110,8 +100,9 @@ class Evictor:
             {"op": "test", "path": "/status/nominatedNodeName", "value": node},
             {"op": "remove", "path": "/status/nominatedNodeName"},
         ]
+        path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="status")
         try:
-            await self._patch_status(pod.metadata.namespace, pod.metadata.name, body, content_type=JSON_PATCH)
+            await self._send(lambda: self._fenced.write("PATCH", path, body, content_type=JSON_PATCH))
         except _GoneError:
             return True
         except _EndedError as ended:
@@ -124,9 +115,8 @@ class Evictor:
     # ---- single writes ---------------------------------------------------------------------------------------------
 
     async def _nominate(self, preemptor: Pod, node: str) -> None:
-        body = {"metadata": {"uid": preemptor.uid}, "status": {"nominatedNodeName": node}}
         try:
-            await self._patch_status(preemptor.metadata.namespace, preemptor.metadata.name, body)
+            await self._patch_status(preemptor, {"nominatedNodeName": node})
         except _GoneError as error:
             raise _EndedError(EvictionOutcome.GONE, str(error)) from error
 
@@ -140,18 +130,13 @@ class Evictor:
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
-            "metadata": {
-                "name": meta.name,
-                "namespace": meta.namespace,
-                "labels": {names.FENCED_LABEL: "true"},
-                "annotations": {names.LEADER: self._token},
-            },
+            "metadata": {"name": meta.name, "namespace": meta.namespace},
             "deleteOptions": {"preconditions": {"uid": meta.uid}},
         }
         path = PODS.path(namespace=meta.namespace, name=meta.name, subresource="eviction")
         try:
             # The refusal of a budget is a 429, too, and does not change within seconds.
-            await self._send("POST", path, body, content_type=JSON, repeat_if_busy=False, is_needed=is_needed)
+            await self._send(lambda: self._fenced.create(path, body, repeat_if_busy=False), is_needed)
         except _GoneError:
             return False
         except _BudgetError:
@@ -162,10 +147,8 @@ class Evictor:
 
     async def _delete(self, pod: Pod, is_needed: Callable[[], bool]) -> bool:
         """Delete a pod with its own grace period; return False if it was gone."""
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": pod.uid}}
-        path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name)
         try:
-            await self._send("DELETE", path, body, content_type=JSON, repeat_if_busy=True, is_needed=is_needed)
+            await self._send(lambda: self._fenced.delete(PODS, pod.metadata), is_needed)
         except _GoneError:
             return False
         return True
@@ -186,30 +169,19 @@ class Evictor:
             "reason": "PreemptionByScheduler",
             "message": f"{preemptor.spec.scheduler_name}: preempting to accommodate a higher priority pod",
         }
-        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
         try:
-            await self._patch_status(pod.metadata.namespace, pod.metadata.name, body)
+            await self._patch_status(pod, {"conditions": [condition]})
         except _GoneError:
             return
         except _EndedError as ended:
             log.warning("pod %s: condition DisruptionTarget was not written: %s", pod, ended)
 
-    async def _patch_status(
-        self, namespace: str, name: str, body: object, *, content_type: str = STRATEGIC_MERGE_PATCH
-    ) -> None:
-        path = PODS.path(namespace=namespace, name=name, subresource="status")
-        await self._send("PATCH", path, body, content_type=content_type, repeat_if_busy=True)
+    async def _patch_status(self, pod: Pod, status: Mapping[str, Any]) -> None:
+        await self._send(
+            lambda: self._fenced.patch_status(PODS, pod.metadata, status, content_type=STRATEGIC_MERGE_PATCH)
+        )
 
-    async def _send(
-        self,
-        method: Literal["DELETE", "PATCH", "POST"],
-        path: str,
-        body: object,
-        *,
-        content_type: str,
-        repeat_if_busy: bool,
-        is_needed: Callable[[], bool] = lambda: True,
-    ) -> None:
+    async def _send(self, write: Callable[[], Awaitable[object]], is_needed: Callable[[], bool] = lambda: True) -> None:
         """Send a write that may be repeated, again while its outcome is unknown and the write is still needed.
 
         Raises:
@@ -218,28 +190,20 @@ class Evictor:
             _EndedError: this replica is not trusted any more, the write is not needed any more, or the API server
                 refuses it or does not answer.
         """
-        backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, jitter=_JITTER)
+        backoff = write_backoff()
         attempt, is_doubtful = 0, False
         while True:
-            if not self._is_trusted():
+            if not self._fenced.is_trusted:
                 raise _EndedError(EvictionOutcome.DEPOSED, "this replica is not trusted as the leader any more")
             if not is_needed():
                 raise _EndedError(EvictionOutcome.GONE, "the preemptor does not need the node any more")
             try:
-                # This timeout is longer than the server's, so that its response is not missed by a moment.
-                await self._api.request(
-                    *(method, path),
-                    params={"timeout": f"{self._timeout:g}s"},
-                    body=body,
-                    content_type=content_type,
-                    timeout=self._timeout + 2,
-                    repeat_if_busy=repeat_if_busy,
-                )
+                await write()
             except ClusterError as error:
                 if _is_gone(error):
                     raise _GoneError(str(error)) from error
                 attempt += 1
-                is_doubtful = is_doubtful or _may_be_applied(error)
+                is_doubtful = is_doubtful or error.is_doubtful
                 if attempt == _ATTEMPTS or not _is_repeatable(error):
                     outcome = EvictionOutcome.UNKNOWN if is_doubtful else EvictionOutcome.REFUSED
                     ended = _BudgetError if _is_of_budget(error) else _EndedError
@@ -258,10 +222,6 @@ def _is_gone(error: ClusterError) -> bool:
 
 def _is_of_budget(error: ClusterError) -> bool:
     return isinstance(error, ApiError) and _BUDGET.search(error.message) is not None
-
-
-def _may_be_applied(error: ClusterError) -> bool:
-    return not isinstance(error, ApiError) or error.status >= _SERVER_ERROR
 
 
 def _is_repeatable(error: ClusterError) -> bool:

@@ -19,6 +19,7 @@ from scheduler.metrics.labels import Outcome
 from scheduler.volumes.bindings import ClaimKey, VolumeBindings
 from tests.scheduler.support import leasing
 from tests.scheduler.support.builders import pod, state
+from tests.scheduler.support.fencing import fenced
 from tests.scheduler.support.scheduling import cycle_of
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ async def bound_on_n2(made: ClusterState, cycle: SchedulingCycle, binder: StuckN
     """Schedule three pods to n1 and three to n2, with one write at a time; return those that are bound on n2."""
     recorder = Recorder(NOTHING, component="test", instance="test")
     metrics = Metrics()
-    failures = FailureHandler(api=NOTHING, queue=made.queue, cycle=cycle, recorder=recorder, metrics=metrics)
+    failures = FailureHandler(fenced(NOTHING), queue=made.queue, cycle=cycle, recorder=recorder, metrics=metrics)
     loop = Loop(
         queue=made.queue,
         cycle=cycle,

@@ -20,6 +20,7 @@ from scheduler.fairness.queue_reporter import QueueReporter
 from scheduler.status_writer import PAUSE_SECONDS, WRITES_PER_SECOND, PacedStatusWriter
 from tests.scheduler.support.builders import Clock, allocated, state
 from tests.scheduler.support.driving import gpu_queue
+from tests.scheduler.support.fencing import fenced
 from tests.scheduler.support.status_api import StatusApi
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class World(StatusApi):
         reporter = QueueReporter(
             self.state.fair_share, lambda: self.waiting, settings=AllocationSettings(), recorder=api
         )
-        return PacedStatusWriter(api, reporter, is_trusted=lambda: self.is_trusted, clock=self.clock)
+        return PacedStatusWriter(fenced(self, is_trusted=lambda: self.is_trusted), reporter, clock=self.clock)
 
     def wait(self, pods: int, *names: str) -> None:
         """Let as many pods of each of these queues wait."""
@@ -166,15 +167,15 @@ async def test_only_the_leader_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replica that is not trusted any more ends its writer, and does not finish what it began."""
     world = World(*(queue(name) for name in "abc"))
 
-    async def merge(*_: object, **more: str) -> bytes:
-        world.tries.append((world.clock.now, more["name"]))
+    async def write(_method: str, path: str, **_: object) -> bytes:
+        world.tries.append((world.clock.now, path.split("/")[-2]))
         world.is_trusted = False
         return b"{}"
 
     async def sleep(_seconds: float) -> None:
         world.clock.now += 1
 
-    monkeypatch.setattr(world, "merge", merge)
+    monkeypatch.setattr(world, "request", write)
     monkeypatch.setattr(status_writer, "sleep", sleep)
     async with asyncio.timeout(30):
         await world.writer.run()

@@ -20,6 +20,7 @@ from scheduler.cycle.result import Scheduled
 from scheduler.fence import Fence
 from scheduler.metrics.labels import Outcome
 from scheduler.objects import Pod
+from tests.scheduler.support.fencing import fenced
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 
 if TYPE_CHECKING:
@@ -89,11 +90,11 @@ async def test_two_hundred_deposed_leaders_bind_nothing(without_scheduler: Layou
             await fence.raise_for(first)
             sleeper = Sleeper(api)
             late = asyncio.create_task(
-                Binder(sleeper, token=first.token, timeout_seconds=10).bind(pods[f"late-{number}"], scheduled())
+                Binder(fenced(sleeper, token=first.token, timeout_seconds=10)).bind(pods[f"late-{number}"], scheduled())
             )
             await sleeper.about_to_send.wait()
             await fence.raise_for(second)
-            await took_over(Binder(api, token=second.token, timeout_seconds=10), pods[f"prompt-{number}"])
+            await took_over(Binder(fenced(api, token=second.token, timeout_seconds=10)), pods[f"prompt-{number}"])
             sleeper.awake.set()
             result = await late
             assert result.outcome is Outcome.REFUSED

@@ -36,6 +36,7 @@ from scheduler.metrics.labels import Outcome
 from scheduler.objects import Node, Pod
 from scheduler.volumes.bindings import ClaimKey, Match, VolumeBindings
 from scheduler.volumes.objects import Claim, PersistentVolume
+from tests.scheduler.support.fencing import fenced
 from tests.support import access
 from tests.support.volumes import claim, local_volume, storage_class
 from tests.system.conftest import PATIENCE_S, Namespace, pod
@@ -154,7 +155,8 @@ async def bind_what_is_bound(namespace: Namespace) -> None:
     )
     spec = namespace.api.get("leadership", "tranche-scheduler", namespace=SYSTEM_NAMESPACE)["spec"]
     async with connect(program="tranche-test", kubeconfig=str(identity)) as connection:
-        binder = Binder(Api(connection), token=f"{spec['epoch']}/{spec['identity']}", timeout_seconds=10)
+        token = f"{spec['epoch']}/{spec['identity']}"
+        binder = Binder(fenced(Api(connection), token=token, timeout_seconds=10))
         decision = Scheduled(node="gpu-sim-0", request=PodRequest(()), allocation=None, note="")
         result = await binder.bind(msgspec.convert(bound, Pod), decision)
     assert result.outcome is Outcome.TAKEN
@@ -180,7 +182,7 @@ async def give_up_waiting_for_volumes(namespace: Namespace) -> None:
     identity = kubeconfig.service_account_kubeconfig(layout, namespace=SYSTEM_NAMESPACE, name="tranche-scheduler")
     async with connect(program="tranche-test", kubeconfig=str(identity)) as connection:
         binder = VolumeBinder(
-            Api(connection),
+            fenced(Api(connection)),
             shown=Shown(
                 claim=claims.get,
                 volume=lambda _: volume,

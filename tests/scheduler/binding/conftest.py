@@ -21,9 +21,11 @@ from lab import kubeconfig, kubectl, manifests
 from lab.client import client
 from scheduler.binding.binder import Binder
 from scheduler.cycle.result import Scheduled
+from scheduler.fenced_api import with_token
 from scheduler.leases.device_lease import LeasedPod, planned
 from scheduler.metrics.labels import Outcome
 from scheduler.objects import Pod
+from tests.scheduler.support.fencing import fenced
 from tests.scheduler.support.leasing import allocation
 from tests.support import namespaces
 
@@ -58,7 +60,7 @@ class LeaseServer:
         await self.admin.apply(LEADERSHIPS, body, name="tranche-scheduler", namespace=SYSTEM_NAMESPACE, manager="test")
         token = f"{epoch}/{identity}"
         (plan,) = planned(LeasedPod("none", "none", "none", allocation(0, node="probe")), None)
-        probe = plan.body(token=token, unix=0.0)
+        probe = with_token(plan.body(unix=0.0), token)
         assert probe["metadata"]["labels"][FENCED_LABEL] == "true"
         path = LEASES.path(namespace=SYSTEM_NAMESPACE)
         async with asyncio.timeout(30):
@@ -84,7 +86,7 @@ class LeaseServer:
     async def bind(self, pod: Pod, token: str, *cards: int) -> Pod:
         """Bind a pod to exclusive cards, and return it as it is then."""
         chosen = Scheduled("n1", PodRequest(()), allocation(*cards), "")
-        result = await Binder(self.api, token=token, timeout_seconds=5).bind(pod, chosen)
+        result = await Binder(fenced(self.api, token=token, timeout_seconds=5)).bind(pod, chosen)
         assert result.outcome is Outcome.BOUND, result.note
         return await self.admin.get(PODS, Pod, name=pod.metadata.name, namespace=pod.metadata.namespace)
 

@@ -22,6 +22,7 @@ from scheduler.binding.binder import Binder, Result
 from scheduler.cycle.result import Scheduled
 from scheduler.metrics.labels import Outcome
 from scheduler.objects import Pod
+from tests.scheduler.support.fencing import fenced
 from tests.support import namespaces
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def read(server: Layout, name: str) -> Pod:
 
 async def bind(api: Api, pod: Pod, decision: Scheduled | None = None, *, timeout_s: float = 2) -> Result:
     """Bind as the leader; wait until the API server has read the policies and the leader's token."""
-    binder = Binder(api, token=TOKEN, timeout_seconds=timeout_s)
+    binder = Binder(fenced(api, token=TOKEN, timeout_seconds=timeout_s))
     async with asyncio.timeout(60):
         while True:
             result = await binder.bind(pod, decision or chosen())

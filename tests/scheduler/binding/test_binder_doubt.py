@@ -15,6 +15,7 @@ from scheduler.cycle.result import Scheduled
 from scheduler.metrics.labels import Outcome
 from scheduler.objects import Pod
 from tests.scheduler.support.builders import pod, state
+from tests.scheduler.support.fencing import fenced
 from tests.scheduler.support.scheduling import schedule
 
 TIMEOUT_S = 0.4
@@ -54,7 +55,7 @@ async def test_an_immediate_refusal_is_final() -> None:
     """No request is in progress that could still succeed."""
     asks, chosen = decided("a")
     server = Server(asks, FORBIDDEN)
-    result = await Binder(server, token="1/x", timeout_seconds=TIMEOUT_S).bind(asks, chosen)  # noqa: S106
+    result = await Binder(fenced(server, timeout_seconds=TIMEOUT_S)).bind(asks, chosen)
     assert (result.outcome, server.asked) == (Outcome.REFUSED, 1)
 
 
@@ -62,8 +63,16 @@ async def test_a_refusal_after_a_lost_response_is_not_final() -> None:
     """An API server that has just started refuses requests that it allows a moment later."""
     asks, chosen = decided("a")
     server = Server(asks, LOST, FORBIDDEN, None)
-    result = await Binder(server, token="1/x", timeout_seconds=TIMEOUT_S).bind(asks, chosen)  # noqa: S106
+    result = await Binder(fenced(server, timeout_seconds=TIMEOUT_S)).bind(asks, chosen)
     assert (result.outcome, server.asked) == (Outcome.BOUND, 3)
+
+
+async def test_a_binding_is_sent_as_soon_as_the_credentials_can_be_read() -> None:
+    """The token file is exchanged while it is read; the pod keeps its cards until then."""
+    asks, chosen = decided("a")
+    server = Server(asks, ClusterError("the credentials cannot be read"), None)
+    result = await Binder(fenced(server, timeout_seconds=TIMEOUT_S)).bind(asks, chosen)
+    assert (result.outcome, server.asked) == (Outcome.BOUND, 2)
 
 
 @pytest.mark.parametrize("is_taken", [True, False])
@@ -74,6 +83,6 @@ async def test_a_lasting_refusal_ends_when_nothing_can_be_under_way(is_taken: bo
     if is_taken:
         server.shown = pod("a", memory=100, node="n1", annotations=allocation_annotations(chosen, unix_seconds=1))
     begin = time.monotonic()
-    result = await Binder(server, token="1/x", timeout_seconds=TIMEOUT_S).bind(asks, chosen)  # noqa: S106
+    result = await Binder(fenced(server, timeout_seconds=TIMEOUT_S)).bind(asks, chosen)
     assert result.outcome is (Outcome.BOUND if is_taken else Outcome.REFUSED)
     assert time.monotonic() - begin >= TIMEOUT_S

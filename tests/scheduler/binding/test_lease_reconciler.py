@@ -23,6 +23,7 @@ from scheduler.cycle.result import Scheduled
 from scheduler.objects import Node, Pod
 from tests.scheduler.binding.conftest import NAMESPACES
 from tests.scheduler.support.builders import state, status
+from tests.scheduler.support.fencing import fenced
 from tests.scheduler.support.leasing import allocation, keeper
 
 if TYPE_CHECKING:
@@ -50,13 +51,14 @@ class Term:
         self.leases.add_handlers(on_upsert=self.state.set_lease, on_delete=self.state.drop_lease)
         self.pods.add_handlers(on_upsert=self.state.set_pod, on_delete=self.state.drop_pod)
         self.keeper = keeper(server.api, self.state, token=token)
+        writes = fenced(api or server.api, token=token, timeout_seconds=5)
         self.reconciler = LeaseReconciler(
-            LeaseWrites(api or server.api, leases=self.state.device_leases, token=token, timeout_seconds=5),
+            writes,
+            LeaseWrites(writes, leases=self.state.device_leases),
             leases=self.state.device_leases,
             heartbeats=self.state.agent_leases,
             has_node=lambda name: self.nodes.get(name) is not None,
             inventory_of=self.state.ledger.inventory,
-            is_trusted=lambda: True,
         )
 
     @asynccontextmanager

@@ -22,6 +22,7 @@ from scheduler.binding.node_locks import NodeLocks
 from scheduler.objects import Node, Pod
 from tests.scheduler.support import builders
 from tests.scheduler.support.builders import Clock
+from tests.scheduler.support.fencing import fenced
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -49,7 +50,7 @@ class Term:
         self.is_served = True
         self.overrides: dict[str, Pod] = {}
         self.keeper = NodeLocks(
-            api,
+            fenced(api, timeout_seconds=10),
             clock=self.clock,
             is_served=lambda _: self.is_served,
             is_ours=lambda pod: pod.spec.scheduler_name == SCHEDULER_NAME,

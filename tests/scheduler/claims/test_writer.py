@@ -6,7 +6,7 @@ import asyncio
 import random
 from contextlib import asynccontextmanager
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 from allocation.allocation import Allocation, CardShare, ClaimMark
 from allocation.names import ALLOCATION, CLAIM
 from allocation.wire.record import encode
-from cluster.errors import ApiError, ClusterError, ConflictError, NotFoundError, UnreachableError
+from cluster.errors import ApiError, ClusterError, ConflictError, NotFoundError, TooManyRequestsError, UnreachableError
 from scheduler.claims import writer
 from scheduler.claims.claims import Claims
 from scheduler.claims.writer import StatusWriter
 from tests.scheduler.support.builders import pod
 from tests.scheduler.support.claims import claim, claiming
+from tests.scheduler.support.fencing import fenced
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from cluster.api import Api
 
 MINE = claim("c")
 WAITS = claiming("a", MINE)
@@ -43,7 +43,7 @@ class Server:
         self.is_open = asyncio.Event()
         self.is_open.set()
 
-    async def merge(self, _resource: object, body: dict[str, Any], **_: str) -> bytes:
+    async def request(self, _method: str, _path: str, *, body: dict[str, Any], **_: object) -> bytes:
         """Store a status."""
         await self.is_open.wait()
         if self.errors:
@@ -65,7 +65,7 @@ def answer(kind: type[ApiError], status: int) -> ApiError:
 @asynccontextmanager
 async def writing(server: Server, claims: Claims, *, is_trusted: bool = True) -> AsyncIterator[asyncio.Task[None]]:
     """Run the writer."""
-    task = asyncio.create_task(StatusWriter(cast("Api", server), claims=claims, is_trusted=lambda: is_trusted).run())
+    task = asyncio.create_task(StatusWriter(fenced(server, is_trusted=lambda: is_trusted), claims).run())
     await settled()
     yield task
     task.cancel()
@@ -104,6 +104,7 @@ async def test_a_slow_api_server_gets_every_phase_before_bound() -> None:
     [
         (UnreachableError("no response"), ["Pending", "Bound"]),
         (answer(ApiError, 503), ["Pending", "Bound"]),
+        (answer(TooManyRequestsError, 429), ["Pending", "Bound"]),
         (answer(ApiError, 403), ["Bound"]),
         (answer(ConflictError, 409), ["Bound"]),
         (answer(NotFoundError, 404), ["Bound"]),
@@ -112,7 +113,7 @@ async def test_a_slow_api_server_gets_every_phase_before_bound() -> None:
 async def test_a_status_is_repeated_only_if_that_may_help(
     monkeypatch: pytest.MonkeyPatch, error: ClusterError, phases: list[str]
 ) -> None:
-    """After a pause if there was no response; not if the claim is another one now, or the status was refused."""
+    """After a pause if the server did not respond or was busy; not if it refused, or the claim is another one now."""
     pauses: list[float] = []
 
     async def sleep(seconds: float) -> None:

@@ -15,6 +15,7 @@ from scheduler.objects import Pod
 from scheduler.preemption.waiting_pod import WaitingPod
 from tests.scheduler.support.builders import Clock, allocated, pod, state
 from tests.scheduler.support.extending import Bindings, extending
+from tests.scheduler.support.fencing import fenced
 
 
 class Statuses(Bindings):
@@ -39,7 +40,7 @@ class Scene:
         self.fitting: set[str] = set()
         self.looked_at: list[str] = []
         self.seconds = seconds
-        self.retries = Retries(self.api, rejected=self.rejected, fits=self._fits, is_trusted=lambda: True)
+        self.retries = Retries(fenced(self.api), rejected=self.rejected, fits=self._fits)
 
     async def _fits(self, waiting: WaitingPod) -> tuple[bool, float]:
         self.looked_at.append(waiting.pod.metadata.name)
@@ -182,7 +183,7 @@ async def test_change_during_an_evaluation_is_not_missed() -> None:
 async def test_retries_end_with_the_trust_in_the_leader() -> None:
     """A deposed leader writes nothing more."""
     scene = Scene()
-    retries = Retries(scene.api, rejected=scene.rejected, fits=scene._fits, is_trusted=lambda: False)
+    retries = Retries(fenced(scene.api, is_trusted=lambda: False), rejected=scene.rejected, fits=scene._fits)
     async with asyncio.timeout(20):
         await retries.run()
 

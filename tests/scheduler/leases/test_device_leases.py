@@ -17,6 +17,7 @@ from allocation.mig import MigInstance, Slices
 from allocation.steps import finish
 from cluster.lease import Lease, LeaseMeta
 from scheduler.cycle.result import Scheduled, Unschedulable
+from scheduler.fenced_api import with_token
 from scheduler.leases.device_lease import DeviceLease, LeasedPod, planned
 from scheduler.metrics.cards import Cards
 from scheduler.state.comparison import differences
@@ -153,7 +154,7 @@ def test_a_lease_says_what_it_is_for() -> None:
     """What is written is what is read: holder, card, node, pod and token."""
     leased = LeasedPod("team", "p" * 100, "uid-1", allocation(3))
     (plan,) = planned(leased, None)
-    body = plan.body(token=TOKEN, unix=1.5)
+    body = with_token(plan.body(unix=1.5), TOKEN)
     assert body["metadata"]["name"] == "gpu-n1-3"
     assert body["metadata"]["labels"]["gpu.scheduling/managed"] == "true"
     assert body["metadata"]["labels"]["gpu.scheduling/fenced"] == "true"

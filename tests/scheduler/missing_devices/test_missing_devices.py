@@ -22,6 +22,7 @@ from scheduler.objects import Pod
 from scheduler.settings import MissingDevicesPolicy, SchedulerSettings
 from tests.scheduler.support.builders import Clock, allocated, node, pod, state
 from tests.scheduler.support.claims import claim
+from tests.scheduler.support.fencing import fenced
 
 NODE = "n1"
 
@@ -71,13 +72,12 @@ class Term:
         self.pods = Informer(self.server, PODS, Pod, on_upsert=self.state.set_pod, on_delete=self.state.drop_pod)
         self.statuses = Informer(self.server, GPU_NODE_STATUSES, GpuNodeStatus, on_upsert=self.state.set_status)
         self.reconciler = MissingDeviceReconciler(
-            self.server,
+            fenced(self.server),
             state=self.state,
             statuses=self.statuses,
             pods=self.pods,
             recorder=self.recorder,
             settings=SchedulerSettings(missing_devices=policy),
-            is_trusted=lambda: True,
         )
 
     def reports(self, status: GpuNodeStatus, *, live: GpuNodeStatus | None = None) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from allocation.fairness.queue_spec import QueueKey
 from cluster.api import Api
+from cluster.backoff import Backoff
 from cluster.errors import ApiError, ClusterError, UnreachableError, from_answer
 from cluster.events import Recorder
 from scheduler.metrics.labels import EvictionOutcome
@@ -18,6 +19,7 @@ from scheduler.preemption.disruption_budgets import Budget
 from scheduler.preemption.eligibility import EligiblePod
 from scheduler.preemption.evictor import Evictor
 from tests.scheduler.support.builders import pod
+from tests.scheduler.support.fencing import fenced
 
 LOST = UnreachableError("the connection was cut")
 PREEMPTOR = pod("important")
@@ -62,14 +64,14 @@ class Server(Api):
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evictor_module, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(evictor_module, "write_backoff", lambda: Backoff(first=0.001, longest=0.01))
 
 
 def evictor(server: Server, *, trusted: Iterator[bool] | None = None) -> Evictor:
     """Return an evictor that is trusted, or as long as `trusted` says so."""
     recorder = Recorder(server, component="test", instance="test")
     is_trusted = (lambda: True) if trusted is None else trusted.__next__
-    return Evictor(server, token="1/x", recorder=recorder, timeout_seconds=1, is_trusted=is_trusted)  # noqa: S106
+    return Evictor(fenced(server, is_trusted=is_trusted), recorder=recorder)
 
 
 @pytest.mark.parametrize("unknown", [LOST, error(504, "Timeout")])

@@ -14,6 +14,7 @@ from scheduler.cycle.result import Scheduled, ScheduleResult, Unschedulable
 from scheduler.queue.entry import Rejected
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.builders import node, pod, state, status
+from tests.scheduler.support.fencing import fenced
 from tests.scheduler.support.scheduling import schedule
 
 LEGACY = Toolkit("legacy", "1.17.8")
@@ -98,7 +99,7 @@ async def written(delivery: NodeDelivery | None) -> dict[str, str]:
     asks = pod("a", memory=100)
     chosen = finish(schedule(made, asks))
     assert isinstance(chosen, Scheduled)
-    binder = Binder(server, token="1/x", timeout_seconds=1, delivery_of=made.deliveries.of)  # noqa: S106
+    binder = Binder(fenced(server), delivery_of=made.deliveries.of)
     await binder.bind(asks, chosen)
     return server.annotations
 

@@ -15,6 +15,7 @@ from cluster.resource import GPU_QUOTAS
 from scheduler.state.quota_reporter import QuotaReporter
 from scheduler.status_writer import PAUSE_SECONDS, WRITES_PER_SECOND, PacedStatusWriter
 from tests.scheduler.support.builders import Clock, allocated, state
+from tests.scheduler.support.fencing import fenced
 from tests.scheduler.support.quotas import gpu_quota
 from tests.scheduler.support.status_api import StatusApi
 
@@ -46,7 +47,7 @@ class World(StatusApi):
         """Return the writer of a new term."""
         api = cast("Any", self)
         reporter = QuotaReporter(self.state.quotas, settings=AllocationSettings(), recorder=api)
-        return PacedStatusWriter(api, reporter, is_trusted=lambda: True, clock=self.clock)
+        return PacedStatusWriter(fenced(self), reporter, clock=self.clock)
 
     def hold(self, memory: int, namespace: str = "team") -> None:
         """Let a pod of a namespace hold this much memory, and no more than before."""

@@ -19,6 +19,7 @@ from scheduler.objects import Pod
 from scheduler.preemption.disruption_budgets import Budget
 from scheduler.preemption.eligibility import EligiblePod
 from scheduler.preemption.evictor import Evictor
+from tests.scheduler.support.fencing import fenced
 
 OURS, THEIRS = "evictor-ours", "evictor-theirs"
 """The namespaces of the preemptors and of the victims."""
@@ -98,13 +99,7 @@ class EvictionServer:
     def evictor(self, recorder: Recorder | None = None, *, api: Api | None = None, token: str = "") -> Evictor:
         """Return an evictor of the leader, or with another token."""
         recorder = recorder or Recorder(self.api, component="tranche", instance="test")
-        return Evictor(
-            api or self.api,
-            token=token or self.token,
-            recorder=recorder,
-            timeout_seconds=10,
-            is_trusted=lambda: True,
-        )
+        return Evictor(fenced(api or self.api, token=token or self.token, timeout_seconds=10), recorder=recorder)
 
     async def read(self, name: str, *, namespace: str = THEIRS) -> dict[str, Any]:
         """Read a pod with all its fields."""

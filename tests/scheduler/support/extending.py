@@ -25,6 +25,7 @@ from scheduler.metrics.instruments import Metrics
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support import leasing
+from tests.scheduler.support.fencing import fenced
 from tests.scheduler.support.preempting import chooser_of
 from tests.scheduler.support.scheduling import cycle_of
 
@@ -65,9 +66,10 @@ def extending(
     metrics.show_cards(lambda: state.ledger)
     cycle = cycle_of(state)
     recorder = Recorder(api, component="test", instance="test")
-    failures = FailureHandler(api=api, queue=state.queue, cycle=cycle, recorder=recorder, metrics=metrics)
+    writes = fenced(api, token=TOKEN)
+    failures = FailureHandler(writes, queue=state.queue, cycle=cycle, recorder=recorder, metrics=metrics)
     binding_cycle = BindingCycle(
-        binder=Binder(api, token=TOKEN, timeout_seconds=1),
+        binder=Binder(writes),
         leases=leasing.keeper(api, state, token=TOKEN),
         bound_cards=BoundCardsCheck(api, state.settings.bindings),
         claims=state.claims,

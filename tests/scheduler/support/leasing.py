@@ -11,6 +11,7 @@ from cluster.lease import Lease, LeaseAnnotations, LeaseLabels, LeaseMeta, Lease
 from scheduler.binding.lease_keeper import LeaseKeeper
 from scheduler.binding.lease_writes import LeaseWrites
 from tests.scheduler.support.builders import pod
+from tests.scheduler.support.fencing import fenced
 
 if TYPE_CHECKING:
     from typing import Any
@@ -26,7 +27,7 @@ def keeper(api: Api, state: ClusterState, *, token: str = TOKEN, timeout_seconds
     """Return what acquires Leases for the leader with `token`."""
     leases = state.device_leases
     return LeaseKeeper(
-        LeaseWrites(api, leases=leases, token=token, timeout_seconds=timeout_seconds),
+        LeaseWrites(fenced(api, token=token, timeout_seconds=timeout_seconds), leases=leases),
         leases=leases,
         inventory_of=state.ledger.inventory,
         on_found=state.set_lease,

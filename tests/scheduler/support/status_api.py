@@ -31,11 +31,11 @@ class StatusApi:
         self._clock = clock
         self._resource = resource
 
-    async def merge(
-        self, resource: Resource, body: dict[str, Any], *, namespace: str, name: str, subresource: str
-    ) -> bytes:
+    async def request(self, method: str, path: str, *, body: dict[str, Any], **_: object) -> bytes:
         """Store a status."""
-        assert (resource, subresource) == (self._resource, "status")
+        *_, namespaces, namespace, _, name, _ = path.split("/")
+        namespace = namespace if namespaces == "namespaces" else ""
+        assert (method, path) == ("PATCH", self._resource.path(namespace=namespace, name=name, subresource="status"))
         self.tries.append((self._clock.now, f"{namespace}/{name}" if namespace else name))
         if self.errors:
             raise self.errors.pop(0)

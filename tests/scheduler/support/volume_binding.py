@@ -18,6 +18,7 @@ from scheduler.metrics.instruments import Metrics
 from scheduler.objects import Node, Pod
 from scheduler.volumes.bindings import ClaimKey, Match, VolumeBindings
 from scheduler.volumes.objects import Claim, PersistentVolume
+from tests.scheduler.support.fencing import fenced
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -51,7 +52,9 @@ class Storage:
             pod=self.pods.get,
             migrated=lambda _: (),
         )
-        made = VolumeBinder(api, shown=shown, metrics=Metrics(), timeout_seconds=timeout_seconds)
+        made = VolumeBinder(
+            fenced(api, timeout_seconds=10), shown=shown, metrics=Metrics(), timeout_seconds=timeout_seconds
+        )
         self.claims.add_handlers(on_upsert=made.set_claim, on_delete=made.set_claim)
         self.volumes.add_handlers(on_upsert=made.set_volume, on_delete=made.set_volume)
         self.nodes.add_handlers(on_upsert=lambda *_: None, on_delete=made.drop_node)

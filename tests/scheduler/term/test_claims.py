@@ -10,6 +10,7 @@ from typing import Any
 from allocation.allocation import Allocation, CardShare
 from allocation.names import ALLOCATION, APP_NAME, APP_OWNER, CLAIM, LEADER
 from allocation.settings import BindingSettings
+from scheduler.fenced_api import with_token
 from scheduler.leases.device_lease import LeasedPod, PlannedLease
 from tests.scheduler.support.terms import NAMESPACE, TOKEN, Cluster, leading
 
@@ -41,7 +42,7 @@ async def test_lease_of_a_pod_that_is_gone_is_deleted(cluster: Cluster) -> None:
     """It closes its card no longer, although another leader has created it."""
     pod = LeasedPod(NAMESPACE, "gone", "uid-gone", Allocation("n0", {"main": (CardShare("GPU-n0-0", 0, 1000, 0),)}))
     plan = PlannedLease("gpu-n0-0", "GPU-n0-0", pod)
-    cluster.api.put("leases", plan.body(token="6/former", unix=0.0))  # noqa: S106 -- the token of a term
+    cluster.api.put("leases", with_token(plan.body(unix=0.0), "6/former"))
     async with leading(cluster):
         await cluster.wrote("DELETE", "/leases/gpu-n0-0")
 
