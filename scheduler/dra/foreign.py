@@ -14,6 +14,7 @@ from allocation.allocation import Charge
 from allocation.ledger.ledger import DRA_PREFIX, Ledger
 from allocation.reasons import NodeReason, NodeRejection
 from cluster.dra import AllocatedDevice, ResourceClaim, ResourceSlice
+from scheduler.filters.node_rejections import NodeRejections
 
 STATES: Final = ("counted", "double_booked", "unknown")
 """What the ledger makes of an allocated device."""
@@ -80,7 +81,7 @@ class ForeignDevices:
         self._users: defaultdict[_DeviceKey, set[_ClaimKey]] = defaultdict(set)
         self._located: dict[_ClaimKey, tuple[_Location, ...]] = {}
         self._on_node: defaultdict[str, set[_ClaimKey]] = defaultdict(set)
-        self.rejections: dict[str, NodeRejection] = {}
+        self.rejections = NodeRejections()
 
     # ---- changes ---------------------------------------------------------------------------------------------------
 
@@ -110,19 +111,20 @@ class ForeignDevices:
 
     def refresh_node(self, node: str) -> None:
         """Close a node or open it, after a change of its cards or of the devices that claims have there."""
-        before = self.rejections.pop(node, None)
+        was_rejected, rejection = node in self.rejections, None
         if self._ledger.row(node) is not None:
             unknown = min((key for key in self._on_node.get(node, ()) if self._has_unknown(key, node)), default=None)
             if unknown is not None:
                 namespace, name = unknown
-                self.rejections[node] = NodeRejection(
+                rejection = NodeRejection(
                     NodeReason.ForeignDraDriver,
                     f"ResourceClaim {namespace}/{name} has a device on node {node} that is not a whole card of the"
                     " node's report, so its cards cannot be counted: delete the claim, and keep the DRA driver off the"
                     " node, or remove the label gpu from the node",
                     resolvable=False,
                 )
-        if before is not None and node not in self.rejections:
+        self.rejections.set(node, rejection)
+        if was_rejected and rejection is None:
             self._on_open()
 
     # ---- queries ---------------------------------------------------------------------------------------------------

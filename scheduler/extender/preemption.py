@@ -50,7 +50,7 @@ def preempt(state: ClusterState, args: PreemptionArgs, *, more: MoreVictims) -> 
     if isinstance(requirements, AllocationError):
         return PreemptionResult()  # no eviction helps a pod that is held, or waits for another object
     # Victims also give back devices of their node's plugin, so a shortage of these rejects no node here.
-    closed = {**state.closed_nodes(), **state.own_rejections(requirements)}
+    closed = {**state.closed_nodes.now(), **state.own_rejections(requirements)}
     rejected_nodes = {name: rejection.of_node(each) for name, each in closed.items()}
     kept = {}
     for node, victims in args.victims.items():

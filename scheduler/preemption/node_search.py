@@ -76,7 +76,7 @@ class NodeSearch:
         self._gone = frozenset(gone)
         self._units: dict[str, EligibleUnit] = {}
         self._own: OwnPods | None = None
-        closed = {**state.closed_nodes(), **state.own_rejections(requirements)}
+        closed = {**state.closed_nodes.now(), **state.own_rejections(requirements)}
         self._closed: Mapping[str, Rejection] = {name: rejection.of_node(each) for name, each in closed.items()}
         lower = state.holds.lower_than(state.fair_share.pod_rank(pod))
         self._lifted = state.holds.reserved_for(pod.uid) | lower

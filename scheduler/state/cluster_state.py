@@ -5,9 +5,8 @@ not finished. A restarted scheduler reads the same truth. The queue is notified 
 unschedulable pod schedulable.
 """
 
-import logging
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 from allocation.constraints import words
 from allocation.errors import AllocationError
@@ -16,7 +15,7 @@ from allocation.names import CORDON, HAMI_HANDSHAKE, HAMI_REGISTER, HAMI_SCORES,
 from allocation.placement import bound_placement, rejection
 from allocation.placement.rejection import Rejection
 from allocation.quota import minimum_request
-from allocation.reasons import NodeReason, NodeRejection
+from allocation.reasons import NodeRejection
 from allocation.settings import AllocationSettings
 from cluster.dra import DeviceClass
 from cluster.gpu_binding import GpuBinding
@@ -45,6 +44,7 @@ from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.settings import NETWORK_LEVELS
 from scheduler.state.agent_leases import AgentLeases
+from scheduler.state.closed_nodes import ClosedNodes
 from scheduler.state.deliveries import Deliveries
 from scheduler.state.inventories import Inventories
 from scheduler.state.node_problems import NodeProblems
@@ -62,11 +62,10 @@ from scheduler.state.plugin_nodes import PluginNodes
 from scheduler.state.priority_classes import PriorityClasses
 from scheduler.state.quotas import Quotas
 from scheduler.state.requirements import Requirements
-from scheduler.state.running_allocation import running_allocation, uncounted_message
+from scheduler.state.running_allocation import running_allocation
 from scheduler.state.storage import Storage
+from scheduler.state.uncounted_pods import UncountedPods
 from scheduler.volumes.volume_cache import VolumeCache
-
-log = logging.getLogger(__name__)
 
 _NODE_KEYS = (HAMI_REGISTER, HAMI_SCORES, HAMI_HANDSHAKE, CORDON)
 
@@ -178,33 +177,26 @@ class ClusterState:
         self.deliveries = Deliveries()
         self.node_problems = NodeProblems()
         self.plugin_nodes = PluginNodes(clock=clock, resource=counted)
+        self._uncounted = UncountedPods(on_uncounted)
+        # What closes nodes, in order: the last of several reasons is shown. Another one is added here.
+        self.closed_nodes = ClosedNodes(
+            self.plugin_nodes.rejections,
+            self.deliveries.rejections,
+            self.node_problems.rejections,
+            self.agent_leases.rejections,
+            self._inventories.rejections,
+            self.foreign_devices.rejections,
+            self._uncounted.rejections,
+            timed=(self.plugin_nodes, self.agent_leases),
+            clock=clock,
+            on_change=partial(self.ledger.note_change, taken=False),
+        )
         self._affinity_hints = AffinityHints()
         self.running: dict[str, Pod] = {}
-        self._uncounted: defaultdict[str, dict[str, NodeRejection]] = defaultdict(dict)
-        self._on_uncounted = on_uncounted
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether the pod is for this scheduler, by its scheduler name."""
         return pod.spec.scheduler_name in self.names
-
-    def closed_nodes(self) -> dict[str, NodeRejection]:
-        """Return the rejections by the nodes that take no new GPU pods now.
-
-        The agent of such a node is silent; or it has no agent and its device plugin is gone; or it cannot be locked for
-        the plugin; or its container runtime cannot deliver cards; or its driver is gone or lists no card; or its cards
-        cannot be counted; or a pod that runs there uses cards without a readable allocation; or another DRA driver has
-        allocated a device there that cannot be counted.
-        """
-        uncounted = {node: next(iter(pods.values())) for node, pods in self._uncounted.items()}
-        return (
-            self.plugin_nodes.rejections()
-            | self.deliveries.rejections
-            | self.node_problems.rejections
-            | self.agent_leases.expired()
-            | self._inventories.rejections
-            | self.foreign_devices.rejections
-            | uncounted
-        )
 
     def own_rejections(self, requirements: GpuRequirements) -> dict[str, NodeRejection]:
         """Return the rejections by nodes that take other pods of the same amounts.
@@ -225,7 +217,8 @@ class ClusterState:
         reject this pod only.
         """
         rejections = self.node_filter.shortages(minimum_request(requirements.own).cards, without=without)
-        rejections |= self.own_rejections(requirements) | self.closed_nodes()
+        rejections |= self.own_rejections(requirements)
+        rejections |= self.closed_nodes.now()
         return {node: rejection.of_node(each) for node, each in rejections.items()}
 
     def candidates(self, requirements: GpuRequirements) -> tuple[str, ...] | None:
@@ -234,7 +227,7 @@ class ClusterState:
             return None
         if requirements.bound is not None:
             return bound_placement.nodes_of(self.ledger, requirements.bound)
-        return (*self.ledger.nodes, *(name for name in self.closed_nodes() if self.ledger.row(name) is None))
+        return (*self.ledger.nodes, *(name for name in self.closed_nodes.now() if self.ledger.row(name) is None))
 
     # ---- pods ------------------------------------------------------------------------------------------------------
 
@@ -322,24 +315,15 @@ class ClusterState:
         except AllocationError as error:
             self.forget(pod.uid)  # another has bound it: the Binding that was assumed will be refused
             self.node_cache.add_pod(pod, node)
-            uncounted, message = self._uncounted[node], uncounted_message(pod, error)
-            closing = NodeRejection(NodeReason.UncountedPod, message, resolvable=False)
-            if uncounted.get(pod.uid) != closing:
-                uncounted[pod.uid] = closing
-                log.warning("node %s takes no GPU pods: pod %s: %s", node, pod, error)
-                self._on_uncounted(pod, str(error))
+            self._uncounted.add(pod, error)
             return
         self._note_counted(pod)
         self.participants.reserve(Placed(pod, node, *(held or ())))
 
     def _note_counted(self, pod: Pod) -> None:
         """Note that a pod does not close its node any more, because it is counted or deleted."""
-        pods = self._uncounted.get(pod.spec.node_name, {})
-        if pods.pop(pod.uid, None) is None:
-            return
-        if not pods:
-            del self._uncounted[pod.spec.node_name]
-        self.queue.notify(ClusterEvent.NODE_OPENED)
+        if self._uncounted.remove(pod):
+            self.queue.notify(ClusterEvent.NODE_OPENED)
 
     # ---- nodes and cards -------------------------------------------------------------------------------------------
 

@@ -243,7 +243,7 @@ def test_victims_left_out_give_what_deleted_ones_give(seed: int) -> None:
             real.state.drop_pod(real.state.running[uid])
         requirements = real.requirements
         assert requirements is not None
-        closed = {**real.state.closed_nodes(), **real.state.own_rejections(requirements)}
+        closed = {**real.state.closed_nodes.now(), **real.state.own_rejections(requirements)}
         rejected = {node: rejection.of_node(each) for node, each in closed.items()}
         fits = evaluation.evaluate_on(
             real.state.ledger, requirements, name, rejected_nodes=rejected, headroom=real.headroom()
