@@ -11,20 +11,13 @@ from functools import partial
 from allocation.constraints import words
 from allocation.errors import AllocationError
 from allocation.ledger.ledger import Ledger
-from allocation.names import CORDON, HAMI_HANDSHAKE, HAMI_REGISTER, HAMI_SCORES, QUEUE, SCHEDULER_NAME
-from allocation.placement import bound_placement, rejection
-from allocation.placement.rejection import Rejection
-from allocation.quota import minimum_request
-from allocation.reasons import NodeRejection
+from allocation.names import CORDON, HAMI_REGISTER, HAMI_SCORES, SCHEDULER_NAME
 from allocation.settings import AllocationSettings
 from cluster.dra import DeviceClass
 from cluster.gpu_binding import GpuBinding
 from cluster.gpu_claim import GpuClaim
 from cluster.gpu_node_status import GpuNodeStatus
-from cluster.gpu_queue import GpuQueue
-from cluster.gpu_quota import GpuQuota
 from cluster.lease import Lease
-from cluster.resource_quota import ResourceQuota
 from scheduler.bindings.app_bindings import AppBindings
 from scheduler.claims.claims import Claims
 from scheduler.dra.device_classes import DeviceClasses
@@ -32,12 +25,11 @@ from scheduler.dra.foreign import DoubleBooking, ForeignDevices
 from scheduler.fairness.fair_share import FairShare
 from scheduler.filters.node_cache import NodeCache
 from scheduler.filters.node_filter import NodeFilter
-from scheduler.gpu_requirements import GpuRequirements
 from scheduler.holds import Holds
 from scheduler.leases.device_lease import DeviceLease
 from scheduler.leases.device_leases import DeviceLeases
 from scheduler.mig.requests import InstanceRequests
-from scheduler.objects import Namespace, Node, Pod
+from scheduler.objects import Node, Pod
 from scheduler.queue.affinity_hints import AffinityHints
 from scheduler.queue.queue_order import QueueOrder
 from scheduler.queue.queueing_hints import ClusterEvent
@@ -47,6 +39,7 @@ from scheduler.state.agent_leases import AgentLeases
 from scheduler.state.closed_nodes import ClosedNodes
 from scheduler.state.deliveries import Deliveries
 from scheduler.state.inventories import Inventories
+from scheduler.state.limits import Limits
 from scheduler.state.node_problems import NodeProblems
 from scheduler.state.participants import (
     CardLeases,
@@ -61,13 +54,13 @@ from scheduler.state.participants import (
 from scheduler.state.plugin_nodes import PluginNodes
 from scheduler.state.priority_classes import PriorityClasses
 from scheduler.state.quotas import Quotas
+from scheduler.state.rejected_nodes import RejectedNodes
 from scheduler.state.requirements import Requirements
 from scheduler.state.running_allocation import running_allocation
 from scheduler.state.storage import Storage
 from scheduler.state.uncounted_pods import UncountedPods
+from scheduler.state.updates import are_nodes_alike, are_pods_alike
 from scheduler.volumes.volume_cache import VolumeCache
-
-_NODE_KEYS = (HAMI_REGISTER, HAMI_SCORES, HAMI_HANDSHAKE, CORDON)
 
 
 class ClusterState:
@@ -148,7 +141,11 @@ class ClusterState:
         self.device_leases = DeviceLeases(
             ledger=self.ledger, on_open=lambda: self.queue.notify(ClusterEvent.POD_REMOVED)
         )
-        self.device_classes = DeviceClasses(settings.resources.managed(), on_found=on_device_class)
+        self.device_classes = DeviceClasses(
+            settings.resources.managed(),
+            on_found=on_device_class,
+            on_ended=lambda: self.queue.notify(ClusterEvent.DEVICE_CLASS_CHANGED),
+        )
         self.foreign_devices = ForeignDevices(
             foreign_drivers,
             ledger=self.ledger,
@@ -191,6 +188,20 @@ class ClusterState:
             clock=clock,
             on_change=partial(self.ledger.note_change, taken=False),
         )
+        self.rejected_nodes = RejectedNodes(
+            ledger=self.ledger,
+            node_filter=self.node_filter,
+            closed_nodes=self.closed_nodes,
+            deliveries=self.deliveries,
+            plugin_nodes=self.plugin_nodes,
+        )
+        self.limits = Limits(
+            ledger=self.ledger,
+            node_cache=self.node_cache,
+            fair_share=self.fair_share,
+            quotas=self.quotas,
+            queue=self.queue,
+        )
         self._affinity_hints = AffinityHints()
         self.running: dict[str, Pod] = {}
 
@@ -198,42 +209,11 @@ class ClusterState:
         """Whether the pod is for this scheduler, by its scheduler name."""
         return pod.spec.scheduler_name in self.names
 
-    def own_rejections(self, requirements: GpuRequirements) -> dict[str, NodeRejection]:
-        """Return the rejections by nodes that take other pods of the same amounts.
-
-        These nodes cannot deliver cards to a container of the pod, or cannot limit its containers together, or would
-        give it another number of cards than are bound to its application.
-        """
-        rejections = self.deliveries.rejections_of(requirements.own) | self.plugin_nodes.rejections_of(requirements)
-        if requirements.bound is not None and requirements.bound.policy == "all":
-            for node, cards in bound_placement.by_node(self.ledger, requirements.bound).items():
-                rejections |= self.plugin_nodes.rejections_of_count(node, requirements.own, len(cards))
-        return rejections
-
-    def rejected_nodes(self, requirements: GpuRequirements, *, without: Collection[str] = ()) -> dict[str, Rejection]:
-        """Return the rejections of a pod by nodes as a whole, whatever their cards.
-
-        These nodes are closed, or their device plugin has too few devices left without the pods `without`, or they
-        reject this pod only.
-        """
-        rejections = self.node_filter.shortages(minimum_request(requirements.own).cards, without=without)
-        rejections |= self.own_rejections(requirements)
-        rejections |= self.closed_nodes.now()
-        return {node: rejection.of_node(each) for node, each in rejections.items()}
-
-    def candidates(self, requirements: GpuRequirements) -> tuple[str, ...] | None:
-        """Return the nodes to evaluate for a pod, or None for all: for a GPU pod those with cards that it may have."""
-        if not requirements.request or requirements.fixed is not None:
-            return None
-        if requirements.bound is not None:
-            return bound_placement.nodes_of(self.ledger, requirements.bound)
-        return (*self.ledger.nodes, *(name for name in self.closed_nodes.now() if self.ledger.row(name) is None))
-
     # ---- pods ------------------------------------------------------------------------------------------------------
 
     def set_pod(self, pod: Pod, old: Pod | None = None) -> None:
         """Set the state of a pod; `old` is its previous state."""
-        if old is not None and _counts_alike(pod, old):
+        if old is not None and are_pods_alike(pod, old):
             self._show(pod)
             return
         if pod.finished:
@@ -329,7 +309,7 @@ class ClusterState:
 
     def set_node(self, node: Node, old: Node | None = None) -> None:
         """Set the state of a node; its register annotation counts unless an agent reports the node's cards."""
-        if old is not None and _is_alike(node, old):
+        if old is not None and are_nodes_alike(node, old):
             if node.images != old.images:
                 self.node_cache.set_node(node)
             return
@@ -417,16 +397,6 @@ class ClusterState:
         self.claims.drop(claim)
         self.queue.wake(self.claims.users(claim))
 
-    def set_device_class(self, device_class: DeviceClass, _old: DeviceClass | None = None) -> None:
-        """Set the state of a DeviceClass."""
-        if self.device_classes.set(device_class):
-            self.queue.notify(ClusterEvent.DEVICE_CLASS_CHANGED)
-
-    def drop_device_class(self, device_class: DeviceClass) -> None:
-        """Forget a DeviceClass."""
-        if self.device_classes.drop(device_class.metadata.name):
-            self.queue.notify(ClusterEvent.DEVICE_CLASS_CHANGED)
-
     def set_binding(self, binding: GpuBinding, _old: GpuBinding | None = None) -> None:
         """Set the state of a GPUBinding."""
         self.ledger.changes.add_other()
@@ -436,86 +406,3 @@ class ClusterState:
         """Forget a GPUBinding; pods that have its card keep it."""
         self.ledger.changes.add_other()
         self.queue.wake(self.bindings.drop(binding))
-
-    def set_namespace(self, namespace: Namespace, old: Namespace | None = None) -> None:
-        """Set the labels of a namespace, which affinity terms may select."""
-        if old is not None and old.metadata.labels == namespace.metadata.labels:
-            return
-        self.node_cache.set_namespace(namespace.metadata.name, namespace.metadata.labels)
-        was = old.metadata.labels.get(QUEUE) if old is not None else None
-        if namespace.metadata.labels.get(QUEUE) != was:
-            self.fair_share.set_namespace(namespace.metadata.name)
-            self.queue.rekey()
-        self.queue.notify(ClusterEvent.NAMESPACE_CHANGED)
-
-    def drop_namespace(self, namespace: Namespace) -> None:
-        """Forget a namespace. Its pods, of which some may be shown for a moment, have the queue of their labels."""
-        self.node_cache.drop_namespace(namespace.metadata.name)
-        if QUEUE in namespace.metadata.labels:
-            self.fair_share.set_namespace(namespace.metadata.name)
-            self.queue.rekey()
-
-    def set_queue(self, queue: GpuQueue, _old: GpuQueue | None = None) -> None:
-        """Set the state of a GpuQueue."""
-        if self.fair_share.set_queue(queue):
-            self._limits_changed(ClusterEvent.GPU_QUEUE_CHANGED)
-
-    def drop_queue(self, queue: GpuQueue) -> None:
-        """Forget a GpuQueue; its pods keep their cards, and those without cards wait."""
-        self.fair_share.drop_queue(queue)
-        self._limits_changed(ClusterEvent.GPU_QUEUE_CHANGED)
-
-    def set_quota(self, quota: ResourceQuota, _old: ResourceQuota | None = None) -> None:
-        """Set the state of a quota."""
-        self.quotas.set_quota(quota)
-        self._limits_changed(ClusterEvent.QUOTA_CHANGED)
-
-    def drop_quota(self, quota: ResourceQuota) -> None:
-        """Forget a quota."""
-        self.quotas.drop_quota(quota)
-        self._limits_changed(ClusterEvent.QUOTA_CHANGED)
-
-    def set_gpu_quota(self, quota: GpuQuota, _old: GpuQuota | None = None) -> None:
-        """Set the state of a GpuQuota."""
-        if self.quotas.set_gpu_quota(quota):
-            self._limits_changed(ClusterEvent.QUOTA_CHANGED)
-
-    def drop_gpu_quota(self, quota: GpuQuota) -> None:
-        """Forget a GpuQuota."""
-        self.quotas.drop_gpu_quota(quota)
-        self._limits_changed(ClusterEvent.QUOTA_CHANGED)
-
-    def _limits_changed(self, event: ClusterEvent) -> None:
-        """Have every pod scheduled again whose queue or quota may allow it something else now."""
-        self.ledger.changes.add_other()
-        self.queue.notify(event)
-
-
-def _counts_alike(pod: Pod, old: Pod) -> bool:
-    """Whether nothing changed that scheduling depends on; most updates of a pod concern its containers' state."""
-    return (
-        pod.finished == old.finished
-        and pod.metadata.deletion_timestamp == old.metadata.deletion_timestamp
-        and pod.metadata.annotations == old.metadata.annotations
-        and pod.metadata.labels == old.metadata.labels
-        and pod.spec == old.spec
-        and (pod.spec.node_name or pod.status.nominated_node_name == old.status.nominated_node_name)
-        and _granted(pod) == _granted(old)
-    )
-
-
-def _granted(pod: Pod) -> tuple[object, ...]:
-    """Return what the node has granted to a pod's containers."""
-    status = pod.status
-    return status.container_statuses, status.init_container_statuses, status.allocated_resources, status.resources
-
-
-def _is_alike(node: Node, old: Node) -> bool:
-    """Whether nothing changed that scheduling depends on; most updates of a node are heartbeats of its kubelet."""
-    return (
-        node.metadata.labels == old.metadata.labels
-        and all(node.metadata.annotations.get(key) == old.metadata.annotations.get(key) for key in _NODE_KEYS)
-        and node.metadata.share_modes == old.metadata.share_modes
-        and node.spec == old.spec
-        and node.status.allocatable == old.status.allocatable
-    )

@@ -82,7 +82,7 @@ def cluster(dice: random.Random) -> tuple[ClusterState, list[str]]:
     if dice.random() < 0.2:
         hard = {"limits.nvidia.com/gpumem": str(dice.choice((500, 3000)))}
         quota = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard}}
-        made.set_quota(msgspec.convert(quota, ResourceQuota))
+        made.limits.set_quota(msgspec.convert(quota, ResourceQuota))
     for number in range(2):
         made.set_claim(claims.some_claim(dice, f"claim-{number}"))
     return made, names
@@ -213,7 +213,7 @@ def required(made: ClusterState, asks: Pod) -> GpuRequirements:
 
 def not_evaluated(made: ClusterState, requirements: GpuRequirements) -> dict[str, NodeRejection]:
     """Return the nodes that the loop does not evaluate for a pod, because they have no cards that it may have."""
-    candidates, why = made.candidates(requirements), UNREGISTERED
+    candidates, why = made.rejected_nodes.candidates(requirements), UNREGISTERED
     if requirements.bound is not None:
         why = bound_placement.not_bound(requirements.bound.identity)
     assert why.node is not None
