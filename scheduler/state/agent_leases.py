@@ -80,26 +80,20 @@ class AgentLeases:
             if renewal is not None and renewal.spec is None:
                 del self._renewals[name]
 
-    def set_lease(self, lease: Lease) -> bool:
-        """Set the state of a Lease other than that of a card; return whether it had expired and is renewed.
-
-        A change of anything but its spec is not a renewal.
-        """
+    def set_lease(self, lease: Lease) -> None:
+        """Set the state of a Lease other than that of a card. A change of anything but its spec is not a renewal."""
         name = lease.metadata.name
-        old = self._renewals.get(name)
         if name.startswith(LEGACY_HEARTBEAT_PREFIX):
             self._legacy[name] = lease.metadata
         elif not name.startswith(HEARTBEAT_PREFIX):
-            return False
+            return
+        old = self._renewals.get(name)
         if old is not None and old.spec == lease.spec:
-            return False
-        node = self._nodes.get(name)
-        now = self._clock()
-        had_expired = old is not None and node is not None and now > self._renewal(node).expires_at
+            return
+        now, node = self._clock(), self._nodes.get(name)
         self._renewals[name] = _Renewal(name, lease.spec, now, lease.spec.lease_duration_seconds or GRACE_SECONDS)
         if node is not None:
             self._update(node, now)
-        return had_expired
 
     def drop_lease(self, lease: Lease) -> None:
         """Forget a Lease; its agent has the grace period to create it again."""

@@ -29,16 +29,18 @@ class ClosedNodes:
         timed: Collection[TimedSource],
         clock: Callable[[], float],
         on_change: Callable[[str], object],
+        on_open: Callable[[], object],
     ) -> None:
         """Follow `sources`, of which those of `timed` are refreshed by `clock`, in seconds.
 
-        `on_change` is called with each node whose rejection begins, ends or changes.
+        `on_change` is called with each node whose rejection begins, ends or changes, `on_open` when one has ended.
         """
         self._sources = sources[::-1]
         self._timed = tuple(timed)
         self._clock = clock
         self._rejections: dict[str, NodeRejection] = {}
         self._on_change = on_change
+        self._on_open = on_open
         for each in sources:
             each.follow(self._update)
 
@@ -59,3 +61,5 @@ class ClosedNodes:
         else:
             self._rejections[node] = rejection
         self._on_change(node)
+        if rejection is None:
+            self._on_open()

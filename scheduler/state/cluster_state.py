@@ -149,7 +149,7 @@ class ClusterState:
         self.foreign_devices = ForeignDevices(
             foreign_drivers,
             ledger=self.ledger,
-            on_open=lambda: self.queue.notify(ClusterEvent.POD_REMOVED | ClusterEvent.NODE_OPENED),
+            on_release=lambda: self.queue.notify(ClusterEvent.POD_REMOVED),
             on_double_booked=on_double_booked,
         )
         self.requirements = Requirements(
@@ -187,6 +187,7 @@ class ClusterState:
             timed=(self.plugin_nodes, self.agent_leases),
             clock=clock,
             on_change=partial(self.ledger.note_change, taken=False),
+            on_open=lambda: self.queue.notify(ClusterEvent.NODE_OPENED),
         )
         self.rejected_nodes = RejectedNodes(
             ledger=self.ledger,
@@ -248,7 +249,7 @@ class ClusterState:
         self.queue.wake(self.bindings.drop_pod(pod.uid))
         held = self.ledger.reservation(pod.uid)
         self.participants.unreserve(pod.uid)
-        self._note_counted(pod)
+        self._uncounted.remove(pod)
         if held or pod.spec.node_name:
             self.queue.notify(ClusterEvent.POD_REMOVED)
 
@@ -297,13 +298,8 @@ class ClusterState:
             self.node_cache.add_pod(pod, node)
             self._uncounted.add(pod, error)
             return
-        self._note_counted(pod)
+        self._uncounted.remove(pod)
         self.participants.reserve(Placed(pod, node, *(held or ())))
-
-    def _note_counted(self, pod: Pod) -> None:
-        """Note that a pod does not close its node any more, because it is counted or deleted."""
-        if self._uncounted.remove(pod):
-            self.queue.notify(ClusterEvent.NODE_OPENED)
 
     # ---- nodes and cards -------------------------------------------------------------------------------------------
 
@@ -348,12 +344,13 @@ class ClusterState:
         self.plugin_nodes.set_agent(status.metadata.name)
         inventory = status.inventory() if status.status is not None else None
         has_changed = self._inventories.report(status.metadata.name, inventory)
-        is_open = self.deliveries.set_status(status) | self.node_problems.set_status(status)
+        takes_others = self.deliveries.set_status(status)
+        self.node_problems.set_status(status)
         self.instance_requests.set_status(status)
         if has_changed:
             self.queue.notify(ClusterEvent.CARDS_CHANGED)
-        if old is None or is_open:
-            self.queue.notify(ClusterEvent.NODE_OPENED)  # the node may have been closed because its plugin was gone
+        if old is None or takes_others:  # it may take pods that it alone rejected
+            self.queue.notify(ClusterEvent.NODE_OPENED)
 
     def drop_status(self, status: GpuNodeStatus) -> None:
         """Forget the report of an agent."""
@@ -377,8 +374,8 @@ class ClusterState:
         device_lease = DeviceLease.of(lease)
         if device_lease is not None:
             self.device_leases.set_lease(device_lease)
-        elif self.agent_leases.set_lease(lease):
-            self.queue.notify(ClusterEvent.NODE_OPENED)
+        else:
+            self.agent_leases.set_lease(lease)
 
     def drop_lease(self, lease: Lease) -> None:
         """Forget the Lease of a card or of an agent."""

@@ -35,16 +35,14 @@ class NodeProblems:
         """Forget a node."""
         self.labelled.discard(node)
 
-    def set_status(self, status: GpuNodeStatus) -> bool:
-        """Set what an agent reports; return whether the node may accept pods that it rejected before."""
+    def set_status(self, status: GpuNodeStatus) -> None:
+        """Set what an agent reports."""
         node, problem = status.metadata.name, status.problem
         if problem is None:
-            was_rejected = node in self.rejections
             self.rejections.set(node, None)
-            return was_rejected
+            return
         message = f"the cards of node {node} cannot be used: {problem.message}"
         self.rejections.set(node, NodeRejection(NodeReason(problem.state), message, resolvable=False))
-        return False
 
     def drop(self, node: str) -> None:
         """Forget what the agent of a node reported."""

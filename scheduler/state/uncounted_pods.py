@@ -39,13 +39,11 @@ class UncountedPods:
         log.warning("node %s takes no GPU pods: pod %s: %s", node, pod, error)
         self._on_uncounted(pod, str(error))
 
-    def remove(self, pod: Pod) -> bool:
-        """Note that a pod is counted or deleted; return whether it closed its node."""
+    def remove(self, pod: Pod) -> None:
+        """Note that a pod does not close its node any more, because it is counted or deleted."""
         node = pod.spec.node_name
-        was_uncounted = self._by_node.get(node, {}).pop(pod.uid, None) is not None
-        if was_uncounted:
+        if self._by_node.get(node, {}).pop(pod.uid, None) is not None:
             self._update(node)
-        return was_uncounted
 
     def _update(self, node: str) -> None:
         pods = self._by_node[node]

@@ -32,14 +32,19 @@ def test_the_last_source_says_why(events: list[tuple[int, str, int]]) -> None:
     """The result is that of a merge of all sources, and each change of it is reported once, and nothing else."""
     sources = [NodeRejections() for _ in range(3)]
     changed: list[str] = []
-    closed = ClosedNodes(*sources, timed=(), clock=lambda: 0.0, on_change=changed.append)
+    opened: list[bool] = []
+    closed = ClosedNodes(
+        *sources, timed=(), clock=lambda: 0.0, on_change=changed.append, on_open=lambda: opened.append(True)
+    )
     for source, name, number in events:
         before = dict(closed.now())
         changed.clear()
+        opened.clear()
         sources[source].set(name, rejection(number) if number else None)
         merged = {**sources[0], **sources[1], **sources[2]}
         assert closed.now() == merged
         assert changed == [each for each in NODES if before.get(each) != merged.get(each)]
+        assert opened == [True] * len(before.keys() - merged.keys())
 
 
 @given(st.integers(0, 1 << 32))
