@@ -14,7 +14,6 @@ from allocation.ledger.ledger import Ledger
 from allocation.names import CORDON, HAMI_REGISTER, HAMI_SCORES, SCHEDULER_NAME
 from allocation.settings import AllocationSettings
 from cluster.dra import DeviceClass
-from cluster.gpu_binding import GpuBinding
 from cluster.gpu_claim import GpuClaim
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.lease import Lease
@@ -122,7 +121,11 @@ class ClusterState:
         self.has_queue = has_queue
         self.claims = Claims()
         self.priority_classes = PriorityClasses()
-        self.bindings = AppBindings(ledger=self.ledger, settings=settings.bindings)
+        self.bindings = AppBindings(
+            ledger=self.ledger,
+            settings=settings.bindings,
+            on_change=lambda uids: self.queue.wake(uids),  # noqa: PLW0108 -- the queue is made later
+        )
         self.quotas = Quotas(ledger=self.ledger, settings=settings)
         self.fair_share = FairShare(
             ledger=self.ledger,
@@ -393,13 +396,3 @@ class ClusterState:
         self.node_cache.gangs.drop_claim(claim.metadata.namespace, claim.metadata.name)
         self.claims.drop(claim)
         self.queue.wake(self.claims.users(claim))
-
-    def set_binding(self, binding: GpuBinding, _old: GpuBinding | None = None) -> None:
-        """Set the state of a GPUBinding."""
-        self.ledger.changes.add_other()
-        self.queue.wake(self.bindings.set(binding))
-
-    def drop_binding(self, binding: GpuBinding) -> None:
-        """Forget a GPUBinding; pods that have its card keep it."""
-        self.ledger.changes.add_other()
-        self.queue.wake(self.bindings.drop(binding))

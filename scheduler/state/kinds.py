@@ -77,7 +77,7 @@ VOLUME_CLAIMS: Final = StateKind(
 )
 
 _NODES_WITH_IMAGES: Final = StateKind(resource.NODES, NodeWithImages, lambda to: (to.set_node, to.drop_node))
-_BINDINGS: Final = StateKind(resource.GPU_BINDINGS, GpuBinding, lambda to: (to.set_binding, to.drop_binding))
+_BINDINGS: Final = StateKind(resource.GPU_BINDINGS, GpuBinding, lambda to: (to.bindings.set, to.bindings.drop))
 _ALWAYS: Final[tuple[StateKind[Any], ...]] = (
     STATUSES,
     LEASES,

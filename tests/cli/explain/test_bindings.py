@@ -41,7 +41,7 @@ def site(*bindings: Any) -> ClusterState:
     made = state("n1", "n2", settings=settings("labelled"))
     made.limits.set_namespace(namespace(TEAM, **{"gpu.scheduling/injection": "enabled"}))
     for each in bindings:
-        made.set_binding(each)
+        made.bindings.set(each)
     return made
 
 

@@ -98,7 +98,7 @@ def bind(dice: random.Random, made: ClusterState, uuids: list[str]) -> dict[str,
             if dice.random() < 0.5:
                 spec["memory"] = dice.choice(("300", "1k", "600Mi", "0"))
             app = dice.choice(("comfyui", "comfyui", "ollama"))
-            made.set_binding(gpu_binding(f"{uuid.lower()}-{number}", uuid, app=app, **spec))
+            made.bindings.set(gpu_binding(f"{uuid.lower()}-{number}", uuid, app=app, **spec))
     return {f"{SHARE_MODE_PREFIX}{uuid}": dice.choice("0112") for uuid in uuids if dice.random() < 0.7}
 
 

@@ -40,7 +40,7 @@ PATIENCE = 30.0
 """Seconds."""
 KINDS: dict[str, tuple[str, type[Any], str]] = {
     "gpuclaims": ("set_claim", GpuClaim, "drop_claim"),
-    "gpubindings": ("set_binding", GpuBinding, "drop_binding"),
+    "gpubindings": ("bindings.set", GpuBinding, "bindings.drop"),
     "gpuqueues": ("limits.set_queue", GpuQueue, "limits.drop_queue"),
     "gpuquotas": ("limits.set_gpu_quota", GpuQuota, "limits.drop_gpu_quota"),
     "namespaces": ("limits.set_namespace", Namespace, "limits.drop_namespace"),

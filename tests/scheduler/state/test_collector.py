@@ -62,14 +62,14 @@ def registry(term: Term) -> CollectorRegistry:
 def test_bindings_are_counted_by_problem(problem: str, changed: dict[str, Any]) -> None:
     """A binding that gives nothing, or trusts every namespace, is visible without reading the objects."""
     term = Term("required")
-    term.state.set_binding(binding("good"))
-    term.state.set_binding(binding("bad", **changed))
+    term.state.bindings.set(binding("good"))
+    term.state.bindings.set(binding("bad", **changed))
     metrics = registry(term)
     name = "tranche_scheduler_gpu_binding_problems"
     assert metrics.get_sample_value("tranche_scheduler_gpu_bindings") == 2
     assert metrics.get_sample_value(name, {"problem": problem}) == 1
     assert sum(sample.value for family in metrics.collect() if family.name == name for sample in family.samples) == 1
-    term.state.drop_binding(binding("bad"))
+    term.state.bindings.drop(binding("bad"))
     assert metrics.get_sample_value(name, {"problem": problem}) == 0
 
 

@@ -228,7 +228,7 @@ def bound_state(quota: Mapping[str, Any], *modes: ShareMode, memory: str = "600"
     share_modes = {f"GPU-n1-{index}": mode for index, mode in enumerate(modes)}
     made.bindings.set_share_modes("n1", share_modes)
     for uuid in share_modes:
-        made.set_binding(gpu_binding(f"b-{uuid}".lower(), uuid, memory=memory))
+        made.bindings.set(gpu_binding(f"b-{uuid}".lower(), uuid, memory=memory))
     made.limits.set_gpu_quota(gpu_quota(**quota))
     return made
 
