@@ -124,7 +124,7 @@ def _set(state: ClusterState, fleet: str, changes: int) -> tuple[Row, Sample]:
     seconds = []
     for number in range(changes):
         changed = _binding(0, fleets.node(0), memory=str(1000 + number % 2))
-        seconds.append(_timed(lambda changed=changed: state.set_binding(changed)))  # type: ignore[misc]
+        seconds.append(_timed(lambda changed=changed: state.bindings.set(changed)))  # type: ignore[misc]
     what = f"a changed binding, {_PODS_OF_APP} running and {_WAITING_OF_APP} waiting pods of its application, {fleet}"
     return Row(NAME, what, microseconds(seconds)), Sample(NAME, what, seconds)
 
@@ -164,7 +164,7 @@ def _bind(state: ClusterState, nodes: int, apps: int) -> None:
     count = apps * _CARDS_OF_APP
     for number in range(count):
         node = fleets.node(number * nodes // count)
-        state.set_binding(_binding(number, node, memory="1000"))
+        state.bindings.set(_binding(number, node, memory="1000"))
         state.bindings.set_share_modes(node, {cluster.card(node, at): "memory-slicing" for at in range(fleets.CARDS)})
 
 

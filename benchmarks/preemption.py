@@ -94,7 +94,7 @@ def _choices(sizes: Sizes) -> Iterator[tuple[Row, Sample]]:
     _choose(guarded, one, helps=False)
     timed = [_choose(guarded, one, helps=False) for _ in range(sizes.choices)]
     yield from _rows(f"hopeless choice, all pods are protected by a budget, {fleet}", timed)
-    state.set_gpu_quota(_quota(pods=len(state.running)))
+    state.limits.set_gpu_quota(_quota(pods=len(state.running)))
     timed = [_choose(chooser, one) for _ in range(sizes.choices)]
     yield from _rows(f"choice while the quota of all these pods is exhausted, {fleet}", timed)
     begin = time.perf_counter()

@@ -77,7 +77,7 @@ class _Scheduler:
             self.state.fair_share.touch(fleets.node(number))
         for number in range(queues):
             spec = QueueSpec(weight=1 + number % 7, priority=number % tiers, namespace_selector=LabelSelector())
-            self.state.set_queue(GpuQueue(QueueMeta(name=f"queue-{number}", creation_timestamp=_CREATED), spec))
+            self.state.limits.set_queue(GpuQueue(QueueMeta(name=f"queue-{number}", creation_timestamp=_CREATED), spec))
 
     def fill(self) -> None:
         """Place another pod on each card."""

@@ -55,7 +55,7 @@ def state() -> ClusterState:
     """Return the state of a scheduler that has just listed all objects."""
     make_queue = partial(SchedulingQueue, clock=_clock, first_backoff=1.0, longest_backoff=8.0)
     made = ClusterState(settings=ALLOCATION, make_queue=make_queue, clock=_clock, foreign_drivers=(FOREIGN_DRIVER,))
-    made.set_namespace(Namespace(LabelledMeta(name=NAMESPACE, labels={"gpu.scheduling/injection": "enabled"})))
+    made.limits.set_namespace(Namespace(LabelledMeta(name=NAMESPACE, labels={"gpu.scheduling/injection": "enabled"})))
     for name in NODES:
         made.set_node(_node(name))
         made.set_status(GpuNodeStatus(ObjectMeta(name=name, uid=name), status_of(_inventory(name))))

@@ -44,8 +44,8 @@ class Term:
     def __init__(self) -> None:
         self.state = state("n1", settings=AllocationSettings(bindings=BindingSettings(mode="required")))
         self.state.set_claim(claim("c"))
-        self.state.set_queue(gpu_queue("team"))
-        self.state.set_gpu_quota(gpu_quota("team", total={"maxPods": 1}))
+        self.state.limits.set_queue(gpu_queue("team"))
+        self.state.limits.set_gpu_quota(gpu_quota("team", total={"maxPods": 1}))
         self.locks = self
         self.queued = 0
         self.ages = [1.0]

@@ -183,13 +183,12 @@ def _registered_by_hami(observed: ObservedNode) -> Iterator[Finding]:
 
 def _closed_reason(observed: ObservedNode) -> str:
     """Return the reason why the scheduler closes the node once the grace period is over, or an empty string."""
-    now = [0.0]
-    plugin_nodes = PluginNodes(clock=lambda: now[0], resource=observed.resource)
+    plugin_nodes = PluginNodes(clock=lambda: 0.0, resource=observed.resource)
     if observed.advertised is None and observed.resource in observed.node.status.allocatable:
         return f"its allocatable {observed.resource} cannot be read"
     plugin_nodes.set_node(observed.node)
-    now[0] += 2 * GRACE_SECONDS
-    rejection = plugin_nodes.rejections().get(observed.name)
+    plugin_nodes.refresh(2 * GRACE_SECONDS)
+    rejection = plugin_nodes.rejections.get(observed.name)
     return rejection.text if rejection is not None else ""
 
 

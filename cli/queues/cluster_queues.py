@@ -37,9 +37,9 @@ def read(session: Session, rules: Rules) -> ClusterState:
     for status in gpu_node_statuses(client):
         state.set_status(status)
     for queue in own_kinds.read(client, GPU_QUEUES, GpuQueue):
-        state.set_queue(queue)
+        state.limits.set_queue(queue)
     for namespace in client.list(NAMESPACES, Namespace):
-        state.set_namespace(namespace)
+        state.limits.set_namespace(namespace)
     for node in client.list(NODES, Node):
         state.set_node(node)
     for pod in client.list(PODS, Pod, field_selector=UNFINISHED):

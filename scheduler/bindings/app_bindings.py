@@ -1,7 +1,7 @@
 """The GPUBindings of the cluster by application, and the cards that they give to a pod."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from allocation import names
 from allocation.bindings import grants
@@ -23,11 +23,21 @@ class AppBindings:
         settings: which pods are concerned.
     """
 
-    def __init__(self, *, ledger: Ledger, settings: BindingSettings) -> None:
-        """Find the nodes of cards and the cards of pods in `ledger`."""
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        settings: BindingSettings,
+        on_change: Callable[[Collection[str]], object] = lambda _uids: None,
+    ) -> None:
+        """Find the nodes of cards and the cards of pods in `ledger`, and note there that a binding has changed.
+
+        `on_change` is then called with the UIDs of the pods that the binding, or its previous state, may concern.
+        """
         self.settings = settings
         self._pods = AppPods(ledger)
         self._ledger = ledger
+        self._on_change = on_change
         self._bindings: dict[str, Binding] = {}
         self._by_app: defaultdict[str, dict[str, Binding]] = defaultdict(dict)
         self._share_modes: dict[str, Mapping[str, ShareMode]] = {}
@@ -48,25 +58,33 @@ class AppBindings:
 
     # ---- objects ---------------------------------------------------------------------------------------------------
 
-    def set(self, binding: GpuBinding) -> Collection[str]:
-        """Set a binding; return the UIDs of the pods that it, or its previous state, may concern."""
+    def set(self, binding: GpuBinding, _old: GpuBinding | None = None) -> None:
+        """Set the state of a GPUBinding."""
         new, old = binding.binding, self._bindings.get(binding.metadata.name)
         if new == old:
-            return ()
-        woken = self.drop(binding) if old is not None else ()
-        self._bindings[new.name] = self._by_app[new.spec.app_name][new.name] = new
-        return {*woken, *self._pods.of_app(new.spec.app_name)}
+            return
+        app = new.spec.app_name
+        concerned = self._remove(old) if old is not None else frozenset()
+        self._bindings[new.name] = self._by_app[app][new.name] = new
+        self._changed({*concerned, *self._pods.of_app(app)})
 
-    def drop(self, binding: GpuBinding) -> Collection[str]:
-        """Forget a binding; return the UIDs of the pods that it may concern. Pods that have its card keep it."""
-        old = self._bindings.pop(binding.metadata.name, None)
-        if old is None:
-            return ()
+    def drop(self, binding: GpuBinding) -> None:
+        """Forget a GPUBinding; pods that have its card keep it."""
+        old = self._bindings.get(binding.metadata.name)
+        if old is not None:
+            self._changed(self._remove(old))
+
+    def _remove(self, old: Binding) -> Collection[str]:
+        """Remove a binding; return the UIDs of the pods of its application."""
         app = old.spec.app_name
-        del self._by_app[app][old.name]
+        del self._bindings[old.name], self._by_app[app][old.name]
         if not self._by_app[app]:
             del self._by_app[app]
         return self._pods.of_app(app)
+
+    def _changed(self, concerned: Collection[str]) -> None:
+        self._ledger.changes.add_other()
+        self._on_change(concerned)
 
     def set_share_modes(self, node: str, modes: Mapping[str, ShareMode]) -> None:
         """Set how pods share the cards of a node; a card without a mode is time-sliced."""

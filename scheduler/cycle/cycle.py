@@ -140,7 +140,9 @@ class SchedulingCycle:
         """Whether nothing has changed since the cycle began, or only what the fast path has taken into account."""
         if self.state.ledger.changes.state == before:
             return True
-        is_current = result.path == "cached" and not pod.spec.volumes and result.node not in self.state.closed_nodes()
+        is_current = (
+            result.path == "cached" and not pod.spec.volumes and result.node not in self.state.closed_nodes.now()
+        )
         return is_current and self._headroom(pod) == headroom
 
     def _confirm(self, pod: Pod, requirements: GpuRequirements, result: Scheduled, lift: Lift) -> Scheduled | None:

@@ -82,7 +82,7 @@ def evaluate(
 
     The reservations `lift` are taken to be gone.
     """
-    candidates = state.candidates(requirements) if among is None else among
+    candidates = state.rejected_nodes.candidates(requirements) if among is None else among
     nodes = yield from state.node_filter.filter(pod, candidates, without=lift)
     view = yield from ledger_view.view(state.ledger, without=lift)
     fitting: Sequence[str] = nodes.fitting
@@ -93,7 +93,7 @@ def evaluate(
         requirements,
         fitting,
         view=view,
-        rejected_nodes=state.rejected_nodes(requirements, without=lift),
+        rejected_nodes=state.rejected_nodes.of(requirements, without=lift),
         headroom=headroom,
         stranding=stranding,
     )
@@ -159,7 +159,7 @@ def evaluate_node(
         ledger_copy.of_node(state.ledger, node, without=lift) if lift else state.ledger,
         requirements,
         node,
-        rejected_nodes=state.rejected_nodes(requirements, without=lift),
+        rejected_nodes=state.rejected_nodes.of(requirements, without=lift),
         headroom=headroom,
     )
     return msgspec.structs.replace(evaluated, lift=lift)

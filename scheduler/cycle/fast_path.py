@@ -7,7 +7,7 @@ come from the full path.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from itertools import islice
 from typing import Final, cast
 
@@ -21,7 +21,6 @@ from allocation.placement.placement import place_on
 from allocation.placement.query import PlacementQuery
 from allocation.placement.ranking_cache import RankingCache
 from allocation.quota import Headroom, minimum_request
-from allocation.reasons import NodeRejection
 from allocation.steps import Steps
 from scheduler.cycle import messages
 from scheduler.cycle.eligible_nodes import EligibleNodes
@@ -32,6 +31,7 @@ from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Node, Pod
 from scheduler.scoring.candidates import NodeColumns
 from scheduler.scoring.node_scorer import NodeScorer, best_first
+from scheduler.state.closed_nodes import ClosedNodes
 from scheduler.state.workload import Workload
 
 _CLASSES: Final = 256
@@ -48,10 +48,10 @@ class FastPath:
         nodes: Mapping[str, Node],
         node_filter: NodeFilter,
         workload: Workload,
-        closed_nodes: Callable[[], Mapping[str, NodeRejection]],
+        closed_nodes: ClosedNodes,
         scorer: NodeScorer,
     ) -> None:
-        """Rank the nodes of `ledger` that `node_filter` admits; `closed_nodes` returns those that take no GPU pod now.
+        """Rank the nodes of `ledger` that `node_filter` admits and that are not among `closed_nodes`.
 
         `nodes` has all nodes, whether they have cards or not. What a pod costs others depends on `workload`; its
         preferences are scored by `scorer`.
@@ -61,7 +61,6 @@ class FastPath:
         self._node_filter = node_filter
         self._workload = workload
         self._closed_nodes = closed_nodes
-        self._closed: dict[str, NodeRejection] = {}
         self._scorer = scorer
         self._columns = NodeColumns(ledger, nodes)
         self._rankings = RankingCache(ledger)
@@ -81,12 +80,12 @@ class FastPath:
         """
         pods = self._node_filter.equivalence_class(pod)
         depends_on_other_pods = self._node_filter.depends_on_other_pods(pod)
-        self._refresh_closed()
+        closed = self._closed_nodes.now()
         key = (pods.key, minimum_request(requirements.own).cards)
         eligible = self._classes.get(key)
         if eligible is None:
             eligible = self._classes[key] = EligibleNodes(
-                ledger=self._ledger, node_filter=self._node_filter, closed_nodes=self._closed, pods=pods, count=key[1]
+                ledger=self._ledger, node_filter=self._node_filter, closed_nodes=closed, pods=pods, count=key[1]
             )
             if len(self._classes) > _CLASSES:
                 self._classes.popitem(last=False)
@@ -133,7 +132,7 @@ class FastPath:
         ranking = self._rankings_of.get(cast("bytes", kind))
         if ranking is None or not ranking.is_known or self._ledger.mig_nodes:
             return True
-        self._refresh_closed()
+        self._closed_nodes.now()  # the ledger logs those that are closed or open from now on
         return ranking.count() > 0
 
     def _remember_ranking(self, kind: bytes, ranking: NodeRanking) -> None:
@@ -226,12 +225,3 @@ class FastPath:
             self._rejected.clear()
             self._rejected_at = self._ledger.changes.state
         self._rejected[kind] = msgspec.structs.replace(result, path="cached", kind=kind)
-
-    def _refresh_closed(self) -> None:
-        closed = self._closed_nodes()
-        if closed != self._closed:
-            for node in closed.keys() ^ self._closed.keys():
-                self._ledger.note_change(node, taken=False)
-            self._ledger.changes.add_other()  # cached results contain the reasons, which may have changed, too
-            self._closed.clear()
-            self._closed.update(closed)

@@ -34,7 +34,7 @@ def wait(state: ClusterState, pod: Pod, evaluated: Evaluation, headroom: Headroo
     requests = state.instance_requests.of_pod(pod.uid)
     if requests:
         return Unschedulable(messages.asked(requests), _ASKED)
-    rejected = state.rejected_nodes(requirements, without=evaluated.lift)
+    rejected = state.rejected_nodes.of(requirements, without=evaluated.lift)
     nodes = [name for name in evaluated.nodes.fitting if name not in rejected]
     return (yield from request(state, requirements, nodes, headroom, evaluated.lift))
 

@@ -114,7 +114,7 @@ class Search:
         """Return the result on the few nodes with cards that are bound to the pod's application."""
         if case.requirements.bound is None:
             return None
-        evaluated = yield from self.evaluate(case, among=self._state.candidates(case.requirements))
+        evaluated = yield from self.evaluate(case, among=self._state.rejected_nodes.candidates(case.requirements))
         if evaluated.scores:
             return (yield from self._selected(case, evaluated))
         if not case.explain:
@@ -185,7 +185,7 @@ class Search:
         """Whether the fast path evaluates the pod: its rankings know no lifts, and no rejections of this pod only."""
         requirements = case.requirements
         is_free = bool(requirements.request) and requirements.fixed is None and requirements.bound is None
-        return is_free and not case.lift and not self._state.own_rejections(requirements)
+        return is_free and not case.lift and not self._state.rejected_nodes.own(requirements)
 
     def _kind(self, case: Case) -> bytes | None:
         """Return the kind of a pod that the fast path evaluates; None in a fleet with MIG, where each pod may wait."""

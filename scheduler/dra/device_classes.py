@@ -17,15 +17,22 @@ class DeviceClasses:
             class had the resource may be bound later.
     """
 
-    def __init__(self, resources: Iterable[str], *, on_found: Callable[[DeviceClass], object]) -> None:
-        """Notice classes for `resources`; `on_found` is called with each that appears."""
+    def __init__(
+        self,
+        resources: Iterable[str],
+        *,
+        on_found: Callable[[DeviceClass], object],
+        on_ended: Callable[[], object],
+    ) -> None:
+        """Notice classes for `resources`; `on_found` is called with each that appears, `on_ended` when one ends."""
         self._ours = frozenset(resources)
         self._on_found = on_found
+        self._on_ended = on_ended
         self._resources: dict[str, str] = {}
         self.has_any = False
 
-    def set(self, device_class: DeviceClass) -> bool:
-        """Set the state of a class; return whether it satisfied a resource before that it does not satisfy any more."""
+    def set(self, device_class: DeviceClass, _old: DeviceClass | None = None) -> None:
+        """Set the state of a class."""
         name, resource = device_class.metadata.name, device_class.spec.extended_resource_name
         before = self._resources.pop(name, "")
         if resource in self._ours:
@@ -33,11 +40,13 @@ class DeviceClasses:
             self.has_any = True
             if resource != before:
                 self._on_found(device_class)
-        return bool(before) and before != resource
+        if before not in ("", resource):
+            self._on_ended()
 
-    def drop(self, name: str) -> bool:
-        """Forget a class; return whether it satisfied a resource."""
-        return self._resources.pop(name, None) is not None
+    def drop(self, device_class: DeviceClass) -> None:
+        """Forget a class."""
+        if self._resources.pop(device_class.metadata.name, None) is not None:
+            self._on_ended()
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         """Iterate over the names of the classes, with the resource of each."""

@@ -14,6 +14,7 @@ from allocation.allocation import Charge
 from allocation.ledger.ledger import DRA_PREFIX, Ledger
 from allocation.reasons import NodeReason, NodeRejection
 from cluster.dra import AllocatedDevice, ResourceClaim, ResourceSlice
+from scheduler.filters.node_rejections import NodeRejections
 
 STATES: Final = ("counted", "double_booked", "unknown")
 """What the ledger makes of an allocated device."""
@@ -62,17 +63,17 @@ class ForeignDevices:
         drivers: Iterable[str],
         *,
         ledger: Ledger,
-        on_open: Callable[[], object],
+        on_release: Callable[[], object],
         on_double_booked: Callable[[DoubleBooking], object],
     ) -> None:
         """Hold cards in `ledger` for the claims of `drivers`.
 
-        `on_open` is called when new pods may use a card or a node again, `on_double_booked` for each card that pods
-        have when a claim gets it.
+        `on_release` is called when new pods may use a card again, `on_double_booked` for each card that pods have when
+        a claim gets it.
         """
         self._drivers = frozenset(drivers)
         self._ledger = ledger
-        self._on_open = on_open
+        self._on_release = on_release
         self._on_double_booked = on_double_booked
         self._locations: defaultdict[_DeviceKey, dict[str, _Location]] = defaultdict(dict)
         """By device and name of the slice: two generations of a pool may overlap."""
@@ -80,7 +81,7 @@ class ForeignDevices:
         self._users: defaultdict[_DeviceKey, set[_ClaimKey]] = defaultdict(set)
         self._located: dict[_ClaimKey, tuple[_Location, ...]] = {}
         self._on_node: defaultdict[str, set[_ClaimKey]] = defaultdict(set)
-        self.rejections: dict[str, NodeRejection] = {}
+        self.rejections = NodeRejections()
 
     # ---- changes ---------------------------------------------------------------------------------------------------
 
@@ -110,20 +111,19 @@ class ForeignDevices:
 
     def refresh_node(self, node: str) -> None:
         """Close a node or open it, after a change of its cards or of the devices that claims have there."""
-        before = self.rejections.pop(node, None)
+        rejection = None
         if self._ledger.row(node) is not None:
             unknown = min((key for key in self._on_node.get(node, ()) if self._has_unknown(key, node)), default=None)
             if unknown is not None:
                 namespace, name = unknown
-                self.rejections[node] = NodeRejection(
+                rejection = NodeRejection(
                     NodeReason.ForeignDraDriver,
                     f"ResourceClaim {namespace}/{name} has a device on node {node} that is not a whole card of the"
                     " node's report, so its cards cannot be counted: delete the claim, and keep the DRA driver off the"
                     " node, or remove the label gpu from the node",
                     resolvable=False,
                 )
-        if before is not None and node not in self.rejections:
-            self._on_open()
+        self.rejections.set(node, rejection)
 
     # ---- queries ---------------------------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class ForeignDevices:
             if each.uuid not in held_before and (pods := self._pods_on(each)):
                 self._on_double_booked(DoubleBooking(*claim, each.node, each.uuid, pods))
         if held_before - {each.uuid for each in cards}:
-            self._on_open()
+            self._on_release()
 
     def _pods_on(self, location: _Location) -> tuple[str, ...]:
         """Return the UIDs of the pods that have a card, or a part of it."""

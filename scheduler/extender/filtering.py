@@ -155,7 +155,7 @@ def _parts(
     names = node_names(args)
     templates = {node.metadata.name: node.metadata for node in args.nodes if node.metadata.name not in state.node_cache}
     existing = [name for name in names if name not in templates] if templates else names
-    yield _Part(existing, view, state.rejected_nodes(requirements, without=lift))
+    yield _Part(existing, view, state.rejected_nodes.of(requirements, without=lift))
     if templates:
         ledger, unreadable = _empty_nodes(templates.values())
         yield _Part(list(templates), LedgerView(ledger), unreadable)

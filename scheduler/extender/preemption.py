@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from allocation.errors import AllocationError
 from allocation.ledger import ledger_copy
-from allocation.placement import rejection
 from allocation.placement.rejection import Rejection
 from allocation.steps import Steps
 from scheduler.cycle import evaluation
@@ -50,8 +49,7 @@ def preempt(state: ClusterState, args: PreemptionArgs, *, more: MoreVictims) -> 
     if isinstance(requirements, AllocationError):
         return PreemptionResult()  # no eviction helps a pod that is held, or waits for another object
     # Victims also give back devices of their node's plugin, so a shortage of these rejects no node here.
-    closed = {**state.closed_nodes(), **state.own_rejections(requirements)}
-    rejected_nodes = {name: rejection.of_node(each) for name, each in closed.items()}
+    rejected_nodes = state.rejected_nodes.lasting(requirements)
     kept = {}
     for node, victims in args.victims.items():
         gone = frozenset(pod.uid for pod in victims.pods)

@@ -72,7 +72,7 @@ class MissingDeviceReconciler:
 
     def _present(self, node: str) -> frozenset[str] | None:
         """Return the cards that a node has, or None if its agent is silent or lists none."""
-        if node in self._state.agent_leases.expired():
+        if self._state.agent_leases.has_expired(node):
             return None
         return orphans.present_cards(self._statuses.get(node))
 

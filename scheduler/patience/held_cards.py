@@ -70,7 +70,7 @@ def is_possible(
         ledger_copy.of_node(state.ledger, node, without={hold, *ending}),
         requirements,
         node,
-        rejected_nodes=state.rejected_nodes(requirements, without=(hold,)),
+        rejected_nodes=state.rejected_nodes.of(requirements, without=(hold,)),
         headroom=headroom,
     )
     return bool(evaluated.scores)
@@ -94,7 +94,7 @@ def _kept(
     """Return the cards with the pods that have to end, after as many as possible of `pods` were kept, in order."""
     awaited = {each.uid for each in pods}
     charges: tuple[Charge, ...] | None = None
-    copy, rejected_nodes = ledger_copy.of_node(state.ledger, node), state.rejected_nodes(requirements)
+    copy, rejected_nodes = ledger_copy.of_node(state.ledger, node), state.rejected_nodes.of(requirements)
     for keep in (None, *(each.uid for each in pods)):
         some = awaited - {keep}
         with copy.without(some):

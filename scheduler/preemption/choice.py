@@ -76,7 +76,7 @@ class Chooser:
         if objection:
             return NoPreemption(objection)
         search = NodeSearch(self.state, self.eligibility, pod, requirements)
-        candidates = among if among is not None else self.state.candidates(requirements) or ()
+        candidates = among if among is not None else self.state.rejected_nodes.candidates(requirements) or ()
         evaluated = yield from evaluation.evaluate(self.state, pod, requirements, UNLIMITED, among=candidates)
         if evaluated.scores:
             return (yield from self._for_quota(search, evaluated))

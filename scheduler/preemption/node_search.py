@@ -1,7 +1,7 @@
 """Searches one node for the cheapest pods that have to go for another one."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -9,7 +9,7 @@ import msgspec
 from allocation import victims
 from allocation.allocation import Charge, charges
 from allocation.ledger import ledger_copy
-from allocation.placement import placement, rejection
+from allocation.placement import placement
 from allocation.placement.node_cards import NodeCards
 from allocation.placement.query import PlacementQuery
 from allocation.placement.rejection import Rejection
@@ -76,8 +76,7 @@ class NodeSearch:
         self._gone = frozenset(gone)
         self._units: dict[str, EligibleUnit] = {}
         self._own: OwnPods | None = None
-        closed = {**state.closed_nodes(), **state.own_rejections(requirements)}
-        self._closed: Mapping[str, Rejection] = {name: rejection.of_node(each) for name, each in closed.items()}
+        self._rejected_nodes = state.rejected_nodes.lasting(requirements)
         lower = state.holds.lower_than(state.fair_share.pod_rank(pod))
         self._lifted = state.holds.reserved_for(pod.uid) | lower
 
@@ -113,7 +112,9 @@ class NodeSearch:
             return None  # nothing becomes free
         eligible = {each.pod.uid: each for unit in units.values() for each in unit}
         going, absent = self._released(leaving), leaving | self._gone | self._lifted
-        trial = NodeTrial(self._state, node, self.pod, self.requirements, absent=absent, closed=self._closed)
+        trial = NodeTrial(
+            self._state, node, self.pod, self.requirements, absent=absent, rejected_nodes=self._rejected_nodes
+        )
 
         def charges_without(gone: frozenset[str]) -> tuple[Charge, ...] | None:
             headroom = self._headroom([*going, *(eligible[uid] for uid in gone)])
@@ -207,14 +208,14 @@ class NodeTrial:
         requirements: GpuRequirements,
         *,
         absent: Iterable[str],
-        closed: Mapping[str, Rejection],
+        rejected_nodes: Collection[str],
     ) -> None:
-        """Try `pod` on `node` without the reservations `absent`; nodes that are `closed` take no pod."""
+        """Try `pod` on `node` without the reservations `absent`; the nodes `rejected_nodes` do not take it."""
         self._state = state
         self._node = node
         self._pod = pod
         self._requirements = requirements
-        self._closed = closed
+        self._rejected_nodes = rejected_nodes
         self._absent = frozenset(absent)
         self._ledger = ledger_copy.of_node(state.ledger, node, without=self._absent)
         self._pods = frozenset(each.uid for each in self._ledger.reservations(node))
@@ -228,7 +229,7 @@ class NodeTrial:
         return self._placed[key]
 
     def _place(self, gone: frozenset[str], headroom: Headroom) -> tuple[Charge, ...] | None:
-        if self._node in self._closed:
+        if self._node in self._rejected_nodes:
             return None
         request = self._requirements.request
         with self._ledger.without(gone):

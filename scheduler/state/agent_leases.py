@@ -2,7 +2,7 @@
 
 The age of a Lease is measured by the scheduler's own clock from the last change that it saw: clocks of different
 machines are never compared, and a scheduler that has just started takes every Lease as fresh. Expiry needs no event and
-no timer: `expired` computes it.
+no timer: `refresh` finds it, which has nothing to do before `due`.
 """
 
 import math
@@ -20,6 +20,7 @@ from allocation.names import (
 )
 from allocation.reasons import NodeReason, NodeRejection
 from cluster.lease import Lease, LeaseMeta, LeaseSpec
+from scheduler.filters.node_rejections import NodeRejections
 
 GRACE_SECONDS: Final = 60
 """Grace period for a missing Lease, and the duration of one without leaseDurationSeconds: the agents' default."""
@@ -44,6 +45,10 @@ class AgentLeases:
 
     An agent of an early version renews a Lease of another name; of the two Leases of a node the one that expires later
     counts.
+
+    Attributes:
+        rejections: the rejections by the nodes whose Leases have expired.
+        due: when a Lease may expire, or the rejection of an expired one may change.
     """
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
@@ -54,9 +59,8 @@ class AgentLeases:
         """The names of the Lease of each node, the present one and that of an agent of an early version."""
         self._nodes: dict[str, str] = {}
         self._legacy: dict[str, LeaseMeta] = {}
-        # Every scheduling decision asks for expired Leases, so all are checked only when one may have expired.
-        self._expired: set[str] = set()
-        self._next_expiry = -math.inf
+        self.rejections = NodeRejections()
+        self.due = math.inf
 
     def track(self, node: str) -> None:
         """Require a Lease of `node` from now on, because an agent reports its cards."""
@@ -64,40 +68,32 @@ class AgentLeases:
         self._nodes.update(dict.fromkeys(names, node))
         if names[0] not in self._renewals:
             self._renewals[names[0]] = self._missing(names[0])
-        self._next_expiry = -math.inf
+        self._update(node, self._clock())
 
     def untrack(self, node: str) -> None:
         """Stop requiring a Lease of `node`."""
         names = self._tracked.pop(node, ())
-        self._expired.discard(node)
+        self.rejections.set(node, None)
         for name in names:
             self._nodes.pop(name, None)
             renewal = self._renewals.get(name)
             if renewal is not None and renewal.spec is None:
                 del self._renewals[name]
 
-    def set_lease(self, lease: Lease) -> bool:
-        """Set the state of a Lease other than that of a card; return whether it had expired and is renewed.
-
-        A change of anything but its spec is not a renewal.
-        """
+    def set_lease(self, lease: Lease) -> None:
+        """Set the state of a Lease other than that of a card. A change of anything but its spec is not a renewal."""
         name = lease.metadata.name
-        old = self._renewals.get(name)
         if name.startswith(LEGACY_HEARTBEAT_PREFIX):
             self._legacy[name] = lease.metadata
         elif not name.startswith(HEARTBEAT_PREFIX):
-            return False
+            return
+        old = self._renewals.get(name)
         if old is not None and old.spec == lease.spec:
-            return False
-        node = self._nodes.get(name)
-        now = self._clock()
-        had_expired = old is not None and node is not None and now > self._renewal(node).expires_at
-        renewal = _Renewal(name, lease.spec, now, lease.spec.lease_duration_seconds or GRACE_SECONDS)
-        self._renewals[name] = renewal
+            return
+        now, node = self._clock(), self._nodes.get(name)
+        self._renewals[name] = _Renewal(name, lease.spec, now, lease.spec.lease_duration_seconds or GRACE_SECONDS)
         if node is not None:
-            self._expired.discard(node)
-        self._next_expiry = min(self._next_expiry, renewal.expires_at)
-        return had_expired
+            self._update(node, now)
 
     def drop_lease(self, lease: Lease) -> None:
         """Forget a Lease; its agent has the grace period to create it again."""
@@ -109,18 +105,17 @@ class AgentLeases:
         present = self._tracked[node][0]
         if present not in self._renewals or self._renewals[present].spec is None:
             self._renewals[present] = self._missing(present)
-        self._expired.discard(node)
-        self._next_expiry = -math.inf
+        self._update(node, self._clock())
 
-    def expired(self) -> dict[str, NodeRejection]:
-        """Return the rejections by the nodes whose Leases have expired."""
-        now = self._clock()
-        if now > self._next_expiry:
-            expiries = {node: self._renewal(node).expires_at for node in self._tracked}
-            self._expired = {node for node, expiry in expiries.items() if now > expiry}
-            self._next_expiry = min((expiry for expiry in expiries.values() if expiry >= now), default=math.inf)
-        expired = ((node, self._renewal(node)) for node in self._expired)
-        return {node: _rejection(node, renewal, now - renewal.seen_at) for node, renewal in expired}
+    def has_expired(self, node: str) -> bool:
+        """Whether a node must have a Lease, and it has expired."""
+        return node in self._tracked and self._clock() > self._renewal(node).expires_at
+
+    def refresh(self, now: float) -> None:
+        """Reject the nodes whose Leases have expired."""
+        self.due = math.inf
+        for node in self._tracked:
+            self._update(node, now)
 
     def superseded(self) -> list[LeaseMeta]:
         """Return the Leases of agents of early versions whose nodes have the present Lease, too.
@@ -134,6 +129,15 @@ class AgentLeases:
                 found.append(meta)
         return found
 
+    def _update(self, node: str, now: float) -> None:
+        """Reject a node if its Lease has expired, and accept it otherwise."""
+        renewal = self._renewal(node)
+        due, rejection = renewal.expires_at, None
+        if now > due:
+            due, rejection = _silence(node, renewal, now)
+        self.rejections.set(node, rejection)
+        self.due = min(self.due, due)
+
     def _missing(self, name: str) -> _Renewal:
         return _Renewal(name, None, self._clock(), GRACE_SECONDS)
 
@@ -146,15 +150,16 @@ class AgentLeases:
         return legacy
 
 
-def _rejection(node: str, renewal: _Renewal, age: float) -> NodeRejection:
-    """Return the rejection by the node of a silent agent.
+def _silence(node: str, renewal: _Renewal, now: float) -> tuple[float, NodeRejection]:
+    """Return the rejection by the node of a silent agent, and the time until which it stays as it is.
 
     Its message gives the length of the silence in doublings of the Lease's duration: a message that changed with every
     decision would be written to the API server after each of them.
     """
-    seconds = renewal.seconds << ((math.ceil(age) - 1) // renewal.seconds).bit_length() - 1
+    durations = max(1, (math.ceil(now - renewal.seen_at) - 1) // renewal.seconds)  # rounding may make it 0
+    seconds = renewal.seconds << durations.bit_length() - 1
     state = "does not exist" if renewal.spec is None else "was not renewed"
     message = (
         f"agent of node {node} is silent: Lease {SYSTEM_NAMESPACE}/{renewal.name} {state} for more than {seconds} s"
     )
-    return NodeRejection(NodeReason.AgentSilent, message, resolvable=False)
+    return renewal.seen_at + 2 * seconds, NodeRejection(NodeReason.AgentSilent, message, resolvable=False)

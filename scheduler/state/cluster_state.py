@@ -5,27 +5,18 @@ not finished. A restarted scheduler reads the same truth. The queue is notified 
 unschedulable pod schedulable.
 """
 
-import logging
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 from allocation.constraints import words
 from allocation.errors import AllocationError
 from allocation.ledger.ledger import Ledger
-from allocation.names import CORDON, HAMI_HANDSHAKE, HAMI_REGISTER, HAMI_SCORES, QUEUE, SCHEDULER_NAME
-from allocation.placement import bound_placement, rejection
-from allocation.placement.rejection import Rejection
-from allocation.quota import minimum_request
-from allocation.reasons import NodeReason, NodeRejection
+from allocation.names import CORDON, HAMI_REGISTER, HAMI_SCORES, SCHEDULER_NAME
 from allocation.settings import AllocationSettings
 from cluster.dra import DeviceClass
-from cluster.gpu_binding import GpuBinding
 from cluster.gpu_claim import GpuClaim
 from cluster.gpu_node_status import GpuNodeStatus
-from cluster.gpu_queue import GpuQueue
-from cluster.gpu_quota import GpuQuota
 from cluster.lease import Lease
-from cluster.resource_quota import ResourceQuota
 from scheduler.bindings.app_bindings import AppBindings
 from scheduler.claims.claims import Claims
 from scheduler.dra.device_classes import DeviceClasses
@@ -33,20 +24,21 @@ from scheduler.dra.foreign import DoubleBooking, ForeignDevices
 from scheduler.fairness.fair_share import FairShare
 from scheduler.filters.node_cache import NodeCache
 from scheduler.filters.node_filter import NodeFilter
-from scheduler.gpu_requirements import GpuRequirements
 from scheduler.holds import Holds
 from scheduler.leases.device_lease import DeviceLease
 from scheduler.leases.device_leases import DeviceLeases
 from scheduler.mig.requests import InstanceRequests
-from scheduler.objects import Namespace, Node, Pod
+from scheduler.objects import Node, Pod
 from scheduler.queue.affinity_hints import AffinityHints
 from scheduler.queue.queue_order import QueueOrder
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.settings import NETWORK_LEVELS, ScoreWeights
 from scheduler.state.agent_leases import AgentLeases
+from scheduler.state.closed_nodes import ClosedNodes
 from scheduler.state.deliveries import Deliveries
 from scheduler.state.inventories import Inventories
+from scheduler.state.limits import Limits
 from scheduler.state.node_problems import NodeProblems
 from scheduler.state.participants import (
     CardLeases,
@@ -61,15 +53,14 @@ from scheduler.state.participants import (
 from scheduler.state.plugin_nodes import PluginNodes
 from scheduler.state.priority_classes import PriorityClasses
 from scheduler.state.quotas import Quotas
+from scheduler.state.rejected_nodes import RejectedNodes
 from scheduler.state.requirements import Requirements
-from scheduler.state.running_allocation import running_allocation, uncounted_message
+from scheduler.state.running_allocation import running_allocation
 from scheduler.state.storage import Storage
+from scheduler.state.uncounted_pods import UncountedPods
+from scheduler.state.updates import are_nodes_alike, are_pods_alike
 from scheduler.state.workload import Workload
 from scheduler.volumes.volume_cache import VolumeCache
-
-log = logging.getLogger(__name__)
-
-_NODE_KEYS = (HAMI_REGISTER, HAMI_SCORES, HAMI_HANDSHAKE, CORDON)
 
 
 class ClusterState:
@@ -133,7 +124,11 @@ class ClusterState:
         self.has_queue = has_queue
         self.claims = Claims()
         self.priority_classes = PriorityClasses()
-        self.bindings = AppBindings(ledger=self.ledger, settings=settings.bindings)
+        self.bindings = AppBindings(
+            ledger=self.ledger,
+            settings=settings.bindings,
+            on_change=lambda uids: self.queue.wake(uids),  # noqa: PLW0108 -- the queue is made later
+        )
         self.quotas = Quotas(ledger=self.ledger, settings=settings)
         self.fair_share = FairShare(
             ledger=self.ledger,
@@ -152,11 +147,15 @@ class ClusterState:
         self.device_leases = DeviceLeases(
             ledger=self.ledger, on_open=lambda: self.queue.notify(ClusterEvent.POD_REMOVED)
         )
-        self.device_classes = DeviceClasses(settings.resources.managed(), on_found=on_device_class)
+        self.device_classes = DeviceClasses(
+            settings.resources.managed(),
+            on_found=on_device_class,
+            on_ended=lambda: self.queue.notify(ClusterEvent.DEVICE_CLASS_CHANGED),
+        )
         self.foreign_devices = ForeignDevices(
             foreign_drivers,
             ledger=self.ledger,
-            on_open=lambda: self.queue.notify(ClusterEvent.POD_REMOVED | ClusterEvent.NODE_OPENED),
+            on_release=lambda: self.queue.notify(ClusterEvent.POD_REMOVED),
             on_double_booked=on_double_booked,
         )
         self.requirements = Requirements(
@@ -183,69 +182,47 @@ class ClusterState:
         self.deliveries = Deliveries()
         self.node_problems = NodeProblems()
         self.plugin_nodes = PluginNodes(clock=clock, resource=counted)
+        self._uncounted = UncountedPods(on_uncounted)
+        # What closes nodes, in order: the last of several reasons is shown. Another one is added here.
+        self.closed_nodes = ClosedNodes(
+            self.plugin_nodes.rejections,
+            self.deliveries.rejections,
+            self.node_problems.rejections,
+            self.agent_leases.rejections,
+            self._inventories.rejections,
+            self.foreign_devices.rejections,
+            self._uncounted.rejections,
+            timed=(self.plugin_nodes, self.agent_leases),
+            clock=clock,
+            on_change=partial(self.ledger.note_change, taken=False),
+            on_open=lambda: self.queue.notify(ClusterEvent.NODE_OPENED),
+        )
+        self.rejected_nodes = RejectedNodes(
+            ledger=self.ledger,
+            node_filter=self.node_filter,
+            closed_nodes=self.closed_nodes,
+            deliveries=self.deliveries,
+            plugin_nodes=self.plugin_nodes,
+        )
+        self.limits = Limits(
+            ledger=self.ledger,
+            node_cache=self.node_cache,
+            fair_share=self.fair_share,
+            quotas=self.quotas,
+            queue=self.queue,
+        )
         self._affinity_hints = AffinityHints()
         self.running: dict[str, Pod] = {}
-        self._uncounted: defaultdict[str, dict[str, NodeRejection]] = defaultdict(dict)
-        self._on_uncounted = on_uncounted
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether the pod is for this scheduler, by its scheduler name."""
         return pod.spec.scheduler_name in self.names
 
-    def closed_nodes(self) -> dict[str, NodeRejection]:
-        """Return the rejections by the nodes that take no new GPU pods now.
-
-        The agent of such a node is silent; or it has no agent and its device plugin is gone; or it cannot be locked for
-        the plugin; or its container runtime cannot deliver cards; or its driver is gone or lists no card; or its cards
-        cannot be counted; or a pod that runs there uses cards without a readable allocation; or another DRA driver has
-        allocated a device there that cannot be counted.
-        """
-        uncounted = {node: next(iter(pods.values())) for node, pods in self._uncounted.items()}
-        return (
-            self.plugin_nodes.rejections()
-            | self.deliveries.rejections
-            | self.node_problems.rejections
-            | self.agent_leases.expired()
-            | self._inventories.rejections
-            | self.foreign_devices.rejections
-            | uncounted
-        )
-
-    def own_rejections(self, requirements: GpuRequirements) -> dict[str, NodeRejection]:
-        """Return the rejections by nodes that take other pods of the same amounts.
-
-        These nodes cannot deliver cards to a container of the pod, or cannot limit its containers together, or would
-        give it another number of cards than are bound to its application.
-        """
-        rejections = self.deliveries.rejections_of(requirements.own) | self.plugin_nodes.rejections_of(requirements)
-        if requirements.bound is not None and requirements.bound.policy == "all":
-            for node, cards in bound_placement.by_node(self.ledger, requirements.bound).items():
-                rejections |= self.plugin_nodes.rejections_of_count(node, requirements.own, len(cards))
-        return rejections
-
-    def rejected_nodes(self, requirements: GpuRequirements, *, without: Collection[str] = ()) -> dict[str, Rejection]:
-        """Return the rejections of a pod by nodes as a whole, whatever their cards.
-
-        These nodes are closed, or their device plugin has too few devices left without the pods `without`, or they
-        reject this pod only.
-        """
-        rejections = self.node_filter.shortages(minimum_request(requirements.own).cards, without=without)
-        rejections |= self.own_rejections(requirements) | self.closed_nodes()
-        return {node: rejection.of_node(each) for node, each in rejections.items()}
-
-    def candidates(self, requirements: GpuRequirements) -> tuple[str, ...] | None:
-        """Return the nodes to evaluate for a pod, or None for all: for a GPU pod those with cards that it may have."""
-        if not requirements.request or requirements.fixed is not None:
-            return None
-        if requirements.bound is not None:
-            return bound_placement.nodes_of(self.ledger, requirements.bound)
-        return (*self.ledger.nodes, *(name for name in self.closed_nodes() if self.ledger.row(name) is None))
-
     # ---- pods ------------------------------------------------------------------------------------------------------
 
     def set_pod(self, pod: Pod, old: Pod | None = None) -> None:
         """Set the state of a pod; `old` is its previous state."""
-        if old is not None and _counts_alike(pod, old):
+        if old is not None and are_pods_alike(pod, old):
             self._show(pod)
             return
         if pod.finished:
@@ -280,7 +257,7 @@ class ClusterState:
         self.queue.wake(self.bindings.drop_pod(pod.uid))
         held = self.ledger.reservation(pod.uid)
         self.participants.unreserve(pod.uid)
-        self._note_counted(pod)
+        self._uncounted.remove(pod)
         if held or pod.spec.node_name:
             self.queue.notify(ClusterEvent.POD_REMOVED)
 
@@ -327,30 +304,16 @@ class ClusterState:
         except AllocationError as error:
             self.forget(pod.uid)  # another has bound it: the Binding that was assumed will be refused
             self.node_cache.add_pod(pod, node)
-            uncounted, message = self._uncounted[node], uncounted_message(pod, error)
-            closing = NodeRejection(NodeReason.UncountedPod, message, resolvable=False)
-            if uncounted.get(pod.uid) != closing:
-                uncounted[pod.uid] = closing
-                log.warning("node %s takes no GPU pods: pod %s: %s", node, pod, error)
-                self._on_uncounted(pod, str(error))
+            self._uncounted.add(pod, error)
             return
-        self._note_counted(pod)
+        self._uncounted.remove(pod)
         self.participants.reserve(Placed(pod, node, *(held or ())))
-
-    def _note_counted(self, pod: Pod) -> None:
-        """Note that a pod does not close its node any more, because it is counted or deleted."""
-        pods = self._uncounted.get(pod.spec.node_name, {})
-        if pods.pop(pod.uid, None) is None:
-            return
-        if not pods:
-            del self._uncounted[pod.spec.node_name]
-        self.queue.notify(ClusterEvent.NODE_OPENED)
 
     # ---- nodes and cards -------------------------------------------------------------------------------------------
 
     def set_node(self, node: Node, old: Node | None = None) -> None:
         """Set the state of a node; its register annotation counts unless an agent reports the node's cards."""
-        if old is not None and _is_alike(node, old):
+        if old is not None and are_nodes_alike(node, old):
             if node.images != old.images:
                 self.node_cache.set_node(node)
             return
@@ -389,12 +352,13 @@ class ClusterState:
         self.plugin_nodes.set_agent(status.metadata.name)
         inventory = status.inventory() if status.status is not None else None
         has_changed = self._inventories.report(status.metadata.name, inventory)
-        is_open = self.deliveries.set_status(status) | self.node_problems.set_status(status)
+        takes_others = self.deliveries.set_status(status)
+        self.node_problems.set_status(status)
         self.instance_requests.set_status(status)
         if has_changed:
             self.queue.notify(ClusterEvent.CARDS_CHANGED)
-        if old is None or is_open:
-            self.queue.notify(ClusterEvent.NODE_OPENED)  # the node may have been closed because its plugin was gone
+        if old is None or takes_others:  # it may take pods that it alone rejected
+            self.queue.notify(ClusterEvent.NODE_OPENED)
 
     def drop_status(self, status: GpuNodeStatus) -> None:
         """Forget the report of an agent."""
@@ -418,8 +382,8 @@ class ClusterState:
         device_lease = DeviceLease.of(lease)
         if device_lease is not None:
             self.device_leases.set_lease(device_lease)
-        elif self.agent_leases.set_lease(lease):
-            self.queue.notify(ClusterEvent.NODE_OPENED)
+        else:
+            self.agent_leases.set_lease(lease)
 
     def drop_lease(self, lease: Lease) -> None:
         """Forget the Lease of a card or of an agent."""
@@ -437,106 +401,3 @@ class ClusterState:
         self.node_cache.gangs.drop_claim(claim.metadata.namespace, claim.metadata.name)
         self.claims.drop(claim)
         self.queue.wake(self.claims.users(claim))
-
-    def set_device_class(self, device_class: DeviceClass, _old: DeviceClass | None = None) -> None:
-        """Set the state of a DeviceClass."""
-        if self.device_classes.set(device_class):
-            self.queue.notify(ClusterEvent.DEVICE_CLASS_CHANGED)
-
-    def drop_device_class(self, device_class: DeviceClass) -> None:
-        """Forget a DeviceClass."""
-        if self.device_classes.drop(device_class.metadata.name):
-            self.queue.notify(ClusterEvent.DEVICE_CLASS_CHANGED)
-
-    def set_binding(self, binding: GpuBinding, _old: GpuBinding | None = None) -> None:
-        """Set the state of a GPUBinding."""
-        self.ledger.changes.add_other()
-        self.queue.wake(self.bindings.set(binding))
-
-    def drop_binding(self, binding: GpuBinding) -> None:
-        """Forget a GPUBinding; pods that have its card keep it."""
-        self.ledger.changes.add_other()
-        self.queue.wake(self.bindings.drop(binding))
-
-    def set_namespace(self, namespace: Namespace, old: Namespace | None = None) -> None:
-        """Set the labels of a namespace, which affinity terms may select."""
-        if old is not None and old.metadata.labels == namespace.metadata.labels:
-            return
-        self.node_cache.set_namespace(namespace.metadata.name, namespace.metadata.labels)
-        was = old.metadata.labels.get(QUEUE) if old is not None else None
-        if namespace.metadata.labels.get(QUEUE) != was:
-            self.fair_share.set_namespace(namespace.metadata.name)
-            self.queue.rekey()
-        self.queue.notify(ClusterEvent.NAMESPACE_CHANGED)
-
-    def drop_namespace(self, namespace: Namespace) -> None:
-        """Forget a namespace. Its pods, of which some may be shown for a moment, have the queue of their labels."""
-        self.node_cache.drop_namespace(namespace.metadata.name)
-        if QUEUE in namespace.metadata.labels:
-            self.fair_share.set_namespace(namespace.metadata.name)
-            self.queue.rekey()
-
-    def set_queue(self, queue: GpuQueue, _old: GpuQueue | None = None) -> None:
-        """Set the state of a GpuQueue."""
-        if self.fair_share.set_queue(queue):
-            self._limits_changed(ClusterEvent.GPU_QUEUE_CHANGED)
-
-    def drop_queue(self, queue: GpuQueue) -> None:
-        """Forget a GpuQueue; its pods keep their cards, and those without cards wait."""
-        self.fair_share.drop_queue(queue)
-        self._limits_changed(ClusterEvent.GPU_QUEUE_CHANGED)
-
-    def set_quota(self, quota: ResourceQuota, _old: ResourceQuota | None = None) -> None:
-        """Set the state of a quota."""
-        self.quotas.set_quota(quota)
-        self._limits_changed(ClusterEvent.QUOTA_CHANGED)
-
-    def drop_quota(self, quota: ResourceQuota) -> None:
-        """Forget a quota."""
-        self.quotas.drop_quota(quota)
-        self._limits_changed(ClusterEvent.QUOTA_CHANGED)
-
-    def set_gpu_quota(self, quota: GpuQuota, _old: GpuQuota | None = None) -> None:
-        """Set the state of a GpuQuota."""
-        if self.quotas.set_gpu_quota(quota):
-            self._limits_changed(ClusterEvent.QUOTA_CHANGED)
-
-    def drop_gpu_quota(self, quota: GpuQuota) -> None:
-        """Forget a GpuQuota."""
-        self.quotas.drop_gpu_quota(quota)
-        self._limits_changed(ClusterEvent.QUOTA_CHANGED)
-
-    def _limits_changed(self, event: ClusterEvent) -> None:
-        """Have every pod scheduled again whose queue or quota may allow it something else now."""
-        self.ledger.changes.add_other()
-        self.queue.notify(event)
-
-
-def _counts_alike(pod: Pod, old: Pod) -> bool:
-    """Whether nothing changed that scheduling depends on; most updates of a pod concern its containers' state."""
-    return (
-        pod.finished == old.finished
-        and pod.metadata.deletion_timestamp == old.metadata.deletion_timestamp
-        and pod.metadata.annotations == old.metadata.annotations
-        and pod.metadata.labels == old.metadata.labels
-        and pod.spec == old.spec
-        and (pod.spec.node_name or pod.status.nominated_node_name == old.status.nominated_node_name)
-        and _granted(pod) == _granted(old)
-    )
-
-
-def _granted(pod: Pod) -> tuple[object, ...]:
-    """Return what the node has granted to a pod's containers."""
-    status = pod.status
-    return status.container_statuses, status.init_container_statuses, status.allocated_resources, status.resources
-
-
-def _is_alike(node: Node, old: Node) -> bool:
-    """Whether nothing changed that scheduling depends on; most updates of a node are heartbeats of its kubelet."""
-    return (
-        node.metadata.labels == old.metadata.labels
-        and all(node.metadata.annotations.get(key) == old.metadata.annotations.get(key) for key in _NODE_KEYS)
-        and node.metadata.share_modes == old.metadata.share_modes
-        and node.spec == old.spec
-        and node.status.allocatable == old.status.allocatable
-    )

@@ -212,7 +212,7 @@ def _nodes(state: ClusterState) -> Iterator[Metric]:
     closed_nodes = GaugeMetricFamily(
         "tranche_scheduler_closed_nodes", "Nodes that take no GPU pods, by the code of the reason.", labels=("reason",)
     )
-    counts = Counter(each.code for each in state.closed_nodes().values())
+    counts = Counter(each.code for each in state.closed_nodes.now().values())
     for reason in sorted({*CLOSING, *counts}):
         closed_nodes.add_metric((reason,), counts[reason])
     requests = GaugeMetricFamily(

@@ -6,6 +6,7 @@ from allocation.delivery import DEFAULT, LONGEST_NRI_CONTAINER_NAME, Delivery, N
 from allocation.reasons import NodeReason, NodeRejection
 from allocation.request import PodRequest
 from cluster.gpu_node_status import GpuNodeStatus
+from scheduler.filters.node_rejections import NodeRejections
 
 
 class Deliveries:
@@ -18,7 +19,7 @@ class Deliveries:
     def __init__(self) -> None:
         self._deliveries: dict[str, NodeDelivery] = {}
         self._by_annotation: dict[str, NodeRejection] = {}
-        self.rejections: dict[str, NodeRejection] = {}
+        self.rejections = NodeRejections()
 
     def of(self, node: str) -> Delivery:
         """Return the delivery of a node; without an agent, HAMi's plugin serves it, which passes bare UUIDs."""
@@ -40,21 +41,27 @@ class Deliveries:
         before = self._deliveries.get(node)
         if delivery == before:
             return False
-        self.drop(node)
         self._deliveries[node] = delivery
         if delivery.mode == "nvidia-nri":
             self._by_annotation[node] = _TOO_LONG
-        found = problem(delivery)
-        if found is not None:
-            message = f"node {node} cannot deliver cards: {found.message}"
-            self.rejections[node] = NodeRejection(NodeReason.DeliveryUnavailable, message, resolvable=False)
+        else:
+            self._by_annotation.pop(node, None)
+        self.rejections.set(node, _rejection(node, delivery))
         return before is not None
 
     def drop(self, node: str) -> None:
         """Forget what the agent of a node reported."""
         self._deliveries.pop(node, None)
         self._by_annotation.pop(node, None)
-        self.rejections.pop(node, None)
+        self.rejections.set(node, None)
+
+
+def _rejection(node: str, delivery: NodeDelivery) -> NodeRejection | None:
+    found = problem(delivery)
+    if found is None:
+        return None
+    message = f"node {node} cannot deliver cards: {found.message}"
+    return NodeRejection(NodeReason.DeliveryUnavailable, message, resolvable=False)
 
 
 _TOO_LONG = NodeRejection(

@@ -11,6 +11,7 @@ from allocation.names import HAMI_REGISTER
 from allocation.quantity import INT32_MAX
 from allocation.reasons import NodeReason, NodeRejection
 from allocation.wire import hami
+from scheduler.filters.node_rejections import NodeRejections
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,11 @@ class Cards(Protocol):
 
 
 class Inventories:
-    """The inventories of all nodes; the ledger gets those that are valid."""
+    """The inventories of all nodes; the ledger gets those that are valid.
+
+    Attributes:
+        rejections: the rejections by the nodes whose cards cannot be counted.
+    """
 
     def __init__(self, ledger: Cards, *, on_change: Callable[[str], object] = lambda _: None) -> None:
         """Fill `ledger`; `on_change` is called with each node whose cards changed, came or went there."""
@@ -41,12 +46,7 @@ class Inventories:
         self._registered: dict[str, NodeInventory] = {}
         self._unreadable: dict[str, NodeRejection] = {}
         self._refused: dict[str, NodeRejection] = {}
-
-    @property
-    def rejections(self) -> dict[str, NodeRejection]:
-        """Return the rejections by the nodes whose cards cannot be counted."""
-        unreadable = {node: each for node, each in self._unreadable.items() if node not in self._reported}
-        return unreadable | self._refused
+        self.rejections = NodeRejections()
 
     def report(self, node: str, inventory: NodeInventory | None) -> bool:
         """Set the report of an agent, or None for no report; return whether there are new cards to use."""
@@ -81,6 +81,13 @@ class Inventories:
         return is_taken
 
     def _offer(self, node: str) -> bool:
+        """Offer the ledger the cards of a node, or close the node; return whether there are new cards to use."""
+        is_taken = self._is_taken(node)
+        unreadable = self._unreadable.get(node) if node not in self._reported else None
+        self.rejections.set(node, self._refused.get(node) or unreadable)
+        return is_taken
+
+    def _is_taken(self, node: str) -> bool:
         inventory = self._reported.get(node) or self._registered.get(node)
         if inventory is not None and inventory == self._ledger.inventory(node):
             return False

@@ -66,7 +66,7 @@ PRIORITY_CLASSES: Final = StateKind(
 DEVICE_CLASSES: Final = StateKind(
     resource.DEVICE_CLASSES,
     DeviceClass,
-    lambda to: (to.set_device_class, to.drop_device_class),
+    lambda to: (to.device_classes.set, to.device_classes.drop),
     is_optional=True,
 )
 VOLUMES: Final = StateKind(
@@ -77,14 +77,14 @@ VOLUME_CLAIMS: Final = StateKind(
 )
 
 _NODES_WITH_IMAGES: Final = StateKind(resource.NODES, NodeWithImages, lambda to: (to.set_node, to.drop_node))
-_BINDINGS: Final = StateKind(resource.GPU_BINDINGS, GpuBinding, lambda to: (to.set_binding, to.drop_binding))
+_BINDINGS: Final = StateKind(resource.GPU_BINDINGS, GpuBinding, lambda to: (to.bindings.set, to.bindings.drop))
 _ALWAYS: Final[tuple[StateKind[Any], ...]] = (
     STATUSES,
     LEASES,
-    StateKind(resource.NAMESPACES, Namespace, lambda to: (to.set_namespace, to.drop_namespace)),
-    StateKind(resource.RESOURCE_QUOTAS, ResourceQuota, lambda to: (to.set_quota, to.drop_quota)),
-    StateKind(resource.GPU_QUOTAS, GpuQuota, lambda to: (to.set_gpu_quota, to.drop_gpu_quota)),
-    StateKind(resource.GPU_QUEUES, GpuQueue, lambda to: (to.set_queue, to.drop_queue)),
+    StateKind(resource.NAMESPACES, Namespace, lambda to: (to.limits.set_namespace, to.limits.drop_namespace)),
+    StateKind(resource.RESOURCE_QUOTAS, ResourceQuota, lambda to: (to.limits.set_quota, to.limits.drop_quota)),
+    StateKind(resource.GPU_QUOTAS, GpuQuota, lambda to: (to.limits.set_gpu_quota, to.limits.drop_gpu_quota)),
+    StateKind(resource.GPU_QUEUES, GpuQueue, lambda to: (to.limits.set_queue, to.limits.drop_queue)),
     StateKind(resource.GPU_CLAIMS, GpuClaim, lambda to: (to.set_claim, to.drop_claim)),
     PRIORITY_CLASSES,
     DEVICE_CLASSES,

@@ -6,6 +6,7 @@ And the nodes that should have an agent by their label, of which some may have n
 from allocation import names
 from allocation.reasons import NodeReason, NodeRejection
 from cluster.gpu_node_status import GpuNodeStatus
+from scheduler.filters.node_rejections import NodeRejections
 from scheduler.objects import Node
 
 
@@ -20,7 +21,7 @@ class NodeProblems:
     """
 
     def __init__(self) -> None:
-        self.rejections: dict[str, NodeRejection] = {}
+        self.rejections = NodeRejections()
         self.labelled: set[str] = set()
 
     def set_node(self, node: Node) -> None:
@@ -34,15 +35,15 @@ class NodeProblems:
         """Forget a node."""
         self.labelled.discard(node)
 
-    def set_status(self, status: GpuNodeStatus) -> bool:
-        """Set what an agent reports; return whether the node may accept pods that it rejected before."""
+    def set_status(self, status: GpuNodeStatus) -> None:
+        """Set what an agent reports."""
         node, problem = status.metadata.name, status.problem
         if problem is None:
-            return self.rejections.pop(node, None) is not None
+            self.rejections.set(node, None)
+            return
         message = f"the cards of node {node} cannot be used: {problem.message}"
-        self.rejections[node] = NodeRejection(NodeReason(problem.state), message, resolvable=False)
-        return False
+        self.rejections.set(node, NodeRejection(NodeReason(problem.state), message, resolvable=False))
 
     def drop(self, node: str) -> None:
         """Forget what the agent of a node reported."""
-        self.rejections.pop(node, None)
+        self.rejections.set(node, None)

@@ -6,6 +6,7 @@ This scheduler writes no handshake, because NVIDIA's plugin no longer reads it; 
 node, by its own clock. Unlike in HAMi, a handshake with an unreadable date counts as expired.
 """
 
+import math
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final
@@ -16,6 +17,7 @@ from allocation import quantity
 from allocation.names import HAMI_HANDSHAKE, HAMI_REGISTER
 from allocation.reasons import NodeReason, NodeRejection
 from allocation.request import PodRequest
+from scheduler.filters.node_rejections import NodeRejections
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Node
 
@@ -32,9 +34,19 @@ class _Seen(msgspec.Struct, frozen=True):
     handshake: str
     since: float
 
+    @property
+    def grace_ends(self) -> float:
+        """The time after which a plugin that has never advertised a device counts as gone."""
+        return self.since + GRACE_SECONDS
+
 
 class PluginNodes:
-    """The nodes with HAMi's register annotation, and those of them that have an agent."""
+    """The nodes with HAMi's register annotation, and those of them that have an agent.
+
+    Attributes:
+        rejections: the rejections by the nodes that cannot be locked, and by those whose plugin is gone or stale.
+        due: when the first grace period ends of a plugin that has not reported yet.
+    """
 
     def __init__(self, *, clock: Callable[[], float], resource: str) -> None:
         """Measure time by the monotonic `clock`, in seconds; plugins advertise their devices as `resource`."""
@@ -42,9 +54,11 @@ class PluginNodes:
         self._resource = resource
         self._seen: dict[str, _Seen] = {}
         self._agents: set[str] = set()
-        # The nodes without a sign of a live plugin: few, and evaluated in every scheduling decision.
         self._suspects: set[str] = set()
-        self._closed: dict[str, NodeRejection] = {}
+        """The nodes without a sign of a live plugin."""
+        self._not_lockable: dict[str, NodeRejection] = {}
+        self.rejections = NodeRejections()
+        self.due = math.inf
 
     def set_node(self, node: Node) -> None:
         """Set the state of a node."""
@@ -105,17 +119,19 @@ class PluginNodes:
 
     def close(self, name: str, message: str) -> None:
         """Reject pods on a node whose lock for the plugin cannot be taken."""
-        self._closed[name] = NodeRejection(NodeReason.NodeNotLockable, message, resolvable=False)
+        self._not_lockable[name] = NodeRejection(NodeReason.NodeNotLockable, message, resolvable=False)
+        self._reject(name, self._clock())
 
     def reopen(self, name: str) -> None:
         """Accept pods on a node again."""
-        self._closed.pop(name, None)
+        self._not_lockable.pop(name, None)
+        self._reject(name, self._clock())
 
-    def rejections(self) -> dict[str, NodeRejection]:
-        """Return the rejections by the nodes that cannot be locked, and by those whose plugin is gone or stale."""
-        now = self._clock()
-        gone = ((name, self._gone(name, self._seen[name], now)) for name in self._suspects)
-        return self._closed | {name: _rejection(message) for name, message in gone if message}
+    def refresh(self, now: float) -> None:
+        """Reject the nodes whose grace period has ended."""
+        self.due = math.inf
+        for name in self._suspects:
+            self._reject(name, now)
 
     def _update(self, name: str) -> None:
         seen = self._seen.get(name)
@@ -123,13 +139,26 @@ class PluginNodes:
             self._suspects.add(name)
         else:
             self._suspects.discard(name)
+        self._reject(name, self._clock())
+
+    def _reject(self, name: str, now: float) -> None:
+        """Reject pods on a node, or accept them, by what is known at `now`."""
+        rejection = self._not_lockable.get(name)
+        if name in self._suspects:
+            seen = self._seen[name]
+            message = self._gone(name, seen, now)
+            if message:
+                rejection = NodeRejection(NodeReason.DevicePluginGone, message, resolvable=False)
+            else:
+                self.due = min(self.due, seen.grace_ends)
+        self.rejections.set(name, rejection)
 
     def _gone(self, name: str, seen: _Seen, now: float) -> str:
         if seen.advertised is not None:
             return f"HAMi's device plugin of node {name} is gone: its kubelet advertises no {self._resource} any more"
         if seen.handshake.startswith(_DELETED) or not _is_readable(seen.handshake):
             return f"HAMi's device plugin of node {name} is stale: annotation {HAMI_HANDSHAKE} is {seen.handshake!r}"
-        if now - seen.since > GRACE_SECONDS:
+        if now > seen.grace_ends:
             return (
                 f"nobody vouches for the cards of node {name}: no agent reports them, and its kubelet advertises no"
                 f" {self._resource}"
@@ -142,10 +171,6 @@ _DIVIDED = NodeRejection(
     "HAMi's device plugin limits each container by itself, and several containers of the pod share its GpuClaim",
     resolvable=False,
 )
-
-
-def _rejection(message: str) -> NodeRejection:
-    return NodeRejection(NodeReason.DevicePluginGone, message, resolvable=False)
 
 
 def _is_readable(handshake: str) -> bool:

@@ -169,7 +169,7 @@ def test_a_cluster_without_the_resource_is_an_error() -> None:
 def test_the_command_counts_as_the_scheduler_does(capsys: pytest.CaptureFixture[str]) -> None:
     """The running sums of the scheduler are the same numbers."""
     made: ClusterState = state("n1")
-    made.set_gpu_quota(gpu_quota("team", total={"limits": {MEMORY: 1000}, "maxPods": 4}))
+    made.limits.set_gpu_quota(gpu_quota("team", total={"limits": {MEMORY: 1000}, "maxPods": 4}))
     for name, memory in (("a", 700), ("b", 260)):
         made.set_pod(allocated(name, node="n1", memory=memory))
     use = made.quotas.use("default")

@@ -82,9 +82,9 @@ def test_an_unreadable_allocation_closes_its_node() -> None:
     state = builders.state("n1")
     unreadable = builders.pod("old", memory=1, node="n1", annotations={names.HAMI_ALLOCATED: "GPU-n1-0,NVIDIA,-5,0:;"})
     state.set_pod(unreadable)
-    assert "old" in state.closed_nodes()["n1"].message
+    assert "old" in state.closed_nodes.now()["n1"].message
     state.drop_pod(unreadable)
-    assert state.closed_nodes() == {}
+    assert state.closed_nodes.now() == {}
 
 
 @pytest.mark.rule("1.2.5")

@@ -42,7 +42,7 @@ class World(StatusApi):
         super().__init__(self.clock, GPU_QUEUES, errors)
         self.state = state("n1", clock=self.clock)
         for each in queues:
-            self.state.set_queue(each)
+            self.state.limits.set_queue(each)
         self.waiting: dict[QueueKey, int] = {}
         self.is_trusted = True
         self.writer = self.term()
@@ -107,7 +107,7 @@ async def test_only_what_changed_is_written() -> None:
     assert [name for name, _ in world.statuses] == ["a", "b"]
     written = {name: msgspec.convert(body["status"], GpuQueueStatus) for name, body in world.bodies}
     for name, each in written.items():
-        world.state.set_queue(msgspec.structs.replace(queue(name), status=each))
+        world.state.limits.set_queue(msgspec.structs.replace(queue(name), status=each))
     world.writer = world.term()
     await world.run(30)
     assert len(world.bodies) == 2
@@ -122,7 +122,7 @@ async def test_the_generation_that_was_read_is_written() -> None:
     await world.run(1)
     changed = queue("team", weight=2)
     changed.metadata.generation = 2
-    world.state.set_queue(changed)
+    world.state.limits.set_queue(changed)
     await world.run(30)
     assert [body["status"]["observedGeneration"] for _, body in world.bodies] == [0, 2]
 
@@ -154,11 +154,11 @@ async def test_a_queue_that_was_created_again_gets_a_status_of_its_own(uid: str)
     """At once, under its UID: nothing is remembered of a queue that was deleted."""
     world = World(queue("team"))
     await world.run(1)
-    world.state.drop_queue(queue("team"))
+    world.state.limits.drop_queue(queue("team"))
     await world.run(1)
     other = queue("team")
     other.metadata.uid = uid
-    world.state.set_queue(other)
+    world.state.limits.set_queue(other)
     await world.run(1)
     assert [body["metadata"] for _, body in world.bodies] == [{"uid": "uid-team"}, {"uid": uid}]
 
@@ -204,7 +204,7 @@ async def test_an_event_says_when_a_queue_becomes_overused_or_underused() -> Non
     assert note == "it has a share of 0.0000, and is entitled to 0.5000; pods that wait: 3"
     for name, body in world.bodies[-2:]:
         status = msgspec.convert(body["status"], GpuQueueStatus)
-        world.state.set_queue(msgspec.structs.replace(queue(name), status=status))
+        world.state.limits.set_queue(msgspec.structs.replace(queue(name), status=status))
     world.writer = world.term()
     await world.run(40)
     assert len(world.events) == 2

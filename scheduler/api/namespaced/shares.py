@@ -20,7 +20,7 @@ def view(state: ClusterState, pods: Iterable[Pod], namespace: str) -> Steps[Name
         for node, uuid, share in _shares(state, pod):
             shares[node][uuid].append(share)
         yield
-    closed = state.closed_nodes() if shares else {}
+    closed = state.closed_nodes.now() if shares else {}
     return NamespaceShares(
         namespace,
         tuple(

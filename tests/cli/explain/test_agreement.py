@@ -85,7 +85,7 @@ def workload(
 def site() -> ClusterState:
     """Return two nodes with room for the pods, and a class whose claims wait for their pods."""
     made = state("n1", "n2")
-    made.set_namespace(namespace(TEAM, **{"gpu.scheduling/injection": "enabled"}))
+    made.limits.set_namespace(namespace(TEAM, **{"gpu.scheduling/injection": "enabled"}))
     made.storage.set_class(storage_class())
     return made
 

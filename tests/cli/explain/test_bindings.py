@@ -39,9 +39,9 @@ ALIVE = Liveness(installed=True, parts=())
 def site(*bindings: Any) -> ClusterState:
     """Return two nodes with two cards each, and these bindings."""
     made = state("n1", "n2", settings=settings("labelled"))
-    made.set_namespace(namespace(TEAM, **{"gpu.scheduling/injection": "enabled"}))
+    made.limits.set_namespace(namespace(TEAM, **{"gpu.scheduling/injection": "enabled"}))
     for each in bindings:
-        made.set_binding(each)
+        made.bindings.set(each)
     return made
 
 

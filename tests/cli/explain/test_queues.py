@@ -42,9 +42,9 @@ ALIVE = Liveness(installed=True, parts=())
 def site(*pods: Pod) -> ClusterState:
     """Return two cards of 1000 MiB, queues of weight 3 and 1, and these pods."""
     made = state("n1")
-    made.set_namespace(namespace(TEAM, **{"gpu.scheduling/injection": "enabled"}))
-    made.set_queue(gpu_queue("team-a", weight=3))
-    made.set_queue(gpu_queue("team-b"))
+    made.limits.set_namespace(namespace(TEAM, **{"gpu.scheduling/injection": "enabled"}))
+    made.limits.set_queue(gpu_queue("team-a", weight=3))
+    made.limits.set_queue(gpu_queue("team-b"))
     for each in pods:
         made.set_pod(each)
     return made
@@ -89,7 +89,7 @@ def test_a_pod_waits_for_a_higher_tier_as_the_scheduler_decides() -> None:
     full = (charged("x", memory=900, queue="team-a"), charged("y", memory=900, queue="team-a", card=1))
     small = waiting("small", queue="team-b", memory=50)
     made = site(*full, small, waiting("urgent", queue="urgent"))
-    made.set_queue(gpu_queue("urgent", priority=7))
+    made.limits.set_queue(gpu_queue("urgent", priority=7))
     assert printed(evaluator(made).explain(small))[3] == (
         "order: 2nd of 2 waiting pods; GpuQueue urgent is before it with tier 7;"
         " waits for GpuQueue urgent, which is of a higher tier and has less than it asks for"
@@ -131,7 +131,7 @@ def test_simulate_shows_the_queue_that_would_be_charged() -> None:
 def test_simulate_says_that_admission_would_refuse_a_pod_of_a_forbidden_queue() -> None:
     """In the words of admission."""
     made = site()
-    made.set_queue(gpu_queue("closed", namespaceSelector={"matchLabels": {"team": "x"}}))
+    made.limits.set_queue(gpu_queue("closed", namespaceSelector={"matchLabels": {"team": "x"}}))
     first = simulation(made, queue="closed")
     assert first.error is not None
     assert first.error.type == "NotAdmitted"
@@ -174,7 +174,7 @@ def test_a_strict_queue_and_an_infinite_share_are_named() -> None:
 def test_the_limits_of_a_queue_are_shown_by_its_command() -> None:
     """Those of the namespace by another one."""
     made = site(charged("a", memory=500, queue="team-b"))
-    made.set_queue(gpu_queue("team-b", limits={"nvidia.com/gpumem": 800}))
+    made.limits.set_queue(gpu_queue("team-b", limits={"nvidia.com/gpumem": 800}))
     lines = printed(evaluator(made).explain(waiting("b", queue="team-b")))
     assert lines[3] == (
         "GpuQueue team-b limits nvidia.com/gpumem to 800: 500 used, 700 requested; see 'kubectl gpu queues -o wide'"
@@ -184,7 +184,7 @@ def test_the_limits_of_a_queue_are_shown_by_its_command() -> None:
 def test_the_limits_of_a_quota_are_shown_by_its_command() -> None:
     """The object that binds is named."""
     made = site()
-    made.set_gpu_quota(gpu_quota("tight", total={"limits": {"nvidia.com/gpumem": 600}}))
+    made.limits.set_gpu_quota(gpu_quota("tight", total={"limits": {"nvidia.com/gpumem": 600}}))
     lines = printed(evaluator(made).explain(pod("b", memory=700)))
     limits = "GpuQuota tight limits nvidia.com/gpumem to 600: 0 used, 700 requested"
     assert f"{limits}; see 'kubectl gpu quota -n default'" in lines
@@ -193,7 +193,7 @@ def test_the_limits_of_a_quota_are_shown_by_its_command() -> None:
 def test_the_remedy_of_a_queue_that_takes_no_pods_is_a_hint() -> None:
     """The first line has the reason, in the words of the event."""
     made = site()
-    made.set_queue(gpu_queue("halted", suspended=True))
+    made.limits.set_queue(gpu_queue("halted", suspended=True))
     lines = printed(evaluator(made).explain(waiting("a", queue="halted")))
     assert lines[0].startswith("pod default/a waits: QueueSuspended: GpuQueue halted is suspended")
     assert any(line.startswith("hint: an administrator resumes the queue by: kubectl patch") for line in lines)

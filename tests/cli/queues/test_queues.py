@@ -30,8 +30,8 @@ def site() -> ClusterState:
     """Return two cards of 1000 MiB, a queue that waits for more, one without pods, and a namespace's own."""
     made = state("n1")
     limits = {"nvidia.com/gpu": 8, "nvidia.com/gpumem": 900}
-    made.set_queue(gpu_queue("team-a", weight=3, limits=limits, maxInstances=5))
-    made.set_queue(gpu_queue("idle", priority=2, suspended=True))
+    made.limits.set_queue(gpu_queue("team-a", weight=3, limits=limits, maxInstances=5))
+    made.limits.set_queue(gpu_queue("idle", priority=2, suspended=True))
     made.set_pod(charged("a", memory=500, queue="team-a"))
     made.set_pod(charged("own", memory=60, queue="namespace/default", card=1))
     made.set_pod(pod("next", memory=600, labels={QUEUE: "team-a"}))
@@ -95,8 +95,8 @@ def test_the_bar_has_ten_characters(share: float | None, expected: str) -> None:
 def test_one_queue_or_those_of_a_namespace_are_chosen() -> None:
     """Its own, of which pods may run that are older than its label; those for it; and that which the label names."""
     made = site()
-    made.set_queue(gpu_queue("closed", namespaceSelector={"matchLabels": {"team": "x"}}))
-    made.set_namespace(namespace("other", **{QUEUE: "closed"}))
+    made.limits.set_queue(gpu_queue("closed", namespaceSelector={"matchLabels": {"team": "x"}}))
+    made.limits.set_namespace(namespace("other", **{QUEUE: "closed"}))
     runs = charged("before-the-label", memory=10, queue="namespace/other")
     runs.metadata.namespace = "other"
     made.set_pod(runs)
@@ -112,11 +112,11 @@ def test_one_queue_or_those_of_a_namespace_are_chosen() -> None:
 def test_notes_name_queues_that_take_no_pods_and_the_labels_that_name_them() -> None:
     """Pods of these namespaces wait, and the queue alone does not show why."""
     made = site()
-    made.set_queue(gpu_queue("closed", namespaceSelector={"matchLabels": {"team": "x"}}))
-    made.set_namespace(namespace("b-ns", **{QUEUE: "ghost"}))
-    made.set_namespace(namespace("a-ns", **{QUEUE: "ghost"}))
-    made.set_namespace(namespace("c-ns", **{QUEUE: "closed"}))
-    made.set_namespace(namespace("d-ns", **{QUEUE: "team-a"}))
+    made.limits.set_queue(gpu_queue("closed", namespaceSelector={"matchLabels": {"team": "x"}}))
+    made.limits.set_namespace(namespace("b-ns", **{QUEUE: "ghost"}))
+    made.limits.set_namespace(namespace("a-ns", **{QUEUE: "ghost"}))
+    made.limits.set_namespace(namespace("c-ns", **{QUEUE: "closed"}))
+    made.limits.set_namespace(namespace("d-ns", **{QUEUE: "team-a"}))
     made.set_pod(pod("lost", memory=10, namespace="a-ns"))
     assert list(cluster_queues.notes(cluster_queues.view(made), made)) == [
         "GpuQueue idle is suspended: 0 pods wait until spec.suspended is false",
@@ -132,7 +132,7 @@ def test_a_note_says_when_shares_do_not_determine_the_order() -> None:
     (note,) = cluster_queues.notes(cluster_queues.view(empty), empty)
     assert note.startswith("no GpuQueue exists: free cards are offered by priority, then age")
     extender = state("n1", has_queue=False)
-    extender.set_queue(gpu_queue("team-a"))
+    extender.limits.set_queue(gpu_queue("team-a"))
     (note,) = cluster_queues.notes(cluster_queues.view(extender), extender)
     assert "extender mode" in note
 
@@ -140,7 +140,7 @@ def test_a_note_says_when_shares_do_not_determine_the_order() -> None:
 def test_a_limit_that_limits_nothing_is_a_note_and_not_in_the_table() -> None:
     """What has no effect is not shown as if it had."""
     made = state("n1")
-    made.set_queue(gpu_queue("team-a", limits={"nvidia.com/gpu": 8, "nvidia.com/gpus": 4, "cpu": 2}))
+    made.limits.set_queue(gpu_queue("team-a", limits={"nvidia.com/gpu": 8, "nvidia.com/gpus": 4, "cpu": 2}))
     view = cluster_queues.view(made)
     assert [each.limits for each in view.queues] == [{"nvidia.com/gpu": 8}]
     assert [*cluster_queues.notes(view, made)] == [

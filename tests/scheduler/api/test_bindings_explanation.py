@@ -36,7 +36,7 @@ def site(*bindings: Any, require_namespace: bool = False, cards: int = 2, **mode
     labels = {"kubernetes.io/hostname": "n1"}
     made.set_node(node("n1", metadata={"name": "n1", "labels": labels, "annotations": annotations}))
     for each in bindings:
-        made.set_binding(each)
+        made.bindings.set(each)
     return made
 
 
@@ -171,7 +171,7 @@ def test_a_running_pod_shows_the_bindings_as_they_are_now() -> None:
     for each in (runs := consumer("runs", 0, owner=""), consumer("twin", 1, owner="")):
         made.set_pod(each)
     before = explained(made, runs)
-    made.drop_binding(binding)
+    made.bindings.drop(binding)
     after = explained(made, runs)
     for shown in (before, after):
         assert (shown.outcome, [share.uuid for share in shown.shares]) == ("bound", ["GPU-n1-0"])

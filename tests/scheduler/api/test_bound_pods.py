@@ -71,7 +71,7 @@ def test_explanations_of_bound_pods_predict_the_decision() -> None:
             uuids = [f"GPU-{name}-{card}" for name in ("n1", "n2") for card in range(3)]
             for number, uuid in enumerate(chance.sample(uuids, chance.randint(1, 5))):
                 memory = chance.choice((None, "300", "800", "1200"))
-                made.set_binding(gpu_binding(f"b-{number}", uuid, memory=memory))
+                made.bindings.set(gpu_binding(f"b-{number}", uuid, memory=memory))
             for number in range(chance.randint(0, 3)):
                 labels = app_labels() if chance.random() < 0.3 else {}
                 where = {"node": chance.choice(("n1", "n2")), "card": chance.randrange(3)}
@@ -139,7 +139,7 @@ def test_a_better_set_of_cards_is_one_of_bound_cards() -> None:
     made.set_claim(quad := wanted(4))
     labels = app_labels()
     for index in (0, 4, 5, 6, 7):
-        made.set_binding(gpu_binding(f"b-{index}", f"GPU-n1-{index}"))
+        made.bindings.set(gpu_binding(f"b-{index}", f"GPU-n1-{index}"))
     waits = set_of(explained(made, claiming("waits", quad, labels=labels)))
     made.set_pod(runs := running("runs", quad, node="n1", cards=range(4, 8), labels=labels))
     (has,) = explained(made, runs).topology
@@ -156,7 +156,7 @@ def test_a_running_pod_that_got_all_bound_cards_is_explained_by_all_of_them() ->
     made.set_node(node("n1"))
     made.set_status(status("n1", machines.example_node()))
     for index in range(3):
-        made.set_binding(gpu_binding(f"b-{index}", f"GPU-n1-{index}"))
+        made.bindings.set(gpu_binding(f"b-{index}", f"GPU-n1-{index}"))
     shares = tuple(CardShare(f"GPU-n1-{index}", index, 100, 0) for index in range(3))
     annotations = {ALLOCATION: encode(Allocation("n1", {"main": shares})), CARD_POLICY: "topology-aware"}
     made.set_pod(runs := app_pod("a", node="n1", phase="Running", annotations=annotations))

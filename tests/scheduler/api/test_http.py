@@ -62,8 +62,8 @@ class Site:
 
     def __init__(self, serving: ServingSettings | None = None, *, is_open: bool = True) -> None:
         self.state = state("n1", "n2")
-        self.state.set_namespace(namespace("team", **{"gpu.scheduling/injection": "enabled"}))
-        self.state.set_namespace(namespace("plain"))
+        self.state.limits.set_namespace(namespace("team", **{"gpu.scheduling/injection": "enabled"}))
+        self.state.limits.set_namespace(namespace("plain"))
         self.api = Bindings()
         self.pods = extending(self.state, self.api)._pods
         self.decides = True
@@ -183,7 +183,7 @@ async def test_a_simulated_pod_gets_the_defaults_of_its_namespace_and_obeys_its_
     """Without the default it would be a pod that needs a whole card."""
     single = {"maxCards": 1, "defaults": {"nvidia.com/gpumem": 300}}
     quota = {"metadata": {"name": "small", "namespace": "team"}, "spec": {"single": single}}
-    site.state.set_gpu_quota(msgspec.convert(quota, GpuQuota))
+    site.state.limits.set_gpu_quota(msgspec.convert(quota, GpuQuota))
     for node in ("n1", "n2"):
         for card in (0, 1):
             site.state.set_pod(allocated(f"runs-{node}-{card}", node=node, memory=600, card=card))
@@ -415,7 +415,7 @@ async def test_the_allocation_shows_which_cards_a_pod_has_alone(site: Site) -> N
 
 async def test_the_queues_and_the_queue_of_a_pod_are_returned(site: Site) -> None:
     """The names are those of the document; a share that is not a number would not be JSON."""
-    site.state.set_queue(gpu_queue("team-a", weight=3, maxInstances=5))
+    site.state.limits.set_queue(gpu_queue("team-a", weight=3, maxInstances=5))
     pending = pod("a", memory=600, labels={"gpu.scheduling/queue": "team-a"})
     site.state.set_pod(pending)
     site.pods.add_if_new(pending)
@@ -431,7 +431,7 @@ async def test_the_queues_and_the_queue_of_a_pod_are_returned(site: Site) -> Non
 
 async def test_the_quotas_are_returned(site: Site) -> None:
     """The names are those of the document."""
-    site.state.set_gpu_quota(gpu_quota("q", namespace="team", total={"maxPods": 4}, single={"maxCards": 1}))
+    site.state.limits.set_gpu_quota(gpu_quota("q", namespace="team", total={"maxPods": 4}, single={"maxCards": 1}))
     status, content = await site.send("GET", QUOTAS)
     (quota,) = content["quotas"]
     assert (status, quota["kind"], quota["namespace"], quota["alertThresholdPercent"]) == (200, "GpuQuota", "team", 95)

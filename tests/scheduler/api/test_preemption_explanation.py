@@ -82,7 +82,7 @@ def test_a_full_quota_of_pods_is_explained_too() -> None:
     """No node was evaluated."""
     made = state("n1")
     made.set_pod(allocated("low", node="n1", memory=100))
-    made.set_gpu_quota(gpu_quota(total={"maxPods": 1}))
+    made.limits.set_gpu_quota(gpu_quota(total={"maxPods": 1}))
     shown = explained(made, IMPORTANT).preemption
     assert shown is not None
     assert [each.name for each in shown.victims] == ["low"]

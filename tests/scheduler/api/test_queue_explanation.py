@@ -37,7 +37,7 @@ def site(*pods: Pod) -> ClusterState:
         gpu_queue("team-b"),
         gpu_queue("strict", queueingStrategy="StrictFIFO"),
     ):
-        made.set_queue(queue)
+        made.limits.set_queue(queue)
     for each in pods:
         made.set_pod(each)
     return made
@@ -78,7 +78,7 @@ def test_the_explanation_says_why_another_queue_is_before(by: str) -> None:
     """A smaller share is one reason of four; the shares are equal here."""
     asked = waiting("asked", queue="team-b", created="2026-01-02T00:00:00Z")
     made = site(waiting("theirs", queue="team-a", priority=9 if by == "priority" else 0), asked)
-    made.set_queue(gpu_queue("team-a", priority=1 if by == "tier" else 0))
+    made.limits.set_queue(gpu_queue("team-a", priority=1 if by == "tier" else 0))
     ahead = of(made, asked).ahead
     assert ahead is not None
     assert (ahead.name, ahead.by) == ("team-a", by)
@@ -104,14 +104,14 @@ def test_a_pod_without_a_queue_belongs_to_that_of_its_namespace() -> None:
     """The namespace's label names one, or the namespace is a queue of its own."""
     made, asked = site(), waiting("a", queue="")
     assert of(made, asked).name == "namespace/default"
-    made.set_namespace(namespace("default", **{QUEUE: "team-b"}))
+    made.limits.set_namespace(namespace("default", **{QUEUE: "team-b"}))
     assert of(made, asked).name == "team-b"
 
 
 async def test_a_pod_of_a_lower_tier_waits_for_a_queue_that_wants_more() -> None:
     """Whatever fits: the pod of the higher tier waits for a card, and the other one for it."""
     driver = Driver(site(charged("x", memory=900, queue="team-a"), charged("y", memory=900, queue="team-a", card=1)))
-    driver.state.set_queue(gpu_queue("urgent", priority=7))
+    driver.state.limits.set_queue(gpu_queue("urgent", priority=7))
     driver.add(waiting("first", queue="urgent", memory=800))
     await driver.settle()
     small = waiting("small", queue="team-b", memory=50)
@@ -122,7 +122,7 @@ async def test_a_pod_of_a_lower_tier_waits_for_a_queue_that_wants_more() -> None
     assert shown.gpu_queue.waits_for == "urgent"
     assert await driver.settle() == []
     assert of(driver.state, charged("x", memory=900, queue="team-a")).waits_for == ""  # it runs
-    driver.state.drop_queue(gpu_queue("urgent"))
+    driver.state.limits.drop_queue(gpu_queue("urgent"))
     assert of(driver.state, small).waits_for == ""
 
 
@@ -170,9 +170,9 @@ def outcome(shown: Explanation) -> tuple[str, str]:
 def test_a_pod_whose_queue_does_not_take_it_sees_the_remedy(label: str, code: str, hint: str) -> None:
     """No node is evaluated; a simulation names the queues as the cause."""
     made = state("n1")
-    made.set_queue(gpu_queue("closed", namespaceSelector={"matchLabels": {"team": "x"}}))
-    made.set_queue(gpu_queue("halted", suspended=True))
-    made.set_queue(gpu_queue("full", maxInstances=1))
+    made.limits.set_queue(gpu_queue("closed", namespaceSelector={"matchLabels": {"team": "x"}}))
+    made.limits.set_queue(gpu_queue("halted", suspended=True))
+    made.limits.set_queue(gpu_queue("full", maxInstances=1))
     made.set_pod(charged("runs", memory=10, queue="full"))
     asked = waiting("a", queue=label)
     shown = explained(made, asked)
@@ -189,8 +189,8 @@ def test_a_pod_whose_queue_does_not_take_it_sees_the_remedy(label: str, code: st
 def test_the_remedy_names_the_object_whose_pods_are_counted() -> None:
     """It is the GpuQuota of the namespace where the queue has instances left."""
     made = state("n1")
-    made.set_queue(gpu_queue("roomy", maxInstances=9))
-    made.set_gpu_quota(gpu_quota(total={"maxPods": 1}))
+    made.limits.set_queue(gpu_queue("roomy", maxInstances=9))
+    made.limits.set_gpu_quota(gpu_quota(total={"maxPods": 1}))
     made.set_pod(charged("runs", memory=10, queue="roomy"))
     shown = explained(made, waiting("a", queue="roomy"))
     assert outcome(shown) == ("waits", "PodQuotaNotFit")
@@ -204,8 +204,8 @@ def test_the_remedy_names_the_object_whose_pods_are_counted() -> None:
 def test_the_remedy_names_the_namespace_whose_label_is_wrong() -> None:
     """The pod has no label; no queue is for the namespace."""
     made = state("n1")
-    made.set_queue(gpu_queue("closed", namespaceSelector=None))
-    made.set_namespace(namespace("default", **{QUEUE: "ghost"}))
+    made.limits.set_queue(gpu_queue("closed", namespaceSelector=None))
+    made.limits.set_namespace(namespace("default", **{QUEUE: "ghost"}))
     (remedy,) = explained(made, pod("a", memory=10)).hints
     assert remedy == (
         "label gpu.scheduling/queue of namespace default names the queue; no GpuQueue is for namespace default:"
@@ -218,8 +218,8 @@ def test_pods_whose_queue_takes_none_have_no_rank() -> None:
     last = waiting("last", queue="team-a")
     pods = [waiting(name, queue=name) for name in ("ghost", "halted", "full")]
     made = site(*pods, last)
-    made.set_queue(gpu_queue("halted", suspended=True))
-    made.set_queue(gpu_queue("full", maxInstances=0))
+    made.limits.set_queue(gpu_queue("halted", suspended=True))
+    made.limits.set_queue(gpu_queue("full", maxInstances=0))
     shown = of(made, last)
     assert (shown.rank, shown.waiting, shown.ahead) == (1, 1, None)
     assert [of(made, each).rank for each in pods] == [0, 0, 0]
@@ -238,7 +238,7 @@ async def test_pods_that_have_to_change_have_no_rank() -> None:
 def test_a_limit_of_the_queue_is_named() -> None:
     """With what its pods hold and what the pod requests."""
     made = site(charged("a", memory=500, queue="team-b"))
-    made.set_queue(gpu_queue("team-b", limits={"nvidia.com/gpumem": 800}))
+    made.limits.set_queue(gpu_queue("team-b", limits={"nvidia.com/gpumem": 800}))
     shown = explained(made, waiting("b", queue="team-b"))
     assert "ResourceQuotaNotFit" in shown.note
     assert shown.quota == "GpuQueue team-b limits nvidia.com/gpumem to 800: 500 used, 600 requested"

@@ -22,8 +22,8 @@ def by_name(made: ClusterState) -> dict[str, QueueView]:
 def site(*pods: Pod) -> ClusterState:
     """Return two cards of 1000 MiB, queues of weight 3 and 1, and these pods."""
     made = state("n1")
-    made.set_queue(gpu_queue("team-a", weight=3, limits={"nvidia.com/gpumem": 900}, maxInstances=5))
-    made.set_queue(gpu_queue("team-b"))
+    made.limits.set_queue(gpu_queue("team-a", weight=3, limits={"nvidia.com/gpumem": 900}, maxInstances=5))
+    made.limits.set_queue(gpu_queue("team-b"))
     for each in pods:
         made.set_pod(each)
     return made
@@ -61,7 +61,7 @@ def test_a_queue_has_its_share_its_entitlement_and_its_pods() -> None:
 def test_queues_come_in_the_order_in_which_cards_are_offered_to_them() -> None:
     """By tier, then by weighted share: 900 MiB of weight 3 come before 400 of weight 1."""
     made = site(charged("a", memory=900, queue="team-a"), charged("b", memory=400, queue="team-b", card=1))
-    made.set_queue(gpu_queue("urgent", priority=5))
+    made.limits.set_queue(gpu_queue("urgent", priority=5))
     made.set_pod(charged("u", memory=600, queue="urgent", card=1))
     shown = queue_view.view(made)
     assert shown.fair_sharing
@@ -113,7 +113,7 @@ def test_the_dominant_resource_may_be_one_of_the_nodes(resource: str) -> None:
     """A pod with much CPU or memory holds more of them than of the cards."""
     made = site()
     made.set_node(node("n1", status={"allocatable": {"cpu": "4", "memory": "4Gi", "pods": "10"}}))
-    made.set_namespace(namespace("default"))
+    made.limits.set_namespace(namespace("default"))
     big = charged("a", memory=10, queue="team-a")
     requests = {"cpu": {"cpu": "3"}, "memory": {"memory": "3Gi"}}[resource]
     big.spec.containers[0].resources.requests.update(requests)

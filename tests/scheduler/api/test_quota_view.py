@@ -32,10 +32,10 @@ def site() -> ClusterState:
     made = state("n1")
     total = {"limits": {MEMORY: 1000, CARDS: 4}, "maxPods": 5}
     single = {"limits": {MEMORY: 970}, "maxCards": 2, "defaults": {MEMORY: 100}}
-    made.set_gpu_quota(gpu_quota("team", namespace="b", total=total, single=single))
-    made.set_gpu_quota(gpu_quota("own", namespace="a"))
-    made.set_quota(resource_quota("compute", "b", gpumem="1920", cpu="5"))
-    made.set_quota(resource_quota("objects", "b", pods="5"))
+    made.limits.set_gpu_quota(gpu_quota("team", namespace="b", total=total, single=single))
+    made.limits.set_gpu_quota(gpu_quota("own", namespace="a"))
+    made.limits.set_quota(resource_quota("compute", "b", gpumem="1920", cpu="5"))
+    made.limits.set_quota(resource_quota("objects", "b", pods="5"))
     made.set_pod(allocated("p", node="n1", memory=960, namespace="b"))
     return made
 

@@ -38,7 +38,7 @@ def cluster(*bindings: GpuBinding) -> ClusterState:
     """Return a cluster with the bindings as the scheduler's copy has them."""
     made = state("n1", settings=settings())
     for each in bindings:
-        made.set_binding(each)
+        made.bindings.set(each)
     return made
 
 

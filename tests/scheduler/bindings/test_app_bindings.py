@@ -115,26 +115,35 @@ class Model:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)  # noqa: S311 -- repeatable
         self.ledger = cards()
-        self.made = AppBindings(ledger=self.ledger, settings=BindingSettings("required"))
+        self.woken: list[set[str]] = []
+        """The pods that each change of a binding may concern."""
+        settings = BindingSettings("required")
+        self.made = AppBindings(
+            ledger=self.ledger, settings=settings, on_change=lambda uids: self.woken.append({*uids})
+        )
         self.bindings: dict[str, GpuBinding] = {}
         self.pods: dict[str, Pod] = {}
 
     def step(self) -> None:
         """Make one random change; whatever changes the bindings wakes exactly the pods of their applications."""
-        chance = self.chance
+        chance, before = self.chance, self.ledger.changes.state
+        self.woken.clear()
         match chance.randint(0, 4):
             case 0:
                 new = self.binding()
                 old = self.bindings.get(new.metadata.name)
                 apps = {new.spec.app_name, *([old.spec.app_name] if old is not None else [])}
-                woken = self.made.set(new)
-                assert {*woken} == (self.of_apps(apps) if old != new else set())
-                assert self.made.set(new) == (), "a second time nothing changes"
+                for _ in range(2):  # the second time nothing changes
+                    self.made.set(new)
+                    assert self.woken == ([self.of_apps(apps)] if old != new else [])
+                assert (self.ledger.changes.state != before) is (old != new)
                 self.bindings[new.metadata.name] = new
             case 1 if self.bindings:
                 old = self.bindings.pop(chance.choice([*self.bindings]))
-                assert {*self.made.drop(old)} == self.of_apps({old.spec.app_name})
-                assert self.made.drop(old) == ()
+                for _ in range(2):
+                    self.made.drop(old)
+                    assert self.woken == [self.of_apps({old.spec.app_name})]
+                assert self.ledger.changes.state != before
             case 2 | 3:
                 one = self.pod(f"p{chance.randint(0, 7)}")
                 self.made.set_pod(one)

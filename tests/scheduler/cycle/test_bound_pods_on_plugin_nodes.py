@@ -28,7 +28,7 @@ def cluster() -> ClusterState:
     made.set_node(node("n0", metadata=metadata, status={"allocatable": plenty}))
     for card in ("GPU-0", "GPU-1"):
         spec = BindingSpec(card, "comfyui", pod_selector=LabelSelector())
-        made.set_binding(GpuBinding(BindingMeta(name=card.lower()), spec))
+        made.bindings.set(GpuBinding(BindingMeta(name=card.lower()), spec))
     return made
 
 

@@ -80,7 +80,7 @@ def cards_of(running: Pod) -> set[str]:
 async def test_a_label_alone_has_a_waiting_pod_scheduled_again() -> None:
     """An application service may label a pod after it was created."""
     made = cluster()
-    made.set_binding(gpu_binding("b", "GPU-n1-1", owner="alice"))
+    made.bindings.set(gpu_binding("b", "GPU-n1-1", owner="alice"))
     plain = pod("a", memory=100)
     assert (await rejected(made, plain)).startswith("NoOwnerApplication: pod has no owner application")
     foreign = app_pod("a", owner="bob")
@@ -100,7 +100,7 @@ async def test_a_binding_wakes_the_pods_of_its_application_and_no_others() -> No
     made = cluster()
     for asks in (app_pod("a", owner="alice"), app_pod("b", owner="bob"), app_pod("o", "ollama"), pod("p", memory=1)):
         await rejected(made, asks)
-    made.set_binding(gpu_binding("b", "GPU-n0-0", owner="alice"))
+    made.bindings.set(gpu_binding("b", "GPU-n0-0", owner="alice"))
     woken = [await due(made.queue) for _ in range(3)]
     assert [each and each.pod.metadata.name for each in woken] == ["a", "b", None]
 
@@ -109,16 +109,16 @@ async def test_a_binding_that_is_created_again_is_read_again() -> None:
     """Olares changes bindings by deleting and creating them: the pod gets the new card, not the old one."""
     made = cluster()
     first, second = gpu_binding("b", "GPU-n0-0", memory="2000"), gpu_binding("b", "GPU-n1-0", memory="500")
-    made.set_binding(first)
+    made.bindings.set(first)
     assert "CardInsufficientMemory" in await rejected(made, app_pod("a"))
-    made.drop_binding(first)
+    made.bindings.drop(first)
     entry = await due(made.queue)
     assert entry is not None
     gone = finish(schedule(made, entry.pod))
     assert isinstance(gone, Unschedulable)
     assert gone.note.startswith("NoGpuBinding")
     made.queue.add_unschedulable(entry, gone)
-    made.set_binding(second)
+    made.bindings.set(second)
     assert await cards_of_next(made) == {"GPU-n1-0"}
     held = made.ledger.reservation("uid-a")
     assert held is not None
@@ -128,7 +128,7 @@ async def test_a_binding_that_is_created_again_is_read_again() -> None:
 async def test_a_change_of_the_share_mode_wakes_a_waiting_pod() -> None:
     """A card that is time-sliced now takes the pod that found too little memory on it."""
     made = cluster()
-    made.set_binding(gpu_binding("b", "GPU-n0-0", memory="2000"))
+    made.bindings.set(gpu_binding("b", "GPU-n0-0", memory="2000"))
     assert "CardInsufficientMemory" in await rejected(made, app_pod("a"))
     made.set_node(sharing("n0", TIME_SLICING), sharing("n0", MEMORY_SLICING))
     assert await cards_of_next(made) == {"GPU-n0-0"}
@@ -138,7 +138,7 @@ async def test_a_change_of_the_share_mode_wakes_a_waiting_pod() -> None:
 async def test_a_pod_that_gives_up_its_card_wakes_the_next_one(change: str) -> None:
     """The card is consumed until no other pod of the application has it."""
     made = cluster()
-    made.set_binding(gpu_binding("b", "GPU-n0-0"))
+    made.bindings.set(gpu_binding("b", "GPU-n0-0"))
     running = placed(made, app_pod("first", policy="single"))
     note = await rejected(made, app_pod("second", policy="single"))
     assert "0 of 1 cards bound to app comfyui left, 1 needed; in use: GPU-n0-0 (pod default/first)" in note
@@ -156,7 +156,7 @@ async def test_a_pod_that_gives_up_its_card_wakes_the_next_one(change: str) -> N
 async def test_a_pod_that_is_not_bound_wakes_the_next_one() -> None:
     """Its Binding failed, so its card is not consumed after all."""
     made = cluster()
-    made.set_binding(gpu_binding("b", "GPU-n0-0"))
+    made.bindings.set(gpu_binding("b", "GPU-n0-0"))
     first = app_pod("first", policy="single")
     made.set_pod(first)
     assert await due(made.queue) is not None
@@ -180,7 +180,7 @@ async def test_a_pod_that_is_not_bound_wakes_the_next_one() -> None:
 def test_the_mode_says_which_pods_are_bound(mode: BindingsMode, labelled: set[str], plain: set[str] | None) -> None:
     """Mode off ignores labels and bindings; mode labelled ignores pods without the label."""
     made = cluster(mode)
-    made.set_binding(gpu_binding("b", "GPU-n1-1"))
+    made.bindings.set(gpu_binding("b", "GPU-n1-1"))
     running = placed(made, app_pod("a"))
     assert cards_of(running) == labelled
     made.drop_pod(running)
@@ -196,11 +196,11 @@ async def test_two_users_of_an_application_never_get_each_others_card() -> None:
     """Neither while both have a binding, nor when one of them has lost it."""
     made = cluster()
     of_alice = gpu_binding("alice", "GPU-n0-0", owner="alice", namespace="ns-a")
-    made.set_binding(of_alice)
-    made.set_binding(gpu_binding("bob", "GPU-n0-1", owner="bob", namespace="ns-b"))
+    made.bindings.set(of_alice)
+    made.bindings.set(gpu_binding("bob", "GPU-n0-1", owner="bob", namespace="ns-b"))
     assert cards_of(placed(made, app_pod("a", owner="alice", namespace="ns-a"))) == {"GPU-n0-0"}
     assert cards_of(placed(made, app_pod("b", owner="bob", namespace="ns-b"))) == {"GPU-n0-1"}
-    made.drop_binding(of_alice)
+    made.bindings.drop(of_alice)
     assert (await rejected(made, app_pod("a2", owner="alice", namespace="ns-a"))).startswith("NoGpuBinding")
     assert made.ledger.reservation("uid-a") is not None, "a pod keeps its card when the binding goes"
 
@@ -208,7 +208,7 @@ async def test_two_users_of_an_application_never_get_each_others_card() -> None:
 def test_an_exclusive_card_is_kept_from_everybody_by_the_record_of_its_pod() -> None:
     """A scheduler that starts now reads from the pod that no other pod may have the card."""
     made = cluster("labelled", share_mode=EXCLUSIVE)
-    made.set_binding(gpu_binding("b", "GPU-n0-0"))
+    made.bindings.set(gpu_binding("b", "GPU-n0-0"))
     running = placed(made, app_pod("a"))
     fresh = cluster("labelled", share_mode=TIME_SLICING)
     fresh.set_pod(running)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from allocation.allocation import Charge
 from allocation.ledger.ledger import Reservation
-from allocation.placement import rejection
 from allocation.steps import Steps, finish
 from scheduler.cycle import evaluation, lifts
 from scheduler.cycle.result import Scheduled
@@ -243,8 +242,7 @@ def test_victims_left_out_give_what_deleted_ones_give(seed: int) -> None:
             real.state.drop_pod(real.state.running[uid])
         requirements = real.requirements
         assert requirements is not None
-        closed = {**real.state.closed_nodes(), **real.state.own_rejections(requirements)}
-        rejected = {node: rejection.of_node(each) for node, each in closed.items()}
+        rejected = real.state.rejected_nodes.lasting(requirements)
         fits = evaluation.evaluate_on(
             real.state.ledger, requirements, name, rejected_nodes=rejected, headroom=real.headroom()
         )

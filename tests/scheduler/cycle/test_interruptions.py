@@ -86,7 +86,7 @@ def test_a_reservation_is_valid_after_changes_between_the_steps(seed: int, kind:
         assert pending.uid not in {reservation.uid for reservation in made.ledger.reservations()}
         return
     assert before | {pending.uid} == {reservation.uid for reservation in made.ledger.reservations()}
-    assert decision.node not in made.closed_nodes()
+    assert decision.node not in made.closed_nodes.now()
     made.ledger.forget(pending.uid)
     made.ledger.check(decision.node, decision.charges)
     made.node_cache.remove_pod(pending.uid)

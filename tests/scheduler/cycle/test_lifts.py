@@ -66,13 +66,13 @@ def test_a_binding_that_changes_between_the_steps_gives_no_card() -> None:
     asks = app_pod("asks")
     for left in ([], [gpu_binding("of-app", "GPU-n1-1")]):
         made = state("n1", settings=bound_by("required"))
-        made.set_binding(binding := gpu_binding("of-app", "GPU-n1-0"))
+        made.bindings.set(binding := gpu_binding("of-app", "GPU-n1-0"))
         steps = schedule(made, asks)
         next(steps)
         for each in left:
-            made.set_binding(each)
+            made.bindings.set(each)
         if not left:
-            made.drop_binding(binding)
+            made.bindings.drop(binding)
         result = finish(steps)
         cards = [charge.uuid for charge in result.charges] if isinstance(result, Scheduled) else []
         assert cards == [each.spec.uuid for each in left]
@@ -81,7 +81,7 @@ def test_a_binding_that_changes_between_the_steps_gives_no_card() -> None:
 def test_a_bound_card_is_free_for_the_next_pod_of_its_application_without_the_victim() -> None:
     """`/preempt` keeps the node: the only card of the application becomes free with the victim."""
     made = state("n1", settings=bound_by("required"))
-    made.set_binding(gpu_binding("of-app", "GPU-n1-0"))
+    made.bindings.set(gpu_binding("of-app", "GPU-n1-0"))
     made.set_pod(allocated("runs", node="n1", memory=1000, labels=app_labels()))
     for uids, kept in ((["uid-runs"], {"n1"}), ([], set())):
         victims = {"n1": {"Pods": [{"UID": uid} for uid in uids]}}

@@ -125,7 +125,7 @@ def test_a_plugin_that_is_gone_has_one_code(handshake: str, message: str) -> Non
     annotations = {names.HAMI_REGISTER: REGISTER, names.HAMI_HANDSHAKE: handshake}
     made.set_node(node("n1", metadata={"name": "n1", "annotations": annotations}))
     clock.now += 61
-    assert made.closed_nodes()["n1"].message.startswith(message)
+    assert made.closed_nodes.now()["n1"].message.startswith(message)
     assert reasons(made, pod("a", memory=1)) == {"DevicePluginGone"}
 
 
@@ -163,7 +163,7 @@ def test_the_public_text_names_no_other_pod() -> None:
     """Readers of the waiting pod may have no rights in the namespace of the pod that closes the node."""
     made = state("n1")
     made.set_pod(pod("stray", namespace="secret", memory=1, node="n1", phase="Running"))
-    rejection = made.closed_nodes()["n1"]
+    rejection = made.closed_nodes.now()["n1"]
     assert "secret/stray" in rejection.coded_text
     for text in (rejection.public_text, rejection.public_coded_text):
         assert "secret" not in text

@@ -27,7 +27,7 @@ def found(made: ClusterState, asks: Pod) -> Attempt:
 def with_all() -> ClusterState:
     """Return three nodes, on one of which an application has a card and a claim its volume."""
     made = state("n1", "n2", "n3", settings=settings("labelled"))
-    made.set_binding(gpu_binding("b", "GPU-n2-0"))
+    made.bindings.set(gpu_binding("b", "GPU-n2-0"))
     made.storage.set_volume(volume("pv", node="n2", claim="data", claim_uid="uid-data"))
     made.storage.set_claim(claim("data", volume="pv"))
     return made

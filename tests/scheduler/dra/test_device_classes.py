@@ -61,17 +61,27 @@ class Claims(Bindings):
 def test_only_classes_for_our_resources_count() -> None:
     """Each is reported once, and its end is noticed, also where the class only loses the resource."""
     found: list[str] = []
-    classes = DeviceClasses(["nvidia.com/gpu"], on_found=lambda each: found.append(each.metadata.name))
+    ended: list[bool] = []
+    classes = DeviceClasses(
+        ["nvidia.com/gpu"],
+        on_found=lambda each: found.append(each.metadata.name),
+        on_ended=lambda: ended.append(True),
+    )
     for each in (device_class(), device_class(), device_class("example.com/other", "other"), device_class("", "plain")):
-        assert not classes.set(each)
+        classes.set(each)
+    assert not ended
     assert (found, list(classes)) == ([CLASS], [(CLASS, "nvidia.com/gpu")])
     assert classes.conflict(["nvidia.com/gpu"]) == REMEDY
     assert classes.conflict(["nvidia.com/gpumem"]) == ""
-    assert classes.set(device_class(""))
-    assert not classes.drop(CLASS)
-    assert list(classes) == []
+    classes.set(device_class(""))
+    assert (list(classes), len(ended)) == ([], 1)
+    classes.drop(device_class())
+    assert len(ended) == 1
+    classes.set(device_class())
+    classes.drop(device_class())
+    assert (list(classes), len(ended)) == ([], 2)
     assert classes.has_any
-    assert not DeviceClasses(["nvidia.com/gpu"], on_found=found.append).has_any
+    assert not DeviceClasses(["nvidia.com/gpu"], on_found=found.append, on_ended=found.clear).has_any
 
 
 async def test_pod_with_devices_by_dra_is_not_bound() -> None:
@@ -81,7 +91,7 @@ async def test_pod_with_devices_by_dra_is_not_bound() -> None:
     made = extending(state("n1"), api)
     without_class = await bound(made, asks, "n1")
     assert f"DraAllocated: ResourceClaim {CLAIM} has devices for nvidia.com/gpu, too" in without_class
-    made._state.set_device_class(device_class())
+    made._state.device_classes.set(device_class())
     assert await bound(made, asks, "n1") == f"pod default/p: DraAllocated: {REMEDY}"
     assert api.written == []
     assert list(made._state.ledger.reservations()) == []

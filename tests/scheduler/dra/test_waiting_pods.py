@@ -31,7 +31,9 @@ class World:
     """A reporter, its classes, its pods, and the pods that got an event."""
 
     def __init__(self) -> None:
-        self.classes = DeviceClasses(["nvidia.com/gpu", "nvidia.com/gpumem"], on_found=lambda _: None)
+        self.classes = DeviceClasses(
+            ["nvidia.com/gpu", "nvidia.com/gpumem"], on_found=lambda _: None, on_ended=lambda: None
+        )
         self.pods = Informer(Api.__new__(Api), PODS, Pod)
         self.events = Events()
         self.reporter = WaitingPodReporter(
@@ -60,7 +62,7 @@ async def test_waiting_pod_gets_one_event_for_each_conflict() -> None:
     assert await world.looked(3) == ["p"]
     world.classes.set(device_class("nvidia.com/gpumem", "second"))
     assert await world.looked(2) == ["p"]
-    world.classes.drop("second")
+    world.classes.drop(device_class("nvidia.com/gpumem", "second"))
     world.classes.set(device_class(""))
     assert await world.looked(2) == []
 

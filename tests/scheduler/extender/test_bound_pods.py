@@ -21,7 +21,7 @@ ALICE = gpu_binding("of-alice", "GPU-n2-1", owner="alice")
 def cluster() -> ClusterState:
     """Return a cluster in which every GPU pod needs an application, and a card of n2 is alice's."""
     made = state(*NODES, settings=settings("required"))
-    made.set_binding(ALICE)
+    made.bindings.set(ALICE)
     return made
 
 
@@ -66,7 +66,7 @@ def test_without_a_label_no_candidate_fits() -> None:
 def test_the_first_node_by_name_is_preferred_by_a_pod_that_takes_all_cards() -> None:
     """kube-scheduler adds scores of its own, so the order must be in ours."""
     made = cluster()
-    made.set_binding(gpu_binding("more", "GPU-n3-0", owner="alice"))
+    made.bindings.set(gpu_binding("more", "GPU-n3-0", owner="alice"))
     scores = scored(extending(made), app_pod("a", owner="alice"), "n3", "n2")
     assert scores["n2"] == 10
     assert scores["n3"] < 10

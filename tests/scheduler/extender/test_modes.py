@@ -83,7 +83,7 @@ def cluster(dice: random.Random) -> tuple[ClusterState, list[str]]:
     if dice.random() < 0.2:
         hard = {"limits.nvidia.com/gpumem": str(dice.choice((500, 3000)))}
         quota = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard}}
-        made.set_quota(msgspec.convert(quota, ResourceQuota))
+        made.limits.set_quota(msgspec.convert(quota, ResourceQuota))
     for number in range(2):
         made.set_claim(claims.some_claim(dice, f"claim-{number}"))
     return made, names
@@ -99,7 +99,7 @@ def bind(dice: random.Random, made: ClusterState, uuids: list[str]) -> dict[str,
             if dice.random() < 0.5:
                 spec["memory"] = dice.choice(("300", "1k", "600Mi", "0"))
             app = dice.choice(("comfyui", "comfyui", "ollama"))
-            made.set_binding(gpu_binding(f"{uuid.lower()}-{number}", uuid, app=app, **spec))
+            made.bindings.set(gpu_binding(f"{uuid.lower()}-{number}", uuid, app=app, **spec))
     return {f"{SHARE_MODE_PREFIX}{uuid}": dice.choice("0112") for uuid in uuids if dice.random() < 0.7}
 
 
@@ -214,7 +214,7 @@ def required(made: ClusterState, asks: Pod) -> GpuRequirements:
 
 def not_evaluated(made: ClusterState, requirements: GpuRequirements) -> dict[str, NodeRejection]:
     """Return the nodes that the loop does not evaluate for a pod, because they have no cards that it may have."""
-    candidates, why = made.candidates(requirements), UNREGISTERED
+    candidates, why = made.rejected_nodes.candidates(requirements), UNREGISTERED
     if requirements.bound is not None:
         why = bound_placement.not_bound(requirements.bound.identity)
     assert why.node is not None

@@ -116,7 +116,7 @@ def test_a_quota_is_freed_by_pods_of_its_namespace_only() -> None:
     made.set_pod(allocated("theirs", node="n0", memory=400, card=1, namespace="other"))
     hard = {"limits.nvidia.com/gpumem": "500"}
     quota = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard}}
-    made.set_quota(msgspec.convert(quota, ResourceQuota))
+    made.limits.set_quota(msgspec.convert(quota, ResourceQuota))
     asks = pod("a", memory=300)
     assert answer(made, asks, {"n0": victims("uid-mine")})
     assert not answer(made, asks, {"n0": victims("uid-theirs")})
@@ -141,7 +141,7 @@ def test_nobody_is_added_for_a_pod_that_may_not_preempt(fields: dict[str, Any]) 
 def test_a_quota_is_freed_by_the_proposed_victims_and_those_that_are_added() -> None:
     """The namespace may hold two cards, and holds three; there is room on each."""
     made = cluster((100, 100, 100))
-    made.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpu": 2}}))
+    made.limits.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpu": 2}}))
     kept = answer(made, pod("a", memory=600, priority=1), {"n0": victims("uid-n0-1")})
     first, second = (each["UID"] for each in kept["n0"]["Pods"])
     assert first == "uid-n0-1"
@@ -152,7 +152,7 @@ def test_a_node_is_vetoed_if_pods_elsewhere_have_to_go_as_well() -> None:
     """Here for the quota: kube-scheduler evicts only pods of the node."""
     for used, kept in (((100, 0), (0, 0)), {"n0"}), (((0, 0), (100, 0)), set()):
         made = cluster(*used)
-        made.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpu": 1}}))
+        made.limits.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpu": 1}}))
         assert answer(made, pod("a", memory=600, priority=1), {"n0": victims("uid-cpu")}).keys() == kept
 
 

@@ -30,7 +30,7 @@ class Simulation:
         self.clock = Clock()
         self.driver = Driver(state(*(f"n{number}" for number in range(NODES)), clock=self.clock, cards=CARDS))
         for name, weight in weights.items():
-            self.driver.state.set_queue(gpu_queue(name, weight=weight))
+            self.driver.state.limits.set_queue(gpu_queue(name, weight=weight))
         self.created: Counter[str] = Counter()
         self.ends: list[tuple[float, str]] = []
 

@@ -64,25 +64,25 @@ def charged(name: str, queue: str, **more: Any) -> Pod:
 def test_a_pod_waits_as_long_as_its_queue_does_not_take_it(queue: str, reason: str, words: str) -> None:
     """Each of four reasons has a code, and words that say what to change; the pod is placed once it is mended."""
     made = state("n0")
-    made.set_queue(gpu_queue("foreign", namespaceSelector={"matchLabels": {"team": "x"}}))
-    made.set_queue(gpu_queue("asleep", suspended=True))
-    made.set_queue(gpu_queue("full", maxInstances=1))
+    made.limits.set_queue(gpu_queue("foreign", namespaceSelector={"matchLabels": {"team": "x"}}))
+    made.limits.set_queue(gpu_queue("asleep", suspended=True))
+    made.limits.set_queue(gpu_queue("full", maxInstances=1))
     made.set_pod(charged("r", "full"))
     waiting = of_queue(queue)
     result = rejection(made, waiting)
     assert result.reasons == {reason}
     assert words in result.note
     assert result.demand is None
-    made.set_queue(gpu_queue(queue))
+    made.limits.set_queue(gpu_queue(queue))
     assert is_placed(made, waiting)
 
 
 def test_suspension_leaves_pods_with_a_node_alone() -> None:
     """They keep their cards, and the queue still pays for them."""
     made = state("n0")
-    made.set_queue(gpu_queue("a"))
+    made.limits.set_queue(gpu_queue("a"))
     made.set_pod(charged("r", "a"))
-    made.set_queue(gpu_queue("a", suspended=True))
+    made.limits.set_queue(gpu_queue("a", suspended=True))
     assert made.fair_share.use.of(A).pods == 1
     assert made.ledger.reservation("uid-r") is not None
 
@@ -90,7 +90,7 @@ def test_suspension_leaves_pods_with_a_node_alone() -> None:
 def test_the_last_instance_makes_room_for_the_next() -> None:
     """As many pods as maxInstances says, counted when they are assumed."""
     made = state("n0")
-    made.set_queue(gpu_queue("a", maxInstances=2))
+    made.limits.set_queue(gpu_queue("a", maxInstances=2))
     first, second, third = (of_queue("a", name, memory=250) for name in ("p1", "p2", "p3"))
     assert is_placed(made, first)
     assert is_placed(made, second)
@@ -119,8 +119,8 @@ def test_of_a_quota_and_a_queue_the_smaller_limit_counts_and_is_named(
 ) -> None:
     """400 MiB are allowed, 500 are not, whoever sets it."""
     made = state("n0")
-    made.set_quota(quota(of_quota))
-    made.set_queue(gpu_queue("a", limits={"nvidia.com/gpumem": of_gpu_queue}))
+    made.limits.set_quota(quota(of_quota))
+    made.limits.set_queue(gpu_queue("a", limits={"nvidia.com/gpumem": of_gpu_queue}))
     result = rejection(made, of_queue("a", "large", memory=500))
     assert result.reasons == {"ResourceQuotaNotFit"}
     assert name in result.note
@@ -131,8 +131,8 @@ def test_of_a_quota_and_a_queue_the_smaller_limit_counts_and_is_named(
 def test_the_limit_of_a_queue_holds_over_all_its_namespaces() -> None:
     """What a pod of another namespace holds counts, that of another queue does not."""
     made = state("n0")
-    made.set_queue(gpu_queue("a", limits={"nvidia.com/gpumem": 900}))
-    made.set_queue(gpu_queue("b"))
+    made.limits.set_queue(gpu_queue("a", limits={"nvidia.com/gpumem": 900}))
+    made.limits.set_queue(gpu_queue("b"))
     made.set_pod(charged("r1", "a", memory=500, namespace="other"))
     made.set_pod(charged("r2", "b", memory=250))
     assert rejection(made, of_queue("a", "large", memory=500)).reasons == {"ResourceQuotaNotFit"}
@@ -145,30 +145,30 @@ def test_the_limit_of_a_queue_holds_over_all_its_namespaces() -> None:
 def test_the_queue_that_was_written_pays_whatever_labels_say_later() -> None:
     """A pod that changes its label while it runs does not move its cost to others."""
     made = state("n0")
-    made.set_queue(gpu_queue("a"))
-    made.set_queue(gpu_queue("b"))
+    made.limits.set_queue(gpu_queue("a"))
+    made.limits.set_queue(gpu_queue("b"))
     before = charged("r", "a", labels={names.QUEUE: "a"})
     made.set_pod(before)
     flipped = charged("r", "a", labels={names.QUEUE: "b"})
     made.set_pod(flipped, before)
-    made.set_namespace(namespace("default", **{names.QUEUE: "b"}))
+    made.limits.set_namespace(namespace("default", **{names.QUEUE: "b"}))
     assert made.fair_share.use.owner("uid-r") == A
 
 
 def test_pods_without_a_written_queue_follow_the_label_of_their_namespace() -> None:
     """Those that wait and those that run, as long as they name no queue themselves."""
     made = state("n0")
-    made.set_queue(gpu_queue("a"))
+    made.limits.set_queue(gpu_queue("a"))
     made.set_pod(allocated("plain", node="n0", memory=250))
     made.set_pod(allocated("named", node="n0", memory=250, labels={names.QUEUE: "b"}))
     made.set_pod(pod("waiting", memory=500))
     assert made.fair_share.use.owner("uid-plain") == QueueKey(namespace="default")
     labelled, plain = namespace("default", **{names.QUEUE: "a"}), namespace("default")
-    made.set_namespace(labelled)
+    made.limits.set_namespace(labelled)
     assert made.fair_share.use.owner("uid-plain") == A
     assert made.fair_share.use.owner("uid-named") == QueueKey("b")
     assert made.queue.waiting == {A: 1}
-    made.set_namespace(plain, labelled)
+    made.limits.set_namespace(plain, labelled)
     assert made.fair_share.use.owner("uid-plain") == QueueKey(namespace="default")
     assert made.queue.waiting == {QueueKey(namespace="default"): 1}
 
@@ -176,14 +176,14 @@ def test_pods_without_a_written_queue_follow_the_label_of_their_namespace() -> N
 def test_a_queue_that_is_deleted_and_created_again_finds_its_pods() -> None:
     """Meanwhile they keep their cards, and pods without cards wait."""
     made = state("n0")
-    made.set_queue(gpu_queue("a", weight=2))
+    made.limits.set_queue(gpu_queue("a", weight=2))
     made.set_pod(charged("r", "a"))
     rank, amounts = made.fair_share.rank(A), made.fair_share.use.of(A).amounts
-    made.drop_queue(gpu_queue("a"))
+    made.limits.drop_queue(gpu_queue("a"))
     assert made.fair_share.use.of(A).amounts == amounts
     assert made.fair_share.rank(A) == (0, 0)
     assert rejection(made, of_queue("a")).reasons == {"QueueUnknown"}
-    made.set_queue(gpu_queue("a", weight=2))
+    made.limits.set_queue(gpu_queue("a", weight=2))
     assert made.fair_share.rank(A) == rank != (0, 0)
     assert is_placed(made, of_queue("a"))
 
@@ -191,7 +191,7 @@ def test_a_queue_that_is_deleted_and_created_again_finds_its_pods() -> None:
 def test_cpu_counts_on_nodes_with_cards_only() -> None:
     """What a pod uses of other nodes takes no cards from anybody."""
     made = state("n0")
-    made.set_queue(gpu_queue("a"))
+    made.limits.set_queue(gpu_queue("a"))
     made.set_node(node("plain"))
     containers = [{"name": "main", "resources": {"requests": {"cpu": "4", "memory": "1Gi"}}}]
     made.set_pod(pod("elsewhere", node="plain", labels={names.QUEUE: "a"}, phase="Running", containers=containers))
@@ -210,9 +210,9 @@ def test_a_restart_changes_no_share(seed: int) -> None:
     nodes = [f"n{number}" for number in range(3)]
     queues = [gpu_queue(name, weight=chance.randint(1, 5), priority=chance.randint(0, 1)) for name in "ab"]
     made, pods, team = state(*nodes), dict[str, Pod](), namespace("team")
-    made.set_namespace(team)
+    made.limits.set_namespace(team)
     for each in queues:
-        made.set_queue(each)
+        made.limits.set_queue(each)
     for _ in range(40):
         name = f"p{chance.randint(0, 9)}"
         match chance.choice(("run", "run", "end", "flip", "label")):
@@ -236,13 +236,13 @@ def test_a_restart_changes_no_share(seed: int) -> None:
                 made.set_pod(pods[name], old)
             case _:
                 old_team, team = team, namespace("team", **{names.QUEUE: chance.choice("ab")})
-                made.set_namespace(team, old_team)
+                made.limits.set_namespace(team, old_team)
     again = state(*nodes)
     for running in chance.sample(list(pods.values()), len(pods)):
         again.set_pod(running)
-    again.set_namespace(team)
+    again.limits.set_namespace(team)
     for each in queues:
-        again.set_queue(each)
+        again.limits.set_queue(each)
     assert standing(again) == standing(made)
 
 

@@ -44,7 +44,7 @@ def cluster(clock: Clock | None = None) -> ClusterState:
         labels = {HOST: name, **({ZONE: zone} if zone else {})}
         made.set_node(node(name, metadata={"name": name, "labels": labels}))
     for each in (namespace("default", team="blue"), namespace("red", team="red"), namespace("bare")):
-        made.set_namespace(each)
+        made.limits.set_namespace(each)
     return made
 
 
@@ -170,10 +170,10 @@ def test_a_namespace_that_changes_its_labels_is_seen() -> None:
     made.set_pod(web("w", "a1", namespace="red"))
     red = far(term(namespaceSelector={"matchLabels": {"team": "red"}}))
     assert fitting(made, **red) == {"b1", "b2", "x1"}
-    made.set_namespace(namespace("red", team="green"), namespace("red", team="red"))
+    made.limits.set_namespace(namespace("red", team="green"), namespace("red", team="red"))
     assert fitting(made, **red) == EVERYWHERE
-    made.set_namespace(namespace("red", team="red"))
-    made.drop_namespace(namespace("red", team="red"))
+    made.limits.set_namespace(namespace("red", team="red"))
+    made.limits.drop_namespace(namespace("red", team="red"))
     assert fitting(made, **red) == EVERYWHERE
 
 
@@ -265,7 +265,9 @@ async def test_a_matching_pod_wakes_pods_with_affinity() -> None:
     made = cluster(clock)
     made.set_pod(web("w", "a1", namespace="bare"))
     spec = near(term(namespaceSelector={"matchLabels": {"team": "red"}}))
-    assert await woken(made, clock, spec, lambda: made.set_namespace(namespace("bare", team="red"), namespace("bare")))
+    assert await woken(
+        made, clock, spec, lambda: made.limits.set_namespace(namespace("bare", team="red"), namespace("bare"))
+    )
 
 
 async def test_a_change_of_its_own_labels_wakes_a_pod() -> None:

@@ -251,7 +251,7 @@ def known(fleet: list[Manifest]) -> ClusterState:
     """Return a scheduler that knows the namespaces and these nodes, which get their names."""
     made = state()
     for name, own in NAMESPACES.items():
-        made.set_namespace(namespace(name, **own))
+        made.limits.set_namespace(namespace(name, **own))
     for index, node in enumerate(fleet):
         node["metadata"] = {"name": f"n{index}", "labels": {"host": f"n{index}", **node["metadata"]["labels"]}}
         made.set_node(msgspec.convert(node, Node))

@@ -64,7 +64,7 @@ def loaded(cluster: Manifest) -> ClusterState:
     """Return the scheduler's state of a cluster."""
     made = state(scores_resources=True)
     for manifest in cluster["namespaces"]:
-        made.set_namespace(msgspec.convert(manifest, Namespace))
+        made.limits.set_namespace(msgspec.convert(manifest, Namespace))
     for manifest in cluster["nodes"]:
         made.set_node(msgspec.convert(manifest, NodeWithImages))
     storage = made.storage

@@ -178,7 +178,7 @@ async def test_a_silent_node_says_nothing() -> None:
     term.reports(report(0, version="2"))
     term.clock.now += 3600
     await term.reconciler.reconcile()
-    assert NODE in term.state.closed_nodes()
+    assert NODE in term.state.closed_nodes.now()
     assert (term.server.deleted, term.server.reads) == ([], 0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 import jsonpatch
@@ -39,10 +40,10 @@ PATIENCE = 30.0
 """Seconds."""
 KINDS: dict[str, tuple[str, type[Any], str]] = {
     "gpuclaims": ("set_claim", GpuClaim, "drop_claim"),
-    "gpubindings": ("set_binding", GpuBinding, "drop_binding"),
-    "gpuqueues": ("set_queue", GpuQueue, "drop_queue"),
-    "gpuquotas": ("set_gpu_quota", GpuQuota, "drop_gpu_quota"),
-    "namespaces": ("set_namespace", Namespace, "drop_namespace"),
+    "gpubindings": ("bindings.set", GpuBinding, "bindings.drop"),
+    "gpuqueues": ("limits.set_queue", GpuQueue, "limits.drop_queue"),
+    "gpuquotas": ("limits.set_gpu_quota", GpuQuota, "limits.drop_gpu_quota"),
+    "namespaces": ("limits.set_namespace", Namespace, "limits.drop_namespace"),
 }
 
 
@@ -100,7 +101,7 @@ class Cluster:
         """Create or change an object, of which admission and the scheduler hear."""
         made = self.api.put(plural, content)
         set_, kind, _ = KINDS[plural]
-        getattr(self.scene.state, set_)(msgspec.convert(made, kind))
+        attrgetter(set_)(self.scene.state)(msgspec.convert(made, kind))
         await _heard()
 
     async def remove(self, plural: str, name: str, namespace: str = "") -> None:
@@ -111,7 +112,7 @@ class Cluster:
             return
         self.api.remove(plural, name, namespace)
         _, kind, drop = KINDS[plural]
-        getattr(self.scene.state, drop)(msgspec.convert(gone, kind))
+        attrgetter(drop)(self.scene.state)(msgspec.convert(gone, kind))
         await _heard()
 
     def share(self, uuid: str, mode: int) -> None:

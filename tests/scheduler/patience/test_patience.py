@@ -115,7 +115,7 @@ async def test_without_patience_it_waits() -> None:
 async def test_a_queue_sets_its_own_patience() -> None:
     """A GpuQueue may be more patient than the scheduler's setting, or less."""
     world = World("n0")
-    world.driver.state.set_queue(gpu_queue("quick", patienceSeconds=20))
+    world.driver.state.limits.set_queue(gpu_queue("quick", patienceSeconds=20))
     await world.run(20)
     world.driver.add(whole(labels={"gpu.scheduling/queue": "quick"}))
     waited = await world.run(300, until=lambda: world.runs("whole"))
@@ -281,7 +281,7 @@ async def test_held_cards_are_charged_to_the_queue_that_holds() -> None:
     world = World("n0")
     state_ = world.driver.state
     for name in ("a", "b"):
-        state_.set_queue(gpu_queue(name))
+        state_.limits.set_queue(gpu_queue(name))
     await world.run(20)
     a, b = (state_.queue.competition.order.key(whole(labels={"gpu.scheduling/queue": name})) for name in ("a", "b"))
     assert state_.fair_share.rank(a) == state_.fair_share.rank(b)

@@ -141,7 +141,7 @@ def test_pod_that_will_end_too_late_is_not_awaited(seconds: int, *, is_awaited: 
 def test_pod_of_the_same_quota_that_will_end_too_late_is_not_awaited(seconds: int) -> None:
     """Wherever it runs."""
     made, deleted = state("a", "b", cards=1), f"{datetime.fromtimestamp(NOW + seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
-    made.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpu": 1}}))
+    made.limits.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpu": 1}}))
     made.set_pod(allocated("ends", node="a", memory=1000, deleted=deleted))
     assert victims(made, WHOLE) == (set() if seconds == 360 else None)
 
@@ -230,7 +230,7 @@ def test_a_protected_pod_goes_when_its_protection_is_over(age: float, *, is_prot
 def test_the_queue_of_a_pod_can_protect_it_for_a_minimal_run_time() -> None:
     """From its start."""
     made = state("a", cards=1)
-    made.set_queue(gpu_queue("calm", preemption={"minRuntimeSeconds": 60}))
+    made.limits.set_queue(gpu_queue("calm", preemption={"minRuntimeSeconds": 60}))
     running = allocated("on-a", node="a", memory=1000, status={"startTime": "2026-01-01T00:59:30Z"})
     running.metadata.annotations[CHARGED_TO] = "calm"
     made.set_pod(running)
@@ -310,8 +310,8 @@ def test_the_reach_of_a_queue(reach: str, expected: str | None) -> None:
     """The cheapest pod within reach goes."""
     made = state("a", "b", "c", cards=1)
     for name in ("default", "other"):
-        made.set_namespace(namespace(name))
-    made.set_queue(gpu_queue("q", preemption={"reach": reach}))
+        made.limits.set_namespace(namespace(name))
+    made.limits.set_queue(gpu_queue("q", preemption={"reach": reach}))
     made.set_pod(allocated("elsewhere", node="a", memory=1000, namespace="other", priority=1))
     made.set_pod(allocated("neighbour", node="b", memory=1000, priority=2))
     colleague = allocated("colleague", node="c", memory=1000, namespace="other", priority=3)
@@ -324,7 +324,7 @@ def test_the_reach_of_a_queue(reach: str, expected: str | None) -> None:
 def test_a_queue_of_a_lower_tier_preempts_nobody_of_a_higher_one() -> None:
     """Otherwise its victims, created again, would take the cards back."""
     made = state("a", cards=1)
-    made.set_queue(gpu_queue("high", priority=5))
+    made.limits.set_queue(gpu_queue("high", priority=5))
     running = allocated("on-a", node="a", memory=1000)
     running.metadata.annotations[CHARGED_TO] = "high"
     made.set_pod(running)
@@ -344,7 +344,7 @@ def in_namespace(
 def test_an_exceeded_quota_is_cured_by_pods_of_the_same_namespace_only() -> None:
     """Those elsewhere give no relief; cards are free."""
     made = state("a", "b")
-    made.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpumem": 1000}}))
+    made.limits.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpumem": 1000}}))
     in_namespace(made, "low")
     in_namespace(made, "high", card=1, priority=50)
     in_namespace(made, "foreign", on="b", namespace="other")
@@ -357,7 +357,7 @@ def test_an_exceeded_quota_is_cured_by_pods_of_the_same_namespace_only() -> None
 def test_the_victim_of_a_quota_may_run_on_another_node() -> None:
     """The card that it gives back is not needed."""
     made = state("a", "b", cards=1)
-    made.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpu": 1}}))
+    made.limits.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpu": 1}}))
     in_namespace(made, "low", memory=1000)
     found = chosen(made, pod("p", memory=1000, priority=9))
     assert isinstance(found, Preemption)
@@ -367,7 +367,7 @@ def test_the_victim_of_a_quota_may_run_on_another_node() -> None:
 def test_nobody_goes_where_own_pods_that_end_already_give_back_the_quota() -> None:
     """On whatever node, and also if they are of a higher priority; those of others do not help."""
     made = state("a", "b", cards=1)
-    made.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpu": 2}}))
+    made.limits.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpu": 2}}))
     ends = {"memory": 100, "priority": 90, "deleted": "2026-01-01T01:00:00Z"}
     in_namespace(made, "low", memory=100)
     in_namespace(made, "foreign", namespace="other", **ends)
@@ -382,7 +382,7 @@ def test_nobody_goes_where_own_pods_that_end_already_give_back_the_quota() -> No
 def test_a_pod_may_need_a_victims_card_and_anothers_quota() -> None:
     """Both go: one for the card, one for the quota."""
     made = state("a", "b", cards=1)
-    made.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpu": 1}}))
+    made.limits.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpu": 1}}))
     in_namespace(made, "own", memory=1000, on="b", priority=5)
     in_namespace(made, "foreign", memory=1000, namespace="other")
     assert victims(made, pod("p", memory=1000, priority=9)) in ({"own"}, {"own", "foreign"})
@@ -393,7 +393,7 @@ def test_a_pod_may_need_a_victims_card_and_anothers_quota() -> None:
 def test_max_pods_full_and_a_victim() -> None:
     """One pod goes, and one may come."""
     made = state("a")
-    made.set_gpu_quota(gpu_quota(total={"maxPods": 2}))
+    made.limits.set_gpu_quota(gpu_quota(total={"maxPods": 2}))
     in_namespace(made, "low", priority=1)
     in_namespace(made, "lower", card=1)
     assert victims(made, pod("p", memory=100, priority=9)) == {"lower"}
@@ -402,7 +402,7 @@ def test_max_pods_full_and_a_victim() -> None:
 def test_a_queue_that_is_full_is_cured_by_its_own_pods() -> None:
     """maxInstances, and limits."""
     made = state("a")
-    made.set_queue(gpu_queue("q", maxInstances=1))
+    made.limits.set_queue(gpu_queue("q", maxInstances=1))
     own = allocated("own", node="a", memory=100, namespace="other")
     own.metadata.annotations[CHARGED_TO] = "q"
     made.set_pod(own)
@@ -414,7 +414,7 @@ def test_a_queue_that_is_full_is_cured_by_its_own_pods() -> None:
 def test_a_pod_that_alone_exceeds_a_quota_preempts_nobody() -> None:
     """No pod whose end would help."""
     made = full("a")
-    made.set_gpu_quota(gpu_quota(single={"limits": {"nvidia.com/gpumem": 999}}))
+    made.limits.set_gpu_quota(gpu_quota(single={"limits": {"nvidia.com/gpumem": 999}}))
     found = chosen(made, WHOLE)
     assert isinstance(found, NoPreemption)
     assert "spec.single.limits" in found.why
@@ -437,7 +437,7 @@ def test_victims_also_make_room_for_cpu() -> None:
 def test_a_choice_changes_nothing() -> None:
     """Neither the ledger nor the nodes, nor what the quotas leave."""
     made = full("a", "b", a=1, b=2)
-    made.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpumem": 2000}}))
+    made.limits.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpumem": 2000}}))
 
     def seen() -> tuple[Any, ...]:
         return (

@@ -143,7 +143,7 @@ def build(world: World) -> ClusterState:
     total: dict[str, Any] = {"limits": world.limits}
     if world.max_pods is not None:
         total["maxPods"] = world.max_pods
-    made.set_gpu_quota(gpu_quota(total=total))
+    made.limits.set_gpu_quota(gpu_quota(total=total))
     for name in ("default", "other"):
         made.set_claim(of_gang(claim("g", namespace=name, exclusivity="Shared"), "gang"))
     for each in world.running:

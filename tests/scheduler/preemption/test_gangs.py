@@ -106,6 +106,6 @@ def test_nobody_preempts_members_of_its_own_gang() -> None:
 def test_a_gang_gives_back_the_quota_of_all_its_members() -> None:
     """It is one of the units on other nodes, too."""
     made = training("a", "b")
-    made.set_gpu_quota(gpu_quota(total={"maxPods": 2}))
+    made.limits.set_gpu_quota(gpu_quota(total={"maxPods": 2}))
     made.set_pod(allocated("foreign", node="b", memory=1, card=0, priority=90, namespace="other"))
     assert victims(made, pod("p", memory=500, priority=9)) == {"on-a", "on-b"}

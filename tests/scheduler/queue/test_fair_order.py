@@ -35,7 +35,7 @@ def driver(*queues: Any, cards: int = 8, running: tuple[Pod, ...] = ()) -> Drive
     """Return a scheduler for one node, with queues and running pods."""
     made = Driver(state("n0", cards=cards))
     for queue in queues:
-        made.state.set_queue(queue)
+        made.state.limits.set_queue(queue)
     for each in running:
         made.state.set_pod(each)
         made.running[each.metadata.name] = each
@@ -74,8 +74,8 @@ async def test_the_first_queue_switches_fair_sharing_on_and_the_last_one_off() -
 
     held = (allocated("r", node="n0", memory=CARD, namespace="rich"),)
     without, shared, again = driver(running=held), driver(gpu_queue("any"), running=held), driver(running=held)
-    again.state.set_queue(gpu_queue("any"))
-    again.state.drop_queue(gpu_queue("any"))
+    again.state.limits.set_queue(gpu_queue("any"))
+    again.state.limits.drop_queue(gpu_queue("any"))
     for made in (without, shared, again):
         made.add(*waiting())
     assert await without.settle() == ["rich", "poor"]
@@ -86,7 +86,7 @@ async def test_the_first_queue_switches_fair_sharing_on_and_the_last_one_off() -
 def test_a_pod_is_charged_when_it_is_assumed_and_only_once() -> None:
     """Its Binding, and what the watch shows of it, change nothing; a failed Binding gives all back."""
     made = state("n0", cards=8)
-    made.set_queue(gpu_queue("a"))
+    made.limits.set_queue(gpu_queue("a"))
     key, cycle = QueueKey("a"), SchedulingCycle(made)
     waiting = of_queue("a", "p", containers=_containers(gpus=2))
     made.set_pod(waiting)
@@ -110,7 +110,7 @@ def test_a_pod_is_charged_when_it_is_assumed_and_only_once() -> None:
 def test_a_failed_binding_gives_back_what_the_pod_was_charged() -> None:
     """Then the share is what it was before."""
     made = state("n0", cards=8)
-    made.set_queue(gpu_queue("a"))
+    made.limits.set_queue(gpu_queue("a"))
     waiting, cycle = of_queue("a", "p"), SchedulingCycle(made)
     made.set_pod(waiting)
     assert isinstance(finish(cycle.schedule(waiting)), Scheduled)
@@ -187,7 +187,7 @@ async def test_the_strict_order_of_a_queue_does_not_bind_the_others() -> None:
     """Pods of other queues go past it."""
     made = driver(gpu_queue("q", queueingStrategy="StrictFIFO"), cards=2, running=(running("other", "r", card=0),))
     made.add(of_queue("q", "old", containers=_containers(gpus=2)), of_queue("other", "free", memory=400))
-    made.state.set_queue(gpu_queue("other"))
+    made.state.limits.set_queue(gpu_queue("other"))
     assert await made.settle() == ["free"]
 
 

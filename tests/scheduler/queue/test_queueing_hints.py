@@ -125,9 +125,9 @@ class History:
                 self.world.clock.now += chance.choice((10, 70))
                 state.set_lease(lease(name, renewed=f"2026-01-01T02:00:{chance.random()}Z"))
             case 6:
-                state.set_quota(self.world.quota())
+                state.limits.set_quota(self.world.quota())
             case 7:
-                state.set_namespace(namespace("team", team=chance.choice("ab")), namespace("team"))
+                state.limits.set_namespace(namespace("team", team=chance.choice("ab")), namespace("team"))
             case _:
                 if self.running and chance.random() < 0.7:
                     state.drop_pod(self.running.pop(chance.randrange(len(self.running))))

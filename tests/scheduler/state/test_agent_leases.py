@@ -1,8 +1,10 @@
 """A node takes GPU pods only while its agent renews its Lease."""
 
 import asyncio
+import math
 
 import msgspec
+import pytest
 
 from agent.publishing import publisher
 from allocation.names import HAMI_REGISTER, heartbeat_lease, legacy_heartbeat_lease
@@ -30,7 +32,7 @@ def test_the_node_of_a_silent_agent_takes_no_new_gpu_pods_and_keeps_its_own() ->
     made.set_lease(lease("n1", seconds=40))
     finish(schedule(made, pod("before", memory=100)))
     clock.now += 40
-    assert made.closed_nodes() == {}
+    assert made.closed_nodes.now() == {}
     clock.now += 1
     assert "agent of node n1 is silent: Lease tranche-system/agent-n1 was not renewed for more than 40 s" in reason(
         made
@@ -47,7 +49,7 @@ def test_the_length_of_a_silence_is_shown_in_doublings() -> None:
     lengths = []
     for _ in range(241):
         clock.now += 1
-        lengths.append(texts(made.closed_nodes()).get("n1", "").rpartition("more than ")[2])
+        lengths.append(texts(made.closed_nodes.now()).get("n1", "").rpartition("more than ")[2])
     assert lengths == [""] * 60 + ["60 s"] * 60 + ["120 s"] * 120 + ["240 s"]
 
 
@@ -95,14 +97,14 @@ def test_a_missing_lease_expires_after_the_grace_period() -> None:
     clock = Clock()
     made = state("n1", clock=clock)
     clock.now += 60
-    assert made.closed_nodes() == {}
+    assert made.closed_nodes.now() == {}
     clock.now += 1
     assert "agent-n1 does not exist for more than 60 s" in reason(made)
     made.set_lease(lease("n1"))
-    assert made.closed_nodes() == {}
+    assert made.closed_nodes.now() == {}
     made.drop_lease(lease("n1"))
     clock.now += 60
-    assert made.closed_nodes() == {}
+    assert made.closed_nodes.now() == {}
     clock.now += 1
     assert "agent-n1 does not exist" in reason(made)
 
@@ -135,12 +137,14 @@ def test_a_removed_report_ends_the_requirement_of_a_lease() -> None:
     beats.track("n1")
     beats.set_lease(lease("n1"))
     clock.now += 61
-    assert set(beats.expired()) == {"n1"}
+    beats.refresh(clock.now)
+    assert set(beats.rejections) == {"n1"}
     beats.untrack("n1")
-    assert beats.expired() == {}
+    assert beats.rejections == {}
     beats.drop_lease(lease("n1"))
     beats.track("n1")
-    assert beats.expired() == {}
+    beats.refresh(clock.now)
+    assert beats.rejections == {}
 
 
 def legacy(node: str, *, renewed: str = "2026-01-01T00:00:00.000000Z") -> Lease:
@@ -157,18 +161,19 @@ def test_the_lease_of_an_agent_of_an_early_version_counts() -> None:
     for number in range(4):
         made.set_lease(legacy("n1", renewed=f"2026-01-01T00:0{number}:00.000000Z"))
         clock.now += 59
-        assert made.closed_nodes() == {}
+        assert made.closed_nodes.now() == {}
     clock.now += 2
     assert "Lease tranche-system/gpu-n1 was not renewed" in reason(made)
     made.set_lease(lease("n1"))
-    assert made.closed_nodes() == {}
+    assert made.closed_nodes.now() == {}
     clock.now += 61
     assert "Lease tranche-system/agent-n1 was not renewed" in reason(made)
 
 
 def test_the_older_lease_is_superseded_once_the_present_one_is_seen() -> None:
     """Its name may be that of a card's Lease: node a-0 and card 0 of node a."""
-    beats = AgentLeases(clock=Clock())
+    clock = Clock()
+    beats = AgentLeases(clock=clock)
     beats.track("n1")
     beats.set_lease(legacy("n1"))
     assert beats.superseded() == []
@@ -176,7 +181,8 @@ def test_the_older_lease_is_superseded_once_the_present_one_is_seen() -> None:
     assert [each.name for each in beats.superseded()] == ["gpu-n1"]
     beats.drop_lease(legacy("n1"))
     assert beats.superseded() == []
-    assert beats.expired() == {}
+    beats.refresh(clock.now)
+    assert beats.rejections == {}
 
 
 def test_the_lease_of_a_card_is_no_heartbeat() -> None:
@@ -186,7 +192,7 @@ def test_the_lease_of_a_card_is_no_heartbeat() -> None:
     clock.now += 59
     made.set_lease(lease_of("p", node="a"))
     clock.now += 2
-    assert set(made.closed_nodes()) == {"a-0"}
+    assert set(made.closed_nodes.now()) == {"a-0"}
 
 
 def test_other_leases_are_ignored() -> None:
@@ -207,18 +213,33 @@ def test_the_lease_of_an_agent_can_be_read() -> None:
     assert read.spec.renew_time == "1970-01-01T00:00:01.500000Z"
 
 
-def test_lease_that_expires_during_a_decision_counts_for_the_next_one() -> None:
-    """A decision has one time: however often it looks, a node does not fall silent in the middle of it."""
-    times = iter([0.0, 0.0, 60.0])
-    now = 0.0
-
-    def clock() -> float:
-        nonlocal now
-        now = next(times, now + 0.001)
-        return now
-
+def test_the_end_of_a_lease_is_noticed_at_the_first_look_after_it() -> None:
+    """A look at the very end changes nothing, and the next one is due at once; renewals put it off."""
+    clock = Clock()
     leases = AgentLeases(clock=clock)
     leases.track("n1")
     leases.set_lease(lease("n1", seconds=60))
-    assert leases.expired() == {}
-    assert list(leases.expired()) == ["n1"]
+    end = leases.due
+    assert end == clock.now + 60
+    leases.refresh(end)
+    assert (leases.rejections, leases.due) == ({}, end)
+    leases.refresh(end + 0.001)
+    assert [*leases.rejections] == ["n1"]
+    assert leases.due == end + 60
+    clock.now = end + 1
+    leases.set_lease(lease("n1", seconds=60, renewed="2026-01-01T01:00:00.000000Z"))
+    assert leases.rejections == {}
+    leases.refresh(clock.now)
+    assert leases.due == clock.now + 60
+
+
+@pytest.mark.parametrize("begun", [0.0, 0.5816256055687496, 2.4223919090131183])
+def test_the_times_of_leases_are_rounded_without_an_error(begun: float) -> None:
+    """The difference of two times may be rounded to the duration although the sum has been passed."""
+    clock = Clock()
+    clock.now = begun
+    leases = AgentLeases(clock=clock)
+    leases.track("n1")
+    for now in (begun + 60, math.nextafter(begun + 60, math.inf)):
+        leases.refresh(now)
+        assert (leases.rejections != {}) == (now > begun + 60)

@@ -135,7 +135,7 @@ def test_an_uncounted_pod_is_reported_once() -> None:
     ((name, reason),) = reported
     assert name == "default/intruder"
     assert "needs at least one GPU" in reason
-    assert "n1" in made.closed_nodes()
+    assert "n1" in made.closed_nodes.now()
 
 
 def test_an_unreadable_allocation_closes_its_node() -> None:
@@ -144,14 +144,14 @@ def test_an_unreadable_allocation_closes_its_node() -> None:
     broken = allocated("a", node="n1", memory=100)
     broken.metadata.annotations["gpu.scheduling/allocation"] = "{"
     made.set_pod(broken)
-    assert "default/a" in made.closed_nodes()["n1"].message
+    assert "default/a" in made.closed_nodes.now()["n1"].message
 
 
 def test_a_pod_without_gpu_closes_no_node() -> None:
     """Pods without a GPU count for CPU, memory and pod slots only."""
     made = state("n1")
     made.set_pod(pod("web", node="n1", phase="Running"))
-    assert "n1" not in made.closed_nodes()
+    assert "n1" not in made.closed_nodes.now()
     assert made.node_cache.pods_on("n1") == 1
 
 

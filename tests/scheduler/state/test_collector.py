@@ -62,14 +62,14 @@ def registry(term: Term) -> CollectorRegistry:
 def test_bindings_are_counted_by_problem(problem: str, changed: dict[str, Any]) -> None:
     """A binding that gives nothing, or trusts every namespace, is visible without reading the objects."""
     term = Term("required")
-    term.state.set_binding(binding("good"))
-    term.state.set_binding(binding("bad", **changed))
+    term.state.bindings.set(binding("good"))
+    term.state.bindings.set(binding("bad", **changed))
     metrics = registry(term)
     name = "tranche_scheduler_gpu_binding_problems"
     assert metrics.get_sample_value("tranche_scheduler_gpu_bindings") == 2
     assert metrics.get_sample_value(name, {"problem": problem}) == 1
     assert sum(sample.value for family in metrics.collect() if family.name == name for sample in family.samples) == 1
-    term.state.drop_binding(binding("bad"))
+    term.state.bindings.drop(binding("bad"))
     assert metrics.get_sample_value(name, {"problem": problem}) == 0
 
 
@@ -99,8 +99,8 @@ def test_holds_are_counted_by_their_reason() -> None:
 def test_queues_show_what_they_have_and_are_entitled_to() -> None:
     """Of two cards, one queue has one and wants more, with three times the weight of the namespace's own queue."""
     term = Term()
-    term.state.set_queue(gpu_queue("team", weight=3))
-    term.state.set_queue(gpu_queue("idle"))
+    term.state.limits.set_queue(gpu_queue("team", weight=3))
+    term.state.limits.set_queue(gpu_queue("idle"))
     term.state.set_pod(allocated("runs", node="n1", memory=1000, labels={QUEUE: "team"}))
     for name in ("first", "second"):
         term.state.set_pod(pod(name, memory=1000, labels={QUEUE: "team"}))
@@ -121,7 +121,7 @@ def test_no_series_is_named_after_a_namespace() -> None:
     term.state.set_pod(allocated("a", node="n1", memory=1000, namespace="team-a"))
     term.state.set_pod(pod("b", memory=1000, namespace="team-b", labels={QUEUE: "unknown"}))
     assert not [family.name for family in registry(term).collect() if family.name.startswith("tranche_queue")]
-    term.state.set_queue(gpu_queue("team"))
+    term.state.limits.set_queue(gpu_queue("team"))
     families = [family for family in registry(term).collect() if family.name.startswith("tranche_queue")]
     assert {sample.labels["queue"] for family in families for sample in family.samples} == {"team"}
     assert len(families) == 4
@@ -131,8 +131,8 @@ def test_quotas_show_what_is_left_of_each_limit_and_when_it_is_too_little() -> N
     """Exactly as much as the threshold leaves is not less than that, in floating-point numbers, too."""
     term = Term()
     limits = {"nvidia.com/gpumem": 1000, "nvidia.com/gpu": 0}
-    term.state.set_gpu_quota(gpu_quota("q", namespace="team", total={"limits": limits, "maxPods": 4}))
-    term.state.set_gpu_quota(gpu_quota("other", namespace="team", total={"alertThresholdPercent": 80}))
+    term.state.limits.set_gpu_quota(gpu_quota("q", namespace="team", total={"limits": limits, "maxPods": 4}))
+    term.state.limits.set_gpu_quota(gpu_quota("other", namespace="team", total={"alertThresholdPercent": 80}))
     term.state.set_pod(allocated("runs", node="n1", memory=950, namespace="team"))
     metrics = registry(term)
 
@@ -178,13 +178,13 @@ def test_missing_queues_are_counted_by_the_namespaces_that_name_them() -> None:
     """A queue was deleted while it was in use: all new pods of these namespaces wait. What pods name has no series."""
     term = Term()
     for name, queue in (("a", "gone"), ("b", "gone"), ("c", "team"), ("d", "")):
-        term.state.set_namespace(namespace(name, **{QUEUE: queue} if queue else {}))
+        term.state.limits.set_namespace(namespace(name, **{QUEUE: queue} if queue else {}))
     term.state.set_pod(pod("p", memory=1000, labels={QUEUE: "of-a-pod"}))
-    term.state.set_queue(gpu_queue("team"))
+    term.state.limits.set_queue(gpu_queue("team"))
     assert _missing(term) == {"gone": 2}
-    term.state.drop_queue(gpu_queue("team"))
+    term.state.limits.drop_queue(gpu_queue("team"))
     assert _missing(term) == {"gone": 2, "team": 1}
-    term.state.set_queue(gpu_queue("gone"))
+    term.state.limits.set_queue(gpu_queue("gone"))
     assert _missing(term) == {"team": 1}
 
 
@@ -192,9 +192,9 @@ def test_series_of_missing_queues_have_a_bound() -> None:
     """In a self-service cluster users write these labels; the names of most namespaces are shown."""
     term = Term()
     for number in range(100):
-        term.state.set_namespace(namespace(f"one-{number}", **{QUEUE: f"queue-{number}"}))
+        term.state.limits.set_namespace(namespace(f"one-{number}", **{QUEUE: f"queue-{number}"}))
     for number in range(2):
-        term.state.set_namespace(namespace(f"two-{number}", **{QUEUE: "gone"}))
+        term.state.limits.set_namespace(namespace(f"two-{number}", **{QUEUE: "gone"}))
     assert len(_missing(term)) == 20
     assert _missing(term)["gone"] == 2
 
@@ -213,7 +213,7 @@ def test_devices_and_classes_of_dra_drivers_are_counted() -> None:
     for index in range(4):
         claim = dra.claim(f"c-{index}", "n1", f"gpu-{index}")
         made.foreign_devices.set_claim(msgspec.convert(claim, ResourceClaim))
-    made.set_device_class(msgspec.convert(dra.device_class(), DeviceClass))
+    made.device_classes.set(msgspec.convert(dra.device_class(), DeviceClass))
     shown = registry(term)
     name = "tranche_dra_foreign_allocations"
     counts = {each: shown.get_sample_value(name, {"state": each}) for each in ("counted", "double_booked", "unknown")}

@@ -102,7 +102,7 @@ def _hold(world: World, number: int, _at: int) -> None:
 
 
 def _relabel(world: World, **labels: str) -> None:
-    world.state.set_namespace(namespace("default", **labels), world.namespace)
+    world.state.limits.set_namespace(namespace("default", **labels), world.namespace)
 
 
 def _run(world: World, number: int, at: int) -> None:
@@ -130,11 +130,11 @@ EVENTS: dict[str, Callable[[World, int, int], object]] = {
     "grow": lambda world, _number, _at: world.state.set_status(status("n2", cards=4)),
     "node": lambda world, _number, at: world.state.set_node(node("n2", spec={"unschedulable": at % 2 == 0})),
     "no node": lambda world, _number, _at: world.state.drop_node(node("n2")),
-    "queue": lambda world, _number, at: world.state.set_queue(gpu_queue("team", weight=1 + at)),
-    "no queue": lambda world, _number, _at: world.state.drop_queue(gpu_queue("team")),
+    "queue": lambda world, _number, at: world.state.limits.set_queue(gpu_queue("team", weight=1 + at)),
+    "no queue": lambda world, _number, _at: world.state.limits.drop_queue(gpu_queue("team")),
     "label": lambda world, _number, _at: _relabel(world, **TEAM),
     "no label": lambda world, _number, _at: _relabel(world),
-    "no namespace": lambda world, _number, _at: world.state.drop_namespace(world.namespace),
+    "no namespace": lambda world, _number, _at: world.state.limits.drop_namespace(world.namespace),
     "hold": _hold,
     "no hold": lambda world, _number, _at: [world.state.holds.release(each.uid) for each in world.state.holds],
     "lease": lambda world, _number, at: world.state.set_lease(lease_of(f"p{at}", card=at % 4)),

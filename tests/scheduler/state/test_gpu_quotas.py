@@ -46,9 +46,9 @@ def with_cores(name: str, percent: int) -> Pod:
 def test_the_smallest_of_all_quotas_counts_and_is_named() -> None:
     """Two GpuQuotas and a ResourceQuota limit one namespace, each in another resource."""
     made = state("n1")
-    made.set_quota(resource_quota(gpumem="900", gpu="9"))
-    made.set_gpu_quota(gpu_quota("a", total={"limits": {"nvidia.com/gpumem": 800, "nvidia.com/gpucores": 60}}))
-    made.set_gpu_quota(gpu_quota("b", total={"limits": {"nvidia.com/gpumem": 850, "nvidia.com/gpucores": 50}}))
+    made.limits.set_quota(resource_quota(gpumem="900", gpu="9"))
+    made.limits.set_gpu_quota(gpu_quota("a", total={"limits": {"nvidia.com/gpumem": 800, "nvidia.com/gpucores": 60}}))
+    made.limits.set_gpu_quota(gpu_quota("b", total={"limits": {"nvidia.com/gpumem": 850, "nvidia.com/gpucores": 50}}))
     headroom = made.quotas.headroom(NAMESPACE)
     assert (headroom.memory_mib, headroom.cores, headroom.cards) == (800, 500, 9)
     assert [(limit.kind, limit.name) for limit in headroom.limits if limit is not None] == [
@@ -63,7 +63,7 @@ def test_the_smallest_of_all_quotas_counts_and_is_named() -> None:
 def test_0_is_none_and_a_missing_limit_is_unlimited(limits: dict[str, int], *, fits: bool) -> None:
     """D10."""
     made = state("n1")
-    made.set_gpu_quota(gpu_quota(total={"limits": limits}))
+    made.limits.set_gpu_quota(gpu_quota(total={"limits": limits}))
     assert isinstance(finish(schedule(made, pod("p", memory=100))), Scheduled) is fits
 
 
@@ -72,7 +72,7 @@ def test_a_quota_that_is_created_late_is_right_at_once() -> None:
     made = state("n1")
     for name in ("a", "b"):
         assert isinstance(finish(schedule(made, pod(name, memory=300))), Scheduled)
-    made.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpumem": 700}}))
+    made.limits.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpumem": 700}}))
     assert made.quotas.headroom(NAMESPACE).memory_mib == 100
     refused = finish(schedule(made, pod("c", memory=101)))
     assert isinstance(refused, Unschedulable)
@@ -83,7 +83,7 @@ def test_a_quota_that_is_created_late_is_right_at_once() -> None:
 def test_half_cards_add_up_exactly() -> None:
     """Two containers' 50 percent each are one card's cores, not more (row 64)."""
     made = state("n1")
-    made.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpucores": 100}}))
+    made.limits.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpucores": 100}}))
     for name in ("a", "b"):
         assert isinstance(finish(schedule(made, with_cores(name, 50))), Scheduled)
     assert isinstance(finish(schedule(made, with_cores("c", 1))), Unschedulable)
@@ -92,7 +92,7 @@ def test_half_cards_add_up_exactly() -> None:
 def test_the_last_pod_that_max_pods_allows_is_placed_and_no_other() -> None:
     """Pods without a GPU do not count."""
     made = state("n1")
-    made.set_gpu_quota(gpu_quota("few", total={"maxPods": 2}))
+    made.limits.set_gpu_quota(gpu_quota("few", total={"maxPods": 2}))
     assert made.quotas.pods_left(NAMESPACE) == 2
     for name in ("a", "b"):
         assert isinstance(finish(schedule(made, pod(name, memory=1))), Scheduled)
@@ -108,7 +108,7 @@ def test_the_last_pod_that_max_pods_allows_is_placed_and_no_other() -> None:
 def test_pod_that_was_not_bound_does_not_count_for_max_pods() -> None:
     """It is scheduled again, and so is another pod in its place."""
     made = state("n1")
-    made.set_gpu_quota(gpu_quota("one", total={"maxPods": 1}))
+    made.limits.set_gpu_quota(gpu_quota("one", total={"maxPods": 1}))
     for name in ("a", "a", "b"):
         assert isinstance(finish(schedule(made, pod(name, memory=1))), Scheduled)
         forget(made, pod(name, memory=1))
@@ -142,9 +142,9 @@ def test_the_sums_equal_a_recount(changes: list[tuple[int, str, int, bool]]) -> 
 def test_a_dropped_quota_limits_nothing() -> None:
     """The other quotas of the namespace stay."""
     made, gone = state("n1"), gpu_quota("gone", total={"maxPods": 0, "limits": {"nvidia.com/gpu": 0}})
-    made.set_gpu_quota(gone)
-    made.set_gpu_quota(gpu_quota("stays", total={"limits": {"nvidia.com/gpu": 1}}))
-    made.drop_gpu_quota(gone)
+    made.limits.set_gpu_quota(gone)
+    made.limits.set_gpu_quota(gpu_quota("stays", total={"limits": {"nvidia.com/gpu": 1}}))
+    made.limits.drop_gpu_quota(gone)
     assert made.quotas.headroom(NAMESPACE).cards == 1
     assert made.quotas.pods_left(NAMESPACE) is None
     assert [*made.quotas.specs(NAMESPACE)] == ["stays"]
@@ -175,7 +175,7 @@ def test_a_single_pod_may_have_the_maximum_and_no_more(requests: dict[str, str],
     """Row 63; a percentage counts as that of the largest card, of 1,000 MiB. Nobody's leaving would help."""
     made = state("n1", cards=3)
     single = {"limits": {"nvidia.com/gpumem": 500, "nvidia.com/gpucores": 30}, "maxCards": 2}
-    made.set_gpu_quota(gpu_quota("tight", single=single))
+    made.limits.set_gpu_quota(gpu_quota("tight", single=single))
     limits = {f"nvidia.com/{key}": amount for key, amount in {"gpu": "1", "gpucores": "1", **requests}.items()}
     result = finish(schedule(made, pod("p", containers=[{"name": "main", "resources": {"limits": limits}}])))
     assert isinstance(result, Scheduled) is fits
@@ -190,11 +190,11 @@ def test_pod_that_leaves_out_a_limited_amount_waits(by: str) -> None:
     made = state("n1")
     match by:
         case "GpuQuota":
-            made.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpucores": 500}}))
+            made.limits.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpucores": 500}}))
         case "ResourceQuota":
-            made.set_quota(resource_quota(gpucores="500"))
+            made.limits.set_quota(resource_quota(gpucores="500"))
         case _:
-            made.set_queue(gpu_queue("q", namespaceSelector={}, limits={"nvidia.com/gpucores": 500}))
+            made.limits.set_queue(gpu_queue("q", namespaceSelector={}, limits={"nvidia.com/gpucores": 500}))
     labels = {"gpu.scheduling/queue": "q"} if by == "GpuQueue" else {}
     waiting = pod("p", memory=100, labels=labels)
     result = finish(schedule(made, waiting))
@@ -208,8 +208,8 @@ def test_pod_that_leaves_out_a_limited_amount_waits(by: str) -> None:
 def test_limit_that_is_named_does_not_depend_on_what_other_pods_hold() -> None:
     """The smallest one is, although less is left of the other."""
     made = state("n1")
-    made.set_gpu_quota(gpu_quota("small", total={"limits": {"nvidia.com/gpucores": 50}}))
-    made.set_queue(gpu_queue("large", namespaceSelector={}, limits={"nvidia.com/gpucores": 100}))
+    made.limits.set_gpu_quota(gpu_quota("small", total={"limits": {"nvidia.com/gpucores": 50}}))
+    made.limits.set_queue(gpu_queue("large", namespaceSelector={}, limits={"nvidia.com/gpucores": 100}))
     labels = {"gpu.scheduling/queue": "large"}
     limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1", "nvidia.com/gpucores": "90"}
     other = pod("o", namespace="other", labels=labels, containers=[{"name": "main", "resources": {"limits": limits}}])
@@ -228,8 +228,8 @@ def bound_state(quota: Mapping[str, Any], *modes: ShareMode, memory: str = "600"
     share_modes = {f"GPU-n1-{index}": mode for index, mode in enumerate(modes)}
     made.bindings.set_share_modes("n1", share_modes)
     for uuid in share_modes:
-        made.set_binding(gpu_binding(f"b-{uuid}".lower(), uuid, memory=memory))
-    made.set_gpu_quota(gpu_quota(**quota))
+        made.bindings.set(gpu_binding(f"b-{uuid}".lower(), uuid, memory=memory))
+    made.limits.set_gpu_quota(gpu_quota(**quota))
     return made
 
 

@@ -152,4 +152,4 @@ def test_the_first_refused_node_gets_the_card() -> None:
         made.set_status(stolen)
     made.drop_status(status("n1"))
     assert made.ledger.nodes == ("n2",)
-    assert "which node n2 has already reported" in made.closed_nodes()["n3"].message
+    assert "which node n2 has already reported" in made.closed_nodes.now()["n3"].message

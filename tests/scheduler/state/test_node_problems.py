@@ -34,6 +34,6 @@ def test_a_report_that_was_deleted_says_nothing() -> None:
     """The node may be served in another way then."""
     made = state("n1")
     made.set_status(report("NoCards"))
-    assert made.closed_nodes()["n1"].code == "NoCards"
+    assert made.closed_nodes.now()["n1"].code == "NoCards"
     made.drop_status(report("NoCards"))
     assert "n1" not in made.node_problems.rejections

@@ -86,7 +86,7 @@ def test_a_plugin_that_goes_closes_its_node_at_once(left: int | None) -> None:
     clock = Clock()
     made = known(clock, advertised=40, handshake=ASKED)
     made.set_node(annotated(advertised=left, handshake=ASKED), annotated(advertised=40, handshake=ASKED))
-    assert "HAMi's device plugin of node n1 is gone" in made.closed_nodes()["n1"].message
+    assert "HAMi's device plugin of node n1 is gone" in made.closed_nodes.now()["n1"].message
     assert reason(made)
     made.set_node(annotated(advertised=40, handshake=ASKED), annotated(advertised=left, handshake=ASKED))
     assert reason(made) == ""

@@ -40,7 +40,7 @@ class World(StatusApi):
         super().__init__(self.clock, GPU_QUOTAS, errors)
         self.state = state("n1", clock=self.clock)
         for each in quotas:
-            self.state.set_gpu_quota(each)
+            self.state.limits.set_gpu_quota(each)
         self.writer = self.term()
 
     def term(self) -> PacedStatusWriter[GpuQuota, GpuQuotaStatus]:
@@ -102,7 +102,7 @@ async def test_a_quota_that_is_created_under_running_pods_is_right_at_once() -> 
     world.hold(960)
     await world.run(1)
     assert world.bodies == []
-    world.state.set_gpu_quota(quota("team"))
+    world.state.limits.set_gpu_quota(quota("team"))
     await world.run(1)
     status = msgspec.convert(world.bodies[0][1]["status"], GpuQuotaStatus)
     assert (status.used, status.pods, status.available_percent) == ({MEMORY: 960}, 1, {MEMORY: "4.00"})
@@ -135,7 +135,7 @@ async def test_an_event_is_recorded_at_each_change_of_state() -> None:
     assert reason == "AlertThresholdReached"
     assert note == f"less than 5% is left of {MEMORY} (4.90%: 951 of 1000 used)"
     shown = msgspec.convert(world.bodies[-1][1]["status"], GpuQuotaStatus)
-    world.state.set_gpu_quota(msgspec.structs.replace(quota("team"), status=shown))
+    world.state.limits.set_gpu_quota(msgspec.structs.replace(quota("team"), status=shown))
     world.writer = world.term()
     await world.run(20)
     assert len(world.events) == 1
@@ -149,7 +149,7 @@ async def test_a_limit_that_was_removed_disappears_from_the_status() -> None:
     cores = "nvidia.com/gpucores"
     world = World(gpu_quota("q", namespace="team", total={"limits": {MEMORY: 1000, cores: 100}}))
     await world.run(1)
-    world.state.set_gpu_quota(gpu_quota("q", namespace="team", total={"limits": {cores: 100}}))
+    world.state.limits.set_gpu_quota(gpu_quota("q", namespace="team", total={"limits": {cores: 100}}))
     await world.run(20)
     (_, first), (_, second) = world.bodies
     assert first["status"]["availablePercent"] == {MEMORY: "100.00", cores: "100.00"}
@@ -170,7 +170,7 @@ async def test_a_failed_write_is_repeated_with_what_is_true_then(error: ClusterE
     """After the pause; a quota that is deleted meanwhile is not written again."""
     world = World(quota("team"), quota("gone"), errors=(error, error))
     await world.run(5, lambda second: world.hold(second + 1))
-    world.state.drop_gpu_quota(quota("gone"))
+    world.state.limits.drop_gpu_quota(quota("gone"))
     await world.run(10)
     assert [name for _, name in world.tries] == ["gone/q", "team/q", "team/q"]
     assert world.used == [("team/q", 5)]

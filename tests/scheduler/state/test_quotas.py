@@ -44,7 +44,7 @@ def note(made: ClusterState, memory: int) -> str:
 def test_a_quota_is_shared_by_the_namespace() -> None:
     """Running and assumed pods count; finished pods do not."""
     made = state("n1")
-    made.set_quota(quota("q", memory="1000"))
+    made.limits.set_quota(quota("q", memory="1000"))
     running = allocated("runs", node="n1", memory=600)
     made.set_pod(running)
     assert "2/2 ResourceQuotaNotFit(n1)" in note(made, 401)
@@ -58,10 +58,10 @@ def test_a_quota_is_shared_by_the_namespace() -> None:
 def test_the_smallest_of_several_quotas_counts() -> None:
     """HAMi lets the last event win, and forgets every limit when any of the objects is deleted."""
     made = state("n1")
-    made.set_quota(quota("large", memory="900"))
-    made.set_quota(quota("small", memory="100"))
+    made.limits.set_quota(quota("large", memory="900"))
+    made.limits.set_quota(quota("small", memory="100"))
     assert "ResourceQuotaNotFit" in note(made, 101)
-    made.drop_quota(quota("small"))
+    made.limits.drop_quota(quota("small"))
     assert note(made, 900) == ""
     assert "ResourceQuotaNotFit" in note(made, 901)
 
@@ -69,8 +69,8 @@ def test_the_smallest_of_several_quotas_counts() -> None:
 def test_the_reason_names_the_exceeded_quota() -> None:
     """The object, the resource, its limit, the used and the requested amounts; each resource of several."""
     made = state("n1")
-    made.set_quota(quota("all", memory="9k", cards="1"))
-    made.set_quota(quota("mem", memory="1000"))
+    made.limits.set_quota(quota("all", memory="9k", cards="1"))
+    made.limits.set_quota(quota("mem", memory="1000"))
     made.set_pod(allocated("runs", node="n1", memory=600))
     assert note(made, 401) == (
         "no available node, 1 node does not meet: 1 node 2/2 ResourceQuotaNotFit(n1);"
@@ -82,7 +82,7 @@ def test_the_reason_names_the_exceeded_quota() -> None:
 def test_a_percentage_is_shown_with_every_limit() -> None:
     """Its amount of memory depends on the card, so that no limit is certainly exceeded."""
     made = state("n1")
-    made.set_quota(quota("mem", memory="10"))
+    made.limits.set_quota(quota("mem", memory="10"))
     limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "50"}
     pending = pod("asks", containers=[{"name": "main", "resources": {"limits": limits, "requests": limits}}])
     decision = finish(schedule(made, pending))
@@ -95,7 +95,7 @@ def test_a_percentage_is_shown_with_every_limit() -> None:
 def test_the_extender_and_explanations_name_the_quota() -> None:
     """In extender mode in the reason of the node; an explanation has it separately from the nodes."""
     made = state("n1")
-    made.set_quota(quota("mem", memory="100"))
+    made.limits.set_quota(quota("mem", memory="100"))
     pending = pod("asks", memory=200)
     text = "ResourceQuota mem limits nvidia.com/gpumem to 100: 0 used, 200 requested"
     assert finish(explain(cycle_of(made), pending, chooser=chooser_of(made))).quota == text
@@ -109,14 +109,14 @@ def test_other_namespaces_are_not_limited() -> None:
     made = state("n1")
     other = quota("q", cards="0")
     other.metadata.namespace = "elsewhere"
-    made.set_quota(other)
+    made.limits.set_quota(other)
     assert note(made, 100) == ""
 
 
 def test_raising_a_quota_makes_waiting_pods_active() -> None:
     """The event reaches the queue."""
     made = state("n1")
-    made.set_quota(quota("q", cards="0"))
+    made.limits.set_quota(quota("q", cards="0"))
     waiting = pod("waits", memory=100)
     made.set_pod(waiting)
     entry = made.queue.get(waiting.uid)
@@ -124,5 +124,5 @@ def test_raising_a_quota_makes_waiting_pods_active() -> None:
     decision = finish(schedule(made, waiting))
     assert isinstance(decision, Unschedulable)
     made.queue.add_unschedulable(entry, decision)
-    made.set_quota(quota("q", cards="1"))
+    made.limits.set_quota(quota("q", cards="1"))
     assert isinstance(finish(schedule(made, waiting)), Scheduled)

@@ -33,11 +33,11 @@ class World:
         self.state: ClusterState = state(clock=self.clock, scores_resources=True)
         self.serial = 0
         for name in NAMESPACES:
-            self.state.set_namespace(namespace(name, **{"gpu.scheduling/injection": "enabled"}))
+            self.state.limits.set_namespace(namespace(name, **{"gpu.scheduling/injection": "enabled"}))
         for number in range(self.chance.randint(1, 7)):
             self.add_node(f"n{number}")
         if self.chance.random() < 0.4:
-            self.state.set_quota(self.quota())
+            self.state.limits.set_quota(self.quota())
         for _ in range(self.chance.randint(0, 25)):
             self.run(self.pod())
         if self.chance.random() < 0.3:

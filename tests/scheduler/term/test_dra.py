@@ -179,9 +179,9 @@ async def test_node_opens_when_its_card_is_known(cluster: Cluster) -> None:
         placed = await cluster.placed("p")
         assert "GPU-n0-1" in placed["metadata"]["annotations"]["gpu.scheduling/allocation"]
         cluster.api.remove("resourceslices", f"n0-{dra.DRIVER}")
-        await cluster.until(lambda: "n0" in cluster.term.state.closed_nodes(), "closed node")
+        await cluster.until(lambda: "n0" in cluster.term.state.closed_nodes.now(), "closed node")
         cluster.api.remove("resourceclaims", "c", NAMESPACE)
-        await cluster.until(lambda: "n0" not in cluster.term.state.closed_nodes(), "open node")
+        await cluster.until(lambda: "n0" not in cluster.term.state.closed_nodes.now(), "open node")
 
 
 async def test_node_whose_cards_change_is_judged_again(cluster: Cluster) -> None:

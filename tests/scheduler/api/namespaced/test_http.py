@@ -100,7 +100,7 @@ class Site:
 
     def __init__(self) -> None:
         self.state = state("n1", "n2")
-        self.state.set_namespace(namespace("team", **{"gpu.scheduling/injection": "enabled"}))
+        self.state.limits.set_namespace(namespace("team", **{"gpu.scheduling/injection": "enabled"}))
         self.api = Reviewing()
         self.pods = extending(self.state, self.api)._pods
         self.decides = True
@@ -295,7 +295,7 @@ async def test_a_namespace_sees_the_queues_that_it_may_use(site: Site) -> None:
     Nor does a pod that names such a queue show it.
     """
     for name, selector in (("ours", {}), ("spare", {}), ("theirs", {"matchLabels": {"owner": "other"}})):
-        site.state.set_queue(gpu_queue(name, weight=3, namespaceSelector=selector))
+        site.state.limits.set_queue(gpu_queue(name, weight=3, namespaceSelector=selector))
     for name, where, queue in (
         ("a", "team", "ours"),
         ("b", "secret", "ours"),
