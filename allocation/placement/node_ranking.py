@@ -79,12 +79,14 @@ class NodeRanking:
         The scores are those of the chosen node and of as many `runners_up`; nodes that do not fit are not listed.
         `allocation.placement.placement.place` gives the reasons why no node fits.
         """
-        if self._eligible is not None and not self.is_known:
-            yield from self._eligible.prepare()
-        if self._stranding is not None:
-            yield from self._stranding.prepare()
-            if self._stranding.mix is not self._mix:
-                self._mark = -1  # every node has another value, though the same nodes fit
+        stranding = self._stranding
+        if not self.is_known:
+            if self._eligible is not None:
+                yield from self._eligible.prepare()
+            if stranding is not None:
+                yield from stranding.prepare()
+        if stranding is not None and stranding.mix is not self._mix:
+            self._mark = -1  # every node has another value, though the same nodes fit
         self._refresh()
         query = PlacementQuery(request, self._constraints, headroom)
         passed = list[tuple[int, float]]()

@@ -8,13 +8,12 @@ The formulas are evaluated for all nodes at once and for one node; a test compar
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from allocation.ledger.card_table import CORES, MEMORY
 from allocation.ledger.ledger import Ledger
 from allocation.placement import score
 from allocation.request import WHOLE_CARD, ContainerRequest
@@ -41,6 +40,32 @@ class Mix(msgspec.Struct, frozen=True):
     prices: Mapping[str, float] = {}
 
 
+class Host(NamedTuple):
+    """What is left of a node, before a pod comes: computed once for all pods, as long as nothing changes there.
+
+    Attributes:
+        memory_mib: device memory of all cards.
+        cores: millicards of all cards.
+        used_mib: device memory in use.
+        used_cores: millicards in use.
+        by_cpu: the cards for which the free CPU suffices.
+        by_memory: the cards for which the free memory suffices.
+        free: free cards.
+        stranded: those of them that are stranded.
+        price: of each card.
+    """
+
+    memory_mib: int
+    cores: int
+    used_mib: int
+    used_cores: int
+    by_cpu: float
+    by_memory: float
+    free: float
+    stranded: float
+    price: float
+
+
 class Nodes(Protocol):
     """What nodes have beside cards, and what pods request of it. Changes are in `Ledger.changes`."""
 
@@ -48,14 +73,25 @@ class Nodes(Protocol):
     def mix(self) -> Mix | None:
         """What pods request; another object once that has changed noticeably. None while no node has cards."""
 
-    def free(self, node: str) -> tuple[int, int]:
-        """Return the free millicores and bytes of a node."""
+    def host(self, row: int) -> Host:
+        """Return what is left of the node of a row in use; only while there is a mix."""
 
     def prepare(self) -> Steps[None]:
         """Compute, in steps, whatever would make `columns` slow."""
 
     def columns(self, ledger: Ledger) -> Hosts:
         """Return what is free on the node of each row of a ledger; of a row that is not in use, anything."""
+
+
+def host_of(ledger: Ledger, row: int, mix: Mix, *, cpu: int, memory: int) -> Host:
+    """Return what is left of the node of a row, which has these free millicores and bytes."""
+    facts, (used_mib, used_cores, _) = ledger.facts(row), ledger.used_sums(row)
+    memory_mib, cores, _ = facts.capacity
+    by_cpu, by_memory = cpu / mix.cpu, memory / mix.memory
+    free = _free(memory_mib, cores, used_mib, used_cores, max)
+    stranded = _stranded(free, by_cpu, by_memory, max)
+    price = mix.prices.get(ledger.kind_names[facts.kinds[0]][0], 0.0) if facts.kinds and mix.prices else 0.0
+    return Host(memory_mib, cores, used_mib, used_cores, by_cpu, by_memory, free, stranded, price)
 
 
 class Stranding:
@@ -84,73 +120,52 @@ class Stranding:
         mix = self._nodes.mix
         if mix is None:
             return np.zeros(rows.shape)
-        free, used, capacity = self._nodes.columns(ledger)[rows], ledger.used[:, rows].sum(axis=2), ledger.capacity
-        memory, cores = score.requested_of_rows(ledger, containers)
-        prices = np.array([mix.prices.get(model, 0.0) for model, _ in ledger.kind_names] or [0.0])
-        costs: NDArray[np.float64] = self._points * self._cost(
-            mix,
-            capacity=(capacity[MEMORY, rows], capacity[CORES, rows]),
-            used=(used[MEMORY], used[CORES]),
-            more=(memory[rows], cores),
-            host=(free[:, 0], free[:, 1]),
-            price=prices[ledger.kinds[rows, 0]],
-            most=np.maximum,
-        )
-        return costs
+        hosts = self._nodes.columns(ledger)[rows]
+        (memory_mib, cores, _), (used_mib, used_cores, _) = ledger.capacity[:, rows], ledger.used[:, rows].sum(axis=2)
+        by_cpu, by_memory = hosts[:, 0] / mix.cpu, hosts[:, 1] / mix.memory
+        more_mib, more_cores = score.requested_of_rows(ledger, containers)
+        before = _free(memory_mib, cores, used_mib, used_cores, np.maximum)
+        after = _free(memory_mib, cores, used_mib + more_mib[rows], used_cores + more_cores, np.maximum)
+        costs = _stranded(after, by_cpu - self._cpu / mix.cpu, by_memory - self._memory / mix.memory, np.maximum)
+        costs -= _stranded(before, by_cpu, by_memory, np.maximum)
+        if mix.prices:
+            prices = np.array([mix.prices.get(model, 0.0) for model, _ in ledger.kind_names])
+            costs += prices[ledger.kinds[rows, 0]] * (before - after)
+        points: NDArray[np.float64] = self._points * costs
+        return points
 
     def of_row(self, ledger: Ledger, row: int, containers: Sequence[ContainerRequest]) -> float:
         """Return what the pod costs on the node of a row in use, in points."""
         mix = self._nodes.mix
         if mix is None:
             return 0.0
-        facts, used = ledger.facts(row), ledger.used_sums(row)
-        cost: float = self._points * self._cost(
-            mix,
-            capacity=(facts.capacity[MEMORY], facts.capacity[CORES]),
-            used=(used[MEMORY], used[CORES]),
-            more=score.requested(facts, containers)[:2],
-            host=self._nodes.free(ledger.node(row)),
-            price=mix.prices.get(ledger.kind_names[facts.kinds[0]][0], 0.0) if facts.kinds else 0.0,
-            most=max,
-        )
-        return cost
+        memory_mib, cores, used_mib, used_cores, by_cpu, by_memory, before, stranded, price = self._nodes.host(row)
+        more_mib, more_cores, _ = score.requested(ledger.facts(row), containers)
+        free = _free(memory_mib, cores, used_mib + more_mib, used_cores + more_cores, max)
+        cost = _stranded(free, by_cpu - self._cpu / mix.cpu, by_memory - self._memory / mix.memory, max) - stranded
+        if mix.prices:
+            cost += price * (before - free)
+        points: float = self._points * cost
+        return points
 
     def left(self, ledger: Ledger, node: str, containers: Sequence[ContainerRequest]) -> float:
         """Return how many cards are stranded on a node with the pod."""
         mix, row = self._nodes.mix, ledger.row(node)
         if mix is None or row is None:
             return 0.0
-        facts, used, (cpu, memory) = ledger.facts(row), ledger.used_sums(row), self._nodes.free(node)
-        more = score.requested(facts, containers)
-        after = (used[MEMORY] + more[MEMORY], used[CORES] + more[CORES])
-        free = _free((facts.capacity[MEMORY], facts.capacity[CORES]), after, max)
-        stranded: float = _stranded(free, (cpu - self._cpu, memory - self._memory), mix, max)
+        host, (mib, cores, _) = self._nodes.host(row), score.requested(ledger.facts(row), containers)
+        free = _free(host.memory_mib, host.cores, host.used_mib + mib, host.used_cores + cores, max)
+        by_cpu, by_memory = host.by_cpu - self._cpu / mix.cpu, host.by_memory - self._memory / mix.memory
+        stranded: float = _stranded(free, by_cpu, by_memory, max)
         return stranded
 
-    def _cost(
-        self,
-        mix: Mix,
-        *,
-        capacity: tuple[Any, Any],
-        used: tuple[Any, Any],
-        more: tuple[Any, Any],
-        host: tuple[Any, Any],
-        price: Any,
-        most: _Most,
-    ) -> Any:
-        """Return the cost in cards; of cards, memory comes before compute, and of hosts CPU before memory."""
-        before = _free(capacity, used, most)
-        after = _free(capacity, (used[0] + more[0], used[1] + more[1]), most)
-        left = (host[0] - self._cpu, host[1] - self._memory)
-        return _stranded(after, left, mix, most) - _stranded(before, host, mix, most) + price * (before - after)
 
-
-def _free(capacity: tuple[Any, Any], used: tuple[Any, Any], most: _Most) -> Any:
+def _free(memory_mib: Any, cores: Any, used_mib: Any, used_cores: Any, most: _Most) -> Any:
     """Return the free cards of a node, by the scarcer of device memory and compute."""
-    share = most(used[0] / most(capacity[0], 1), used[1] / most(capacity[1], 1))
-    return most(capacity[1] / WHOLE_CARD * (1.0 - share), 0.0)
+    share = most(used_mib / most(memory_mib, 1), used_cores / most(cores, 1))
+    return most(cores / WHOLE_CARD * (1.0 - share), 0.0)
 
 
-def _stranded(free: Any, host: tuple[Any, Any], mix: Mix, most: _Most) -> Any:
+def _stranded(free: Any, by_cpu: Any, by_memory: Any, most: _Most) -> Any:
     """Return for how many of the free cards of a node its CPU or memory does not suffice."""
-    return most(most(free - host[0] / mix.cpu, free - host[1] / mix.memory), 0.0)
+    return most(most(free - by_cpu, free - by_memory), 0.0)

@@ -8,6 +8,7 @@ come from the full path.
 
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Mapping
+from functools import partial
 from itertools import islice
 from typing import Final, cast
 
@@ -114,7 +115,8 @@ class FastPath:
             return (yield from self._place_preferred(pod, requirements, headroom, ranking, preferences))
         fitting, stranded = ranking.count(), None
         if stranding is not None:
-            stranded = stranding.left(self._ledger, best.allocation.node, requirements.request.gpu_containers)
+            containers = requirements.request.gpu_containers
+            stranded = partial(stranding.left, self._ledger, best.allocation.node, containers)
         note = messages.find_fit(
             best.scores,
             fitting=fitting,

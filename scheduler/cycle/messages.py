@@ -1,7 +1,7 @@
 """The texts of events and conditions about scheduling results, in HAMi's words where HAMi has some."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain, islice
 
 import msgspec
@@ -19,8 +19,6 @@ _STEP = 1_000
 _RUNNERS_UP = 3
 """How many of the fitting nodes one message names with their scores."""
 
-_LEAST_STRANDED = 0.05
-
 
 class NodeGroup(msgspec.Struct, frozen=True):
     """The nodes that do not take a pod for one reason.
@@ -37,12 +35,18 @@ class NodeGroup(msgspec.Struct, frozen=True):
 
 
 def find_fit(
-    scores: Mapping[str, float], *, fitting: int, rejected: int, is_exact: bool = True, stranded: float | None = None
+    scores: Mapping[str, float],
+    *,
+    fitting: int,
+    rejected: int,
+    is_exact: bool = True,
+    stranded: Callable[[], float] | None = None,
 ) -> str:
     """Return the note of `FilteringSucceed`: the chosen node, and the best of the `fitting` nodes with their scores.
 
-    The first of `scores` is the chosen node, on which so many cards are `stranded` then; None if that did not decide.
-    Unless `is_exact`, at most `fitting` nodes fit and at least `rejected` do not.
+    The first of `scores` is the chosen node. If another one of those that are shown has a higher score, the cards that
+    are `stranded` on the chosen one say why. Unless `is_exact`, at most `fitting` nodes fit and at least `rejected` do
+    not.
     """
     best = tuple(islice(scores.items(), _RUNNERS_UP if is_exact else 1))
     listed = ",".join(f"{name}:{value:.2f}" for name, value in best) + (",…" if fitting > len(best) else "")
@@ -51,9 +55,9 @@ def find_fit(
     else:
         numbers = f"{counted(rejected)} not fit, {counted(fitting)} fit"
     note = f"find fit node({best[0][0]}), {numbers}({listed})"
-    if stranded is None or (stranded < _LEAST_STRANDED and best[0][1] == max(value for _, value in best)):
+    if stranded is None or all(value <= best[0][1] for _, value in best):
         return note
-    return f"{note}; leaves {stranded:.1f} free cards there without CPU or memory"
+    return f"{note}; leaves {stranded():.1f} free cards there without CPU or memory"
 
 
 def counted(nodes: int) -> str:

@@ -1,5 +1,7 @@
 """Selects the node of an evaluation, and puts the runners-up, or the reasons of the other nodes, into words."""
 
+from functools import partial
+
 from allocation.reasons import PodReason
 from allocation.steps import Steps
 from scheduler.cycle import messages, remedies
@@ -23,7 +25,7 @@ def select(
         stranded = None
         if evaluated.preferences is None and evaluated.values and evaluated.stranding is not None:
             containers = evaluated.requirements.request.gpu_containers
-            stranded = evaluated.stranding.left(state.ledger, evaluated.allocation.node, containers)
+            stranded = partial(evaluated.stranding.left, state.ledger, evaluated.allocation.node, containers)
         note = messages.find_fit(scores, fitting=fitting, rejected=rejected, stranded=stranded)
         return Scheduled.on_cards(
             state.ledger, evaluated.requirements, evaluated.allocation, evaluated.charges, note=note, path=path

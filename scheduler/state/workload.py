@@ -2,7 +2,7 @@
 
 The mix of requests is that of the pods that have cards now, so a restart begins with the same mix, and no pod counts
 for more than it holds. A little of the fleet's own mix is always part of it, which decides in an empty cluster. The mix
-is rounded to steps of a tenth, so that it rarely changes: rankings of nodes are computed again when it does.
+is rounded to steps of a fifth, so that it rarely changes: rankings of nodes are computed again when it does.
 """
 
 import math
@@ -16,7 +16,7 @@ from allocation.constraints import Constraints, read_constraints
 from allocation.errors import AllocationError
 from allocation.ledger.ledger import Ledger
 from allocation.ledger.row_table import RowTable
-from allocation.placement.stranding import Hosts, Mix, Stranding
+from allocation.placement.stranding import Host, Hosts, Mix, Stranding, host_of
 from allocation.request import WHOLE_CARD
 from allocation.settings import AllocationSettings
 from allocation.steps import Steps
@@ -28,12 +28,15 @@ from scheduler.state.participants import Placed
 _OF_FLEET: Final = 0.01
 """The cards of the fleet, as a share of all, that count as if pods had requested them with the CPU and memory of their
 nodes."""
-_STEP: Final = math.log(1.1)
+_STEP: Final = math.log(1.2)
 _LEAST_PRICE: Final = 0.01
 _UNKNOWN: Final = (2**40, 2**60)
 """The CPU and memory of a node that does not exist yet: nothing is stranded there."""
 _NODES: Final = 1_000
 """Nodes whose amounts are added up between two interruptions."""
+
+_Steps = tuple[int, int, tuple[tuple[str, int], ...]]
+"""CPU and memory per card, and prices by model, as powers of 1.2."""
 
 
 class _Requested(msgspec.Struct, frozen=True):
@@ -58,8 +61,11 @@ class Workload:
         self._settings = settings
         self._points = points
         self._free = RowTable(ledger, lambda row: self.free(ledger.node(row)), np.dtype((np.int64, (2,))))
+        self._hosts: dict[int, Host] = {}
+        self._hosts_mark = -1
+        self._hosts_mix: Mix | None = None
         self._pods: dict[str, _Requested] = {}
-        self._sums = [0, 0, 0]
+        self._cpu = self._memory = self._size = 0
         self._by_models: Counter[frozenset[str]] = Counter()
         self._fleet = [0, 0, 0]
         """Millicores, bytes and millicards of the nodes with cards."""
@@ -67,6 +73,7 @@ class Workload:
         """Millicards of the fleet by model."""
         self._mark = -1
         self._mix: Mix | None = None
+        self._mix_steps: _Steps | None = None
         self._is_current = False
 
     def of(self, pod: Pod, constraints: Constraints) -> Stranding | None:
@@ -84,7 +91,7 @@ class Workload:
         self.unreserve(placed.pod.uid)
         if placed.allocation is not None:
             cpu, memory = self._node_cache.cpu_and_memory(placed.pod.uid)
-            requested = _Requested(cpu, memory, self._size(placed), self._models(placed.pod))
+            requested = _Requested(cpu, memory, self._size_of(placed), self._models(placed.pod))
             self._pods[placed.pod.uid] = requested
             self._add(requested, 1)
 
@@ -95,23 +102,24 @@ class Workload:
             self._add(requested, -1)
 
     def _add(self, requested: _Requested, sign: int) -> None:
-        amounts = (requested.cpu, requested.memory, requested.cards)
-        self._sums = [total + sign * amount for total, amount in zip(self._sums, amounts, strict=True)]
+        self._cpu += sign * requested.cpu
+        self._memory += sign * requested.memory
+        self._size += sign * requested.cards
         if requested.models is not None:
             self._by_models[requested.models] += sign * requested.cards
             if not self._by_models[requested.models]:
                 del self._by_models[requested.models]
         self._is_current = False
 
-    def _size(self, placed: Placed) -> int:
+    def _size_of(self, placed: Placed) -> int:
         """Return the millicards of a pod: of each card its share of memory or compute, whichever is larger."""
-        inventory = self._ledger.inventory(placed.node)
-        cards = {card.uuid: card for card in inventory.cards} if inventory is not None else {}
         size = 0.0
         for charge in placed.charges:
-            card = cards.get(charge.uuid)
-            if card is not None:
-                size += max(charge.memory_mib / max(card.memory_mib, 1), charge.cores / max(card.cores, 1))
+            found = self._ledger.position(charge.uuid)
+            if found is not None:
+                facts, position = self._ledger.facts(found[0]), found[1]
+                memory, cores = facts.memory_mib[position], facts.cores[position]
+                size += max(charge.memory_mib / max(memory, 1), charge.cores / max(cores, 1))
         return round(size * WHOLE_CARD)
 
     def _models(self, pod: Pod) -> frozenset[str] | None:
@@ -131,13 +139,32 @@ class Workload:
         """See `allocation.placement.stranding.Nodes`."""
         if not self._is_current:
             self._is_current = True
-            mix = self._compute()
-            if mix != self._mix:
-                self._mix = mix
+            steps = self._steps()
+            if steps != self._mix_steps:
+                self._mix_steps, self._mix = steps, _mix(steps)
         return self._mix
 
-    def free(self, node: str) -> tuple[int, int]:
+    def host(self, row: int) -> Host:
         """See `allocation.placement.stranding.Nodes`."""
+        changes, mix = self._ledger.changes, self._mix
+        if changes.mark != self._hosts_mark or mix is not self._hosts_mix:
+            changed = changes.since(self._hosts_mark)
+            if changed is None or mix is not self._hosts_mix:
+                self._hosts.clear()
+            else:
+                for entry in changed:
+                    self._hosts.pop(entry if entry >= 0 else ~entry, None)
+            self._hosts_mark, self._hosts_mix = changes.mark, mix
+        host = self._hosts.get(row)
+        if host is None:
+            if mix is None:
+                raise ValueError("nothing is known of the nodes yet")
+            cpu, memory = self.free(self._ledger.node(row))
+            host = self._hosts[row] = host_of(self._ledger, row, mix, cpu=cpu, memory=memory)
+        return host
+
+    def free(self, node: str) -> tuple[int, int]:
+        """Return the free millicores and bytes of a node."""
         has = self._node_cache.allocatable.get(node)
         if has is None:
             return _UNKNOWN
@@ -177,22 +204,37 @@ class Workload:
             columns[row] = self.free(ledger.node(row))
         return columns
 
-    def _compute(self) -> Mix | None:
+    def _steps(self) -> _Steps | None:
+        """Return the mix in steps."""
         cpu, memory, cards = self._fleet
         if not cpu or not memory or not cards:
             return None
-        requested = self._sums[2] + _OF_FLEET * cards
-        per_card = [(self._sums[each] + _OF_FLEET * self._fleet[each]) / requested for each in (0, 1)]
+        requested = (self._size + _OF_FLEET * cards) / WHOLE_CARD
+        by_model = self._named(requested * WHOLE_CARD / cards) if self._by_models else ()
+        return (
+            _step((self._cpu + _OF_FLEET * cpu) / requested),
+            _step((self._memory + _OF_FLEET * memory) / requested),
+            by_model,
+        )
+
+    def _named(self, load: float) -> tuple[tuple[str, int], ...]:
+        """Return the price of each model that pods name, in steps; `load` is what is requested by what there is."""
         named: dict[str, float] = {}
         for models, size in self._by_models.items():
             accepted = {model: self._cards[model] for model in models if self._cards[model]}
             for model, supply in accepted.items():
                 named[model] = named.get(model, 0.0) + size * supply / sum(accepted.values())
-        prices = {model: size / requested / (self._cards[model] / cards) for model, size in sorted(named.items())}
-        rounded = {model: _rounded(price) for model, price in prices.items() if price >= _LEAST_PRICE}
-        return Mix(_rounded(per_card[0] * WHOLE_CARD), _rounded(per_card[1] * WHOLE_CARD), rounded)
+        prices = {model: size / self._cards[model] / load for model, size in named.items()}
+        return tuple((model, _step(price)) for model, price in sorted(prices.items()) if price >= _LEAST_PRICE)
 
 
-def _rounded(amount: float) -> float:
-    """Return the nearest power of 1.1, of a positive amount."""
-    return math.exp(round(math.log(amount) / _STEP) * _STEP)
+def _step(amount: float) -> int:
+    """Return the power of 1.2 that is nearest to a positive amount."""
+    return round(math.log(amount) / _STEP)
+
+
+def _mix(steps: _Steps | None) -> Mix | None:
+    if steps is None:
+        return None
+    cpu, memory, by_model = steps
+    return Mix(math.exp(cpu * _STEP), math.exp(memory * _STEP), {name: math.exp(n * _STEP) for name, n in by_model})

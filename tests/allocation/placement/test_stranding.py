@@ -14,7 +14,7 @@ from allocation.constraints import read_constraints
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger.ledger import Ledger
 from allocation.placement.ranking_cache import RankingCache
-from allocation.placement.stranding import Mix, Stranding
+from allocation.placement.stranding import Host, Mix, Stranding, host_of
 from allocation.request import ContainerRequest, Kind, PodRequest
 from allocation.settings import AllocationSettings
 from allocation.steps import finish
@@ -31,14 +31,18 @@ MIX = Mix(cpu=8_000.0, memory=64.0 * GIB)
 class Fixed:
     """Nodes with these free millicores and bytes."""
 
-    def __init__(self, mix: Mix | None, **free: tuple[int, int]) -> None:
+    def __init__(self, mix: Mix | None, ledger: Ledger | None = None, **free: tuple[int, int]) -> None:
         self.mix = mix
+        self._ledger = ledger
         self.read = 0
         self._free = free
 
-    def free(self, node: str) -> tuple[int, int]:
-        """Return what is free on a node."""
-        return self._free[node]
+    def host(self, row: int) -> Host:
+        """Return what is left of a node."""
+        assert self._ledger is not None
+        assert self.mix is not None
+        cpu, memory = self._free[self._ledger.node(row)]
+        return host_of(self._ledger, row, self.mix, cpu=cpu, memory=memory)
 
     def prepare(self) -> Steps[None]:
         """Everything is known."""
@@ -112,10 +116,10 @@ def test_cards_on_which_others_depend_are_dear() -> None:
 
 def test_what_is_left_is_told() -> None:
     """The cards without CPU or memory once the pod is there."""
-    nodes = Fixed(MIX, n0=(16_000, 999 * GIB))
-    stranding = Stranding(nodes, cpu=12_000, memory=0, points=300.0)
-    assert stranding.left(fleet("A"), "n0", (container(cores=1000, percent=100),)) == pytest.approx(0.5)
-    assert stranding.left(fleet("A"), "gone", ()) == 0.0
+    ledger = fleet("A")
+    stranding = Stranding(Fixed(MIX, ledger, n0=(16_000, 999 * GIB)), cpu=12_000, memory=0, points=300.0)
+    assert stranding.left(ledger, "n0", (container(cores=1000, percent=100),)) == pytest.approx(0.5)
+    assert stranding.left(ledger, "gone", ()) == 0.0
 
 
 def test_nothing_costs_anything_before_a_node_is_known() -> None:
@@ -127,7 +131,8 @@ def test_nothing_costs_anything_before_a_node_is_known() -> None:
 
 def test_another_mix_changes_the_ranking_of_nodes_that_did_not_change() -> None:
     """All are evaluated again, once."""
-    ledger, nodes = fleet("A", "B"), Fixed(MIX, n0=(999_000, 999 * GIB), n1=(999_000, 999 * GIB))
+    ledger = fleet("A", "B")
+    nodes = Fixed(MIX, ledger, n0=(999_000, 999 * GIB), n1=(999_000, 999 * GIB))
     cards = PodRequest((container(cores=1000, percent=100),))
     ranking = RankingCache(ledger).ranking(
         cards,
@@ -155,7 +160,7 @@ def test_one_node_costs_what_it_costs_among_all(data: st.DataObject) -> None:
     prices = data.draw(st.dictionaries(st.sampled_from("ABC"), st.floats(0.01, 5.0)))
     mix = Mix(data.draw(st.floats(100.0, 64_000.0)), data.draw(st.floats(1.0, 512.0)) * GIB, prices)
     amounts = {"cpu": data.draw(st.integers(0, 64_000)), "memory": data.draw(st.integers(0, 512 * GIB))}
-    stranding = Stranding(Fixed(mix, **free), **amounts, points=300.0)
+    stranding = Stranding(Fixed(mix, ledger, **free), **amounts, points=300.0)
     request = container(
         cores=data.draw(st.integers(0, 1000)),
         memory=data.draw(st.none() | st.integers(1, 1000)),

@@ -67,6 +67,11 @@ def volumes(made: ClusterState) -> object:
     return {name: str(value) for of in (in_use, assumptions) for name, value in vars(of).items()}
 
 
+def workload(counted: Workload) -> object:
+    """Return what the pods with cards request, in sum, by models and of each pod."""
+    return counted._cpu, counted._memory, counted._size, dict(counted._by_models), dict(counted._pods)
+
+
 def shares(made: ClusterState) -> object:
     """Return what each queue pays, and the pods that pay by their labels."""
     return sums(made.fair_share.use), sorted(made.fair_share._by_labels)
@@ -76,7 +81,7 @@ VIEWS: dict[type, Callable[[ClusterState], object]] = {
     Cards: cards,
     NamespaceQuotas: lambda made: sums(made.quotas.counted),
     NodeResources: node_resources,
-    Workload: lambda made: (made.workload._sums, dict(made.workload._by_models), made.workload._pods),
+    Workload: lambda made: workload(made.workload),
     Volumes: volumes,
     QueueShares: shares,
     CardLeases: lambda made: made.device_leases.pods(),

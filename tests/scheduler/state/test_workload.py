@@ -50,10 +50,10 @@ def using(name: str, *, cpu: str, memory: str, mib: int = 1000, card: int = 0, m
 
 
 def test_an_empty_cluster_has_the_mix_of_its_nodes() -> None:
-    """64 cores and 256 GiB for two cards, in steps of a tenth."""
+    """64 cores and 256 GiB for two cards, in steps of a fifth."""
     found = mix(state("n0"))
-    assert found.cpu == pytest.approx(32_000, rel=0.05)
-    assert found.memory == pytest.approx(128 * GIB, rel=0.05)
+    assert found.cpu == pytest.approx(32_000, rel=0.1)
+    assert found.memory == pytest.approx(128 * GIB, rel=0.1)
     assert found.prices == {}
 
 

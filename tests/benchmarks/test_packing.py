@@ -1,0 +1,69 @@
+"""The comparison of packing policies runs, and counts what it should."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.packing import run, workload
+from benchmarks.packing.fgd import Fgd
+from benchmarks.packing.fleet import Choice, Fleet
+from benchmarks.packing.ours import ours
+from benchmarks.packing.reference import REFERENCES, best_fit
+from benchmarks.packing.workload import Machine, Task, Workload
+
+ROOT = Path(__file__).parents[2]
+MACHINES = (Machine("a", 16_000, 65_536, 2, "A"), Machine("b", 64_000, 262_144, 2, "B"))
+
+
+def test_results_have_a_line_for_each_policy(tmp_path: Path) -> None:
+    """Of each seed, after the machine; without the trace, of random shapes."""
+    command = [sys.executable, "-m", "benchmarks.packing", "--seeds", "1", "--nodes", "5", "--results", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=True)
+    assert "| random shapes | Tranche " in done.stdout
+    (file,) = tmp_path.glob("*.jsonl")
+    machine, *lines = map(json.loads, file.read_text().splitlines())
+    assert machine["processors"] >= 1
+    assert {line["policy"] for line in lines} == {
+        *("Random", *REFERENCES, "FGD", "Tranche", "Tranche, stranded: 0"),
+    }
+    assert all(0.0 < share <= 1.0 for line in lines for share in line["allocated"])
+
+
+def test_tranche_counts_as_the_fleet_does() -> None:
+    """No task gets a card or CPU that the fleet does not have, and one that ends gives everything back."""
+    shapes = workload.random_shapes(nodes=5)
+    fleet = Fleet(shapes.machines)
+    policy = ours(shapes.machines)(fleet)
+    placed = []
+    for task in shapes.drawn(1, until=1.5):
+        choice = policy.choose(task)
+        assert (choice is not None) == bool(fleet.fits(task).any())
+        if choice is not None:
+            assert fleet.fits(task)[choice.node]
+            fleet.add(task, choice)
+            placed.append((task, choice))
+    for task, choice in placed:
+        fleet.remove(task, choice)
+        policy.end(task, choice)
+    assert all(policy.choose(task) is not None for task, _ in placed[:5])
+
+
+def test_fgd_keeps_cards_together() -> None:
+    """A half goes to the card that has a half left, so that the other one stays whole for the usual task."""
+    fleet, half, whole = Fleet(MACHINES[:1]), Task(1_000, 1_024, 1, 500), Task(1_000, 1_024, 1, 1_000)
+    fleet.add(half, Choice(0, (1,)))
+    assert Fgd(fleet, {whole: 3, half: 1}).choose(half) == Choice(0, (1,))
+    assert best_fit(fleet).choose(whole) == Choice(0, (0,))
+
+
+def test_tasks_that_end_leave_their_cards() -> None:
+    """With half of the cards requested, half are allocated on average; beyond all, not more than all."""
+    task = workload.Arrival(Task(1_000, 1_024, 1, 1_000), 0.0, 100.0)
+    load = Workload("small", MACHINES, (task,))
+    assert run.turn_over(load, best_fit, seed=1, load=0.5, days=1.0) == pytest.approx(0.5, abs=0.1)
+    assert run.turn_over(load, best_fit, seed=1, load=9.0, days=1.0) == pytest.approx(0.9, abs=0.1)
