@@ -101,7 +101,11 @@ def of_dry_run(
         explanation,
         asks=asks,
         quota=messages.quota_of(evaluation.rejections),
-        policy=policy_explanation.policy(requirements, has_preferences=evaluation.preferences is not None),
+        policy=policy_explanation.policy(
+            requirements,
+            has_preferences=evaluation.preferences is not None,
+            counts_stranded=evaluation.stranding is not None,
+        ),
         resolvable=bool(resolvable),
         nodes=tuple(nodes),
         reasons=reasons,

@@ -10,6 +10,7 @@ _NODE_POLICIES: Final = {
     "binpack": "binpack: the highest score first; ties are broken by name",
     "spread": "spread: the lowest score first; ties are broken by name",
 }
+_STRANDED: Final = "the fewest cards left without CPU or memory"
 _CARD_POLICIES: Final = {
     "binpack": "the highest score first",
     "spread": "the lowest score first",
@@ -22,31 +23,37 @@ _TIES: Final = "ties go to the lowest score, then the most free memory, then the
 _ALL_BOUND: Final = "policy all: the first by name whose cards bound to the application are all left"
 
 
-def policy(requirements: GpuRequirements, *, has_preferences: bool) -> Policy:
-    """Return the rules as texts; with preferences, their scores decide together with those of the cards."""
-    of_cards = _policy_of_cards(requirements)
+def policy(requirements: GpuRequirements, *, has_preferences: bool, counts_stranded: bool) -> Policy:
+    """Return the rules as texts; with preferences, their scores decide together with those of the cards.
+
+    `counts_stranded` is whether the cards count that a pod strands.
+    """
+    of_cards = _policy_of_cards(requirements, counts_stranded=counts_stranded)
     if not has_preferences:
         return of_cards
     nodes = f"the highest total of cards and preferences by scheduler.weights; for the cards, {of_cards.nodes}"
     return Policy(nodes, of_cards.cards)
 
 
-def _policy_of_cards(requirements: GpuRequirements) -> Policy:
+def _policy_of_cards(requirements: GpuRequirements, *, counts_stranded: bool) -> Policy:
     if requirements.fixed is not None:
         return Policy(f"its static allocation names {requirements.fixed.node}", "its static allocation names them")
     if not requirements.request:
-        return Policy("it asks for no GPU: the node with the fewest pods; ties are broken by name", "")
+        first = f"{_STRANDED}, then the least free CPU" if counts_stranded else "the node with the fewest pods"
+        return Policy(f"it asks for no GPU: {first}; ties are broken by name", "")
     constraints, bound = requirements.constraints, requirements.bound
     if bound is None:
-        return Policy(_node_policy(requirements), _card_policy(constraints))
+        return Policy(_node_policy(requirements, counts_stranded=counts_stranded), _card_policy(constraints))
     if bound.policy == "all":
         return Policy(_ALL_BOUND, "policy all: every card of the node that is bound to the application")
     return Policy(_NODE_POLICIES[constraints.node_policy], _card_policy(constraints))
 
 
-def _node_policy(requirements: GpuRequirements) -> str:
+def _node_policy(requirements: GpuRequirements, *, counts_stranded: bool) -> str:
     constraints = requirements.constraints
     rules = [_NODE_POLICIES[constraints.node_policy]]
+    if counts_stranded:
+        rules.insert(0, _STRANDED)
     if constraints.fabric is not None:
         rules.insert(0, "the preferred network adapters and storage")
     has_sets = any(container.count > 1 for container in requirements.request.gpu_containers)

@@ -161,10 +161,28 @@ def test_a_fitting_pod_is_explained_with_node_cards_and_policy() -> None:
     explanation = explained(state("n1", "n2"), pod("a", memory=600))
     assert explanation.answer == "would go to n1, card 0"
     assert explanation.policy is not None
-    assert explanation.policy.nodes.startswith("binpack: the highest score first")
+    first_rule = "the fewest cards left without CPU or memory"
+    assert explanation.policy.nodes.startswith(f"{first_rule}, then binpack: the highest score first")
     (first, second) = explanation.nodes
     assert (first.chosen, second.chosen) == (True, False)
     assert [each.chosen for card in first.cards for each in card.verdicts] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("stranded", "rules"),
+    [
+        (300.0, "the fewest cards left without CPU or memory, then the least free CPU; ties are broken by name"),
+        (0.0, "the node with the fewest pods; ties are broken by name"),
+    ],
+)
+def test_the_rules_for_a_pod_without_cards_are_those_of_the_weight(stranded: float, rules: str) -> None:
+    """And the rules for cards, which then begin with the score."""
+    made = state("n1", stranded=stranded)
+    without, with_card = explained(made, pod("a")).policy, explained(made, pod("b", memory=600)).policy
+    assert without is not None
+    assert with_card is not None
+    assert without.nodes == f"it asks for no GPU: {rules}"
+    assert with_card.nodes.startswith("binpack") == (not stranded)
 
 
 def test_the_scores_of_a_pod_with_preferences_have_parts() -> None:

@@ -216,14 +216,15 @@ def test_the_policy_names_the_sets() -> None:
     made = cluster(machines.example_node())
     policy = explained(made, demanding(made, 2)).policy
     assert policy is not None
-    assert policy.nodes.startswith("the bandwidth of the best free set of cards, then binpack: ")
+    rest = "the fewest cards left without CPU or memory, then binpack: "
+    assert policy.nodes.startswith(f"the bandwidth of the best free set of cards, then {rest}")
     assert policy.cards.startswith("the best free set by policy contiguous in mode Preferred; of equal sets, the one")
     single = explained(made, demanding(made, 1)).policy
     assert single is not None
-    assert single.nodes.startswith("binpack: ")  # a card alone has no pair whose bandwidth could rank nodes
+    assert single.nodes.startswith(rest)  # a card alone has no pair whose bandwidth could rank nodes
     ignoring = explained(made, demanding(made, 2, policy="spread", mode="Ignore")).policy
     assert ignoring is not None
-    assert ignoring.nodes.startswith("binpack: ")
+    assert ignoring.nodes.startswith(rest)
     assert ignoring.cards.startswith("the best free set by policy spread in mode Ignore; ")
 
 
