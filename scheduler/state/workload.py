@@ -32,6 +32,8 @@ _STEP: Final = math.log(1.2)
 _LEAST_PRICE: Final = 0.01
 _UNKNOWN: Final = (2**40, 2**60)
 """The CPU and memory of a node that does not exist yet: nothing is stranded there."""
+_SELECTORS: Final = 64
+"""Node selectors whose models are kept; users can write any number."""
 _NODES: Final = 1_000
 """Nodes whose amounts are added up between two interruptions."""
 
@@ -71,6 +73,8 @@ class Workload:
         """Millicores, bytes and millicards of the nodes with cards."""
         self._cards: Counter[str] = Counter()
         """Millicards of the fleet by model."""
+        self._selected: dict[tuple[tuple[str, str], ...], set[str]] = {}
+        """Models by nodeSelector, until other nodes have cards."""
         self._mark = -1
         self._mix: Mix | None = None
         self._mix_steps: _Steps | None = None
@@ -123,14 +127,34 @@ class Workload:
         return round(size * WHOLE_CARD)
 
     def _models(self, pod: Pod) -> frozenset[str] | None:
-        """Return the models that a pod accepts by its annotations; None if every model will do."""
+        """Return the models that a pod accepts by annotations and nodeSelector; None if every model will do."""
         try:
             constraints = read_constraints(pod.metadata.annotations, self._settings)
         except AllocationError:
-            return None  # written after it was placed
-        if not constraints.chooses_types:
+            constraints = None  # written after it was placed
+        chooses, selector = constraints is not None and constraints.chooses_types, pod.spec.node_selector
+        if not chooses and not selector:
             return None
-        return frozenset(model for model, mode in self._ledger.kind_names if constraints.accepts_type(model, mode))
+        kinds = self._ledger.kind_names
+        models = accepted = {model for model, _ in kinds}
+        if constraints is not None and chooses:
+            accepted = {model for model, mode in kinds if constraints.accepts_type(model, mode)}
+        if selector:
+            accepted = accepted & self._models_of(tuple(sorted(selector.items())))
+        return None if accepted == models else frozenset(accepted)
+
+    def _models_of(self, selector: tuple[tuple[str, str], ...]) -> set[str]:
+        """Return the models on nodes with these labels."""
+        found = self._selected.get(selector)
+        if found is None:
+            if len(self._selected) >= _SELECTORS:
+                self._selected.clear()
+            found = self._selected[selector] = set()
+            for name, node in self._node_cache.nodes.items():
+                row = self._ledger.row(name)
+                if row is not None and all(node.metadata.labels.get(key) == value for key, value in selector):
+                    found.update(self._ledger.kind_names[kind][0] for kind in self._ledger.facts(row).kinds)
+        return found
 
     # ---- nodes -----------------------------------------------------------------------------------------------------
 
@@ -194,6 +218,7 @@ class Workload:
                 fleet[2] += cores
                 cards[ledger.kind_names[kind][0]] += cores
         self._mark, self._fleet, self._cards, self._is_current = mark, fleet, cards, False
+        self._selected.clear()
 
     def columns(self, ledger: Ledger) -> Hosts:
         """See `allocation.placement.stranding.Nodes`."""

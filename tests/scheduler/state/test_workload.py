@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -39,11 +39,20 @@ def of_model(name: str, model: str) -> GpuNodeStatus:
     return GpuNodeStatus(ObjectMeta(name=name), status_of(NodeInventory(name, cards)))
 
 
-def using(name: str, *, cpu: str, memory: str, mib: int = 1000, card: int = 0, models: str = "") -> Pod:
-    """Return a pod that runs on n0 with a card and these resources, and accepts these models."""
+def using(
+    name: str,
+    *,
+    cpu: str,
+    memory: str,
+    mib: int = 1000,
+    card: int = 0,
+    models: str = "",
+    selector: dict[str, str] | None = None,
+) -> Pod:
+    """Return a pod that runs on n0 with a card and these resources, and accepts these models and nodes."""
     amounts = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(mib), "cpu": cpu, "memory": memory}
     containers = [{"name": "main", "resources": {"limits": amounts, "requests": amounts}}]
-    made = allocated(name, node="n0", memory=mib, card=card, containers=containers)
+    made = allocated(name, node="n0", memory=mib, card=card, containers=containers, nodeSelector=selector or {})
     if models:
         made.metadata.annotations[USE_TYPES] = models
     return made
@@ -104,15 +113,31 @@ def test_a_pod_that_ends_counts_no_more() -> None:
     assert mix(made) is back
 
 
-def test_models_are_dear_that_pods_depend_on() -> None:
+@pytest.mark.parametrize("named", [{"models": "H100"}, {"selector": {"card": "H100"}}], ids=["annotation", "selector"])
+def test_models_are_dear_that_pods_depend_on(named: dict[str, Any]) -> None:
     """The share of requests that only a model satisfies, by its share of the cards."""
     made = state()
     for name, model in (("n0", "H100"), ("n1", "T4"), ("n2", "T4"), ("n3", "T4")):
-        made.set_node(node(name))
+        made.set_node(node(name, metadata={"name": name, "labels": {"card": model, "zone": "a"}}))
         made.set_status(of_model(name, model))
-    made.set_pod(using("a", cpu="1", memory="1Gi", models="H100"))
-    made.set_pod(using("b", cpu="1", memory="1Gi", card=1))
+    made.set_pod(using("a", cpu="1", memory="1Gi", **named))
+    made.set_pod(using("b", cpu="1", memory="1Gi", card=1, selector={"zone": "a"}))
     assert mix(made).prices == {"H100": pytest.approx(0.5 / 0.25, rel=0.1)}
+
+
+def test_selectors_are_kept_while_they_are_few() -> None:
+    """Users can write any number; each is read again once other nodes have cards."""
+    made = state("n0")
+    mix(made)
+    selectors = [(("key", str(number)),) for number in range(65)]
+    kept = [made.workload._models_of(selector) for selector in selectors[:64]]
+    assert made.workload._models_of(selectors[0]) is kept[0]
+    made.workload._models_of(selectors[64])
+    assert len(made.workload._selected) == 1
+    made.set_node(node("n1"))
+    made.set_status(of_model("n1", "T4"))
+    mix(made)
+    assert not made.workload._selected
 
 
 def test_a_node_that_does_not_exist_strands_nothing() -> None:
