@@ -128,20 +128,17 @@ class Workload:
 
     def _models(self, pod: Pod) -> frozenset[str] | None:
         """Return the models that a pod accepts by annotations and nodeSelector; None if every model will do."""
+        selector, kinds = pod.spec.node_selector, self._ledger.kind_names
         try:
             constraints = read_constraints(pod.metadata.annotations, self._settings)
         except AllocationError:
-            constraints = None  # written after it was placed
-        chooses, selector = constraints is not None and constraints.chooses_types, pod.spec.node_selector
-        if not chooses and not selector:
+            return None  # written after it was placed
+        if not constraints.chooses_types and not selector:
             return None
-        kinds = self._ledger.kind_names
-        models = accepted = {model for model, _ in kinds}
-        if constraints is not None and chooses:
-            accepted = {model for model, mode in kinds if constraints.accepts_type(model, mode)}
+        accepted = {model for model, mode in kinds if constraints.accepts_type(model, mode)}
         if selector:
-            accepted = accepted & self._models_of(tuple(sorted(selector.items())))
-        return None if accepted == models else frozenset(accepted)
+            accepted &= self._models_of(tuple(sorted(selector.items())))
+        return None if accepted == {model for model, _ in kinds} else frozenset(accepted)
 
     def _models_of(self, selector: tuple[tuple[str, str], ...]) -> set[str]:
         """Return the models on nodes with these labels."""

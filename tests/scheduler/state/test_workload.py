@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocation.inventory import Card, NodeInventory
-from allocation.names import USE_TYPES
+from allocation.names import CARD_POLICY, MODE, USE_TYPES
 from allocation.steps import finish
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.metadata import ObjectMeta
@@ -123,6 +123,21 @@ def test_models_are_dear_that_pods_depend_on(named: dict[str, Any]) -> None:
     made.set_pod(using("a", cpu="1", memory="1Gi", **named))
     made.set_pod(using("b", cpu="1", memory="1Gi", card=1, selector={"zone": "a"}))
     assert mix(made).prices == {"H100": pytest.approx(0.5 / 0.25, rel=0.1)}
+
+
+@pytest.mark.parametrize(
+    "annotations", [{USE_TYPES: "H100", CARD_POLICY: "nonsense"}, {MODE: "hami-core"}], ids=["unreadable", "mode"]
+)
+def test_what_says_nothing_of_models_makes_none_dear(annotations: dict[str, str]) -> None:
+    """An annotation that cannot be read was written after the pod was placed; a mode is not a model."""
+    made = state()
+    for name, model in (("n0", "H100"), ("n1", "T4")):
+        made.set_node(node(name))
+        made.set_status(of_model(name, model))
+    runs = using("a", cpu="1", memory="1Gi")
+    runs.metadata.annotations |= annotations
+    made.set_pod(runs)
+    assert mix(made).prices == {}
 
 
 def test_selectors_are_kept_while_they_are_few() -> None:
