@@ -62,7 +62,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 def loaded(cluster: Manifest) -> ClusterState:
     """Return the scheduler's state of a cluster."""
-    made = state(scores_resources=True)
+    made = state(scores_resources=True, stranded=0.0)  # kube-scheduler knows no stranded cards
     for manifest in cluster["namespaces"]:
         made.limits.set_namespace(msgspec.convert(manifest, Namespace))
     for manifest in cluster["nodes"]:
