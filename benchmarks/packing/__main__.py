@@ -21,6 +21,8 @@ from benchmarks.packing.workload import Workload
 from benchmarks.results import percentile
 
 OURS, BEFORE, FGD = "Tranche", "Tranche, stranded: 0", "FGD"
+_TRACE, _MODELS, _SHAPES, _ENDS = "trace", "models", "shapes", "ends"
+_PARTS: Final = (_TRACE, _MODELS, _SHAPES, _ENDS)
 _NAMING: Final = 1 / 3
 _LOADS: Final = (0.95, 1.1)
 _SEEDS_WITH_ENDS: Final = 3
@@ -55,6 +57,7 @@ class Run(msgspec.Struct, frozen=True):
 def main() -> int:
     """Run each policy on each workload and seed; exit with 1 if Tranche is not ahead of FGD on the trace each time."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.packing", description=main.__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(_PARTS)}; all by default")
     parser.add_argument("--trace", type=Path, metavar="DIR", help="folder of openb's two files; random shapes without")
     parser.add_argument("--seeds", type=int, default=10, metavar="N", help="seeds 1 to N (%(default)s)")
     parser.add_argument("--nodes", type=int, default=400, metavar="N", help="nodes for random shapes (%(default)s)")
@@ -64,6 +67,9 @@ def main() -> int:
     )
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the first seed of the trace as SVG")
     arguments = parser.parse_args()
+    parts = frozenset(arguments.parts or (_PARTS if arguments.trace else [_SHAPES]))
+    if not parts <= {*_PARTS} or (parts != {_SHAPES} and arguments.trace is None):
+        parser.error(f"the parts are {', '.join(_PARTS)}, and all but {_SHAPES} need --trace")
     here = machine.describe()
     print(here)
     runs = []
@@ -71,7 +77,7 @@ def main() -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as raw:
         raw.write(msgspec.json.encode(here) + b"\n")
-        for each in _runs(arguments.trace, seeds=arguments.seeds, nodes=arguments.nodes, days=arguments.days):
+        for each in _runs(arguments, parts):
             figures = " / ".join(f"{share:.2%}" for share in each.allocated)
             print(f"{each.workload}, {each.policy}, seed {each.seed}: {figures}", file=sys.stderr, flush=True)
             raw.write(msgspec.json.encode(each) + b"\n")
@@ -82,12 +88,12 @@ def main() -> int:
     return int(not _is_ahead(runs))
 
 
-def _runs(trace: Path | None, *, seeds: int, nodes: int, days: float) -> Iterator[Run]:
-    shapes = workload.random_shapes(nodes=nodes)
-    real = workload.read(trace) if trace is not None else None
-    workloads = [shapes] if real is None else [real, real.naming_models(share=_NAMING), shapes]
-    for each in workloads:
-        for seed in range(1, seeds + 1):
+def _runs(arguments: argparse.Namespace, parts: frozenset[str]) -> Iterator[Run]:
+    real = workload.read(arguments.trace) if arguments.trace is not None else None
+    shapes = workload.random_shapes(nodes=arguments.nodes)
+    workloads = {_SHAPES: shapes} if real is None else {_TRACE: real, _MODELS: real.naming_models(share=_NAMING)}
+    for part, each in {**workloads, _SHAPES: shapes}.items():
+        for seed in range(1, arguments.seeds + 1) if part in parts else ():
             for policy, make in _policies(each, seed).items():
                 found = run.arrive(each, make, seed=seed)
                 yield Run(
@@ -98,14 +104,14 @@ def _runs(trace: Path | None, *, seeds: int, nodes: int, days: float) -> Iterato
                     found.failed,
                     run.mean(found.seconds) * 1e6,
                     percentile(found.seconds, 99) * 1e6,
-                    found.line if seed == 1 and each is workloads[0] else [],
+                    found.line if seed == 1 and part == _TRACE else [],
                 )
-    if real is None:
+    if real is None or _ENDS not in parts:
         return
     for load in _LOADS:
-        for seed in range(1, min(seeds, _SEEDS_WITH_ENDS) + 1):
+        for seed in range(1, min(arguments.seeds, _SEEDS_WITH_ENDS) + 1):
             for policy, make in _policies(real, seed).items():
-                mean = run.turn_over(real, make, seed=seed, load=load, days=days)
+                mean = run.turn_over(real, make, seed=seed, load=load, days=arguments.days)
                 yield Run(f"{real.name}, tasks end, {load:.0%} requested", policy, seed, [mean])
 
 
