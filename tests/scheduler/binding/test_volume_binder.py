@@ -90,12 +90,12 @@ async def selected(storage: Storage, key: ClaimKey) -> str:
     return (await storage.read_claim(key)).metadata.annotations.get(SELECTED_NODE, "")
 
 
-async def until_selected(storage: Storage, key: ClaimKey) -> None:
-    """Wait until the informer shows the selected node of a claim."""
+async def until_selected(storage: Storage, key: ClaimKey, *, is_selected: bool = True) -> None:
+    """Wait until the informer shows the selected node of a claim, or that it has none."""
     await until(
         lambda: (
             (shown := storage.claims.get(key.name, key.namespace)) is not None
-            and SELECTED_NODE in shown.metadata.annotations
+            and (SELECTED_NODE in shown.metadata.annotations) == is_selected
         )
     )
 
@@ -144,6 +144,7 @@ async def test_everything_is_given_back_when_the_deadline_passes(server: Layout,
         assert volume.spec.claim_ref is None
         assert BOUND_BY_CONTROLLER not in volume.metadata.annotations
         assert await selected(storage, late) == ""
+    await until_selected(storage, late, is_selected=False)
     result = await storage.binder(api, timeout_seconds=0.5).bind(pod, scheduled(provisioned=(late,)))
     assert result is not None
     assert f"claim {late}: no volume was provisioned for it on node {NODE} within 0.5 s" in result.note
