@@ -80,11 +80,10 @@ class NodeRanking:
         `allocation.placement.placement.place` gives the reasons why no node fits.
         """
         stranding = self._stranding
-        if not self.is_known:
-            if self._eligible is not None:
-                yield from self._eligible.prepare()
-            if stranding is not None:
-                yield from stranding.prepare()
+        if self._eligible is not None and not self.is_known:
+            yield from self._eligible.prepare()
+        if stranding is not None and (stranding.mix is None or not self.is_known):
+            yield from stranding.prepare()
         if stranding is not None and stranding.mix is not self._mix:
             self._mark = -1  # every node has another value, though the same nodes fit
         self._refresh()

@@ -76,6 +76,8 @@ class Workload:
         self._selected: dict[tuple[tuple[str, str], ...], set[str]] = {}
         """Models by nodeSelector, until other nodes have cards."""
         self._mark = -1
+        self._counted = 0
+        """The nodes that existed then: one may be shown later than its cards."""
         self._mix: Mix | None = None
         self._mix_steps: _Steps | None = None
         self._is_current = False
@@ -196,10 +198,10 @@ class Workload:
         )
 
     def prepare(self) -> Steps[None]:
-        """See `allocation.placement.stranding.Nodes`; the nodes are added up again if others have cards now."""
+        """See `allocation.placement.stranding.Nodes`; the nodes are added up again if there are others now."""
         yield from self._free.prepare()
-        changes, ledger = self._ledger.changes, self._ledger
-        if changes.reaches(self._mark):
+        changes, ledger, count = self._ledger.changes, self._ledger, len(self._node_cache)
+        if changes.reaches(self._mark) and count == self._counted:
             self._mark = changes.mark
             return
         mark, fleet, cards = changes.mark, [0, 0, 0], Counter[str]()
@@ -214,7 +216,7 @@ class Workload:
             for kind, cores in zip(facts.kinds, facts.cores, strict=True):
                 fleet[2] += cores
                 cards[ledger.kind_names[kind][0]] += cores
-        self._mark, self._fleet, self._cards, self._is_current = mark, fleet, cards, False
+        self._mark, self._counted, self._fleet, self._cards, self._is_current = mark, count, fleet, cards, False
         self._selected.clear()
 
     def columns(self, ledger: Ledger) -> Hosts:

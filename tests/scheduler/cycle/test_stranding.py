@@ -62,6 +62,17 @@ def test_a_pod_with_much_cpu_leaves_a_node_whose_cards_need_it() -> None:
     assert not small.note.endswith("CPU or memory")
 
 
+def test_a_node_may_be_shown_later_than_its_cards() -> None:
+    """The watches of both are not in step; pods that were tried in between are placed as if it had been there."""
+    made = state()
+    made.set_status(status("n0"))
+    asks = asking("large", cpu="8", mib=100)
+    assert not isinstance(finish(schedule(made, asks)), Scheduled)
+    made.set_node(node("n0", status={"allocatable": {"cpu": "16", "memory": "256Gi", "pods": "110"}}))
+    assert placed(made, asks).node == "n0"
+    assert made.workload.mix is not None
+
+
 def test_a_pod_without_cards_leaves_them_the_cpu() -> None:
     """It goes where there is enough, or where there are no cards; of equal nodes, where the least is free."""
     made = cluster()
