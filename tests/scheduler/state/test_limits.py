@@ -7,6 +7,7 @@ import pytest
 
 from cluster.resource_quota import ResourceQuota
 from scheduler.queue.queueing_hints import ClusterEvent
+from scheduler.state.cluster_state import ClusterState
 from scheduler.state.limits import Limits
 from tests.scheduler.support.builders import state
 from tests.scheduler.support.driving import gpu_queue
@@ -23,16 +24,21 @@ CHANGES: dict[str, tuple[Callable[[Limits], None], ClusterEvent]] = {
 }
 
 
+def limited(monkeypatch: pytest.MonkeyPatch) -> tuple[ClusterState, list[ClusterEvent]]:
+    """Return a state with a GpuQueue and a GpuQuota, and the events of which its queue is notified from now on."""
+    made, events = state("n1"), list[ClusterEvent]()
+    made.limits.set_queue(gpu_queue("a"))
+    made.limits.set_gpu_quota(gpu_quota("a"))
+    monkeypatch.setattr(made.queue, "notify", events.append)
+    return made, events
+
+
 @pytest.mark.parametrize(("change", "event"), CHANGES.values(), ids=CHANGES)
 def test_a_change_is_noted_and_passed_on(
     change: Callable[[Limits], None], event: ClusterEvent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A decision that was interrupted evaluates its node again, and the queue tries pods which the event may help."""
-    made = state("n1")
-    made.limits.set_queue(gpu_queue("a"))
-    made.limits.set_gpu_quota(gpu_quota("a"))
-    events: list[ClusterEvent] = []
-    monkeypatch.setattr(made.queue, "notify", events.append)
+    made, events = limited(monkeypatch)
     before = made.ledger.changes.state
     change(made.limits)
     assert made.ledger.changes.state != before
@@ -41,11 +47,7 @@ def test_a_change_is_noted_and_passed_on(
 
 def test_the_same_spec_again_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each status of a queue or a GpuQuota comes back as an update."""
-    made = state("n1")
-    made.limits.set_queue(gpu_queue("a"))
-    made.limits.set_gpu_quota(gpu_quota("a"))
-    events: list[ClusterEvent] = []
-    monkeypatch.setattr(made.queue, "notify", events.append)
+    made, events = limited(monkeypatch)
     before = made.ledger.changes.state
     made.limits.set_queue(gpu_queue("a"))
     made.limits.set_gpu_quota(gpu_quota("a"))
