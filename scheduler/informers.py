@@ -101,23 +101,23 @@ class Informers:
     # ---- handlers --------------------------------------------------------------------------------------------------
 
     def feed_state(self, state: ClusterState) -> None:
-        """Have every change applied to `state`."""
+        """Apply every change to `state` from now on."""
         for kind in self._kinds:
             on_upsert, on_delete = kind.handlers(state)
             self._of(kind).add_handlers(on_upsert=on_upsert, on_delete=on_delete)
 
     def feed_budgets(self, budgets: DisruptionBudgets) -> None:
-        """Have every change applied to `budgets`."""
+        """Apply every change to `budgets` from now on."""
         if self._budgets is not None:
             self._budgets.add_handlers(on_upsert=budgets.set, on_delete=budgets.drop)
 
     def feed_locks(self, locks: NodeLocks) -> None:
-        """Have changes of nodes and pods applied to `locks`."""
+        """Apply changes of nodes and pods to `locks` from now on."""
         self.nodes.add_handlers(on_upsert=locks.set_node, on_delete=locks.drop_node)
         self.pods.add_handlers(on_upsert=locks.set_pod, on_delete=locks.set_pod)
 
     def feed_volume_binder(self, binder: VolumeBinder) -> None:
-        """Have `binder` look at the pods again that wait for what has changed."""
+        """Notify `binder` of changes, so that it looks again at the pods that wait for them."""
         if self.has_storage:
             self._of(kinds.VOLUME_CLAIMS).add_handlers(on_upsert=binder.set_claim, on_delete=binder.set_claim)
             self._of(kinds.VOLUMES).add_handlers(on_upsert=binder.set_volume, on_delete=binder.set_volume)

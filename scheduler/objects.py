@@ -228,7 +228,7 @@ class AwsElasticBlockStore(msgspec.Struct, gc=False):
 
 
 class AzureDisk(msgspec.Struct, rename="camel", gc=False):
-    """A disk of Azure."""
+    """A disk of Azure, which is Shared, Dedicated or Managed."""
 
     disk_uri: str = msgspec.field(default="", name="diskURI")
     kind: str = "Shared"
@@ -257,7 +257,7 @@ class RbdVolume(msgspec.Struct, rename="camel", gc=False):
 
 
 class PortworxVolume(msgspec.Struct, gc=False):
-    """A volume of Portworx."""
+    """A volume of Portworx, by its ID."""
 
     volume_id: str = msgspec.field(default="", name="volumeID")
 
@@ -284,7 +284,7 @@ class Volume(msgspec.Struct, rename="camel", gc=False):
 
     @property
     def restricts_nodes(self) -> bool:
-        """Whether not every node can mount it, or a node can attach only so many of its kind."""
+        """Whether some nodes cannot mount it, or a node can attach only a limited number of its kind."""
         return self != Volume(self.name)
 
 
@@ -380,7 +380,7 @@ class PodStatus(msgspec.Struct, rename="camel", gc=False):
 
 
 class Pod(msgspec.Struct, gc=False):
-    """A pod."""
+    """A pod, as far as scheduling depends on it; what is beyond the limits is not kept."""
 
     metadata: PodMeta
     spec: PodSpec
@@ -485,7 +485,7 @@ def _shared_image(image: NodeImage) -> NodeImage:
 
 
 class PriorityClass(msgspec.Struct, rename="camel", gc=False):
-    """A PriorityClass."""
+    """The priority and the preemption policy of the pods that name it, or of all others."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     value: int = 0
@@ -494,6 +494,6 @@ class PriorityClass(msgspec.Struct, rename="camel", gc=False):
 
 
 class Namespace(msgspec.Struct, gc=False):
-    """A namespace."""
+    """A namespace, with the labels that namespace selectors match."""
 
     metadata: LabelledMeta

@@ -182,7 +182,7 @@ class PreemptionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         nomination_seconds: for how long a pod keeps the cards that were freed for it.
         longest_protection_seconds: the longest time for which a pod can protect itself by annotation.
         highest_priority: the highest priority with which pods outside the system namespaces preempt others; those above
-            it preempt nobody. The default is below the PriorityClasses of the system, which any pod may name.
+            it preempt none. The default is below the PriorityClasses of the system, which any pod may name.
         rigid_budgets: what becomes of pods whose PodDisruptionBudget never permits a disruption, as with
             `minAvailable: 100%`: `keep` never preempts them, `violate` deletes them as a last resort.
     """

@@ -19,7 +19,7 @@ WRITES_PER_SECOND: Final = 5
 PAUSE_SECONDS: Final = 10.0
 """The least time between two writes of one status."""
 _STEP: Final = 64
-"""So many objects are looked at without interruption."""
+"""The objects that are looked at without interruption."""
 
 
 class HasMeta(Protocol):
@@ -27,7 +27,7 @@ class HasMeta(Protocol):
 
     @property
     def metadata(self) -> ObjectMeta:
-        """Its metadata."""
+        """Its name, namespace and UID, among others."""
 
 
 Item = TypeVar("Item", bound=HasMeta)

@@ -42,7 +42,6 @@ RECENT = {
     "write 'this number of', or name the argument": r"\b[Ss]o many\b",
 }
 NOT_MENDED_YET = (
-    "scheduler/",
     "cluster/",
     "docs/",
     "allocation/placement/",
@@ -55,8 +54,6 @@ NOT_MENDED_YET = (
 ALLOWED: dict[str, tuple[str, ...]] = {
     # file: (text within the line, ...) -- with the reason
     "lab/images.py": ("nobody:x:65534",),  # a user of Unix
-    "tests/scheduler/binding/test_node_lock.py": ("nobody is binding its pod",),  # a message of scheduler/
-    "tests/scheduler/cycle/test_node_reasons.py": ("nobody vouches for",),  # the same
     "tests/scheduler/preemption/test_evictor.py": ("nobody: preempting",),  # the name of a scheduler
     "tests/cli/preflight/test_report.py": ("nodes: 1 nobody",),  # the mode of a node (docs/hami.md)
 }

@@ -43,7 +43,7 @@ def explain(
 ) -> Steps[Explanation]:
     """Return why a pod runs on its node or is pending, with the cards of the nodes `cards_of`.
 
-    `chooser` says whom a pod that waits would preempt.
+    `chooser` chooses the pods that a pending pod would preempt.
 
     If `cards_of` is None, the explanation has the cards of all nodes, or in a cluster with more than `MANY` nodes only
     those of the chosen node: 1,000 nodes of eight cards take 0.15 s.

@@ -221,7 +221,7 @@ class Explanation(msgspec.Struct, frozen=True, rename=json_name):
         claims: the PersistentVolumeClaims of a pod that fits or waits; empty in extender mode.
         hints: remedies for requests that no card meets: an annotation with the models in the cluster, or the largest
             card; and for a missing GpuClaim or GPUBinding, and a GpuQueue that does not take the pod.
-        preemption: whom the pod would preempt; None if it does not wait for others to go.
+        preemption: the pods that it would preempt; None if it does not wait for others to go.
         queue: the position in the scheduling queue; None if the pod is not queued, or only the scheduler knows.
         gpu_queue: the queue that is charged for the pod, and the pod's rank; None while the cluster has no GpuQueue,
             and for pods that are finished or of another scheduler.

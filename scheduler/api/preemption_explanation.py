@@ -7,7 +7,7 @@ from scheduler.preemption.choice import Chooser, NoPreemption
 
 
 def preemption(chooser: Chooser, pod: Pod) -> Steps[PreemptionExplanation]:
-    """Return whom a pod that waits would preempt, or what is held for it. Nobody is evicted, and nothing reserved."""
+    """Return the pods that a pending pod would preempt, or what is held for it; nothing is evicted or reserved."""
     state = chooser.state
     hold = state.holds.of(pod.uid)
     if hold is not None:

@@ -19,13 +19,13 @@ class PreemptionExplanation(msgspec.Struct, frozen=True, rename=json_name):
     """What preemption would do for a pod that waits, or why it would do nothing.
 
     Attributes:
-        node: where the pod would fit then; empty if nobody is preempted.
+        node: where the pod would fit then; empty if no pod is preempted.
         count: the pods that would be evicted; 0 if enough pods of the node are being deleted already.
         victims: these pods; for users who have rights in one namespace only those of this namespace.
         leaving: the pods of the node that are being deleted already; while cards are held, those that have to end.
         held: why cards of the node are held for the pod now: `preemption`, others are being evicted for it, or
             `patience`, it has waited for long; empty if none are held.
-        why: why nobody is preempted; empty if somebody is, or cards are held.
+        why: why no pod is preempted; empty if one is, or cards are held.
     """
 
     node: str = ""

@@ -28,7 +28,7 @@ class BoundCardsCheck:
         self._settings = settings
 
     async def confirm(self, pod: Pod, chosen: Scheduled) -> Result | None:
-        """Return None if the pod may have the chosen cards, or the result if it may not, or nobody can say."""
+        """Return None if the pod may have the chosen cards, or the result if it may not or that cannot be read."""
         bound = chosen.bound
         if bound is None:
             return None

@@ -27,7 +27,7 @@ from scheduler.queue.scheduling_queue import SchedulingQueue
 log = logging.getLogger(__name__)
 
 _WRITERS: Final = 8
-"""So many conditions are written at the same time; Bindings do not wait for them."""
+"""The conditions that are written at the same time; Bindings do not wait for them."""
 
 
 class FailureHandler:

@@ -1,7 +1,7 @@
 """Before a pod's Binding: it gets the Lease of each of its cards, or none.
 
-This holds for claims whose cards or MIG instances nobody else may use. No Binding of such a pod is sent before each of
-its Leases was created with the token of this term, so the API server gives a card to one pod only, whatever schedulers
+This holds for claims with cards or MIG instances of their own. No Binding of such a pod is sent before each of its
+Leases was created with the token of this term, so the API server gives a card to one pod only, whatever schedulers
 believe.
 """
 

@@ -69,4 +69,4 @@ def dangling(lock: NodeLock, pod: Pod | None, *, node: str, holder: str, is_ours
         return "its pod was served" if is_served(pod, node=node) else ""
     if pod.spec.node_name:
         return f"its pod runs on node {pod.spec.node_name}"
-    return "nobody is binding its pod" if is_ours and not holder else ""
+    return "its pod is not being bound" if is_ours and not holder else ""

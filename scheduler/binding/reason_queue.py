@@ -18,7 +18,7 @@ class ReasonQueue:
         self._changed = asyncio.Event()
 
     def put(self, entry: Entry, result: Unschedulable) -> None:
-        """Have the reasons of a pod published, instead of those that were not published yet."""
+        """Queue the reasons of a pod to be published, in place of earlier ones that were not."""
         pods = self._due.setdefault(entry.pod.metadata.namespace, OrderedDict())
         pods[entry.pod.uid] = entry, result
         self._changed.set()

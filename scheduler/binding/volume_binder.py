@@ -72,7 +72,7 @@ class VolumeBinder:
     async def bind(self, pod: Pod, chosen: Scheduled) -> Result | None:
         """Return None once every claim of a scheduled pod has its volume, or the result if one does not get it.
 
-        In that case everything that was written for the pod has been given back, as far as nobody had completed it.
+        In that case everything that was written for the pod has been given back, unless it was completed before.
         """
         if not chosen.volumes:
             return None
@@ -94,7 +94,7 @@ class VolumeBinder:
 
     @contextmanager
     def _abandonable(self) -> Iterator[None]:
-        """Have `close` cancel the current task while the block runs."""
+        """Let `close` cancel the current task while the block runs."""
         task = asyncio.current_task()
         if task is None or self._is_closed:
             raise asyncio.CancelledError

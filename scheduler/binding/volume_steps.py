@@ -58,7 +58,7 @@ class VolumeStep(Protocol):
         """Write what others need to bind the claim.
 
         Raises:
-            NotBoundError: somebody else decided otherwise.
+            NotBoundError: another client decided otherwise.
             ClusterError: the API server refuses the write, or the object is gone.
         """
 
@@ -66,7 +66,7 @@ class VolumeStep(Protocol):
         """Raise NotBoundError if what was written for the `claim`, which is not bound yet, was taken back."""
 
     async def take_back(self, fenced: FencedApi) -> None:
-        """Take back what was written, unless somebody has completed it."""
+        """Take back what was written, unless another client has completed it."""
 
 
 class Reserve:

@@ -38,7 +38,7 @@ def names_another(claim: Claim, node: str) -> NotBoundError:
 
 
 def select_node(claim: Claim, *, node: str, uid: str) -> Patch | None:
-    """Have the volume of the claim with this `uid` provisioned for `node`.
+    """Select `node` for the volume of the claim with this `uid`, which is then provisioned for it.
 
     Raises:
         NotBoundError: the claim is another one now, or names another node.

@@ -147,7 +147,7 @@ class Claims:
     # ---- statuses --------------------------------------------------------------------------------------------------
 
     def publish(self) -> None:
-        """Have the statuses of all claims written that are not up to date, and from now on each change."""
+        """Queue the statuses of all claims that are not up to date, and from now on each that changes."""
         self._is_publishing = True
         for name in self._claims:
             self._put(name)
@@ -165,7 +165,7 @@ class Claims:
             self._written[name] = status
 
     def write_again(self, name: ClaimName, status: GpuClaimStatus, *, uid: str) -> None:
-        """Have a status of the claim with `uid` written that was not."""
+        """Queue again a status of the claim with `uid` that could not be written."""
         if self.uid(name) == uid:
             self.statuses.put_back(name, status)
 

@@ -25,19 +25,19 @@ class StatusQueue:
         return name in self._due
 
     def put(self, name: ClaimName) -> None:
-        """Have the current status of a claim written."""
+        """Queue the current status of a claim."""
         self._due.setdefault(name, [])
         self._changed.set()
 
     def keep(self, name: ClaimName, status: GpuClaimStatus) -> None:
-        """Have `status` written before a later one of another phase; ignored if the claim was not to be written."""
+        """Queue `status` before a later one of another phase; ignored if the claim is not in the queue."""
         due = self._due.get(name)
         if due is not None:
             same = next((place for place, each in enumerate(due) if each.phase == status.phase), len(due))
             due[same:] = [status]
 
     def put_back(self, name: ClaimName, status: GpuClaimStatus) -> None:
-        """Have a status written again that was not written."""
+        """Queue again a status that could not be written."""
         due = self._due.setdefault(name, [])
         if not any(each.phase == status.phase for each in due):
             due.insert(0, status)

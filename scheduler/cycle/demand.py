@@ -14,7 +14,7 @@ from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
 
 _TRIED: Final = 64
-"""Of the nodes that are full in another respect than their cards, so many are searched for one with enough cards."""
+"""The most nodes, full in another respect than their cards, that are searched for one with enough cards."""
 
 
 def demand_of(state: ClusterState, pod: Pod, evaluated: Evaluation) -> Steps[Amounts | None]:

@@ -15,7 +15,7 @@ from scheduler.objects import Pod
 
 _PERIOD_SECONDS: Final = 5.0
 _EVENTS: Final = 20
-"""At most so many events in each period, whatever tenants create."""
+"""The most events in each period, whatever tenants create."""
 _STEP: Final = 1000
 """Pods that are looked at before the event loop may run anything else."""
 

@@ -54,7 +54,7 @@ async def _prioritize(extender: Extender | None, body: bytes) -> web.Response:
 
 
 async def _preempt(extender: Extender | None, body: bytes) -> web.Response:
-    """Return the nodes that remain; kube-scheduler evicts nobody where the status shows an error."""
+    """Return the nodes that remain; kube-scheduler evicts no pods where the status shows an error."""
     if extender is None:
         return web.Response(status=503, text=_NOT_DECIDING)
     try:

@@ -23,7 +23,7 @@ class Capacity:
         self._total = NOTHING
 
     def touch(self, node: str) -> None:
-        """Have a node read again, because it or its cards changed."""
+        """Note that a node is to be read again, because it or its cards changed."""
         self._changed.add(node)
 
     def total(self) -> Amounts:

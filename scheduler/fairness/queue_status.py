@@ -48,7 +48,7 @@ def desired(
 ) -> GpuQueueStatus:
     """Return the status of a queue at the time `now`; it equals `before`, the last status, if nothing changed.
 
-    So many `namespaces` name it.
+    `namespaces` is the number of namespaces that name it.
     """
     resource = dominant_resource(standing, settings)
     return GpuQueueStatus(

@@ -52,7 +52,7 @@ class LimitUse(msgspec.Struct, frozen=True):
 
     @property
     def available_percent(self) -> str:
-        """What is left in percent, with two decimals, rounded down; all is left of a limit of 0 that nobody exceeds."""
+        """What is left in percent, with two decimals, rounded down; all of a limit of 0 that is not exceeded."""
         if not self._total:
             return "0.00" if self.held else "100.00"
         whole, hundredths = divmod(max(0, self._left) * _PERCENT * 100 // self._total, 100)

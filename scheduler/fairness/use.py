@@ -22,7 +22,7 @@ class Use(msgspec.Struct):
 
     Attributes:
         memory_mib: of cards, as are `cores` in millicards, and `cards` in shares, each of one card.
-        cpu: of nodes in millicores, as is `memory_bytes`; 0 where nobody asks for them.
+        cpu: of nodes in millicores, as is `memory_bytes`; 0 where they are not counted.
         pods: how many there are.
     """
 
@@ -46,10 +46,10 @@ class Use(msgspec.Struct):
 
 
 class CountedPod(msgspec.Struct, Generic[Owner], frozen=True):
-    """For whom a pod is counted, with what it holds of its node.
+    """A pod with the owner that it is counted for, and what it holds of its node.
 
     Attributes:
-        owner: for whom.
+        owner: what the pod is counted for, such as a queue.
         cpu: its CPU in millicores.
         memory_bytes: its memory.
     """
@@ -89,7 +89,7 @@ class UseByOwner(Generic[Owner]):
         return left
 
     def owner(self, uid: str) -> Owner | None:
-        """Return for whom a pod is counted; None if it is not."""
+        """Return the owner that a pod is counted for; None if it is not counted."""
         counted = self._pods.get(uid)
         return counted.owner if counted is not None else None
 

@@ -13,7 +13,7 @@ class NodeRejections(Mapping[str, NodeRejection]):
         self._followers: list[Callable[[str], object]] = []
 
     def follow(self, on_change: Callable[[str], object]) -> None:
-        """Have `on_change` called with each node whose rejection begins, ends or changes from now on."""
+        """Call `on_change` with each node whose rejection begins, ends or changes from now on."""
         self._followers.append(on_change)
 
     def set(self, node: str, rejection: NodeRejection | None) -> None:

@@ -21,11 +21,11 @@ from scheduler.queue.queueing_hints import ClusterEvent, members
 from scheduler.queue.waiting_queue import WaitingQueue
 
 _KINDS: Final = 512
-"""So many kinds of rejected pods compete over all queues; pods of further kinds are tried for each queue by itself."""
+"""The most kinds of rejected pods that compete over all queues; pods of others are tried for each queue by itself."""
 _STEP: Final = 128
-"""So many lanes are compared in one step."""
+"""The lanes that are compared in one step."""
 _IDLE: Final = 64
-"""After so many events, queues without pods are looked for and forgotten."""
+"""The number of events after which queues without pods are looked for and forgotten."""
 
 
 class Competition:

@@ -28,7 +28,7 @@ class WaitingDemand(msgspec.Struct, frozen=True):
 
 
 class QueueOrder(Protocol):
-    """The order of queues."""
+    """The order in which queues get what is free: by their shares."""
 
     def key(self, pod: Pod) -> QueueKey:
         """Return the queue of a pod without a node."""

@@ -199,13 +199,13 @@ class SchedulingQueue:
         self.competition.charge(entry, seconds, placed=placed, now=self.clock())
 
     def notify(self, events: ClusterEvent) -> None:
-        """Have all unschedulable pods scheduled again that one of `events` may help."""
+        """Schedule all unschedulable pods again that one of `events` may help."""
         self.competition.notify(events)
         self._changed.set()
         self._on_event(())
 
     def wake(self, uids: Collection[str]) -> None:
-        """Have these pods scheduled again, because what they require changed although they did not."""
+        """Schedule these pods again, because what they require changed although they did not."""
         if not uids:
             return
         self._on_event(uids)
@@ -295,18 +295,18 @@ class SchedulingQueue:
                 self._activate(entry)
 
     def _explain_at(self, entry: Entry, when: float) -> None:
-        """Have the reasons of an unschedulable pod computed again at `when`."""
+        """Note that the reasons of an unschedulable pod are to be computed again at `when`."""
         entry.is_stale, entry.ready_at = True, when
         heapq.heappush(self._pausing, (when, next(self._serial), entry))
         self._changed.set()
 
     def _note_unexplained(self, entry: Entry) -> None:
-        """Have the reasons of a pod that still fits nowhere computed again when its pause is over."""
+        """Note that the reasons of a pod that fits nowhere are to be computed again when its pause is over."""
         if not entry.is_stale:
             self._explain_at(entry, entry.ready_at)
 
     def _explain_next(self, lane: Lane, pods: Iterable[Entry], *, excluding: Entry) -> None:
-        """Have reasons computed again for the first of `pods` whose published reasons differ from the lane's."""
+        """Note a new computation for the first of `pods` whose published reasons differ from the lane's."""
         for each in itertools.islice(pods, _SEARCHED):
             if each is not excluding and each.published not in ("", lane.note) and not each.is_stale:
                 self._explain_at(each, self.clock() + self._backoff[0])

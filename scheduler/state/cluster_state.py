@@ -372,7 +372,7 @@ class ClusterState:
         self.queue.notify(ClusterEvent.NODE_OPENED)  # the node needs no renewed Lease any more
 
     def _recount_cards(self, node: str) -> None:
-        """Have shares follow the cards of a node, which changed, came or went."""
+        """Count the cards of a node again, which changed, came or went."""
         self.fair_share.touch(node)
         self.fair_share.recount_node(node)
         self.foreign_devices.refresh_node(node)

@@ -27,7 +27,7 @@ CODES: Final = (
 
 
 _MOST_MISSING: Final = 20
-"""At most so many series of GpuQueues that do not exist, whatever namespaces name."""
+"""The most series of GpuQueues that do not exist, whatever namespaces name."""
 
 
 class Locks(Protocol):

@@ -84,6 +84,6 @@ class Limits:
         self._limits_changed(ClusterEvent.QUOTA_CHANGED)
 
     def _limits_changed(self, event: ClusterEvent) -> None:
-        """Have every pod scheduled again whose queue or quota may allow it something else now."""
+        """Schedule every pod again whose queue or quota may allow it something else now."""
         self._ledger.changes.add_other()
         self._queue.notify(event)

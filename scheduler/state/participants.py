@@ -63,7 +63,7 @@ class Participants:
         return iter(self._participants)
 
     def reserve(self, placed: Placed) -> None:
-        """Have a pod counted by all, or, if one of them raises an error, by none.
+        """Count a pod with all participants, or, if one of them raises an error, with none.
 
         Raises:
             AllocationError: the pod is assumed, but holds cards already, or its cards are not free.
@@ -76,7 +76,7 @@ class Participants:
                 raise
 
     def unreserve(self, uid: str) -> None:
-        """Have a pod counted by none."""
+        """Count a pod with none of the participants any more."""
         self._unreserve(uid, self._participants)
 
     @staticmethod

@@ -159,10 +159,7 @@ class PluginNodes:
         if seen.handshake.startswith(_DELETED) or not _is_readable(seen.handshake):
             return f"HAMi's device plugin of node {name} is stale: annotation {HAMI_HANDSHAKE} is {seen.handshake!r}"
         if now > seen.grace_ends:
-            return (
-                f"nobody vouches for the cards of node {name}: no agent reports them, and its kubelet advertises no"
-                f" {self._resource}"
-            )
+            return f"no agent reports the cards of node {name}, and its kubelet advertises no {self._resource}"
         return ""
 
 

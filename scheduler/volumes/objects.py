@@ -174,7 +174,7 @@ class VolumeStatus(msgspec.Struct, gc=False):
 
 
 class PersistentVolume(msgspec.Struct, gc=False):
-    """A PersistentVolume."""
+    """A PersistentVolume, with what decides which pods and nodes can use it."""
 
     metadata: VolumeMeta
     spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
@@ -212,7 +212,7 @@ class ClassMeta(ObjectMeta, rename="camel", gc=False):
 
 
 class StorageClass(msgspec.Struct, rename="camel", gc=False):
-    """A StorageClass."""
+    """A StorageClass: how its volumes are provisioned, and when they are bound."""
 
     metadata: ClassMeta
     provisioner: str = ""
@@ -269,7 +269,7 @@ class CsiDriverSpec(msgspec.Struct, rename="camel", gc=False):
 
 
 class CsiDriver(msgspec.Struct, gc=False):
-    """A CSI driver."""
+    """A CSI driver that is installed in the cluster."""
 
     metadata: ObjectMeta
     spec: CsiDriverSpec = msgspec.field(default_factory=CsiDriverSpec)
@@ -300,7 +300,7 @@ class AttachmentSpec(msgspec.Struct, rename="camel", gc=False):
 
 
 class VolumeAttachment(msgspec.Struct, gc=False):
-    """A VolumeAttachment."""
+    """A volume that is attached to a node, or is to be."""
 
     metadata: ObjectMeta
     spec: AttachmentSpec = msgspec.field(default_factory=AttachmentSpec)

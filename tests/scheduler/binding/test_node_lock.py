@@ -54,7 +54,7 @@ def test_a_lock_dangles_when_its_pod_needs_it_no_more(is_ours: bool) -> None:  #
 
 def test_a_lock_of_ours_is_owned_by_a_uid() -> None:
     """A former leader was killed and no process binds the pod, or the lock was for another pod of the same name."""
-    assert reason() == "nobody is binding its pod"
+    assert reason() == "its pod is not being bound"
     assert reason(holder="uid-p") == ""
     assert reason(holder="uid-before") == "its pod is another one of the same name"
 

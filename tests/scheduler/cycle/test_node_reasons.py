@@ -115,7 +115,7 @@ def test_each_reason_that_closes_a_node_has_a_code() -> None:
     ("handshake", "message"),
     [
         ("Deleted_2026-01-01", "HAMi's device plugin of node n1 is stale"),
-        ("", "nobody vouches for the cards of node n1"),
+        ("", "no agent reports the cards of node n1"),
     ],
 )
 def test_a_plugin_that_is_gone_has_one_code(handshake: str, message: str) -> None:
