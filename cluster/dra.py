@@ -12,7 +12,7 @@ class DeviceClassSpec(msgspec.Struct, rename="camel", gc=False):
 
 
 class DeviceClass(msgspec.Struct, gc=False):
-    """A DeviceClass."""
+    """A DeviceClass, with the extended resource that it satisfies."""
 
     metadata: ObjectMeta
     spec: DeviceClassSpec = msgspec.field(default_factory=DeviceClassSpec)
@@ -27,7 +27,7 @@ class DeviceSelector(msgspec.Struct, gc=False):
 
 
 class DeviceTaint(msgspec.Struct, gc=False):
-    """A taint of devices."""
+    """What keeps claims that do not tolerate it off a device."""
 
     key: str = ""
     effect: str = ""
@@ -41,7 +41,7 @@ class DeviceTaintRuleSpec(msgspec.Struct, rename="camel", gc=False):
 
 
 class DeviceTaintRule(msgspec.Struct, gc=False):
-    """A DeviceTaintRule."""
+    """A rule by which an administrator taints devices."""
 
     metadata: ObjectMeta
     spec: DeviceTaintRuleSpec = msgspec.field(default_factory=DeviceTaintRuleSpec)
@@ -140,6 +140,6 @@ class ResourceClaim(msgspec.Struct, gc=False):
 
     @property
     def devices(self) -> tuple[AllocatedDevice, ...]:
-        """The devices that it has and shares with nobody."""
+        """The devices that it alone has."""
         allocation = self.status.allocation
         return tuple(each for each in allocation.devices.results if not each.admin_access) if allocation else ()

@@ -60,7 +60,7 @@ class LeaseMeta(ObjectMeta, rename="camel", gc=False):
 
 
 class Lease(msgspec.Struct):
-    """A Lease."""
+    """A Lease of the API group coordination.k8s.io: of a leader, an agent or a card."""
 
     metadata: LeaseMeta
     spec: LeaseSpec = LeaseSpec()

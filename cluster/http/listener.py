@@ -40,7 +40,7 @@ class _Routed(LimitedConnection):
         body.on_eof(self.arrived)
 
     def end(self) -> None:
-        """Record that a request is done; next comes another, or the rest of a body that nobody reads."""
+        """Record that a request is done; next comes another, or the rest of a body that is not read."""
         self.is_answering = False
         self._table.answered(self)
 
