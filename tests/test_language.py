@@ -42,7 +42,6 @@ RECENT = {
     "write 'this number of', or name the argument": r"\b[Ss]o many\b",
 }
 NOT_MENDED_YET = (
-    "docs/",
     "allocation/placement/",
     "tests/system/",
     "tests/support/",
@@ -54,7 +53,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # file: (text within the line, ...) -- with the reason
     "lab/images.py": ("nobody:x:65534",),  # a user of Unix
     "tests/scheduler/preemption/test_evictor.py": ("nobody: preempting",),  # the name of a scheduler
-    "tests/cli/preflight/test_report.py": ("nodes: 1 nobody",),  # the mode of a node (docs/hami.md)
 }
 
 LONGEST_REPETITION = 4

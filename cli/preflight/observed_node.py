@@ -17,7 +17,9 @@ from cli.preflight.nvidia_software import NvidiaSoftware
 from cluster.gpu_node_status import GpuNodeStatus
 from scheduler.state import inventories
 
-Mode = Literal["ours", "ours, with a device plugin", "HAMi's plugin", "nobody", "NVIDIA's plugin only", "unknown"]
+Mode = Literal[
+    "ours", "ours, with a device plugin", "HAMi's plugin", "without a plugin", "NVIDIA's plugin only", "unknown"
+]
 
 _GPU_PRESENT: Final = "nvidia.com/gpu.present"
 _NVIDIA_MIG: Final = "nvidia.com/mig-"
@@ -60,7 +62,7 @@ class ObservedNode(msgspec.Struct, frozen=True):
         if self.status is not None:
             return "ours" if self.advertised is None else "ours, with a device plugin"
         if HAMI_REGISTER in self.node.metadata.annotations:
-            return "HAMi's plugin" if self.advertised else "nobody"
+            return "HAMi's plugin" if self.advertised else "without a plugin"
         if self.advertised is not None or self.plugins or self.mig_resources:
             return "NVIDIA's plugin only"
         return "unknown" if self.should_have_agent or self.labels.get(_GPU_PRESENT) == "true" else None

@@ -71,7 +71,7 @@ def test_the_text_begins_with_the_summary_and_the_blockers() -> None:
     assert lines[1] == "1 thing to do first, 1 change, 1 note"
     assert lines[2:6] == [
         "mode: loop; Tranche is not installed",
-        "nodes: 1 nobody",
+        "nodes: 1 without a plugin",
         "running GPU pods: none",
         "new GPU pods, by template: 1 mutated",
     ]
