@@ -38,7 +38,7 @@ class Placement(msgspec.Struct, frozen=True):
         charges: what to reserve.
         scores: the fitting nodes with their scores, best first; the first is the chosen one.
         values: how good each of them is (`allocation.placement.node_values`); empty if that is its score.
-        rejections: the other nodes; empty if nobody asked for them.
+        rejections: the other nodes; empty unless they were requested.
     """
 
     allocation: Allocation
