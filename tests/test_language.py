@@ -42,7 +42,6 @@ RECENT = {
     "write 'this number of', or name the argument": r"\b[Ss]o many\b",
 }
 NOT_MENDED_YET = (
-    "tests/system/",
     "tests/support/",
     "tests/conftest.py",
 )

@@ -23,7 +23,7 @@ GATE = {"schedulingGates": [{"name": "tests/claims"}]}
 
 
 def claim(name: str, count: int = 1, **devices: Any) -> dict[str, Any]:
-    """Return a claim."""
+    """Return a GpuClaim for `count` cards, with further fields of its devices."""
     return {
         "apiVersion": "gpu.scheduling/v1",
         "kind": "GpuClaim",

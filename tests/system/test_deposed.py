@@ -107,7 +107,7 @@ async def test_two_hundred_deposed_leaders_bind_nothing(without_scheduler: Layou
 
 
 async def took_over(binder: Binder, first: Pod) -> None:
-    """Have the new leader bind its first pod; the API server accepts the new token after milliseconds."""
+    """Bind the first pod of the new leader; the API server accepts the new token after milliseconds."""
     async with asyncio.timeout(PATIENCE_S):
         while (result := await binder.bind(first, scheduled())).outcome is not Outcome.BOUND:
             assert DEPOSED in result.note

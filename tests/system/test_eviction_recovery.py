@@ -1,4 +1,4 @@
-"""The leader dies or freezes at an Eviction: exactly the pods go that have to, and nobody for a pod that is gone."""
+"""The leader dies or freezes at an Eviction: exactly the pods go that have to, and none for a pod that is gone."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Cluster:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def cluster(empty_cluster: Layout) -> AsyncIterator[Cluster]:
-    """A cluster."""
+    """A running control plane for pods of two priorities, with a client of the tests."""
     async with (
         world.running(empty_cluster, Settings(kills=1)) as made,
         connect(program="tranche-test", kubeconfig=str(empty_cluster.kubeconfig)) as connection,

@@ -1,4 +1,4 @@
-"""A GPUBinding gives out a card: nobody gets an application's cards by a label."""
+"""A GPUBinding gives out a card: no user gets an application's cards by a label."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def test_policy_single_takes_the_other_card_and_then_waits(bind: Callable[..., N
 def test_share_modes_decide_what_a_pod_gets_of_its_card(
     bind: Callable[..., None], share: Callable[[str, int], None], namespace: Namespace
 ) -> None:
-    """Memory slicing limits the memory, an exclusive card is nobody else's, and time slicing limits none."""
+    """Memory slicing limits the memory, an exclusive card has no other users, and time slicing limits none."""
     for uuid, number in ((A[0], 1), (A[1], 0), (A[2], 2)):
         share(uuid, number)
         for owner in ("alice", "bob"):
@@ -223,7 +223,7 @@ def test_no_pod_gets_a_foreign_card_when_bindings_are_deleted_meanwhile(
     """Pods race with bindings whose card is given to another user: each has the card of its own, or waits.
 
     The cards are exclusive: a pod that was placed before the change keeps its card, and the heir waits. So no card is
-    with two users or with nobody.
+    with two users or with none.
     """
     chance = random.Random(22)  # noqa: S311 -- orders, no secrets
     own = {f"u{number}": uuid for number, uuid in enumerate((*A, *B))}
@@ -251,7 +251,7 @@ def test_no_pod_gets_a_foreign_card_when_bindings_are_deleted_meanwhile(
                 assert owner in (*deleted, *heirs)
         for owner in deleted:
             with_card = [name for name in (owner, f"heir-of-{owner}") if found[name]["spec"].get("nodeName")]
-            assert len(with_card) == 1, "a card that became free went to nobody, or one in use to two"
+            assert len(with_card) == 1, "a card that became free went to no pod, or one in use to two"
         namespace.delete("pods", *own, *heirs)
         unbind(namespace.layout, *(own.keys() - deleted), *heirs)
 

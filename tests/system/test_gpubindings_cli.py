@@ -149,9 +149,9 @@ def test_bindings_show_the_pods_that_run(tranche: Layout, namespace: Namespace, 
 
         own = gpu(tranche.kubeconfig, *everything, "--owner", "alice", "-n", namespace.name, "-o", "name")
         assert own.stdout.splitlines() == [f"gpubinding.gpu.bytetrade.io/{name}" for name in ("alices", "draws")]
-        nobody = gpu(tranche.kubeconfig, *everything, "paint")
-        assert (nobody.returncode, nobody.stdout) == (1, "")
-        assert "no GPUBinding counts for such pods of app paint" in nobody.stderr
+        unowned = gpu(tranche.kubeconfig, *everything, "paint")
+        assert (unowned.returncode, unowned.stdout) == (1, "")
+        assert "no GPUBinding counts for such pods of app paint" in unowned.stderr
         typed = gpu(tranche.kubeconfig, "bindings", "", module="cli.completion.complete")
         assert typed.stdout.splitlines() == ["chat", "draw", ":4"]
         typed = gpu(tranche.kubeconfig, "bindings", "--owner", "b", module="cli.completion.complete")

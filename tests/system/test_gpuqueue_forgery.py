@@ -1,4 +1,4 @@
-"""GpuQueues decide who pays for a pod's cards: nobody charges another team, or moves usage away."""
+"""GpuQueues decide who pays for a pod's cards: no team charges another one, or moves usage away."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def of_queue(name: str, queue: str) -> dict[str, Any]:
 
 
 def test_binding_says_who_pays(namespace: Namespace) -> None:
-    """A queue, or the namespace; nobody as long as there is no queue, nor for pods of that time."""
+    """A queue, or the namespace; none as long as no queue exists, nor for pods of that time."""
     namespace.create(pod("before", gpu=1, gpumem=100))
     placed(namespace, "before")
     set_queue(namespace.layout, "payer")

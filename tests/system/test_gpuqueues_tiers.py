@@ -54,7 +54,7 @@ def running(namespace: Namespace, queue: str) -> set[str]:
 
 @pytest.mark.usefixtures("tiers")
 def test_slices_of_a_lower_tier_take_nothing_of_what_becomes_free(namespace: Namespace) -> None:
-    """Each end is an event after which the pod of the higher tier is tried again in vain, until a card is whole."""
+    """Each end is an event after which the pod of the higher tier is tried again, and fits once a card is whole."""
     namespace.create(*(slice_(f"first-{number:02}") for number in range(2 * CARDS)))
     namespace.placed(2 * CARDS)
     namespace.create(pod("large", node=NODE, labels=labels(HIGH), gpu=1))

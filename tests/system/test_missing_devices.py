@@ -99,7 +99,7 @@ def test_pods_of_missing_cards_are_deleted_and_others_stay(losing: Layout, names
 
 
 def test_a_silent_node_deletes_no_pod(losing: Layout, namespace: Namespace) -> None:
-    """Its agent ended after a report without the pod's card: nobody vouches for it, and the node takes no pod."""
+    """Its agent ended after a report without the pod's card: no agent vouches for it, and the node takes no pod."""
     report(losing, NODE, {"index": 0}, {"index": 1})
     publish(losing, cards=2, seconds=3600)
     namespace.create(*(pod(f"kept-{number}", node=SILENT, gpu=1) for number in range(2)))

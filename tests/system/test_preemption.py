@@ -51,7 +51,7 @@ def others(make_namespace: Callable[..., Namespace]) -> Iterator[Namespace]:
 
 
 def stays_unplaced(namespace: Namespace, name: str, witness: Namespace) -> None:
-    """Check that a pod waits and preempts nobody, although a pod that was created later is served in the meantime."""
+    """Check that a pod waits and preempts none, although a pod that was created later is served in the meantime."""
     namespace.unplaced(name)
     witness.create({**asking("witness", "high"), "metadata": {"name": "witness"}})
     bound(witness, "witness")
@@ -66,7 +66,7 @@ def event_notes(namespace: Namespace) -> dict[tuple[str, str], str]:
     return {(each["regarding"]["name"], each["reason"]): each["note"] for each in events}
 
 
-# ---- whom it may preempt ---------------------------------------------------------------------------------------------
+# ---- which pods it may preempt ---------------------------------------------------------------------------------------
 
 
 def test_the_victim_and_the_preemptor_say_what_happened(team: Namespace) -> None:
@@ -263,7 +263,7 @@ def test_a_more_important_pod_may_take_what_is_held(team: Namespace, others: Nam
 
 
 def disruption_budget(name: str, expressions: int) -> dict[str, Any]:
-    """Return a budget that permits everything, with so many expressions that all pods of these tests meet."""
+    """Return a budget that permits everything, with a number of expressions that all pods of these tests meet."""
     selector = {"matchExpressions": [{"key": f"k{at}", "operator": "DoesNotExist"} for at in range(expressions)]}
     spec = {"maxUnavailable": "100%", "selector": selector}
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec}

@@ -1,4 +1,4 @@
-"""Preemption when the scheduler crashes, and when victims are created again: nobody is evicted in vain."""
+"""Preemption when the scheduler crashes, and when victims are created again: no pod is evicted without need."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def left(namespace: Namespace) -> int:
 
 @pytest.mark.parametrize("moment", MOMENTS_S)
 def test_a_crash_at_any_moment_costs_no_further_victim(team: Namespace, moment: float) -> None:
-    """Before, between or after two evictions; the next leader evicts who is missing, and nobody else."""
+    """Before, between or after two evictions; the next leader evicts what is missing, and nothing else."""
     fill(team)
     team.create(asking("pair", "high", count=2))
     time.sleep(moment)  # the moment of the crash; nothing is waited for
@@ -75,7 +75,7 @@ def test_a_new_leader_holds_what_becomes_free(team: Namespace) -> None:
 
 
 def test_a_victim_with_a_long_grace_period_keeps_the_nomination(team: Namespace) -> None:
-    """Five minutes; nobody else is evicted meanwhile, and nothing ends the nomination."""
+    """Five minutes; no other pod is evicted meanwhile, and nothing ends the nomination."""
     fill(team, stays=True)
     team.create(asking("important", "high"))
     preemptions.leaving(team)

@@ -228,7 +228,7 @@ def bind_a_pod_of_an_application(namespace: Namespace) -> None:
 
 
 def lose_a_card(namespace: Namespace) -> None:
-    """Have a pod deleted whose card its node does not have any more."""
+    """Let the scheduler delete a pod whose card its node does not have any more."""
     node = "gpu-losing-1"
     with missing_devices.losing_node(namespace.layout, node):
         missing_devices.report(namespace.layout, node, {"index": 0}, {"index": 1})
@@ -240,7 +240,7 @@ def lose_a_card(namespace: Namespace) -> None:
 
 
 def end_a_pod_with_a_lease(namespace: Namespace) -> None:
-    """Have the Lease of a card created and deleted."""
+    """Let the scheduler create and delete the Lease of a card."""
     head = {"apiVersion": GPU_CLAIMS.api_version, "kind": GPU_CLAIMS.kind}
     namespace.create({**head, "metadata": {"name": "one"}, "spec": {"devices": {"count": 1}}})
     leased = pod("leased", gpu=1)
@@ -254,7 +254,7 @@ def end_a_pod_with_a_lease(namespace: Namespace) -> None:
 
 
 def write_what_a_queue_has(namespace: Namespace) -> None:
-    """Have the status of a GpuQueue written."""
+    """Let the scheduler write the status of a GpuQueue."""
     head = {"apiVersion": GPU_QUEUES.api_version, "kind": GPU_QUEUES.kind}
     namespace.api.apply({**head, "metadata": {"name": "rights"}, "spec": {}})
     namespace.api.until(lambda queues: "status" in queues["rights"], "gpuqueues", what="the status of the queue")
@@ -262,7 +262,7 @@ def write_what_a_queue_has(namespace: Namespace) -> None:
 
 
 def write_what_is_left_of_a_quota(namespace: Namespace) -> None:
-    """Have the status of a GpuQuota written."""
+    """Let the scheduler write the status of a GpuQuota."""
     head = {"apiVersion": GPU_QUOTAS.api_version, "kind": GPU_QUOTAS.kind}
     namespace.create({**head, "metadata": {"name": "rights"}, "spec": {"total": {"maxPods": 1}}})
 
@@ -271,7 +271,7 @@ def write_what_is_left_of_a_quota(namespace: Namespace) -> None:
 
 
 def preempt_a_pod(namespace: Namespace) -> None:
-    """Have a pod evicted from the only card that one of higher priority may have."""
+    """Let the scheduler evict a pod from the only card that one of higher priority may have."""
     head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "rights"}}
     namespace.api.apply({**head, "value": 1000})
     for name, priority in (("preempted", ""), ("preempts", "rights")):

@@ -55,7 +55,7 @@ def islands(tranche: Layout) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def _free_cards(tranche: Layout) -> None:
-    """The cards are nobody's: a Lease ends a moment after its pod."""
+    """All cards are free: a Lease ends a moment after its pod."""
     wait.until(lambda: not holders(tranche), what="the end of the Leases", timeout_s=PATIENCE_S)
 
 

@@ -161,7 +161,7 @@ async def test_kills_before_the_binding_lose_no_volume(
 ) -> None:
     """At the end every pod is bound after its claim, and no volume is reserved for a claim that does not get it.
 
-    In turn, a volume is provisioned, or an existing one is reserved; nobody completes it before the leader is dead.
+    In turn, a volume is provisioned, or an existing one is reserved; no client completes it before the leader is dead.
     """
     layout = without_scheduler
     names = [f"pv-{namespace.name}-{number:02}" for number in range(KILLS // 2)]
@@ -221,7 +221,7 @@ async def until_all_are_bound(seen: Seen, namespace: Namespace) -> None:
 
 
 def check(seen: Seen, namespace: Namespace) -> None:
-    """Check that each pod was bound after its claim, where its volume is, and that no volume is reserved in vain."""
+    """Check that each pod was bound after its claim, where its volume is, and that each reserved volume is used."""
     claims = {each.metadata.name: each for each in seen.claims if each.metadata.namespace == namespace.name}
     pods = {each.metadata.name: each for each in seen.pods if each.metadata.namespace == namespace.name}
     assert (len(claims), len(pods)) == (KILLS, KILLS - KILLS // DELETED)

@@ -1,4 +1,4 @@
-"""Pods that somebody else holds back are not bound: by scheduling gates, or in a suspended Job."""
+"""Pods that other components hold back are not bound: by scheduling gates, or in a suspended Job."""
 
 from __future__ import annotations
 

@@ -22,5 +22,5 @@ def set_quota(namespace: Namespace, name: str, **spec: Any) -> None:
 
 
 def delete_quota(namespace: Namespace, name: str) -> None:
-    """Delete a quota."""
+    """Delete a GpuQuota of a namespace."""
     namespace.delete(GPU_QUOTAS.plural, name)

@@ -46,7 +46,7 @@ def losing_node(layout: Layout, node: str) -> Iterator[None]:
 
 
 def report(layout: Layout, node: str, *cards: dict[str, Any]) -> None:
-    """Have the agent report exactly these cards of a node, and wait until it has."""
+    """Declare exactly these cards of a node, and wait until the agent has reported them."""
     fleet_file = layout.config / "fleet.yaml"
     nodes = yaml.safe_load(fleet_file.read_text(encoding="utf-8"))
     write_private(fleet_file, yaml.safe_dump({**nodes, node: [{"memoryMiB": 40960, **card} for card in cards]}))

@@ -26,7 +26,7 @@ CLASSES = {"middle": {"value": 500}, "high": {"value": 1000}, "patient": {"value
 
 @contextmanager
 def priorities(layout: Layout) -> Iterator[None]:
-    """Define the PriorityClasses preemption-middle, preemption-high and preemption-patient, who preempts nobody."""
+    """Define the PriorityClasses preemption-middle, preemption-high and preemption-patient, which preempts none."""
     head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
     made = [{**head, "metadata": {"name": f"preemption-{name}"}, **fields} for name, fields in CLASSES.items()]
     client(layout).apply(*made)
@@ -92,7 +92,7 @@ def evicted(namespace: Namespace, count: int = 0) -> set[str]:
 
 
 def leaving(namespace: Namespace, count: int = 1) -> list[dict[str, Any]]:
-    """Wait until so many pods are being deleted, and return them."""
+    """Wait until `count` pods are being deleted, and return them."""
 
     def found(pods: Mapping[str, Any]) -> list[dict[str, Any]] | None:
         leaving = [each for each in pods.values() if "deletionTimestamp" in each["metadata"]]
@@ -102,7 +102,7 @@ def leaving(namespace: Namespace, count: int = 1) -> list[dict[str, Any]]:
 
 
 def stay(made: dict[str, Any]) -> None:
-    """Have a pod keep its cards while it is being deleted: its containers sleep before they end."""
+    """Let a pod keep its cards while it is being deleted: its containers sleep before they end."""
     made["spec"]["terminationGracePeriodSeconds"] = STAYS_S
     for container in made["spec"]["containers"]:
         container["lifecycle"] = {"preStop": {"sleep": {"seconds": STAYS_S}}}

@@ -101,7 +101,7 @@ def requests(log: Path, accounts: Iterable[str], *, since: int = 0) -> set[Reque
             if event["user"]["username"] not in wanted or event.get("userAgent", "").startswith(TESTS):
                 continue
             reference = event.get("objectRef")
-            if reference is None:  # /version and similar paths, which everybody may read
+            if reference is None:  # /version and similar paths, which all users may read
                 continue
             decision = event.get("annotations", {}).get("authorization.k8s.io/decision")
             if decision is None:
