@@ -42,7 +42,6 @@ RECENT = {
     "write 'this number of', or name the argument": r"\b[Ss]o many\b",
 }
 NOT_MENDED_YET = (
-    "tests/support/",
     "tests/conftest.py",
 )
 """Where the rules of `RECENT`, and that on docstrings which repeat a name, do not hold yet."""

@@ -64,7 +64,7 @@ _KEPT: Final = frozenset(
 
 @contextlib.contextmanager
 def serving(layout: Layout) -> Iterator[None]:
-    """Have a control plane without a scheduler during the block, and clear it afterwards.
+    """Keep a control plane without a scheduler during the block, and clear it afterwards.
 
     If that fails, the next block begins with a new one.
     """
