@@ -61,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Distribution:
-    """Have tests distributed by their labs."""
+    """Distribute tests by their labs."""
     return Distribution(config, log)
 
 

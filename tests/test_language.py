@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 SUFFIXES = (".py", ".md", ".yaml", ".yml", ".toml", ".sh", ".c", ".tpl")
 GENERATED = ("docs/openapi.yaml", "benchmarks/raw/", "lab/kubernetes/", "lab/kubernetes-1.37/")
 
+PERSONS = r"\b(?:nobody|somebody|everybody|whom)\b"
 PATTERNS = {
     "docstrings begin with an imperative such as Return, not Answer": r'"""Answers?\b',
     "write 'is not a …' instead of 'is no …'": (
@@ -32,19 +33,11 @@ PATTERNS = {
     "a value has a name, and a person is informed: not 'told'": r"\btold\b",
     "a process, a pod and a user are not 'he'": r"\b(?:he|his|him|himself)\b",
     "docstrings that say nothing": r'"""(?:Enter|Go on|Answer it|Leave|The same)\."""',
-}
-
-PERSONS = r"\b(?:nobody|somebody|everybody|whom)\b"
-RECENT = {
     "name the actor: 'no user', 'another client'": rf"(?<![\"']){PERSONS}|{PERSONS}(?![\"'])",  # "nobody" is a name
     "docstrings do not begin with a causative 'Have'": r'"""Have ',
     "write what did not happen": r"\bin vain\b",
     "write 'this number of', or name the argument": r"\b[Ss]o many\b",
 }
-NOT_MENDED_YET = (
-    "tests/conftest.py",
-)
-"""Where the rules of `RECENT`, and that on docstrings which repeat a name, do not hold yet."""
 
 ALLOWED: dict[str, tuple[str, ...]] = {
     # file: (text within the line, ...) -- with the reason
@@ -72,11 +65,6 @@ def texts() -> list[Path]:
     return [path for path in read if path != Path(__file__)]  # which lists the patterns
 
 
-def mended() -> list[Path]:
-    """Return the texts for which all rules hold."""
-    return [path for path in texts() if not str(path.relative_to(ROOT)).startswith(NOT_MENDED_YET)]
-
-
 def stems(text: str) -> set[str]:
     """Return the words of a text or a name in lower case and in the singular."""
     return {word.lower().rstrip("s") for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", text)}
@@ -88,13 +76,13 @@ def repeats(docstring: str, name: str) -> bool:
     return len(docstring.split()) <= LONGEST_REPETITION and said <= stems(name)
 
 
-@pytest.mark.parametrize("rule", [*PATTERNS, *RECENT])
+@pytest.mark.parametrize("rule", PATTERNS)
 def test_texts_keep_the_language_rules(rule: str) -> None:
     """Each line that breaks a rule is listed with its place."""
-    pattern = re.compile(PATTERNS.get(rule) or RECENT[rule])
+    pattern = re.compile(PATTERNS[rule])
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
-        for path in (texts() if rule in PATTERNS else mended())
+        for path in texts()
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if pattern.search(line) and not any(part in line for part in ALLOWED.get(str(path.relative_to(ROOT)), ()))
     ]
@@ -105,7 +93,7 @@ def test_docstrings_say_more_than_the_name() -> None:
     """`def card(): \"\"\"Return a card.\"\"\"` is listed with its place."""
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}: {docstring}"
-        for path in mended()
+        for path in texts()
         if path.suffix == ".py"
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
@@ -125,7 +113,7 @@ def test_articles_and_plurals_repeat_a_name() -> None:
 
 def test_every_exception_is_needed() -> None:
     """An allow-list that outlives its lines hides new ones."""
-    patterns = [re.compile(pattern) for pattern in (PATTERNS | RECENT).values()]
+    patterns = [re.compile(pattern) for pattern in PATTERNS.values()]
     for name, parts in ALLOWED.items():
         lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
         for part in parts:
