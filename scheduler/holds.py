@@ -17,7 +17,8 @@ from allocation.ledger.ledger import Ledger
 from scheduler.fairness.fair_share import PodRank
 from scheduler.fairness.use import UseByOwner
 from scheduler.filters.node_cache import NodeCache
-from scheduler.objects import Pod, PodMeta, PodSpec
+from scheduler.objects import Pod, PodMeta
+from scheduler.pod_spec.spec import PodSpec
 
 PREFIX: Final = "hold:"
 """Begins the UIDs of reservations of holds."""

@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from allocation.label_selector import Expression, ExpressionSet, is_met
-from scheduler.objects import Node, NodeSelector, PodSpec, Taint, Term, Toleration
+from scheduler.objects import Node, Taint
+from scheduler.pod_spec.constraints import NodeSelector, Term, Toleration
+from scheduler.pod_spec.spec import PodSpec
 
 _BLOCKING: Final = ("NoSchedule", "NoExecute")
 _CORDON: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")

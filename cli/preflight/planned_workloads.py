@@ -15,7 +15,7 @@ from cli.installation.rules import Rules
 from cli.preflight.findings import Finding
 from cli.preflight.planned_pods import PlannedPod
 from scheduler.filters import unsupported_fields
-from scheduler.objects import PodSpec
+from scheduler.pod_spec.spec import PodSpec
 from webhook import review
 from webhook.mutation import Mutation, claim_name, mutate
 from webhook.patch import Operation

@@ -4,7 +4,8 @@ import msgspec
 
 from allocation.label_selector import LabelSelector, accepts, label_selector
 from scheduler import selectors
-from scheduler.objects import Node, PodSpec
+from scheduler.objects import Node
+from scheduler.pod_spec.spec import PodSpec
 
 _LABELS = {"kubernetes.io/hostname": "n1", "size": "7", "huge": "9" * 63, "empty": "", "minus": "-7"}
 _NODE = msgspec.convert(

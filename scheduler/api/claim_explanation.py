@@ -8,7 +8,8 @@ import msgspec
 from allocation.label_selector import Expression
 from scheduler.api.explanation_types import ClaimExplanation, ClaimState
 from scheduler.cycle.result import Scheduled, ScheduleResult
-from scheduler.objects import NodeSelector, Pod, Term
+from scheduler.objects import Pod
+from scheduler.pod_spec.constraints import NodeSelector, Term
 from scheduler.state.cluster_state import ClusterState
 from scheduler.volumes import pod_claims
 from scheduler.volumes.bindings import ClaimKey

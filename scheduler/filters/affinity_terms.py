@@ -7,7 +7,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from allocation.label_selector import Selector, accepts, label_selector
-from scheduler.objects import Pod, PodAffinity, PodAffinityTerm
+from scheduler.objects import Pod
+from scheduler.pod_spec.constraints import PodAffinity, PodAffinityTerm
 
 V = TypeVar("V")
 

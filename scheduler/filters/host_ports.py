@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from scheduler.objects import PodSpec
+from scheduler.pod_spec.spec import PodSpec
 
 HostPort = tuple[str, str, int]
 """Address, protocol, port."""

@@ -14,7 +14,8 @@ from scheduler.filters.digest import digest
 from scheduler.filters.host_ports import HostPort, collide
 from scheduler.filters.node_cache import NodeCache
 from scheduler.filters.resources import Amounts
-from scheduler.objects import Node, Pod, PodSpec
+from scheduler.objects import Node, Pod
+from scheduler.pod_spec.spec import PodSpec
 from scheduler.selectors import Matcher
 from scheduler.volumes.bindings import NO_BINDINGS, VolumeBindings
 from scheduler.volumes.pod_volumes import PodVolumes, UnboundClaims, VolumeRequirements

@@ -5,7 +5,8 @@ from types import MappingProxyType
 
 from allocation import quantity
 from allocation.quantity import Quantity
-from scheduler.objects import ContainerStatus, Pod, PodContainer, PodStatus
+from scheduler.objects import ContainerStatus, Pod, PodStatus
+from scheduler.pod_spec.containers import PodContainer
 
 CPU = "cpu"
 MEMORY = "memory"

@@ -15,7 +15,8 @@ from allocation.label_selector import Selector, accepts, label_selector, of_labe
 from allocation.reasons import NodeReason, NodeRejection
 from scheduler import selectors
 from scheduler.filters.pod_index import PodIndex
-from scheduler.objects import Node, Pod, SpreadConstraint
+from scheduler.objects import Node, Pod
+from scheduler.pod_spec.constraints import SpreadConstraint
 from scheduler.selectors import Matcher
 
 _NO_DOMAIN: Final = NodeRejection(

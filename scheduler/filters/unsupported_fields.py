@@ -7,7 +7,7 @@ the API server has set the host ports of a pod with hostNetwork.
 
 from typing import Final
 
-from scheduler.objects import PodSpec
+from scheduler.pod_spec.spec import PodSpec
 
 SUPPORTED: Final = frozenset(
     {

@@ -15,8 +15,9 @@ from allocation.steps import Steps
 from scheduler.holds import Hold
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import EvictionOutcome
-from scheduler.objects import Pod, PodSpec
+from scheduler.objects import Pod
 from scheduler.pacing import Pacer
+from scheduler.pod_spec.spec import PodSpec
 from scheduler.preemption.choice import Chooser, NoPreemption
 from scheduler.preemption.evictor import Evictor
 from scheduler.preemption.node_search import Preemption

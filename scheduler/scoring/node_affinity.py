@@ -8,7 +8,8 @@ from collections.abc import Callable
 from allocation.steps import Steps
 from scheduler import selectors
 from scheduler.filters.digest import digest
-from scheduler.objects import Node, Pod, PreferredTerm
+from scheduler.objects import Node, Pod
+from scheduler.pod_spec.constraints import PreferredTerm
 from scheduler.scoring.candidates import Candidates, Scores
 from scheduler.scoring.normalisation import relative_to_highest
 

@@ -17,7 +17,8 @@ from allocation.steps import Steps
 from scheduler import selectors
 from scheduler.filters import topology_spread
 from scheduler.filters.node_cache import NodeCache
-from scheduler.objects import Pod, SpreadConstraint
+from scheduler.objects import Pod
+from scheduler.pod_spec.constraints import SpreadConstraint
 from scheduler.scoring.candidates import Candidates, Scores
 from scheduler.scoring.normalisation import BEST
 

@@ -11,7 +11,8 @@ from typing import Final
 import msgspec
 
 from allocation.label_selector import Expression
-from scheduler.objects import NodeSelector, Term, Volume
+from scheduler.pod_spec.constraints import NodeSelector, Term
+from scheduler.pod_spec.volumes import Volume
 from scheduler.volumes.objects import PersistentVolume, VolumeSpec
 
 _EBS: Final = "kubernetes.io/aws-ebs"

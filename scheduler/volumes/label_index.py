@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
 from allocation.label_selector import Expression
-from scheduler.objects import NodeSelector
+from scheduler.pod_spec.constraints import NodeSelector
 
 Labels = frozenset[tuple[str, str]]
 """Labels as pairs of key and value. A node needs one of them at least, and maybe more than that."""

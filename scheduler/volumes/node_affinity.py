@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Mapping
 import msgspec
 
 from scheduler import selectors
-from scheduler.objects import NodeSelector
+from scheduler.pod_spec.constraints import NodeSelector
 from scheduler.volumes import in_tree, label_index
 from scheduler.volumes.label_index import Labels
 from scheduler.volumes.objects import PersistentVolume

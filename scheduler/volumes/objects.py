@@ -5,7 +5,7 @@ import msgspec
 from allocation.label_selector import LabelSelector
 from allocation.names import MAX_NAME_LENGTH
 from cluster.metadata import ObjectMeta
-from scheduler.objects import NodeSelector
+from scheduler.pod_spec.constraints import NodeSelector
 
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import msgspec
 
 from allocation.label_selector import OVERSIZED
-from scheduler.objects import Pod, Volume
+from scheduler.objects import Pod
+from scheduler.pod_spec.volumes import Volume
 from scheduler.volumes.bindings import ClaimKey
 from scheduler.volumes.objects import Claim
 

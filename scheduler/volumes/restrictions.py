@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from scheduler.objects import Volume
+from scheduler.pod_spec.volumes import Volume
 
 
 class Disk(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from allocation.errors import InvalidFieldError
 from allocation.quota import Headroom, Limit, exceeds_quota, limits
 from allocation.request import ContainerRequest, read_request
 from allocation.settings import AllocationSettings, ResourceNames, Weights
-from scheduler.objects import PodSpec
+from scheduler.pod_spec.spec import PodSpec
 from tests.allocation.support.builders import card, cards_of, container, mixed, put
 from tests.allocation.support.builders import pod as request_of
 from webhook.review import UnreadableReviewError

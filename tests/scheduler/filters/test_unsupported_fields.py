@@ -9,7 +9,8 @@ from kubernetes.client.models import V1PodSpec, V1Volume
 from allocation.steps import finish
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.filters.unsupported_fields import SUPPORTED, UNSUPPORTED
-from scheduler.objects import PodSpec, Volume
+from scheduler.pod_spec.spec import PodSpec
+from scheduler.pod_spec.volumes import Volume
 from tests.scheduler.support.builders import pod, state
 from tests.scheduler.support.scheduling import schedule
 

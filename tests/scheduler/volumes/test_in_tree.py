@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.objects import Volume
+from scheduler.pod_spec.volumes import Volume
 from scheduler.volumes import in_tree, node_affinity
 from scheduler.volumes.in_tree import Attachment
 from tests.scheduler.support.storage import ZONE, volume

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.objects import Volume
+from scheduler.pod_spec.volumes import Volume
 from scheduler.volumes.restrictions import disks
 
 

@@ -3,16 +3,16 @@
 A pod beyond a limit is held with the message of this module; none of its oversized parts is kept in memory.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 import msgspec
 
 from allocation import limits
-
-if TYPE_CHECKING:
-    from allocation.label_selector import Expression, LabelSelector
-    from scheduler.objects import PodSpec, Volume
+from allocation.label_selector import Expression, LabelSelector
+from scheduler.pod_spec.constraints import Affinity, SpreadConstraint
+from scheduler.pod_spec.containers import PodContainer
+from scheduler.pod_spec.volumes import Volume
 
 VOLUME_CHARACTERS: Final = 16 * 1024
 """Characters in the sources of all volumes of a pod that restrict its nodes: names of claims and of disks."""
@@ -28,9 +28,19 @@ def excess_of_labels(labels: Mapping[str, str]) -> str:
     return limits.excess("metadata.labels has", len(labels), "entries", limits.POD_LABELS)
 
 
-def excess_of_spec(spec: "PodSpec") -> str:
-    """Return the message for a pod's spec of which a part is too large, or an empty string."""
-    containers = (*spec.containers, *spec.init_containers)
+def excess_of_spec(
+    containers: Collection[PodContainer],
+    *,
+    volumes: int,
+    tolerations: int,
+    node_selector: Mapping[str, str],
+    affinity: Affinity | None,
+    spread: Collection[SpreadConstraint],
+) -> str:
+    """Return the message for a pod's spec of which a part is too large, or an empty string.
+
+    Of `volumes` and `tolerations` only the number matters here.
+    """
     resources = sum(
         len(each.limits or ()) + (len(each.requests or ()) if each.requests is not each.limits else 0)
         for each in (container.resources for container in containers)
@@ -39,30 +49,35 @@ def excess_of_spec(spec: "PodSpec") -> str:
     sizes = (
         (_CONTAINERS, resources, "entries in resources", limits.RESOURCES),
         (_CONTAINERS, ports, "host ports", limits.HOST_PORTS),
-        ("spec.volumes has", len(spec.volumes), "entries", limits.VOLUMES),
-        ("spec.nodeSelector has", len(spec.node_selector), "labels", limits.NODE_SELECTOR_LABELS),
-        ("spec.tolerations has", len(spec.tolerations), "entries", limits.TOLERATIONS),
-        (_SPREAD, len(spec.topology_spread_constraints), "entries", limits.SPREAD_CONSTRAINTS),
+        ("spec.volumes has", volumes, "entries", limits.VOLUMES),
+        ("spec.nodeSelector has", len(node_selector), "labels", limits.NODE_SELECTOR_LABELS),
+        ("spec.tolerations has", tolerations, "entries", limits.TOLERATIONS),
+        (_SPREAD, len(spread), "entries", limits.SPREAD_CONSTRAINTS),
     )
-    return limits.excess_of_containers(len(containers)) or _first(sizes) or _excess_of_selectors(spec)
+    return (
+        limits.excess_of_containers(len(containers))
+        or _first(sizes)
+        or _excess_of_selectors(node_selector, affinity, spread)
+    )
 
 
-def excess_of_volumes(volumes: "Iterable[Volume]") -> str:
+def excess_of_volumes(volumes: Iterable[Volume]) -> str:
     """Return the message for volumes whose sources are too long, or an empty string; nothing else checks most."""
     characters = sum(len(text) for volume in volumes for text in _texts(volume))
     return limits.excess("spec.volumes has", characters, "characters in all sources", VOLUME_CHARACTERS)
 
 
-def _texts(volume: "Volume") -> Iterable[str]:
+def _texts(volume: Volume) -> Iterable[str]:
     for source in volume.sources:
         for value in msgspec.structs.astuple(source):
             yield from (value,) if isinstance(value, str) else value if isinstance(value, tuple) else ()
 
 
-def _excess_of_selectors(spec: "PodSpec") -> str:
-    values = [*spec.node_selector, *spec.node_selector.values()]
-    affinity = spec.affinity
-    if affinity is None and not spec.topology_spread_constraints:
+def _excess_of_selectors(
+    node_selector: Mapping[str, str], affinity: Affinity | None, spread: Collection[SpreadConstraint]
+) -> str:
+    values = [*node_selector, *node_selector.values()]
+    if affinity is None and not spread:
         return ""
     sizes: list[tuple[str, int, str, int]] = []
     if affinity is not None and affinity.node_affinity is not None:
@@ -86,7 +101,7 @@ def _excess_of_selectors(spec: "PodSpec") -> str:
             values.extend((term.topology_key, *term.namespaces))
             values.extend(_words_of(term.label_selector))
             values.extend(_words_of(term.namespace_selector))
-    for constraint in spec.topology_spread_constraints:
+    for constraint in spread:
         values.extend((constraint.topology_key, *constraint.match_label_keys))
         values.extend(_words_of(constraint.label_selector))
     sizes.append((_SELECTORS, len(values), "keys and values in all selectors", limits.SELECTOR_VALUES))
@@ -94,13 +109,13 @@ def _excess_of_selectors(spec: "PodSpec") -> str:
     return _first(sizes)
 
 
-def _words(expressions: "Iterable[Expression]") -> Iterable[str]:
+def _words(expressions: Iterable[Expression]) -> Iterable[str]:
     for each in expressions:
         yield each.key
         yield from each.values
 
 
-def _words_of(selector: "LabelSelector | None") -> Iterable[str]:
+def _words_of(selector: LabelSelector | None) -> Iterable[str]:
     if selector is not None:
         yield from selector.match_labels
         yield from selector.match_labels.values()
