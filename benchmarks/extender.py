@@ -78,7 +78,7 @@ def fill(state: ClusterState, nodes: int, *, labels: Callable[[int], dict[str, s
         state.set_node(Node(NodeMeta(name=name, labels=labels(number)), status=NodeStatus(allocatable)))
         inventory = ledger.inventory(name)
         if inventory is not None:
-            state.set_status(GpuNodeStatus(ObjectMeta(name=name), status_of(inventory)))
+            state.agent_reports.set(GpuNodeStatus(ObjectMeta(name=name), status_of(inventory)))
         state.set_lease(Lease(LeaseMeta(name=names.heartbeat_lease(name)), LeaseSpec("agent", _DAY, "now")))
     for reservation in ledger.reservations():
         state.ledger.record(reservation.uid, reservation.node, reservation.charges)

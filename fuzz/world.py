@@ -58,7 +58,7 @@ def state() -> ClusterState:
     made.limits.set_namespace(Namespace(LabelledMeta(name=NAMESPACE, labels={"gpu.scheduling/injection": "enabled"})))
     for name in NODES:
         made.set_node(_node(name))
-        made.set_status(GpuNodeStatus(ObjectMeta(name=name, uid=name), status_of(_inventory(name))))
+        made.agent_reports.set(GpuNodeStatus(ObjectMeta(name=name, uid=name), status_of(_inventory(name))))
         made.set_lease(Lease(LeaseMeta(name=f"agent-{name}"), LeaseSpec("agent", 60, "2026-01-01T00:00:00.000000Z")))
     return made
 

@@ -79,7 +79,7 @@ class Ours:
             for index in range(machine.cards)
         )
         status = status_of(NodeInventory(name, cards))
-        self._state.set_status(GpuNodeStatus(ObjectMeta(name=name), status))
+        self._state.agent_reports.set(GpuNodeStatus(ObjectMeta(name=name), status))
         self._state.set_lease(Lease(LeaseMeta(name=names.heartbeat_lease(name)), LeaseSpec("agent", _DAY, "now")))
 
 

@@ -35,7 +35,7 @@ def read(session: Session, rules: Rules) -> ClusterState:
     """
     client, state = session.client, scheduler_state.empty(rules, time.monotonic)
     for status in gpu_node_statuses(client):
-        state.set_status(status)
+        state.agent_reports.set(status)
     for queue in own_kinds.read(client, GPU_QUEUES, GpuQueue):
         state.limits.set_queue(queue)
     for namespace in client.list(NAMESPACES, Namespace):

@@ -15,7 +15,6 @@ from allocation.names import CORDON, HAMI_REGISTER, HAMI_SCORES, SCHEDULER_NAME
 from allocation.settings import AllocationSettings
 from cluster.dra import DeviceClass
 from cluster.gpu_claim import GpuClaim
-from cluster.gpu_node_status import GpuNodeStatus
 from cluster.lease import Lease
 from scheduler.bindings.app_bindings import AppBindings
 from scheduler.claims.claims import Claims
@@ -35,6 +34,7 @@ from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.settings import NETWORK_LEVELS, ScoreWeights
 from scheduler.state.agent_leases import AgentLeases
+from scheduler.state.agent_reports import AgentReports
 from scheduler.state.closed_nodes import ClosedNodes
 from scheduler.state.deliveries import Deliveries
 from scheduler.state.inventories import Inventories
@@ -182,6 +182,15 @@ class ClusterState:
         self.deliveries = Deliveries()
         self.node_problems = NodeProblems()
         self.plugin_nodes = PluginNodes(clock=clock, resource=counted)
+        self.agent_reports = AgentReports(
+            inventories=self._inventories,
+            agent_leases=self.agent_leases,
+            plugin_nodes=self.plugin_nodes,
+            deliveries=self.deliveries,
+            node_problems=self.node_problems,
+            instance_requests=self.instance_requests,
+            queue=self.queue,
+        )
         self._uncounted = UncountedPods(on_uncounted)
         # What closes nodes, in order: the last of several reasons is shown. Another one is added here.
         self.closed_nodes = ClosedNodes(
@@ -345,31 +354,6 @@ class ClusterState:
             events |= ClusterEvent.CARDS_CHANGED
         self.fair_share.touch(node.metadata.name)
         self.queue.notify(events)
-
-    def set_status(self, status: GpuNodeStatus, old: GpuNodeStatus | None = None) -> None:
-        """Set the report of an agent, which has no status yet just after it was created."""
-        self.agent_leases.track(status.metadata.name)
-        self.plugin_nodes.set_agent(status.metadata.name)
-        inventory = status.inventory() if status.status is not None else None
-        has_changed = self._inventories.report(status.metadata.name, inventory)
-        takes_others = self.deliveries.set_status(status)
-        self.node_problems.set_status(status)
-        self.instance_requests.set_status(status)
-        if has_changed:
-            self.queue.notify(ClusterEvent.CARDS_CHANGED)
-        if old is None or takes_others:  # it may take pods that it alone rejected
-            self.queue.notify(ClusterEvent.NODE_OPENED)
-
-    def drop_status(self, status: GpuNodeStatus) -> None:
-        """Forget the report of an agent."""
-        self.agent_leases.untrack(status.metadata.name)
-        self.plugin_nodes.drop_agent(status.metadata.name)
-        self.deliveries.drop(status.metadata.name)
-        self.node_problems.drop(status.metadata.name)
-        if self._inventories.report(status.metadata.name, None):
-            self.queue.notify(ClusterEvent.CARDS_CHANGED)
-        self.instance_requests.drop_status(status.metadata.name)
-        self.queue.notify(ClusterEvent.NODE_OPENED)  # the node needs no renewed Lease any more
 
     def _recount_cards(self, node: str) -> None:
         """Count the cards of a node again, which changed, came or went."""

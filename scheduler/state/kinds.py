@@ -56,7 +56,9 @@ class StateKind(msgspec.Struct, Generic[Item], frozen=True):
     is_optional: bool = False
 
 
-STATUSES: Final = StateKind(resource.GPU_NODE_STATUSES, GpuNodeStatus, lambda to: (to.set_status, to.drop_status))
+STATUSES: Final = StateKind(
+    resource.GPU_NODE_STATUSES, GpuNodeStatus, lambda to: (to.agent_reports.set, to.agent_reports.drop)
+)
 LEASES: Final = StateKind(resource.LEASES, Lease, lambda to: (to.set_lease, to.drop_lease), SYSTEM_NAMESPACE)
 NODES: Final = StateKind(resource.NODES, Node, lambda to: (to.set_node, to.drop_node))
 PODS: Final = StateKind(resource.PODS, Pod, lambda to: (to.set_pod, to.drop_pod))

@@ -135,7 +135,7 @@ def test_a_better_set_of_cards_is_one_of_bound_cards() -> None:
     """Of a running pod, too: it could not have got the fast cards of others."""
     made = state(settings=settings("labelled"))
     made.set_node(node("n1"))
-    made.set_status(status("n1", machines.example_node()))  # cards 0 to 3 are fast, 4 to 7 slow
+    made.agent_reports.set(status("n1", machines.example_node()))  # cards 0 to 3 are fast, 4 to 7 slow
     made.set_claim(quad := wanted(4))
     labels = app_labels()
     for index in (0, 4, 5, 6, 7):
@@ -154,7 +154,7 @@ def test_a_running_pod_that_got_all_bound_cards_is_explained_by_all_of_them() ->
     """It requests one."""
     made = state(settings=settings("labelled"))
     made.set_node(node("n1"))
-    made.set_status(status("n1", machines.example_node()))
+    made.agent_reports.set(status("n1", machines.example_node()))
     for index in range(3):
         made.bindings.set(gpu_binding(f"b-{index}", f"GPU-n1-{index}"))
     shares = tuple(CardShare(f"GPU-n1-{index}", index, 100, 0) for index in range(3))

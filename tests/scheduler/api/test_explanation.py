@@ -299,7 +299,7 @@ def test_mig_instances_are_predicted_and_not_requested() -> None:
     """The explanation names the instance that an agent could create; only the loop requests it."""
     made = state()
     made.set_node(node("n0"))
-    made.set_status(report())
+    made.agent_reports.set(report())
     explanation = explained(made, pod("a", memory=100))
     assert (
         explanation.answer
@@ -315,5 +315,5 @@ def test_extender_mode_has_no_queue_and_requests_no_instances() -> None:
     assert (explanation.outcome, explanation.node, explanation.queue) == ("fits", "n1", None)
     made = state(has_queue=False)
     made.set_node(node("n0"))
-    made.set_status(report())
+    made.agent_reports.set(report())
     assert explained(made, pod("a", memory=100)).note.startswith("no available node")

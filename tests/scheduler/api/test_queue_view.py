@@ -93,7 +93,7 @@ def test_without_gpu_queues_there_is_no_fair_sharing() -> None:
 def test_an_infinite_share_is_null_in_json() -> None:
     """A queue holds memory of a card, and no usable card is left."""
     made = site(charged("a", memory=500, queue="team-a"))
-    made.set_status(status("n1", healthy=False))
+    made.agent_reports.set(status("n1", healthy=False))
     shown = by_name(made)["team-a"]
     assert (shown.share, shown.weighted_share, shown.overused) == (None, None, True)
     content = msgspec.json.decode(msgspec.json.encode(queue_view.view(made)), type=QueuesView)

@@ -135,7 +135,7 @@ def test_nodes_without_cards_are_not_explained_unless_chosen() -> None:
     """A large fleet's explanation has the set of the chosen node; another node's on request."""
     made = cluster(machines.example_node())
     made.set_node(node("n2"))
-    made.set_status(status("n2", machines.pcie_only()))
+    made.agent_reports.set(status("n2", machines.pcie_only()))
     wants = demanding(made, 2)
     first, second = explained(made, wants, cards_of=()).nodes
     assert (first.cards, len(first.topology), second.topology) == ((), 1, ())

@@ -42,7 +42,7 @@ class Term:
     def __init__(self, server: LeaseServer, token: str, *, api: Api | None = None) -> None:
         """Take a node `n1` with eight cards as reported."""
         self.state = state()
-        self.state.set_status(status("n1", cards=8))
+        self.state.agent_reports.set(status("n1", cards=8))
         self.token = token
         self.nodes = Informer(server.api, NODES, Node)
         self.pods = Informer(server.api, PODS, Pod, namespace=NAMESPACES[0])

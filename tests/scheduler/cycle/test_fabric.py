@@ -62,7 +62,7 @@ def cluster(claims: Iterable[GpuClaim], **fabrics: Fabric) -> ClusterState:
     made = state()
     for name, fabric in fabrics.items():
         made.set_node(node(name))
-        made.set_status(reporting(name, fabric))
+        made.agent_reports.set(reporting(name, fabric))
     for each in claims:
         made.set_claim(each)
     return made
@@ -138,7 +138,7 @@ def test_a_report_counts_at_the_next_decision() -> None:
     made = cluster([given], rdma=RDMA)
     fits = []
     for name, fabric in (("a", RDMA), ("b", msgspec.structs.replace(RDMA, hcas=RDMA.hcas[:2])), ("c", RDMA)):
-        made.set_status(reporting("rdma", fabric))
+        made.agent_reports.set(reporting("rdma", fabric))
         fits.append(isinstance(finish(schedule(made, claiming(name, given))), Scheduled))
     assert fits == [True, False, True]
 

@@ -1,6 +1,7 @@
 """The fast path and the full path give the same result after any history."""
 
 import random
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -70,14 +71,13 @@ class Twins:
         self.count = 0
 
     def each(self, act: str, *arguments: object) -> None:
-        """Call a method of both states."""
+        """Call a method of both states, or of a part of them."""
         for each in self.states:
-            getattr(each, act)(*arguments)
+            attrgetter(act)(each)(*arguments)
 
     def storage(self, act: str, item: object) -> None:
         """Apply a storage object to both states."""
-        for each in self.states:
-            getattr(each.storage, act)(item)
+        self.each(f"storage.{act}", item)
 
     def step(self) -> None:
         """Make one random change."""
@@ -90,7 +90,7 @@ class Twins:
             case "node":
                 self.each("set_node", self.node(name))
             case "cards":
-                self.each("set_status", self.status(name))
+                self.each("agent_reports.set", self.status(name))
             case "beat":
                 self.each("set_lease", lease(name, renewed=f"2026-01-01T00:00:{chance.random()}Z"))
             case "gone":

@@ -29,7 +29,7 @@ def cluster(mode: BindingsMode = "required", *, share_mode: str = MEMORY_SLICING
         made.set_node(sharing(name, share_mode))
         cards = tuple(Card(f"GPU-{name}-{index}", index, 1000) for index in range(2))
         status = status_of(NodeInventory(name, cards))
-        made.set_status(GpuNodeStatus(ObjectMeta(name=name, resource_version="1"), status, Spec(name)))
+        made.agent_reports.set(GpuNodeStatus(ObjectMeta(name=name, resource_version="1"), status, Spec(name)))
     return made
 
 

@@ -27,7 +27,7 @@ def cluster(*cards: Card, claims: tuple[GpuClaim, ...] = (), name: str = "n0") -
     made = state()
     made.set_node(node(name))
     inventory = status_of(NodeInventory(name, cards or (Card("GPU-0", 0, 1000), Card("GPU-1", 1, 1000))))
-    made.set_status(GpuNodeStatus(ObjectMeta(name=name, resource_version="1"), inventory, Spec(name)))
+    made.agent_reports.set(GpuNodeStatus(ObjectMeta(name=name, resource_version="1"), inventory, Spec(name)))
     for each in claims:
         made.set_claim(each)
     return made
@@ -231,7 +231,7 @@ def test_a_mig_claim_waits_for_an_instance_of_its_profile(devices: dict[str, Any
     created = instance(0, profile, request.slices.start, request_id=request.id)
     cards = (Card("GPU-n0-5", 5, 40960), mig_card(0, by="agent"), created)
     status = status_of(NodeInventory("n0", cards))
-    made.set_status(GpuNodeStatus(ObjectMeta(name="n0", resource_version="2"), status, Spec("n0", (request,))))
+    made.agent_reports.set(GpuNodeStatus(ObjectMeta(name="n0", resource_version="2"), status, Spec("n0", (request,))))
     chosen = placed(made, asks)
     assert chosen.allocation is not None
     assert [share.uuid for share in chosen.allocation.containers["main"]] == [created.uuid]

@@ -264,7 +264,7 @@ def happen(world: HeldWorld) -> None:
             for running in [*state.running.values()][:1]:
                 state.drop_pod(running)
         case "report":
-            state.set_status(world.status(chance.choice(world.nodes)))
+            state.agent_reports.set(world.status(chance.choice(world.nodes)))
 
 
 @settings(max_examples=100, deadline=None)

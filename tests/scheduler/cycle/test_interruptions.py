@@ -63,7 +63,7 @@ def happen(made: ClusterState, chance: random.Random, serial: int) -> None:
         case "drop":
             made.drop_node(node(name))
         case "ill":
-            made.set_status(status(name, healthy=False))
+            made.agent_reports.set(status(name, healthy=False))
 
 
 @given(st.integers(0, 2**32), st.sampled_from(KINDS))

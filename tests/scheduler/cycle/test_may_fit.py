@@ -51,7 +51,7 @@ def test_with_another_node_it_is_left_to_a_decision() -> None:
     made = full()
     kind = rejected(made, 500)
     made.set_node(node("n1"))
-    made.set_status(status("n1", healthy=False))
+    made.agent_reports.set(status("n1", healthy=False))
     assert cycle_of(made).may_fit(kind)
 
 

@@ -68,7 +68,7 @@ def test_each_property_of_a_node_has_a_code(expected: str, fields: dict[str, Any
     """For the node's own fields and annotations."""
     made = altered(**fields)
     if expected == "InventoryRefused":
-        made.drop_status(status("n1"))
+        made.agent_reports.drop(status("n1"))
     assert expected in reasons(made, pod("a", memory=1))
 
 
@@ -106,7 +106,7 @@ def test_each_reason_that_closes_a_node_has_a_code() -> None:
     made.set_pod(pod("stray", memory=1, node="n1", phase="Running"))
     assert reasons(made, pod("a", memory=1)) == {"UncountedPod"}
     made.drop_pod(pod("stray", memory=1, node="n1", phase="Running"))
-    made.set_status(status("n1", cards=0))
+    made.agent_reports.set(status("n1", cards=0))
     assert reasons(made, pod("a", memory=1)) == {"NoCards"}
     assert set(CLOSING) < set(NodeReason)
 

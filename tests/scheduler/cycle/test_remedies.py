@@ -26,7 +26,7 @@ def cluster(*models: str) -> ClusterState:
         name = f"n{number}"
         made.set_node(node(name))
         card = Card(f"GPU-{name}", 0, memory_mib=10_000 * number, model=model)
-        made.set_status(GpuNodeStatus(ObjectMeta(name=name), status=status_of(NodeInventory(name, (card,)))))
+        made.agent_reports.set(GpuNodeStatus(ObjectMeta(name=name), status=status_of(NodeInventory(name, (card,)))))
     return made
 
 

@@ -50,7 +50,7 @@ def test_more_cores_than_the_card_has_keep_the_pod_waiting() -> None:
     assert small.status is not None
     for device in small.status.devices:
         device.cores = 500
-    made.set_status(small)
+    made.agent_reports.set(small)
     waiting = decided(made, cores=600)
     assert isinstance(waiting, Unschedulable)
     assert "card GPU-n1-1 of node n1 has 500 millicards, not 600" in waiting.note
@@ -59,7 +59,7 @@ def test_more_cores_than_the_card_has_keep_the_pod_waiting() -> None:
 def test_a_static_allocation_for_a_node_without_cards_waits() -> None:
     """The reason is the same as for any pod on that node."""
     made = state("n1")
-    made.drop_status(status("n1"))
+    made.agent_reports.drop(status("n1"))
     waiting = decided(made)
     assert isinstance(waiting, Unschedulable)
     assert "static allocation on node n1: NodeUnregistered" in waiting.note

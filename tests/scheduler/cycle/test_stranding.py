@@ -25,7 +25,7 @@ def cluster(*, stranded: float = 300.0) -> ClusterState:
     made = state(stranded=stranded)
     for name, cpu in (("n0", "16"), ("n1", "64")):
         made.set_node(node(name, status={"allocatable": {"cpu": cpu, "memory": "256Gi", "pods": "110"}}))
-        made.set_status(status(name))
+        made.agent_reports.set(status(name))
     made.set_pod(asking("usual", cpu="4", mib=500, node="n0"))
     return made
 
@@ -65,7 +65,7 @@ def test_a_pod_with_much_cpu_leaves_a_node_whose_cards_need_it() -> None:
 def test_a_node_may_be_shown_later_than_its_cards() -> None:
     """The watches of both are not in step; pods that were tried in between are placed as if it had been there."""
     made = state()
-    made.set_status(status("n0"))
+    made.agent_reports.set(status("n0"))
     asks = asking("large", cpu="8", mib=100)
     assert not isinstance(finish(schedule(made, asks)), Scheduled)
     made.set_node(node("n0", status={"allocatable": {"cpu": "16", "memory": "256Gi", "pods": "110"}}))
@@ -111,7 +111,7 @@ def test_models_on_which_others_depend_are_kept_for_them() -> None:
     for name, model in (("n0", "H100"), ("n1", "T4")):
         cards = tuple(Card(f"GPU-{name}-{index}", index, 1000, slots=4, model=model) for index in range(2))
         made.set_node(node(name))
-        made.set_status(GpuNodeStatus(ObjectMeta(name=name), status_of(NodeInventory(name, cards))))
+        made.agent_reports.set(GpuNodeStatus(ObjectMeta(name=name), status_of(NodeInventory(name, cards))))
     made.set_pod(asking("any", cpu="1", mib=500, node="n0"))
     asks = asking("asks", cpu="1", mib=100)
     assert placed(made, asks).node == "n0"

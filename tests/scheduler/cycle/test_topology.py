@@ -32,7 +32,7 @@ def cluster(*, used: tuple[int, ...] = (), numa: tuple[int, ...] = (0, 0, 0, 0, 
         device.island, device.bandwidth_gbps = ("fast", 300) if is_fast else ("slow", 25)
         if device.id in used:
             device.health = "Unhealthy"
-    made.set_status(GpuNodeStatus(ObjectMeta(name="n0"), report))
+    made.agent_reports.set(GpuNodeStatus(ObjectMeta(name="n0"), report))
     return made
 
 

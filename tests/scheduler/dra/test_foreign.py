@@ -173,7 +173,7 @@ def test_card_that_pods_have_already_is_reported() -> None:
         on_double_booked=seen.append,
     )
     state.set_node(node("n0"))
-    state.set_status(status("n0"))
+    state.agent_reports.set(status("n0"))
     state.set_pod(allocated("p", node="n0", memory=100))
     state.foreign_devices.set_slice(slice_of("n0", "GPU-n0-0"))
     state.foreign_devices.set_claim(claim("c", "n0", "gpu-0"))
@@ -219,7 +219,7 @@ class Books:
             devices.drop_slice(self.slices.pop(name))
         elif what == "cards":
             self.cards[name] = how
-            self.state.set_status(status(name, cards=how))
+            self.state.agent_reports.set(status(name, cards=how))
 
     def expected(self) -> tuple[set[tuple[str, int]], set[str]]:
         """Return the cards that are held and the nodes that are closed."""

@@ -73,7 +73,7 @@ def cluster(dice: random.Random) -> tuple[ClusterState, list[str]]:
         allocatable = {"cpu": dice.choice(("3", "8", "64")), "memory": "256Gi", "pods": "110"}
         made.set_node(node(name, metadata=metadata, spec=spec, status={"allocatable": allocatable}))
         if dice.random() > 0.1:
-            made.set_status(GpuNodeStatus(ObjectMeta(name=name), status_of(NodeInventory(name, cards))))
+            made.agent_reports.set(GpuNodeStatus(ObjectMeta(name=name), status_of(NodeInventory(name, cards))))
         for index in range(dice.randint(0, 3)):
             memory, card = dice.choice((100, 500, 900)), dice.randint(0, 3)
             labels = labels_of_app(dice) if mode != "off" else {}

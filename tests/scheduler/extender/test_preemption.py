@@ -51,7 +51,7 @@ def cluster(*used: Sequence[int]) -> ClusterState:
     for number, cards in enumerate(used):
         name = f"n{number}"
         made.set_node(node(name))
-        made.set_status(status(name, cards=len(cards), memory=CARD))
+        made.agent_reports.set(status(name, cards=len(cards), memory=CARD))
         for card, memory in enumerate(cards):
             if memory:
                 made.set_pod(allocated(f"{name}-{card}", node=name, memory=memory, card=card))
@@ -72,7 +72,7 @@ def test_budgets_that_more_victims_violate_are_counted() -> None:
 def test_a_node_whose_cards_are_too_small_is_vetoed() -> None:
     """Nobody is evicted there; the other node remains, with its victims as they were proposed."""
     made = cluster((900,), (900,))
-    made.set_status(status("n0", cards=1, memory=500), None)
+    made.agent_reports.set(status("n0", cards=1, memory=500), None)
     proposed = {"n0": victims("uid-n0-0"), "n1": victims("uid-n1-0", violations=1)}
     assert answer(made, pod("a", memory=600), proposed) == {"n1": proposed["n1"]}
 

@@ -87,12 +87,12 @@ def test_unresolvable_nodes_are_separate() -> None:
     made = state("full", cards=1)
     made.set_pod(allocated("other", node="full", memory=900))
     made.set_node(node("ill"))
-    made.set_status(status("ill", healthy=False))
+    made.agent_reports.set(status("ill", healthy=False))
     cordon = {"name": "cordoned", "annotations": {CORDON: "GPU-cordoned-0,GPU-cordoned-1"}}
     made.set_node(node("cordoned", metadata=cordon))
-    made.set_status(status("cordoned"))
+    made.agent_reports.set(status("cordoned"))
     made.set_node(node("small"))
-    made.set_status(status("small", memory=500))
+    made.agent_reports.set(status("small", memory=500))
     made.set_node(node("bare"))
     answer = filtered(extending(made), pod("a", memory=600), "full", "ill", "cordoned", "small", "bare", "ghost")
     assert answer == {

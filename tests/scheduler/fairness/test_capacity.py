@@ -34,7 +34,7 @@ def test_cards_and_what_their_nodes_have_are_summed() -> None:
 def test_cards_that_take_no_pods_do_not_count() -> None:
     """An unhealthy card, or one that is cordoned, leaves the others, and the CPU of the node."""
     made = state("n0", "n1")
-    made.set_status(status("n0", healthy=False))
+    made.agent_reports.set(status("n0", healthy=False))
     assert total(made)[:4] == (2000, 2000, 8, 2 * CPU)
     made.set_node(node("n1", metadata={"name": "n1", "annotations": {CORDON: "GPU-n1-0"}}))
     assert total(made)[:4] == (1000, 1000, 4, 2 * CPU)
@@ -53,7 +53,7 @@ def test_a_card_in_mig_mode_counts_as_its_instances() -> None:
     """The card itself takes no pod."""
     made = state()
     made.set_node(node("n0"))
-    made.set_status(_status("n0", mig_card(0), instance(0, "1g.5gb", 0), instance(0, "1g.5gb", 1)))
+    made.agent_reports.set(_status("n0", mig_card(0), instance(0, "1g.5gb", 0), instance(0, "1g.5gb", 1)))
     assert total(made)[:3] == (2 * 4864, 2 * (1000 // 7), 2)
 
 
@@ -62,7 +62,7 @@ def test_a_node_that_is_gone_does_not_count() -> None:
     made = state("n0", "n1")
     made.drop_node(node("n0"))
     assert total(made) == (2000, 2000, 8, CPU, MEMORY)
-    made.drop_status(status("n1"))
+    made.agent_reports.drop(status("n1"))
     assert total(made) == (0, 0, 0, 0, 0)
 
 
@@ -77,11 +77,11 @@ def test_the_sums_are_those_that_reading_every_node_gives(seed: int) -> None:
             case "node":
                 world.add_node(name)
             case "status":
-                world.state.set_status(world.status(name))
+                world.state.agent_reports.set(world.status(name))
             case "drop":
                 world.state.drop_node(node(name))
             case "gone":
-                world.state.drop_status(status(name))
+                world.state.agent_reports.drop(status(name))
         assert total(world.state) == recounted(world.state)
 
 

@@ -51,7 +51,7 @@ def order_differences(seed: int, cluster: Manifest, theirs: Expected, state: Clu
     The subject is "order" if the totals without balanced allocation differ, and otherwise balanced allocation.
     """
     for name in theirs.nodes:
-        state.set_status(status(name, cards=1, memory=100_000))
+        state.agent_reports.set(status(name, cards=1, memory=100_000))
     result = finish(SchedulingCycle(state, weights=_WEIGHTS).schedule(_with_card(cluster["pod"])))
     node = result.node if isinstance(result, Scheduled) else result.note
     totals = {name: scores.total for name, scores in theirs.scores.items()}

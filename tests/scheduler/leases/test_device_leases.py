@@ -137,7 +137,7 @@ def test_a_lease_of_a_node_that_comes_later_closes_its_card() -> None:
     made = state()
     made.set_lease(lease_of("a"))
     made.set_node(node("n1"))
-    made.set_status(status("n1"))
+    made.agent_reports.set(status("n1"))
     assert (uses(made, 0), uses(made, 1)) == (False, True)
 
 

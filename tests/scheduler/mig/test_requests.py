@@ -47,7 +47,7 @@ class Scheduler:
         self.clock = Clock()
         self.state: ClusterState = state(clock=self.clock)
         self.state.set_node(node("n0"))
-        self.state.set_status(report())
+        self.state.agent_reports.set(report())
 
     def create(self, name: str, memory: int = 100) -> Pod:
         """Create a pod."""
@@ -98,7 +98,7 @@ def test_an_instance_is_requested_and_then_bound(scheduler: Scheduler) -> None:
     assert isinstance(again, Unschedulable)
     assert (again.note, again.requested_instances) == (decision.note, None)
     assert scheduler.write() == []
-    scheduler.state.set_status(report(CREATED, requests=(REQUEST,)))
+    scheduler.state.agent_reports.set(report(CREATED, requests=(REQUEST,)))
     chosen = finish(schedule(scheduler.state, a))
     assert isinstance(chosen, Scheduled)
     assert chosen.allocation is not None
@@ -115,7 +115,7 @@ def test_the_binding_has_the_annotations_of_hamis_tools(scheduler: Scheduler) ->
     """The Binding carries HAMi's MIG annotation and the environment."""
     a = scheduler.create("a")
     finish(schedule(scheduler.state, a))
-    scheduler.state.set_status(report(CREATED, requests=(REQUEST,)))
+    scheduler.state.agent_reports.set(report(CREATED, requests=(REQUEST,)))
     chosen = finish(schedule(scheduler.state, a))
     assert isinstance(chosen, Scheduled)
     annotations = allocation_annotations(chosen, unix_seconds=0)
@@ -133,7 +133,7 @@ def test_an_instance_is_for_its_pod_only(scheduler: Scheduler) -> None:
     finish(schedule(scheduler.state, a))
     finish(schedule(scheduler.state, b))
     assert [request.slices.start for request in scheduler.write()[0].requests] == [6, 5]
-    scheduler.state.set_status(report(CREATED, requests=(REQUEST,)))
+    scheduler.state.agent_reports.set(report(CREATED, requests=(REQUEST,)))
     assert isinstance(finish(schedule(scheduler.state, b)), Unschedulable)
     chosen = finish(schedule(scheduler.state, a))
     scheduler.state.set_pod(bound("a", chosen), a)
@@ -141,15 +141,15 @@ def test_an_instance_is_for_its_pod_only(scheduler: Scheduler) -> None:
     assert scheduler.used("MIG-n0-0-6") == 1
     assert isinstance(finish(schedule(scheduler.state, b)), Unschedulable)
     scheduler.write()
-    scheduler.state.set_status(report(CREATED, requests=()))
+    scheduler.state.agent_reports.set(report(CREATED, requests=()))
     assert scheduler.used("MIG-n0-0-6") == 1
-    scheduler.state.set_status(report(requests=()))
+    scheduler.state.agent_reports.set(report(requests=()))
     assert not any(True for _ in scheduler.state.ledger.reservations())
 
 
 def test_an_existing_instance_is_preferred(scheduler: Scheduler) -> None:
     """Nothing is requested while an instance of an administrator is free."""
-    scheduler.state.set_status(report(instance(0, "3g.20gb", 0)))
+    scheduler.state.agent_reports.set(report(instance(0, "3g.20gb", 0)))
     chosen = finish(schedule(scheduler.state, scheduler.create("a")))
     assert isinstance(chosen, Scheduled)
     assert scheduler.write() == []
@@ -174,7 +174,7 @@ def test_the_request_of_a_pod_that_fits_elsewhere_is_removed(scheduler: Schedule
     a = scheduler.create("a")
     finish(schedule(scheduler.state, a))
     scheduler.write()
-    scheduler.state.set_status(report(instance(0, "2g.10gb", 0), requests=(REQUEST,)))
+    scheduler.state.agent_reports.set(report(instance(0, "2g.10gb", 0), requests=(REQUEST,)))
     assert isinstance(finish(schedule(scheduler.state, a)), Scheduled)
     assert scheduler.write() == [Due("n0", "1", ())]
 
@@ -186,7 +186,7 @@ def test_a_request_is_given_up_after_its_timeout(scheduler: Scheduler) -> None:
     scheduler.write()
     scheduler.pass_time(121)
     assert scheduler.write() == [Due("n0", "1", ())]
-    scheduler.state.set_status(report(requests=(REQUEST,)))
+    scheduler.state.agent_reports.set(report(requests=(REQUEST,)))
     assert scheduler.write() == [Due("n0", "1", ())]
     decision = finish(schedule(scheduler.state, a))
     assert isinstance(decision, Unschedulable)
@@ -204,7 +204,7 @@ def test_a_request_that_the_agent_rejects_is_given_up(scheduler: Scheduler, refu
     finish(schedule(scheduler.state, a))
     scheduler.write()
     result = InstanceRequestStatus(REQUEST.id, REQUEST.card, REQUEST.profile, REQUEST.slices, "no", refused=refused)
-    scheduler.state.set_status(report(requests=(REQUEST,), results=(result,)))
+    scheduler.state.agent_reports.set(report(requests=(REQUEST,), results=(result,)))
     assert scheduler.write() == [Due("n0", "1", ())]
     assert scheduler.state.instance_requests.cooling_down() == {CARD}
 
@@ -214,7 +214,7 @@ def test_an_instance_stays_reserved_after_a_failed_binding(scheduler: Scheduler)
     a = scheduler.create("a")
     finish(schedule(scheduler.state, a))
     scheduler.write()
-    scheduler.state.set_status(report(CREATED, requests=(REQUEST,)))
+    scheduler.state.agent_reports.set(report(CREATED, requests=(REQUEST,)))
     finish(schedule(scheduler.state, a))
     forget(scheduler.state, a)
     assert scheduler.used("MIG-n0-0-6") == 1
@@ -240,7 +240,7 @@ def test_the_next_leader_restores_requests_and_instances(order: str, when: str) 
     }[when]
     after = state()
     after.set_node(node("n0"))
-    steps = [lambda: after.set_status(status), lambda: [after.set_pod(each) for each in pods]]
+    steps = [lambda: after.agent_reports.set(status), lambda: [after.set_pod(each) for each in pods]]
     for step in steps if order == "report first" else reversed(steps):
         step()
     due = [each.requests for each in after.instance_requests.due()]
@@ -263,19 +263,19 @@ def test_a_request_stays_while_the_instance_is_not_reported(scheduler: Scheduler
     a = scheduler.create("a")
     finish(schedule(scheduler.state, a))
     scheduler.write()
-    scheduler.state.set_status(report(CREATED, requests=(REQUEST,)))
+    scheduler.state.agent_reports.set(report(CREATED, requests=(REQUEST,)))
     chosen = finish(schedule(scheduler.state, a))
     scheduler.state.set_pod(bound("a", chosen), a)
-    scheduler.state.set_status(report(requests=(REQUEST,)))
+    scheduler.state.agent_reports.set(report(requests=(REQUEST,)))
     assert scheduler.write() == []
-    scheduler.state.drop_status(report())
+    scheduler.state.agent_reports.drop(report())
     assert scheduler.write() == []
 
 
 def test_the_claim_of_an_agent_affects_no_waiting_pod(scheduler: Scheduler) -> None:
     """An instance that was not requested, but names a waiting pod, is ignored: the pod makes its own request."""
     a = scheduler.create("a")
-    scheduler.state.set_status(report(instance(0, "3g.20gb", 0, request_id="uid-a/7")))
+    scheduler.state.agent_reports.set(report(instance(0, "3g.20gb", 0, request_id="uid-a/7")))
     decision = finish(schedule(scheduler.state, a))
     assert isinstance(decision, Unschedulable)
     (due,) = scheduler.write()
@@ -284,10 +284,10 @@ def test_the_claim_of_an_agent_affects_no_waiting_pod(scheduler: Scheduler) -> N
 
 def test_an_instance_without_pod_is_destroyed_even_if_there_is_no_list(scheduler: Scheduler) -> None:
     """The object and the pod were deleted: an empty list is written, so that the agent destroys the instance."""
-    scheduler.state.set_status(report(CREATED))
+    scheduler.state.agent_reports.set(report(CREATED))
     assert scheduler.write() == [Due("n0", "1", ())]
     assert scheduler.write() == []
-    scheduler.state.set_status(report(requests=()))
+    scheduler.state.agent_reports.set(report(requests=()))
     assert scheduler.write() == []
 
 
@@ -297,8 +297,8 @@ def test_a_write_does_not_overwrite_a_newer_version(scheduler: Scheduler) -> Non
     assert isinstance(finish(schedule(scheduler.state, pod_a)), Unschedulable)
     (due,) = scheduler.state.instance_requests.due()
     assert due.version == "1"
-    scheduler.state.set_status(report(requests=due.requests, version="2"))
-    scheduler.state.set_status(report(CREATED, requests=due.requests, version="3"))
+    scheduler.state.agent_reports.set(report(requests=due.requests, version="2"))
+    scheduler.state.agent_reports.set(report(CREATED, requests=due.requests, version="3"))
     scheduler.state.instance_requests.mark_written(due)
     pod_b = scheduler.create("b")
     assert isinstance(finish(schedule(scheduler.state, pod_b)), Unschedulable)

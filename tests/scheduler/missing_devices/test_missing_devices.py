@@ -70,7 +70,7 @@ class Term:
         self.state.set_node(node(NODE))
         self.recorder = Recorder(self.server, component="test", instance="test")
         self.pods = Informer(self.server, PODS, Pod, on_upsert=self.state.set_pod, on_delete=self.state.drop_pod)
-        self.statuses = Informer(self.server, GPU_NODE_STATUSES, GpuNodeStatus, on_upsert=self.state.set_status)
+        self.statuses = Informer(self.server, GPU_NODE_STATUSES, GpuNodeStatus, on_upsert=self.state.agent_reports.set)
         self.reconciler = MissingDeviceReconciler(
             fenced(self.server),
             state=self.state,

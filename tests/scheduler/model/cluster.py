@@ -76,7 +76,7 @@ class Cluster:
             cards = tuple(Card(f"GPU-{name}-{index}", index, MEMORY, slots=SLOTS) for index in range(CARDS))
             self.scene.state.set_node(node(name))
             report = status_of(NodeInventory(name, cards))
-            self.scene.state.set_status(GpuNodeStatus(ObjectMeta(name=name), report))
+            self.scene.state.agent_reports.set(GpuNodeStatus(ObjectMeta(name=name), report))
             self.scene.state.set_lease(lease(name, seconds=10**6))
         self.pods: dict[str, Object] = {}
         self.since: dict[str, float] = {}

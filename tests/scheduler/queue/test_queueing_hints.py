@@ -119,7 +119,7 @@ class History:
                 )
             case 4:
                 report = self.world.status(name)
-                state.set_status(report, self.statuses.get(name))
+                state.agent_reports.set(report, self.statuses.get(name))
                 self.statuses[name] = report
             case 5:
                 self.world.clock.now += chance.choice((10, 70))

@@ -29,7 +29,7 @@ def cluster(*nodes: Node, claims: tuple[GpuClaim, ...] = (MEMBER,)) -> ClusterSt
     made = state()
     for each in nodes:
         made.set_node(each)
-        made.set_status(status(each.metadata.name))
+        made.agent_reports.set(status(each.metadata.name))
     for given in claims:
         made.set_claim(given)
     return made

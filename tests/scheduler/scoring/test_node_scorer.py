@@ -23,7 +23,7 @@ def two_zones(*, weights: ScoreWeights | None = None) -> tuple[ClusterState, Sch
     made = state()
     for name, zone in (("n1", "a"), ("n2", "b"), ("n3", "b")):
         made.set_node(labelled(name, zone=zone))
-        made.set_status(status(name))
+        made.agent_reports.set(status(name))
     return made, SchedulingCycle(made, weights=weights or ScoreWeights())
 
 
@@ -130,8 +130,8 @@ def test_columns_follow_changes_of_nodes() -> None:
         lambda: None,
         lambda: made.set_node(labelled("n1", zone="b")),
         lambda: made.drop_node(labelled("n2")),
-        lambda: (made.set_node(labelled("n4", zone="b")), made.set_status(status("n4"))),
-        lambda: made.drop_status(status("n3")),
+        lambda: (made.set_node(labelled("n4", zone="b")), made.agent_reports.set(status("n4"))),
+        lambda: made.agent_reports.drop(status("n3")),
     ):
         change()
         kept = columns.candidates(made.ledger.order())

@@ -114,7 +114,7 @@ def test_a_repeated_report_is_not_a_renewal() -> None:
     clock = Clock()
     made = state("n1", clock=clock)
     clock.now += 50
-    made.set_status(status("n1", cards=3))
+    made.agent_reports.set(status("n1", cards=3))
     clock.now += 11
     assert reason(made)
 

@@ -58,8 +58,8 @@ def test_the_order_of_arrival_does_not_matter(order: list[int]) -> None:
     steps = [
         lambda: made.set_node(node("n1")),
         lambda: made.set_node(node("n2")),
-        lambda: made.set_status(status("n1")),
-        lambda: made.set_status(status("n2")),
+        lambda: made.agent_reports.set(status("n1")),
+        lambda: made.agent_reports.set(status("n2")),
         lambda: made.set_pod(allocated("a", node="n1", memory=600)),
         lambda: made.set_pod(allocated("b", node="n2", memory=300, card=1)),
     ]
@@ -211,7 +211,7 @@ def test_a_node_that_is_deleted_and_created_again_has_its_pods_counted() -> None
     made.drop_node(node("n1"))
     assert "n2" in made.node_cache
     assert "n1" not in made.node_cache
-    made.drop_status(status("n1"))
+    made.agent_reports.drop(status("n1"))
     assert made.ledger.nodes == ("n2",)
     assert {each.uid for each in made.ledger.reservations("n1")} == {"uid-a", "uid-b"}
     forget(made, assumed)
@@ -220,7 +220,7 @@ def test_a_node_that_is_deleted_and_created_again_has_its_pods_counted() -> None
     assert isinstance(elsewhere, Scheduled)
     assert elsewhere.node == "n2"
     made.set_node(node("n1"))
-    made.set_status(status("n1"))
+    made.agent_reports.set(status("n1"))
     row = made.ledger.row("n1")
     assert made.ledger.used[0, row].tolist()[:2] == [700, 0]
     assert made.node_cache.pods_on("n1") == 2

@@ -169,7 +169,7 @@ def test_nodes_that_should_have_an_agent_and_report_nothing_are_counted() -> Non
     gone = status("n2")
     assert gone.status is not None
     gone.status.state = "DriverMissing"
-    term.state.set_status(gone)
+    term.state.agent_reports.set(gone)
     assert metrics.get_sample_value("tranche_scheduler_unreported_nodes") == 0
     assert metrics.get_sample_value("tranche_scheduler_closed_nodes", {"reason": "DriverMissing"}) == 1
 

@@ -126,8 +126,8 @@ EVENTS: dict[str, Callable[[World, int, int], object]] = {
         pod(f"p{number}", containers=[{"name": "main", "resources": CPU}])
     ),
     "stray": lambda world, number, _at: world.set(pod(f"p{number}", memory=5, node="n1", phase="Running")),
-    "shrink": lambda world, _number, at: world.state.set_status(status("n2", cards=at % 4)),
-    "grow": lambda world, _number, _at: world.state.set_status(status("n2", cards=4)),
+    "shrink": lambda world, _number, at: world.state.agent_reports.set(status("n2", cards=at % 4)),
+    "grow": lambda world, _number, _at: world.state.agent_reports.set(status("n2", cards=4)),
     "node": lambda world, _number, at: world.state.set_node(node("n2", spec={"unschedulable": at % 2 == 0})),
     "no node": lambda world, _number, _at: world.state.drop_node(node("n2")),
     "queue": lambda world, _number, at: world.state.limits.set_queue(gpu_queue("team", weight=1 + at)),

@@ -38,13 +38,13 @@ def decide(made: ClusterState, name: str, container: str = "main") -> ScheduleRe
 def test_node_whose_delivery_cannot_work_takes_no_pods() -> None:
     """Its containers would not start; another node takes the pod, and the reason names node and toolkit."""
     made = state("n1")
-    made.set_status(report("n1", NodeDelivery("cdi", LEGACY)))
+    made.agent_reports.set(report("n1", NodeDelivery("cdi", LEGACY)))
     refused = decide(made, "a")
     assert isinstance(refused, Unschedulable)
     assert refused.reasons == {"DeliveryUnavailable"}
     assert "node n1 cannot deliver cards: NVIDIA's container toolkit 1.17.8 in mode legacy" in refused.note
     made.set_node(node("n2"))
-    made.set_status(report("n2", NodeDelivery("env", LEGACY)))
+    made.agent_reports.set(report("n2", NodeDelivery("env", LEGACY)))
     chosen = decide(made, "b")
     assert isinstance(chosen, Scheduled)
     assert chosen.node == "n2"
@@ -53,13 +53,13 @@ def test_node_whose_delivery_cannot_work_takes_no_pods() -> None:
 async def test_corrected_delivery_retries_waiting_pods() -> None:
     """The new report is an event that lifts the reason."""
     made = state("n1")
-    made.set_status(report("n1", NodeDelivery("cdi", LEGACY)))
+    made.agent_reports.set(report("n1", NodeDelivery("cdi", LEGACY)))
     made.set_pod(pod("a", memory=1))
     entry = await made.queue.pop()
     made.queue.add_unschedulable(entry, Rejected("rejected", frozenset({"DeliveryUnavailable"})))
     made.set_pod(pod("other", memory=1, node="n1", phase="Failed"))
     assert made.queue.depths()["unschedulable"] == 1
-    made.set_status(report("n1", NodeDelivery("env", LEGACY)))
+    made.agent_reports.set(report("n1", NodeDelivery("env", LEGACY)))
     async with asyncio.timeout(20):
         assert await made.queue.pop() is entry
 
@@ -67,13 +67,13 @@ async def test_corrected_delivery_retries_waiting_pods() -> None:
 def test_long_container_name_is_rejected_where_an_annotation_delivers() -> None:
     """A key has 63 characters for `container.<name>`; other nodes take the pod, also after a cached ranking."""
     made = state("n1")
-    made.set_status(report("n1", NodeDelivery("nvidia-nri")))
+    made.agent_reports.set(report("n1", NodeDelivery("nvidia-nri")))
     assert isinstance(decide(made, "a", "c" * 53), Scheduled)
     refused = decide(made, "b", "c" * 54)
     assert isinstance(refused, Unschedulable)
     assert refused.reasons == {"ContainerNameTooLong"}
     made.set_node(node("n2"))
-    made.set_status(status("n2"))
+    made.agent_reports.set(status("n2"))
     chosen = decide(made, "d", "c" * 54)
     assert isinstance(chosen, Scheduled)
     assert chosen.node == "n2"
@@ -95,7 +95,7 @@ async def written(delivery: NodeDelivery | None) -> dict[str, str]:
     """Return the annotations of a Binding to a node with this delivery, or with an agent that reports none."""
     made, server = state("n1"), Server()
     if delivery is not None:
-        made.set_status(report("n1", delivery))
+        made.agent_reports.set(report("n1", delivery))
     asks = pod("a", memory=100)
     chosen = finish(schedule(made, asks))
     assert isinstance(chosen, Scheduled)
@@ -125,5 +125,5 @@ def test_node_without_an_agent_gets_bare_uuids() -> None:
     """HAMi's plugin serves it, which passes bare UUIDs itself."""
     made = state("n1")
     assert made.deliveries.of("n1") == "cdi"
-    made.drop_status(msgspec.structs.replace(status("n1")))
+    made.agent_reports.drop(msgspec.structs.replace(status("n1")))
     assert made.deliveries.of("n1") == "env"

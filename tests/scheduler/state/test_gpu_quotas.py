@@ -253,7 +253,7 @@ def test_exclusive_card_is_compared_with_its_own_memory() -> None:
     """The whole card, of 1000 MiB, whatever the cluster's largest is."""
     for most, fits in ((1000, True), (999, False)):
         made = bound_state({"single": {"limits": {"nvidia.com/gpumem": most}}}, "exclusive")
-        made.set_status(status("n2", memory=9000))
+        made.agent_reports.set(status("n2", memory=9000))
         assert isinstance(finish(schedule(made, app_pod("a"))), Scheduled) is fits
 
 

@@ -83,7 +83,7 @@ def test_a_report_overrides_an_unreadable_annotation() -> None:
     made = state("n1")
     made.set_node(registered("n1", "["))
     assert reason(made) == ""
-    made.drop_status(status("n1"))
+    made.agent_reports.drop(status("n1"))
     assert HAMI_REGISTER in reason(made)
 
 
@@ -93,7 +93,7 @@ def test_an_empty_report_does_not_override_the_annotation() -> None:
     made.set_node(registered("n1", GOOD))
     empty = status("n1")
     empty.status = None
-    made.set_status(empty)
+    made.agent_reports.set(empty)
     assert reason(made) == ""
 
 
@@ -103,7 +103,7 @@ def test_a_card_that_two_nodes_report_belongs_to_the_first() -> None:
     made.set_node(node("n2"))
     stolen = status("n1")
     stolen.metadata.name = "n2"
-    made.set_status(stolen)
+    made.agent_reports.set(stolen)
     assert made.ledger.nodes == ("n1",)
     decision = finish(schedule(made, pod("p", memory=1, nodeSelector={"kubernetes.io/hostname": "n2"})))
     assert isinstance(decision, Unschedulable)
@@ -118,7 +118,7 @@ async def test_a_refused_report_counts_when_the_other_owner_goes(how: str) -> No
     made.set_node(node("n2"))
     stolen = status("n1")
     stolen.metadata.name = "n2"
-    made.set_status(stolen)
+    made.agent_reports.set(stolen)
     made.set_pod(pod("waits", memory=1, nodeSelector={"kubernetes.io/hostname": "n2"}))
     entry = await made.queue.pop()
     decision = finish(schedule(made, entry.pod))
@@ -126,17 +126,17 @@ async def test_a_refused_report_counts_when_the_other_owner_goes(how: str) -> No
     made.queue.add_unschedulable(entry, decision)
     clock.now += 10
     if how == "status":
-        made.drop_status(status("n1"))
+        made.agent_reports.drop(status("n1"))
     elif how == "other cards":
         other = status("n3")
         other.metadata.name = "n1"
-        made.set_status(other)
+        made.agent_reports.set(other)
     else:
         made.set_node(node("n4"))
-        made.set_status(status("n4"))
+        made.agent_reports.set(status("n4"))
         other = status("n4")
         other.metadata.name = "n1"
-        made.set_status(other)
+        made.agent_reports.set(other)
     async with asyncio.timeout(10):
         assert await made.queue.pop() is entry
     assert isinstance(finish(schedule(made, entry.pod)), Scheduled)
@@ -149,7 +149,7 @@ def test_the_first_refused_node_gets_the_card() -> None:
         made.set_node(node(name))
         stolen = status("n1")
         stolen.metadata.name = name
-        made.set_status(stolen)
-    made.drop_status(status("n1"))
+        made.agent_reports.set(stolen)
+    made.agent_reports.drop(status("n1"))
     assert made.ledger.nodes == ("n2",)
     assert "which node n2 has already reported" in made.closed_nodes.now()["n3"].message

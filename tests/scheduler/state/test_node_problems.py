@@ -19,13 +19,13 @@ def report(problem: Literal["DriverMissing", "NoCards"]) -> GpuNodeStatus:
 async def test_a_driver_that_is_back_retries_waiting_pods() -> None:
     """The new report is an event that lifts the reason, whatever it says of the cards."""
     made = state("n1")
-    made.set_status(report("DriverMissing"))
+    made.agent_reports.set(report("DriverMissing"))
     made.set_pod(pod("a", memory=1))
     entry = await made.queue.pop()
     made.queue.add_unschedulable(entry, Rejected("rejected", frozenset({"DriverMissing"})))
-    made.set_status(report("NoCards"), report("DriverMissing"))
+    made.agent_reports.set(report("NoCards"), report("DriverMissing"))
     assert made.queue.depths()["unschedulable"] == 1
-    made.set_status(status("n1"), report("NoCards"))
+    made.agent_reports.set(status("n1"), report("NoCards"))
     async with asyncio.timeout(20):
         assert await made.queue.pop() is entry
 
@@ -33,7 +33,7 @@ async def test_a_driver_that_is_back_retries_waiting_pods() -> None:
 def test_a_report_that_was_deleted_says_nothing() -> None:
     """The node may be served in another way then."""
     made = state("n1")
-    made.set_status(report("NoCards"))
+    made.agent_reports.set(report("NoCards"))
     assert made.closed_nodes.now()["n1"].code == "NoCards"
-    made.drop_status(report("NoCards"))
+    made.agent_reports.drop(report("NoCards"))
     assert "n1" not in made.node_problems.rejections

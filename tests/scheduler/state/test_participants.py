@@ -218,7 +218,7 @@ def test_a_pod_that_another_binds_holds_what_a_recount_counts(elsewhere: str) ->
     """Its own Binding will be refused, so the cards that a decision gave it are free, and its quota is not used up."""
     made = state("n1")
     made.set_node(node("n2"))
-    made.set_status(status("n2", healthy=False))
+    made.agent_reports.set(status("n2", healthy=False))
     waiting, bound = pod("p", memory=600), pod("p", memory=600, node=elsewhere, phase="Running")
     made.set_pod(waiting)
     assert isinstance(finish(cycle_of(made).schedule(waiting)), Scheduled)

@@ -96,10 +96,10 @@ def test_an_agent_overrides_the_plugin() -> None:
     """Its report and Lease count, not what HAMi left on the node; when it is gone, the plugin counts again."""
     clock = Clock()
     made = known(clock, handshake="Deleted_2026")
-    made.set_status(status("n1"))
+    made.agent_reports.set(status("n1"))
     made.set_lease(lease("n1"))
     assert reason(made) == ""
-    made.drop_status(status("n1"))
+    made.agent_reports.drop(status("n1"))
     assert "is stale" in reason(made)
 
 
@@ -107,9 +107,9 @@ def test_hamis_protocol_is_for_nodes_with_a_live_plugin_only() -> None:
     """No lock and no handshake where an agent reports, where nothing is advertised, or where nothing is registered."""
     made = known(Clock(), advertised=40)
     assert made.plugin_nodes.is_hami("n1")
-    made.set_status(status("n1"))
+    made.agent_reports.set(status("n1"))
     assert not made.plugin_nodes.is_hami("n1")
-    made.drop_status(status("n1"))
+    made.agent_reports.drop(status("n1"))
     made.set_node(annotated(advertised=0))
     assert not made.plugin_nodes.is_hami("n1")
     made.set_node(node("n1", status={"allocatable": {**PLENTY, "nvidia.com/gpu": "40"}}))
@@ -122,7 +122,7 @@ def test_the_advertised_number_limits_placement() -> None:
     """The kubelet rejects pods beyond it; pods of other schedulers count too, finished ones do not."""
     made = state()
     made.set_node(node("n1", status={"allocatable": {**PLENTY, "nvidia.com/gpu": "2"}}))
-    made.set_status(status("n1"))
+    made.agent_reports.set(status("n1"))
     other = [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}}]
     made.set_pod(pod("cpu", node="n1"))
     made.set_pod(pod("other", node="n2", schedulerName="default-scheduler", containers=other))
@@ -138,7 +138,7 @@ def test_a_kubelet_that_advertises_zero_takes_no_pod() -> None:
     """It rejects every pod with GPUs: the resource of the former plugin is still on the node."""
     made = state()
     made.set_node(node("n1", status={"allocatable": {**PLENTY, "nvidia.com/gpu": "0"}}))
-    made.set_status(status("n1"))
+    made.agent_reports.set(status("n1"))
     assert "the node's device plugin advertises 0" in reason(made)
     made.set_node(node("n1"))
     assert reason(made) == ""

@@ -119,7 +119,7 @@ def test_models_are_dear_that_pods_depend_on(named: dict[str, Any]) -> None:
     made = state()
     for name, model in (("n0", "H100"), ("n1", "T4"), ("n2", "T4"), ("n3", "T4")):
         made.set_node(node(name, metadata={"name": name, "labels": {"card": model, "zone": "a"}}))
-        made.set_status(of_model(name, model))
+        made.agent_reports.set(of_model(name, model))
     made.set_pod(using("a", cpu="1", memory="1Gi", **named))
     made.set_pod(using("b", cpu="1", memory="1Gi", card=1, selector={"zone": "a"}))
     assert mix(made).prices == {"H100": pytest.approx(0.5 / 0.25, rel=0.1)}
@@ -133,7 +133,7 @@ def test_what_says_nothing_of_models_makes_none_dear(annotations: dict[str, str]
     made = state()
     for name, model in (("n0", "H100"), ("n1", "T4")):
         made.set_node(node(name))
-        made.set_status(of_model(name, model))
+        made.agent_reports.set(of_model(name, model))
     runs = using("a", cpu="1", memory="1Gi")
     runs.metadata.annotations |= annotations
     made.set_pod(runs)
@@ -150,7 +150,7 @@ def test_selectors_are_kept_while_they_are_few() -> None:
     made.workload._models_of(selectors[64])
     assert len(made.workload._selected) == 1
     made.set_node(node("n1"))
-    made.set_status(of_model("n1", "T4"))
+    made.agent_reports.set(of_model("n1", "T4"))
     mix(made)
     assert not made.workload._selected
 

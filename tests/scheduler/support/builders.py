@@ -132,5 +132,5 @@ def state(
     )
     for name in nodes:
         made.set_node(node(name))
-        made.set_status(status(name, cards=cards))
+        made.agent_reports.set(status(name, cards=cards))
     return made

@@ -43,7 +43,7 @@ def cluster(machine: Machine, *taken: int, unhealthy: Collection[int] = ()) -> C
     """Return a state with node n1, on which pods `team/holds-INDEX` have the cards `taken`."""
     made = state()
     made.set_node(node("n1"))
-    made.set_status(status("n1", machine, unhealthy=unhealthy))
+    made.agent_reports.set(status("n1", machine, unhealthy=unhealthy))
     for index in taken:
         holder = gpu_claim(f"of-{index}", namespace="team")
         made.set_claim(holder)

@@ -63,7 +63,7 @@ class World:
         spec = {"taints": taints, "unschedulable": chance.random() < 0.1}
         self.state.set_node(node(name, metadata=meta, spec=spec, status={"allocatable": allocatable}))
         if chance.random() < 0.9:
-            self.state.set_status(self.status(name))
+            self.state.agent_reports.set(self.status(name))
 
     def status(self, name: str) -> GpuNodeStatus:
         """Return what an agent reports: shared cards, or cards in MIG mode."""
