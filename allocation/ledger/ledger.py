@@ -233,14 +233,8 @@ class Ledger(CardTable):
             self._remove(old)
         self._add(reservation)
 
-    def forget(self, uid: str) -> None:
-        """Undo an assumption whose Binding was not written. A confirmed reservation stays."""
-        reservation = self._reservations.get(uid)
-        if reservation is not None and reservation.assumed:
-            self._remove(reservation)
-
     def release(self, uid: str) -> None:
-        """Release what a finished or deleted pod held."""
+        """Release what a pod held that is finished or deleted, or was assumed and will not be bound."""
         reservation = self._reservations.get(uid)
         if reservation is not None:
             self._remove(reservation)

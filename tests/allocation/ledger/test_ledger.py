@@ -80,18 +80,6 @@ def test_reservations_survive_the_loss_of_their_node() -> None:
     assert ledger.used[0].sum() == 600
 
 
-def test_forget_keeps_a_confirmed_reservation() -> None:
-    """Only assumptions are undone: a late failure report cannot free the cards of a running pod."""
-    ledger = Ledger()
-    ledger.set_node(inventory("n1"))
-    charges = (Charge("GPU-n1-0", 600, 100, 1),)
-    ledger.assume("a", "n1", charges)
-    ledger.record("a", "n1", charges)
-    ledger.forget("a")
-    assert ledger.reservation("a") is not None
-    assert ledger.used[0].sum() == 600
-
-
 def test_columns_grow_with_nodes_and_cards() -> None:
     """A node can have more cards than any before it, and the fleet more nodes than there are rows."""
     ledger = Ledger(rows=1, cards=1)
@@ -113,7 +101,7 @@ def test_a_whole_card_has_nothing_left() -> None:
     for other in (Charge("GPU-n1-0", 0, 0, 1), Charge("GPU-n1-0", 0, 1000, 1)):
         with pytest.raises(OverCapacityError):
             ledger.assume("b", "n1", [other])
-    ledger.forget("a")
+    ledger.release("a")
     assert ledger.used.sum() == 0
 
 
@@ -203,14 +191,14 @@ class Life(RuleBasedStateMachine):
 
     @rule(uid=consumes(pods))
     def undo(self, uid: str) -> None:
-        """Forget an assumed pod; assuming and forgetting it again changes nothing."""
+        """Release an assumed pod; assuming and releasing it again changes nothing."""
         reservation = self.ledger.reservation(uid)
         if reservation is None or not reservation.assumed:
             return
-        self.ledger.forget(uid)
+        self.ledger.release(uid)
         free = self.ledger.used.copy()
         self.ledger.assume(uid, reservation.node, reservation.charges)
-        self.ledger.forget(uid)
+        self.ledger.release(uid)
         assert np.array_equal(self.ledger.used, free)
 
     @rule(uid=consumes(pods))

@@ -390,7 +390,7 @@ def test_a_pod_gets_the_cards_of_its_application_and_no_others(seed: int) -> Non
     read = pod_allocation.read(spec, environment.annotations(allocation), node=node, settings=SETTINGS)
     assert read == (allocation, outcome.charges)
     with_pod = ledger.used.copy()
-    ledger.forget("asks")
+    ledger.release("asks")
     assert np.array_equal(ledger.used, before)
     ledger.record("asks", node, read[1])
     assert np.array_equal(ledger.used, with_pod)

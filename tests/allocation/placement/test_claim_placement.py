@@ -278,8 +278,8 @@ class Mix:
         if asks.devices.exclusivity == "Exclusive":
             assert not taken & in_use
         self.check_read_back(asks, outcome)
-        self.ledger.forget(uid)
-        assert np.array_equal(self.ledger.used, before), "assume and forget change nothing"
+        self.ledger.release(uid)
+        assert np.array_equal(self.ledger.used, before), "assume and release change nothing"
         self.ledger.record(uid, outcome.allocation.node, outcome.charges)
         self.pods.append(uid)
 

@@ -167,7 +167,7 @@ async def test_a_pod_that_this_term_binds_keeps_its_lease(server: LeaseServer) -
         await until(lambda: len(term.state.device_leases) == 1)
         await term.reconciler.reconcile()
         assert (await server.leases()).keys() == {"gpu-n1-0"}
-        term.state.ledger.forget(pod.uid)
+        term.state.ledger.release(pod.uid)
         term.state.device_leases.refresh(pod.uid)
         assert is_closed(term.state, 0)
         await term.reconciler.reconcile()

@@ -224,7 +224,7 @@ def test_what_is_lifted_is_reserved_in_the_same_step(seed: int) -> None:
     on_node = cycle_of(other.state).reserve_on(other.asks, result.node)
     assert isinstance(on_node, Scheduled)
     for each, reserved in ((state, result), (other.state, on_node)):
-        each.ledger.forget(world.asks.uid)
+        each.ledger.release(world.asks.uid)
         each.ledger.check(result.node, reserved.charges)
 
 
@@ -288,5 +288,5 @@ def test_a_lifted_hold_is_checked_again_after_changes_between_the_steps(seed: in
     assert higher - {world.asks.uid} <= {hold.uid for hold in state.holds}
     if isinstance(result, Scheduled):
         assert state.holds.of(world.asks.uid) is None
-        state.ledger.forget(world.asks.uid)
+        state.ledger.release(world.asks.uid)
         state.ledger.check(result.node, result.charges)

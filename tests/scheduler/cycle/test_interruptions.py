@@ -87,7 +87,7 @@ def test_a_reservation_is_valid_after_changes_between_the_steps(seed: int, kind:
         return
     assert before | {pending.uid} == {reservation.uid for reservation in made.ledger.reservations()}
     assert decision.node not in made.closed_nodes.now()
-    made.ledger.forget(pending.uid)
+    made.ledger.release(pending.uid)
     made.ledger.check(decision.node, decision.charges)
     made.node_cache.remove_pod(pending.uid)
     assert finish(made.node_filter.filter(pending, (decision.node,))).fitting == [decision.node]

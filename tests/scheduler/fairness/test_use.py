@@ -39,7 +39,7 @@ def recounted(ledger: Ledger, counted: set[str], owner: str) -> Use:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(("assume", "record", "forget", "release", "add", "remove")),
+            st.sampled_from(("assume", "record", "release", "add", "remove")),
             st.sampled_from(UIDS),
             st.sampled_from(AMOUNTS),
             st.sampled_from((1, 2)),
@@ -66,7 +66,6 @@ def test_the_sums_follow_the_ledger(steps: list[tuple[str, str, int, int]]) -> N
         actions: dict[str, Callable[[], object]] = {
             "assume": lambda: ledger.reservation(uid) or ledger.assume(uid, "n", charges),  # noqa: B023 -- called here
             "record": lambda: ledger.record(uid, "n", charges),  # noqa: B023
-            "forget": lambda: ledger.forget(uid),  # noqa: B023
             "release": lambda: ledger.release(uid),  # noqa: B023
             "add": lambda: (use.add_pod(uid, OWNER[uid], cpu=CPU[uid], memory_bytes=2), counted.add(uid)),  # noqa: B023
             "remove": lambda: (use.remove_pod(uid), counted.discard(uid)),  # noqa: B023
