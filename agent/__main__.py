@@ -19,7 +19,7 @@ from cluster.api_metrics import TrafficMetrics
 from cluster.configuration import Configuration, load
 from cluster.connect import connect
 from cluster.errors import ClusterError
-from cluster.http import process_metrics
+from cluster.http import exposition
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -44,7 +44,7 @@ async def _run(configuration: Configuration[AgentSettings], stop: asyncio.Event)
             program="tranche-agent", kubeconfig=cluster.kubeconfig, context=cluster.context
         ) as connection:
             metrics = Metrics()
-            process_metrics.register(metrics.registry)
+            exposition.register_process(metrics.registry)
             agent = Agent(
                 Api(connection, traffic=TrafficMetrics(metrics.registry)),
                 source=source,

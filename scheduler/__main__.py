@@ -16,7 +16,7 @@ from cluster.election import Election, Term
 from cluster.errors import ClusterError
 from cluster.event_loop import PauseMonitor
 from cluster.events import Recorder
-from cluster.http import process_metrics
+from cluster.http import exposition
 from scheduler import fence, servers
 from scheduler.fence import Fence
 from scheduler.kube_scheduler_lease import KubeSchedulerLease
@@ -49,7 +49,7 @@ async def _run(configuration: Configuration[SchedulerSettings], stop: asyncio.Ev
         program="tranche-scheduler", kubeconfig=cluster.kubeconfig, context=cluster.context
     ) as connection:
         metrics = Metrics()
-        process_metrics.register(metrics.registry)
+        exposition.register_process(metrics.registry)
         api = Api(connection, traffic=TrafficMetrics(metrics.registry))
         kube_scheduler = (
             KubeSchedulerLease(api, settings.kube_scheduler)

@@ -14,7 +14,7 @@ from allocation.settings import AllocationSettings, BindingSettings
 from cluster.api_metrics import TrafficMetrics
 from cluster.event_loop import PauseMonitor
 from cluster.events import Recorder
-from cluster.http import exposition, process_metrics
+from cluster.http import exposition
 from scheduler.metrics.cards import FAMILIES, LABELS
 from scheduler.metrics.instruments import Metrics as SchedulerMetrics
 from scheduler.state.collector import StateCollector
@@ -80,7 +80,7 @@ def shown() -> set[Shown]:
     scheduler.registry.register(
         StateCollector(term=Term, recorder=Recorder(cast("Any", None), component="", instance=""))
     )
-    process_metrics.register(scheduler.registry)
+    exposition.register_process(scheduler.registry)
     scheduler.registry.register(PauseMonitor())
     traffic = TrafficMetrics(scheduler.registry)
     with traffic.following(Cache()):

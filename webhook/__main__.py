@@ -13,7 +13,7 @@ from cluster.api_metrics import TrafficMetrics
 from cluster.configuration import Configuration
 from cluster.connect import connect
 from cluster.errors import ClusterError
-from cluster.http import process_metrics
+from cluster.http import exposition
 from webhook import certificates
 from webhook.cluster_admission import ClusterAdmission
 from webhook.metrics import Metrics
@@ -40,7 +40,7 @@ def main() -> None:
 
 async def _run(loaded: Configuration[WebhookSettings], stop: asyncio.Event) -> None:
     settings, health, metrics = loaded.own, Health(), Metrics()
-    process_metrics.register(metrics.registry)
+    exposition.register_process(metrics.registry)
     cluster = loaded.cluster
     async with connect(program="tranche-webhook", kubeconfig=cluster.kubeconfig, context=cluster.context) as connection:
         api = Api(connection, traffic=TrafficMetrics(metrics.registry))

@@ -16,8 +16,8 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
 
-from cluster.http import internal_error
 from cluster.http.connections import ConnectionTable, LimitedConnection
+from cluster.http.status import internal_error
 from webhook.claims import UncachedClaimError
 from webhook.review import UnreadableReviewError
 from webhook.routes import LARGEST_REVIEW, PATHS, Health
@@ -115,7 +115,7 @@ class ReviewConnection(LimitedConnection):
         except UncachedClaimError:
             raise
         except Exception as error:  # noqa: BLE001 -- the client needs a response to every error
-            status, content = HTTPStatus.INTERNAL_SERVER_ERROR, internal_error.to_status("a review", error)
+            status, content = HTTPStatus.INTERNAL_SERVER_ERROR, internal_error("a review", error)
         close = "" if self._health.ready else "Connection: close\r\n"
         head = (
             f"HTTP/1.1 {status} {status.phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\n"

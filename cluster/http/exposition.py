@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, disable_created_metrics, generate_latest
+
+from cluster import version
 
 # One series in seven would say when a counter began, which nothing here is asked.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -27,6 +29,13 @@ class Registry(CollectorRegistry):
     def __init__(self) -> None:
         super().__init__()
         self.large: list[Callable[[], AsyncIterator[str]]] = []
+
+
+def register_process(registry: CollectorRegistry) -> None:
+    """Register the metrics that every process has: its version, and CPU, memory and open files."""
+    ProcessCollector(registry=registry)
+    build = Gauge("tranche_build_info", "Always 1; the version is its label.", ("version",), registry=registry)
+    build.labels(version.own().version).set(1)
 
 
 async def text(registry: Registry) -> bytes:

@@ -11,8 +11,8 @@ from aiohttp import StreamReader, web, web_response
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
-from cluster.http import internal_error
 from cluster.http.connections import ConnectionTable, LimitedConnection, Timeouts
+from cluster.http.status import internal_error
 
 _http_log = logging.getLogger(f"{__name__}.http")
 _http_log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
@@ -163,7 +163,7 @@ async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Exception as error:  # noqa: BLE001 -- every exception becomes a response
         if request.transport is None:
             return web.Response(status=400)  # the client is gone, perhaps before its request was complete
-        body = internal_error.to_status(f"{request.method} {request.path}", error)
+        body = internal_error(f"{request.method} {request.path}", error)
         return web.Response(status=500, body=body, content_type="application/json")
     finally:
         if connection is not None:

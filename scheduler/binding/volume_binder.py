@@ -17,7 +17,6 @@ from scheduler.binding import volume_steps
 from scheduler.binding.binder import Result
 from scheduler.binding.volume_steps import Shown, VolumeStep
 from scheduler.binding.volume_writes import NotBoundError, key_of
-from scheduler.binding.wakeups import Wakeups
 from scheduler.cycle.result import Scheduled
 from scheduler.fenced_api import FencedApi
 from scheduler.metrics.instruments import Metrics
@@ -43,7 +42,7 @@ class VolumeBinder:
         self._shown = shown
         self._metrics = metrics
         self._timeout = timeout_seconds
-        self._wakeups = Wakeups()
+        self._wakeups = _Wakeups()
         self._waiting: Counter[ClaimKey] = Counter()
         """How many pods wait for each claim, which they may share."""
         self._tasks: set[asyncio.Task[object]] = set()
@@ -197,6 +196,33 @@ class VolumeBinder:
                 continue
             except ClusterError as error:
                 log.warning("claim %s: what was written for it was not taken back: %s", key_of(step.claim), error)
+
+
+class _Wakeups:
+    """The tasks that wait, by the keys of the objects that they wait for; a change costs only those concerned."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Hashable, set[asyncio.Event]] = {}
+
+    @contextmanager
+    def on(self, *keys: Hashable) -> Iterator[asyncio.Event]:
+        """Yield an event that every change of one of `keys` sets while the block runs."""
+        event = asyncio.Event()
+        for key in keys:
+            self._waiting.setdefault(key, set()).add(event)
+        try:
+            yield event
+        finally:
+            for key in keys:
+                events = self._waiting[key]
+                events.discard(event)
+                if not events:
+                    del self._waiting[key]
+
+    def wake(self, key: Hashable) -> None:
+        """Wake the tasks that wait for `key`."""
+        for event in self._waiting.get(key, ()):
+            event.set()
 
 
 def _refused(note: str) -> Result:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocation.allocation import Allocation, Charge, charges
-from allocation.errors import AllocationError, OverCapacityError
 from allocation.ledger import ledger_copy, ledger_view
 from allocation.ledger.ledger import Ledger
 from allocation.ledger.ledger_view import LedgerView
@@ -21,7 +20,6 @@ from allocation.placement.query import PlacementQuery
 from allocation.placement.rejection import UNREGISTERED, Rejection, naming_quota
 from allocation.placement.stranding import Stranding
 from allocation.quota import Headroom
-from allocation.reasons import NodeReason, NodeRejection
 from allocation.steps import Steps, finish
 from scheduler.cycle import static_allocation, without_cards
 from scheduler.cycle.lifts import NO_LIFT, Lift
@@ -219,30 +217,12 @@ def _evaluate_fixed(
     *,
     ledger: Ledger,
 ) -> Evaluation:
-    elsewhere = rejection.of_node(_mismatch(f"static allocation is for node {fixed.node}"))
+    elsewhere = static_allocation.elsewhere(fixed)
     rejections = {**{name: elsewhere for name in nodes if name != fixed.node}, **rejected_nodes}
     if fixed.node not in nodes:
         return Evaluation(requirements, {}, rejections)
     cost = charges(fixed, requirements.request)
-    own_rejection = _rejection(fixed, cost, ledger)
+    own_rejection = static_allocation.rejection(fixed, cost, ledger)
     if own_rejection is not None:
         return Evaluation(requirements, {}, {**rejections, fixed.node: own_rejection})
     return Evaluation(requirements, {fixed.node: 0.0}, rejections, allocation=fixed, charges=cost)
-
-
-def _rejection(fixed: Allocation, cost: Sequence[Charge], ledger: Ledger) -> Rejection | None:
-    """Return the rejection by the node of a static allocation, or None if the node can satisfy the allocation."""
-    inventory = ledger.inventory(fixed.node)
-    wrong = NodeReason.NodeUnregistered if inventory is None else static_allocation.mismatch(fixed, inventory)
-    if wrong:
-        return rejection.of_node(_mismatch(f"static allocation on node {fixed.node}: {wrong}"))
-    try:
-        ledger.check(fixed.node, cost)
-    except AllocationError as error:
-        message = f"static allocation on node {fixed.node}: {error}"
-        return rejection.of_node(_mismatch(message, resolvable=isinstance(error, OverCapacityError)))
-    return None
-
-
-def _mismatch(message: str, *, resolvable: bool = False) -> NodeRejection:
-    return NodeRejection(NodeReason.StaticAllocationMismatch, message, resolvable)

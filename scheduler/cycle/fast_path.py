@@ -17,6 +17,7 @@ import numpy as np
 
 from allocation.allocation import Allocation, charges
 from allocation.ledger.ledger import Ledger
+from allocation.ledger.row_table import RowTable
 from allocation.placement.node_ranking import NodeRanking
 from allocation.placement.placement import place_on
 from allocation.placement.query import PlacementQuery
@@ -24,10 +25,9 @@ from allocation.placement.ranking_cache import RankingCache
 from allocation.quota import Headroom, minimum_request
 from allocation.steps import Steps
 from scheduler.cycle import messages
-from scheduler.cycle.eligible_nodes import EligibleNodes
 from scheduler.cycle.result import Scheduled, ScheduleResult, Unschedulable
 from scheduler.filters.digest import digest
-from scheduler.filters.node_filter import NodeFilter
+from scheduler.filters.node_filter import EquivalenceClass, NodeFilter
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Node, Pod
 from scheduler.scoring.candidates import NodeColumns
@@ -65,7 +65,7 @@ class FastPath:
         self._scorer = scorer
         self._columns = NodeColumns(ledger, nodes)
         self._rankings = RankingCache(ledger)
-        self._classes: OrderedDict[Hashable, EligibleNodes] = OrderedDict()
+        self._classes: OrderedDict[Hashable, _EligibleNodes] = OrderedDict()
         self._rejected: dict[bytes, Unschedulable] = {}
         """By kind of pods, the result of the full path for the last one, as long as nothing has changed since."""
         self._rejected_at = (-1, -1)
@@ -85,7 +85,7 @@ class FastPath:
         key = (pods.key, minimum_request(requirements.own).cards)
         eligible = self._classes.get(key)
         if eligible is None:
-            eligible = self._classes[key] = EligibleNodes(
+            eligible = self._classes[key] = _EligibleNodes(
                 ledger=self._ledger, node_filter=self._node_filter, closed_nodes=closed, pods=pods, count=key[1]
             )
             if len(self._classes) > _CLASSES:
@@ -227,3 +227,32 @@ class FastPath:
             self._rejected.clear()
             self._rejected_at = self._ledger.changes.state
         self._rejected[kind] = msgspec.structs.replace(result, path="cached", kind=kind)
+
+
+class _EligibleNodes(RowTable):
+    """The nodes with cards that one class of pods may use now (`allocation.placement.node_ranking.Eligible`).
+
+    Pods of a class have the same selectors, tolerations, CPU requests, ports and so on. Inter-pod affinity and topology
+    spread are not included, because their results change with every other pod.
+    """
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        node_filter: NodeFilter,
+        closed_nodes: Collection[str],
+        pods: EquivalenceClass,
+        count: int,
+    ) -> None:
+        """Evaluate `node_filter` and `closed_nodes`, whose changes the ledger logs, for pods with `count` shares."""
+        super().__init__(ledger, self.row, np.bool_)
+        self._node_filter = node_filter
+        self._closed = closed_nodes
+        self._admits = node_filter.admission(pods)
+        self._count = count
+
+    def row(self, row: int) -> bool:
+        """Return whether the node of one row, which must be in use, is eligible."""
+        node = self._ledger.node(row)
+        return node not in self._closed and self._admits(node) and not self._node_filter.is_short(node, self._count)

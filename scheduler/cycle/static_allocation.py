@@ -1,11 +1,40 @@
-"""Checks that a static allocation, which a person may have written, matches the cards of its node."""
+"""The rejections of a static allocation, which a person may have written: it must match the cards of its node."""
 
-from allocation.allocation import Allocation
+from collections.abc import Iterable
+
+from allocation.allocation import Allocation, Charge
+from allocation.errors import AllocationError, OverCapacityError
 from allocation.inventory import NodeInventory
+from allocation.ledger.ledger import Ledger
 from allocation.names import ALLOCATION
+from allocation.placement.rejection import Rejection, of_node
+from allocation.reasons import NodeReason, NodeRejection
 
 
-def mismatch(fixed: Allocation, inventory: NodeInventory) -> str:
+def elsewhere(fixed: Allocation) -> Rejection:
+    """Return the rejection by the nodes for which the allocation is not."""
+    return _mismatch(f"static allocation is for node {fixed.node}")
+
+
+def rejection(fixed: Allocation, cost: Iterable[Charge], ledger: Ledger) -> Rejection | None:
+    """Return the rejection by the node of the allocation, or None if `ledger` has there what it costs."""
+    inventory = ledger.inventory(fixed.node)
+    wrong = NodeReason.NodeUnregistered if inventory is None else _contradiction(fixed, inventory)
+    if wrong:
+        return _mismatch(f"static allocation on node {fixed.node}: {wrong}")
+    try:
+        ledger.check(fixed.node, cost)
+    except AllocationError as error:
+        message = f"static allocation on node {fixed.node}: {error}"
+        return _mismatch(message, resolvable=isinstance(error, OverCapacityError))
+    return None
+
+
+def _mismatch(message: str, *, resolvable: bool = False) -> Rejection:
+    return of_node(NodeRejection(NodeReason.StaticAllocationMismatch, message, resolvable))
+
+
+def _contradiction(fixed: Allocation, inventory: NodeInventory) -> str:
     """Return the first statement of `fixed` that contradicts the cards of its node, or an empty string.
 
     The index is written to `gpu.scheduling/allocated`, and memory and cores become limits of the containers: with a
