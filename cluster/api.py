@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import aiohttp
 import msgspec
@@ -27,6 +27,16 @@ _BUSY_ATTEMPTS = 6
 _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.1, 10.0, (1.0, 1.2)
 
 _encoder = msgspec.json.Encoder()
+
+
+class ReadApi(Protocol):
+    """The verbs that read, for what writes nothing, or only by other means."""
+
+    async def get(self, resource: Resource, kind: type[T], *, name: str, namespace: str = "") -> T:
+        """Read one object."""
+
+    async def list(self, resource: Resource, kind: type[T], *, namespace: str = "", **selectors: str) -> list[T]:
+        """Read all objects in one response."""
 
 
 class Api:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from allocation import names
-from cluster.api import JSON, MERGE_PATCH, Api
+from cluster.api import JSON, MERGE_PATCH, Api, ReadApi
 from cluster.metadata import ObjectMeta
 from cluster.resource import Resource
 
@@ -23,14 +23,15 @@ class FencedApi:
     """The API server, for the writes of one leader. Whether one that failed is repeated is its caller's decision.
 
     Attributes:
-        api: for what is read.
+        api: for what is read; it has no verb that writes.
         token: the leader's.
         timeout_seconds: the time after which the API server abandons a write.
     """
 
     def __init__(self, api: Api, *, token: str, timeout_seconds: float, is_trusted: Callable[[], bool]) -> None:
         """Write as long as `is_trusted`, with `token`."""
-        self.api = api
+        self.api: ReadApi = api
+        self._api = api
         self.token = token
         self.timeout_seconds = timeout_seconds
         self._is_trusted = is_trusted
@@ -64,7 +65,7 @@ class FencedApi:
         self, method: str, path: str, body: object, *, content_type: str = JSON, repeat_if_busy: bool = True
     ) -> bytes:
         """Send a write whose body says which object it is meant for; return the object as it is then."""
-        return await self.api.request(
+        return await self._api.request(
             *(method, path),
             params={"timeout": f"{self.timeout_seconds:g}s"},
             body=body,

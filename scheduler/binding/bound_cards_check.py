@@ -8,7 +8,7 @@ import asyncio
 from allocation.bindings import grants
 from allocation.bindings.bound_cards import BoundCards
 from allocation.settings import BindingSettings
-from cluster.api import Api
+from cluster.api import ReadApi
 from cluster.errors import NotFoundError
 from cluster.gpu_binding import GpuBinding
 from cluster.informer import SURVIVED
@@ -22,7 +22,7 @@ from scheduler.objects import Pod
 class BoundCardsCheck:
     """Reads the bindings of the chosen cards."""
 
-    def __init__(self, api: Api, settings: BindingSettings) -> None:
+    def __init__(self, api: ReadApi, settings: BindingSettings) -> None:
         """Read from `api`; bindings count as the `settings` say."""
         self._api = api
         self._settings = settings

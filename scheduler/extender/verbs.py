@@ -14,7 +14,7 @@ from typing import TypeVar
 from allocation.errors import AllocationError
 from allocation.reasons import PodReason
 from allocation.steps import Steps
-from cluster.api import Api
+from cluster.api import ReadApi
 from cluster.dra import ResourceClaim
 from cluster.errors import ClusterError, NotFoundError
 from cluster.informer import Informer
@@ -55,7 +55,7 @@ class Extender:
     def __init__(
         self,
         *,
-        api: Api,
+        api: ReadApi,
         state: ClusterState,
         pods: Informer[Pod],
         cycle: SchedulingCycle,

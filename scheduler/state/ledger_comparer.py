@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from cluster.api import Api
+from cluster.api import ReadApi
 from cluster.errors import ClusterError, NotFoundError
 from cluster.informer import Informer
 from cluster.resource import PODS
@@ -29,7 +29,7 @@ class LedgerComparer:
 
     def __init__(
         self,
-        api: Api,
+        api: ReadApi,
         *,
         state: ClusterState,
         pods: Informer[Pod],

@@ -44,6 +44,7 @@ class MemoryApi(Api):
 
     Attributes:
         requests: method and path of every write, in order.
+        unlimited: the same of those that the API server would never abandon, however late they take effect.
         late: the plural names of kinds whose watches show nothing more.
         on_write: called with method and path before each write; may raise an error of the API.
         held: writes whose path has this part wait for the event.
@@ -54,6 +55,7 @@ class MemoryApi(Api):
         self._watches: dict[str, set[_Watch]] = {}
         self._version = itertools.count(1)
         self.requests: list[tuple[str, str]] = []
+        self.unlimited: list[tuple[str, str]] = []
         self.late: set[str] = set()
         self.held: dict[str, asyncio.Event] = {}
         self.on_write: Callable[[str, str], None] = lambda _method, _path: None
@@ -99,6 +101,8 @@ class MemoryApi(Api):
                 await released.wait()
         self.on_write(method, path)
         self.requests.append((method, path))
+        if "timeout" not in (how.get("params") or {}):
+            self.unlimited.append((method, path))
         body = msgspec.json.decode(msgspec.json.encode(how.get("body")))
         is_apply = how.get("content_type") == APPLY_PATCH
         return msgspec.json.encode(self._write(method, path, body, is_apply=is_apply))

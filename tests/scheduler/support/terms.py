@@ -144,7 +144,10 @@ class Cluster:
 async def leading(
     cluster: Cluster, *, bindings: BindingSettings | None = None, **settings: Any
 ) -> AsyncIterator[Cluster]:
-    """Run a term on a cluster, with these settings of the scheduler."""
+    """Run a term on a cluster, with these settings of the scheduler.
+
+    In the end, check that nothing but events was written without the fence (`scheduler.fenced_api`).
+    """
     recorder = Recorder(cluster.api, component="test", instance="test")
     cluster.term = build_term(
         api=cluster.api,
@@ -166,6 +169,7 @@ async def leading(
         yield cluster
         for each in tasks:
             assert not each.done() or not cluster.is_trusted or cluster.term.is_wrong, each
+        assert [path for _, path in cluster.api.unlimited if not path.endswith("/events")] == []
     finally:
         for each in tasks:
             each.cancel()
