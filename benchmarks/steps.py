@@ -3,10 +3,11 @@
 import gc
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
+from allocation.names import NODE_POLICY
 from allocation.settings import AllocationSettings
 from allocation.steps import Steps
 from benchmarks import fleets
@@ -32,6 +33,8 @@ _NODES: Final = 5_000
 _TIMES: Final = 20
 _MOST_MS: Final = 10
 _HOLDS: Final = (0, 1, 8, 64)
+_LABELS: Final = 20
+_LABEL: Final = "benchmark/{}"
 
 
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
@@ -39,7 +42,7 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     nodes, times = (100, 2) if smoke else (_NODES, _TIMES)
     make_queue = partial(SchedulingQueue, clock=lambda: 0.0, first_backoff=1.0, longest_backoff=1.0)
     state = ClusterState(settings=AllocationSettings(), make_queue=make_queue, clock=lambda: 0.0)
-    fill(state, nodes)
+    fill(state, nodes, labels=lambda number: {_LABEL.format(at): "true" for at in range(_LABELS) if (number + at) % 2})
     for number in range(nodes):
         if not any(state.ledger.reservations(fleets.node(number))):  # eight free cards
             state.ledger.record(f"one-{number}", fleets.node(number), (fleets.charge(fleets.card(number)),))
@@ -50,11 +53,16 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     gc.collect()
     gc.freeze()
 
+    def decide(pod: Pod) -> Steps[object]:
+        decision = yield from cycle.schedule(pod)
+        cycle.forget(pod)
+        return decision
+
     def filter_(pod: Pod) -> Steps[object]:
         return filtering.filter_(state, Args.of_pod(pod, names), lift=lifts.lower(state, pod))
 
     computations: dict[str, Callable[[Pod], Steps[object]]] = {
-        "decision": cycle.schedule,
+        "decision": decide,
         "explanation": partial(explanation.explain, cycle, chooser=chooser),
         "/filter": filter_,
     }
@@ -62,10 +70,10 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
         for number in range(len(state.holds), holds):
             _hold(state, number)
         for what, begin in computations.items():
-            for why, pod in (("too few free cards", _large), ("too little CPU", _busy)):
+            for why, pod in _PODS.items():
                 steps = [timed(begin(pod(number, holds)))[0].longest_step for number in range(times)]
                 longest = max(steps) * 1e3
-                row = f"longest step (processor time): {what}, fits nowhere ({why}), {nodes:,} nodes, {holds} holds"
+                row = f"longest step (processor time): {what}, {why}, {nodes:,} nodes, {holds} holds"
                 target, passed = f"! ≤ {_MOST_MS} ms", longest <= _MOST_MS
                 yield Row(NAME, row, f"{longest:.2f} ms", "", target, passed), Sample(NAME, row, steps)
 
@@ -88,9 +96,56 @@ def _busy(number: int, holds: int) -> Pod:
     return _pod(f"busy-{holds}-{number}", memory=1_000 + number + 100 * holds, cpu="1k")
 
 
-def _pod(name: str, *, priority: int = 9, cards: int = 1, memory: int = 10_000, cpu: str = "1") -> Pod:
-    amounts = {"nvidia.com/gpu": str(cards), "nvidia.com/gpumem": str(memory), "cpu": cpu}
+def _small(number: int, holds: int) -> Pod:
+    """Return a pod that most nodes take; no two have the same request."""
+    return _pod(f"small-{holds}-{number}", memory=1_000 + number + 100 * holds)
+
+
+def _choosy(number: int, holds: int) -> Pod:
+    """Return a pod that many nodes take, those with a label that no other pod names."""
+    return _pod(f"choosy-{holds}-{number}", selector={_LABEL.format(number % _LABELS): "true"})
+
+
+def _plain(number: int, holds: int) -> Pod:
+    """Return a pod without cards."""
+    return _pod(f"plain-{holds}-{number}", cards=0)
+
+
+def _spread(number: int, holds: int) -> Pod:
+    """Return a pod without cards that goes to the node with the fewest pods."""
+    return _pod(f"spread-{holds}-{number}", cards=0, annotations={NODE_POLICY: "spread"})
+
+
+def _pod(
+    name: str,
+    *,
+    priority: int = 9,
+    cards: int = 1,
+    memory: int = 10_000,
+    cpu: str = "1",
+    annotations: dict[str, str] | None = None,
+    selector: dict[str, str] | None = None,
+) -> Pod:
+    amounts = {"cpu": cpu}
+    if cards:
+        amounts |= {"nvidia.com/gpu": str(cards), "nvidia.com/gpumem": str(memory)}
     containers = [{"name": "main", "resources": {"limits": amounts, "requests": amounts}}]
-    meta: dict[str, Any] = {"name": name, "namespace": "team", "uid": f"uid-{name}"}
-    spec = {"schedulerName": "tranche", "priority": priority, "containers": containers}
+    meta = {"name": name, "namespace": "team", "uid": f"uid-{name}", "annotations": annotations or {}}
+    spec = {
+        "schedulerName": "tranche",
+        "priority": priority,
+        "nodeSelector": selector or {},
+        "containers": containers,
+    }
     return msgspec.convert({"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}, Pod)
+
+
+_PODS: Final = {
+    "fits nowhere (too few free cards)": _large,
+    "fits nowhere (too little CPU)": _busy,
+    "fits (a new request)": _small,
+    "fits (a new node selector)": _choosy,
+    "fits (without cards)": _plain,
+    "fits (without cards, node policy spread)": _spread,
+}
+"""The kinds of pods: each function is given the number of a pod, and that of the holds."""

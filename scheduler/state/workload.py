@@ -148,11 +148,11 @@ class Workload:
         if found is None:
             if len(self._selected) >= _SELECTORS:
                 self._selected.clear()
-            found = self._selected[selector] = set()
-            for name, node in self._node_cache.nodes.items():
-                row = self._ledger.row(name)
-                if row is not None and all(node.metadata.labels.get(key) == value for key, value in selector):
-                    found.update(self._ledger.kind_names[kind][0] for kind in self._ledger.facts(row).kinds)
+            ledger, wanted = self._ledger, dict(selector).items()
+            named = (name for name, node in self._node_cache.nodes.items() if wanted <= node.metadata.labels.items())
+            rows = (row for name in named if (row := ledger.row(name)) is not None)
+            kinds = {tuple(ledger.facts(row).kinds) for row in rows}  # nearly all nodes have the same as many others
+            found = self._selected[selector] = {ledger.kind_names[kind][0] for each in kinds for kind in each}
         return found
 
     # ---- nodes -----------------------------------------------------------------------------------------------------
