@@ -11,7 +11,7 @@ import msgspec
 from allocation.steps import Steps
 from scheduler.objects import Pod
 from scheduler.queue.entry import Entry
-from scheduler.queue.offer import offer
+from scheduler.queue.lanes import offer
 from scheduler.queue.scheduling_queue import SchedulingQueue
 
 T = TypeVar("T")

@@ -14,8 +14,7 @@ from allocation.fairness.queue_spec import QueueKey
 from allocation.steps import Steps
 from scheduler.queue.entry import Entry
 from scheduler.queue.kinds import Kind
-from scheduler.queue.lanes import Lane
-from scheduler.queue.offer import Offer, offer
+from scheduler.queue.lanes import Lane, Offer, offer
 from scheduler.queue.queue_order import QueueOrder, WaitingDemand
 from scheduler.queue.queueing_hints import ClusterEvent, members
 from scheduler.queue.waiting_queue import WaitingQueue

@@ -8,8 +8,7 @@ import heapq
 import itertools
 from collections.abc import Hashable, Iterator
 
-from scheduler.queue.lanes import Lane
-from scheduler.queue.offer import Offer
+from scheduler.queue.lanes import Lane, Offer
 from scheduler.queue.queueing_hints import ClusterEvent
 
 

@@ -9,10 +9,20 @@ from typing import Any, Protocol
 
 from sortedcontainers import SortedKeyList
 
+from scheduler.queue.queue_order import Rank
 from scheduler.queue.queueing_hints import ClusterEvent
 
 Order = tuple[int, str, int]
 """The sort key of a pod: by priority, then age, then arrival; the smallest comes first."""
+Offer = tuple[int, int, int, str, int]
+"""The sort key with which the first pod of a queue competes with those of other queues: the tier of the queue, the
+priority of the pod, the share of the queue, the pod's age and arrival."""
+
+
+def offer(rank: Rank, order: Order) -> Offer:
+    """Return the sort key of a pod in a queue of `rank`."""
+    (tier, share), (priority, created, serial) = rank, order
+    return tier, priority, share, created, serial
 
 
 class Pending(Protocol):
@@ -40,7 +50,7 @@ class Lane:
     def __init__(self, key: Hashable, *, is_shared: bool) -> None:
         self.key = key
         self.is_shared = is_shared
-        self.offered: tuple[int, int, int, str, int] | None = None
+        self.offered: Offer | None = None
         self.events: tuple[ClusterEvent, ...] = ()
         self.pods: SortedKeyList[Any, Order] = SortedKeyList(key=_order)
         self.tried = -1

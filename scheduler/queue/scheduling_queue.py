@@ -21,8 +21,7 @@ from allocation.fairness.queue_spec import QueueKey
 from scheduler.objects import Pod
 from scheduler.queue.competition import Competition
 from scheduler.queue.entry import Entry, Place, QueuePosition, Rejected
-from scheduler.queue.lanes import Lane
-from scheduler.queue.offer import offer
+from scheduler.queue.lanes import Lane, offer
 from scheduler.queue.queue_order import QueueOrder, WaitingDemand
 from scheduler.queue.queueing_hints import ClusterEvent, events_for
 

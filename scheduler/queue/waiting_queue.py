@@ -8,8 +8,7 @@ from sortedcontainers import SortedKeyList
 from allocation.fairness.queue_spec import QueueKey
 from allocation.fairness.shares import NOTHING, Amounts, added, subtracted
 from scheduler.queue.budget import Budget
-from scheduler.queue.lanes import Lane, Lanes, Order, Pending
-from scheduler.queue.offer import Offer
+from scheduler.queue.lanes import Lane, Lanes, Offer, Order, Pending
 from scheduler.queue.queue_order import Rank
 
 
