@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lab.errors import LabError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-    from lab.processes import Daemon
+    from pathlib import Path
 
 INTERVAL_S = 0.05
 
 T = TypeVar("T")
 
 
+class Process(Protocol):
+    """A process that has to run while something is waited for."""
+
+    @property
+    def log(self) -> Path:
+        """The file with its output."""
+
+    def require_running(self) -> None:
+        """Raise LabError if it has exited."""
+
+
 def until(
-    probe: Callable[[], T | None], *, what: str, timeout_s: float, daemons: Iterable[Daemon] = (), remedy: str = ""
+    probe: Callable[[], T | None], *, what: str, timeout_s: float, daemons: Iterable[Process] = (), remedy: str = ""
 ) -> T:
     """Wait until `probe` returns a true value, and return this value.
 

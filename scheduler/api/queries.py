@@ -1,4 +1,4 @@
-"""The queries that a leading scheduler supports. They read its state and change nothing."""
+"""The queries about the whole cluster that a leading scheduler supports. They read its state and change nothing."""
 
 from collections.abc import Collection
 
@@ -11,8 +11,6 @@ from scheduler.api import allocation_view, explanation, manifest_pod, queue_view
 from scheduler.api.allocation_view import AllocationView
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.manifest_pod import Admit
-from scheduler.api.namespaced import queues, shares
-from scheduler.api.namespaced.shares_types import NamespaceShares
 from scheduler.api.queue_types import QueuesView
 from scheduler.api.quota_types import QuotasView
 from scheduler.api.request_body import Manifests
@@ -61,17 +59,9 @@ class Queries(msgspec.Struct, frozen=True):
         """Return the queues: what each has, is entitled to, and waits for."""
         return queue_view.view(self.cycle.state)
 
-    def queues_of(self, namespace: str) -> Steps[QueuesView]:
-        """Return the queues that the pods of a namespace may use."""
-        return queues.view(self.cycle.state, self.pods, namespace)
-
     def quotas(self) -> QuotasView:
         """Return the quotas: what is used of each limit, and what is left."""
         quotas = self.cycle.state.quotas
         return quota_view.view(
             quotas.gpu_quotas(), quotas.resource_quotas, use_of=quotas.use, settings=self.cycle.state.settings
         )
-
-    def shares(self, namespace: str) -> Steps[NamespaceShares]:
-        """Return the cards that the pods of a namespace use."""
-        return shares.view(self.cycle.state, self.pods, namespace)

@@ -4,23 +4,29 @@ The explanation of a pod requires `get pods` in the namespace, a simulation `cre
 queues `list pods`. As with the API server, every caller may read the version.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 
 import msgspec
 from aiohttp import web
 
+from allocation.steps import Steps
 from cluster import version
 from cluster.manifest import UnreadableManifestError
 from scheduler.api import manifest_pod, request_body
 from scheduler.api.access_reviews import Verb
 from scheduler.api.manifest_pod import Admit, UnknownSchedulerError
-from scheduler.api.namespaced import redaction
+from scheduler.api.namespaced import queues, redaction, shares
 from scheduler.api.namespaced.gate import NamespaceGate
 from scheduler.api.namespaced.paths import POD_EXPLANATION, QUEUES, SHARES, SIMULATION, VERSION
 from scheduler.api.namespaced.turns import FairTurns
 from scheduler.api.queries import Queries
 from scheduler.api.request_body import LARGEST_BODY, Manifests
 from scheduler.api.responses import NOT_DECIDING, HttpError, json_handler, read_body
+from scheduler.objects import Pod
+from scheduler.state.cluster_state import ClusterState
+
+T = TypeVar("T")
 
 
 class _Routes:
@@ -53,10 +59,10 @@ class _Routes:
         return redaction.of_simulation(found)
 
     async def shares(self, _request: web.Request, namespace: str) -> msgspec.Struct:
-        return await self._turns.take(lambda: self._current().shares(namespace))
+        return await self._turns.take(lambda: self._view(shares.view, namespace))
 
     async def queues(self, _request: web.Request, namespace: str) -> msgspec.Struct:
-        return await self._turns.take(lambda: self._current().queues_of(namespace))
+        return await self._turns.take(lambda: self._view(queues.view, namespace))
 
     async def version(self, _request: web.Request) -> msgspec.Struct:
         return version.own()
@@ -73,6 +79,11 @@ class _Routes:
                 return await ask(request, namespace)
 
         return guarded
+
+    def _view(self, view: Callable[[ClusterState, Iterable[Pod], str], Steps[T]], namespace: str) -> Steps[T]:
+        """Return what the pods of a namespace may see of the current term."""
+        queries = self._current()
+        return view(queries.cycle.state, queries.pods, namespace)
 
     def _current(self) -> Queries:
         """Return the queries of the current term; raise 503 outside a term."""
