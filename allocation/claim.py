@@ -113,14 +113,12 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     Attributes:
         mark: the claim, as the allocation names it.
         placed: the request that is placed, of one container that stands for all GPU containers.
-        visible_as: how `CUDA_VISIBLE_DEVICES` names the cards.
-        profile: of the MIG instances; empty accepts all.
+        devices: what the claim gives.
     """
 
     mark: ClaimMark
     placed: PodRequest
-    visible_as: VisibleAs = "Index"
-    profile: str = ""
+    devices: ClaimDevices
 
     def spread(self, placed: Allocation, request: PodRequest) -> Allocation:
         """Return the allocation of the pod with `request`: each of its GPU containers has the `placed` cards."""
@@ -211,7 +209,7 @@ def read_request(
         whole=exclusive,
     )
     mark = ClaimMark(name, devices.exclusivity)
-    return ClaimRequest(mark, PodRequest((container,)), devices.visible_as, devices.profile)
+    return ClaimRequest(mark, PodRequest((container,)), devices)
 
 
 def _gpu_containers(spec: Containers, request: PodRequest) -> Iterator[tuple[str, Container]]:

@@ -128,12 +128,12 @@ def read(
         )
     claimed = claim.read_request(spec, own, name, found, settings, is_bound=is_bound)
     _check_selector(spec, name, found)
-    if fixed is not None and fixed.claim != claimed.mark:
+    if fixed is not None and fixed.claim is None:  # admission would have marked it
         raise AllocationError(f"annotation {names.ALLOCATION} is not for GpuClaim {name}: remove it, or the claim")
     constraints = msgspec.structs.replace(
         constraints,
         card_kind=_CARD_KINDS[claimed.mark.exclusivity],
-        profile=claimed.profile,
+        profile=claimed.devices.profile,
         topology=claim_demands.topology(found, settings),
         fabric=claim_demands.fabric(found),
     )

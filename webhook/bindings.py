@@ -5,18 +5,18 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from allocation.bindings.binding import Binding
+from allocation.bindings.granted import Granted
 from allocation.settings import BindingSettings
 from cluster.api import Api
 from cluster.gpu_binding import GpuBinding
 from cluster.informer import Informer
 from cluster.resource import GPU_BINDINGS
-from webhook.bound_pod import BoundPod
 
 
 class BindingLookup(Protocol):
     """Where admission finds what GPUBindings say about a pod."""
 
-    def of_pod(self, labels: Mapping[str, str], namespace: str) -> BoundPod | None:
+    def of_pod(self, labels: Mapping[str, str], namespace: str) -> Granted | None:
         """Return what bindings say about a GPU pod with these labels; None if they do not concern it."""
 
 
@@ -46,9 +46,9 @@ class ClusterBindings:
         if not of_app:
             del self._by_app[binding.spec.app_name]
 
-    def of_pod(self, labels: Mapping[str, str], namespace: str) -> BoundPod | None:
+    def of_pod(self, labels: Mapping[str, str], namespace: str) -> Granted | None:
         """See BindingLookup."""
-        return BoundPod.of_labels(labels, namespace, find_bindings=self._of_app, settings=self._settings)
+        return Granted.of_labels(labels, namespace, find_bindings=self._of_app, settings=self._settings)
 
     def _of_app(self, app: str) -> Iterable[Binding]:
         return self._by_app.get(app, {}).values()

@@ -5,60 +5,30 @@ the node is: no list of cards of its own, and the memory that all bindings of th
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Self
 
 import msgspec
 
 from allocation import names, quantity
-from allocation.bindings import grants
-from allocation.bindings.binding import AppIdentity, FindBindings
+from allocation.bindings.granted import Granted
 from allocation.errors import AllocationError
 from allocation.pod import Resources
+from allocation.precedence import Decision
 from allocation.quantity import Quantity
 from allocation.request import requests_gpu
-from allocation.settings import AllocationSettings, BindingSettings
+from allocation.settings import AllocationSettings
 from webhook.patch import Operation, pointer, remove, replace
 from webhook.review import PodContainer, PodSpec
 
 
-class BoundPod(msgspec.Struct, frozen=True):
-    """What GPUBindings say about a pod.
-
-    Attributes:
-        app: its application as messages name it; empty if it needs one and has none.
-        memory_mib: what all its bindings set, in MiB per card; None if they set nothing, or different amounts.
-    """
-
-    app: str
-    memory_mib: int | None = None
-
-    @classmethod
-    def of_labels(
-        cls, labels: Mapping[str, str], namespace: str, *, find_bindings: FindBindings, settings: BindingSettings
-    ) -> Self | None:
-        """Return what bindings say about a GPU pod with these labels; None if they do not concern it."""
-        if settings.mode == "off":
-            return None
-        identity = AppIdentity.of_labels(labels, namespace)
-        if identity is None:
-            return cls("") if settings.mode == "required" else None
-        bindings = find_bindings(identity.app)
-        granted = grants.of_pod(bindings, identity, labels, require_namespace=settings.require_namespace)
-        amounts = {grant.memory_mib for grant in granted}
-        return cls(str(identity), amounts.pop() if len(amounts) == 1 else None)
-
-    def memory(self, settings: AllocationSettings) -> str:
-        """Return the amount of the memory resource; empty if none is set, or if the resource cannot express it."""
-        if self.memory_mib is None or self.memory_mib % settings.memory_factor:
-            return ""
-        return str(self.memory_mib // settings.memory_factor)
+def memory(decision: Decision, settings: AllocationSettings) -> str:
+    """Return the amount of the memory resource that bindings set; empty for none, or if it cannot be expressed."""
+    if decision.memory_mib is None or decision.memory_mib % settings.memory_factor:
+        return ""
+    return str(decision.memory_mib // settings.memory_factor)
 
 
-def with_memory(spec: PodSpec, bound: BoundPod, settings: AllocationSettings) -> PodSpec:
-    """Return `spec` with the memory of its GPU containers as the bindings set it."""
-    amount = bound.memory(settings)
-    if not amount:
-        return spec
+def with_memory(spec: PodSpec, settings: AllocationSettings, *, amount: str) -> PodSpec:
+    """Return `spec` with this `amount` of memory in its GPU containers."""
 
     def bind(container: PodContainer) -> PodContainer:
         if not requests_gpu(container, settings):
@@ -77,27 +47,30 @@ def with_memory(spec: PodSpec, bound: BoundPod, settings: AllocationSettings) ->
 
 
 def warnings(
-    spec: PodSpec, annotations: Mapping[str, str], bound: BoundPod, settings: AllocationSettings, *, amount: str
+    spec: PodSpec, annotations: Mapping[str, str], decision: Decision, settings: AllocationSettings, *, amount: str
 ) -> Iterator[str]:
     """Iterate over warnings for the pod's creator about what does not count, `amount` being the memory that does."""
-    if not bound.app:
+    if decision.granted is None:
+        return
+    app = decision.granted.identity
+    if app is None:
         yield f"the pod will wait: it has no owner application, which label {names.APP_NAME} names"
         return
     if names.USE_UUIDS in annotations:
-        yield f"annotation {names.USE_UUIDS} was removed: GPUBindings decide which cards pods of {bound.app} get"
-    if bound.memory_mib is not None and not bound.memory(settings):
-        yield f"GPUBindings set {bound.memory_mib} MiB, which is not a multiple of {settings.memory_factor} MiB"
+        yield f"annotation {names.USE_UUIDS} was removed: GPUBindings decide which cards pods of {app} get"
+    if decision.memory_mib is not None and not amount:
+        yield f"GPUBindings set {decision.memory_mib} MiB, which is not a multiple of {settings.memory_factor} MiB"
     for container in (*spec.init_containers, *spec.containers) if amount else ():
         for name, stated in _replaced(container, amount, settings).items():
             yield (
-                f"container {container.name}: {name} {stated} does not count: GPUBindings of {bound.app} set"
+                f"container {container.name}: {name} {stated} does not count: GPUBindings of {app} set"
                 f" {settings.resources.memory} {amount}"
             )
 
 
-def annotation_operations(annotations: Mapping[str, str], bound: BoundPod | None) -> Iterator[Operation]:
+def annotation_operations(annotations: Mapping[str, str], granted: Granted | None) -> Iterator[Operation]:
     """Iterate over the operations that remove the pod's own list of cards."""
-    if bound is not None and bound.app and names.USE_UUIDS in annotations:
+    if granted is not None and granted.identity is not None and names.USE_UUIDS in annotations:
         yield remove(pointer("metadata", "annotations", names.USE_UUIDS))
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from allocation import names
 from allocation.bindings.binding import FindBindings
+from allocation.bindings.granted import Granted
 from allocation.claim import FindClaim
 from allocation.errors import AllocationError
 from allocation.fairness.queue_spec import FindQueue
@@ -17,7 +18,6 @@ from allocation.fairness.quota_spec import QuotaSpec
 from allocation.settings import AllocationSettings
 from cluster.manifest import NotAdmittedError, UnreadableManifestError, without_nulls
 from webhook import claimed_pod
-from webhook.bound_pod import BoundPod
 from webhook.membership import Membership
 from webhook.mutation import Mutation, claim_name, mutate
 from webhook.quotas import Quotas
@@ -27,7 +27,7 @@ from webhook.settings import WebhookSettings
 FindMembership = Callable[[Mapping[str, str]], Membership | None]
 """Returns the GpuQueue that a pod with these labels belongs to; None if it belongs to none."""
 
-FindBound = Callable[[Mapping[str, str]], BoundPod | None]
+FindBound = Callable[[Mapping[str, str]], Granted | None]
 """Returns what GPUBindings say about a pod with these labels; None if they do not concern it."""
 
 
@@ -110,7 +110,7 @@ def dry_run(
                 Membership.of_labels, namespace=namespace, of_namespace=labels, find_queue=find_queue
             ),
             find_bound=partial(
-                BoundPod.of_labels, namespace=namespace, find_bindings=find_bindings, settings=allocation.bindings
+                Granted.of_labels, namespace=namespace, find_bindings=find_bindings, settings=allocation.bindings
             ),
             namespace=namespace,
         ).warnings

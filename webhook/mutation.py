@@ -8,14 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from allocation import limits, names
+from allocation import limits, names, precedence
 from allocation.allocation import Allocation
+from allocation.bindings.granted import Granted
 from allocation.claim import ClaimSpec
 from allocation.constraints import read_constraints
+from allocation.precedence import Decision
 from allocation.request import PodRequest, ignored_percentages, read_request, requests_gpu
 from allocation.settings import AllocationSettings
 from webhook import bound_pod, claimed_pod, environment, near_misses, resources, resreq, security, static_allocation
-from webhook.bound_pod import BoundPod
 from webhook.claimed_pod import NamedClaim
 from webhook.membership import Membership
 from webhook.patch import Operation, add, pointer
@@ -64,7 +65,7 @@ def mutate(
     settings: WebhookSettings,
     quotas: Quotas,
     claim: ClaimSpec | None,
-    bound: BoundPod | None = None,
+    bound: Granted | None = None,
     membership: Membership | None = None,
 ) -> Mutation:
     """Return the mutation of `pod`, which `username` creates in a namespace with `quotas`.
@@ -89,19 +90,24 @@ def mutate(
     claimed = claimed_pod.named(annotations, claim)
     if claimed or static is not None or any(requests_gpu(each, allocation) for each in _containers(pod.spec)):
         _check_size(pod)
-    if static is not None:
-        bound = None  # the cards are chosen already
+    decision = precedence.decide(
+        static,
+        bound,
+        claim=claimed.name if claimed is not None else "",
+        devices=claimed.spec.devices if claimed is not None else None,
+    )
     stated = pod.spec
-    pod, claimed, amount = _with_bound_memory(pod, claimed, bound, allocation)
-    prepared = _prepare(pod, static, claimed, settings=allocation, quotas=quotas)
+    pod, claimed, amount = _with_bound_memory(pod, claimed, decision, allocation)
+    prepared = _prepare(pod, decision.static, claimed, settings=allocation, quotas=quotas)
     if not prepared.containers:
         return _without_gpus(pod, required, membership, prepared.warnings)
     _forbid(limits.excess_of_gpu_containers(len(prepared.containers)))
     if prepared.placed is not None:
         # What the scheduler could never place is refused now: unreadable constraints, and more than the quotas allow.
         read_constraints(annotations, allocation)
-        is_instance = claimed is not None and claimed.spec.devices.exclusivity == "MIG"
-        quotas.check(prepared.placed, allocation, is_bound=bound is not None, is_instance=is_instance)
+        quotas.check(
+            prepared.placed, allocation, is_bound=decision.granted is not None, is_instance=decision.is_instance
+        )
     _check_security(pod.spec)
     _check_node(pod.spec, static)
     operations = [
@@ -109,12 +115,15 @@ def mutate(
         *_spec_operations(pod.spec, settings),
         *claimed_pod.node_selector(pod.spec, claimed),
         *_annotation_operations(annotations, prepared.static, claimed),
-        *bound_pod.annotation_operations(annotations, bound),
+        *bound_pod.annotation_operations(annotations, decision.granted),
+        *bound_pod.resource_operations(stated, allocation, amount=amount),
     ]
-    warnings = [*_admitted(membership), *prepared.warnings, *_grace_warnings(pod.spec, settings)]
-    if bound is not None:
-        warnings += bound_pod.warnings(stated, annotations, bound, allocation, amount=amount)
-        operations += bound_pod.resource_operations(stated, allocation, amount=amount)
+    warnings = [
+        *_admitted(membership),
+        *prepared.warnings,
+        *_grace_warnings(pod.spec, settings),
+        *bound_pod.warnings(stated, annotations, decision, allocation, amount=amount),
+    ]
     for changes, more in _container_changes(stated, prepared.containers):
         operations += changes
         warnings += more
@@ -133,18 +142,14 @@ def _with_requirement(
 
 
 def _with_bound_memory(
-    pod: Pod, claimed: NamedClaim | None, bound: BoundPod | None, settings: AllocationSettings
+    pod: Pod, claimed: NamedClaim | None, decision: Decision, settings: AllocationSettings
 ) -> tuple[Pod, NamedClaim | None, str]:
-    """Return the pod and its claim with the memory that GPUBindings set, and this amount; empty if they set none.
-
-    A claim for whole cards or for MIG instances keeps them.
-    """
-    is_sliced = claimed is None or claimed.spec.devices.exclusivity == "Shared"
-    amount = bound.memory(settings) if bound is not None and is_sliced else ""
-    if bound is None or bound.memory_mib is None or not amount:
+    """Return the pod and its claim with the memory that GPUBindings set, and this amount; empty if they set none."""
+    amount = bound_pod.memory(decision, settings)
+    if decision.memory_mib is None or not amount:
         return pod, claimed, ""
-    pod = Pod(pod.metadata, bound_pod.with_memory(pod.spec, bound, settings))
-    return pod, claimed.bound(bound.memory_mib) if claimed is not None else None, amount
+    pod = Pod(pod.metadata, bound_pod.with_memory(pod.spec, settings, amount=amount))
+    return pod, claimed.bound(decision.memory_mib) if claimed is not None else None, amount
 
 
 def _without_gpus(
@@ -214,8 +219,8 @@ def _prepare(
 def _from_claim(pod: Pod, static: Allocation | None, claimed: NamedClaim, *, settings: AllocationSettings) -> _Prepared:
     near_misses.refuse(pod.spec, settings)
     if static is not None:
-        static = static_allocation.for_claim(pod, static, claimed, settings)
-        prepared = claimed_pod.prepare(pod, claimed, settings, gpu_containers=static.containers)
+        containers = static_allocation.named_containers(pod, static, settings)
+        prepared = claimed_pod.prepare(pod, claimed, settings, gpu_containers=containers)
         return _Prepared(prepared.containers, static, warnings=prepared.warnings)
     prepared = claimed_pod.prepare(pod, claimed, settings)
     return _Prepared(prepared.containers, placed=prepared.request, warnings=prepared.warnings)

@@ -11,10 +11,10 @@ from typing import Final
 import msgspec
 
 from allocation import names
+from allocation.bindings.granted import Granted
 from allocation.claim import ClaimSpec
 from allocation.settings import AllocationSettings
 from webhook import patch
-from webhook.bound_pod import BoundPod
 from webhook.claimed_pod import DEFAULT_CONTAINER
 from webhook.membership import Membership
 from webhook.mutation import MIRROR, OPT_OUT_LABELS, Mutation, mutate
@@ -71,7 +71,7 @@ class MutationCache:
         username: str,
         quotas: Quotas,
         claim: ClaimSpec | None,
-        bound: BoundPod | None = None,
+        bound: Granted | None = None,
         membership: Membership | None = None,
     ) -> EncodedMutation:
         """Return the encoded result of `webhook.mutation.mutate` for `pod`; raises what that raises."""

@@ -6,17 +6,14 @@ The ledger and the kubelet trust the annotations that carry an allocation, so ot
 from collections.abc import Collection, Mapping
 from typing import get_args
 
-import msgspec
-
 from allocation import names, quantity
-from allocation.allocation import Allocation, CardShare, ClaimMark
+from allocation.allocation import Allocation, CardShare
 from allocation.claim import VisibleAs
 from allocation.delivery import DELIVERIES
 from allocation.errors import InvalidFieldError
 from allocation.request import MILLI_PER_PERCENT, read_priority, requests_gpu
 from allocation.settings import AllocationSettings
 from allocation.wire import environment, record
-from webhook.claimed_pod import NamedClaim
 from webhook.resources import GpuContainer, stated_resources
 from webhook.review import ForbiddenPodError, Pod, PodContainer
 
@@ -62,53 +59,20 @@ def gpu_containers(pod: Pod, allocation: Allocation, settings: AllocationSetting
     Raises:
         InvalidFieldError: pod and allocation contradict each other.
     """
-    if allocation.claim is not None:
-        raise _invalid(
-            f"claim {allocation.claim.name}",
-            "the pod names no GpuClaim",
-            f"add annotation {names.CLAIM}, or remove the claim from the allocation",
-        )
     return {
         name: _gpu_container(container, allocation.containers[name], field, settings)
-        for name, (field, container) in _named_containers(pod, allocation, settings).items()
+        for name, (field, container) in named_containers(pod, allocation, settings).items()
     }
 
 
-def for_claim(pod: Pod, allocation: Allocation, claimed: NamedClaim, settings: AllocationSettings) -> Allocation:
-    """Return `allocation` with the mark of the pod's GpuClaim, so that each card is charged once.
-
-    Raises:
-        InvalidFieldError: pod, allocation and claim contradict each other.
-    """
-    _named_containers(pod, allocation, settings)
-    name, devices = claimed.name, claimed.spec.devices
-    mark = ClaimMark(name, devices.exclusivity)
-    if allocation.claim not in (None, mark):
-        stated = f"claim {allocation.claim.name}, {allocation.claim.exclusivity}"
-        raise _invalid(stated, f"the pod names GpuClaim {mark.name}, {mark.exclusivity}", "make both equal")
-    cards: set[tuple[str, ...]] = set()
-    for container, shares in allocation.containers.items():
-        path = f"containers.{container}"
-        cards.add(tuple(share.uuid for share in shares))
-        if len(shares) != devices.count:
-            given = f"GpuClaim {name} gives {devices.count} cards"
-            raise _invalid(f"{path}: {len(shares)} cards", given, "make both equal")
-        if devices.memory_mib is not None and shares[0].memory_mib != devices.memory_mib:
-            given = f"GpuClaim {name} gives {devices.memory_mib} MiB of each card"
-            raise _invalid(f"{path}: memoryMiB {shares[0].memory_mib}", given, "make both equal")
-        percent = 100 if devices.exclusivity == "Exclusive" else devices.cores
-        if percent is not None and shares[0].cores != percent * MILLI_PER_PERCENT:
-            given = f"GpuClaim {name} gives {percent} % of each card, cores {percent * MILLI_PER_PERCENT}"
-            raise _invalid(f"{path}: cores {shares[0].cores}", given, "make both equal")
-    if len(cards) > 1:
-        raise _invalid("containers", f"the containers of GpuClaim {name} have the same cards", "name them in one order")
-    return msgspec.structs.replace(allocation, claim=mark)
-
-
-def _named_containers(
+def named_containers(
     pod: Pod, allocation: Allocation, settings: AllocationSettings
 ) -> dict[str, tuple[str, PodContainer]]:
-    """Return the containers that `allocation` names by name, with their paths; no other container may request a GPU."""
+    """Return the containers that `allocation` names by name, with their paths.
+
+    Raises:
+        InvalidFieldError: the pod lacks one of them, or another container requests a GPU.
+    """
     containers = {
         container.name: (f"spec.{kind}[{position}]", container)
         for kind, listed in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers))

@@ -27,11 +27,13 @@ class BoundCard(msgspec.Struct, frozen=True):
         grant: the card, and the memory that its binding sets.
         mode: how pods share the card.
         consumers: the other live pods of the application that have the card, as namespace/name.
+        is_instance: whether the pod gets an instance of the card by its GpuClaim, which is given as the claim says.
     """
 
     grant: Grant
     mode: ShareMode = "time-slicing"
     consumers: tuple[str, ...] = ()
+    is_instance: bool = False
 
     @property
     def uuid(self) -> str:
@@ -43,6 +45,8 @@ class BoundCard(msgspec.Struct, frozen=True):
 
         A container that has whole cards by its GpuClaim keeps the whole card, and the binding limits its memory.
         """
+        if self.is_instance:
+            return container
         memory = self.grant.memory_mib
         if container.whole:
             if memory is None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from allocation import names
 from allocation.bindings.binding import AppIdentity, Binding
+from allocation.bindings.granted import Granted
 from allocation.claim import ClaimSpec
 from allocation.fairness.queue_spec import QueueSpec
 from allocation.fairness.quota_spec import QuotaSpec
@@ -26,7 +27,6 @@ from cluster.gpu_quota import GpuQuota
 from cluster.manifest import UnreadableManifestError
 from cluster.resource import GPU_CLAIMS, GPU_QUEUES, GPU_QUOTAS
 from scheduler.api.manifest_gpu_claim import read_gpu_claim
-from webhook.bound_pod import BoundPod
 from webhook.membership import Membership
 
 _SECONDS: Final = 5.0
@@ -41,14 +41,14 @@ class GpuBindings:
         self._bindings: list[Binding] | None = None
         self._namespace = arguments.namespace
 
-    def bound(self, labels: Mapping[str, str], namespace: str, settings: BindingSettings) -> BoundPod | None:
+    def bound(self, labels: Mapping[str, str], namespace: str, settings: BindingSettings) -> Granted | None:
         """Return what bindings say about a GPU pod with these labels; None if they do not concern it.
 
         An empty `namespace` is that of the command line or the kubeconfig.
         """
         if settings.mode != "off" and AppIdentity.of_labels(labels, namespace) is not None:
             self._read()
-        return BoundPod.of_labels(labels, namespace or self._namespace, find_bindings=self._of_app, settings=settings)
+        return Granted.of_labels(labels, namespace or self._namespace, find_bindings=self._of_app, settings=settings)
 
     def _of_app(self, app: str) -> list[Binding]:
         return [each for each in self._bindings or () if each.spec.app_name == app]

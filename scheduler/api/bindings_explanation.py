@@ -7,7 +7,7 @@ import msgspec
 from allocation import names
 from allocation.bindings import grants
 from allocation.bindings.binding import AppIdentity
-from allocation.bindings.bound_cards import BoundCard, consume_policy
+from allocation.bindings.bound_cards import BoundCard, ConsumePolicy, consume_policy
 from allocation.errors import AllocationError
 from allocation.request import read_request
 from scheduler.api.bindings_types import BindingsExplanation, BoundCardExplanation, OtherBinding
@@ -24,17 +24,19 @@ def bindings(state: ClusterState, pod: Pod) -> BindingsExplanation | None:
     They do not if it requests no GPU, belongs to no application or brings its allocation.
     """
     meta = pod.metadata
-    identity = AppIdentity.of_labels(meta.labels, meta.namespace)
-    if identity is None or not _is_concerned(state, pod):
+    granted = state.bindings.granted(meta.labels, meta.namespace)
+    if granted is None or granted.identity is None or not _is_concerned(state, pod):
         return None
-    policy = "single" if names.CLAIM in meta.annotations else consume_policy(meta.labels, meta.annotations)
+    identity = granted.identity
+    policy: ConsumePolicy = (
+        "single" if names.CLAIM in meta.annotations else consume_policy(meta.labels, meta.annotations)
+    )
     explained = BindingsExplanation(identity.app, identity.owner, identity.namespace, policy)
     try:
-        bound = state.bindings.of_pod(meta.labels, meta.annotations, namespace=meta.namespace, other_than=(pod.uid,))
+        bound = state.bindings.cards(granted, policy=policy, other_than=(pod.uid,))
     except WaitingPodError:
         return msgspec.structs.replace(explained, others=_others(state, pod, identity))
-    cards = bound.cards if bound is not None else ()
-    return msgspec.structs.replace(explained, cards=tuple(_card(state, each) for each in cards))
+    return msgspec.structs.replace(explained, cards=tuple(_card(state, each) for each in bound.cards))
 
 
 def hints(explained: BindingsExplanation | None) -> tuple[str, ...]:

@@ -4,9 +4,10 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from allocation import names
-from allocation.bindings import grants
-from allocation.bindings.binding import AppIdentity, Binding, ShareMode
-from allocation.bindings.bound_cards import BoundCard, BoundCards, consume_policy
+from allocation.bindings import granted
+from allocation.bindings.binding import Binding, ShareMode
+from allocation.bindings.bound_cards import BoundCard, BoundCards, ConsumePolicy
+from allocation.bindings.granted import Granted
 from allocation.ledger.ledger import Ledger
 from allocation.reasons import PodReason
 from allocation.settings import BindingSettings
@@ -113,37 +114,37 @@ class AppBindings:
 
     def concern(self, labels: Mapping[str, str], namespace: str) -> bool:
         """Whether bindings decide about the cards of a pod with these labels."""
-        return self.is_on and (self.settings.mode == "required" or AppIdentity.of_labels(labels, namespace) is not None)
+        return granted.concern(labels, namespace, self.settings)
 
-    def of_pod(
-        self, labels: Mapping[str, str], annotations: Mapping[str, str], *, namespace: str, other_than: Collection[str]
-    ) -> BoundCards | None:
-        """Return the cards that are bound to the application of a pod; None if the pod may have others.
+    def granted(self, labels: Mapping[str, str], namespace: str) -> Granted | None:
+        """Return what bindings give a pod with these labels; None if they do not concern it."""
+        return Granted.of_labels(labels, namespace, find_bindings=self.of_app, settings=self.settings)
 
-        `other_than` are the UIDs of the pods that do not use up any of them: the pod itself, and those that go.
+    def cards(
+        self, given: Granted, *, policy: ConsumePolicy, other_than: Collection[str], is_instance: bool = False
+    ) -> BoundCards:
+        """Return the cards that bindings give a pod, with how it shares them and who has them.
+
+        `other_than` are the UIDs of the pods that do not use up any of them: the pod itself, and those that go. With
+        `is_instance` the pod gets instances of them by its claim.
 
         Raises:
             WaitingPodError: no card may be given to the pod, because it belongs to no application, or no binding gives
                 one to its application.
         """
-        if not self.concern(labels, namespace):
-            return None
-        identity = AppIdentity.of_labels(labels, namespace)
+        identity = given.identity
         if identity is None:
             why = f"pod has no owner application: set label {names.APP_NAME} on it, as the application's service does"
             raise WaitingPodError(PodReason.NoOwnerApplication, why)
-        granted = self._grants(identity, labels)
-        if not granted:
-            why = f"no card bound to {identity} in namespace {namespace}"
+        if not given.grants:
+            why = f"no card bound to {identity} in namespace {identity.namespace}"
             raise WaitingPodError(PodReason.NoGpuBinding, f"{why}: a GPUBinding has to name the app and select the pod")
         consumers = self._pods.consumers(identity, other_than=other_than)
-        cards = (BoundCard(each, self._share_mode(each.card), consumers.get(each.card, ())) for each in granted)
-        return BoundCards(identity, consume_policy(labels, annotations), tuple(cards))
-
-    def _grants(self, identity: AppIdentity, labels: Mapping[str, str]) -> tuple[grants.Grant, ...]:
-        return grants.of_pod(
-            self.of_app(identity.app), identity, labels, require_namespace=self.settings.require_namespace
+        cards = (
+            BoundCard(each, self._share_mode(each.card), consumers.get(each.card, ()), is_instance)
+            for each in given.grants
         )
+        return BoundCards(identity, policy, tuple(cards))
 
     def _share_mode(self, card: str) -> ShareMode:
         position = self._ledger.position(card)

@@ -78,7 +78,7 @@ class Scheduled(msgspec.Struct, frozen=True):
             instances=mig_record.entries(allocation, request, inventory) if placed.node in ledger.mig_nodes else (),
             charges=charges,
             path=path,
-            visible_as=requirements.claim.visible_as if requirements.claim is not None else "UUID",
+            visible_as=requirements.claim.devices.visible_as if requirements.claim is not None else "UUID",
             fabric=environment(demand, inventory.fabric) if demand is not None else {},
             bound=requirements.bound.among(placed) if requirements.bound is not None else None,
         )

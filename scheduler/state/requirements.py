@@ -9,9 +9,12 @@ from typing import Protocol, cast
 
 import msgspec
 
+from allocation import precedence
+from allocation.bindings.bound_cards import consume_policy
 from allocation.claim import ClaimSpec
 from allocation.fairness.queue_spec import QueueKey
 from allocation.ledger.ledger import Ledger
+from allocation.precedence import Decision
 from allocation.quota import Headroom
 from allocation.settings import AllocationSettings
 from scheduler import gpu_requirements
@@ -164,21 +167,31 @@ class Requirements:
             return None
         limits = self._quotas.whole_headroom(asked.namespace).within(self._fair_share.whole_headroom(asked.key)).limits
         may_have = partial(self._quotas.check_single, namespace=asked.namespace, limits=limits)
-        if requirements.request and requirements.fixed is None:
-            bound = self._bindings.of_pod(
-                asked.labels,
-                asked.annotations,
-                namespace=asked.namespace,
+        decision = self._decide(asked, requirements)
+        if decision.granted is not None:
+            bound = self._bindings.cards(
+                decision.granted,
+                policy=consume_policy(asked.labels, asked.annotations),
                 other_than={asked.pod.metadata.uid, *asked.without},
+                is_instance=decision.is_instance,
             )
-            if bound is not None:
-                return requirements.on(within_quotas(requirements, bound, self._ledger, may_have))
+            return requirements.on(within_quotas(requirements, bound, self._ledger, may_have))
         may_have(
             requirements.request,
             card_mib=lambda: int(self._ledger.whole_mib.max()),
             is_instance=requirements.constraints.card_kind == "instance" or requirements.fixed is not None,
         )
         return None
+
+    def _decide(self, asked: _Asked, requirements: GpuRequirements) -> Decision:
+        """Return which of the sources of a pod decide about its cards; refuse a pod whose sources differ."""
+        claimed = requirements.claim
+        return precedence.decide(
+            requirements.fixed,
+            self._bindings.granted(asked.labels, asked.namespace),
+            claim=claimed.mark.name if claimed is not None else "",
+            devices=claimed.devices if claimed is not None else None,
+        )
 
     def _check_pods(self, asked: _Asked, requirements: GpuRequirements | None) -> None:
         """Refuse a pod with cards whose namespace has as many of them as it may."""

@@ -179,7 +179,7 @@ def test_one_container_is_placed_for_all(of: ClaimDevices, stated: Container, pl
 def test_a_claim_passes_on_how_its_cards_are_seen() -> None:
     """The names of the cards and the profile are not part of the request that is placed."""
     found = read(devices(MIG, visible_as="UUID", profile="1g.10gb"), container(gpu="1"))
-    assert (found.visible_as, found.profile) == ("UUID", "1g.10gb")
+    assert (found.devices.visible_as, found.devices.profile) == ("UUID", "1g.10gb")
 
 
 def test_every_gpu_container_gets_the_placed_cards() -> None:

@@ -10,7 +10,6 @@ from allocation.settings import AllocationSettings, BindingSettings, BindingsMod
 from tests.scheduler.support.app_pods import app_labels, gpu_binding
 from tests.webhook.support.claims import CLAIMS, CORES, COUNT, MEMORY, PERCENT, claims, limits
 from webhook.bindings import ClusterBindings, cluster_bindings
-from webhook.bound_pod import BoundPod
 
 Make = Callable[..., Any]
 APP = "app comfyui of alice"
@@ -40,6 +39,13 @@ def container(**resources: str) -> dict[str, Any]:
     """Return a container with requests equal to limits, by the names of the resources after the slash."""
     amounts = {f"nvidia.com/{name.replace('_', '-')}": amount for name, amount in resources.items()}
     return {"name": "main", "resources": {"limits": amounts, "requests": dict(amounts)}}
+
+
+def granted(bindings: ClusterBindings, labels: dict[str, str]) -> list[tuple[str, int | None]]:
+    """Return the cards that a pod with these labels gets, with their memory."""
+    found = bindings.of_pod(labels, "team")
+    assert found is not None
+    return [(each.card, each.memory_mib) for each in found.grants]
 
 
 def requests(pod: dict[str, Any]) -> dict[str, str]:
@@ -139,18 +145,29 @@ def test_a_claim_keeps_its_amounts(admit: Make, pod: Make) -> None:
     assert names.USE_UUIDS not in verdict.pod["metadata"]["annotations"]
 
 
+def test_a_shared_claim_without_memory_gets_that_of_the_bindings(admit: Make, pod: Make) -> None:
+    """The pod says what it gets; the scheduler knows the amount where bindings set several."""
+    sent = labelled(pod({"name": "main"}), **{names.CLAIM: "slot"})
+    verdict = admit(sent, claims=CLAIMS, bindings=lookup(of_alice("a", "2Gi")))
+    assert limits(verdict.pod) == {COUNT: "1", MEMORY: "2048"}
+    undecided = admit(sent, claims=CLAIMS, bindings=lookup(of_alice("a", "2Gi"), of_alice("b", "3Gi")))
+    assert limits(undecided.pod) == {COUNT: "1"}
+
+
 @pytest.mark.parametrize("stated", [{}, {"gpu": "1", "gpumem": "3000"}])
-def test_memory_of_the_bindings_comes_before_that_of_a_shared_claim(
+def test_a_shared_claim_that_differs_from_all_bindings_is_refused(
     admit: Make, pod: Make, stated: dict[str, str]
 ) -> None:
-    """As in the scheduler: the pod says what it gets. The cores are the claim's."""
-    sent = labelled(
-        claims(pod(container(**stated) if stated else {"name": "main"}), "shared"), **{names.CLAIM: "shared"}
+    """The message names both. Bindings of other cards may set another amount: the pod gets none of these cards."""
+    sent = labelled(pod(container(**stated) if stated else {"name": "main"}), **{names.CLAIM: "shared"})
+    verdict = admit(sent, claims=CLAIMS, bindings=lookup(of_alice("a", "2Gi"), of_alice("b", "3Gi")))
+    assert verdict.code == 400
+    assert verdict.message.startswith(
+        "spec.devices.memoryMiB of GpuClaim shared holds '3000':"
+        f" GPUBinding a gives {APP} 2048 MiB of card GPU-a; make both equal"
     )
-    verdict = admit(sent, claims=CLAIMS, bindings=lookup(of_alice("a", "2Gi")))
-    assert limits(verdict.pod) == {COUNT: "1", MEMORY: "2048", CORES: "30"}
-    undecided = admit(sent, claims=CLAIMS, bindings=lookup(of_alice("a", "2Gi"), of_alice("b", "3Gi")))
-    assert limits(undecided.pod) == {COUNT: "1", MEMORY: "3000", CORES: "30"}
+    some = admit(sent, claims=CLAIMS, bindings=lookup(of_alice("a", "2Gi"), of_alice("b", "3000")))
+    assert limits(some.pod) == {COUNT: "1", MEMORY: "3000", CORES: "30"}
 
 
 def test_only_gpu_containers_get_memory(admit: Make, pod: Make) -> None:
@@ -166,10 +183,10 @@ def test_the_copy_follows_the_bindings() -> None:
     made, binding = lookup(), of_alice("a", "2Gi")
     labels = app_labels(owner="alice")
     made.set(binding)
-    assert made.of_pod(labels, "team") == BoundPod(APP, 2048)
+    assert granted(made, labels) == [("GPU-a", 2048)]
     moved = gpu_binding("a", "GPU-a", app="other", owner="alice", memory="3Gi")
     made.set(moved, binding)
-    assert made.of_pod(labels, "team") == BoundPod(APP)
-    assert made.of_pod(app_labels("other", "alice"), "team") == BoundPod("app other of alice", 3072)
+    assert granted(made, labels) == []
+    assert granted(made, app_labels("other", "alice")) == [("GPU-a", 3072)]
     made.drop(moved)
-    assert made.of_pod(app_labels("other", "alice"), "team") == BoundPod("app other of alice")
+    assert granted(made, app_labels("other", "alice")) == []

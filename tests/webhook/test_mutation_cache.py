@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocation.bindings.binding import AppIdentity
+from allocation.bindings.granted import Granted
+from allocation.bindings.grants import Grant
 from allocation.claim import ClaimDevices, ClaimSpec
 from allocation.errors import AllocationError
 from allocation.fairness.quota_spec import QuotaSpec
 from allocation.settings import AllocationSettings
 from webhook import patch
-from webhook.bound_pod import BoundPod
 from webhook.mutation import mutate
 from webhook.mutation_cache import MutationCache
 from webhook.quotas import Quotas
@@ -211,6 +213,11 @@ def test_pods_of_one_template_are_mutated_once(
     assert len(mutated) == 1
 
 
+def granted(app: str, memory_mib: int) -> Granted:
+    """Return what a binding gives an application."""
+    return Granted(AppIdentity(app, "", "team"), (Grant("GPU-a", memory_mib, "b"),))
+
+
 def test_pods_of_different_applications_are_mutated_separately(
     pod: Callable[..., Any], gpu: Callable[..., Any]
 ) -> None:
@@ -218,7 +225,7 @@ def test_pods_of_different_applications_are_mutated_separately(
     cache = MutationCache(allocation=AllocationSettings(), settings=WebhookSettings())
     outcomes = [
         cache.get(_read(pod(gpu())), username="alice", quotas=Quotas(), claim=None, bound=bound)
-        for bound in (None, BoundPod(""), BoundPod("app x", 4000), BoundPod("app y", 4000), BoundPod("app y", 5000))
+        for bound in (None, Granted(None), granted("x", 4000), granted("y", 4000), granted("y", 5000))
     ]
     assert len({(bytes(each.patch), each.warnings) for each in outcomes}) == len(outcomes)
 

@@ -9,6 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from allocation.bindings.binding import AppIdentity
+from allocation.bindings.granted import Granted
+from allocation.bindings.grants import Grant
 from allocation.claim import ClaimDevices, ClaimSpec
 from allocation.fairness.quota_spec import QuotaSpec
 from allocation.names import ALLOCATION, CLAIM, RESREQ
@@ -17,7 +20,6 @@ from cluster.gpu_quota import GpuQuota, NamespaceGpuQuotas, QuotaMeta
 from tests.webhook.conftest import TRUSTED
 from tests.webhook.support.claims import Claims
 from webhook import cluster_quotas
-from webhook.bound_pod import BoundPod
 from webhook.cluster_quotas import ClusterQuotas
 from webhook.mutation_cache import MutationCache
 from webhook.quotas import Quotas
@@ -266,8 +268,8 @@ def test_bound_memory_comes_before_defaults_and_counts(admit: Make, pod: Make) -
     """What the GPUBindings set is the pod's request. Whether it may have that, the scheduler says, for each card."""
 
     class Bindings:
-        def of_pod(self, _labels: Mapping[str, str], _namespace: str) -> BoundPod:
-            return BoundPod("team/app", 5000)
+        def of_pod(self, _labels: Mapping[str, str], _namespace: str) -> Granted:
+            return Granted(AppIdentity("app", "", "team"), (Grant("GPU-a", 5000, "b"),))
 
     quotas = {"team": quota(defaults={MEMORY: 2000, CORES: 20}, limits={MEMORY: 5000})}
     bound = admit(pod(container(gpu=1)), gpu_quotas=quotas, bindings=Bindings())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from allocation.allocation import Charge
 from allocation.bindings import grants
 from allocation.bindings.binding import AppIdentity
-from allocation.bindings.bound_cards import BoundCards
+from allocation.bindings.bound_cards import BoundCards, consume_policy
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger.ledger import Ledger
 from allocation.reasons import PodReason
@@ -41,7 +41,9 @@ def bindings(mode: BindingsMode = "required", *, require_namespace: bool = False
 def of_pod(made: AppBindings, asks: Pod) -> BoundCards | None:
     """Return what is bound to the application of a pod."""
     meta = asks.metadata
-    return made.of_pod(meta.labels, meta.annotations, namespace=meta.namespace, other_than=(meta.uid,))
+    given = made.granted(meta.labels, meta.namespace)
+    policy = consume_policy(meta.labels, meta.annotations)
+    return None if given is None else made.cards(given, policy=policy, other_than=(meta.uid,))
 
 
 # ---- modes -----------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from scheduler.objects import Node, Pod
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.app_pods import app_labels, app_pod, gpu_binding, settings
 from tests.scheduler.support.builders import node, pod, state
+from tests.scheduler.support.claims import claim, claiming
 from tests.scheduler.support.popping import due
 from tests.scheduler.support.scheduling import schedule
 from tests.scheduler.support.worlds import bound
@@ -123,6 +124,18 @@ async def test_a_binding_that_is_created_again_is_read_again() -> None:
     held = made.ledger.reservation("uid-a")
     assert held is not None
     assert [charge.memory_mib for charge in held.charges] == [500]
+
+
+async def test_a_pod_whose_claim_differs_from_its_bindings_is_tried_again_when_one_changes() -> None:
+    """It is held with the words in which admission refuses it, as long as no binding agrees."""
+    made = cluster()
+    mine = claim("mine", exclusivity="Shared", memoryMiB=300)
+    made.set_claim(mine)
+    made.bindings.set(gpu_binding("b", "GPU-n0-0", memory="500"))
+    held = await rejected(made, claiming("a", mine, labels=app_labels()))
+    assert held.startswith("PodHeld: spec.devices.memoryMiB of GpuClaim mine holds '300': GPUBinding b gives app")
+    made.bindings.set(gpu_binding("b", "GPU-n0-0", memory="300"))
+    assert await cards_of_next(made) == {"GPU-n0-0"}
 
 
 async def test_a_change_of_the_share_mode_wakes_a_waiting_pod() -> None:
