@@ -35,7 +35,7 @@ test-dra: $(INSTALLED)  ## Run the tests beside a DRA driver on Kubernetes 1.37;
 	@$(BIN)/python -m pytest -m dra tests/dra
 
 test-quick: $(INSTALLED)  ## Run the tests that need no Kubernetes, no root and no container tools.
-	@$(PYTEST) -m 'not apiserver and not kubelet and not helm and not image and not archive'
+	@$(PYTEST) -m 'not apiserver and not kubelet and not helm and not image and not archive and not promtool'
 
 test-again: $(INSTALLED)  ## Try the tests that failed in the last run again, each three times alone.
 	@$(BIN)/python -m tests.support.again

@@ -33,6 +33,7 @@ class GoModule:
         stamps: the linker's string variables for a version.
         build_gib: the disk space that a build needs.
         sources: further files that the programs are built from.
+        tags: build tags, which leave out parts that are not needed.
     """
 
     folder: Path
@@ -41,6 +42,7 @@ class GoModule:
     stamps: Callable[[str], Mapping[str, str]]
     build_gib: float
     sources: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
 
     @property
     def version(self) -> str:
@@ -112,7 +114,8 @@ class GoModule:
 
     def _flags(self) -> list[str]:
         linker = " ".join(f"-X {variable}={value}" for variable, value in self.stamps(self.version).items())
-        return ["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {linker}"]
+        tags = ["-tags", ",".join(self.tags)] if self.tags else []
+        return ["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {linker}", *tags]
 
 
 def _follow(compiler: subprocess.Popen[bytes], *, name: str, began: float, report: Callable[[str], None]) -> None:

@@ -15,7 +15,7 @@ import pytest
 import uvloop
 from hypothesis import settings
 
-from lab import binaries, containerd, helm_binary, scheduling
+from lab import binaries, containerd, helm_binary, promtool_binary, scheduling
 from lab import control_plane as control_plane_module
 from lab import real_node as real_node_module
 from lab.errors import LabError
@@ -38,6 +38,7 @@ os.environ.setdefault("GOGC", "400")
 os.environ.setdefault("GOMEMLIMIT", "1GiB")
 
 CLUSTER_MARKS = frozenset({"apiserver", "kubelet", "helm", "image"})
+PROGRAM_MARKS = CLUSTER_MARKS | {"promtool"}
 TEARDOWN_S = 300
 
 # The duration of an example depends on the load of the machine; pytest-timeout ends a test that hangs.
@@ -89,7 +90,7 @@ def _marks(item: pytest.Item) -> set[str]:
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     """Build missing programs before the processes of `make test` start; not those of tests that `-m` leaves out."""
     if config.getoption("dist") != "no":
-        marks = {mark for mark in CLUSTER_MARKS if f"not {mark}" not in config.option.markexpr}
+        marks = {mark for mark in PROGRAM_MARKS if f"not {mark}" not in config.option.markexpr}
         _build(marks, report=config.get_terminal_writer().line)
 
 
@@ -102,6 +103,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def _build(marks: Collection[str], *, report: Callable[[str], None]) -> None:
     """Build what tests with these markers need; a failed build fails these tests, not this function."""
+    if "promtool" in marks:
+        with contextlib.suppress(LabError):
+            promtool_binary.provide(report=report)
     if CLUSTER_MARKS.isdisjoint(marks):
         return
     with contextlib.suppress(LabError), tempfile.TemporaryDirectory() as folder:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / ".lab" / "mutants"
-MARKS: Final = "not apiserver and not kubelet and not helm and not image and not archive"
+MARKS: Final = "not apiserver and not kubelet and not helm and not image and not archive and not promtool"
 _STOP_S: Final = 60
 
 
