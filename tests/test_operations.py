@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
+import pytest
 import yaml
 
 from scheduler.binding.binder import FailureReason
@@ -14,8 +15,11 @@ from scheduler.state.collector import CODES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-RULES = yaml.safe_load((ROOT / "manifests" / "alerts" / "tranche.rules.yaml").read_text())
-ALERTS = [rule["alert"] for group in RULES["groups"] for rule in group["rules"]]
+GROUPS = yaml.safe_load((ROOT / "manifests" / "alerts" / "tranche.rules.yaml").read_text())["groups"]
+ALERTS = {rule["alert"]: rule.get("for", "0m") for group in GROUPS for rule in group["rules"]}
+"""How long the condition of each alert has to hold."""
+PAGES = (*DOCS.glob("*.md"), *(ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md")))
+IN_WORDS = {"five minutes": "5m", "ten minutes": "10m", "a quarter of an hour": "15m", "half an hour": "30m"}
 
 
 def sections(page: str) -> dict[str, str]:
@@ -25,6 +29,11 @@ def sections(page: str) -> dict[str, str]:
         name: re.split(r"^## ", text, flags=re.MULTILINE)[0]
         for name, text in zip(parts[1::2], parts[2::2], strict=True)
     }
+
+
+def runbooks() -> dict[str, str]:
+    """Return the runbook of each alert."""
+    return sections((DOCS / "operations.md").read_text(encoding="utf-8").partition("\n## Alerts\n")[2])
 
 
 def event_reasons() -> set[str]:
@@ -57,7 +66,24 @@ def test_page_has_a_section_per_reason() -> None:
 
 def test_page_has_a_runbook_per_alert() -> None:
     """Each runbook says what the alert means, and what to look at or to do."""
-    page = (DOCS / "operations.md").read_text(encoding="utf-8")
-    runbooks = sections(page.partition("\n## Alerts\n")[2])
-    assert set(runbooks) == set(ALERTS)
-    assert all("**Means**" in text and ("**Do**" in text or "**Look at**" in text) for text in runbooks.values())
+    assert set(runbooks()) == ALERTS.keys()
+    assert all("**Means**" in text and ("**Do**" in text or "**Look at**" in text) for text in runbooks().values())
+
+
+def test_runbooks_say_how_long_an_alert_waits() -> None:
+    """Where a runbook says for how long something has been wrong, it is the time of the rule."""
+    said = {
+        (alert, minutes)
+        for alert, text in runbooks().items()
+        for words, minutes in IN_WORDS.items()
+        if f"for {words}" in " ".join(text.split())
+    }
+    assert len(said) > 4
+    assert said <= set(ALERTS.items())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.name))
+def test_pages_name_only_alerts_that_exist(page: Path) -> None:
+    """The changelog also has the former names, left of the new ones."""
+    text = re.sub(r"^\| alert \| `\w+` \|", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert set(re.findall(r"\bTranche[A-Z][a-z]\w+", text)) <= ALERTS.keys()
