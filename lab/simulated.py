@@ -43,7 +43,7 @@ _RENEW_SECONDS = 10.0
 _MANAGER = "tranche-lab"
 # `kubectl get nodes` prints it as the node's role.
 _ROLE = "node-role.kubernetes.io/simulated"
-_CAPACITY = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "250"}
+CAPACITY = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "250"}
 
 # The API server requires all of these; only the version has a meaning for clients.
 _NODE_INFO = dict.fromkeys(
@@ -125,8 +125,8 @@ class Kubelets:
             "lastTransitionTime": now,
         }
         status = {
-            "capacity": _CAPACITY,
-            "allocatable": _CAPACITY,
+            "capacity": CAPACITY,
+            "allocatable": CAPACITY,
             "conditions": [ready],
             "nodeInfo": _NODE_INFO,
         }
