@@ -47,22 +47,40 @@ def up(layout: Layout) -> None:
         raise LabError(f"lab in {layout.root}", why=why, remedy="run `make down`, or set LAB_ROOT to another folder")
     if missing := real_node.unsupported():
         raise LabError("real node", why="; ".join(missing), remedy="`make up` needs none")
+    start(layout)
+    install(layout)
+
+
+def start(layout: Layout) -> None:
+    """Start a cluster with one real node on which the chart can be installed, with the image of this working tree.
+
+    Raises:
+        LabError: a step failed.
+    """
     cluster.start(layout, with_real_node=True)
     with step("image") as outcome:
         with tempfile.TemporaryDirectory() as folder:
             built = build.build(Path(folder) / "image.tar")
         load.load(layout)
         outcome.append(f"{build.name()}, {built.digest}")
-    prepare(layout)
+    _prepare(layout)
+
+
+def install(layout: Layout, *values: str) -> None:
+    """Install the chart with `values` as well, or upgrade it, and run its tests.
+
+    Raises:
+        LabError: a process did not become ready, or a test of the chart failed.
+    """
     with step("helm install") as outcome:
-        helm(layout, "upgrade", "--install", RELEASE, str(CHART), "--create-namespace", "--wait", *VALUES)
+        helm(layout, "upgrade", "--install", RELEASE, str(CHART), "--create-namespace", "--wait", *VALUES, *values)
         outcome.append(f"release {RELEASE} in {SYSTEM_NAMESPACE}; every process is ready")
     with step("helm test") as outcome:
         helm(layout, "test", RELEASE)
         outcome.append("passed")
 
 
-def prepare(layout: Layout) -> None:
+def _prepare(layout: Layout) -> None:
     """Make the real node one on which the chart can be installed: API server, RuntimeClass and label."""
     if not Daemon(layout, kubernetes_service.NAME).is_running:
         # Without kube-proxy, the API server connects to the pods behind a Service itself.

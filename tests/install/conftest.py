@@ -16,10 +16,8 @@ from typing import Any
 
 import pytest
 
-from lab import control_plane, helm_binary, helm_installation, kubectl, pki
-from lab import real_node as real_node_module
+from lab import helm_binary, helm_installation, kubectl, pki
 from lab.client import client
-from lab.image import build, load
 from lab.layout import Layout
 from tests.install import older_image
 from tests.lab.image.conftest import require_image_tools
@@ -36,16 +34,11 @@ VOLATILE = ("events", "events.events.k8s.io", "leases.coordination.k8s.io", "pod
 
 @pytest.fixture(scope="module")
 def installable(node_support: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    """A cluster without Tranche, with its image and an older version's on the real node, and RuntimeClass `nvidia`."""
+    """The cluster of `make install-lab` before Tranche is installed, with the image of an older version as well."""
     require_image_tools()
     with labs.reserved("installable", tmp_path_factory) as layout:
-        build.build(layout.root / "image.tar")
-        layout.remember()
-        control_plane.up(layout)
-        real_node_module.up(layout)
-        load.load(layout)
+        helm_installation.start(layout)
         older_image.load(layout)
-        helm_installation.prepare(layout)
         yield layout
 
 

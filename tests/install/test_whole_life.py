@@ -172,11 +172,16 @@ def test_whole_life_with_helm(installable: Layout, helm: Callable[..., str]) -> 
     assert inventory(installable) - before == set()
 
 
-def test_crds_are_kept_if_asked(installable: Layout, helm: Callable[..., str]) -> None:
-    """Only the definitions, and the objects of them that exist, survive."""
+def test_make_install_lab_installs_and_crds_are_kept_if_asked(installable: Layout, helm: Callable[..., str]) -> None:
+    """`make install-lab` runs this function on this cluster: all processes are ready, and `helm test` passes.
+
+    Of an installation that keeps the definitions, only these and the objects of them that exist survive.
+    """
     before = inventory(installable)
-    helm("install", "tranche", CHART, "--create-namespace", "--set=crds.keep=true", *SIMULATED)
+    helm_installation.install(installable, "--set=crds.keep=true")
     ready(installable)
+    (release,) = yaml.safe_load(helm("list", "--output=yaml"))
+    assert (release["name"], release["status"]) == ("tranche", "deployed")
     helm("uninstall", "tranche", "--wait")
     # The Leadership is in the namespace that is deleted by hand.
     leave_nothing(installable, before, left=LEFT, kept=KEPT | {"Leadership"})
