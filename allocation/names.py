@@ -44,6 +44,8 @@ RESREQ: Final = "gpu.scheduling/resreq"
 """On a pod, an annotation: what it requires, such as `cpu=4,mem=16g,gpu=2`, for a pod that requests no resources."""
 PREEMPTION_PROTECTION: Final = "gpu.scheduling/preemption-protection"
 """On a pod, an annotation: for how long after its creation no other pod preempts it, such as `30m` or `2h`."""
+EVICTABLE: Final = "gpu.scheduling/evictable"
+"""On a pod, an annotation: `false` if consolidation never moves it, `true` if it may whatever controls the pod."""
 NODE_POLICY: Final = "hami.io/node-scheduler-policy"
 CARD_POLICY: Final = "hami.io/gpu-scheduler-policy"
 WEIGHTS: Final = "hami.io/device-scoring-weights"
@@ -114,7 +116,7 @@ CORDON: Final = "hami.io/device-cordon"
 SHARE_MODE_PREFIX: Final = "sharemode.gpu.bytetrade.io/"
 """Followed by the UUID of a card: how the pods of applications share it."""
 
-SHORT_KEYS: Final = frozenset({CLAIM, CONSUME_POLICY, PREEMPTION_PROTECTION})
+SHORT_KEYS: Final = frozenset({CLAIM, CONSUME_POLICY, PREEMPTION_PROTECTION, EVICTABLE})
 """The annotations of pods whose value is a name, a word or a duration."""
 POD_KEYS: Final = CONSTRAINT_KEYS | SHORT_KEYS | {ALLOCATION, CHARGED_TO, HAMI_ALLOCATED, HAMI_MIG, HAMI_BIND_PHASE}
 """The annotations of pods that the scheduler reads."""

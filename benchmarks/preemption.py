@@ -190,7 +190,7 @@ def _nominate(state: ClusterState) -> None:
             raise SystemExit(f"preemption: {name} has no cards")
         charges = (fleets.charge(card.cards[0].uuid, fleets.MEMORY_MIB),)
         key, rank = state.fair_share.key(pod), state.fair_share.pod_rank(pod)
-        state.holds.add(Hold(pod.uid, key, rank, name, charges, frozenset(), 360.0), pod)
+        state.holds.add(Hold(pod.uid, key, rank, name, charges, frozenset(), "preemption", 360.0), pod)
 
 
 # ---- objects ---------------------------------------------------------------------------------------------------------

@@ -15,6 +15,9 @@ from benchmarks.extender import fill
 from benchmarks.results import Row, Sample
 from benchmarks.timing import timed
 from scheduler.api import explanation
+from scheduler.api.evictions import Evictions
+from scheduler.consolidation.movable import Movable
+from scheduler.consolidation.planner import Planner
 from scheduler.cycle import lifts
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.extender import filtering
@@ -25,7 +28,7 @@ from scheduler.preemption.choice import Chooser
 from scheduler.preemption.disruption_budgets import DisruptionBudgets
 from scheduler.preemption.eligibility import Eligibility
 from scheduler.queue.scheduling_queue import SchedulingQueue
-from scheduler.settings import PreemptionSettings
+from scheduler.settings import ConsolidationSettings, PreemptionSettings
 from scheduler.state.cluster_state import ClusterState
 
 NAME = "steps"
@@ -48,7 +51,14 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
             state.ledger.record(f"one-{number}", fleets.node(number), (fleets.charge(fleets.card(number)),))
     cycle = SchedulingCycle(state)
     rules = Eligibility(state, budgets=DisruptionBudgets(), settings=PreemptionSettings(), unix=lambda: 2e9)
-    chooser = Chooser(state, rules)
+    movable = Movable(
+        state,
+        budgets=DisruptionBudgets(),
+        settings=ConsolidationSettings(),
+        preemption=PreemptionSettings(),
+        unix=lambda: 2e9,
+    )
+    evictions = Evictions(Chooser(state, rules), Planner(state, movable, most_moves=8))
     names = state.ledger.nodes
     gc.collect()
     gc.freeze()
@@ -63,7 +73,7 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
 
     computations: dict[str, Callable[[Pod], Steps[object]]] = {
         "decision": decide,
-        "explanation": partial(explanation.explain, cycle, chooser=chooser),
+        "explanation": partial(explanation.explain, cycle, evictions=evictions),
         "/filter": filter_,
     }
     for holds in _HOLDS:
@@ -83,7 +93,7 @@ def _hold(state: ClusterState, number: int) -> None:
     waits, node = _pod(f"waits-{number}", priority=0), fleets.node(number)
     charges = (fleets.charge(fleets.card(number)),)
     key, rank = state.fair_share.key(waits), state.fair_share.pod_rank(waits)
-    state.holds.add(Hold(waits.uid, key, rank, node, charges, frozenset(), 360.0), waits)
+    state.holds.add(Hold(waits.uid, key, rank, node, charges, frozenset(), "preemption", 360.0), waits)
 
 
 def _large(number: int, holds: int) -> Pod:

@@ -16,6 +16,7 @@ from cluster.informer import Informer
 from cluster.resource import PODS
 from fuzz import world
 from scheduler import servers
+from scheduler.api.evictions import Evictions
 from scheduler.api.openapi import OPENAPI
 from scheduler.api.queries import Queries
 from scheduler.cycle.cycle import SchedulingCycle
@@ -57,7 +58,7 @@ async def fuzz(seconds: int) -> bool:
     pods = Informer(api, PODS, Pod, on_upsert=state.set_pod, on_delete=state.drop_pod)
     pods.add_if_new(world.pod())
     chooser = world.chooser(state, DisruptionBudgets())
-    deciding = SimpleNamespace(queries=Queries(SchedulingCycle(state), chooser, pods), extender=None)
+    deciding = SimpleNamespace(queries=Queries(SchedulingCycle(state), Evictions(chooser), pods), extender=None)
     leader = cast("Leader", SimpleNamespace(is_ready=True, deciding=deciding))
     configuration = Configuration(
         ClusterSettings(), world.ALLOCATION, SchedulerSettings(port=0), {"webhook": world.WEBHOOK}

@@ -1,13 +1,13 @@
 """Cards that are held for pods while others still use them: no other pod takes what is freed.
 
-They are held for pods that have waited too long, without evictions, and for pods that preempt others: these holds are
-nominations. A hold is a reservation in the ledger for the share that its pod will have. While others still use
-the cards, these are used beyond their capacity, so they fit no other pod. Only pods of a higher rank may take them. The
-queue of the pod is charged for them as if the pod had them already.
+They are held for pods that have waited too long, without evictions, and for pods for which others are preempted or
+moved: these holds are nominations. A hold is a reservation in the ledger for the share that its pod will have. While
+others still use the cards, these are used beyond their capacity, so they fit no other pod. Only pods of a higher rank
+may take them. The queue of the pod is charged for them as if the pod had them already.
 """
 
 from collections.abc import Container, Iterable, Iterator
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -24,6 +24,10 @@ PREFIX: Final = "hold:"
 """Begins the UIDs of reservations of holds."""
 
 
+HoldCause = Literal["patience", "preemption", "consolidation"]
+"""The pod has waited too long, preempts others, or others are moved for it; or it has been moved itself."""
+
+
 class Hold(msgspec.Struct, frozen=True):
     """The share that is held for a pod.
 
@@ -34,7 +38,8 @@ class Hold(msgspec.Struct, frozen=True):
         node: the node of the cards.
         charges: the share of each card.
         awaited: the UIDs of the pods that have to end first.
-        deadline: when a nomination ends in any case, on the clock of the state; None if no pod is preempted.
+        cause: why they are held.
+        deadline: when it ends in any case, on the clock of the state; None if another part of the scheduler ends it.
     """
 
     uid: str
@@ -43,6 +48,7 @@ class Hold(msgspec.Struct, frozen=True):
     node: str
     charges: tuple[Charge, ...]
     awaited: frozenset[str]
+    cause: HoldCause = "patience"
     deadline: float | None = None
 
     @property
@@ -52,8 +58,8 @@ class Hold(msgspec.Struct, frozen=True):
 
     @property
     def is_nomination(self) -> bool:
-        """Whether pods are preempted for it."""
-        return self.deadline is not None
+        """Whether pods are evicted for it."""
+        return self.cause != "patience"
 
 
 class Holds:
@@ -79,7 +85,7 @@ class Holds:
 
     @property
     def nominations(self) -> tuple[Hold, ...]:
-        """The holds for pods that preempt others."""
+        """The holds for which pods are evicted."""
         return tuple(hold for hold in self if hold.is_nomination)
 
     def of(self, uid: str) -> Hold | None:

@@ -1,5 +1,6 @@
 """The objects that scheduling depends on, pods and nodes above all; other fields of theirs are not decoded."""
 
+import itertools
 import sys
 from functools import lru_cache
 
@@ -16,6 +17,9 @@ from scheduler.pod_spec.limits import excess_of_labels
 from scheduler.pod_spec.spec import PREEMPTS, PodSpec
 
 FINISHED = frozenset({"Succeeded", "Failed"})
+
+_UID_CHARACTERS = 64
+"""More than a UID has."""
 
 
 class LabelledMeta(ObjectMeta, rename="camel", gc=False):
@@ -37,14 +41,42 @@ class Meta(LabelledMeta, rename="camel", gc=False):
             self.annotations = {key: self.annotations[key] for key in self.annotations.keys() & keys}
 
 
-class PodMeta(Meta, gc=False):
+class Owner(msgspec.Struct, frozen=True, gc=False):
+    """An owner of an object; if it controls a pod, it creates another one when the pod is gone."""
+
+    kind: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+def _is_short(owner: Owner) -> bool:
+    """Whether the names of an owner are no longer than those of objects that exist."""
+    return len(owner.kind) <= MAX_NAME_LENGTH and len(owner.uid) <= _UID_CHARACTERS
+
+
+@lru_cache(maxsize=1024)
+def _shared_owners(owners: tuple[Owner, ...]) -> tuple[Owner, ...]:
+    """Return the first of all equal owners, as those of replicas are."""
+    return owners
+
+
+class PodMeta(Meta, rename="camel", gc=False):
     """Metadata of a pod; `excess` names the annotation that is too long to be kept."""
 
+    owner_references: tuple[Owner, ...] = ()
     excess: str = ""
+
+    @property
+    def controller(self) -> Owner | None:
+        """What creates another pod when this one is gone, if anything does."""
+        return self.owner_references[0] if self.owner_references else None
 
     def __post_init__(self) -> None:
         """Keep only what is read, and of a value that is too long for any name only the first characters."""
         self._keep(POD_KEYS)
+        if self.owner_references:
+            controllers = (each for each in self.owner_references if each.controller and _is_short(each))
+            self.owner_references = _shared_owners(tuple(itertools.islice(controllers, 1)))
         self.excess = excess_of_annotations(self.annotations)
         for key in self.annotations.keys() & CONSTRAINT_KEYS:
             if self.excess:

@@ -23,7 +23,9 @@ from cluster.configuration import Configuration
 from cluster.http.listener import listening
 from scheduler.api.access_reviews import AccessReviews
 from scheduler.api.authentication import Authenticator, require_caller
+from scheduler.api.consolidation import Consolidation
 from scheduler.api.health import application, health_routes
+from scheduler.api.namespaced.consolidation_routes import consolidation_routes
 from scheduler.api.namespaced.gate import NamespaceGate
 from scheduler.api.namespaced.paths import SERVICE
 from scheduler.api.namespaced.routes import namespace_routes
@@ -90,11 +92,12 @@ async def serving(
         namespaced = settings.namespace_api
         if namespaced.port:
             gate = NamespaceGate(tokens, AccessReviews(api))
-            namespaced_app = application(
-                namespace_routes(
-                    lambda: _queries(leader), admit=admit, gate=gate, turns=FairTurns(clock=time.monotonic)
-                )
+            namespaced_routes = namespace_routes(
+                lambda: _queries(leader), admit=admit, gate=gate, turns=FairTurns(clock=time.monotonic)
             )
+            if settings.moves_pods:
+                namespaced_routes += consolidation_routes(lambda: _consolidation(leader), gate=gate)
+            namespaced_app = application(namespaced_routes)
             tls = listener_context(_source(namespaced))
             await stack.enter_async_context(
                 listening(namespaced_app, host=namespaced.host or None, port=namespaced.port, tls=tls)
@@ -104,6 +107,10 @@ async def serving(
 
 def _queries(leader: Leader) -> Queries | None:
     return leader.deciding.queries if leader.deciding is not None else None
+
+
+def _consolidation(leader: Leader) -> Consolidation | None:
+    return leader.deciding.consolidation if leader.deciding is not None else None
 
 
 def _extender(leader: Leader) -> Extender | None:

@@ -16,6 +16,7 @@ _LABEL_KEY: Final = re.compile(
 )
 """The key of a label, as Kubernetes permits it."""
 
+_MOST_MOVES = 64
 _MOST_CONCURRENT_PREEMPTIONS: Final = 64
 _PRIORITIES: Final = range(-(2**31), 2**31)
 
@@ -210,6 +211,43 @@ class PreemptionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
             )
 
 
+class ConsolidationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether and how the scheduler moves pods to other nodes for one that fits nowhere.
+
+    Attributes:
+        enabled: whether it does so by itself, while a pod waits that would fit afterwards; `kubectl gpu consolidate`
+            works in any case.
+        after_seconds: how long a pod waits before others are moved for it.
+        highest_priority: the highest priority of pods that are moved; none of a higher one than the waiting pod's is.
+        most_moves: how many pods are moved for one, at most 64.
+        evictions_per_minute: how fast they are evicted, one after the other.
+        replacement_seconds: how long the pod that a controller creates in place of an evicted one has to get a node;
+            otherwise no further pod is moved.
+    """
+
+    enabled: bool = False
+    after_seconds: float = 60.0
+    highest_priority: int = 0
+    most_moves: int = 8
+    evictions_per_minute: float = 6.0
+    replacement_seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of range."""
+        if not 1 <= self.most_moves <= _MOST_MOVES:
+            raise ValueError(
+                f"consolidation.most_moves is {self.most_moves}: it must be an integer from 1 to {_MOST_MOVES}"
+            )
+        if self.highest_priority not in _PRIORITIES:
+            raise ValueError(
+                f"consolidation.highest_priority is {self.highest_priority}: it must be an integer from"
+                f" {_PRIORITIES[0]} to {_PRIORITIES[-1]}"
+            )
+        for name in ("evictions_per_minute", "replacement_seconds"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"consolidation.{name} is {getattr(self, name):g}: it must be above 0")
+
+
 class DraSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What other drivers of dynamic resource allocation (DRA) do with the cards.
 
@@ -259,6 +297,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             be ready later than the scheduler.
         missing_devices_period_seconds: how often it looks.
         preemption: whether and how pods of lower priority are evicted.
+        consolidation: whether and how pods are moved, in loop mode.
         dra: what other drivers of dynamic resource allocation do with the cards.
         election: the leader election of the scheduler's replicas.
         drain_seconds: how long the process waits for Bindings and events in progress before it exits.
@@ -289,9 +328,15 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     missing_devices_delay_seconds: float = 300.0
     missing_devices_period_seconds: float = 30.0
     preemption: PreemptionSettings = PreemptionSettings()
+    consolidation: ConsolidationSettings = ConsolidationSettings()
     dra: DraSettings = DraSettings()
     election: ElectionSettings = ElectionSettings()
     drain_seconds: float = 10.0
+
+    @property
+    def moves_pods(self) -> bool:
+        """Whether pods can be moved: not without the queue, or without the right to evict."""
+        return self.preemption.enabled and not self.extender
 
     @property
     def is_private(self) -> bool:

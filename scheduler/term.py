@@ -10,9 +10,12 @@ from typing import Protocol
 
 from allocation.ledger.ledger import Ledger
 from cluster import process
+from scheduler.api.consolidation import Consolidation
+from scheduler.api.evictions import Evictions
 from scheduler.api.queries import Queries
 from scheduler.binding.node_locks import NodeLocks
 from scheduler.binding.volume_binder import VolumeBinder
+from scheduler.consolidation.consolidator import Consolidator
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.extender.verbs import Extender
 from scheduler.informers import Informers
@@ -59,18 +62,20 @@ class LeaderTerm:
         volumes: VolumeBinder | None,
         scheduling: Scheduling,
         preemptor: Preemptor,
+        consolidator: Consolidator | None,
         comparer: LedgerComparer,
         chores: tuple[Callable[[], Coroutine[None, None, None]], ...],
     ) -> None:
         """Run `scheduling`, `preemptor` and `chores` concurrently until `comparer` ends; see `scheduler.term_builder`.
 
-        `volumes` has the volumes of pods bound; None where kube-scheduler does.
+        `volumes` has the volumes of pods bound, and `consolidator` moves pods; None where kube-scheduler has the queue.
         """
         self._informers = informers
         self._cycle = cycle
         self._volumes = volumes
         self._scheduling = scheduling
         self._preemptor = preemptor
+        self._consolidator = consolidator
         self._comparer = comparer
         self._chores = chores
         self.locks = locks
@@ -96,7 +101,14 @@ class LeaderTerm:
     @property
     def queries(self) -> Queries:
         """The queries of the API about this term."""
-        return Queries(self._cycle, self._preemptor.chooser, self._informers.pods)
+        consolidator = self._consolidator
+        planner = consolidator.planner if consolidator is not None else None
+        return Queries(self._cycle, Evictions(self._preemptor.chooser, planner), self._informers.pods)
+
+    @property
+    def consolidation(self) -> Consolidation | None:
+        """What moves pods when an administrator asks for it; None where kube-scheduler has the queue."""
+        return Consolidation(self._consolidator, self._informers.pods) if self._consolidator is not None else None
 
     async def run(self, *, wait_seconds: float) -> None:
         """Wait, read the state, and schedule until cancelled, the Lease is too old to be trusted, or the ledger wrong.
@@ -118,7 +130,8 @@ class LeaderTerm:
             )
             await self._preemptor.restore(self._informers.pods)
             self.is_deciding = True
-            working = [group.create_task(chore()) for chore in (*self._chores, self._preemptor.run)]
+            moving = (self._consolidator.run,) if self._consolidator is not None else ()
+            working = [group.create_task(chore()) for chore in (*self._chores, self._preemptor.run, *moving)]
             scheduling = group.create_task(self._scheduling.run())
             comparing = group.create_task(self._comparer.run())
             await asyncio.wait((scheduling, comparing), return_when=asyncio.FIRST_COMPLETED)

@@ -20,6 +20,9 @@ from scheduler.binding.plugin_binder import PluginBinder
 from scheduler.binding.volume_binder import VolumeBinder
 from scheduler.binding.volume_steps import Shown
 from scheduler.claims.writer import StatusWriter
+from scheduler.consolidation.consolidator import Consolidator
+from scheduler.consolidation.movable import Movable
+from scheduler.consolidation.planner import Planner
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.dra import reports
 from scheduler.dra.waiting_pods import WaitingPodReporter
@@ -185,14 +188,37 @@ def build_term(
             is_trusted=is_trusted,
         )
 
-    # Preemption.
+    # Preemption and consolidation.
+    evictor = Evictor(fenced, recorder=recorder)
     preemptor = Preemptor(
         chooser,
-        Evictor(fenced, recorder=recorder),
+        evictor,
         waiting=rejected.above if settings.extender else waiting_pod.of_queue(queue),
         still_waits=rejected.waits if settings.extender else lambda pod: queue.get(pod.uid) is not None,
         metrics=metrics,
         settings=settings.preemption,
+        clock=clock,
+        is_trusted=is_trusted,
+    )
+
+    consolidator = Consolidator(
+        Planner(
+            state,
+            Movable(
+                state,
+                budgets=budgets,
+                settings=settings.consolidation,
+                preemption=settings.preemption,
+                unix=time.time,
+            ),
+            most_moves=settings.consolidation.most_moves,
+        ),
+        evictor,
+        waiting=waiting_pod.of_queue(queue),
+        recorder=recorder,
+        metrics=metrics,
+        settings=settings.consolidation,
+        nomination_seconds=settings.preemption.nomination_seconds,
         clock=clock,
         is_trusted=is_trusted,
     )
@@ -246,6 +272,7 @@ def build_term(
         volumes=volume_binder,
         scheduling=scheduling,
         preemptor=preemptor,
+        consolidator=consolidator if settings.moves_pods else None,
         comparer=comparer,
         chores=(
             *(failures.run, locks.run, writer.run, statuses.run, queue_statuses.run, quota_statuses.run),

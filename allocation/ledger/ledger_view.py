@@ -2,8 +2,10 @@
 
 from collections.abc import Collection, Iterator, Sequence
 
+from allocation.ledger.card_table import MEMORY
 from allocation.ledger.ledger import Ledger
 from allocation.ledger.ledger_copy import LedgerCopy
+from allocation.request import PodRequest
 from allocation.steps import Steps
 
 
@@ -47,3 +49,12 @@ def view(ledger: Ledger, *, without: Collection[str] = ()) -> Steps[LedgerView]:
         yield
         copies.add_node(ledger, node, without=without)
     return LedgerView(ledger, copies)
+
+
+def lack(ledger: Ledger, node: str, request: PodRequest) -> int:
+    """Return the memory in use on as many cards of a node as a pod needs at least, those with the least use."""
+    row = ledger.row(node)
+    if row is None:
+        return 0
+    count = max(container.count for container in request.gpu_containers)
+    return sum(sorted(ledger.used_lists(row)[MEMORY])[:count])

@@ -1,6 +1,6 @@
 """The lines that show an explanation to people: queue, bindings, preemption, and connections between cards."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from allocation.bindings.binding import AppIdentity
@@ -12,6 +12,11 @@ from scheduler.api.queue_types import PodQueue, QueueAhead
 from scheduler.api.topology_types import TopologyExplanation
 
 _VICTIMS_SHOWN = 5
+_HELD: Final[Mapping[str, str]] = {
+    "preemption": "pods are evicted for it",
+    "consolidation": "pods are moved for it or it has been moved itself",
+    "patience": "it has waited for long",
+}
 _SETS_SHOWN: Final = 5
 """Nodes that reject the pod for different sets, in the formats for people."""
 
@@ -100,11 +105,20 @@ def of_preemption(explanation: Explanation) -> list[str]:
     return [f"preemption: {_said(preemption)}"] if preemption is not None else []
 
 
+def of_consolidation(explanation: Explanation) -> list[str]:
+    """Return the line; none for a pod for which no pods could be moved."""
+    consolidation = explanation.consolidation
+    if consolidation is None or not consolidation.count:
+        return []
+    said = f"it would fit on node {consolidation.node} if {_pods(consolidation.count)} moved from there to other nodes"
+    return [f"consolidation: {said}; see 'kubectl gpu consolidate {explanation.pod} -n {explanation.namespace}'"]
+
+
 def _said(preemption: PreemptionExplanation) -> str:
     if preemption.why:
         return f"no candidates, because {preemption.why}"
     if preemption.held:
-        why = "pods are evicted for it" if preemption.held == "preemption" else "it has waited for long"
+        why = _HELD[preemption.held]
         return (
             f"cards of node {preemption.node} are held for it, because {why}; {_pods(preemption.leaving)} there"
             f" {'has' if preemption.leaving == 1 else 'have'} to end first"

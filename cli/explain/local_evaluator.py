@@ -21,10 +21,13 @@ from cli.liveness.liveness import Liveness, qualified
 from cli.workloads.workload import Workload
 from cluster.manifest import NotAdmittedError, UnreadableManifestError
 from scheduler.api import explanation, simulation
+from scheduler.api.evictions import Evictions
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.manifest_pod import SubmittedPod, UnknownSchedulerError, other_scheduler_message, read_pod
 from scheduler.api.queue_explanation import waits_for
 from scheduler.api.simulation_types import Simulation
+from scheduler.consolidation.movable import Movable
+from scheduler.consolidation.planner import Planner
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.objects import Pod
@@ -73,14 +76,14 @@ class LocalEvaluator:
         self.alive = alive
         self._state = state
         self._cycle = SchedulingCycle(state, weights=chosen.weights)
-        self._chooser = Chooser(state, Eligibility(state, budgets=budgets, settings=chosen.preemption, unix=time.time))
+        self._evictions = evictions(state, chosen, budgets)
         self._admit = partial(dry_run.dry_run, allocation=chosen.allocation, settings=chosen.webhook)
         self._namespace = namespace
         self._cards_of = cards_of
 
     def explain(self, pod: Pod) -> Explanation:
         """See Evaluator."""
-        explained = finish(explanation.explain(self._cycle, pod, chooser=self._chooser, cards_of=self._cards_of))
+        explained = finish(explanation.explain(self._cycle, pod, evictions=self._evictions, cards_of=self._cards_of))
         explained = msgspec.structs.replace(explained, queue=None)  # only the scheduler knows its queue
         explained = _with_blocker(self._cycle, explained)
         return qualified(explained, self.alive, is_created=True)
@@ -119,12 +122,25 @@ class LocalEvaluator:
             raise CommandError(other_scheduler_message(str(error), namespace)) from None
 
     def _simulate(self, submitted: SubmittedPod) -> Simulation:
-        simulated = finish(simulation.simulate(self._cycle, submitted, chooser=self._chooser, cards_of=self._cards_of))
+        simulated = finish(
+            simulation.simulate(self._cycle, submitted, evictions=self._evictions, cards_of=self._cards_of)
+        )
         if simulated.explanation is None:
             return simulated
         explained = _with_blocker(self._cycle, simulated.explanation)
         explained = qualified(explained, self.alive, is_created=False)
         return msgspec.structs.replace(simulated, explanation=explained)
+
+
+def evictions(state: ClusterState, chosen: Rules, budgets: DisruptionBudgets) -> Evictions:
+    """Return what decides about evictions in a cluster."""
+    chooser = Chooser(state, Eligibility(state, budgets=budgets, settings=chosen.preemption, unix=time.time))
+    if not chosen.moves_pods:
+        return Evictions(chooser)
+    movable = Movable(
+        state, budgets=budgets, settings=chosen.consolidation, preemption=chosen.preemption, unix=time.time
+    )
+    return Evictions(chooser, Planner(state, movable, most_moves=chosen.consolidation.most_moves))
 
 
 def _eligible(state: ClusterState, submitted: SubmittedPod) -> list[str]:

@@ -18,6 +18,7 @@ from cluster import configuration
 from cluster.configuration import Configuration, ConfigurationError
 from scheduler.settings import (
     NETWORK_LEVELS,
+    ConsolidationSettings,
     DraSettings,
     KubeSchedulerSettings,
     PreemptionSettings,
@@ -38,6 +39,8 @@ class Rules(msgspec.Struct, frozen=True):
         weights: how much cards and preferences count, in loop mode.
         network_levels: the node labels that name network blocks, in loop mode.
         preemption: whether and how pods of lower priority are evicted.
+        consolidation: whether and how pods are moved.
+        moves_pods: whether pods can be moved at all.
         kube_scheduler: the Lease of kube-scheduler's leader, in extender mode.
         dra: the DRA drivers whose devices may be our cards.
         gaps: the parts of the installed configuration that cannot be read, and for which the defaults are assumed.
@@ -51,8 +54,10 @@ class Rules(msgspec.Struct, frozen=True):
     weights: ScoreWeights = ScoreWeights()
     network_levels: tuple[str, ...] = NETWORK_LEVELS
     preemption: PreemptionSettings = PreemptionSettings()
+    consolidation: ConsolidationSettings = ConsolidationSettings()
     kube_scheduler: KubeSchedulerSettings = KubeSchedulerSettings()
     dra: DraSettings = DraSettings()
+    moves_pods: bool = True
     gaps: tuple[str, ...] = ()
     method: Method = Method()
 
@@ -120,6 +125,8 @@ def _rules(text: str, *, source: str, scheduler_flags: Sequence[str] = (), webho
         weights=own.weights,
         network_levels=own.network_levels,
         preemption=own.preemption,
+        consolidation=own.consolidation,
+        moves_pods=own.moves_pods,
         kube_scheduler=own.kube_scheduler,
         dra=own.dra,
     )

@@ -1,6 +1,7 @@
 """A client of the scheduler's API for users with rights in one namespace: by the API server's proxy, or directly."""
 
 import time
+from collections.abc import Mapping
 from typing import Final, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -14,8 +15,18 @@ from cli.kube.failure import failure_of
 from cli.tables import note
 from cluster.errors import UnreachableError
 from scheduler.api import request_body
+from scheduler.api.consolidation_types import ConsolidationExplanation, ConsolidationProgress
 from scheduler.api.explanation_types import Explanation
-from scheduler.api.namespaced.paths import POD_EXPLANATION, PROXY, QUEUES, SHARES, SIMULATION, TOKEN_HEADER
+from scheduler.api.namespaced.paths import (
+    CONSOLIDATION,
+    MOST_MOVES,
+    POD_EXPLANATION,
+    PROXY,
+    QUEUES,
+    SHARES,
+    SIMULATION,
+    TOKEN_HEADER,
+)
 from scheduler.api.namespaced.shares_types import NamespaceShares
 from scheduler.api.queue_types import QueuesView
 from scheduler.api.request_body import Manifests
@@ -27,6 +38,7 @@ _RETRY_SECONDS: Final = 10.0
 """The proxy picks a random replica, and only the leader answers. The election of a new leader takes some seconds."""
 _RETRIED: Final = frozenset({429, 502, 503, 504})
 _PAUSES: Final = (0.05, 0.5)
+NO_QUERY: Final[Mapping[str, str]] = {}
 
 
 class SchedulerApi:
@@ -45,12 +57,21 @@ class SchedulerApi:
 
     def explain(self, namespace: str, pod: str, *, node: str = "") -> Explanation:
         """Return the explanation of a pod, with the cards of `node`."""
-        return self._request("GET", POD_EXPLANATION, Explanation, node=node, namespace=namespace, pod=pod)
+        return self._request("GET", POD_EXPLANATION, Explanation, query=_cards_of(node), namespace=namespace, pod=pod)
 
     def simulate(self, namespace: str, manifests: Manifests, *, node: str = "") -> Simulation:
         """Return the simulation of a pod and its claims, with the cards of `node`."""
         body = request_body.encode(manifests)
-        return self._request("POST", SIMULATION, Simulation, node=node, body=body, namespace=namespace)
+        return self._request("POST", SIMULATION, Simulation, query=_cards_of(node), body=body, namespace=namespace)
+
+    def consolidate(self, namespace: str, pod: str, *, most_moves: int) -> ConsolidationExplanation:
+        """Move other pods so that a pod fits, at most `most_moves`; return the moves that have begun, or why not."""
+        query = {MOST_MOVES: str(most_moves)}
+        return self._request("POST", CONSOLIDATION, ConsolidationExplanation, query=query, namespace=namespace, pod=pod)
+
+    def consolidation(self, namespace: str, pod: str) -> ConsolidationProgress:
+        """Return how far the moves for a pod are."""
+        return self._request("GET", CONSOLIDATION, ConsolidationProgress, namespace=namespace, pod=pod)
 
     def shares(self, namespace: str) -> NamespaceShares:
         """Return the shares of a namespace's pods."""
@@ -61,10 +82,17 @@ class SchedulerApi:
         return self._request("GET", QUEUES, QueuesView, namespace=namespace)
 
     def _request(
-        self, method: str, path: str, kind: type[T], *, node: str = "", body: bytes | None = None, **names: str
+        self,
+        method: str,
+        path: str,
+        kind: type[T],
+        *,
+        query: Mapping[str, str] = NO_QUERY,
+        body: bytes | None = None,
+        **names: str,
     ) -> T:
         try:
-            result = self._send(method, path, kind, node=node, body=body, **names)
+            result = self._send(method, path, kind, query=query, body=body, **names)
         except CommandError as error:
             if self._instead is None:
                 raise
@@ -79,10 +107,12 @@ class SchedulerApi:
             scheduler_version.warn_of_skew(self._client, prefix=self._prefix)
         return result
 
-    def _send(self, method: str, path: str, kind: type[T], *, node: str, body: bytes | None, **names: str) -> T:
+    def _send(
+        self, method: str, path: str, kind: type[T], *, query: Mapping[str, str], body: bytes | None, **names: str
+    ) -> T:
         target = self._prefix + path.format(**{name: quote(value, safe="") for name, value in names.items()})
-        if node:
-            target += f"?{urlencode({'node': node})}"
+        if query:
+            target += f"?{urlencode(query)}"
         headers = {TOKEN_HEADER: self._token(names["namespace"])}
         deadline, pause = time.monotonic() + _RETRY_SECONDS, _PAUSES[0]
         while True:
@@ -118,3 +148,8 @@ class SchedulerApi:
                 f' --token "$(kubectl create token SERVICEACCOUNT -n {namespace})"'
             )
         return token
+
+
+def _cards_of(node: str) -> Mapping[str, str]:
+    """Return the query for the cards of a node."""
+    return {"node": node} if node else NO_QUERY

@@ -6,6 +6,7 @@ from allocation.steps import finish
 from cluster.manifest import NotAdmittedError, UnreadableManifestError
 from fuzz import world
 from scheduler.api import manifest_pod, request_body, simulation
+from scheduler.api.evictions import Evictions
 from scheduler.api.manifest_pod import UnknownSchedulerError
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.preemption.disruption_budgets import DisruptionBudgets
@@ -32,6 +33,6 @@ def try_bytes(data: bytes) -> None:
         return
     except UnknownSchedulerError:
         return
-    msgspec.json.encode(finish(simulation.simulate(_CYCLE, submitted, chooser=_CHOOSER)))
+    msgspec.json.encode(finish(simulation.simulate(_CYCLE, submitted, evictions=Evictions(_CHOOSER))))
     assert (_STATE.ledger.used == _USED).all()
     assert not len(_STATE.queue)

@@ -17,6 +17,7 @@ from cluster.api import Api
 from fuzz import world
 from fuzz.validity import is_valid
 from scheduler.api import explanation
+from scheduler.api.evictions import Evictions
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled
 from scheduler.informers import Informers
@@ -108,4 +109,4 @@ def try_bytes(data: bytes) -> None:
 
 
 def _explain(caches: _Caches, pod: Pod) -> None:
-    msgspec.json.encode(finish(explanation.explain(caches.cycle, pod, chooser=caches.chooser)))
+    msgspec.json.encode(finish(explanation.explain(caches.cycle, pod, evictions=Evictions(caches.chooser))))

@@ -34,8 +34,10 @@ class AccessReviews:
         self._api = api
         self._cache = TtlCache[bool](_CACHE_SECONDS, clock=clock)
 
-    async def allows(self, user: User, *, verb: Verb, namespace: str) -> bool:
-        """Return whether `user` may `verb` the pods of `namespace`.
+    async def allows(self, user: User, *, verb: Verb, namespace: str, subresource: str = "") -> bool:
+        """Return whether `user` may `verb` the pods of `namespace`, or of all namespaces if it is empty.
+
+        With a `subresource`, whether the user may do that with this of the pods.
 
         Raises:
             ClusterError: the API server did not review the user.
@@ -45,7 +47,13 @@ class AccessReviews:
             "uid": user.uid,
             "groups": user.groups,
             "extra": user.extra,
-            "resourceAttributes": {"verb": verb, "resource": PODS.plural, "version": "v1", "namespace": namespace},
+            "resourceAttributes": {
+                "verb": verb,
+                "resource": PODS.plural,
+                "subresource": subresource,
+                "version": "v1",
+                "namespace": namespace,
+            },
         }
         key = msgspec.json.encode(spec)
         cached = self._cache.get(key)

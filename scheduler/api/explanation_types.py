@@ -6,6 +6,7 @@ import msgspec
 
 from allocation.allocation import Exclusivity
 from scheduler.api.bindings_types import BindingsExplanation
+from scheduler.api.consolidation_types import ConsolidationExplanation
 from scheduler.api.json_names import json_name
 from scheduler.api.preemption_types import PreemptionExplanation
 from scheduler.api.queue_types import PodQueue
@@ -222,6 +223,7 @@ class Explanation(msgspec.Struct, frozen=True, rename=json_name):
         hints: remedies for requests that no card meets: an annotation with the models in the cluster, or the largest
             card; and for a missing GpuClaim or GPUBinding, and a GpuQueue that does not take the pod.
         preemption: the pods that it would preempt; None if it does not wait for others to go.
+        consolidation: which pods could be moved for it; None if it does not wait for others to go, or preempts some.
         queue: the position in the scheduling queue; None if the pod is not queued, or only the scheduler knows.
         gpu_queue: the queue that is charged for the pod, and the pod's rank; None while the cluster has no GpuQueue,
             and for pods that are finished or of another scheduler.
@@ -246,5 +248,6 @@ class Explanation(msgspec.Struct, frozen=True, rename=json_name):
     claims: tuple[ClaimExplanation, ...] = ()
     hints: tuple[str, ...] = ()
     preemption: PreemptionExplanation | None = None
+    consolidation: ConsolidationExplanation | None = None
     queue: QueuePosition | None = None
     gpu_queue: PodQueue | None = None

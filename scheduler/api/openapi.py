@@ -13,9 +13,10 @@ from allocation import limits
 from cluster.resource import GPU_CLAIMS
 from cluster.version import Version
 from scheduler.api.allocation_view import AllocationView
+from scheduler.api.consolidation_types import ConsolidationExplanation, ConsolidationProgress
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.namespaced import paths
-from scheduler.api.namespaced.paths import POD_EXPLANATION, SHARES, SIMULATION, TOKEN_HEADER, VERSION
+from scheduler.api.namespaced.paths import CONSOLIDATION, POD_EXPLANATION, SHARES, SIMULATION, TOKEN_HEADER, VERSION
 from scheduler.api.namespaced.shares_types import NamespaceShares
 from scheduler.api.queue_types import QueuesView
 from scheduler.api.quota_types import QuotasView
@@ -31,9 +32,9 @@ SIMULATE: Final = "/api/simulate-schedule"
 
 _JSON: Final = "application/json"
 _ABOUT: Final = f"""\
-Shows what the scheduler decides, and why. Requests change nothing: they reserve no cards and write nothing to the API
-server. The scheduler serves the API on its own port, 127.0.0.1:8444 by default. Beyond loopback it requires TLS and a
-caller that the scheduler's settings allow, by client certificate or bearer token.
+Shows what the scheduler decides, and why. Requests but that of a consolidation change nothing: they reserve no cards
+and write nothing to the API server. The scheduler serves the API on its own port, 127.0.0.1:8444 by default. Beyond
+loopback it requires TLS and a caller that the scheduler's settings allow, by client certificate or bearer token.
 
 The paths below /api/namespaces are for users who have rights in one namespace. They and /version are on a separate port
 (scheduler.namespace_api) with TLS, which the API server's proxy reaches through the Service tranche-scheduler. Callers
@@ -51,9 +52,12 @@ not be sent.
 
 def document() -> dict[str, Any]:
     """Return the document, OpenAPI 3.1."""
-    types = (Simulation, AllocationView, QueuesView, QuotasView, Explanation, NamespaceShares, Version, Failure)
+    types = (
+        *(Simulation, AllocationView, QueuesView, QuotasView, Explanation, NamespaceShares, Version, Failure),
+        *(ConsolidationExplanation, ConsolidationProgress),
+    )
     references, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    simulation, allocation, queues, quotas, explanation, shares, version, failure = references
+    simulation, allocation, queues, quotas, explanation, shares, version, failure, moves, progress = references
     common = {
         "401": _text("The request has neither a client certificate nor a bearer token."),
         "403": {
@@ -79,6 +83,7 @@ def document() -> dict[str, Any]:
         "503": _json("This replica does not lead or is not ready, or the API server did not respond.", failure),
     }
     namespace = _parameter("namespace", "path", "The namespace.")
+    most_moves = _parameter("most-moves", "query", "Move no more pods than these. Default: as the settings say.")
     one_node = _parameter("node", "query", "Show the cards of this node. Default: no cards.")
     return {
         "openapi": "3.1.0",
@@ -166,6 +171,30 @@ def document() -> dict[str, Any]:
                         **namespaced,
                     },
                 }
+            },
+            CONSOLIDATION: {
+                "post": {
+                    "operationId": "consolidate",
+                    "summary": "Move pods to other nodes so that a pending pod fits, for users who may create"
+                    " pods/eviction in all namespaces.",
+                    "parameters": [namespace, _parameter("pod", "path", "The pending pod."), most_moves],
+                    "responses": {
+                        "200": _json("The moves that have begun, or why no pod is moved.", moves),
+                        "400": _json("The parameter most-moves is not a number.", failure),
+                        "404": _json("The pod does not exist.", failure),
+                        **namespaced,
+                    },
+                },
+                "get": {
+                    "operationId": "readConsolidation",
+                    "summary": "Return how far the moves for a pod are, to the same users.",
+                    "parameters": [namespace, _parameter("pod", "path", "The pod for which others are moved.")],
+                    "responses": {
+                        "200": _json("The number of pods that have a node again, or how it ended.", progress),
+                        "404": _json("The pod does not exist, or no pods are moved for it.", failure),
+                        **namespaced,
+                    },
+                },
             },
             SHARES: {
                 "get": {

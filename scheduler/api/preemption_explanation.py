@@ -12,7 +12,7 @@ def preemption(chooser: Chooser, pod: Pod) -> Steps[PreemptionExplanation]:
     hold = state.holds.of(pod.uid)
     if hold is not None:
         left = sum(1 for uid in hold.awaited if uid in state.running)
-        return PreemptionExplanation(hold.node, leaving=left, held="preemption" if hold.is_nomination else "patience")
+        return PreemptionExplanation(hold.node, leaving=left, held=hold.cause)
     found = yield from chooser.choose(pod)
     if isinstance(found, NoPreemption):
         return PreemptionExplanation(why=found.why)

@@ -23,8 +23,9 @@ class PreemptionExplanation(msgspec.Struct, frozen=True, rename=json_name):
         count: the pods that would be evicted; 0 if enough pods of the node are being deleted already.
         victims: these pods; for users who have rights in one namespace only those of this namespace.
         leaving: the pods of the node that are being deleted already; while cards are held, those that have to end.
-        held: why cards of the node are held for the pod now: `preemption`, others are being evicted for it, or
-            `patience`, it has waited for long; empty if none are held.
+        held: why cards of the node are held for the pod now: `preemption`, others are being evicted for it,
+            `consolidation`, others are being moved for it, or it is moved itself, or `patience`, it has waited
+            for long; empty if none are held.
         why: why no pod is preempted; empty if one is, or cards are held.
     """
 
@@ -32,5 +33,5 @@ class PreemptionExplanation(msgspec.Struct, frozen=True, rename=json_name):
     count: int = 0
     victims: tuple[PreemptedPod, ...] = ()
     leaving: int = 0
-    held: Literal["", "preemption", "patience"] = ""
+    held: Literal["", "preemption", "patience", "consolidation"] = ""
     why: str = ""

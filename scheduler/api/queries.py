@@ -9,6 +9,7 @@ from cluster.informer import Informer
 from cluster.manifest import NotAdmittedError
 from scheduler.api import allocation_view, explanation, manifest_pod, queue_view, quota_view, simulation
 from scheduler.api.allocation_view import AllocationView
+from scheduler.api.evictions import Evictions
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.manifest_pod import Admit
 from scheduler.api.queue_types import QueuesView
@@ -17,14 +18,13 @@ from scheduler.api.request_body import Manifests
 from scheduler.api.simulation_types import Simulation
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.objects import Pod
-from scheduler.preemption.choice import Chooser
 
 
 class Queries(msgspec.Struct, frozen=True):
-    """The queries of one term, from its state, its preemption and the informer with all pods."""
+    """The queries of one term, from its state, what evicts pods, and the informer with all pods."""
 
     cycle: SchedulingCycle
-    chooser: Chooser
+    evictions: Evictions
     pods: Informer[Pod]
 
     def explain(
@@ -34,7 +34,7 @@ class Queries(msgspec.Struct, frozen=True):
         pod = self.pods.get(name, namespace)
         if pod is None:
             return None
-        return (yield from explanation.explain(self.cycle, pod, chooser=self.chooser, cards_of=cards_of))
+        return (yield from explanation.explain(self.cycle, pod, evictions=self.evictions, cards_of=cards_of))
 
     def simulate(
         self, manifests: Manifests, admit: Admit, *, cards_of: Collection[str] | None = None
@@ -49,7 +49,7 @@ class Queries(msgspec.Struct, frozen=True):
             submitted = manifest_pod.read_pod(self.cycle.state, manifests, admit)
         except NotAdmittedError as error:
             return simulation.not_admitted(str(error))
-        return (yield from simulation.simulate(self.cycle, submitted, chooser=self.chooser, cards_of=cards_of))
+        return (yield from simulation.simulate(self.cycle, submitted, evictions=self.evictions, cards_of=cards_of))
 
     def allocation(self) -> AllocationView:
         """Return all cards, and the pods that use them."""

@@ -6,6 +6,7 @@ from typing import Final
 from allocation.reasons import CardReason, PodReason
 from allocation.steps import Steps
 from scheduler.api import explanation
+from scheduler.api.evictions import Evictions
 from scheduler.api.explanation_types import CardVerdict, Explanation, NodeExplanation
 from scheduler.api.manifest_pod import SubmittedPod
 from scheduler.api.queue_explanation import QUEUE_REASONS
@@ -21,7 +22,6 @@ from scheduler.api.simulation_types import (
     SimulationError,
 )
 from scheduler.cycle.cycle import SchedulingCycle
-from scheduler.preemption.choice import Chooser
 
 _NODES: Final = "NodePredicates"
 _CARDS: Final = "GPUCards"
@@ -31,11 +31,11 @@ _QUEUES: Final = "GpuQueues"
 
 
 def simulate(
-    cycle: SchedulingCycle, submitted: SubmittedPod, *, chooser: Chooser, cards_of: Collection[str] | None = None
+    cycle: SchedulingCycle, submitted: SubmittedPod, *, evictions: Evictions, cards_of: Collection[str] | None = None
 ) -> Steps[Simulation]:
     """Return what would happen to the pod now; for the rest see `scheduler.api.explanation.explain`."""
     attempt = yield from cycle.dry_run(submitted.pod)
-    explained = yield from explanation.of_dry_run(chooser, submitted.pod, attempt, cards_of=cards_of)
+    explained = yield from explanation.of_dry_run(evictions, submitted.pod, attempt, cards_of=cards_of)
     names = tuple(node.name for node in explained.nodes)
     rejected = attempt.evaluation.nodes.rejections if attempt.evaluation is not None else None
     return Simulation(

@@ -1,7 +1,8 @@
 """Filters nodes as kube-scheduler does: which nodes admit a pod by their spec, resources, ports, volumes and pods."""
 
 import functools
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -26,6 +27,8 @@ _STEP = 32
 _FEW = 64
 """Nodes that are evaluated one by one faster than a class of pods is kept up to date."""
 
+NO_PODS: Final[Mapping[str, Sequence[Pod]]] = {}
+"""No pods on any node."""
 _OTHER_NAME: Final = NodeRejection(
     NodeReason.NodeNameMismatch, "node didn't match the requested node name", resolvable=False
 )
@@ -168,12 +171,17 @@ class NodeFilter:
         return admits
 
     def filter(
-        self, pod: Pod, names: Iterable[str] | None = None, *, without: Collection[str] = ()
+        self,
+        pod: Pod,
+        names: Iterable[str] | None = None,
+        *,
+        without: Collection[str] = (),
+        added: Mapping[str, Sequence[Pod]] = NO_PODS,
     ) -> Steps[FilteredNodes]:
         """Filter the nodes `names`, or all nodes, for `pod`; rejections are in kube-scheduler's words.
 
         The resources and ports of the pods `without`, given by UID, are taken to be free. Their volumes, and what
-        other pods require of their labels, stay.
+        other pods require of their labels, stay. Those of the pods `added` to some nodes are taken to be in use.
         """
         volumes = self.volumes_of(pod)
         requirements = _requirements(
@@ -191,7 +199,7 @@ class NodeFilter:
             node = self._nodes.get(name)
             if node is None:
                 continue
-            rejection = self._rejection(requirements, node, gone.get(name, ()) if gone else ())
+            rejection = self._rejection(requirements, node, gone.get(name, ()) if gone else (), added.get(name, ()))
             for rule in rules:
                 if rejection is None:
                     rejection = rule.rejection(node)
@@ -235,8 +243,13 @@ class NodeFilter:
         )
         return [rule for rule in rules if rule is not None]
 
-    def _rejection(self, requirements: _Requirements, node: Node, gone: Collection[str] = ()) -> NodeRejection | None:
-        """Return why a node without the pods `gone` does not take a pod, whatever pods run on other nodes, or None."""
+    def _rejection(
+        self, requirements: _Requirements, node: Node, gone: Collection[str] = (), added: Sequence[Pod] = ()
+    ) -> NodeRejection | None:
+        """Return why a node without the pods `gone`, and with those `added`, does not take a pod, or None.
+
+        It does not matter which pods run on other nodes.
+        """
         name, spec = node.metadata.name, requirements.spec
         if spec.node_name not in ("", name):
             return _OTHER_NAME
@@ -249,15 +262,25 @@ class NodeFilter:
             return _NOT_SELECTED
         allocatable = self._allocatable[name]
         used = self._cache.used_on(name, without=gone) if gone else self._used.get(name, {})
+        used = self._with(used, added) if added else used
         for resource, amount in requirements.amounts.items():
             free = allocatable.get(resource, 0) - used.get(resource, 0)
             if resource != self._counted and amount > max(free, 0):  # an overcommitted node takes a pod that asks for 0
                 return _insufficient(resource, self._is_large_enough(name, requirements.amounts))
-        if requirements.ports and collide(requirements.ports, self._cache.ports_on(name, without=gone)):
-            return _PORT_TAKEN
+        if requirements.ports:
+            taken = self._cache.ports_on(name, without=gone).union(*(self._cache.requests(each)[1] for each in added))
+            if collide(requirements.ports, taken):
+                return _PORT_TAKEN
         if requirements.volumes is not None and self._volumes is not None:
             return self._volumes.rejection(requirements.volumes, node, requirements.unbound)
         return None
+
+    def _with(self, used: Amounts, added: Iterable[Pod]) -> Amounts:
+        """Return what is used, and what some more pods use."""
+        total = Counter(used)
+        for each in added:
+            total.update(self._cache.requests(each)[0])
+        return total
 
     def _is_large_enough(self, node: str, amounts: Amounts) -> bool:
         """Whether a node has these amounts if no pod runs there."""

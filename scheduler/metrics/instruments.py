@@ -56,6 +56,14 @@ class Metrics:
             "outcome",
         )
         self.victims = self._counter("victims", "Pods that were evicted for others of higher priority.")
+        self.consolidations = self._counter(
+            "consolidations",
+            "Pods for which others were moved: placed, gone (deleted, or a pod of higher rank took the cards), refused"
+            " (an eviction), not_back (a moved pod has not got a node again in time), late (a moved pod has not ended"
+            " in time).",
+            "outcome",
+        )
+        self.moved_pods = self._counter("moved_pods", "Pods that were evicted to be moved to other nodes.")
         self.bind_errors = self._counter(
             "bind_errors",
             "Bindings that were not acknowledged: conflict (409), gone (404), unknown (no response or 5xx; it is sent"

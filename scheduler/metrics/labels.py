@@ -25,6 +25,21 @@ class Outcome(enum.Enum):
     """The API server refuses this Binding."""
 
 
+class ConsolidationOutcome(enum.Enum):
+    """How a plan ended by which pods were moved for one that waited."""
+
+    PLACED = "placed"
+    """The pod has a node."""
+    GONE = "gone"
+    """The pod is deleted, or a pod of higher rank took its cards."""
+    REFUSED = "refused"
+    """An eviction was not carried out."""
+    NOT_BACK = "not_back"
+    """A pod that was moved has not got a node again in time."""
+    LATE = "late"
+    """The pods that were moved have not ended in time."""
+
+
 class EvictionOutcome(enum.Enum):
     """How the eviction of the victims of a preemption ended."""
 

@@ -11,8 +11,8 @@ import msgspec
 
 from allocation.allocation import Charge
 from allocation.ledger import ledger_copy
-from allocation.ledger.card_table import MEMORY
 from allocation.ledger.ledger import Ledger, Reservation
+from allocation.ledger.ledger_view import lack
 from allocation.quota import Headroom
 from allocation.steps import Steps, finish
 from scheduler.cycle import evaluation
@@ -43,7 +43,7 @@ def choose(state: ClusterState, pod: Pod, requirements: GpuRequirements, headroo
     for position, name in enumerate(full):
         if position % _STEP == _STEP - 1:
             yield
-        lacking.append((_lack(state.ledger, name, requirements), name))
+        lacking.append((lack(state.ledger, name, requirements.request), name))
     best: tuple[tuple[int, int, str], HeldCards] | None = None
     for _, node in sorted(lacking)[:_NODES]:
         yield
@@ -117,15 +117,6 @@ def _is_own(state: ClusterState, pod: Pod, uid: str) -> bool:
     if running is None or running.metadata.namespace != pod.metadata.namespace:
         return False
     return fair_share.use.owner(uid) == fair_share.key(pod)
-
-
-def _lack(ledger: Ledger, node: str, requirements: GpuRequirements) -> int:
-    """Return the memory in use on as many cards of a node as the pod needs at least, those with the least use."""
-    row = ledger.row(node)
-    if row is None:
-        return 0
-    count = max(container.count for container in requirements.request.gpu_containers)
-    return sum(sorted(ledger.used_lists(row)[MEMORY])[:count])
 
 
 def _memory(ledger: Ledger, uids: Iterable[str]) -> int:

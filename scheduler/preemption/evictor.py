@@ -89,6 +89,22 @@ class Evictor:
         log.info("pod %s: %d of %d victims on %s: %s", preemptor, len(evicted), len(victims), node, why, extra=fields)
         return outcome, evicted
 
+    async def move(self, victim: EligiblePod, *, note: str, is_needed: Callable[[], bool]) -> EvictionOutcome:
+        """Evict a pod that its controller creates again; the event on it has the `note`.
+
+        Returns:
+            The outcome once it is known, or given up; unless it is EVICTED, the pod lives.
+        """
+        try:
+            if await self._evict(victim, is_needed):
+                self._recorder.record(
+                    victim.pod.reference, type="Normal", reason="Moved", action="Consolidating", note=note
+                )
+        except _EndedError as ended:
+            log.info("pod %s: not moved: %s", victim.pod, ended, extra={"pod": str(victim.pod)})
+            return ended.outcome
+        return EvictionOutcome.EVICTED
+
     async def clear_nomination(self, pod: Pod, node: str) -> bool:
         """Remove the nomination of `node` from a pod, unless it has another one by now.
 

@@ -6,10 +6,8 @@ What becomes free is held for the pod until it is bound, deleted or changed, or 
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Iterable
-from typing import Final, TypeVar
-
-import msgspec
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from allocation.steps import Steps
 from scheduler.holds import Hold
@@ -17,7 +15,7 @@ from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import EvictionOutcome
 from scheduler.objects import Pod
 from scheduler.pacing import Pacer
-from scheduler.pod_spec.spec import PodSpec
+from scheduler.preemption.attempts import Attempts
 from scheduler.preemption.choice import Chooser, NoPreemption
 from scheduler.preemption.evictor import Evictor
 from scheduler.preemption.node_search import Preemption
@@ -27,13 +25,6 @@ from scheduler.settings import PreemptionSettings
 log = logging.getLogger(__name__)
 
 _PERIOD_SECONDS: Final = 0.5
-_MOST: Final = 3
-"""The number of attempts that may fail before a pod's spec has to change."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 10.0, 300.0
-"""Seconds after an attempt that did not end in a Binding; they double."""
-_FIRST_LOOK, _LAST_LOOK = 1.0, 30.0
-"""Seconds after a look that found no candidates; they double."""
-_KEPT: Final = 4096
 
 
 class Preemptor:
@@ -64,7 +55,7 @@ class Preemptor:
         self._settings = settings
         self._clock = clock
         self._is_trusted = is_trusted
-        self._attempts = _Attempts(clock)
+        self._attempts = Attempts(clock)
         self._nominees: dict[str, Pod] = {}
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
@@ -113,7 +104,9 @@ class Preemptor:
 
     def _may(self, waiting: WaitingPod) -> bool:
         """Whether preemption may be tried now for a pod that waits."""
-        return waiting.pod.uid not in self._nominees and self._attempts.may(waiting.pod, waiting.kind)
+        hold = self.chooser.state.holds.of(waiting.pod.uid)
+        is_nominee = hold is not None and hold.is_nomination
+        return not is_nominee and self._attempts.may(waiting.pod, waiting.kind)
 
     def _may_join(self, pod: Pod) -> bool:
         """Whether a pod may become a nominee: its queue has fewer than the limit, or one that is less important.
@@ -176,7 +169,8 @@ class Preemptor:
         awaited = choice.leaving | {each.pod.uid for each in choice.victims}
         key, rank = state.fair_share.key(pod), state.fair_share.pod_rank(pod)
         deadline = self._clock() + self._settings.nomination_seconds
-        state.holds.add(Hold(pod.uid, key, rank, choice.node, choice.charges, awaited, deadline), pod)
+        hold = Hold(pod.uid, key, rank, choice.node, choice.charges, awaited, cause="preemption", deadline=deadline)
+        state.holds.add(hold, pod)
         self._nominees[pod.uid] = pod
         if choice.victims:
             # If it were placed while an Eviction is sent, that would cost a pod for nothing.
@@ -223,63 +217,3 @@ class Preemptor:
         if hold is not None:
             state.release_hold(pod.uid)
             await self._evictor.clear_nomination(pod, hold.node)
-
-
-Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value")
-
-
-class _Failed(msgspec.Struct, frozen=True):
-    spec: PodSpec
-    count: int
-    until: float
-
-
-class _Futile(msgspec.Struct, frozen=True):
-    count: int
-    until: float
-
-
-class _Attempts:
-    """How often preemption was tried without success for pods and kinds of pods, and when it may be tried again."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        """Begin without any; `clock` is in seconds."""
-        self._clock = clock
-        self._failed: dict[str, _Failed] = {}
-        self._futile: dict[Hashable, _Futile] = {}
-
-    def may(self, pod: Pod, kind: Hashable) -> bool:
-        """Whether preemption may be tried now for a pod, given what was found for others of its `kind`."""
-        failed, futile, now = self._failed.get(pod.uid), self._futile.get(kind), self._clock()
-        if futile is not None and now < futile.until:
-            return False
-        if failed is None or failed.spec != pod.spec:
-            return True
-        return failed.count < _MOST and now >= failed.until
-
-    def failed(self, pod: Pod) -> None:
-        """Note an attempt that did not end in a Binding."""
-        before = self._failed.get(pod.uid)
-        count = before.count + 1 if before is not None and before.spec == pod.spec else 1
-        pause = min(_FIRST_PAUSE * 2 ** (count - 1), _LONGEST_PAUSE)
-        _keep(self._failed, pod.uid, _Failed(pod.spec, count, self._clock() + pause))
-
-    def futile(self, kind: Hashable) -> None:
-        """Note that there are no candidates for pods of this kind now."""
-        before = self._futile.get(kind)
-        count = before.count + 1 if before is not None else 1
-        pause = min(_FIRST_LOOK * 2 ** min(count - 1, 10), _LAST_LOOK)
-        _keep(self._futile, kind, _Futile(count, self._clock() + pause))
-
-    def found(self, kind: Hashable) -> None:
-        """Note that there are candidates for pods of this kind."""
-        self._futile.pop(kind, None)
-
-
-def _keep(table: dict[Key, Value], key: Key, value: Value) -> None:
-    """Set a value, and forget the oldest one if there are too many."""
-    table.pop(key, None)
-    table[key] = value
-    if len(table) > _KEPT:
-        del table[next(iter(table))]

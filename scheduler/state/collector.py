@@ -16,6 +16,7 @@ from scheduler.claims.users import ORDER
 from scheduler.dra.foreign import STATES
 from scheduler.fairness import quota_use
 from scheduler.fairness.standings import Standings
+from scheduler.holds import HoldCause
 from scheduler.state.cluster_state import ClusterState
 
 CODES: Final = (
@@ -107,13 +108,13 @@ def _queue(state: ClusterState) -> Iterator[Metric]:
 def _holds(state: ClusterState) -> Metric:
     holds = GaugeMetricFamily(
         "tranche_scheduler_holds",
-        "Pods for which cards are held while others still use them: for the patience of their queue, or because"
-        " others are evicted for them.",
+        "Pods for which cards are held while others still use them: for the patience of their queue, because others"
+        " are preempted or moved for them, or because they are moved themselves.",
         labels=("reason",),
     )
-    nominations = len(state.holds.nominations)
-    holds.add_metric(("patience",), len(state.holds) - nominations)
-    holds.add_metric(("preemption",), nominations)
+    counts = Counter(hold.cause for hold in state.holds)
+    for cause in get_args(HoldCause):
+        holds.add_metric((cause,), counts[cause])
     return holds
 
 

@@ -35,18 +35,21 @@ class NamespaceGate:
         self._by_user: Counter[str] = Counter()
 
     @asynccontextmanager
-    async def admitted(self, request: web.Request, *, verb: Verb, namespace: str) -> AsyncIterator[None]:
+    async def admitted(
+        self, request: web.Request, *, verb: Verb, namespace: str, subresource: str = ""
+    ) -> AsyncIterator[None]:
         """Admit the caller while the block runs.
 
         Raises:
-            HttpError: 401, the token is missing or not accepted; 403, its user may not `verb` pods in `namespace`;
+            HttpError: 401, the token is missing or not accepted; 403, its user may not `verb` pods in `namespace`, or
+                with a `subresource` this of the pods of all namespaces;
                 429, too many requests are in progress; 503, the API server could not be asked.
         """
         if self._under_way >= _MOST:
             raise HttpError(429, _BUSY)
         self._under_way += 1
         try:
-            user = await self._authorised(request, verb=verb, namespace=namespace)
+            user = await self._authorised(request, verb=verb, namespace=namespace, subresource=subresource)
             if self._by_user[user.username] >= _MOST_OF_ONE:
                 raise HttpError(429, _BUSY)
             self._by_user[user.username] += 1
@@ -58,15 +61,22 @@ class NamespaceGate:
         finally:
             self._under_way -= 1
 
-    async def _authorised(self, request: web.Request, *, verb: Verb, namespace: str) -> User:
+    async def _authorised(self, request: web.Request, *, verb: Verb, namespace: str, subresource: str) -> User:
         try:
             user = await self._tokens.user(_token(request))
             if user is None:
                 raise HttpError(401, "the API server does not accept the bearer token; log in again")
-            allowed = await self._access.allows(user, verb=verb, namespace=namespace)
+            scope = "" if subresource else namespace
+            allowed = await self._access.allows(user, verb=verb, namespace=scope, subresource=subresource)
         except ClusterError as error:
             log.warning("a caller could not be reviewed: %s", error)
             raise HttpError(503, "the API server could not be asked about the caller; try again") from None
+        if not allowed and subresource:
+            raise HttpError(
+                403,
+                f"{user.username} cannot {verb} pods/{subresource} in all namespaces; ask an administrator of the"
+                " cluster",
+            )
         if not allowed:
             raise HttpError(
                 403,

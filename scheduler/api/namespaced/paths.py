@@ -15,6 +15,9 @@ PROXY: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/services/https:{SERVICE}:
 """The path of the API server's proxy to the Service; one of the paths below follows it."""
 
 POD_EXPLANATION: Final = "/api/namespaces/{namespace}/pods/{pod}/explanation"
+CONSOLIDATION: Final = "/api/namespaces/{namespace}/pods/{pod}/consolidation"
+MOST_MOVES: Final = "most-moves"
+"""The parameter of a consolidation with the number of moves to which the caller has agreed."""
 SIMULATION: Final = "/api/namespaces/{namespace}/simulation"
 SHARES: Final = "/api/namespaces/{namespace}/shares"
 QUEUES: Final = "/api/namespaces/{namespace}/queues"

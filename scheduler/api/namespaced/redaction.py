@@ -8,8 +8,8 @@ cards are not secret.
 import msgspec
 
 from allocation.reasons import public_coded_text
+from scheduler.api import consolidation_types, preemption_explanation
 from scheduler.api.explanation_types import Amount, CardExplanation, Explanation, NodeExplanation
-from scheduler.api.preemption_explanation import within
 from scheduler.api.simulation_types import GpuSchedulerState, NodeToStatus, Simulation
 from scheduler.api.topology_explanation import without_pods
 
@@ -19,14 +19,16 @@ def of_explanation(explanation: Explanation) -> Explanation:
 
     The pods that have cards of the pod's application are in its namespace, so they stay.
     """
-    bindings, queue, preemption = explanation.bindings, explanation.gpu_queue, explanation.preemption
+    bindings, queue = explanation.bindings, explanation.gpu_queue
+    preemption, consolidation, own = explanation.preemption, explanation.consolidation, explanation.namespace
     return msgspec.structs.replace(
         explanation,
         note="" if explanation.outcome == "fits" else explanation.note,  # the note of a pod that fits has scores
         nodes=tuple(_node(node) for node in explanation.nodes),
         topology=tuple(without_pods(each) for each in explanation.topology),
         bindings=msgspec.structs.replace(bindings, others=()) if bindings is not None else None,
-        preemption=within(preemption, explanation.namespace) if preemption is not None else None,
+        preemption=preemption_explanation.within(preemption, own) if preemption is not None else None,
+        consolidation=consolidation_types.within(consolidation, own) if consolidation is not None else None,
         gpu_queue=msgspec.structs.replace(queue, ahead=None) if queue is not None else None,
         reasons=tuple(
             msgspec.structs.replace(group, reason=public_coded_text(group.code, group.reason))

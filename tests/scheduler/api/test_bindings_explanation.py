@@ -22,7 +22,7 @@ from tests.scheduler.support.builders import allocated, node, pod, state
 from tests.scheduler.support.claims import claim as gpu_claim
 from tests.scheduler.support.claims import claiming
 from tests.scheduler.support.explaining import explained
-from tests.scheduler.support.preempting import chooser_of
+from tests.scheduler.support.preempting import evictions_of
 from tests.scheduler.support.scheduling import cycle_of, schedule
 
 TEAM = "default"
@@ -200,7 +200,7 @@ def test_a_simulated_pod_is_judged_by_the_live_bindings() -> None:
     fits, waits = (
         finish(
             simulation.simulate(
-                cycle_of(made), SubmittedPod(planned(app_pod("a", owner=owner)), ()), chooser=chooser_of(made)
+                cycle_of(made), SubmittedPod(planned(app_pod("a", owner=owner)), ()), evictions=evictions_of(made)
             )
         )
         for owner in ("alice", "bob")

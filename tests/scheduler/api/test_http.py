@@ -34,7 +34,7 @@ from tests.scheduler.support.claims import manifest as gpu_claim_manifest
 from tests.scheduler.support.claims import running
 from tests.scheduler.support.driving import gpu_queue
 from tests.scheduler.support.extending import Bindings, extending
-from tests.scheduler.support.preempting import chooser_of
+from tests.scheduler.support.preempting import evictions_of
 from tests.scheduler.support.quotas import gpu_quota
 from tests.scheduler.support.scheduling import cycle_of, schedule
 from tests.scheduler.support.storage import mounts, storage_class, volume
@@ -69,7 +69,7 @@ class Site:
         self.decides = True
         self.url = ""
         routes = api_routes(
-            lambda: Queries(cycle_of(self.state), chooser_of(self.state), self.pods) if self.decides else None,
+            lambda: Queries(cycle_of(self.state), evictions_of(self.state), self.pods) if self.decides else None,
             admit=ADMIT,
             is_open=is_open,
         )

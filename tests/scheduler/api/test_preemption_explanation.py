@@ -22,7 +22,7 @@ from scheduler.objects import PriorityClass
 from scheduler.volumes.planned_pod import PlannedPod
 from tests.scheduler.support.builders import allocated, pod, state
 from tests.scheduler.support.explaining import explained
-from tests.scheduler.support.preempting import chooser_of
+from tests.scheduler.support.preempting import evictions_of
 from tests.scheduler.support.quotas import gpu_quota
 from tests.scheduler.support.scheduling import cycle_of
 from webhook import dry_run
@@ -94,7 +94,7 @@ def test_what_is_held_is_explained() -> None:
     made.set_pod(IMPORTANT)
     key = made.fair_share.key(IMPORTANT)
     reservation = made.ledger.reservation("uid-of-default")
-    hold = Hold(IMPORTANT.uid, key, (0, -9), "n1", reservation.charges, frozenset({"uid-of-default"}), 1e9)
+    hold = Hold(IMPORTANT.uid, key, (0, -9), "n1", reservation.charges, frozenset({"uid-of-default"}), "preemption")
     made.holds.add(hold, IMPORTANT)
     shown = explained(made, IMPORTANT)
     assert shown.preemption == PreemptionExplanation("n1", leaving=1, held="preemption")
@@ -113,7 +113,7 @@ def simulated(made: Any, spec: dict[str, Any]) -> Simulation:
         submitted = read_pod(made, manifests, admit)
     except NotAdmittedError as error:
         return simulation.not_admitted(str(error))
-    return finish(simulation.simulate(cycle_of(made), submitted, chooser=chooser_of(made)))
+    return finish(simulation.simulate(cycle_of(made), submitted, evictions=evictions_of(made)))
 
 
 def victims(shown: Simulation) -> list[str]:
@@ -164,4 +164,6 @@ def test_a_simulation_has_it_as_well() -> None:
     """For a pod that does not exist."""
     made = site("default")
     submitted = SubmittedPod(PlannedPod.of(IMPORTANT, {}, {}), ())
-    assert victims(finish(simulation.simulate(cycle_of(made), submitted, chooser=chooser_of(made)))) == ["of-default"]
+    assert victims(finish(simulation.simulate(cycle_of(made), submitted, evictions=evictions_of(made)))) == [
+        "of-default"
+    ]

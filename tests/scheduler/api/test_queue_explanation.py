@@ -18,7 +18,7 @@ from tests.scheduler.api.test_explanation import everything
 from tests.scheduler.support.builders import namespace, pod, state
 from tests.scheduler.support.driving import Driver, gpu_queue
 from tests.scheduler.support.explaining import explained
-from tests.scheduler.support.preempting import chooser_of
+from tests.scheduler.support.preempting import evictions_of
 from tests.scheduler.support.queued import charged
 from tests.scheduler.support.quotas import gpu_quota
 from tests.scheduler.support.scheduling import cycle_of
@@ -180,7 +180,9 @@ def test_a_pod_whose_queue_does_not_take_it_sees_the_remedy(label: str, code: st
     (remedy,) = shown.hints
     assert remedy.startswith(hint)
     simulated = finish(
-        simulation.simulate(cycle_of(made), SubmittedPod(PlannedPod.of(asked, {}, {}), ()), chooser=chooser_of(made))
+        simulation.simulate(
+            cycle_of(made), SubmittedPod(PlannedPod.of(asked, {}, {}), ()), evictions=evictions_of(made)
+        )
     )
     assert simulated.error is not None
     assert simulated.error.diagnosis.unschedulable_plugins == ("GpuQueues",)  # type: ignore[union-attr]  # of a FitError

@@ -10,7 +10,7 @@ from scheduler.api.quota_types import LimitView, QuotasView, QuotaView, SingleVi
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.builders import allocated, state
-from tests.scheduler.support.preempting import chooser_of
+from tests.scheduler.support.preempting import evictions_of
 from tests.scheduler.support.quotas import gpu_quota
 
 MEMORY, CARDS = "nvidia.com/gpumem", "nvidia.com/gpu"
@@ -24,7 +24,7 @@ def resource_quota(name: str, namespace: str, **hard: str) -> ResourceQuota:
 
 def view(made: ClusterState) -> QuotasView:
     """Return the quotas of a state."""
-    return Queries(SchedulingCycle(made), chooser_of(made), pods=cast("Any", None)).quotas()
+    return Queries(SchedulingCycle(made), evictions_of(made), pods=cast("Any", None)).quotas()
 
 
 def site() -> ClusterState:

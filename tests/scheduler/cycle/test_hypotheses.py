@@ -16,7 +16,7 @@ from scheduler.cycle import evaluation, lifts
 from scheduler.cycle.result import Scheduled
 from scheduler.extender import filtering, preemption, preemption_wire, wire
 from scheduler.gpu_requirements import GpuRequirements
-from scheduler.holds import Hold
+from scheduler.holds import Hold, HoldCause
 from scheduler.objects import Pod
 from scheduler.patience import held_cards
 from scheduler.state.cluster_state import ClusterState
@@ -56,8 +56,8 @@ class HeldWorld(World):
             for card in cards
         )
         key, rank = state.fair_share.key(waits), state.fair_share.pod_rank(waits)
-        deadline = None if number % 2 else 1e9
-        state.holds.add(Hold(waits.uid, key, rank, inventory.node, charges, frozenset(), deadline), waits)
+        cause: HoldCause = "patience" if number % 2 else "preemption"
+        state.holds.add(Hold(waits.uid, key, rank, inventory.node, charges, frozenset(), cause), waits)
 
     @property
     def requirements(self) -> GpuRequirements | None:

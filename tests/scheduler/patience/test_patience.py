@@ -210,7 +210,7 @@ async def test_a_nomination_does_not_take_the_place_of_a_hold() -> None:
     await world.run(20)
     nominee = pod("nominee", memory=0)
     key = state_.fair_share.key(nominee)
-    state_.holds.add(Hold(nominee.uid, key, (0, -1), "n1", (), frozenset(), deadline=10**9), nominee)
+    state_.holds.add(Hold(nominee.uid, key, (0, -1), "n1", (), frozenset(), "preemption"), nominee)
     world.driver.add(whole())
     await world.run(300, until=lambda: world.runs("whole"))
     assert world.runs("whole")

@@ -15,7 +15,7 @@ from cluster.dra import DeviceClass, ResourceClaim, ResourceSlice
 from cluster.events import Recorder
 from cluster.gpu_binding import GpuBinding
 from scheduler.fairness.quota_use import LimitUse
-from scheduler.holds import Hold
+from scheduler.holds import Hold, HoldCause
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.collector import StateCollector
 from tests.scheduler.support import dra
@@ -81,19 +81,20 @@ def test_off_exports_no_metric_of_bindings() -> None:
 
 
 def test_holds_are_counted_by_their_reason() -> None:
-    """Two pods preempt others, and one has waited for longer than its queue's patience."""
+    """Two pods preempt others, one has waited for longer than its queue's patience, and none is moved."""
     term = Term()
-    for name, deadline in (("a", 9.0), ("b", 9.0), ("c", None)):
+    causes: tuple[tuple[str, HoldCause], ...] = (("a", "preemption"), ("b", "preemption"), ("c", "patience"))
+    for name, cause in causes:
         waiting = pod(name, memory=1000)
         charges = (Charge("GPU-n1-0", 1000, 0, 1),)
-        hold = Hold(waiting.uid, QueueKey(namespace="default"), (0, 0), "n1", charges, frozenset({"other"}), deadline)
+        hold = Hold(waiting.uid, QueueKey(namespace="default"), (0, 0), "n1", charges, frozenset({"other"}), cause)
         term.state.holds.add(hold, waiting)
     metrics = registry(term)
 
     def count(reason: str) -> float | None:
         return metrics.get_sample_value("tranche_scheduler_holds", {"reason": reason})
 
-    assert (count("preemption"), count("patience")) == (2, 1)
+    assert (count("preemption"), count("patience"), count("consolidation")) == (2, 1, 0)
 
 
 def test_queues_show_what_they_have_and_are_entitled_to() -> None:

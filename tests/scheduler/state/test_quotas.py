@@ -12,7 +12,7 @@ from scheduler.extender import wire
 from scheduler.extender.filtering import filter_
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.builders import allocated, pod, state
-from tests.scheduler.support.preempting import chooser_of
+from tests.scheduler.support.preempting import evictions_of
 from tests.scheduler.support.scheduling import cycle_of, forget, schedule
 
 
@@ -98,7 +98,7 @@ def test_the_extender_and_explanations_name_the_quota() -> None:
     made.limits.set_quota(quota("mem", memory="100"))
     pending = pod("asks", memory=200)
     text = "ResourceQuota mem limits nvidia.com/gpumem to 100: 0 used, 200 requested"
-    assert finish(explain(cycle_of(made), pending, chooser=chooser_of(made))).quota == text
+    assert finish(explain(cycle_of(made), pending, evictions=evictions_of(made))).quota == text
     sent = msgspec.convert(msgspec.to_builtins(pending), wire.Pod)
     result = finish(filter_(made, wire.Args(sent, ["n1"], ())))
     assert result.failed_nodes == {"n1": f"2/2 ResourceQuotaNotFit ({text})"}

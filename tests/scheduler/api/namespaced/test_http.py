@@ -38,7 +38,7 @@ from tests.scheduler.support.claims import running
 from tests.scheduler.support.driving import gpu_queue
 from tests.scheduler.support.extending import Bindings, extending
 from tests.scheduler.support.leasing import lease_of
-from tests.scheduler.support.preempting import chooser_of
+from tests.scheduler.support.preempting import evictions_of
 from tests.scheduler.support.preferring import PREFERRED, in_
 from tests.scheduler.support.scheduling import cycle_of
 from tests.scheduler.support.storage import mounts, storage_class, volume
@@ -108,7 +108,7 @@ class Site:
         self.url = ""
         gate = NamespaceGate(TokenReviews(self.api), AccessReviews(self.api))
         routes = namespace_routes(
-            lambda: Queries(cycle_of(self.state), chooser_of(self.state), self.pods) if self.decides else None,
+            lambda: Queries(cycle_of(self.state), evictions_of(self.state), self.pods) if self.decides else None,
             admit=ADMIT,
             gate=gate,
             turns=self.turns,
@@ -209,7 +209,13 @@ async def test_reviews_are_cached(site: Site) -> None:
         "uid": "1",
         "groups": ["system:authenticated"],
         "extra": {"k": ["v"]},
-        "resourceAttributes": {"verb": "list", "resource": "pods", "version": "v1", "namespace": "team"},
+        "resourceAttributes": {
+            "verb": "list",
+            "resource": "pods",
+            "subresource": "",
+            "version": "v1",
+            "namespace": "team",
+        },
     }
 
 
@@ -470,5 +476,5 @@ def test_an_answer_about_a_large_cluster_comes_in_many_steps() -> None:
     asks = pod("a", memory=5000)
     pods.add_if_new(asks)
     made.set_pod(asks)
-    steps = Queries(cycle_of(made), chooser_of(made), pods).explain("default", "a", cards_of=())
+    steps = Queries(cycle_of(made), evictions_of(made), pods).explain("default", "a", cards_of=())
     assert sum(1 for _ in steps) >= 3 * 500 // 64

@@ -1,0 +1,1 @@
+"""Which pods to move to other nodes so that pending pods fit."""

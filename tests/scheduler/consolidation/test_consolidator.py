@@ -1,0 +1,181 @@
+"""The controller: places are held before anybody is evicted, one pod is moved at a time, and it stops in time."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.consolidation.planner import NoPlan, Plan
+from scheduler.metrics.labels import EvictionOutcome
+from tests.scheduler.consolidation.scene import Scene
+
+FRAGMENTED = ("one@a", "two@b")
+"""Each of two nodes has one free card, so a pod that wants two waits."""
+
+
+async def begun(*running: str, **settings: float) -> Scene:
+    """Return a scene in which the first pod is being moved for `large`."""
+    scene = Scene("a", "b", **settings)
+    scene.run(*(running or FRAGMENTED))
+    scene.wait()
+    await scene.look()
+    await scene.look(seconds=60)
+    assert scene.held() != []
+    return scene
+
+
+async def test_a_pod_is_moved_for_one_that_fits_nowhere() -> None:
+    """It gets the card that is left over elsewhere, and the one that waited its node."""
+    scene = await begun()
+    assert await scene.look() == []
+    assert scene.evictor.evicted == ["one"]
+    assert await scene.look() == ["one-0"], "its place was held for the pod before it"
+    assert scene.node_of("one-0") == "b"
+    scene.ends("one")
+    assert await scene.driver.settle() == ["large"]
+    assert scene.node_of("large") == "a"
+    await scene.look()
+    await scene.look()
+    assert (scene.held(), scene.ended()) == ([], "placed")
+    assert scene.metrics.moved_pods._value.get() == 1
+    assert scene.events.reasons == ["Consolidating"]
+
+
+async def test_everything_is_held_before_anybody_is_evicted() -> None:
+    """What the pod that waits gets, and the place of the one that is moved; no pod of their rank takes either."""
+    scene = await begun()
+    assert scene.evictor.evicted == []
+    assert scene.held() == ["place:uid-one@b", "uid-large@a"]
+    scene.run("three@a", memory=1)  # the node shows it, whatever is held
+    scene.wait("other")
+    assert await scene.driver.settle() == []
+
+
+async def test_nobody_is_moved_before_the_pod_has_waited() -> None:
+    """As long as the setting says."""
+    scene = Scene("a", "b", after_seconds=30)
+    scene.run(*FRAGMENTED)
+    scene.wait()
+    await scene.look()
+    await scene.look(seconds=29)
+    assert scene.held() == []
+    await scene.look(seconds=1)
+    assert scene.held() != []
+
+
+async def test_nobody_is_moved_where_that_is_not_enabled() -> None:
+    """But an administrator may ask for it."""
+    scene = Scene("a", "b", enabled=False)
+    scene.run(*FRAGMENTED)
+    waiting = scene.wait()
+    await scene.look()
+    await scene.look(seconds=600)
+    assert scene.held() == []
+    assert isinstance(await scene.consolidator.begin(waiting), Plan)
+    await scene.look()
+    assert scene.evictor.evicted == ["one"]
+
+
+async def test_an_administrator_gets_no_more_moves_than_were_agreed_to() -> None:
+    """The cluster may have changed since the plan was shown."""
+    scene = Scene("a", "b", enabled=False, cards=3)
+    scene.run("one@a", "two@a/1", "three@b", "four@b/1")
+    limits = {"nvidia.com/gpu": "3"}
+    waiting = scene.wait(containers=[{"name": "main", "resources": {"limits": limits, "requests": limits}}])
+    await scene.look()
+    for memory in ("one@a", "three@b"):
+        scene.run(memory, memory=400)
+    scene.run("two@a/1", "four@b/1", memory=400)
+    refused = await scene.consolidator.begin(waiting, most_moves=1)
+    assert refused == NoPlan("2 pods would have to be moved now, more than 1")
+    assert isinstance(await scene.consolidator.begin(waiting, most_moves=2), Plan)
+
+
+async def test_the_next_pod_is_evicted_when_the_last_one_has_a_node() -> None:
+    """And not before the pause between two evictions is over."""
+    scene = Scene("a", "b", cards=3, evictions_per_minute=6)
+    scene.run("one@a", "two@a/1", memory=400)
+    scene.run("three@b", "four@b/1", memory=400)
+    limits = {"nvidia.com/gpu": "3", "nvidia.com/gpumem": "1000"}
+    scene.wait(containers=[{"name": "main", "resources": {"limits": limits, "requests": limits}}])
+    await scene.look()
+    await scene.look(seconds=60)
+    scene.evictor.creates = False
+    await scene.look()
+    assert len(scene.evictor.evicted) == 1
+    await scene.look(seconds=30)
+    assert len(scene.evictor.evicted) == 1, "the first one has no node yet"
+    first = scene.evictor.evicted[0]
+    scene.driver.add(scene.evictor.replacement(scene.driver.running[first]))
+    await scene.look()
+    await scene.look()
+    assert len(scene.evictor.evicted) == 2, "the pause was over long before"
+    scene.evictor.creates = True
+
+
+async def test_no_more_pods_are_moved_if_one_does_not_come_back() -> None:
+    """Then nothing is held any more, and an event on the pod that waits says so."""
+    scene = Scene("a", "b", replacement_seconds=100)
+    scene.run(*FRAGMENTED)
+    scene.wait()
+    await scene.look()
+    await scene.look(seconds=60)
+    scene.evictor.creates = False
+    await scene.look()
+    await scene.look(seconds=129)
+    assert scene.ended() == ""
+    await scene.look(seconds=1)  # its grace period of 30 s counts
+    assert (scene.held(), scene.ended()) == ([], "not_back")
+    assert scene.events.reasons == ["Consolidating", "ConsolidationEnded"]
+
+
+async def test_a_refused_eviction_ends_it() -> None:
+    """Nobody is moved."""
+    scene = await begun()
+    scene.evictor.outcome = EvictionOutcome.REFUSED
+    await scene.look()
+    assert (scene.held(), scene.ended(), scene.evictor.evicted) == ([], "refused", [])
+
+
+async def test_nobody_is_moved_for_a_pod_that_is_gone() -> None:
+    """Nor for one that fits by now."""
+    scene = await begun()
+    scene.state.drop_pod(scene.state.queue.pod("uid-large") or pytest.fail("it waits"))
+    await scene.look()
+    assert (scene.held(), scene.ended(), scene.evictor.evicted) == ([], "gone", [])
+
+
+async def test_a_pod_that_was_evicted_gets_its_place_though_the_other_fits_without() -> None:
+    """Its place is held until it has a node; the pod that waited may have found another one meanwhile."""
+    scene = await begun()
+    scene.evictor.creates = False
+    await scene.look()
+    gone = scene.driver.running["one"]
+    scene.ends("one")
+    assert await scene.driver.settle() == ["large"]
+    assert scene.held() == ["place:uid-one@b"]
+    scene.driver.add(scene.evictor.replacement(gone))
+    assert await scene.look() == ["one-0"]
+    await scene.look()
+    await scene.look()
+    assert (scene.held(), scene.ended()) == ([], "placed")
+
+
+async def test_a_pod_that_does_not_end_in_time_ends_it() -> None:
+    """The cards are held for as long as those of a nomination."""
+    scene = await begun()
+    for _ in ("evicted", "placed again", "seen there"):
+        await scene.look()
+    await scene.look(seconds=359)
+    assert scene.ended() == ""
+    await scene.look(seconds=1)
+    assert (scene.held(), scene.ended()) == ([], "late")
+
+
+async def test_there_is_one_plan_at_a_time() -> None:
+    """Another pod has to wait for it."""
+    scene = await begun()
+    other = scene.wait("other")
+    await scene.driver.settle()
+    assert await scene.consolidator.begin(other) == NoPlan(
+        "pods are being moved for another pod; try again when it has its cards"
+    )
