@@ -14,7 +14,16 @@ from allocation.ledger.ledger import Ledger
 
 
 class LedgerCopy(Ledger):
-    """The copied nodes, as they were when each was copied."""
+    """The copied nodes, as they were when each was copied.
+
+    Attributes:
+        absent: the UIDs of the reservations that were not copied.
+    """
+
+    def __init__(self, *, rows: int = 16, cards: int = 8) -> None:
+        """Begin without nodes, with room for `rows` of them with this number of `cards`."""
+        super().__init__(rows=rows, cards=cards)
+        self.absent = set[str]()
 
     def add_node(self, ledger: Ledger, node: str, *, without: Container[str] = (), added: Sequence[Card] = ()) -> None:
         """Copy a node of `ledger` without the reservations of some UIDs, and with the cards `added` to its own.
@@ -26,7 +35,9 @@ class LedgerCopy(Ledger):
             self.set_node(msgspec.structs.replace(inventory, cards=(*inventory.cards, *added)) if added else inventory)
         self.set_cordon(node, ledger.cordon(node))
         for each in ledger.reservations(node):
-            if each.uid not in without:
+            if each.uid in without:
+                self.absent.add(each.uid)
+            else:
                 self.record(each.uid, node, each.charges)
 
     @contextmanager

@@ -7,6 +7,7 @@ is rounded to steps of a fifth, so that it rarely changes: rankings of nodes are
 
 import math
 from collections import Counter
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -15,6 +16,7 @@ import numpy as np
 from allocation.constraints import Constraints, read_constraints
 from allocation.errors import AllocationError
 from allocation.ledger.ledger import Ledger
+from allocation.ledger.ledger_copy import LedgerCopy
 from allocation.ledger.row_table import RowTable
 from allocation.placement.stranding import Host, Hosts, Mix, Stranding, host_of
 from allocation.request import WHOLE_CARD
@@ -186,12 +188,12 @@ class Workload:
             host = self._hosts[row] = host_of(self._ledger, row, mix, cpu=cpu, memory=memory)
         return host
 
-    def free(self, node: str) -> tuple[int, int]:
-        """Return the free millicores and bytes of a node."""
+    def free(self, node: str, *, without: Collection[str] = ()) -> tuple[int, int]:
+        """Return the free millicores and bytes of a node without the pods of some UIDs."""
         has = self._node_cache.allocatable.get(node)
         if has is None:
             return _UNKNOWN
-        used = self._node_cache.used.get(node, {})
+        used = self._node_cache.used_on(node, without=without)
         return (
             has.get(resources.CPU, 0) - used.get(resources.CPU, 0),
             has.get(resources.MEMORY, 0) - used.get(resources.MEMORY, 0),
@@ -224,8 +226,9 @@ class Workload:
         if ledger is self._ledger:
             return self._free.rows()
         columns = np.zeros((*ledger.fullness.shape, 2), np.int64)
+        absent = ledger.absent if isinstance(ledger, LedgerCopy) else ()
         for row in ledger.order().tolist():
-            columns[row] = self.free(ledger.node(row))
+            columns[row] = self.free(ledger.node(row), without=absent)
         return columns
 
     def _steps(self) -> _Steps | None:
