@@ -14,6 +14,7 @@ import pytest
 
 from agent.publishing import publisher
 from allocation.inventory import Card, NodeInventory
+from allocation.names import SYSTEM_NAMESPACE
 from cluster.gpu_node_status import status_of
 from lab import kubectl, wait
 from lab.client import client
@@ -85,9 +86,18 @@ def system(layout: Layout, *arguments: str) -> str:
     return kubectl.run(layout, "-n", SYSTEM, *arguments)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def installed(empty_cluster: Layout) -> Layout:
-    """A control plane with manifests/install and simulated parts, all of which seem to work."""
+    """A control plane with manifests/install and simulated parts, all of which seem to work; the first test begins it.
+
+    So does the one after the uninstallation, whichever that is.
+    """
+    if client(empty_cluster).find("namespace", SYSTEM_NAMESPACE) is None:
+        _install(empty_cluster)
+    return empty_cluster
+
+
+def _install(empty_cluster: Layout) -> None:
     labels = {"gpu.scheduling/injection": "enabled"}
     client(empty_cluster).apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM, "labels": labels}},
@@ -126,7 +136,6 @@ def installed(empty_cluster: Layout) -> Layout:
     kubectl.run(
         empty_cluster, "patch", "mutatingwebhookconfiguration", "tranche", "--type=json", "-p", json.dumps(bundles)
     )
-    return empty_cluster
 
 
 @pytest.fixture
@@ -367,3 +376,8 @@ def test_after_an_uninstall_every_command_shows_how_to_install(installed: Layout
     assert report.returncode == 1
     assert report.stdout.startswith("Tranche is not installed: no GPU pod is admitted or placed by it; install it with")
     assert f"pod {TEAM}/train" in report.stdout.partition("BLOCKS")[2]
+    wait.until(
+        lambda: client(installed).find("namespace", SYSTEM_NAMESPACE) is None,
+        what="the end of the installation",
+        timeout_s=PATIENCE_S,
+    )
