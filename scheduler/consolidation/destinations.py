@@ -1,6 +1,6 @@
 """Finds nodes for pods that leave theirs, one after the other; nothing is reserved, so the state stays as it is."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 import msgspec
 
@@ -28,14 +28,34 @@ class Move(msgspec.Struct, frozen=True):
     charges: tuple[Charge, ...]
 
 
+class Rankings:
+    """Which nodes take the pods of each controller, the best first, as long as nothing has been moved."""
+
+    def __init__(self, state: ClusterState, *, among: Collection[str] | None = None) -> None:
+        """Rank the nodes `among`, by default all."""
+        self._state = state
+        self._among = among
+        self._nodes: dict[Hashable, Sequence[str]] = {}
+
+    def of(self, moved: MovablePod) -> Steps[Sequence[str]]:
+        """Return the nodes that take a pod; one evaluation is enough for all pods that are alike."""
+        pod, state = moved.replacement, self._state
+        kind = pod.metadata.controller, state.node_filter.equivalence_class(pod).key
+        if kind not in self._nodes:
+            among = None if self._among is None else tuple(self._among)
+            found = yield from evaluation.evaluate(state, pod, moved.requirements, moved.headroom, among=among)
+            self._nodes[kind] = tuple(found.scores)
+        return self._nodes[kind]
+
+
 class Destinations:
     """The nodes other than one, with the pods that have been moved to them."""
 
-    def __init__(self, state: ClusterState, source: str, *, among: Collection[str] | None = None) -> None:
-        """Move pods of the node `source` to nodes `among`, by default all."""
+    def __init__(self, state: ClusterState, source: str, rankings: Rankings) -> None:
+        """Move pods of the node `source` to others, by `rankings`."""
         self._state = state
         self._source = source
-        self._among = among
+        self._rankings = rankings
         self._taken: dict[str, LedgerCopy] = {}
         self._added: dict[str, list[Pod]] = {}
 
@@ -65,13 +85,9 @@ class Destinations:
         return None
 
     def _on_others(self, moved: MovablePod) -> Steps[Move | None]:
-        found = yield from evaluation.evaluate(
-            self._state, moved.replacement, moved.requirements, moved.headroom, among=self._others(moved)
-        )
-        node = next(iter(found.scores), None)
-        return Move(moved, node, found.charges) if node is not None else None
-
-    def _others(self, moved: MovablePod) -> Sequence[str]:
-        candidates = self._state.rejected_nodes.candidates(moved.requirements) if self._among is None else self._among
-        names = self._state.node_cache.names if candidates is None else candidates
-        return [name for name in names if name != self._source and name not in self._taken]
+        nodes = yield from self._rankings.of(moved)
+        node = next((name for name in nodes if name != self._source and name not in self._taken), None)
+        if node is None:
+            return None
+        found = evaluation.evaluate_node(self._state, moved.requirements, node, moved.headroom)
+        return Move(moved, node, found.charges) if found.scores else None  # the node may have changed meanwhile

@@ -15,7 +15,7 @@ from allocation.errors import AllocationError
 from allocation.ledger.ledger_view import lack
 from allocation.quota import Headroom
 from allocation.steps import Steps, finish
-from scheduler.consolidation.destinations import Destinations, Move
+from scheduler.consolidation.destinations import Destinations, Move, Rankings
 from scheduler.consolidation.movable import Movable, MovablePod
 from scheduler.cycle import evaluation
 from scheduler.cycle.evaluation import Evaluation
@@ -87,12 +87,12 @@ class Planner:
         evaluated = yield from evaluation.evaluate(self.state, pod, requirements, headroom)
         if evaluated.scores:
             return NoPlan("it fits without")
-        best: Plan | None = None
+        best, rankings = None, Rankings(self.state)
         nodes = yield from self._nodes(requirements, evaluated)
         for node in itertools.islice(nodes, most_nodes):
             yield
             case = _Case(self.state, pod, requirements, headroom, node)
-            found = yield from case.plan(self._movable.on(node, pod), most_moves=self._most)
+            found = yield from case.plan(self._movable.on(node, pod), rankings, most_moves=self._most)
             if found is not None and (best is None or found.cost < best.cost):
                 best = found
         return best or NoPlan("moving pods elsewhere would not make any node fit")
@@ -105,8 +105,8 @@ class Planner:
         uids = (each.moved.pod.uid for each in plan.moves)
         movable = {uid: found for uid in uids if (found := self._movable.pod(uid, plan.pod)) is not None}
         case = _Case(self.state, plan.pod, requirements, self.state.requirements.headroom(plan.pod), plan.node)
-        destinations = frozenset(each.node for each in plan.moves)
-        return finish(case.plan(movable, most_moves=len(plan.moves), among=destinations))
+        rankings = Rankings(self.state, among={each.node for each in plan.moves})
+        return finish(case.plan(movable, rankings, most_moves=len(plan.moves)))
 
     def _requirements(self, pod: Pod) -> GpuRequirements | NoPlan:
         field = unsupported_fields.unsupported(pod.spec)
@@ -160,18 +160,15 @@ class _Case:
             state, node, pod, requirements, absent=self._leaving | lifted, rejected_nodes=rejected_nodes
         )
 
-    def plan(
-        self, movable: Mapping[str, MovablePod], *, most_moves: int, among: Collection[str] | None = None
-    ) -> Steps[Plan | None]:
-        """Return the plan with the cheapest of some pods for which nodes `among`, by default all, have room."""
+    def plan(self, movable: Mapping[str, MovablePod], rankings: Rankings, *, most_moves: int) -> Steps[Plan | None]:
+        """Return the plan with the cheapest of some pods for which there is room on the nodes of `rankings`."""
         homeless = set[str]()
         for _ in range(_CHOICES):
             chosen = yield from self._cheapest([each for uid, each in movable.items() if uid not in homeless])
             if not chosen or len(chosen) > most_moves:
                 return None
-            moves = yield from _moves(
-                [movable[uid] for uid in chosen], Destinations(self._state, self._node, among=among)
-            )
+            destinations = Destinations(self._state, self._node, rankings)
+            moves = yield from _moves([movable[uid] for uid in chosen], destinations)
             if not isinstance(moves, str):
                 charges = self._trial.place(frozenset(chosen), self._headroom)
                 return Plan(self._pod, self._node, charges or (), moves, self._leaving)

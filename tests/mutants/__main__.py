@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-_SCHEDULER: Final = ("cycle", "state", "queue", "binding", "preemption", "fairness", "leases", "claims", "bindings")
+_SCHEDULER: Final = (
+    *("cycle", "state", "queue", "binding", "preemption", "consolidation", "fairness", "leases", "claims", "bindings"),
+)
 ROOMS: Final[Mapping[str, float]] = {
     "allocation": 95.0,
     "webhook": 90.0,
