@@ -90,8 +90,8 @@ class Movable:
             requirements = self._state.requirements.unlimited(replacement)
         except AllocationError:
             return None
-        if requirements.claim or requirements.bound or requirements.constraints.card_kind == "instance":
-            return None  # its cards are named by other objects, or have to be created first
+        if requirements.claim or requirements.bound:
+            return None  # another object names its cards
         account = self._state.fair_share.use.owner(uid) or self._state.fair_share.key(pod)
         eligible = EligiblePod(pod, account, budgets[0] if budgets else None)
         headroom = self._state.requirements.headroom(replacement, without={uid})

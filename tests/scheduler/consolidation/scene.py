@@ -79,14 +79,20 @@ class FaultyEvictor:
 
 
 class Events:
-    """Keeps the reasons of the events of each pod."""
+    """Keeps the events: the pod, the type, the reason and the note of each."""
 
     def __init__(self) -> None:
-        self.reasons: list[str] = []
+        self.written: list[tuple[str, str, str, str]] = []
 
-    def record(self, _regarding: Reference, *, reason: str, **_: str) -> None:
+    @property
+    def reasons(self) -> list[str]:
+        """The reasons of all events."""
+        return [reason for _, _, reason, _ in self.written]
+
+    def record(self, regarding: Reference, *, type: str, reason: str, action: str, note: str) -> None:  # noqa: A002
         """Keep an event."""
-        self.reasons.append(reason)
+        assert action == "Consolidating"
+        self.written.append((regarding.name, type, reason, note))
 
 
 class Scene:

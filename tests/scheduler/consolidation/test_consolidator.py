@@ -7,6 +7,7 @@ import pytest
 from scheduler.consolidation.planner import NoPlan, Plan
 from scheduler.metrics.labels import EvictionOutcome
 from tests.scheduler.consolidation.scene import Scene
+from tests.scheduler.support.builders import lease, node, status
 
 FRAGMENTED = ("one@a", "two@b")
 """Each of two nodes has one free card, so a pod that wants two waits."""
@@ -37,7 +38,10 @@ async def test_a_pod_is_moved_for_one_that_fits_nowhere() -> None:
     await scene.look()
     assert (scene.held(), scene.ended()) == ([], "placed")
     assert scene.metrics.moved_pods._value.get() == 1
-    assert scene.events.reasons == ["Consolidating"]
+    note = "moving 1 pod from node a to other nodes, so that this pod fits"
+    assert scene.events.written == [("large", "Normal", "Consolidating", note)]
+    assert scene.consolidator.ended is not None
+    assert scene.consolidator.ended.uid == "uid-large"
 
 
 async def test_everything_is_held_before_anybody_is_evicted() -> None:
@@ -45,6 +49,9 @@ async def test_everything_is_held_before_anybody_is_evicted() -> None:
     scene = await begun()
     assert scene.evictor.evicted == []
     assert scene.held() == ["place:uid-one@b", "uid-large@a"]
+    hold = scene.state.holds.of("uid-large")
+    assert hold is not None
+    assert (hold.awaited, hold.is_nomination) == ({"uid-one"}, True)
     scene.run("three@a", memory=1)  # the node shows it, whatever is held
     scene.wait("other")
     assert await scene.driver.settle() == []
@@ -125,7 +132,24 @@ async def test_no_more_pods_are_moved_if_one_does_not_come_back() -> None:
     assert scene.ended() == ""
     await scene.look(seconds=1)  # its grace period of 30 s counts
     assert (scene.held(), scene.ended()) == ([], "not_back")
-    assert scene.events.reasons == ["Consolidating", "ConsolidationEnded"]
+    note = "no more pods are moved for it after 0 of 1: a moved pod has no node again after 100 s"
+    assert scene.events.written[1:] == [("large", "Normal", "ConsolidationEnded", note)]
+
+
+async def test_the_place_of_a_pod_is_released_where_it_went_elsewhere() -> None:
+    """A node that became free meanwhile may be better for it."""
+    scene = await begun()
+    scene.evictor.creates = False
+    await scene.look()
+    gone = scene.driver.running["one"]
+    scene.state.agent_reports.set(status("c", cards=1))
+    scene.state.set_node(node("c"))
+    scene.state.set_lease(lease("c", seconds=10**6))
+    scene.driver.add(scene.evictor.replacement(gone))
+    await scene.driver.settle()
+    assert scene.node_of("one-0") == "c"
+    await scene.look()
+    assert scene.held() == ["uid-large@a"]
 
 
 async def test_a_refused_eviction_ends_it() -> None:

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocation.names import CLAIM, EVICTABLE, PREEMPTION_PROTECTION
+from allocation.names import EVICTABLE, MODE, PREEMPTION_PROTECTION
 from allocation.steps import finish
 from scheduler.consolidation.planner import NoPlan, Plan
 from tests.scheduler.consolidation.scene import Scene, owned
 from tests.scheduler.preemption.test_choice import budget
 from tests.scheduler.support.builders import allocated, node, pod
+from tests.scheduler.support.claims import claim, claiming
+from tests.scheduler.support.claims import running as claimed
 from tests.scheduler.support.preempting import planner_of
 
 if TYPE_CHECKING:
@@ -59,7 +61,6 @@ def test_the_pod_that_can_be_moved_is_moved() -> None:
         ("it takes too long to end", {"terminationGracePeriodSeconds": 10**9}),
         ("it ends already", {"deleted": "2026-01-01T01:00:00Z"}),
         ("it is protected", {"annotations": {PREEMPTION_PROTECTION: "2h"}, "created": "2026-01-01T00:30:00Z"}),
-        ("its claim names its cards", {"annotations": {CLAIM: "claim"}}),
         ("it is of the system", {"namespace": "kube-system"}),
         ("only its own node has its label", {"nodeSelector": {"kubernetes.io/hostname": "a"}}),
     ],
@@ -102,6 +103,88 @@ def test_the_priority_that_may_be_moved_is_a_setting() -> None:
     important = scene.wait("important", priority=5)
     assert planned(scene, important, highest_priority=4) == NOTHING
     assert moves(planned(scene, important, highest_priority=5)) == ["one->b"]
+
+
+def test_no_budget_loses_more_pods_than_it_allows() -> None:
+    """Of two pods that would have to go, one may."""
+    scene = Scene("a", "b")
+    scene.run("one@a", "two@a", memory=500, labels={"app": "a"})
+    scene.run("three@b", kind="DaemonSet")
+    waiting = scene.wait()
+    assert planned(scene, waiting, budget("one", allowed=1, app="a")) == NOTHING
+    assert len(moves(planned(scene, waiting, budget("two", allowed=2, app="a")))) == 2
+    rigid = budget("rigid", allowed=2, fields={"minAvailable": "100%"}, app="a")
+    assert planned(scene, waiting, rigid) == NOTHING
+    twice = [budget(name, allowed=2, app="a") for name in ("first", "second")]
+    assert planned(scene, waiting, *twice) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("why", "more"),
+    [
+        ("it is held until it changes", {"labels": {f"label-{number}": "a" for number in range(65)}}),
+        ("it is held until it changes", {"resourceClaims": [{"name": "a"}]}),
+        ("it requests no GPU", {"containers": [{"name": "main"}]}),
+        ('metadata.annotations["nvidia.com/vgpu-mode"] holds', {"annotations": {MODE: "none"}}),
+    ],
+)
+def test_pods_for_which_none_is_moved(why: str, more: dict[str, Any]) -> None:
+    """Each for its own reason, which is said."""
+    scene, _ = fragmented()
+    found = planned(scene, scene.wait("asks", **more))
+    assert isinstance(found, NoPlan)
+    assert found.why.startswith(why)
+
+
+def test_none_is_moved_for_mig_instances() -> None:
+    """They would have to be created."""
+    scene, _ = fragmented()
+    given = claim("instances", exclusivity="MIG")
+    scene.state.set_claim(given)
+    waiting = claiming("asks", given)
+    scene.driver.add(waiting)
+    assert planned(scene, waiting) == NoPlan("it requests MIG instances")
+
+
+def test_pods_with_a_claim_stay() -> None:
+    """Another object names what they have."""
+    scene, waiting = fragmented()
+    given = claim("own", exclusivity="Exclusive")
+    scene.state.set_claim(given)
+    scene.state.drop_pod(scene.driver.running["one"])
+    scene.state.set_pod(owned(claimed("one", given, node="a")))
+    assert planned(scene, waiting) == NOTHING
+
+
+async def test_none_is_moved_for_a_pod_that_has_cards_held() -> None:
+    """It waits for these."""
+    scene, waiting = fragmented()
+    await scene.driver.settle()
+    assert isinstance(await scene.consolidator.begin(waiting), Plan)
+    assert planned(scene, waiting) == NoPlan("cards are held for it already")
+
+
+def test_pods_that_end_already_are_awaited() -> None:
+    """Together with those that are moved."""
+    scene = Scene("a", "b")
+    scene.run("one@a")
+    scene.run("ends@a/1", deleted="2026-01-01T01:00:00Z")
+    scene.run("two@b", kind="DaemonSet")
+    plan = planned(scene, scene.wait())
+    assert moves(plan) == ["one->b"]
+    assert isinstance(plan, Plan)
+    assert plan.leaving == {"uid-ends"}
+
+
+def test_only_the_first_nodes_are_tried() -> None:
+    """Those where the least has to become free."""
+    scene = Scene("a", "b", "c")
+    scene.run("little@a", memory=100, kind="DaemonSet")
+    scene.run("much@b", memory=500)
+    scene.run("more@c", memory=600, kind="DaemonSet")
+    waiting = scene.wait()
+    assert finish(planner_of(scene.state).plan(waiting, most_nodes=1)) == NOTHING
+    assert moves(finish(planner_of(scene.state).plan(waiting, most_nodes=2))) in (["much->a"], ["much->c"])
 
 
 def test_as_few_pods_as_possible_are_moved() -> None:
