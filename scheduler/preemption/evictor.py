@@ -58,13 +58,20 @@ class Evictor:
         self._recorder = recorder
 
     async def evict(
-        self, preemptor: Pod, node: str, victims: Sequence[EligiblePod], *, is_needed: Callable[[], bool] = lambda: True
+        self,
+        preemptor: Pod,
+        node: str,
+        victims: Sequence[EligiblePod],
+        *,
+        is_needed: Callable[[], bool] = lambda: True,
+        is_ending: Callable[[EligiblePod], bool] = lambda _: False,
     ) -> tuple[EvictionOutcome, list[EligiblePod]]:
         """Nominate `node` for the preemptor and evict the victims.
 
         Victims with a PodDisruptionBudget come first, so that a refusal costs no other pod, and then those that violate
         one; otherwise their order is kept. The first failure ends it, and so does the preemptor if it does not need the
-        node any more, which `is_needed` tells. Each victim has its own grace period.
+        node any more, which `is_needed` tells. A victim that `is_ending` by now, for another pod that preempts it too, is
+        left out. Each victim has its own grace period.
 
         Returns:
             The outcome once it is known, or given up, and the victims that the API server has evicted, in this order;
@@ -75,7 +82,7 @@ class Evictor:
         try:
             await self._nominate(preemptor, node)
             for victim in sorted(victims, key=lambda each: (each.budget is None, not each.violates)):
-                if await self._evict(victim, is_needed):
+                if not is_ending(victim) and await self._evict(victim, is_needed):
                     evicted.append(victim)
                     await self._announce(victim, preemptor, node)
         except _EndedError as ended:

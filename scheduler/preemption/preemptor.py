@@ -19,6 +19,7 @@ from scheduler.preemption.attempts import Attempts
 from scheduler.preemption.choice import Chooser, NoPreemption
 from scheduler.preemption.evictor import Evictor
 from scheduler.preemption.node_search import Preemption
+from scheduler.preemption.releasable import LEAVING
 from scheduler.preemption.waiting_pod import WaitingPod, WaitingPods
 from scheduler.settings import PreemptionSettings
 
@@ -181,7 +182,11 @@ class Preemptor:
         holds = self.chooser.state.holds
         hold = holds.of(pod.uid)
         outcome, evicted = await self._evictor.evict(
-            pod, choice.node, choice.victims, is_needed=lambda: hold is not None and holds.of(pod.uid) is hold
+            pod,
+            choice.node,
+            choice.victims,
+            is_needed=lambda: hold is not None and holds.of(pod.uid) is hold,
+            is_ending=lambda victim: self.chooser.eligibility.level(victim.pod.uid) == LEAVING,
         )
         self._metrics.preemptions.labels(outcome.value).inc()
         self._metrics.victims.inc(len(evicted))

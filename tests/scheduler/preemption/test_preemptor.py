@@ -374,3 +374,16 @@ async def test_search_for_victims_is_interrupted_between_pods() -> None:
     scene.state.queue.charge = lambda pod, seconds, *, placed: charged.append((pod, placed or seconds <= 0))  # type: ignore[method-assign]
     await scene.look()
     assert charged[0] == (entry, False)
+
+
+async def test_a_victim_of_two_pods_is_evicted_once() -> None:
+    """Both are chosen before it is evicted for either; each gets half of its card."""
+    scene = Scene("a")
+    scene.run("victim@a")
+    halves = [pod(name, memory=500, priority=10) for name in ("one", "other")]
+    scene.driver.add(*halves)
+    assert await scene.look() == []
+    assert [scene.hold_of(each.metadata.name) for each in halves] == ["a", "a"]
+    assert scene.evictor.evicted == ["victim"]
+    scene.driver.end("victim")
+    assert sorted(await scene.driver.settle()) == ["one", "other"]

@@ -55,7 +55,13 @@ class FaultyEvictor:
         self._driver = driver
 
     async def evict(
-        self, preemptor: Pod, node: str, victims: Sequence[EligiblePod], *, is_needed: Callable[[], bool]
+        self,
+        preemptor: Pod,
+        node: str,
+        victims: Sequence[EligiblePod],
+        *,
+        is_needed: Callable[[], bool],
+        is_ending: Callable[[EligiblePod], bool],
     ) -> tuple[EvictionOutcome, list[EligiblePod]]:
         """Let the victims begin to end."""
         self.nominated.append(f"{preemptor.metadata.name}@{node}")
@@ -67,7 +73,7 @@ class FaultyEvictor:
                 return EvictionOutcome.GONE, []
             name = each.pod.metadata.name
             running = self._driver.running.get(name)
-            if running is None or running.uid != each.pod.uid:
+            if running is None or running.uid != each.pod.uid or is_ending(each):
                 continue
             self.on_eviction(preemptor, running)
             self.evicted.append(name)
