@@ -7,6 +7,7 @@ import msgspec
 
 from allocation.allocation import Charge
 from allocation.errors import AllocationError
+from allocation.fairness.queue_spec import QueueKey
 from allocation.names import CONSTRAINT_KEYS, EVICTABLE, SHORT_KEYS
 from allocation.quota import Headroom
 from scheduler.gpu_requirements import GpuRequirements
@@ -78,7 +79,10 @@ class Movable:
     def pod(self, uid: str, waiting: Pod) -> MovablePod | None:
         """Return a running pod if it may be moved for one that waits."""
         pod, reservation = self._state.running.get(uid), self._state.ledger.reservation(uid)
-        if pod is None or reservation is None or not self._comes_back(pod) or self._is_protected(pod):
+        if pod is None or reservation is None or not self._comes_back(pod):
+            return None
+        account = self._state.fair_share.use.owner(uid) or self._state.fair_share.key(pod)
+        if self._is_protected(pod, account):
             return None
         if pod.spec.priority > min(self._settings.highest_priority, waiting.spec.priority):
             return None
@@ -92,7 +96,6 @@ class Movable:
             return None
         if requirements.claim or requirements.bound:
             return None  # another object names its cards
-        account = self._state.fair_share.use.owner(uid) or self._state.fair_share.key(pod)
         eligible = EligiblePod(pod, account, budgets[0] if budgets else None)
         headroom = self._state.requirements.headroom(replacement, without={uid})
         return MovablePod(eligible, replacement, requirements, headroom, reservation.charges)
@@ -104,16 +107,15 @@ class Movable:
             return False
         return controller.kind in _RESTARTING or said == "true"
 
-    def _is_protected(self, pod: Pod) -> bool:
-        """Whether a pod ends already, must not be ended now, or may take too long for it."""
+    def _is_protected(self, pod: Pod, account: QueueKey) -> bool:
+        """Whether a pod ends already, must not be ended now, or may take too long for it; its queue pays for it."""
         if pod.metadata.deletion_timestamp or pod.metadata.namespace in SYSTEM_NAMESPACES:
             return True
         if pod.spec.termination_grace_period_seconds > self._preemption.nomination_seconds:
             return True
-        fair_share = self._state.fair_share
         until = protected_until(
             pod,
-            min_runtime_seconds=fair_share.queues.spec(fair_share.key(pod)).preemption.min_runtime_seconds,
+            min_runtime_seconds=self._state.fair_share.queues.spec(account).preemption.min_runtime_seconds,
             longest_protection_seconds=self._preemption.longest_protection_seconds,
         )
         return until is not None and self._unix() < until

@@ -119,6 +119,23 @@ async def test_the_next_pod_is_evicted_when_the_last_one_has_a_node() -> None:
     scene.evictor.creates = True
 
 
+async def test_evictions_are_as_rare_as_the_setting_says() -> None:
+    """Six a minute: the second one comes ten seconds after the first."""
+    scene = Scene("a", "b", cards=3, evictions_per_minute=6)
+    scene.run("one@a", "two@a/1", memory=400)
+    scene.run("three@b", "four@b/1", memory=400)
+    limits = {"nvidia.com/gpu": "3", "nvidia.com/gpumem": "1000"}
+    scene.wait(containers=[{"name": "main", "resources": {"limits": limits, "requests": limits}}])
+    await scene.look()
+    await scene.look(seconds=60)
+    for _ in ("evicted", "placed again", "seen there"):
+        await scene.look()
+    await scene.look(seconds=9)
+    assert len(scene.evictor.evicted) == 1
+    await scene.look(seconds=1)
+    assert len(scene.evictor.evicted) == 2
+
+
 async def test_no_more_pods_are_moved_if_one_does_not_come_back() -> None:
     """Then nothing is held any more, and an event on the pod that waits says so."""
     scene = Scene("a", "b", replacement_seconds=100)
@@ -158,6 +175,7 @@ async def test_a_refused_eviction_ends_it() -> None:
     scene.evictor.outcome = EvictionOutcome.REFUSED
     await scene.look()
     assert (scene.held(), scene.ended(), scene.evictor.evicted) == ([], "refused", [])
+    assert scene.events.written[-1][3].endswith("0 of 1: an eviction was not carried out (refused)")
 
 
 async def test_nobody_is_moved_for_a_pod_that_is_gone() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocation.names import EVICTABLE, MODE, PREEMPTION_PROTECTION
+from allocation.names import CHARGED_TO, EVICTABLE, MODE, PREEMPTION_PROTECTION
 from allocation.steps import finish
 from scheduler.consolidation.planner import NoPlan, Plan
 from tests.scheduler.consolidation.scene import Scene, owned
@@ -17,6 +17,7 @@ from tests.scheduler.preemption.test_choice import budget
 from tests.scheduler.support.builders import allocated, node, pod
 from tests.scheduler.support.claims import claim, claiming
 from tests.scheduler.support.claims import running as claimed
+from tests.scheduler.support.driving import gpu_queue
 from tests.scheduler.support.preempting import planner_of
 
 if TYPE_CHECKING:
@@ -103,6 +104,18 @@ def test_the_priority_that_may_be_moved_is_a_setting() -> None:
     important = scene.wait("important", priority=5)
     assert planned(scene, important, highest_priority=4) == NOTHING
     assert moves(planned(scene, important, highest_priority=5)) == ["one->b"]
+
+
+def test_pods_run_for_as_long_as_their_queue_says() -> None:
+    """The pods of the scene began an hour ago."""
+    scene, waiting = fragmented()
+    scene.state.drop_pod(scene.driver.running["one"])
+    running = owned(allocated("one", node="a", memory=1000))
+    running.metadata.annotations[CHARGED_TO] = "calm"
+    scene.state.set_pod(running)
+    for seconds, found in ((3600, True), (3601, False)):
+        scene.state.limits.set_queue(gpu_queue("calm", preemption={"minRuntimeSeconds": seconds}))
+        assert isinstance(planned(scene, waiting), Plan) == found
 
 
 def test_no_budget_loses_more_pods_than_it_allows() -> None:
