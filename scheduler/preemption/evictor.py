@@ -70,8 +70,8 @@ class Evictor:
 
         Victims with a PodDisruptionBudget come first, so that a refusal costs no other pod, and then those that violate
         one; otherwise their order is kept. The first failure ends it, and so does the preemptor if it does not need the
-        node any more, which `is_needed` tells. A victim that `is_ending` by now for another pod is left out. Each victim
-        has its own grace period.
+        node any more, which `is_needed` tells. A victim that `is_ending` by now, for another pod, is left out. Each has
+        its own grace period.
 
         Returns:
             The outcome once it is known, or given up, and the victims that the API server has evicted, in this order;
