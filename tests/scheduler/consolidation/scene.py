@@ -20,7 +20,6 @@ from scheduler.settings import ConsolidationSettings
 from tests.scheduler.support.builders import Clock, allocated, lease, pod, state
 from tests.scheduler.support.driving import Driver
 from tests.scheduler.support.preempting import movable_of
-from tests.scheduler.support.preemption_scene import ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +63,7 @@ class FaultyEvictor:
         if self.outcome is EvictionOutcome.EVICTED:
             name = victim.pod.metadata.name
             self.evicted.append(name)
-            ending(self._driver, name)
+            self._driver.begin_to_end(name)
             if self.creates:
                 self._driver.add(self.replacement(victim.pod))
         return self.outcome

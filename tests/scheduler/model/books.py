@@ -97,3 +97,18 @@ def stated(pod: Object) -> int:
 def unlimited(pod: Object) -> list[Held]:
     """Return the shares for which no memory is counted: nothing limits their containers."""
     return [each for each in held(pod) if not each.memory_mib]
+
+
+def with_cards(pods: list[Object]) -> dict[str, Object]:
+    """Return by UID the pods that have cards."""
+    return {pod["metadata"]["uid"]: pod for pod in pods if held(pod)}
+
+
+def leased(pods: list[Object]) -> dict[str, str]:
+    """Return the UID of the pod that has a card alone, by the claim that its allocation names."""
+    return {
+        each.card: pod["metadata"]["uid"]
+        for pod in pods
+        if claim_of(pod).get("exclusivity") in ("Exclusive", "MIG")
+        for each in held(pod)
+    }

@@ -5,25 +5,19 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import jsonpatch
-import msgspec
 
-from allocation.inventory import Card, NodeInventory
-from allocation.names import SHARE_MODE_PREFIX
+from allocation.inventory import Card
+from allocation.names import SHARE_MODE_PREFIX, SYSTEM_NAMESPACE
 from allocation.settings import AllocationSettings, BindingSettings
-from cluster.gpu_binding import GpuBinding
-from cluster.gpu_claim import GpuClaim
-from cluster.gpu_node_status import GpuNodeStatus, status_of
-from cluster.gpu_queue import GpuQueue
-from cluster.gpu_quota import GpuQuota
-from cluster.metadata import ObjectMeta
-from scheduler.objects import Namespace, Pod
 from scheduler.patience.patience import Patience
-from tests.scheduler.support.builders import Clock, lease, node, state
-from tests.scheduler.support.memory_api import MemoryApi
+from tests.scheduler.model import books
+from tests.scheduler.model.api import LiveApi
+from tests.scheduler.model.scheduler import ModelDriver
+from tests.scheduler.support.builders import Clock, state
+from tests.scheduler.support.node_manifests import of_node
 from tests.scheduler.support.preemption_scene import Scene
 from webhook.claims import UncachedClaimError
 from webhook.cluster_admission import ClusterAdmission
@@ -31,63 +25,51 @@ from webhook.metrics import Metrics
 from webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:
-    from cluster.events import Recorder
+    from scheduler.state.cluster_state import ClusterState
 
 Object = dict[str, Any]
 NODES, CARDS, MEMORY, SLOTS = ("a", "b"), 2, 10_000, 4
+UUIDS = [f"GPU-{node}-{index}" for node in NODES for index in range(CARDS)]
 TEAMS = ("red", "blue")
 PATIENCE = 30.0
 """Seconds."""
-KINDS: dict[str, tuple[str, type[Any], str]] = {
-    "gpuclaims": ("set_claim", GpuClaim, "drop_claim"),
-    "gpubindings": ("bindings.set", GpuBinding, "bindings.drop"),
-    "gpuqueues": ("limits.set_queue", GpuQueue, "limits.drop_queue"),
-    "gpuquotas": ("limits.set_gpu_quota", GpuQuota, "limits.drop_gpu_quota"),
-    "namespaces": ("limits.set_namespace", Namespace, "limits.drop_namespace"),
-}
 
 
 class Cluster:
     """The cluster.
 
     Attributes:
+        api: the API server, with all objects.
         scene: the scheduler.
-        pods: the manifests of all pods, as admission left them and with what Bindings added, by name.
-        since: when each was created, on the clock of the scheduler.
-        refused: how many pods admission has refused.
+        since: when each pod was created, on the clock of the scheduler, by its name.
     """
 
     def __init__(self) -> None:
-        self.api = MemoryApi()
-        settings = AllocationSettings(bindings=BindingSettings("labelled"))
+        clock, settings = Clock(), AllocationSettings(bindings=BindingSettings("labelled"))
+        self.api = LiveApi(lambda: state(clock=clock, settings=settings))
         self.admitting = ClusterAdmission(self.api, allocation=settings, settings=WebhookSettings(), metrics=Metrics())
-        self._modes: dict[str, str] = {}
-        clock = Clock()
-        self.scene = Scene(made=state(clock=clock, settings=settings), clock=clock)
-        recorder = cast("Recorder", _Silent())
+        self.driver = ModelDriver(self.api)
+        self.scene = Scene(clock=clock, driver=self.driver)
         self.patience = Patience(
-            self.scene.driver.cycle,
-            recorder=recorder,
+            self.driver.cycle,
+            recorder=self.driver.recorder,
             patience_seconds=PATIENCE,
             idle_seconds=10**9,
             is_trusted=lambda: True,
         )
-        for name in NODES:
-            cards = tuple(Card(f"GPU-{name}-{index}", index, MEMORY, slots=SLOTS) for index in range(CARDS))
-            self.scene.state.set_node(node(name))
-            report = status_of(NodeInventory(name, cards))
-            self.scene.state.agent_reports.set(GpuNodeStatus(ObjectMeta(name=name), report))
-            self.scene.state.set_lease(lease(name, seconds=10**6))
-        self.pods: dict[str, Object] = {}
         self.since: dict[str, float] = {}
-        self.refused = 0
+        self._modes: dict[str, str] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Run the informers of admission."""
-        self._tasks = [asyncio.create_task(informer.run()) for informer in self.admitting.informers]
+        """Create nodes and namespaces, and run the informers of admission."""
+        for name in NODES:
+            cards = (Card(f"GPU-{name}-{index}", index, MEMORY, slots=SLOTS) for index in range(CARDS))
+            for plural, each in of_node(name, *cards, seconds=10**6):
+                self.api.put(plural, each)
         for name in TEAMS:
-            await self.put("namespaces", {"metadata": {"name": name, "labels": {}}})
+            self.api.put("namespaces", {"metadata": {"name": name, "labels": {}}})
+        self._tasks = [asyncio.create_task(informer.run()) for informer in self.admitting.informers]
         for informer in self.admitting.informers:
             await informer.synced.wait()
 
@@ -97,36 +79,56 @@ class Cluster:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    @property
+    def state(self) -> ClusterState:
+        """What the scheduler knows."""
+        return self.api.state
+
+    # ---- objects -----------------------------------------------------------------------------------------------------
+
     async def put(self, plural: str, content: Object) -> None:
         """Create or change an object, of which admission and the scheduler hear."""
-        made = self.api.put(plural, content)
-        set_, kind, _ = KINDS[plural]
-        attrgetter(set_)(self.scene.state)(msgspec.convert(made, kind))
+        self.api.put(plural, content)
         await _heard()
 
     async def remove(self, plural: str, name: str, namespace: str = "") -> None:
         """Delete an object, if it exists."""
         try:
-            gone = self.api.get_object(plural, name, namespace)
+            self.api.remove(plural, name, namespace)
         except KeyError:
             return
-        self.api.remove(plural, name, namespace)
-        _, kind, drop = KINDS[plural]
-        attrgetter(drop)(self.scene.state)(msgspec.convert(gone, kind))
         await _heard()
 
     def share(self, uuid: str, mode: int) -> None:
         """Set how pods share a bound card: exclusive, by slices of its memory, or of its time."""
         self._modes[uuid] = str(mode)
         for name in NODES:
+            node = self.api.get_object("nodes", name)
             annotations = {
                 f"{SHARE_MODE_PREFIX}{card}": each for card, each in self._modes.items() if f"-{name}-" in card
             }
-            metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}, "annotations": annotations}
-            self.scene.state.set_node(node(name, metadata=metadata))
+            self.api.put("nodes", {**node, "metadata": {**node["metadata"], "annotations": annotations}})
+
+    @property
+    def leases(self) -> dict[str, str]:
+        """The holder of the Lease of each card."""
+        return {each.card: each.holder for each in self.state.device_leases}
+
+    @property
+    def closed(self) -> set[str]:
+        """The cards that are closed by Leases of pods that have ended."""
+        return self.leases.keys() - books.leased(self.placed).keys()
+
+    def lose_lease(self, card: str) -> None:
+        """Delete the Lease of a card, if it exists."""
+        for each in self.state.device_leases:
+            if each.card == card:
+                self.api.remove("leases", each.name, SYSTEM_NAMESPACE)
+
+    # ---- pods --------------------------------------------------------------------------------------------------------
 
     async def create(self, pod: Object) -> str:
-        """Send a pod through admission to the scheduler's queue; return the refusal, empty if it is admitted."""
+        """Send a pod through admission to the API server; return the refusal, empty if it is admitted."""
         metadata = pod["metadata"]
         request = {
             "uid": "1",
@@ -143,35 +145,41 @@ class Cluster:
             answer = await self.admitting.admission.answer_after_reading(body, uncached)
         response = json.loads(answer)["response"]
         if not response["allowed"]:
-            self.refused += 1
             return str(response["status"]["message"])
         admitted: Object = pod
         if "patch" in response:
             admitted = jsonpatch.apply_patch(pod, json.loads(base64.b64decode(response["patch"])))
-        admitted["metadata"] |= {"uid": f"uid-{metadata['name']}", "creationTimestamp": "2026-01-01T00:00:00Z"}
-        admitted["status"] = {"phase": "Pending"}
-        self.pods[metadata["name"]], self.since[metadata["name"]] = admitted, self.scene.clock.now
-        self.scene.driver.add(msgspec.convert(admitted, Pod))
+        self.since[metadata["name"]] = self.scene.clock.now
+        self.api.put("pods", {**admitted, "status": {"phase": "Pending"}})
         return ""
+
+    async def reconcile(self) -> None:
+        """Delete the Leases of pods that have ended, and restore those that pods lack."""
+        await self.driver.leases.reconcile()
 
     async def look(self, seconds: float = 1.0) -> None:
         """Let time go by; the scheduler places what fits, and preempts."""
         self.scene.clock.now += seconds
         await self.scene.look()
         await self.patience.look()
-        await self.scene.driver.settle()
-        for name, running in self.scene.driver.running.items():
-            shown = self.pods[name]
-            shown["spec"]["nodeName"] = running.spec.node_name
-            shown["metadata"]["annotations"] = dict(running.metadata.annotations)
+        await self.driver.settle()
 
     def end(self, name: str) -> None:
         """Let a pod end, or delete one that waits."""
-        if name in self.scene.driver.running:
-            self.scene.driver.end(name)
+        if name in self.driver.running:
+            self.driver.end(name)
         else:
-            self.scene.state.drop_pod(msgspec.convert(self.pods[name], Pod))
-        del self.pods[name]
+            self.api.remove("pods", name, self.pods[name]["metadata"]["namespace"])
+
+    @property
+    def pods(self) -> dict[str, Object]:
+        """The manifests of all pods by name, as admission left them and with what Bindings added."""
+        return {each["metadata"]["name"]: each for each in self.api.all("pods")}
+
+    @property
+    def placed(self) -> list[Object]:
+        """The pods that have a node."""
+        return [each for each in self.api.all("pods") if each["spec"].get("nodeName")]
 
     def waiting_seconds(self, name: str) -> float:
         """How long a pod has been waiting."""
@@ -179,20 +187,8 @@ class Cluster:
 
     def held(self, *, by_nominations: bool) -> set[str]:
         """The cards that are held for pods that preempt, or for those that have waited too long."""
-        holds = [hold for hold in self.scene.state.holds if hold.is_nomination == by_nominations]
+        holds = [hold for hold in self.state.holds if hold.is_nomination == by_nominations]
         return {charge.uuid for hold in holds for charge in hold.charges}
-
-    @property
-    def placed(self) -> list[Object]:
-        """The pods that have a node."""
-        return [each for each in self.pods.values() if each["spec"].get("nodeName")]
-
-
-class _Silent:
-    """Records no event."""
-
-    def record(self, *_: object, **__: object) -> None:
-        """Record nothing."""
 
 
 async def _heard() -> None:

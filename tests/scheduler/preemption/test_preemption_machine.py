@@ -16,7 +16,7 @@ from scheduler.holds import PREFIX
 from scheduler.queue.queueing_hints import ClusterEvent
 from tests.scheduler.preemption.test_choice import budget
 from tests.scheduler.support.builders import pod
-from tests.scheduler.support.preemption_scene import Scene, ending, rest
+from tests.scheduler.support.preemption_scene import Scene, rest
 
 if TYPE_CHECKING:
     from scheduler.objects import Pod
@@ -190,7 +190,7 @@ class PreemptionMachine(RuleBasedStateMachine):
 
     def _end(self, name: str) -> None:
         if not self.scene.driver.running[name].metadata.deletion_timestamp:
-            ending(self.scene.driver, name)
+            self.scene.driver.begin_to_end(name)
         self.scene.driver.end(name)
 
 

@@ -10,7 +10,7 @@ from allocation.steps import finish
 from scheduler.cycle.result import Scheduled
 from tests.scheduler.preemption.test_choice import budget
 from tests.scheduler.support.builders import pod
-from tests.scheduler.support.preemption_scene import Scene, ending, rest
+from tests.scheduler.support.preemption_scene import Scene, rest
 
 if TYPE_CHECKING:
     from allocation.steps import Steps
@@ -234,7 +234,7 @@ async def test_nobody_is_evicted_where_pods_that_end_make_the_room() -> None:
     scene = Scene("a", "b")
     scene.run("ends@b", priority=90)
     scene.run("cheap@a")
-    ending(scene.driver, "ends")
+    scene.driver.begin_to_end("ends")
     scene.driver.add(WHOLE)
     await scene.look()
     assert (scene.hold_of("nominee"), scene.evictor.evicted) == ("b", [])

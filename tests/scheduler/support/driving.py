@@ -5,13 +5,15 @@ import msgspec
 from allocation.fairness.queue_spec import QueueSpec
 from allocation.steps import finish
 from cluster.gpu_queue import GpuQueue, QueueMeta
-from scheduler.cycle.result import Scheduled
+from scheduler.cycle.result import Scheduled, ScheduleResult
 from scheduler.objects import Pod
 from scheduler.queue.entry import Entry
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.popping import due
 from tests.scheduler.support.scheduling import cycle_of
 from tests.scheduler.support.worlds import bound
+
+DELETED = "2026-01-01T01:00:00Z"
 
 
 def gpu_queue(name: str, *, created: str = "2026-01-01T00:00:00Z", **spec: object) -> GpuQueue:
@@ -40,27 +42,42 @@ class Driver:
         """Place pods until none is due; return the names of those that were placed, in order."""
         before = len(self.order)
         while (entry := await due(self.state.queue)) is not None:
-            self.decide(entry)
+            await self.decide(entry)
         return self.order[before:]
 
-    def decide(self, entry: Entry) -> None:
+    async def decide(self, entry: Entry) -> None:
         """Schedule a pod that was popped."""
         queue = self.state.queue
-        result = finish(self.cycle.schedule(entry.pod, explain=entry.explain))
+        result = self.schedule(entry)
         if result is None:
             queue.reactivate(entry)
         elif isinstance(result, Scheduled):
-            running = bound(entry.pod, result)
-            self.running[entry.pod.metadata.name] = running
+            self.running[entry.pod.metadata.name] = await self.bind(entry.pod, result)
             self.order.append(entry.pod.metadata.name)
-            self.state.set_pod(running, entry.pod)
         else:
             queue.add_unschedulable(entry, result)
+
+    def schedule(self, entry: Entry) -> ScheduleResult | None:
+        """Choose a node."""
+        return finish(self.cycle.schedule(entry.pod, explain=entry.explain))
+
+    async def bind(self, pending: Pod, chosen: Scheduled) -> Pod:
+        """Show the Binding of a pod to the state; return the pod."""
+        running = bound(pending, chosen)
+        self.state.set_pod(running, pending)
+        return running
 
     def add(self, *pods: Pod) -> None:
         """Create pods."""
         for pod in pods:
             self.state.set_pod(pod)
+
+    def begin_to_end(self, name: str) -> None:
+        """Let a running pod begin to end, as after a DELETE or an Eviction."""
+        running = self.running[name]
+        meta = msgspec.structs.replace(running.metadata, deletion_timestamp=DELETED)
+        self.running[name] = msgspec.structs.replace(running, metadata=meta)
+        self.state.set_pod(self.running[name], running)
 
     def end(self, name: str) -> None:
         """Let a running pod end."""

@@ -6,8 +6,6 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
-
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import EvictionOutcome
 from scheduler.preemption import waiting_pod
@@ -26,11 +24,9 @@ if TYPE_CHECKING:
     from scheduler.objects import Pod
     from scheduler.preemption.eligibility import EligiblePod
     from scheduler.preemption.evictor import Evictor
-    from scheduler.state.cluster_state import ClusterState
 
 NOW = 1767225600.0 + 3600
 """An hour after the pods of `builders` are created."""
-DELETED = "2026-01-01T01:00:00Z"
 
 
 class FaultyEvictor:
@@ -77,7 +73,7 @@ class FaultyEvictor:
                 continue
             self.on_eviction(preemptor, running)
             self.evicted.append(name)
-            ending(self._driver, name)
+            self._driver.begin_to_end(name)
         return EvictionOutcome.EVICTED, list(victims)
 
     async def clear_nomination(self, pod: Pod, _node: str) -> bool:
@@ -111,13 +107,18 @@ class Scene:
     """
 
     def __init__(
-        self, *nodes: str, cards: int = 1, made: ClusterState | None = None, clock: Clock | None = None, **settings: Any
+        self,
+        *nodes: str,
+        cards: int = 1,
+        clock: Clock | None = None,
+        driver: Driver | None = None,
+        **settings: Any,
     ) -> None:
         self.clock = clock or Clock()
-        self.state = made or state(*nodes, cards=cards, clock=self.clock)
+        self.driver = driver or Driver(state(*nodes, cards=cards, clock=self.clock))
+        self.state = self.driver.state
         for name in nodes:
             self.state.set_lease(lease(name, seconds=10**6))  # the agents live, however far a test moves the clock
-        self.driver = Driver(self.state)
         self.evictor = FaultyEvictor(self.driver)
         self.budgets = DisruptionBudgets()
         chosen = PreemptionSettings(**settings)
@@ -164,11 +165,3 @@ async def rest() -> None:
     """Let the tasks of the controller go on as far as they can."""
     for _ in range(20):
         await asyncio.sleep(0)
-
-
-def ending(driver: Driver, name: str) -> None:
-    """Let a pod begin to end, as after a DELETE or an Eviction."""
-    running = driver.running[name]
-    meta = msgspec.structs.replace(running.metadata, deletion_timestamp=DELETED)
-    driver.running[name] = msgspec.structs.replace(running, metadata=meta)
-    driver.state.set_pod(driver.running[name], running)

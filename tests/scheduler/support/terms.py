@@ -6,18 +6,16 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from allocation.inventory import Card, NodeInventory
 from allocation.names import HAMI_HANDSHAKE, HAMI_LOCK, HAMI_REGISTER
 from allocation.settings import AllocationSettings, BindingSettings
 from allocation.wire import hami
 from cluster.events import Recorder
-from cluster.gpu_node_status import status_of
 from scheduler.metrics.instruments import Metrics
 from scheduler.settings import SchedulerSettings
 from scheduler.term_builder import build_term
 from tests.scheduler.support.memory_api import MemoryApi
+from tests.scheduler.support.node_manifests import of_node
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 TOKEN = "7/leader"  # noqa: S105 -- the token of a term is not a secret
 NAMESPACE = "default"
 PATIENCE_S = 20.0
-_FAR = "2126-01-01T00:00:00.000000Z"
 Object = dict[str, Any]
 
 
@@ -54,13 +51,8 @@ class Cluster:
         """Create a node with its report: whole cards of 1000 MiB unless others are given."""
         cards = cards or tuple(Card(f"GPU-{name}-{index}", index, 1000, slots=4) for index in range(count))
         labels = {"kubernetes.io/hostname": name, **reported.pop("labels", {})}
-        metadata = {"name": name, "labels": labels}
-        allocatable = {"cpu": "64", "memory": "256Gi", "pods": "110"}
-        self.api.put("nodes", {"metadata": metadata, "spec": {}, "status": {"allocatable": allocatable}})
-        status = {**msgspec.to_builtins(status_of(NodeInventory(name, cards))), **reported}
-        self.api.put("gpunodestatuses", {"metadata": {"name": name}, "spec": {"nodeName": name}, "status": status})
-        spec = {"holderIdentity": "agent", "leaseDurationSeconds": 60, "renewTime": _FAR}
-        self.api.put("leases", {"metadata": {"name": f"agent-{name}", "namespace": "tranche-system"}, "spec": spec})
+        for plural, each in of_node(name, *cards, metadata={"labels": labels}, **reported):
+            self.api.put(plural, each)
 
     def served_by_hami(self, name: str, *, lock: str = "") -> None:
         """Create a node that HAMi's plugin serves, or change its lock."""

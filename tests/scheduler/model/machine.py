@@ -1,0 +1,60 @@
+"""What all rules of the model share: the cluster, the time that goes by, and calls when pods come and get nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hypothesis.stateful import RuleBasedStateMachine
+
+from tests.scheduler.model.cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+T = TypeVar("T")
+Object = dict[str, Any]
+
+
+class Machine(RuleBasedStateMachine):
+    """The rules of each feature are a subclass; the model has them all.
+
+    Attributes:
+        cluster: the cluster.
+        kinds: what each pod asked for, by its name.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._runner = asyncio.Runner()
+        self._placed: set[str] = set()
+        self.cluster = Cluster()
+        self.kinds: dict[str, str] = {}
+        self.run(self.cluster.start())
+
+    def teardown(self) -> None:
+        """End what runs."""
+        self.run(self.cluster.stop())
+        self._runner.close()
+
+    def run(self, what: Coroutine[Any, Any, T]) -> T:
+        """Run until it is done."""
+        return self._runner.run(what)
+
+    def put(self, plural: str, name: str, spec: Object, namespace: str = "") -> None:
+        """Create or change an object."""
+        metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+        self.run(self.cluster.put(plural, {"metadata": metadata, "spec": spec}))
+
+    def look(self, seconds: float = 1.0) -> None:
+        """Let the scheduler place pods."""
+        self.run(self.cluster.look(seconds))
+        new = [pod for pod in self.cluster.placed if pod["metadata"]["name"] not in self._placed]
+        self._placed |= {pod["metadata"]["name"] for pod in new}
+        self.placed(new)
+
+    def created(self, name: str) -> None:
+        """Note that admission has let a pod in."""
+
+    def placed(self, pods: list[Object]) -> None:
+        """Note that pods have got nodes."""

@@ -1,0 +1,128 @@
+"""The model's pods: they come, run and end; some preempt others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, precondition, rule
+
+from allocation.names import APP_NAME, APP_OWNER, CLAIM, CONSUME_POLICY, QUEUE
+from tests.scheduler.model import books
+from tests.scheduler.model.books import Books
+from tests.scheduler.model.cluster import MEMORY, PATIENCE, SLOTS, TEAMS
+from tests.scheduler.model.machine import Machine
+
+if TYPE_CHECKING:
+    from scheduler.objects import Pod
+
+GPUMEM, GPU = "nvidia.com/gpumem", "nvidia.com/gpu"
+KINDS = ("slice", "slice", "whole", "whole", "pair", "one", "two", "part", "slot", "app", "app-single", "app-part")
+teams = st.sampled_from(TEAMS)
+
+
+class Asked(NamedTuple):
+    """A pod that a team wants."""
+
+    team: str
+    kind: str
+    memory: int
+    priority: int
+    is_queued: bool
+
+    def manifest(self, name: str) -> dict[str, Any]:
+        """Return the pod as its team would write it."""
+        limits: dict[str, str] = {GPU: "1", GPUMEM: str(self.memory)}
+        labels, annotations = {}, {}
+        match self.kind:
+            case "whole":
+                limits = {GPU: "1"}
+            case "pair":
+                limits[GPU] = "2"
+            case "one" | "two" | "part" | "slot":
+                limits, annotations = {}, {CLAIM: self.kind}
+            case "app" | "app-single" | "app-part":
+                labels = {APP_NAME: "render", APP_OWNER: "alice"}
+                labels |= {CONSUME_POLICY: "single"} if self.kind == "app-single" else {}
+        if self.kind == "app-part":
+            limits, annotations = {}, {CLAIM: "part"}
+        labels |= {QUEUE: "shared"} if self.is_queued else {}
+        metadata = {"name": name, "namespace": self.team, "labels": labels, "annotations": annotations}
+        containers = [{"name": "main", "resources": {"limits": limits}}]
+        return {"metadata": metadata, "spec": {"containers": containers, "priority": self.priority}}
+
+
+asked = st.builds(
+    Asked,
+    teams,
+    st.sampled_from(KINDS),
+    st.sampled_from((1000, 5000, 9000)),
+    st.sampled_from((0, 0, 1000)),
+    st.booleans(),
+)
+
+
+class Pods(Machine):
+    """Pods of two teams, with two priorities."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._books = Books(memory_mib=MEMORY, slots=SLOTS)
+        self._count = 0
+        self._wrong: list[str] = []
+        self.cluster.scene.evictor.on_eviction = self._evicted
+
+    @rule(pods=st.lists(asked, min_size=1, max_size=6))
+    def create(self, pods: list[Asked]) -> None:
+        """Pods come."""
+        for each in pods:
+            self._count += 1
+            name = f"p{self._count}"
+            if not self.run(self.cluster.create(each.manifest(name))):
+                self.kinds[name] = each.kind
+                self.created(name)
+        self.look()
+
+    @precondition(lambda self: self.cluster.pods)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        """A pod ends, or is deleted."""
+        self.cluster.end(data.draw(st.sampled_from(sorted(self.cluster.pods))))
+        self.look()
+
+    @rule(seconds=st.sampled_from((1.0, 10.0, PATIENCE)))
+    def wait(self, seconds: float) -> None:
+        """Time goes by."""
+        self.look(seconds)
+
+    @invariant()
+    def no_card_is_over_its_capacity_or_shared_against_a_claim(self) -> None:
+        """Counted from the manifests."""
+        assert self._books.problems(self.cluster.placed) == []
+
+    @invariant()
+    def the_ledger_is_what_the_manifests_say(self) -> None:
+        """For each card, what pods have is what the scheduler counts."""
+        memory: Counter[str] = Counter()
+        for pod in self.cluster.placed:
+            seen: set[str] = set()
+            for each in books.held(pod):
+                if not (books.claim_of(pod) and each.card in seen):
+                    memory[each.card] += each.memory_mib
+                seen.add(each.card)
+        counted: Counter[str] = Counter()
+        for reservation in self.cluster.state.ledger.reservations():
+            if reservation.is_pod:
+                for charge in reservation.charges:
+                    counted[charge.uuid] += charge.memory_mib
+        assert +counted == +memory
+
+    @invariant()
+    def nobody_is_evicted_for_equal_priority(self) -> None:
+        """Noted at each eviction."""
+        assert not self._wrong
+
+    def _evicted(self, preemptor: Pod, victim: Pod) -> None:
+        if preemptor.spec.priority <= victim.spec.priority:
+            self._wrong.append(f"{victim} is evicted for {preemptor}")

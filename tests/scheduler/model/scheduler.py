@@ -1,0 +1,79 @@
+"""The scheduler of the model: the product's decisions and Bindings, one after another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from cluster.events import Recorder
+from scheduler.binding.binder import Binder
+from scheduler.binding.binding_cycle import BindingCycle
+from scheduler.binding.bound_cards_check import BoundCardsCheck
+from scheduler.binding.failure_handler import FailureHandler
+from scheduler.binding.lease_reconciler import LeaseReconciler
+from scheduler.binding.lease_writes import LeaseWrites
+from scheduler.metrics.instruments import Metrics
+from scheduler.metrics.labels import Outcome
+from tests.scheduler.support import leasing
+from tests.scheduler.support.driving import DELETED, Driver
+from tests.scheduler.support.fencing import fenced
+
+if TYPE_CHECKING:
+    from scheduler.binding.plugin_binder import PluginBinder
+    from scheduler.cycle.result import Scheduled
+    from scheduler.objects import Pod
+    from tests.scheduler.model.api import LiveApi
+
+
+class ModelDriver(Driver):
+    """Places pods, and writes their Leases and Bindings.
+
+    Attributes:
+        recorder: takes the events; they are not written.
+        leases: deletes the Leases of pods that have ended.
+    """
+
+    def __init__(self, api: LiveApi) -> None:
+        super().__init__(api.state)
+        self._api = api
+        state, metrics, writes = api.state, Metrics(), fenced(api, token=leasing.TOKEN)
+        self.recorder = Recorder(api, component="test", instance="test")
+        self._binding_cycle = BindingCycle(
+            binder=cast("PluginBinder", Binder(writes)),
+            leases=leasing.keeper(api, state),
+            bound_cards=BoundCardsCheck(api, state.settings.bindings),
+            claims=state.claims,
+            failures=FailureHandler(
+                writes, queue=state.queue, cycle=self.cycle, recorder=self.recorder, metrics=metrics
+            ),
+            recorder=self.recorder,
+            metrics=metrics,
+        )
+        self.leases = LeaseReconciler(
+            writes,
+            LeaseWrites(writes, leases=state.device_leases),
+            leases=state.device_leases,
+            heartbeats=state.agent_leases,
+            has_node=lambda name: name in state.node_cache,
+            inventory_of=state.ledger.inventory,
+        )
+
+    async def bind(self, pending: Pod, chosen: Scheduled) -> Pod:
+        """Bind a pod; nothing changes meanwhile, so there is no reason for a refusal."""
+        result = await self._binding_cycle.run(pending, chosen)
+        assert result.outcome is Outcome.BOUND, result
+        return self._shown(pending)
+
+    def begin_to_end(self, name: str) -> None:
+        """See Driver."""
+        meta = self.running[name].metadata
+        manifest = self._api.get_object("pods", name, meta.namespace)
+        self._api.put("pods", {**manifest, "metadata": {**manifest["metadata"], "deletionTimestamp": DELETED}})
+        self.running[name] = self._shown(self.running[name])
+
+    def end(self, name: str) -> None:
+        """See Driver."""
+        self._api.remove("pods", name, self.running.pop(name).metadata.namespace)
+
+    def _shown(self, pod: Pod) -> Pod:
+        shown: Pod = self._api.shown("pods", pod.metadata.name, pod.metadata.namespace)
+        return shown
