@@ -52,9 +52,13 @@ class Machine(RuleBasedStateMachine):
         new = [pod for pod in self.cluster.placed if pod["metadata"]["name"] not in self._placed]
         self._placed |= {pod["metadata"]["name"] for pod in new}
         self.placed(new)
+        self.settled()
 
     def created(self, name: str) -> None:
         """Note that admission has let a pod in."""
 
     def placed(self, pods: list[Object]) -> None:
         """Note that pods have got nodes."""
+
+    def settled(self) -> None:
+        """Note that the scheduler has decided about all pods that are due."""

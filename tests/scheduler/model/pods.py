@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from allocation.names import APP_NAME, APP_OWNER, CLAIM, CONSUME_POLICY, QUEUE
 from tests.scheduler.model import books
@@ -73,6 +73,11 @@ class Pods(Machine):
         self._wrong: list[str] = []
         self.cluster.scene.evictor.on_eviction = self._evicted
 
+    @initialize(pods=st.lists(asked, max_size=6))
+    def fill(self, pods: list[Asked]) -> None:
+        """The cluster is in use from the beginning."""
+        self.create(pods)
+
     @rule(pods=st.lists(asked, min_size=1, max_size=6))
     def create(self, pods: list[Asked]) -> None:
         """Pods come."""
@@ -87,9 +92,21 @@ class Pods(Machine):
     @precondition(lambda self: self.cluster.pods)
     @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
-        """A pod ends, or is deleted."""
-        self.cluster.end(data.draw(st.sampled_from(sorted(self.cluster.pods))))
+        """Pods end, or are deleted."""
+        self._end_some(data)
         self.look()
+
+    @precondition(lambda self: self.cluster.pods)
+    @rule(data=st.data(), pods=st.lists(asked, min_size=1, max_size=4))
+    def replace(self, data: st.DataObject, pods: list[Asked]) -> None:
+        """Pods end, and others come at once."""
+        self._end_some(data)
+        self.create(pods)
+
+    def _end_some(self, data: st.DataObject) -> None:
+        pods = st.sampled_from(sorted(self.cluster.pods))
+        for name in data.draw(st.lists(pods, min_size=1, max_size=4, unique=True)):
+            self.cluster.end(name)
 
     @rule(seconds=st.sampled_from((1.0, 10.0, PATIENCE)))
     def wait(self, seconds: float) -> None:

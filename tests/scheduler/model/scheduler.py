@@ -11,16 +11,19 @@ from scheduler.binding.bound_cards_check import BoundCardsCheck
 from scheduler.binding.failure_handler import FailureHandler
 from scheduler.binding.lease_reconciler import LeaseReconciler
 from scheduler.binding.lease_writes import LeaseWrites
+from scheduler.cycle.result import Scheduled
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
 from tests.scheduler.support import leasing
 from tests.scheduler.support.driving import DELETED, Driver
+from tests.scheduler.support.explaining import explained
 from tests.scheduler.support.fencing import fenced
 
 if TYPE_CHECKING:
     from scheduler.binding.plugin_binder import PluginBinder
-    from scheduler.cycle.result import Scheduled
+    from scheduler.cycle.result import ScheduleResult
     from scheduler.objects import Pod
+    from scheduler.queue.entry import Entry
     from tests.scheduler.model.api import LiveApi
 
 
@@ -56,6 +59,20 @@ class ModelDriver(Driver):
             has_node=lambda name: name in state.node_cache,
             inventory_of=state.ledger.inventory,
         )
+
+    def schedule(self, entry: Entry) -> ScheduleResult | None:
+        """Choose a node, as the explanation of the same moment says."""
+        said = explained(self.state, entry.pod)
+        result = super().schedule(entry)
+        if isinstance(result, Scheduled):
+            cards = result.allocation.containers if result.allocation is not None else {}
+            chosen = {(name, share.uuid, share.memory_mib) for name, shares in cards.items() for share in shares}
+            shown = {(share.container, share.uuid, share.memory_mib) for share in said.shares}
+            assert (said.outcome, said.node, shown) == ("fits", result.node, chosen)
+        elif result is not None:
+            assert said.outcome == ("held" if result.is_held else "waits"), (said, result)
+            assert result.note in ("", said.note)
+        return result
 
     async def bind(self, pending: Pod, chosen: Scheduled) -> Pod:
         """Bind a pod; nothing changes meanwhile, so there is no reason for a refusal."""
