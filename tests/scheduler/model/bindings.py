@@ -50,12 +50,13 @@ class Bindings(Machine):
     def share(self, uuid: str, mode: int) -> None:
         """How pods share a bound card changes."""
         self.cluster.share(uuid, mode)
+        self.changed()
 
     @rule(name=st.sampled_from("xy"))
     def unbind(self, name: str) -> None:
         """It is taken away."""
         self.grants.pop(name, None)
-        self.run(self.cluster.remove("gpubindings", name))
+        self.remove("gpubindings", name)
 
     def created(self, name: str) -> None:
         """Note what admission knew."""

@@ -157,6 +157,13 @@ class Cluster:
         """Delete the Leases of pods that have ended, and restore those that pods lack."""
         await self.driver.leases.reconcile()
 
+    def ungate(self, name: str) -> None:
+        """Remove the scheduling gates of a pod, which waits from now on."""
+        pod = self.pods[name]
+        self.since[name] = self.scene.clock.now
+        spec = {key: value for key, value in pod["spec"].items() if key != "schedulingGates"}
+        self.api.put("pods", {**pod, "spec": spec})
+
     async def look(self, seconds: float = 1.0) -> None:
         """Let time go by; the scheduler places what fits, and preempts."""
         self.scene.clock.now += seconds
@@ -175,6 +182,11 @@ class Cluster:
     def pods(self) -> dict[str, Object]:
         """The manifests of all pods by name, as admission left them and with what Bindings added."""
         return {each["metadata"]["name"]: each for each in self.api.all("pods")}
+
+    @property
+    def gated(self) -> dict[str, Object]:
+        """The pods with scheduling gates by name."""
+        return {name: pod for name, pod in self.pods.items() if pod["spec"].get("schedulingGates")}
 
     @property
     def placed(self) -> list[Object]:

@@ -28,6 +28,7 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self._runner = asyncio.Runner()
         self._placed: set[str] = set()
+        self._changes = 0
         self.cluster = Cluster()
         self.kinds: dict[str, str] = {}
         self.run(self.cluster.start())
@@ -45,6 +46,18 @@ class Machine(RuleBasedStateMachine):
         """Create or change an object."""
         metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
         self.run(self.cluster.put(plural, {"metadata": metadata, "spec": spec}))
+        self.changed()
+
+    def remove(self, plural: str, name: str, namespace: str = "") -> None:
+        """Delete an object, if it exists."""
+        self.run(self.cluster.remove(plural, name, namespace))
+        self.changed()
+
+    def changed(self) -> None:
+        """Let the scheduler look after every second change of an object, so that it also meets two at once."""
+        self._changes += 1
+        if self._changes % 2 == 0:
+            self.look()
 
     def look(self, seconds: float = 1.0) -> None:
         """Let the scheduler place pods."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from hypothesis.stateful import invariant
 
-from allocation.names import QUEUE
 from tests.scheduler.model import books
 from tests.scheduler.model.bindings import Bindings
 from tests.scheduler.model.cluster import PATIENCE, TEAMS, UUIDS
@@ -35,8 +34,7 @@ class PatienceRule(Bindings, Queues, Quotas):
 
     def _waits(self, pod: Object, team: str) -> bool:
         """Whether a pod of a team waits for its turn: one of a queue that takes no pods has none."""
-        has_turn = self.is_queue_open or QUEUE not in pod["metadata"].get("labels", {})
-        return has_turn and _is_of(pod, team) and not pod["spec"].get("nodeName")
+        return self.takes(pod) and _is_of(pod, team) and not {"nodeName", "schedulingGates"} & pod["spec"].keys()
 
 
 def _is_of(pod: Object, team: str) -> bool:

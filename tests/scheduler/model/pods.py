@@ -30,6 +30,7 @@ class Asked(NamedTuple):
     memory: int
     priority: int
     is_queued: bool
+    is_gated: bool
 
     def manifest(self, name: str) -> dict[str, Any]:
         """Return the pod as its team would write it."""
@@ -50,7 +51,9 @@ class Asked(NamedTuple):
         labels |= {QUEUE: "shared"} if self.is_queued else {}
         metadata = {"name": name, "namespace": self.team, "labels": labels, "annotations": annotations}
         containers = [{"name": "main", "resources": {"limits": limits}}]
-        return {"metadata": metadata, "spec": {"containers": containers, "priority": self.priority}}
+        spec = {"containers": containers, "priority": self.priority}
+        spec |= {"schedulingGates": [{"name": "example.com/wait"}]} if self.is_gated else {}
+        return {"metadata": metadata, "spec": spec}
 
 
 asked = st.builds(
@@ -60,6 +63,7 @@ asked = st.builds(
     st.sampled_from((1000, 5000, 9000)),
     st.sampled_from((0, 0, 1000)),
     st.booleans(),
+    st.sampled_from((False, False, False, True)),
 )
 
 

@@ -43,7 +43,7 @@ class Quotas(Machine):
     def no_quota(self, team: str) -> None:
         """It is deleted."""
         self.quotas.pop(team, None)
-        self.run(self.cluster.remove("gpuquotas", "q", team))
+        self.remove("gpuquotas", "q", team)
 
     def placed(self, pods: list[Object]) -> None:
         """Check the teams to which pods were just added."""

@@ -10,13 +10,14 @@ from hypothesis import settings
 
 from tests.scheduler.model.claims import Claims
 from tests.scheduler.model.explanations import Explanations
+from tests.scheduler.model.gates import Gates
 from tests.scheduler.model.patience import PatienceRule
 from tests.scheduler.model.pods import Pods
 from tests.scheduler.model.restarts import Restarts
 from tests.support.depth import DEEP
 
 
-class Combinations(Pods, Claims, PatienceRule, Restarts, Explanations):
+class Combinations(Pods, Gates, Claims, PatienceRule, Restarts, Explanations):
     """A small cluster with everything on."""
 
 
