@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -27,12 +28,20 @@ class LiveApi(MemoryApi):
     def __init__(self, make_state: Callable[[], ClusterState]) -> None:
         super().__init__()
         self._make_state = make_state
+        self._uids = itertools.count(1)
         self._shown: dict[tuple[str, str, str], Any] = {}
         self._kinds = {
             each.resource.plural: each
             for each in kinds.needed(has_storage=True, has_bindings=True, has_foreign_drivers=False, with_images=False)
         }
         self.state = make_state()
+
+    def put(self, plural: str, content: Object) -> Object:
+        """See MemoryApi; an object that is created again has another UID."""
+        metadata = content["metadata"]
+        old = self._objects.get((plural, metadata.get("namespace", ""), metadata["name"]))
+        uid = old["metadata"]["uid"] if old is not None else f"uid-{metadata['name']}-{next(self._uids)}"
+        return super().put(plural, {**content, "metadata": {"uid": uid, **metadata}})
 
     def shown(self, plural: str, name: str, namespace: str = "") -> Any:
         """Return an object as the scheduler was shown it."""
