@@ -31,6 +31,8 @@ Object = dict[str, Any]
 NODES, CARDS, MEMORY, SLOTS = ("a", "b"), 2, 10_000, 4
 UUIDS = [f"GPU-{node}-{index}" for node in NODES for index in range(CARDS)]
 TEAMS = ("red", "blue")
+TRUSTED = WebhookSettings().trusted[0]
+"""A user who may choose the cards of pods."""
 PATIENCE = 30.0
 """Seconds."""
 
@@ -127,15 +129,15 @@ class Cluster:
 
     # ---- pods --------------------------------------------------------------------------------------------------------
 
-    async def create(self, pod: Object) -> str:
-        """Send a pod through admission to the API server; return the refusal, empty if it is admitted."""
+    async def create(self, pod: Object, *, user: str = "alice") -> str:
+        """Send a pod of a user through admission to the API server; return the refusal, empty if it is admitted."""
         metadata = pod["metadata"]
         request = {
             "uid": "1",
             "kind": {"group": "", "version": "v1", "kind": "Pod"},
             "namespace": metadata["namespace"],
             "operation": "CREATE",
-            "userInfo": {"username": "alice"},
+            "userInfo": {"username": user},
             "object": pod,
         }
         body = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()

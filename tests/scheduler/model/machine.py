@@ -67,6 +67,10 @@ class Machine(RuleBasedStateMachine):
         self.placed(new)
         self.settled()
 
+    def is_fixed(self, pod: Object) -> bool:
+        """Whether a pod has a static allocation, which counts and is not itself checked (docs/quotas.md)."""
+        return self.kinds[pod["metadata"]["name"]].startswith("fixed")
+
     def created(self, name: str) -> None:
         """Note that admission has let a pod in."""
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from allocation.names import APP_NAME, APP_OWNER, CLAIM, CONSUME_POLICY, QUEUE
+from allocation.names import ALLOCATION, APP_NAME, APP_OWNER, CLAIM, CONSUME_POLICY, QUEUE
 from tests.scheduler.model import books
 from tests.scheduler.model.books import Books
-from tests.scheduler.model.cluster import MEMORY, PATIENCE, SLOTS, TEAMS
+from tests.scheduler.model.cluster import MEMORY, PATIENCE, SLOTS, TEAMS, TRUSTED, UUIDS
 from tests.scheduler.model.machine import Machine
 
 if TYPE_CHECKING:
     from scheduler.objects import Pod
 
 GPUMEM, GPU = "nvidia.com/gpumem", "nvidia.com/gpu"
-KINDS = ("slice", "slice", "whole", "whole", "pair", "one", "two", "part", "slot", "app", "app-single", "app-part")
+_PLAIN, _OF_CLAIMS = ("slice", "slice", "whole", "whole", "pair"), ("one", "two", "part", "slot")
+_OF_APPLICATIONS, _FIXED = ("app", "app-single", "app-part"), ("fixed", "fixed-part")
+KINDS = (*_PLAIN, *_OF_CLAIMS, *_OF_APPLICATIONS, *_FIXED)
 teams = st.sampled_from(TEAMS)
 
 
@@ -31,6 +34,12 @@ class Asked(NamedTuple):
     priority: int
     is_queued: bool
     is_gated: bool
+    card: str
+
+    @property
+    def user(self) -> str:
+        """The user who creates it."""
+        return TRUSTED if self.kind.startswith("fixed") else "alice"
 
     def manifest(self, name: str) -> dict[str, Any]:
         """Return the pod as its team would write it."""
@@ -46,6 +55,10 @@ class Asked(NamedTuple):
             case "app" | "app-single" | "app-part":
                 labels = {APP_NAME: "render", APP_OWNER: "alice"}
                 labels |= {CONSUME_POLICY: "single"} if self.kind == "app-single" else {}
+            case "fixed":
+                limits, annotations = {}, {ALLOCATION: self._allocation(self.memory)}
+            case "fixed-part":
+                limits, annotations = {}, {CLAIM: "part", ALLOCATION: self._allocation(2000)}
         if self.kind == "app-part":
             limits, annotations = {}, {CLAIM: "part"}
         labels |= {QUEUE: "shared"} if self.is_queued else {}
@@ -54,6 +67,12 @@ class Asked(NamedTuple):
         spec = {"containers": containers, "priority": self.priority}
         spec |= {"schedulingGates": [{"name": "example.com/wait"}]} if self.is_gated else {}
         return {"metadata": metadata, "spec": spec}
+
+    def _allocation(self, memory: int) -> str:
+        """Return a static allocation of a part of one card."""
+        _, node, index = self.card.split("-")
+        share = {"uuid": self.card, "index": int(index), "memoryMiB": memory, "cores": 0}
+        return json.dumps({"v": 1, "node": node, "containers": {"main": [share]}})
 
 
 asked = st.builds(
@@ -64,6 +83,7 @@ asked = st.builds(
     st.sampled_from((0, 0, 1000)),
     st.booleans(),
     st.sampled_from((False, False, False, True)),
+    st.sampled_from(UUIDS),
 )
 
 
@@ -88,7 +108,7 @@ class Pods(Machine):
         for each in pods:
             self._count += 1
             name = f"p{self._count}"
-            if not self.run(self.cluster.create(each.manifest(name))):
+            if not self.run(self.cluster.create(each.manifest(name), user=each.user)):
                 self.kinds[name] = each.kind
                 self.created(name)
         self.look()

@@ -71,7 +71,7 @@ class Queues(Machine):
             assert not self._queue["suspended"]
             paid = [each for each in self.cluster.placed if self._payer(each) == SHARED]
             assert len(paid) <= self._queue.get("maxInstances", len(paid))
-            memory = sum(map(books.memory_of, paid))
+            memory = sum(map(books.memory_of, paid)) if not any(map(self.is_fixed, pods)) else 0
             assert memory <= self._queue.get("limits", {}).get(GPUMEM, memory)
 
     def _payer(self, pod: Object) -> str:

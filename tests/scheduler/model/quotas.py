@@ -50,7 +50,8 @@ class Quotas(Machine):
         super().placed(pods)
         for pod in pods:
             self._at_placement[pod["metadata"]["name"]] = self.quotas.get(pod["metadata"]["namespace"], {})
-        for team in {pod["metadata"]["namespace"] for pod in pods}:
+        fixed = {pod["metadata"]["namespace"] for pod in pods if self.is_fixed(pod)}
+        for team in {pod["metadata"]["namespace"] for pod in pods} - fixed:
             self._check_total(team, self.quotas.get(team, {}).get("total", {}))
 
     def _check_total(self, team: str, total: Object) -> None:
