@@ -340,7 +340,7 @@ class ClusterState:
         if self.bindings.is_on and (old is None or node.metadata.share_modes != old.metadata.share_modes):
             self.bindings.set_share_modes(name, node.metadata.share_modes)
             events |= ClusterEvent.CARDS_CHANGED
-        self.fair_share.touch(name)
+        self._touch(name)
         self.queue.notify(events)
 
     def drop_node(self, node: Node) -> None:
@@ -352,12 +352,17 @@ class ClusterState:
         events = ClusterEvent.NODE_CHANGED
         if self._inventories.register(node.metadata.name, None):
             events |= ClusterEvent.CARDS_CHANGED
-        self.fair_share.touch(node.metadata.name)
+        self._touch(node.metadata.name)
         self.queue.notify(events)
+
+    def _touch(self, node: str) -> None:
+        """Note for sums over all nodes that one changed, or its cards."""
+        self.fair_share.touch(node)
+        self.workload.touch(node)
 
     def _recount_cards(self, node: str) -> None:
         """Count the cards of a node again, which changed, came or went."""
-        self.fair_share.touch(node)
+        self._touch(node)
         self.fair_share.recount_node(node)
         self.foreign_devices.refresh_node(node)
 

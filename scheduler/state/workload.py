@@ -5,6 +5,7 @@ for more than it holds. A little of the fleet's own mix is always part of it, wh
 is rounded to steps of a fifth, so that it rarely changes: rankings of nodes are computed again when it does.
 """
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Collection
@@ -37,7 +38,7 @@ _UNKNOWN: Final = (2**40, 2**60)
 _SELECTORS: Final = 64
 """Node selectors whose models are kept; users can write any number."""
 _NODES: Final = 1_000
-"""Nodes whose amounts are added up between two interruptions."""
+"""Nodes that are read between two interruptions."""
 
 _Steps = tuple[int, int, tuple[tuple[str, int], ...]]
 """CPU and memory per card, and prices by model, as powers of 1.2."""
@@ -53,6 +54,17 @@ class _Requested(msgspec.Struct, frozen=True):
     memory: int
     cards: int
     models: frozenset[str] | None
+
+
+class _Has(msgspec.Struct, frozen=True):
+    """What a node with cards has: millicores and bytes, and the model and the millicards of each card."""
+
+    cpu: int
+    memory: int
+    cards: tuple[tuple[str, int], ...]
+
+
+_NOTHING: Final = _Has(0, 0, ())
 
 
 class Workload:
@@ -71,15 +83,13 @@ class Workload:
         self._pods: dict[str, _Requested] = {}
         self._cpu = self._memory = self._size = 0
         self._by_models: Counter[frozenset[str]] = Counter()
-        self._fleet = [0, 0, 0]
-        """Millicores, bytes and millicards of the nodes with cards."""
+        self._nodes: dict[str, _Has] = {}
+        self._touched: set[str] = set()
+        self._fleet_cpu = self._fleet_memory = 0
         self._cards: Counter[str] = Counter()
         """Millicards of the fleet by model."""
         self._selected: dict[tuple[tuple[str, str], ...], set[str]] = {}
-        """Models by nodeSelector, until other nodes have cards."""
-        self._mark = -1
-        self._counted = 0
-        """The nodes that existed then: one may be shown later than its cards."""
+        """Models by nodeSelector, until a node or its cards change."""
         self._mix: Mix | None = None
         self._mix_steps: _Steps | None = None
         self._is_current = False
@@ -199,27 +209,41 @@ class Workload:
             has.get(resources.MEMORY, 0) - used.get(resources.MEMORY, 0),
         )
 
+    def touch(self, node: str) -> None:
+        """Note that a node or its cards changed: the node is read again."""
+        self._touched.add(node)
+
     def prepare(self) -> Steps[None]:
-        """See `allocation.placement.stranding.Nodes`; the nodes are added up again if there are others now."""
+        """See `allocation.placement.stranding.Nodes`; the nodes that changed are read again."""
         yield from self._free.prepare()
-        changes, ledger, count = self._ledger.changes, self._ledger, len(self._node_cache)
-        if changes.reaches(self._mark) and count == self._counted:
-            self._mark = changes.mark
-            return
-        mark, fleet, cards = changes.mark, [0, 0, 0], Counter[str]()
-        for number, row in enumerate(ledger.order().tolist()):
-            if number % _NODES == _NODES - 1:
+        for number in itertools.count(1):
+            if not self._touched:
+                return
+            self._read(self._touched.pop())
+            if number % _NODES == 0:
                 yield
-                if not changes.reaches(mark):
-                    return  # the rows belong to other nodes now
-            facts, has = ledger.facts(row), self._node_cache.allocatable.get(ledger.node(row), {})
-            fleet[0] += has.get(resources.CPU, 0)
-            fleet[1] += has.get(resources.MEMORY, 0)
-            for kind, cores in zip(facts.kinds, facts.cores, strict=True):
-                fleet[2] += cores
-                cards[ledger.kind_names[kind][0]] += cores
-        self._mark, self._counted, self._fleet, self._cards, self._is_current = mark, count, fleet, cards, False
+
+    def _read(self, node: str) -> None:
+        """Count what a node has now."""
+        old, new = self._nodes.pop(node, _NOTHING), self._has(node)
+        if new != _NOTHING:
+            self._nodes[node] = new
+        self._fleet_cpu += new.cpu - old.cpu
+        self._fleet_memory += new.memory - old.memory
+        for has, sign in ((new, 1), (old, -1)):
+            for model, cores in has.cards:
+                self._cards[model] += sign * cores
         self._selected.clear()
+        self._is_current = False
+
+    def _has(self, node: str) -> _Has:
+        row = self._ledger.row(node)
+        if row is None:
+            return _NOTHING
+        facts, has = self._ledger.facts(row), self._node_cache.allocatable.get(node, {})
+        names = (self._ledger.kind_names[kind][0] for kind in facts.kinds)
+        cards = tuple(zip(names, facts.cores, strict=True))
+        return _Has(has.get(resources.CPU, 0), has.get(resources.MEMORY, 0), cards)
 
     def columns(self, ledger: Ledger) -> Hosts:
         """See `allocation.placement.stranding.Nodes`."""
@@ -233,7 +257,7 @@ class Workload:
 
     def _steps(self) -> _Steps | None:
         """Return the mix in steps."""
-        cpu, memory, cards = self._fleet
+        cpu, memory, cards = self._fleet_cpu, self._fleet_memory, self._cards.total()
         if not cpu or not memory or not cards:
             return None
         requested = (self._size + _OF_FLEET * cards) / WHOLE_CARD

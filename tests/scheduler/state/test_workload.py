@@ -14,7 +14,7 @@ from allocation.steps import finish
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.metadata import ObjectMeta
 from scheduler.state.workload import Workload
-from tests.scheduler.support.builders import allocated, node, pod, state
+from tests.scheduler.support.builders import allocated, node, pod, state, status
 from tests.scheduler.support.worlds import World
 
 if TYPE_CHECKING:
@@ -64,6 +64,25 @@ def test_an_empty_cluster_has_the_mix_of_its_nodes() -> None:
     assert found.cpu == pytest.approx(32_000, rel=0.1)
     assert found.memory == pytest.approx(128 * GIB, rel=0.1)
     assert found.prices == {}
+
+
+@pytest.mark.parametrize("cards", [1, 8])
+def test_cards_that_a_node_gets_or_loses_later_count(cards: int) -> None:
+    """As MIG instances do that an agent creates: a restart would count them."""
+    made, restarted = state("n0", "n1"), state("n1")
+    mix(made)
+    restarted.set_node(node("n0"))
+    for each in (made, restarted):
+        each.agent_reports.set(status("n0", cards=cards))
+    assert mix(made) == mix(restarted) != mix(state("n0", "n1"))
+
+
+def test_resources_that_a_node_gets_later_count() -> None:
+    """Here half of its CPU is not there any more."""
+    made = state("n0")
+    before = mix(made)
+    made.set_node(node("n0", status={"allocatable": {"cpu": "32", "memory": "256Gi", "pods": "110"}}))
+    assert mix(made).cpu == pytest.approx(before.cpu / 2, rel=0.2)
 
 
 def test_pods_with_cards_decide_it() -> None:
@@ -168,6 +187,8 @@ def test_a_restart_begins_with_the_same_mix(seed: int) -> None:
     again = Workload(made.ledger, made.node_cache, made.settings, points=300.0)
     for requested in reversed(made.workload._pods.values()):
         again._add(requested, 1)
+    for name in made.ledger.nodes:
+        again.touch(name)
     finish(again.prepare())
     finish(made.workload.prepare())
     assert again.mix == made.workload.mix
