@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from tests.scheduler.model import books
-from tests.scheduler.model.cluster import MEMORY, UUIDS
+from tests.scheduler.model.cluster import UUIDS
 from tests.scheduler.model.machine import Machine
 
 if TYPE_CHECKING:
@@ -80,5 +80,6 @@ class Bindings(Machine):
             granted = self._granted[pod["metadata"]["name"]]
             is_known = granted is not None and len({memory for _, memory in granted.values()}) <= 1
             for each in books.held(pod):
-                if is_known and books.stated(pod) and each.memory_mib not in (0, MEMORY):
+                is_part = each.memory_mib not in (0, self.cluster.sizes[each.card].memory_mib)
+                if is_known and books.stated(pod) and is_part:
                     assert each.memory_mib == books.stated(pod), pod["metadata"]

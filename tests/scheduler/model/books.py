@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Object = dict[str, Any]
 ALLOCATION = "gpu.scheduling/allocation"
@@ -19,16 +22,19 @@ class Held(NamedTuple):
     cores: int
 
 
+class Size(NamedTuple):
+    """What a card has: MiB, and for how many containers it is."""
+
+    memory_mib: int
+    slots: int
+
+
 class Books:
-    """The pods of a cluster that have a node.
+    """The pods of a cluster that have a node."""
 
-    Args:
-        memory_mib: of each card.
-        slots: of each card.
-    """
-
-    def __init__(self, *, memory_mib: int, slots: int) -> None:
-        self._memory, self._slots = memory_mib, slots
+    def __init__(self, cards: Mapping[str, Size]) -> None:
+        """Know the cards by UUID."""
+        self._cards = cards
 
     def problems(self, pods: list[Object]) -> list[str]:
         """Return what is wrong: too much memory, too many cores or containers, or an exclusive card with two pods."""
@@ -48,13 +54,13 @@ class Books:
                 memory[each.card] += each.memory_mib
                 cores[each.card] += each.cores
                 slots[each.card] += 1
-            if claim.get("exclusivity", "Exclusive" if claim else "") == "Exclusive":
+            if claim.get("exclusivity", "Exclusive" if claim else "") in ("Exclusive", "MIG"):
                 alone |= {each.card: name for each in held(pod)}
         both = {card: users[card] for card, name in alone.items() if users[card] != {name}}
         return [
-            *(f"{card} has {amount} MiB" for card, amount in memory.items() if amount > self._memory),
+            *(f"{card} has {amount} MiB" for card, amount in memory.items() if amount > self._cards[card].memory_mib),
             *(f"{card} has {amount} cores" for card, amount in cores.items() if amount > 1000),
-            *(f"{card} has {amount} containers" for card, amount in slots.items() if amount > self._slots),
+            *(f"{card} has {amount} containers" for card, amount in slots.items() if amount > self._cards[card].slots),
             *(f"{card} is exclusive, and has {names}" for card, names in both.items()),
         ]
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from allocation.names import APP_NAME, CLAIM
+from tests.allocation.support.mig_cards import A100_PROFILES
 from tests.scheduler.model import books
 from tests.scheduler.model.cluster import MEMORY, TEAMS
 from tests.scheduler.model.machine import Machine
@@ -20,9 +21,14 @@ DEVICES: dict[str, tuple[Object, ...]] = {
     "one": ({"count": 1}, {"count": 1, "exclusivity": "Shared", "memoryMiB": 3000}),
     "two": ({"count": 2}, {"count": 1}),
     "part": ({"count": 1, "exclusivity": "Shared", "memoryMiB": 2000}, {"count": 2}),
+    "mig": (
+        {"count": 1, "exclusivity": "MIG", "profile": "2g.10gb"},
+        {"count": 2, "exclusivity": "MIG", "profile": "1g.5gb"},
+    ),
     "slot": ({"count": 1, "exclusivity": "Shared"}, {"count": 1}),
 }
 """What a claim of each name gives; one that is created again may give something else."""
+PROFILES = {each.name: each.memory_mib for each in A100_PROFILES}
 
 
 class Claims(Machine):
@@ -36,7 +42,7 @@ class Claims(Machine):
     def claims(self) -> None:
         """There are most of them."""
         for team in TEAMS:
-            for name in ("one", "two", "part"):
+            for name in ("one", "two", "part", "mig"):
                 self.claim(team, name, 0)
 
     @rule(team=teams, name=st.sampled_from(sorted(DEVICES)), other=st.sampled_from((0, 0, 1)))
@@ -64,4 +70,10 @@ class Claims(Machine):
                 assert books.claim_of(pod)["exclusivity"] == devices.get("exclusivity", "Exclusive")
                 assert len(books.cards_of(pod)) == devices["count"]
                 if APP_NAME not in meta["labels"]:  # what is bound to an application counts before its claim
-                    assert {each.memory_mib for each in books.held(pod)} == {devices.get("memoryMiB", MEMORY)}
+                    assert {each.memory_mib for each in books.held(pod)} == {_memory(devices)}
+
+
+def _memory(devices: Object) -> int:
+    """Return the MiB that a claim gives of each card; a shared card without any is not limited."""
+    whole = {"Exclusive": MEMORY, "Shared": 0, "MIG": PROFILES.get(devices.get("profile", ""), 0)}
+    return int(devices.get("memoryMiB", whole[devices.get("exclusivity", "Exclusive")]))

@@ -15,6 +15,7 @@ from allocation.settings import AllocationSettings, BindingSettings
 from scheduler.patience.patience import Patience
 from tests.scheduler.model import books
 from tests.scheduler.model.api import LiveApi
+from tests.scheduler.model.books import Size
 from tests.scheduler.model.scheduler import ModelDriver
 from tests.scheduler.support.builders import Clock, state
 from tests.scheduler.support.node_manifests import of_node
@@ -44,6 +45,7 @@ class Cluster:
         api: the API server, with all objects.
         scene: the scheduler.
         since: when each pod was created, on the clock of the scheduler, by its name.
+        sizes: what each card has, and each MIG instance that there ever was.
     """
 
     def __init__(self) -> None:
@@ -60,6 +62,7 @@ class Cluster:
             is_trusted=lambda: True,
         )
         self.since: dict[str, float] = {}
+        self.sizes = {uuid: Size(MEMORY, SLOTS) for uuid in UUIDS}
         self._modes: dict[str, str] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -172,6 +175,7 @@ class Cluster:
         await self.scene.look()
         await self.patience.look()
         await self.driver.settle()
+        await self.driver.request_instances()
 
     def end(self, name: str) -> None:
         """Let a pod end, or delete one that waits."""

@@ -12,14 +12,14 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from allocation.names import ALLOCATION, APP_NAME, APP_OWNER, CLAIM, CONSUME_POLICY, QUEUE
 from tests.scheduler.model import books
 from tests.scheduler.model.books import Books
-from tests.scheduler.model.cluster import MEMORY, PATIENCE, SLOTS, TEAMS, TRUSTED, UUIDS
+from tests.scheduler.model.cluster import PATIENCE, TEAMS, TRUSTED, UUIDS
 from tests.scheduler.model.machine import Machine
 
 if TYPE_CHECKING:
     from scheduler.objects import Pod
 
 GPUMEM, GPU = "nvidia.com/gpumem", "nvidia.com/gpu"
-_PLAIN, _OF_CLAIMS = ("slice", "slice", "whole", "whole", "pair"), ("one", "two", "part", "slot")
+_PLAIN, _OF_CLAIMS = ("slice", "slice", "whole", "whole", "pair"), ("one", "two", "part", "slot", "mig")
 _OF_APPLICATIONS, _FIXED = ("app", "app-single", "app-part"), ("fixed", "fixed-part")
 KINDS = (*_PLAIN, *_OF_CLAIMS, *_OF_APPLICATIONS, *_FIXED)
 teams = st.sampled_from(TEAMS)
@@ -50,7 +50,7 @@ class Asked(NamedTuple):
                 limits = {GPU: "1"}
             case "pair":
                 limits[GPU] = "2"
-            case "one" | "two" | "part" | "slot":
+            case "one" | "two" | "part" | "slot" | "mig":
                 limits, annotations = {}, {CLAIM: self.kind}
             case "app" | "app-single" | "app-part":
                 labels = {APP_NAME: "render", APP_OWNER: "alice"}
@@ -92,7 +92,7 @@ class Pods(Machine):
 
     def __init__(self) -> None:
         super().__init__()
-        self._books = Books(memory_mib=MEMORY, slots=SLOTS)
+        self._books = Books(self.cluster.sizes)
         self._count = 0
         self._wrong: list[str] = []
         self.cluster.scene.evictor.on_eviction = self._evicted

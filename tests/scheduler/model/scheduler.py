@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, cast
 
 from cluster.events import Recorder
@@ -14,10 +15,13 @@ from scheduler.binding.lease_writes import LeaseWrites
 from scheduler.cycle.result import Scheduled
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
+from scheduler.mig.writer import RequestWriter
+from scheduler.queue.queueing_hints import ClusterEvent
 from tests.scheduler.support import leasing
 from tests.scheduler.support.driving import DELETED, Driver
 from tests.scheduler.support.explaining import explained
 from tests.scheduler.support.fencing import fenced
+from tests.scheduler.support.preemption_scene import rest
 
 if TYPE_CHECKING:
     from scheduler.binding.plugin_binder import PluginBinder
@@ -51,6 +55,11 @@ class ModelDriver(Driver):
             recorder=self.recorder,
             metrics=metrics,
         )
+        self._instances = RequestWriter(
+            writes,
+            requests=state.instance_requests,
+            on_cooled_down=lambda: state.queue.notify(ClusterEvent.CARDS_CHANGED),
+        )
         self.leases = LeaseReconciler(
             writes,
             LeaseWrites(writes, leases=state.device_leases),
@@ -73,6 +82,12 @@ class ModelDriver(Driver):
             assert said.outcome == ("held" if result.is_held else "waits"), (said, result)
             assert result.note in ("", said.note)
         return result
+
+    async def request_instances(self) -> None:
+        """Write what is requested of agents."""
+        writing = asyncio.create_task(self._instances.run())
+        await rest()
+        writing.cancel()
 
     async def bind(self, pending: Pod, chosen: Scheduled) -> Pod:
         """Bind a pod; nothing changes meanwhile, so there is no reason for a refusal."""

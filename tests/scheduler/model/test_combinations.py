@@ -11,6 +11,7 @@ from hypothesis import settings
 from tests.scheduler.model.claims import Claims
 from tests.scheduler.model.explanations import Explanations
 from tests.scheduler.model.gates import Gates
+from tests.scheduler.model.instances import Instances
 from tests.scheduler.model.patience import PatienceRule
 from tests.scheduler.model.pods import Pods
 from tests.scheduler.model.restarts import Restarts
@@ -18,7 +19,7 @@ from tests.scheduler.model.static_allocation import StaticAllocations
 from tests.support.depth import DEEP
 
 
-class Combinations(Pods, Gates, Claims, StaticAllocations, PatienceRule, Restarts, Explanations):
+class Combinations(Pods, Gates, Claims, StaticAllocations, Instances, PatienceRule, Restarts, Explanations):
     """A small cluster with everything on."""
 
 
