@@ -10,7 +10,7 @@ from hypothesis.stateful import initialize, rule
 from allocation.names import APP_NAME, CLAIM
 from tests.allocation.support.mig_cards import A100_PROFILES
 from tests.scheduler.model import books
-from tests.scheduler.model.cluster import MEMORY, TEAMS
+from tests.scheduler.model.cluster import GBPS, LINKED, MEMORY, TEAMS
 from tests.scheduler.model.machine import Machine
 from tests.scheduler.model.pods import teams
 
@@ -25,9 +25,12 @@ DEVICES: dict[str, tuple[Object, ...]] = {
         {"count": 1, "exclusivity": "MIG", "profile": "2g.10gb"},
         {"count": 2, "exclusivity": "MIG", "profile": "1g.5gb"},
     ),
+    "linked": ({"count": 2}, {"count": 2, "exclusivity": "Shared", "memoryMiB": 3000}),
     "slot": ({"count": 1, "exclusivity": "Shared"}, {"count": 1}),
 }
 """What a claim of each name gives; one that is created again may give something else."""
+DEMANDS: dict[str, Object] = {"linked": {"topology": {"mode": "Required", "minBandwidthGBps": GBPS}}}
+"""What else a claim says."""
 PROFILES = {each.name: each.memory_mib for each in A100_PROFILES}
 
 
@@ -42,7 +45,7 @@ class Claims(Machine):
     def claims(self) -> None:
         """There are most of them."""
         for team in TEAMS:
-            for name in ("one", "two", "part", "mig"):
+            for name in ("one", "two", "part", "mig", "linked"):
                 self.claim(team, name, 0)
 
     @rule(team=teams, name=st.sampled_from(sorted(DEVICES)), other=st.sampled_from((0, 0, 1)))
@@ -52,7 +55,7 @@ class Claims(Machine):
         if self._claims.get((team, name), devices) != devices:
             self.no_claim(team, name)
         self._claims[team, name] = devices
-        self.put("gpuclaims", name, {"devices": devices}, team)
+        self.put("gpuclaims", name, {"devices": devices, **DEMANDS.get(name, {})}, team)
 
     @rule(team=teams, name=st.sampled_from(sorted(DEVICES)))
     def no_claim(self, team: str, name: str) -> None:
@@ -69,6 +72,7 @@ class Claims(Machine):
                 devices = self._claims[meta["namespace"], name]
                 assert books.claim_of(pod)["exclusivity"] == devices.get("exclusivity", "Exclusive")
                 assert len(books.cards_of(pod)) == devices["count"]
+                assert name not in DEMANDS or pod["spec"]["nodeName"] == LINKED
                 if APP_NAME not in meta["labels"]:  # what is bound to an application counts before its claim
                     assert {each.memory_mib for each in books.held(pod)} == {_memory(devices)}
 

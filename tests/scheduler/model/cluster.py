@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 NODES, CARDS, MEMORY, SLOTS = ("a", "b"), 2, 10_000, 4
 UUIDS = [f"GPU-{node}-{index}" for node in NODES for index in range(CARDS)]
+LINKED, GBPS = "a", 300
+"""The node whose cards are linked, and at how many GB/s."""
 TEAMS = ("red", "blue")
 TRUSTED = WebhookSettings().trusted[0]
 """A user who may choose the cards of pods."""
@@ -71,6 +73,8 @@ class Cluster:
         for name in NODES:
             cards = (Card(f"GPU-{name}-{index}", index, MEMORY, slots=SLOTS) for index in range(CARDS))
             for plural, each in of_node(name, *cards, seconds=10**6):
+                for device in each.get("status", {}).get("devices", ()) if name == LINKED else ():
+                    device |= {"island": "nvlink", "bandwidthGBps": GBPS}
                 self.api.put(plural, each)
         for name in TEAMS:
             self.api.put("namespaces", {"metadata": {"name": name, "labels": {}}})

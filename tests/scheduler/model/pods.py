@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scheduler.objects import Pod
 
 GPUMEM, GPU = "nvidia.com/gpumem", "nvidia.com/gpu"
-_PLAIN, _OF_CLAIMS = ("slice", "slice", "whole", "whole", "pair"), ("one", "two", "part", "slot", "mig")
+_PLAIN, _OF_CLAIMS = ("slice", "slice", "whole", "whole", "pair"), ("one", "two", "part", "slot", "mig", "linked")
 _OF_APPLICATIONS, _FIXED = ("app", "app-single", "app-part"), ("fixed", "fixed-part")
 KINDS = (*_PLAIN, *_OF_CLAIMS, *_OF_APPLICATIONS, *_FIXED)
 teams = st.sampled_from(TEAMS)
@@ -50,7 +50,7 @@ class Asked(NamedTuple):
                 limits = {GPU: "1"}
             case "pair":
                 limits[GPU] = "2"
-            case "one" | "two" | "part" | "slot" | "mig":
+            case "one" | "two" | "part" | "slot" | "mig" | "linked":
                 limits, annotations = {}, {CLAIM: self.kind}
             case "app" | "app-single" | "app-part":
                 labels = {APP_NAME: "render", APP_OWNER: "alice"}
