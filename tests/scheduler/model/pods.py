@@ -18,10 +18,12 @@ from tests.scheduler.model.machine import Machine
 if TYPE_CHECKING:
     from scheduler.objects import Pod
 
+DATA = "data"
+"""The volume of a team (`Volumes`)."""
 GPUMEM, GPU = "nvidia.com/gpumem", "nvidia.com/gpu"
 _PLAIN, _OF_CLAIMS = ("slice", "slice", "whole", "whole", "pair"), ("one", "two", "part", "slot", "mig", "linked")
 _OF_APPLICATIONS, _FIXED = ("app", "app-single", "app-part"), ("fixed", "fixed-part")
-KINDS = (*_PLAIN, *_OF_CLAIMS, *_OF_APPLICATIONS, *_FIXED)
+KINDS = (*_PLAIN, "local", *_OF_CLAIMS, *_OF_APPLICATIONS, *_FIXED)
 teams = st.sampled_from(TEAMS)
 
 
@@ -65,6 +67,9 @@ class Asked(NamedTuple):
         metadata = {"name": name, "namespace": self.team, "labels": labels, "annotations": annotations}
         containers = [{"name": "main", "resources": {"limits": limits}}]
         spec = {"containers": containers, "priority": self.priority}
+        spec |= (
+            {"volumes": [{"name": DATA, "persistentVolumeClaim": {"claimName": DATA}}]} if self.kind == "local" else {}
+        )
         spec |= {"schedulingGates": [{"name": "example.com/wait"}]} if self.is_gated else {}
         return {"metadata": metadata, "spec": spec}
 

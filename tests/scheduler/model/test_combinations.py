@@ -16,10 +16,11 @@ from tests.scheduler.model.patience import PatienceRule
 from tests.scheduler.model.pods import Pods
 from tests.scheduler.model.restarts import Restarts
 from tests.scheduler.model.static_allocation import StaticAllocations
+from tests.scheduler.model.volumes import Volumes
 from tests.support.depth import DEEP
 
 
-class Combinations(Pods, Gates, Claims, StaticAllocations, Instances, PatienceRule, Restarts, Explanations):
+class Combinations(Pods, Gates, Claims, StaticAllocations, Instances, Volumes, PatienceRule, Restarts, Explanations):
     """A small cluster with everything on."""
 
 
