@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import initialize, rule
 
 from allocation.names import CHARGED_TO, QUEUE
 from tests.scheduler.model import books
@@ -19,16 +19,22 @@ SHARED = "shared"
 
 
 class Queues(Machine):
-    """One queue, which does not exist in the beginning."""
+    """One queue, or none."""
 
     def __init__(self) -> None:
         super().__init__()
         self._queue: dict[str, Any] | None = None
         self._labelled: set[str] = set()
 
+    @initialize(is_there=st.booleans())
+    def share_fairly(self, *, is_there: bool) -> None:
+        """There may be one from the beginning."""
+        if is_there:
+            self.queue(1, suspended=False, most=None, memory=None)
+
     @rule(
         weight=st.integers(1, 4),
-        suspended=st.sampled_from((False, False, True)),
+        suspended=st.sampled_from((False, False, False, True)),
         most=st.sampled_from((None, 1, 3)),
         memory=st.sampled_from((None, 15_000)),
     )

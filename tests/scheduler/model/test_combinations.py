@@ -25,6 +25,6 @@ class Combinations(Pods, Gates, Claims, StaticAllocations, Instances, Volumes, P
 
 
 Combinations.TestCase.settings = settings(
-    max_examples=1000 if DEEP else 100, stateful_step_count=50 if DEEP else 30, deadline=None
+    max_examples=1000 if DEEP else 70, stateful_step_count=80 if DEEP else 50, deadline=None
 )
 TestCombinations = Combinations.TestCase
