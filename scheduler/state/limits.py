@@ -42,16 +42,14 @@ class Limits:
         self._node_cache.set_namespace(namespace.metadata.name, namespace.metadata.labels)
         was = old.metadata.labels.get(QUEUE) if old is not None else None
         if namespace.metadata.labels.get(QUEUE) != was:
-            self._fair_share.set_namespace(namespace.metadata.name)
-            self._queue.rekey()
+            self._queue_changed(namespace.metadata.name)
         self._queue.notify(ClusterEvent.NAMESPACE_CHANGED)
 
     def drop_namespace(self, namespace: Namespace) -> None:
         """Forget a namespace. Its pods, of which some may be shown for a moment, have the queue of their labels."""
         self._node_cache.drop_namespace(namespace.metadata.name)
         if QUEUE in namespace.metadata.labels:
-            self._fair_share.set_namespace(namespace.metadata.name)
-            self._queue.rekey()
+            self._queue_changed(namespace.metadata.name)
 
     def set_queue(self, queue: GpuQueue, _old: GpuQueue | None = None) -> None:
         """Set the state of a GpuQueue."""
@@ -82,6 +80,12 @@ class Limits:
         """Forget a GpuQuota."""
         self._quotas.drop_gpu_quota(quota)
         self._limits_changed(ClusterEvent.QUOTA_CHANGED)
+
+    def _queue_changed(self, namespace: str) -> None:
+        """Charge the pods of a namespace to another queue; the one that loses them may take others."""
+        self._fair_share.set_namespace(namespace)
+        self._queue.rekey()
+        self._limits_changed(ClusterEvent.GPU_QUEUE_CHANGED)
 
     def _limits_changed(self, event: ClusterEvent) -> None:
         """Schedule every pod again whose queue or quota may allow it something else now."""

@@ -5,12 +5,13 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from allocation.names import QUEUE
 from cluster.resource_quota import ResourceQuota
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.limits import Limits
-from tests.scheduler.support.builders import state
-from tests.scheduler.support.driving import gpu_queue
+from tests.scheduler.support.builders import allocated, namespace, pod, state
+from tests.scheduler.support.driving import Driver, gpu_queue
 from tests.scheduler.support.quotas import gpu_quota
 
 QUOTA = msgspec.convert({"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {}}}, ResourceQuota)
@@ -52,3 +53,20 @@ def test_the_same_spec_again_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
     made.limits.set_queue(gpu_queue("a"))
     made.limits.set_gpu_quota(gpu_quota("a"))
     assert (made.ledger.changes.state, events) == (before, [])
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_queue_that_loses_the_pods_of_a_namespace_takes_others(*, is_deleted: bool) -> None:
+    """Pods that were bound before there was any queue are charged as the labels of their namespaces say."""
+    driver, labelled = Driver(state("n1")), namespace("default", **{QUEUE: "a"})
+    limits = driver.state.limits
+    limits.set_namespace(labelled)
+    driver.state.set_pod(allocated("runs", node="n1", memory=1000))
+    limits.set_queue(gpu_queue("a", limits={"nvidia.com/gpumem": 1000}))
+    driver.add(pod("waits", memory=500, namespace="team", labels={QUEUE: "a"}))
+    assert await driver.settle() == []
+    if is_deleted:
+        limits.drop_namespace(labelled)
+    else:
+        limits.set_namespace(namespace("default"), labelled)
+    assert await driver.settle() == ["waits"]
