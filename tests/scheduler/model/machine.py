@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
+from unittest.mock import Mock, patch
 
 from hypothesis.stateful import RuleBasedStateMachine
 
@@ -31,11 +32,15 @@ class Machine(RuleBasedStateMachine):
         self._changes = 0
         self.cluster = Cluster()
         self.kinds: dict[str, str] = {}
+        # Queues are charged for real time, so a busy machine would have other pods scheduled first.
+        self._time = patch("scheduler.pacing.time", Mock(monotonic=self.cluster.scene.clock))
+        self._time.start()
         self.run(self.cluster.start())
 
     def teardown(self) -> None:
         """End what runs."""
         self.run(self.cluster.stop())
+        self._time.stop()
         self._runner.close()
 
     def run(self, what: Coroutine[Any, Any, T]) -> T:

@@ -40,9 +40,9 @@ class Restarts(Machine):
         assert [(part, own[part]) for part in different] == [(part, other[part]) for part in different]
         if state.instance_requests.cooling_down():
             return  # a request was given up, of which a new term knows nothing
-        for pod in [entry.pod for entry in state.queue]:
-            remembered, anew = (finish(cycle_of(each).dry_run(pod)).result for each in (state, fresh))
-            assert (type(remembered), remembered.note) == (type(anew), anew.note)
+        for waiting in state.queue:
+            now, later = (finish(cycle_of(each).dry_run(waiting.pod)).result for each in (state, fresh))
+            assert (type(now), now.note) == (type(later), later.note)
 
     @invariant()
     def each_part_counts_the_pods_that_have_cards(self) -> None:

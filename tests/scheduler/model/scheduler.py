@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from scheduler.queue.entry import Entry
     from tests.scheduler.model.api import LiveApi
 
+_PATIENCE_S = 60.0
+"""No request of the model fails, however busy the machine is."""
+
 
 class ModelDriver(Driver):
     """Places pods, and writes their Leases and Bindings.
@@ -42,11 +45,11 @@ class ModelDriver(Driver):
     def __init__(self, api: LiveApi) -> None:
         super().__init__(api.state)
         self._api = api
-        state, metrics, writes = api.state, Metrics(), fenced(api, token=leasing.TOKEN)
+        state, metrics, writes = api.state, Metrics(), fenced(api, token=leasing.TOKEN, timeout_seconds=_PATIENCE_S)
         self.recorder = Recorder(api, component="test", instance="test")
         self._binding_cycle = BindingCycle(
             binder=cast("PluginBinder", Binder(writes)),
-            leases=leasing.keeper(api, state),
+            leases=leasing.keeper(api, state, timeout_seconds=_PATIENCE_S),
             bound_cards=BoundCardsCheck(api, state.settings.bindings),
             claims=state.claims,
             failures=FailureHandler(

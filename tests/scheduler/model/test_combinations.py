@@ -1,4 +1,4 @@
-"""Everything on at once: claims, bindings, queues, quotas, priorities and preemption, in any order.
+"""Everything on at once: claims, bindings, queues, quotas, preemption, gates, MIG, volumes and more, in any order.
 
 The invariants are those of docs/threat-model and of the pages of the features; the books are apart from the product.
 Each module beside this one has the rules of a feature, and what must hold of it after each step.
@@ -6,7 +6,7 @@ Each module beside this one has the rules of a feature, and what must hold of it
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from tests.scheduler.model.claims import Claims
 from tests.scheduler.model.explanations import Explanations
@@ -24,7 +24,9 @@ class Combinations(Pods, Gates, Claims, StaticAllocations, Instances, Volumes, P
     """A small cluster with everything on."""
 
 
+# To shorten the steps to a failure takes minutes, so that is left to `make test-deep`.
+_PHASES = tuple(Phase) if DEEP else (Phase.explicit, Phase.reuse, Phase.generate)
 Combinations.TestCase.settings = settings(
-    max_examples=1000 if DEEP else 70, stateful_step_count=80 if DEEP else 50, deadline=None
+    max_examples=1000 if DEEP else 120, stateful_step_count=80 if DEEP else 50, phases=_PHASES, deadline=None
 )
 TestCombinations = Combinations.TestCase
