@@ -82,7 +82,7 @@ class NodeRanking:
         stranding = self._stranding
         if self._eligible is not None and not self.is_known:
             yield from self._eligible.prepare()
-        if stranding is not None and (stranding.mix is None or not self.is_known):
+        if stranding is not None and not (stranding.is_prepared and self.is_known):
             yield from stranding.prepare()
         if stranding is not None and stranding.mix is not self._mix:
             self._mark = -1  # every node has another value, though the same nodes fit

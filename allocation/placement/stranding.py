@@ -73,6 +73,10 @@ class Nodes(Protocol):
     def mix(self) -> Mix | None:
         """What pods request; another object once that has changed noticeably. None while no node has cards."""
 
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the mix is that of the nodes as they are now; otherwise `prepare` reads them."""
+
     def host(self, row: int) -> Host:
         """Return what is left of the node of a row in use; only while there is a mix."""
 
@@ -108,6 +112,11 @@ class Stranding:
     def mix(self) -> Mix | None:
         """See Nodes."""
         return self._nodes.mix
+
+    @property
+    def is_prepared(self) -> bool:
+        """See Nodes."""
+        return self._nodes.is_prepared
 
     def prepare(self) -> Steps[None]:
         """See Nodes."""

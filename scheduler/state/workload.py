@@ -209,6 +209,11 @@ class Workload:
             has.get(resources.MEMORY, 0) - used.get(resources.MEMORY, 0),
         )
 
+    @property
+    def is_prepared(self) -> bool:
+        """See `allocation.placement.stranding.Nodes`."""
+        return not self._touched
+
     def touch(self, node: str) -> None:
         """Note that a node or its cards changed: the node is read again."""
         self._touched.add(node)
