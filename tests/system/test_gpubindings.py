@@ -12,6 +12,8 @@ import pytest
 from allocation.names import APP_NAME, CONSUME_POLICY, SHARE_MODE_PREFIX, USE_UUIDS, environment_key
 from lab import fleet
 from lab.client import client
+from lab.processes import Daemon
+from tests.support import volumes
 from tests.support.depth import repetitions
 from tests.system.conftest import Namespace, pod
 from tests.system.support import audit, gpubindings, rights
@@ -113,6 +115,30 @@ def test_without_a_binding_a_pod_waits_until_it_exists_again(bind: Callable[...,
     namespace.delete("pod", "runs")
     bind("alices", A[2], "alice")
     assert cards(placed(namespace, "next")) == [A[2]]
+
+
+@labelled
+def test_card_that_another_owner_gets_before_the_binding_is_not_used(
+    bind: Callable[..., None], namespace: Namespace
+) -> None:
+    """The pod's node is chosen, and its Binding waits for a volume, when its card is given to somebody else at once."""
+    bind("card", A[0], "alice")
+    made = app_pod("asks", "alice")
+    made["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    with Daemon(namespace.layout, "local-provisioner").paused():
+        namespace.create(volumes.claim("data"), made)
+
+        def is_chosen(claims: Mapping[str, Any]) -> bool:
+            annotations = claims.get("data", {}).get("metadata", {}).get("annotations", {})
+            return annotations.get("volume.kubernetes.io/selected-node") == NODE_A
+
+        namespace.until(is_chosen, "pvc", what="a node for the volume")
+        unbind(namespace.layout, "card")
+        bind("taken", A[0], "bob")
+    assert failure(namespace, "asks", "GPUBinding card") == "GpuBindingChanged"
+    assert not namespace.pod("asks")["spec"].get("nodeName")
+    bind("alices", A[1], "alice")
+    assert cards(placed(namespace, "asks")) == [A[1]]
 
 
 def test_pod_without_an_app_gets_a_card_only_where_no_label_is_required(mode: str, namespace: Namespace) -> None:
