@@ -121,7 +121,7 @@ def test_without_a_binding_a_pod_waits_until_it_exists_again(bind: Callable[...,
 def test_card_that_another_owner_gets_before_the_binding_is_not_used(
     bind: Callable[..., None], namespace: Namespace
 ) -> None:
-    """The pod's node is chosen, and its Binding waits for a volume, when its card is given to somebody else at once."""
+    """The pod's node is chosen, and its Binding waits for a volume, when another owner gets its card at once."""
     bind("card", A[0], "alice")
     made = app_pod("asks", "alice")
     made["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
