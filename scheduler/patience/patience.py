@@ -95,7 +95,9 @@ class Patience:
 
         def has_waited(entry: Entry) -> bool:
             patience = self._patience_of(entry)
-            return bool(patience) and entry.key not in served and now - self._waits_since(entry) >= patience
+            if not patience or entry.key in served or state.holds.of(entry.pod.uid) is not None:
+                return False
+            return now - self._waits_since(entry) >= patience
 
         return (yield from queue.competition.demanding(has_waited))
 

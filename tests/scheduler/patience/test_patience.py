@@ -217,6 +217,19 @@ async def test_a_nomination_does_not_take_the_place_of_a_hold() -> None:
     assert state_.holds.nominations, "the nomination was there all the time"
 
 
+async def test_a_pod_for_which_others_are_evicted_keeps_what_is_held_for_it() -> None:
+    """However long it waits: another hold would take the place of the first, and end what frees its cards."""
+    world = await blocked()
+    waiting = whole()
+    world.driver.add(waiting)
+    await world.driver.settle()
+    state_ = world.driver.state
+    hold = Hold(waiting.uid, state_.fair_share.key(waiting), (0, 0), "n0", (), frozenset(), "consolidation")
+    state_.holds.add(hold, waiting)
+    await wait(world, 2 * int(PATIENCE))
+    assert state_.holds.of(waiting.uid) is hold
+
+
 async def blocked(*, namespace: str = "team") -> World:
     """Return a node of which two pods that never end each have a card, one of them of team; nothing else is there."""
     world = World("n0")
