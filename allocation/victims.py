@@ -16,6 +16,8 @@ import msgspec
 from allocation.steps import Steps
 
 LOWEST_PRIORITY: Final = -(2**31)
+MOST_PRIORITY: Final = 2**31
+"""Above every priority."""
 _EXACT: Final = 8
 """Up to this number of units, every set of them is considered, cheapest first."""
 
@@ -52,6 +54,26 @@ Cost = tuple[Level, int, float]
 Fits = Callable[[frozenset[str]], bool]
 """Whether the pod fits once the pods with these UIDs are gone. If it fits, it also fits when more are gone."""
 
+Permits = Callable[[frozenset[str]], bool]
+"""Whether the pods with these UIDs may go together. If they may, so may fewer of them."""
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Which pods may go together.
+
+    Attributes:
+        allowed: how many pods of each disruption budget.
+        permits: what else decides.
+    """
+
+    allowed: Mapping[str, int] = {}
+    permits: Permits = lambda _: True
+
+    def allow(self, chosen: Iterable[Unit]) -> bool:
+        """Whether these units may go together."""
+        chosen = tuple(chosen)
+        return _guarded(chosen) <= Counter(self.allowed) and self.permits(_uids(chosen))
+
 
 def cost(chosen: Iterable[Candidate]) -> Cost:
     """Return the cost of a set; the smallest is the cheapest, and an empty set is cheaper than any other."""
@@ -60,12 +82,12 @@ def cost(chosen: Iterable[Candidate]) -> Cost:
     return highest, sum(each.priority - LOWEST_PRIORITY + 1 for each in chosen), -sum(each.started for each in chosen)
 
 
-def cheapest(units: Sequence[Unit], fits: Fits, *, allowed: Mapping[str, int]) -> Steps[tuple[Candidate, ...] | None]:
+def cheapest(units: Sequence[Unit], fits: Fits, limits: Limits) -> Steps[tuple[Candidate, ...] | None]:
     """Return the pods of the `units` that have to go, in order of their importance; None if not even all are enough.
 
-    The set has no more pods of a disruption budget than are `allowed`. Its highest level is the lowest possible one,
-    and none of its units can be left out. With up to 8 units of this level or below, it is the cheapest set of all;
-    with more, it is that if one pod is enough. There is a step for each question to `fits`.
+    The `limits` allow the set. Its highest level is the lowest possible one, and none of its units can be left out.
+    With up to 8 units of this level or below, it is the cheapest set of all; with more, it is that if one pod is
+    enough. There is a step for each question to `fits`.
     """
     yield
     if fits(frozenset()):
@@ -75,18 +97,18 @@ def cheapest(units: Sequence[Unit], fits: Fits, *, allowed: Mapping[str, int]) -
         yield
         if not fits(_uids(below)):
             continue
-        found = yield from _cheapest(below, fits, allowed)
+        found = yield from _cheapest(below, fits, limits)
         if found is not None:
             return tuple(sorted(itertools.chain(*found), key=_importance))
     return None
 
 
-def _cheapest(units: Sequence[Unit], fits: Fits, allowed: Mapping[str, int]) -> Steps[Sequence[Unit] | None]:
+def _cheapest(units: Sequence[Unit], fits: Fits, limits: Limits) -> Steps[Sequence[Unit] | None]:
     if len(units) <= _EXACT:
-        return (yield from _cheapest_of_all(units, fits, allowed))
+        return (yield from _cheapest_of_all(units, fits, limits))
     single = None
     for unit in sorted(units, key=lambda unit: _order((unit,))):
-        if not _respects((unit,), allowed):
+        if not limits.allow((unit,)):
             continue
         yield
         if fits(_uids((unit,))):
@@ -94,15 +116,15 @@ def _cheapest(units: Sequence[Unit], fits: Fits, allowed: Mapping[str, int]) -> 
             break
     if single is not None and len(single[0]) == 1:
         return single
-    reprieved = yield from _reprieved(units, fits, allowed)
+    reprieved = yield from _reprieved(units, fits, limits)
     return min((each for each in (single, reprieved) if each is not None), key=_order, default=None)
 
 
-def _cheapest_of_all(units: Sequence[Unit], fits: Fits, allowed: Mapping[str, int]) -> Steps[Sequence[Unit] | None]:
+def _cheapest_of_all(units: Sequence[Unit], fits: Fits, limits: Limits) -> Steps[Sequence[Unit] | None]:
     needed, tried = frozenset[str](), 0
     for chosen in sorted(_sets(units), key=_order):
         uids = _uids(chosen)
-        if not needed <= uids or not _respects(chosen, allowed):
+        if not needed <= uids or not limits.allow(chosen):
             continue
         yield
         if fits(uids):
@@ -128,22 +150,37 @@ def _sets(units: Sequence[Unit]) -> Iterator[tuple[Unit, ...]]:
         yield from itertools.combinations(units, count)
 
 
-def _reprieved(units: Sequence[Unit], fits: Fits, allowed: Mapping[str, int]) -> Steps[Sequence[Unit] | None]:
-    """Let the most important units stay as long as the pod fits without their leaving."""
-    left, chosen = Counter(allowed), list[Unit]()
-    for each in sorted(units, key=_unit_importance, reverse=True):
-        guarded = _guarded((each,))
-        if guarded <= left:
-            left -= guarded
-            chosen.append(each)
-    yield
-    if not fits(_uids(chosen)):
-        return None
-    for each in sorted(chosen, key=_unit_importance):
-        others = [other for other in chosen if other is not each]
+def _reprieved(units: Sequence[Unit], fits: Fits, limits: Limits) -> Steps[Sequence[Unit] | None]:
+    """Let the most important units stay as long as the pod fits without their leaving.
+
+    First of those that may all go together, the least important first, then of all: these are often too many, but few
+    of them may be left in the end.
+    """
+    allowed = yield from _allowed(units, limits)
+    for candidates in (allowed, units):
         yield
-        if fits(_uids(others)):
-            chosen = others
+        if not fits(_uids(candidates)):
+            continue
+        chosen = list(candidates)
+        for each in sorted(candidates, key=_unit_importance):
+            others = [other for other in chosen if other is not each]
+            yield
+            if fits(_uids(others)):
+                chosen = others
+        if limits.allow(chosen):
+            return chosen
+    return None
+
+
+def _allowed(units: Sequence[Unit], limits: Limits) -> Steps[Sequence[Unit]]:
+    """Return units that may go together: the least important ones first, each if it may go with those before."""
+    if limits.allow(units):
+        return units
+    chosen = list[Unit]()
+    for each in sorted(units, key=_unit_importance, reverse=True):
+        yield
+        if limits.allow((*chosen, each)):
+            chosen.append(each)
     return chosen
 
 
@@ -169,11 +206,6 @@ def _importance(candidate: Candidate) -> tuple[bool, bool, int, float, str]:
 
 def _order(chosen: Sequence[Unit]) -> tuple[Cost, tuple[str, ...]]:
     return cost(itertools.chain(*chosen)), tuple(each.uid for unit in chosen for each in unit)
-
-
-def _respects(chosen: Iterable[Unit], allowed: Mapping[str, int]) -> bool:
-    """Whether no disruption budget loses more pods than are allowed."""
-    return _guarded(chosen) <= Counter(allowed)
 
 
 def _guarded(units: Iterable[Unit]) -> Counter[str]:

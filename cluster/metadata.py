@@ -36,6 +36,14 @@ def timestamp(unix: float) -> str:
     return datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def unix_seconds(timestamp: str) -> float:
+    """Return the Unix seconds of a timestamp of Kubernetes; 0 for one in the year 0, which only a node would write."""
+    try:
+        return datetime.fromisoformat(timestamp).timestamp()
+    except ValueError:
+        return 0.0
+
+
 def micro_time(unix: float) -> str:
     """Return Unix seconds as Kubernetes' MicroTime, the format of times in Leases and Events."""
     return datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -193,7 +193,7 @@ def build_term(
     preemptor = Preemptor(
         chooser,
         evictor,
-        waiting=rejected.above if settings.extender else waiting_pod.of_queue(queue),
+        waiting=rejected.waiting if settings.extender else waiting_pod.of_queue(queue),
         still_waits=rejected.waits if settings.extender else lambda pod: queue.get(pod.uid) is not None,
         metrics=metrics,
         settings=settings.preemption,

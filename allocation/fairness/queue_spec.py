@@ -6,6 +6,7 @@ from typing import Final, Literal, Self
 import msgspec
 
 from allocation import names
+from allocation.fairness.reclaim import Reclaim
 from allocation.label_selector import LabelSelector, accepts, label_selector
 
 Strategy = Literal["BestEffortFIFO", "StrictFIFO"]
@@ -44,6 +45,8 @@ class QueueSpec(msgspec.Struct, frozen=True, rename="camel"):
         patience_seconds: how long its first pod waits before cards are held for it; 0 never holds any, None is the
             scheduler's setting.
         preemption: which pods its pods may preempt.
+        reclaim: from which queues that have more than their entitlement it takes what it has less than its own.
+        reclaim_after_seconds: how long a pod of it waits before it does so.
         suspended: whether new pods wait.
     """
 
@@ -58,6 +61,8 @@ class QueueSpec(msgspec.Struct, frozen=True, rename="camel"):
     queueing_strategy: Strategy = "BestEffortFIFO"
     patience_seconds: int | None = None
     preemption: PreemptionSpec = PreemptionSpec()
+    reclaim: Reclaim = "Never"
+    reclaim_after_seconds: int = 300
     suspended: bool = False
 
     def accepts(self, namespace_labels: Mapping[str, str]) -> bool:

@@ -33,7 +33,6 @@ log = logging.getLogger(__name__)
 _PERIOD_SECONDS: Final = 0.5
 _TRIED: Final = 4
 """The number of pods of each queue for which a plan is made in one look."""
-_LOWEST: Final = -(2**31) - 1
 _STEP: Final = 1024
 _BUSY: Final = "pods are being moved for another pod; try again when it has its cards"
 _OUTDATED: Final = "the cluster has changed while moves were planned; try again"
@@ -135,7 +134,7 @@ class Consolidator:
         if self._under_way is not None:
             await self._go_on(self._under_way)
         elif self._settings.enabled:
-            for waiting in await Pacer().run(self._waiting(_LOWEST, self._may, _TRIED)):
+            for waiting in await Pacer().run(self._waiting(lambda _: True, self._may, _TRIED)):
                 if isinstance(await self.begin(waiting.pod), Plan):
                     self._attempts.found(waiting.kind)
                     return

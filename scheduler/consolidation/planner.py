@@ -182,7 +182,7 @@ class _Case:
         chosen = yield from victims.cheapest(
             [(each.eligible.candidate,) for each in pods],
             lambda gone: self._trial.place(gone, self._headroom) is not None,
-            allowed=allowed,
+            victims.Limits(allowed),
         )
         return [each.uid for each in chosen or ()]
 

@@ -55,15 +55,17 @@ class RejectedPods:
             return False
         return not now.spec.node_name and not now.metadata.deletion_timestamp
 
-    def above(self, priority: int, may: Callable[[WaitingPod], bool], most: int) -> Steps[Iterator[WaitingPod]]:
-        """Return the pods above a priority that still wait, the most important first; namespaces are the queues.
+    def waiting(
+        self, has_victims: Callable[[Pod], bool], may: Callable[[WaitingPod], bool], most: int
+    ) -> Steps[Iterator[WaitingPod]]:
+        """Return the pods that still wait and may preempt others, the most important first; namespaces are the queues.
 
         See WaitingPods.
         """
 
         def read(uid: str) -> Ranked | None:
             each = self._waiting(uid)
-            if each is None or each.pod.spec.priority <= priority:
+            if each is None or not has_victims(each.pod):
                 return None
             pod, nominated = each.pod, each.pod.status.nominated_node_name
             if nominated in (each.nodes or ()):

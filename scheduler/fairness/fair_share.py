@@ -35,6 +35,8 @@ class FairShare:
         queues: the GpuQueues.
         use: what the pods of each queue hold.
         held: what is held for pods of each queue that wait.
+        reclaiming: the names of the GpuQueues that may take back what they have less than their entitlement.
+        leaving: the UIDs of the pods that are being deleted, among those that are charged.
         capacity: what there is to share.
     """
 
@@ -53,6 +55,8 @@ class FairShare:
         self.queues = GpuQueues(node_cache.namespaces)
         self.use: UseByOwner[QueueKey] = UseByOwner(ledger, on_change=self._changed)
         self.held: UseByOwner[QueueKey] = UseByOwner(ledger, on_change=self._changed)
+        self.reclaiming: set[str] = set()
+        self.leaving: set[str] = set()
         self.capacity = Capacity(ledger, node_cache)
         self._ledger = ledger
         self._node_cache = node_cache
@@ -78,6 +82,10 @@ class FairShare:
                 self._strict.add(name)
             else:
                 self._strict.discard(name)
+            if queue.spec.reclaim != "Never":
+                self.reclaiming.add(name)
+            else:
+                self.reclaiming.discard(name)
             self._changed_all()
         return has_changed
 
@@ -86,6 +94,7 @@ class FairShare:
         self.queues.drop(queue)
         self._limits.pop(queue.metadata.name, None)
         self._strict.discard(queue.metadata.name)
+        self.reclaiming.discard(queue.metadata.name)
         self._changed_all()
 
     def touch(self, node: str) -> None:
@@ -106,6 +115,8 @@ class FairShare:
             self._by_labels.pop(pod.uid, None)
         else:
             self._by_labels[pod.uid] = pod
+        if pod.metadata.deletion_timestamp:
+            self.leaving.add(pod.uid)
         key = written or self.key(pod)
         self._count(pod.uid, key)
         return key
@@ -113,6 +124,7 @@ class FairShare:
     def remove_pod(self, uid: str) -> None:
         """Charge a pod to no queue any more."""
         self._by_labels.pop(uid, None)
+        self.leaving.discard(uid)
         self.use.remove_pod(uid)
 
     def recount_node(self, node: str) -> None:

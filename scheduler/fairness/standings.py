@@ -52,19 +52,23 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class Standings:
-    """The standings of all queues at one moment."""
+    """The standings of all queues at one moment.
+
+    Attributes:
+        weights: the sum of the weights of all queues with pods.
+    """
 
     def __init__(self, fair_share: FairShare, waiting: Mapping[QueueKey, int]) -> None:
         """Look at `fair_share`; `waiting` are the numbers of pods without a node."""
         self._fair_share = fair_share
         self._waiting = waiting
         self._active = {*waiting, *fair_share.use}
-        self._weights = sum(fair_share.queues.spec(key).weight for key in self._active)
+        self.weights = sum(fair_share.queues.spec(key).weight for key in self._active)
 
     def of(self, key: QueueKey) -> Standing:
         """Return the standing of a queue."""
         spec = self._fair_share.queues.spec(key)
-        weights = self._weights if key in self._active else self._weights + spec.weight
+        weights = self.weights if key in self._active else self.weights + spec.weight
         use, share = self._fair_share.use.of(key), self._fair_share.share(key)
         return Standing(key, spec, use, self._waiting.get(key, 0), share, weights)
 

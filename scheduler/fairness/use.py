@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import msgspec
 
 from allocation.allocation import Charge
-from allocation.fairness.shares import Amounts
+from allocation.fairness.shares import NOTHING, Amounts
 from allocation.steps import Steps
 
 if TYPE_CHECKING:  # the command line adds up uses without numpy, which the ledger needs
@@ -92,6 +92,16 @@ class UseByOwner(Generic[Owner]):
         """Return the owner that a pod is counted for; None if it is not counted."""
         counted = self._pods.get(uid)
         return counted.owner if counted is not None else None
+
+    def amounts(self, uid: str) -> Amounts:
+        """Return what a pod is counted with; nothing if it is not."""
+        counted = self._pods.get(uid)
+        if counted is None:
+            return NOTHING
+        use, reservation = Use(cpu=counted.cpu, memory_bytes=counted.memory_bytes), self._ledger.reservation(uid)
+        for charge in reservation.charges if reservation is not None else ():
+            use.add(charge, 1)
+        return use.amounts
 
     def snapshot(self) -> dict[str, CountedPod[Owner]]:
         """Return the pods that are counted at this moment, by UID; later changes do not touch them."""

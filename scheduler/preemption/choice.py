@@ -13,6 +13,7 @@ from allocation.errors import AllocationError
 from allocation.placement.query import PlacementQuery
 from allocation.quota import UNLIMITED
 from allocation.steps import Steps, finish
+from allocation.victims import MOST_PRIORITY
 from scheduler.cycle import evaluation
 from scheduler.cycle.evaluation import Evaluation
 from scheduler.filters import unsupported_fields
@@ -25,8 +26,6 @@ from scheduler.state.cluster_state import ClusterState
 
 _NODES: Final = 32
 """The number of nodes that are tried exactly for each priority of victims: those where the least has to become free."""
-MOST_PRIORITY: Final = 2**31
-"""Above every priority."""
 _NOWHERE: Final = "evicting all eligible lower-priority pods would not make any node fit within its quotas"
 _QUOTA: Final = (
     "its quota is exceeded, and the pods of lower priority that are charged to the same quota, and that it may preempt,"
@@ -85,7 +84,7 @@ class Chooser:
         nodes.update(name for name, each in evaluated.nodes.rejections.items() if each.resolvable)
         yield
         yield from self.refresh()
-        found = (yield from search.cheapest_on(prefer, below=pod.spec.priority)) if prefer in nodes else None
+        found = (yield from search.cheapest_on(prefer, below=search.below)) if prefer in nodes else None
         found = found or (yield from self._on_cheapest_node(search, nodes))
         return self._confirm(search, found) or NoPreemption(_NOWHERE)
 
@@ -94,12 +93,12 @@ class Chooser:
 
         First no pod is evicted, then those of the lowest priority, and so on; a last resort comes after all of them.
         """
-        highest, best = search.pod.spec.priority, None
+        best = None
         query = PlacementQuery(search.requirements.request, search.requirements.constraints)
-        levels = [LEAVING, *(level for level in self._releasable.levels(highest) if level > LEAVING)]
+        levels = [LEAVING, *(level for level in self._releasable.levels(search.below) if level > LEAVING)]
         for level in levels:
             order = yield from self._releasable.order(query, level + 1)
-            for name in itertools.islice(filter(nodes.__contains__, order), _NODES):
+            for name in itertools.islice((each for each in order if each in nodes and search.may_free(each)), _NODES):
                 yield
                 found = yield from search.cheapest_on(name, below=level + 1)
                 if found is not None and (best is None or found.cost < best.cost):

@@ -1,7 +1,6 @@
 """Which pods may preempt others, and which pods they may preempt."""
 
 from collections.abc import Callable
-from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
@@ -12,9 +11,11 @@ from allocation.errors import AllocationError
 from allocation.fairness.queue_spec import QueueKey
 from allocation.names import PREEMPTION_PROTECTION, SYSTEM_NAMESPACE
 from allocation.victims import Candidate
+from cluster.metadata import unix_seconds
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
 from scheduler.preemption.disruption_budgets import Budget, DisruptionBudgets
+from scheduler.preemption.reclaim import Reclaim, Reclaims
 from scheduler.preemption.releasable import LEAVING
 from scheduler.settings import PreemptionSettings
 from scheduler.state.cluster_state import ClusterState
@@ -28,6 +29,7 @@ class Eligibility:
 
     Attributes:
         budgets: the PodDisruptionBudgets.
+        reclaims: which pods may preempt those of queues that have more than their entitlement.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Eligibility:
     ) -> None:
         """Judge pods by `state`; `unix` returns the time in Unix seconds."""
         self.budgets = budgets
+        self.reclaims = Reclaims(state, unix=unix, is_leaving=lambda uid: self.level(uid) == LEAVING)
         self._state = state
         self._settings = settings
         self._unix = unix
@@ -54,7 +57,10 @@ class Eligibility:
                 pod.spec.priority > highest and pod.metadata.namespace not in SYSTEM_NAMESPACES,
                 f"its priority {pod.spec.priority} is above scheduler.preemption.highest_priority ({highest})",
             ),
-            (self._reach(key) == "Never", f"spec.preemption.reach of GpuQueue {key.name} is Never"),
+            (
+                self._reach(key) == "Never" and self.reclaims.seconds_left(pod) is None,
+                f"spec.preemption.reach of GpuQueue {key.name} is Never",
+            ),
             (not requirements.request, "it requests no GPU"),
             (requirements.fixed is not None, "it has a static allocation"),
             (requirements.bound is not None, "only the cards that are bound to its application count"),
@@ -82,29 +88,33 @@ class Eligibility:
 
     def _ends_in_time(self, deletion_timestamp: str) -> bool:
         """Whether a pod that is being deleted will end before a nomination does that begins now."""
-        return _unix_seconds(deletion_timestamp) <= self._unix() + self._settings.nomination_seconds
+        return unix_seconds(deletion_timestamp) <= self._unix() + self._settings.nomination_seconds
 
-    def unit(self, uid: str, preemptor: Pod) -> "EligibleUnit":
+    def unit(self, uid: str, preemptor: Pod, reclaim: Reclaim | None = None) -> "EligibleUnit":
         """Return the pods that go together with a running one if `preemptor` may preempt all of them now, else none.
 
-        They are the pods of its gang, or it alone. Those that end already are left out.
+        It may preempt pods of lower priority within its reach, and those that `reclaim` allows. The pods of a gang go
+        together; those that end already are left out.
         """
         gangs = self._state.node_cache.gangs
         members = [each for each in gangs.members(uid) if self.level(each) != LEAVING] or [uid]
         if gangs.has(preemptor, uid):
             return ()
-        found = tuple(each for each in (self._eligible(member, preemptor) for member in members) if each is not None)
-        return found if len(found) == len(members) else ()
+        found = [self._eligible(member, preemptor, reclaim) for member in members]
+        eligible = tuple(each for each in found if each is not None)
+        return eligible if len(eligible) == len(members) else ()
 
-    def _eligible(self, uid: str, preemptor: Pod) -> "EligiblePod | None":
+    def _eligible(self, uid: str, preemptor: Pod, reclaim: Reclaim | None) -> "EligiblePod | None":
         """Return a running pod if `preemptor` may preempt it now, whatever gang it belongs to."""
         level, reservation = self.level(uid), self._state.ledger.reservation(uid)
-        if level is None or not LEAVING < level < preemptor.spec.priority or reservation is None or reservation.assumed:
+        if level is None or level == LEAVING or reservation is None or reservation.assumed:
             return None
         pod, fair_share = self._state.running[uid], self._state.fair_share
-        account = self.account(pod)
-        if not self._is_within_reach(pod, account, preemptor):
-            return None
+        account, reclaimed_for = self.account(pod), None
+        if level >= preemptor.spec.priority or not self._is_within_reach(pod, account, preemptor):
+            if reclaim is None or not reclaim.allows(pod, account):
+                return None
+            reclaimed_for = reclaim.key
         until = protected_until(
             pod,
             min_runtime_seconds=fair_share.queues.spec(account).preemption.min_runtime_seconds,
@@ -116,10 +126,11 @@ class Eligibility:
         is_slow = pod.spec.termination_grace_period_seconds > self._settings.nomination_seconds
         if len(budgets) > 1 or any(each.is_rigid for each in budgets):
             may_violate = self._settings.rigid_budgets == "violate"
-            return EligiblePod(pod, account, is_slow=is_slow, violates=True) if may_violate else None
+            found = EligiblePod(pod, account, is_slow=is_slow, violates=True, reclaimed_for=reclaimed_for)
+            return found if may_violate else None
         if any(not each.allowed for each in budgets):
             return None
-        return EligiblePod(pod, account, budgets[0] if budgets else None, is_slow)
+        return EligiblePod(pod, account, budgets[0] if budgets else None, is_slow, reclaimed_for=reclaimed_for)
 
     def account(self, pod: Pod) -> QueueKey:
         """Return the queue that pays for a running pod."""
@@ -137,7 +148,8 @@ class Eligibility:
         reach = self._reach(key)
         if reach == "Queue":
             return account == key
-        return reach == "Cluster" or pod.metadata.namespace == preemptor.metadata.namespace
+        is_own = pod.metadata.namespace == preemptor.metadata.namespace
+        return reach == "Cluster" or (reach == "Namespace" and is_own)
 
 
 class EligiblePod(msgspec.Struct, frozen=True):
@@ -149,6 +161,7 @@ class EligiblePod(msgspec.Struct, frozen=True):
         budget: the disruption budget that permits its eviction.
         is_slow: whether its grace period is longer than a nomination lasts.
         violates: whether its end violates a disruption budget that never permits it.
+        reclaimed_for: the queue that reclaims its cards; None if it has a lower priority than its preemptor.
     """
 
     pod: Pod
@@ -156,13 +169,14 @@ class EligiblePod(msgspec.Struct, frozen=True):
     budget: Budget | None = None
     is_slow: bool = False
     violates: bool = False
+    reclaimed_for: QueueKey | None = None
 
     @property
     def candidate(self) -> Candidate:
         """The pod as the choice of victims sees it."""
         pod, budget = self.pod, self.budget
         guard, since = f"{budget.namespace}/{budget.name}" if budget is not None else "", started(pod)
-        seconds = _unix_seconds(since) if since else 0.0
+        seconds = unix_seconds(since) if since else 0.0
         return Candidate(pod.uid, pod.spec.priority, seconds, guard, self.is_slow, self.violates)
 
 
@@ -197,9 +211,9 @@ def protected_until(pod: Pod, *, min_runtime_seconds: int, longest_protection_se
     created = pod.metadata.creation_timestamp
     ends = []
     if text is not None and created and (protected := _seconds(text)):
-        ends.append(_unix_seconds(created) + min(protected, longest_protection_seconds))
+        ends.append(unix_seconds(created) + min(protected, longest_protection_seconds))
     if min_runtime_seconds and (started := pod.status.start_time or created):
-        ends.append(_unix_seconds(started) + min_runtime_seconds)
+        ends.append(unix_seconds(started) + min_runtime_seconds)
     return max(ends, default=None)
 
 
@@ -208,12 +222,4 @@ def _seconds(text: str) -> float:
     try:
         return duration.seconds(text)
     except AllocationError:
-        return 0.0
-
-
-def _unix_seconds(timestamp: str) -> float:
-    """Return the Unix seconds of a timestamp of Kubernetes; 0 for one in the year 0, which only a node would write."""
-    try:
-        return datetime.fromisoformat(timestamp).timestamp()
-    except ValueError:
         return 0.0

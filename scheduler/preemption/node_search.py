@@ -8,6 +8,7 @@ import msgspec
 
 from allocation import victims
 from allocation.allocation import Charge, charges
+from allocation.fairness.queue_spec import QueueKey
 from allocation.ledger import ledger_copy
 from allocation.placement import placement
 from allocation.placement.node_cards import NodeCards
@@ -15,11 +16,12 @@ from allocation.placement.query import PlacementQuery
 from allocation.placement.rejection import Rejection
 from allocation.quota import Headroom, minimum_request
 from allocation.steps import Steps, finish
-from allocation.victims import Candidate, Cost
+from allocation.victims import Candidate, Cost, Limits
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
 from scheduler.preemption.accounts import Accounts, OwnPods
 from scheduler.preemption.eligibility import Eligibility, EligiblePod, EligibleUnit
+from scheduler.preemption.reclaim import Reclaim
 from scheduler.preemption.releasable import LEAVING
 from scheduler.state.cluster_state import ClusterState
 
@@ -49,6 +51,11 @@ class Preemption(msgspec.Struct, frozen=True):
         """Whether it violates a budget, or a victim may still be ending when the pod does not wait for it any more."""
         return any(each.is_slow or each.violates for each in self.victims)
 
+    @property
+    def is_reclaim(self) -> bool:
+        """Whether pods are preempted because their queue has more than its entitlement."""
+        return any(each.reclaimed_for is not None for each in self.victims)
+
 
 class NodeSearch:
     """The search for one pod.
@@ -56,6 +63,7 @@ class NodeSearch:
     Attributes:
         pod: the pod.
         requirements: its GPU requirements.
+        below: the pods that it may preempt have a priority below this one.
     """
 
     def __init__(
@@ -77,8 +85,18 @@ class NodeSearch:
         self._units: dict[str, EligibleUnit] = {}
         self._own: OwnPods | None = None
         self._rejected_nodes = state.rejected_nodes.lasting(requirements)
+        found = eligibility.reclaims.of(pod, requirements)
+        self._reclaim = found if isinstance(found, Reclaim) else None
+        self.below = max(pod.spec.priority, self._reclaim.below) if self._reclaim is not None else pod.spec.priority
         lower = state.holds.lower_than(state.fair_share.pod_rank(pod))
         self._lifted = state.holds.reserved_for(pod.uid) | lower
+
+    def may_free(self, node: str) -> bool:
+        """Whether a node is worth a search: in a full cluster, few may have pods of queues with a surplus."""
+        reclaim, owner = self._reclaim, self._state.fair_share.use.owner
+        if reclaim is None:
+            return True
+        return any(reclaim.has_surplus(owner(uid)) or self._is_lower(uid) for uid in self._pods_on(node))
 
     def cheapest_on(self, node: str, *, below: int) -> Steps[Preemption | None]:
         """Return the cheapest pods below a priority that have to go for the pod to fit on a node; None if none help.
@@ -101,7 +119,7 @@ class NodeSearch:
     def confirm(self, earlier: Preemption) -> Steps[Preemption | None]:
         """Return an earlier choice by what is true now; None if its victims are not enough any more."""
         leaving = self._leaving_on(earlier.node) | frozenset(filter(self._is_leaving, earlier.leaving))
-        units = yield from self._units_of((each.pod.uid for each in earlier.victims), self.pod.spec.priority)
+        units = yield from self._units_of((each.pod.uid for each in earlier.victims), self.below)
         return (yield from self._cheapest_of(units, earlier.node, leaving))
 
     def _cheapest_of(
@@ -123,13 +141,19 @@ class NodeSearch:
         def fits_without(gone: frozenset[str]) -> bool:
             return charges_without(gone) is not None
 
+        def permits(gone: frozenset[str]) -> bool:
+            return self._reclaim is None or _is_permitted(self._reclaim, [eligible[uid] for uid in gone])
+
         budgets = {each.candidate.budget: each.budget.allowed for each in eligible.values() if each.budget is not None}
         candidates = [tuple(each.candidate for each in unit) for unit in units.values()]
-        chosen = yield from victims.cheapest(candidates, fits_without, allowed=budgets)
+        chosen = yield from victims.cheapest(candidates, fits_without, Limits(budgets, permits))
         if chosen is None:
             return None
-        placed = charges_without(frozenset(each.uid for each in chosen))
-        return self._preemption(node, chosen, eligible, leaving, placed)
+        placed = charges_without(frozenset(each.uid for each in chosen)) or ()
+        found = self._preemption(node, chosen, eligible, leaving, placed)
+        if self._reclaim is not None and found.is_reclaim and not self._reclaim.is_owed_cards(placed):
+            return None
+        return found
 
     def _headroom(self, gone: Iterable[EligiblePod]) -> Headroom | None:
         """Return what the quotas leave without the pods `gone`; None if that is certainly too little."""
@@ -144,12 +168,12 @@ class NodeSearch:
         chosen: Sequence[Candidate],
         eligible: Mapping[str, EligiblePod],
         leaving: frozenset[str],
-        charges: tuple[Charge, ...] | None,
+        charges: tuple[Charge, ...],
     ) -> Preemption:
         gone = tuple(eligible[each.uid] for each in chosen)
         reservations = (self._state.ledger.reservation(each.uid) for each in chosen)
         memory = sum(charge.memory_mib for each in reservations if each is not None for charge in each.charges)
-        return Preemption(node, charges or (), gone, leaving, (victims.cost(chosen), memory, node))
+        return Preemption(node, charges, gone, leaving, (victims.cost(chosen), memory, node))
 
     # ---- pods ------------------------------------------------------------------------------------------------------
 
@@ -164,6 +188,11 @@ class NodeSearch:
 
     def _pods_on(self, node: str) -> list[str]:
         return [each.uid for each in self._state.ledger.reservations(node) if each.is_pod]
+
+    def _is_lower(self, uid: str) -> bool:
+        """Whether a pod ends already, or has a lower priority."""
+        level = self._eligibility.level(uid)
+        return level is not None and level < self.pod.spec.priority
 
     def _is_leaving(self, uid: str) -> bool:
         return self._eligibility.level(uid) == LEAVING
@@ -192,9 +221,22 @@ class NodeSearch:
     def _unit(self, uid: str) -> EligibleUnit:
         """Return the unit of a pod, without the pods that go in any case; empty if it has to stay."""
         if uid not in self._units:
-            unit = tuple(each for each in self._eligibility.unit(uid, self.pod) if each.pod.uid not in self._gone)
+            unit = tuple(
+                each for each in self._eligibility.unit(uid, self.pod, self._reclaim) if each.pod.uid not in self._gone
+            )
             self._units |= {uid: ()} | dict.fromkeys((each.pod.uid for each in unit), unit)
         return self._units[uid]
+
+
+def _is_permitted(reclaim: Reclaim, gone: Iterable[EligiblePod]) -> bool:
+    """Whether no queue from which cards are reclaimed would have less than its entitlement without these pods."""
+    of_queue: dict[QueueKey, list[str]] = {}
+    reclaimed = set[QueueKey]()
+    for each in gone:
+        of_queue.setdefault(each.account, []).append(each.pod.uid)
+        if each.reclaimed_for is not None:
+            reclaimed.add(each.account)
+    return all(reclaim.permits(account, of_queue[account]) for account in reclaimed)
 
 
 class NodeTrial:

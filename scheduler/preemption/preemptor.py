@@ -91,11 +91,15 @@ class Preemptor:
         await self._end_nominations()
         pacer, has_tried = Pacer(), False
         await pacer.run(self.chooser.refresh())
-        lowest = self.chooser.lowest_priority
+        lowest, reclaims = self.chooser.lowest_priority, self.chooser.eligibility.reclaims
         if lowest is None:
             return False
+
+        def has_victims(pod: Pod) -> bool:
+            return pod.spec.priority > lowest or reclaims.has_waited(pod)
+
         most = self._settings.concurrent
-        for each in await pacer.run(self._waiting(lowest, self._may, most)):
+        for each in await pacer.run(self._waiting(has_victims, self._may, most)):
             if len(self._under_way) >= most or not self._is_trusted():
                 break
             if self._may(each) and self._may_join(each.pod):
@@ -176,6 +180,8 @@ class Preemptor:
         if choice.victims:
             # If it were placed while an Eviction is sent, that would cost a pod for nothing.
             state.queue.gate(pod.uid)
+        if choice.is_reclaim:
+            self.chooser.eligibility.reclaims.note(pod, choice.charges)
         state.queue.wake((pod.uid,))  # from now on it is tried on its own
 
     async def _evict(self, pod: Pod, choice: Preemption) -> None:
@@ -190,6 +196,8 @@ class Preemptor:
         )
         self._metrics.preemptions.labels(outcome.value).inc()
         self._metrics.victims.inc(len(evicted))
+        if choice.is_reclaim and not evicted:
+            self.chooser.eligibility.reclaims.forget(pod)
         if outcome is not EvictionOutcome.EVICTED and holds.of(pod.uid) is hold:
             await self._give_up(pod)
 

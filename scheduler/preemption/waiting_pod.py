@@ -34,8 +34,8 @@ class WaitingPod(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...] | None = None
 
 
-WaitingPods = Callable[[int, Callable[[WaitingPod], bool], int], Steps[Iterator[WaitingPod]]]
-"""Returns the pods above a priority that the callable lets preempt others now, the first to be served first.
+WaitingPods = Callable[[Callable[[Pod], bool], Callable[[WaitingPod], bool], int], Steps[Iterator[WaitingPod]]]
+"""Returns the pods that the callables let preempt others now, the first to be served first.
 
 The last argument limits how many there are of each queue, so that the others soon have their turn.
 """
@@ -48,11 +48,13 @@ def of_queue(queue: SchedulingQueue) -> WaitingPods:
     """Return the pods that wait in the scheduler's own queue, in its order."""
     competition = queue.competition
 
-    def waiting(above: int, may: Callable[[WaitingPod], bool], most: int) -> Steps[Iterator[WaitingPod]]:
+    def waiting(
+        has_victims: Callable[[Pod], bool], may: Callable[[WaitingPod], bool], most: int
+    ) -> Steps[Iterator[WaitingPod]]:
         now = queue.clock()
 
         def read(entry: Entry) -> Ranked | None:
-            if entry.place != "unschedulable" or entry.pod.spec.priority <= above:
+            if entry.place != "unschedulable" or not has_victims(entry.pod):
                 return None
             lane = entry.lane.key if entry.lane is not None else entry.pod.uid
             found = WaitingPod(entry.pod, (entry.key, entry.pod.spec.priority, lane))

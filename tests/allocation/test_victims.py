@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from allocation import victims
 from allocation.steps import finish
-from allocation.victims import Candidate, Unit, cheapest, cost
+from allocation.victims import Candidate, Limits, Unit, cheapest, cost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,7 +70,7 @@ def test_up_to_eight_units_it_is_the_cheapest_set_of_all(
         itertools.chain.from_iterable(itertools.combinations(units, size) for size in range(len(units) + 1)),
     )
     possible = [each for each in every if respects(each, allowed) and fits(uids(each))]
-    found = finish(cheapest(units, fits, allowed=allowed))
+    found = finish(cheapest(units, fits, Limits(allowed)))
     if found is None:
         assert not possible
     else:
@@ -85,7 +85,7 @@ def test_no_unit_of_the_set_can_stay_and_no_budget_is_exceeded(
     """With many candidates, too; and of a gang no pod stays alone."""
     units, fits = world(drawn, need)
     allowed = {"pdb-a": a, "pdb-b": b}
-    found = finish(cheapest(units, fits, allowed=allowed))
+    found = finish(cheapest(units, fits, Limits(allowed)))
     if found is None:
         assert not fits(uids(pods(unit for unit in units if not any(each.budget for each in unit))))
         return
@@ -100,7 +100,7 @@ def test_no_unit_of_the_set_can_stay_and_no_budget_is_exceeded(
 def test_the_highest_priority_of_the_set_is_the_lowest_possible(drawn: list[Drawn], need: tuple[int, int]) -> None:
     """Without budgets, a set of lower priority would not be enough."""
     units, fits = world([(priority, start, "", back, gang) for priority, start, _, back, gang in drawn], need)
-    found = finish(cheapest(units, fits, allowed={}))
+    found = finish(cheapest(units, fits, Limits()))
     if found:
         highest = max(each.priority for each in found)
         assert not fits(uids(pods(unit for unit in units if all(each.priority < highest for each in unit))))
@@ -113,9 +113,43 @@ def test_of_many_units_the_cheapest_single_pod_is_taken_if_one_is_enough(
     """Even where a gang alone, or several pods, would be enough as well."""
     units, fits = world([(0, start, "", back, gang) for _, start, _, back, gang in drawn], need)
     enough = [unit for unit in units if len(unit) == 1 and fits(uids(unit))]
-    found = finish(cheapest(units, fits, allowed={}))
+    found = finish(cheapest(units, fits, Limits()))
     if enough and found:
         assert found == min(enough, key=lambda unit: (cost(unit), unit[0].uid))
+
+
+@given(st.lists(CANDIDATE, max_size=8), NEED, st.integers(0, 8))
+def test_the_cheapest_set_that_is_permitted_is_chosen(drawn: list[Drawn], need: tuple[int, int], most: int) -> None:
+    """Compared with every subset, where a set that is too large is not permitted."""
+    units, fits = world(drawn, need)
+    back = {f"p{place}": each[3][0] for place, each in enumerate(drawn)}
+
+    def permits(gone: frozenset[str]) -> bool:
+        return sum(back[uid] for uid in gone) <= most
+
+    every = map(
+        pods,
+        itertools.chain.from_iterable(itertools.combinations(units, size) for size in range(len(units) + 1)),
+    )
+    limits = Limits({"pdb-a": 8, "pdb-b": 8}, permits)
+    possible = [each for each in every if permits(uids(each)) and fits(uids(each))]
+    found = finish(cheapest(units, fits, limits))
+    assert (found is None) == (not possible)
+    if found is not None:
+        assert cost(found) == min(map(cost, possible))
+
+
+def test_few_of_many_units_go_together_although_most_may_not() -> None:
+    """Two of twelve may go, and only the two most important ones are of use."""
+    units = [(Candidate(f"p{number}", 0, float(number)),) for number in range(12)]
+
+    def fits(gone: frozenset[str]) -> bool:
+        return {"p0", "p1"} <= gone
+
+    found = finish(cheapest(units, fits, Limits(permits=lambda gone: len(gone) <= 2)))
+    assert found is not None
+    assert uids(found) == {"p0", "p1"}
+    assert finish(cheapest(units, fits, Limits(permits=lambda gone: len(gone) <= 1))) is None
 
 
 def test_one_young_pod_goes_before_an_old_one_and_before_two() -> None:
@@ -125,7 +159,7 @@ def test_one_young_pod_goes_before_an_old_one_and_before_two() -> None:
     def fits(gone: frozenset[str]) -> bool:
         return bool(gone & {"old", "young"})
 
-    assert finish(cheapest([(each,) for each in candidates], fits, allowed={})) == (candidates[1],)
+    assert finish(cheapest([(each,) for each in candidates], fits, Limits())) == (candidates[1],)
 
 
 def test_two_pods_go_before_a_gang_of_three() -> None:
@@ -137,12 +171,12 @@ def test_two_pods_go_before_a_gang_of_three() -> None:
         return uids(gang) <= gone or sum(uid.startswith("half") for uid in gone) >= 2
 
     for number in (2, 9):
-        found = finish(cheapest([gang, *halves[-number:]], fits, allowed={}))
+        found = finish(cheapest([gang, *halves[-number:]], fits, Limits()))
         assert found is not None
         assert uids(found) == {"half-7", "half-8"}
 
 
 def test_nobody_goes_if_the_pod_fits() -> None:
     """An empty set is cheapest, and differs from no set at all."""
-    assert finish(cheapest([(Candidate("a", 0),)], lambda _: True, allowed={})) == ()
-    assert finish(cheapest([(Candidate("a", 0),)], lambda _: False, allowed={})) is None
+    assert finish(cheapest([(Candidate("a", 0),)], lambda _: True, Limits())) == ()
+    assert finish(cheapest([(Candidate("a", 0),)], lambda _: False, Limits())) is None

@@ -209,7 +209,7 @@ async def test_pod_that_the_cache_does_not_have_yet_is_read() -> None:
     api.pods["b"] = other
     sent = wire.decode_args(msgspec.json.encode({"Pod": other, "Nodes": None, "NodeNames": ["n0"]}))
     assert not (await verbs.filter(sent)).has_node
-    found = finish(verbs._rejected.above(0, lambda _: True, 8))
+    found = finish(verbs._rejected.waiting(lambda _: True, lambda _: True, 8))
     assert [each.pod.uid for each in found] == ["uid-b"]
 
 

@@ -80,7 +80,7 @@ async def test_pod_that_fits_is_written_once() -> None:
         scene.rejected.note_change()
         await scene.retries.look()
     assert scene.written == ["uid-b"]
-    assert [each.pod.uid for each in finish(scene.rejected.above(-1, lambda _: True, 8))] == ["uid-a"]
+    assert [each.pod.uid for each in finish(scene.rejected.waiting(lambda _: True, lambda _: True, 8))] == ["uid-a"]
 
 
 async def test_refused_write_is_repeated() -> None:

@@ -112,6 +112,7 @@ class Scene:
         cards: int = 1,
         clock: Clock | None = None,
         driver: Driver | None = None,
+        unix: Callable[[], float] = lambda: NOW,
         **settings: Any,
     ) -> None:
         self.clock = clock or Clock()
@@ -122,7 +123,7 @@ class Scene:
         self.evictor = FaultyEvictor(self.driver)
         self.budgets = DisruptionBudgets()
         chosen = PreemptionSettings(**settings)
-        rules = Eligibility(self.state, budgets=self.budgets, settings=chosen, unix=lambda: NOW)
+        rules = Eligibility(self.state, budgets=self.budgets, settings=chosen, unix=unix)
         self.chooser = CountingChooser(self.state, rules)
         self.preemptor = Preemptor(
             self.chooser,
