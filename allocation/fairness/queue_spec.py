@@ -89,6 +89,11 @@ class QueueKey(msgspec.Struct, frozen=True, order=True):
         """Return it as annotation `gpu.scheduling/charged-to` has it."""
         return self.name or _OF_NAMESPACE + self.namespace
 
+    @property
+    def words(self) -> str:
+        """The queue as messages name it."""
+        return f"GpuQueue {self.name}" if self.name else f"namespace {self.namespace}"
+
     @classmethod
     def of_annotation(cls, text: str) -> Self:
         """Read what `str` returns."""

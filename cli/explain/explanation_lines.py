@@ -100,9 +100,12 @@ def of_bindings(explanation: Explanation) -> list[str]:
 
 
 def of_preemption(explanation: Explanation) -> list[str]:
-    """Return the line; none for a pod that does not wait for others to go."""
+    """Return the lines; none for a pod that does not wait for others to go."""
     preemption = explanation.preemption
-    return [f"preemption: {_said(preemption)}"] if preemption is not None else []
+    if preemption is None:
+        return []
+    reclaim = [f"reclaim: {preemption.reclaim}"] if preemption.reclaim else []
+    return [f"preemption: {_said(preemption)}", *reclaim]
 
 
 def of_consolidation(explanation: Explanation) -> list[str]:
@@ -129,7 +132,10 @@ def _said(preemption: PreemptionExplanation) -> str:
     others = preemption.count - len(named)
     if others:
         named.append(f"{others} more" if named else "of other namespaces")
-    return f"would evict {_pods(preemption.count)} for it, then on node {preemption.node}: {', '.join(named)}"
+    count = _pods(preemption.count)
+    if preemption.reclaimed:
+        count += f" ({preemption.reclaimed} of queues above their entitlement)"
+    return f"would evict {count} for it, then on node {preemption.node}: {', '.join(named)}"
 
 
 def _pods(count: int) -> str:

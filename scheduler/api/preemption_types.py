@@ -27,6 +27,9 @@ class PreemptionExplanation(msgspec.Struct, frozen=True, rename=json_name):
             `consolidation`, others are being moved for it, or it is moved itself, or `patience`, it has waited
             for long; empty if none are held.
         why: why no pod is preempted; empty if one is, or cards are held.
+        reclaim: whether the pod may reclaim cards from queues that have more than their entitlement, or from when on,
+            or why not; empty if its queue never reclaims, or cards are held.
+        reclaimed: how many of the pods would be evicted because of that.
     """
 
     node: str = ""
@@ -35,3 +38,5 @@ class PreemptionExplanation(msgspec.Struct, frozen=True, rename=json_name):
     leaving: int = 0
     held: Literal["", "preemption", "patience", "consolidation"] = ""
     why: str = ""
+    reclaim: str = ""
+    reclaimed: int = 0

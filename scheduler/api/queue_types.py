@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from allocation.fairness.reclaim import Reclaim
 from scheduler.api.json_names import json_name
 
 
@@ -18,6 +19,7 @@ class QueueView(msgspec.Struct, frozen=True, rename=json_name):
         suspended: whether new pods wait.
         limits: the most that its pods may hold, by resource in the units of a container; a missing one is unlimited.
         max_instances: the most pods of it that may run; None is unlimited.
+        reclaim: from which queues it takes back what it is owed: `Never`, `WithinTier` or `Always`.
         allocated: what its pods hold, by resource in the units of a container; CPU in thousandths, memory in bytes.
         share: its dominant share, 0 to 1; None is infinite: it holds a resource that no usable card has any more.
         dominant_resource: the resource of which it has the largest share; empty if it holds nothing.
@@ -26,6 +28,8 @@ class QueueView(msgspec.Struct, frozen=True, rename=json_name):
             be with some.
         overused: whether it has more than its entitlement.
         underused: whether it has less than its entitlement, and pods that wait.
+        excess_cards: how many cards' worth of its dominant resource it has more than its entitlement, or, below 0, is
+            owed, because it has less and pods that wait; None is infinite.
         running: its pods with a node.
         waiting: its pods without a node.
         next: the first of its waiting pods, `namespace/name`, in the order in which a free card is offered to them;
@@ -41,6 +45,7 @@ class QueueView(msgspec.Struct, frozen=True, rename=json_name):
     suspended: bool
     limits: dict[str, int]
     max_instances: int | None
+    reclaim: Reclaim
     allocated: dict[str, int]
     share: float | None
     dominant_resource: str
@@ -48,6 +53,7 @@ class QueueView(msgspec.Struct, frozen=True, rename=json_name):
     entitlement: float
     overused: bool
     underused: bool
+    excess_cards: float | None
     running: int
     waiting: int
     next: tuple[str, ...]

@@ -16,11 +16,11 @@ _NEXT: Final = 3
 def view(state: ClusterState) -> QueuesView:
     """Return the queues of a state."""
     fair_share = state.fair_share
-    following = _next_pods(state)
+    following, cards = _next_pods(state), fair_share.capacity.cards()
     return QueuesView(
         bool(fair_share.queues),
         tuple(
-            _queue(state, standing, following[str(standing.key)])
+            _queue(state, standing, following[str(standing.key)], cards)
             for standing in Standings(fair_share, state.queue.waiting).all()
         ),
     )
@@ -41,7 +41,7 @@ def _next_pods(state: ClusterState) -> defaultdict[str, list[str]]:
     return following
 
 
-def _queue(state: ClusterState, standing: Standing, following: list[str]) -> QueueView:
+def _queue(state: ClusterState, standing: Standing, following: list[str], cards: int) -> QueueView:
     key, spec = standing.key, standing.spec
     return QueueView(
         name=str(key),
@@ -51,6 +51,7 @@ def _queue(state: ClusterState, standing: Standing, following: list[str]) -> Que
         suspended=spec.suspended,
         limits={name: spec.limits[name] for name in spec.limits if name in ineffective.counted(state.settings)},
         max_instances=spec.max_instances,
+        reclaim=spec.reclaim,
         allocated=allocated(standing, state.settings),
         share=finite(float(standing.share)),
         dominant_resource=dominant_resource(standing, state.settings),
@@ -58,6 +59,7 @@ def _queue(state: ClusterState, standing: Standing, following: list[str]) -> Que
         entitlement=standing.entitlement,
         overused=standing.is_overused,
         underused=standing.is_underused,
+        excess_cards=finite(standing.excess * cards),
         running=standing.use.pods,
         waiting=standing.waiting,
         next=tuple(following),

@@ -36,6 +36,12 @@ class Capacity:
         self._changed.clear()
         return self._total
 
+    def cards(self) -> int:
+        """Return the number of cards to share; of one in MIG mode, each instance."""
+        self.total()
+        rows = (self._ledger.row(name) for name in self._nodes)
+        return sum(sum(self._ledger.facts(row).usable) for row in rows if row is not None)
+
     def differences(self) -> Steps[dict[str, str]]:
         """Return a text for each node of which something else is counted than it has, and one for a wrong total."""
         sums = tuple(map(sum, zip(NOTHING, *self._nodes.values(), strict=True)))

@@ -41,6 +41,13 @@ class Standing(msgspec.Struct, frozen=True):
         return self.spec.weight / self.weights
 
     @property
+    def excess(self) -> float:
+        """By how much its share is above the entitlement; below 0 if it has less, and pods that wait."""
+        if self.is_overused or self.is_underused:
+            return float(self.share) - self.entitlement
+        return 0.0
+
+    @property
     def is_overused(self) -> bool:
         """Whether it has more than its entitlement."""
         return shares.is_overused(self.share, weight=self.spec.weight, of=self.weights)

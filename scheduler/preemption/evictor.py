@@ -88,7 +88,9 @@ class Evictor:
         except _EndedError as ended:
             outcome, why = ended.outcome, f"{ended.outcome.value}: {ended}"
         if evicted:
-            note = f"Evicted {len(evicted)} of {len(victims)} pods of lower priority on node {node}"
+            reclaimed = sum(each.reclaimed_for is not None for each in evicted)
+            which = f"pods, {reclaimed} of queues above their entitlement," if reclaimed else "pods of lower priority"
+            note = f"Evicted {len(evicted)} of {len(victims)} {which} on node {node}"
             self._recorder.record(
                 preemptor.reference, type="Normal", reason="Preempting", action="Preempting", note=note
             )
@@ -182,15 +184,26 @@ class Evictor:
         The API server sets the condition with an Eviction, so its lastTransitionTime is right; a deletion has none.
         """
         # The preemptor may be in another namespace, so only its UID is named.
-        note, pod = f"Preempted by pod {preemptor.uid} on node {node}", victim.pod
-        self._recorder.record(pod.reference, type="Normal", reason="Preempted", action="Preempting", note=note)
+        pod, taker = victim.pod, victim.reclaimed_for
+        note = f"Preempted by pod {preemptor.uid} on node {node}"
+        why = "preempting to accommodate a higher priority pod"
+        if taker is not None:
+            why = f"{victim.account.words} has more than its entitlement, and {taker.words} less"
+            note = f"Evicted for pod {preemptor.uid} on node {node}: {why}"
+        self._recorder.record(
+            pod.reference,
+            type="Normal",
+            reason="Preempted" if taker is None else "Reclaimed",
+            action="Preempting",
+            note=note,
+        )
         changed = {"lastTransitionTime": timestamp(time.time())} if victim.violates else {}
         condition = {
             **changed,
             "type": "DisruptionTarget",
             "status": "True",
             "reason": "PreemptionByScheduler",
-            "message": f"{preemptor.spec.scheduler_name}: preempting to accommodate a higher priority pod",
+            "message": f"{preemptor.spec.scheduler_name}: {why}",
         }
         try:
             await self._patch_status(pod, {"conditions": [condition]})

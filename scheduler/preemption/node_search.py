@@ -151,7 +151,7 @@ class NodeSearch:
             return None
         placed = charges_without(frozenset(each.uid for each in chosen)) or ()
         found = self._preemption(node, chosen, eligible, leaving, placed)
-        if self._reclaim is not None and found.is_reclaim and not self._reclaim.is_owed_cards(placed):
+        if self._reclaim is not None and found.is_reclaim and not self._reclaim.may_have(placed):
             return None
         return found
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from allocation.allocation import Charge
+from allocation.errors import AllocationError
 from allocation.fairness import reclaim
 from allocation.fairness.queue_spec import QueueKey
 from allocation.fairness.reclaim import Entitlements, Holding, Rank, Turnover
@@ -26,6 +27,7 @@ from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
 
+_MAY = "it may reclaim cards from queues above their entitlement now"
 _ENTITLED = "{queue} has, or would have then, more than its entitlement"
 _WAITS = "it may reclaim cards from queues above their entitlement once it has waited for {seconds} s more"
 _TURNOVER = "{queue} has reclaimed as much as it is entitled to within the last hour"
@@ -80,14 +82,20 @@ class Reclaims:
             return NoReclaim()
         if left:
             return NoReclaim(_WAITS.format(seconds=math.ceil(left)))
-        found = Reclaim(self._state, pod, is_leaving=self._is_leaving)
-        amounts, request = found.node_amounts, minimum_request(requirements.request)
-        amounts = added(amounts, (request.memory_mib, request.cores, request.cards, 0, 0))
-        if not found.is_owed(amounts):
-            return NoReclaim(_ENTITLED.format(queue=_words(found.key)))
-        if not self.turnover.allows(str(found.key), Holding(amounts, found.weight), found.entitlements):
-            return NoReclaim(_TURNOVER.format(queue=_words(found.key)))
-        return found
+        found, least = (
+            Reclaim(self._state, pod, self.turnover, is_leaving=self._is_leaving),
+            minimum_request(requirements.request),
+        )
+        why = found.objection((least.memory_mib, least.cores, least.cards, 0, 0))
+        return NoReclaim(why) if why else found
+
+    def words(self, pod: Pod) -> str:
+        """Return whether a pod that requests cards may reclaim some, or why not; empty if its queue never reclaims."""
+        try:
+            found = self.of(pod, self._state.requirements.unlimited(pod))
+        except AllocationError:
+            return ""
+        return found.why if isinstance(found, NoReclaim) else _MAY
 
     def note(self, pod: Pod, charges: Iterable[Charge]) -> None:
         """Note that pods are preempted so that a pod gets its cards, because its queue is entitled to them."""
@@ -104,23 +112,21 @@ class Reclaim:
 
     Attributes:
         key: its queue.
-        weight: the weight of the queue.
-        entitlements: what all queues share.
         below: the pods that it may preempt have a priority below this one.
-        node_amounts: what the pod requests of its node.
     """
 
-    def __init__(self, state: ClusterState, pod: Pod, *, is_leaving: Callable[[str], bool]) -> None:
+    def __init__(self, state: ClusterState, pod: Pod, turnover: Turnover, *, is_leaving: Callable[[str], bool]) -> None:
         """Read what queues have in `state`; `is_leaving` returns whether a pod ends in time."""
         fair_share, reserved = state.fair_share, state.holds.reserved_for(pod.uid)
         self.key = key = fair_share.key(pod)
         spec = fair_share.queues.spec(key)
-        self.weight = spec.weight
-        self.entitlements = Entitlements(
+        self._weight = spec.weight
+        self._entitlements = Entitlements(
             fair_share.capacity.total(), Standings(fair_share, state.queue.waiting).weights
         )
         self.below = MOST_PRIORITY if spec.reclaim == "Always" else pod.spec.priority + 1
-        self.node_amounts = _of_node(state, pod)
+        self._turnover = turnover
+        self._of_node = _of_node(state, pod)
         self._fair_share = fair_share
         self._reclaim = spec.reclaim
         self._rank = Rank(spec.priority, pod.spec.priority)
@@ -132,22 +138,25 @@ class Reclaim:
             owner = fair_share.use.owner(uid)
             self._released[owner] = added(self._released[owner], fair_share.use.amounts(uid))
 
-    def is_owed(self, more: Amounts) -> bool:
-        """Whether the queue has less than its entitlement, and would not have more than it with `more`."""
-        with_more = Holding(added(self._own, more), self.weight)
-        return self.entitlements.is_owed(Holding(self._own, self.weight)) and not self.entitlements.has_surplus(
-            with_more
-        )
+    def objection(self, of_cards: Amounts) -> str:
+        """Return why the queue may not reclaim so much of cards, and what the pod requests of their node, in words."""
+        more, entitlements = added(of_cards, self._of_node), self._entitlements
+        with_more = Holding(added(self._own, more), self._weight)
+        if not entitlements.is_owed(Holding(self._own, self._weight)) or entitlements.has_surplus(with_more):
+            return _ENTITLED.format(queue=self.key.words)
+        if not self._turnover.allows(str(self.key), Holding(more, self._weight), entitlements):
+            return _TURNOVER.format(queue=self.key.words)
+        return ""
 
-    def is_owed_cards(self, charges: Iterable[Charge]) -> bool:
-        """Whether the queue is owed these shares of cards, and what the pod requests of their node."""
-        return self.is_owed(added(_of_cards(charges), self.node_amounts))
+    def may_have(self, charges: Iterable[Charge]) -> bool:
+        """Whether the queue may reclaim these shares of cards."""
+        return not self.objection(_of_cards(charges))
 
     def has_surplus(self, account: QueueKey | None) -> bool:
         """Whether another queue has more than its entitlement."""
         if account is None or account == self.key:
             return False
-        return self.entitlements.has_surplus(self._holding(account))
+        return self._entitlements.has_surplus(self._holding(account))
 
     def allows(self, pod: Pod, account: QueueKey) -> bool:
         """Whether a running pod may be preempted, for which the queue `account` pays."""
@@ -160,7 +169,7 @@ class Reclaim:
 
     def permits(self, account: QueueKey, gone: Iterable[str]) -> bool:
         """Whether a queue would not have less than its entitlement without some of its pods, given by UID."""
-        return not self.entitlements.is_owed(self._holding(account, gone))
+        return not self._entitlements.is_owed(self._holding(account, gone))
 
     def _holding(self, account: QueueKey, gone: Iterable[str] = ()) -> Holding:
         """Return what a queue will have without some of its pods, once those that end already are gone, too."""
@@ -182,7 +191,3 @@ def _of_cards(charges: Iterable[Charge]) -> Amounts:
 def _of_node(state: ClusterState, pod: Pod) -> Amounts:
     amounts = state.node_filter.equivalence_class(pod).amounts
     return 0, 0, 0, amounts.get(resources.CPU, 0), amounts.get(resources.MEMORY, 0)
-
-
-def _words(key: QueueKey) -> str:
-    return f"GpuQueue {key.name}" if key.name else f"namespace {key.namespace}"

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from allocation.fairness.queue_spec import QueueSpec, Reach
+from allocation.fairness.reclaim import Reclaim
 from cluster.gpu_queue import GpuQueue
 from lab import manifests, wait
 from lab.connection import RefusedError
@@ -48,6 +49,8 @@ def test_defaults_are_those_of_the_product(queues: Stored) -> None:
         "batchSize": 1,
         "queueingStrategy": "BestEffortFIFO",
         "preemption": {"reach": "Cluster", "minRuntimeSeconds": 0},
+        "reclaim": "Never",
+        "reclaimAfterSeconds": 300,
         "suspended": False,
     }
     assert msgspec.convert(stored, GpuQueue).spec == QueueSpec()
@@ -67,6 +70,8 @@ def test_every_field_that_our_code_reads_is_stored(queues: Stored) -> None:
         "queueingStrategy": "StrictFIFO",
         "patienceSeconds": 0,
         "preemption": {"reach": "Queue", "minRuntimeSeconds": 604800},
+        "reclaim": "Always",
+        "reclaimAfterSeconds": 604800,
         "suspended": True,
     }
     stored = queues.would_be(queue(**spec))
@@ -81,6 +86,13 @@ def test_every_reach_of_preemption_is_stored(queues: Stored, reach: str) -> None
     stored = queues.would_be(queue(preemption={"reach": reach}))
     assert stored["spec"]["preemption"] == {"reach": reach, "minRuntimeSeconds": 0}
     assert msgspec.convert(stored, GpuQueue).spec.preemption.reach == reach
+
+
+@pytest.mark.parametrize("reclaim", get_args(Reclaim))
+def test_every_way_to_reclaim_is_stored(queues: Stored, reclaim: str) -> None:
+    """The values are the same in the schema and in the code."""
+    stored = queues.would_be(queue(reclaim=reclaim))
+    assert msgspec.convert(stored, GpuQueue).spec.reclaim == reclaim
 
 
 @pytest.mark.parametrize(
@@ -100,6 +112,9 @@ def test_every_reach_of_preemption_is_stored(queues: Stored, reach: str) -> None
         ({"preemption": {"reach": "Everywhere"}}, 'Unsupported value: "Everywhere"'),
         ({"preemption": {"minRuntimeSeconds": -1}}, "spec.preemption.minRuntimeSeconds: Invalid value"),
         ({"preemption": {"minRuntimeSeconds": 604801}}, "spec.preemption.minRuntimeSeconds: Invalid value"),
+        ({"reclaim": "Cohort"}, 'Unsupported value: "Cohort"'),
+        ({"reclaimAfterSeconds": 0}, "spec.reclaimAfterSeconds: Invalid value"),
+        ({"reclaimAfterSeconds": 604801}, "spec.reclaimAfterSeconds: Invalid value"),
         ({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Gt"}]}}, 'Unsupported value: "Gt"'),
         ({"guaranteed": {"nvidia.com/gpu": 1}}, 'unknown field "spec.guaranteed"'),
     ],

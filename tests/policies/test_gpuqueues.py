@@ -39,9 +39,9 @@ def team(server: Layout) -> Iterator[str]:
 def test_rights_in_a_namespace_are_not_enough_to_write_queues(
     server: Layout, namespace: str, team: str, role: str
 ) -> None:
-    """Who may do everything in a namespace creates no queue, and gives none more weight, or another tier."""
+    """Who may do everything in a namespace creates no queue, and gives none more weight, another tier or reclaim."""
     api = identities.tenant(server, namespace, role=role)
     assert "forbidden" in refusal(lambda: api.create(queue("own")))
-    for spec in ({"weight": 10000}, {"priority": 9}, {"namespaceSelector": {}}):
+    for spec in ({"weight": 10000}, {"priority": 9}, {"namespaceSelector": {}}, {"reclaim": "Always"}):
         assert "forbidden" in refusal(partial(api.patch, "gpuqueue", team, {"spec": spec}))
     assert "forbidden" in refusal(lambda: api.delete("gpuqueue", team, wait=False))

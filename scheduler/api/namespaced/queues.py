@@ -54,6 +54,7 @@ def _of_others(queue: QueueView) -> QueueView:
         entitlement=0.0,
         overused=False,
         underused=False,
+        excess_cards=0.0,
         running=0,
         waiting=0,
         next=(),

@@ -53,14 +53,16 @@ def test_a_row_has_the_share_the_entitlement_and_what_waits() -> None:
         "PRIORITY": "0",
         "SHARE": "##........ 0.25",
         "ENTITLED": "0.75",
+        "BALANCE": "-1.0",
         "RUNNING": "1",
         "WAITING": "1",
         "NEXT": "default/next",
         "DOMINANT": "nvidia.com/gpumem",
         "LIMITS": "nvidia.com/gpu=1/8,nvidia.com/gpumem=500/900,pods=1/5",
         "SUSPENDED": "no",
+        "RECLAIM": "Never",
     }
-    assert list(rows(cluster_queues.view(site()))[0]) == list(row)[:8]
+    assert list(rows(cluster_queues.view(site()))[0]) == list(row)[:9]
 
 
 def test_rows_are_in_the_order_in_which_cards_are_offered() -> None:
@@ -124,6 +126,23 @@ def test_notes_name_queues_that_take_no_pods_and_the_labels_that_name_them() -> 
         "label gpu.scheduling/queue of namespace a-ns,b-ns names GpuQueue ghost, which does not exist",
         "label gpu.scheduling/queue of namespace c-ns names GpuQueue closed, whose namespaceSelector does not match it",
     ]
+
+
+def test_notes_say_who_owes_whom() -> None:
+    """Of two cards team-a is entitled to one and a half, the other to half a one; a queue without pods is owed none."""
+    made = state("n1")
+    made.limits.set_queue(gpu_queue("team-a", weight=3, reclaim="WithinTier"))
+    made.limits.set_queue(gpu_queue("idle"))
+    made.set_pod(charged("own", memory=1000, queue="namespace/default"))
+    made.set_pod(pod("next", memory=1000, labels={QUEUE: "team-a"}))
+    shown = {each["NAME"]: each["BALANCE"] for each in rows(cluster_queues.view(made))}
+    assert shown == {"team-a": "-1.5", "namespace/default": "+0.5", "idle": "0"}
+    owed = "GpuQueue team-a is owed 1.5 cards and {}; above their entitlement: namespace default (+0.5)"
+    assert [*tables.notes(cluster_queues.view(made))] == [owed.format("reclaims (WithinTier)")]
+    made.limits.set_queue(gpu_queue("team-a", weight=3))
+    assert [*tables.notes(cluster_queues.view(made))] == [owed.format("waits until pods end")]
+    made.drop_pod(made.running["uid-own"])
+    assert [*tables.notes(cluster_queues.view(made))] == []
 
 
 def test_a_note_says_when_shares_do_not_determine_the_order() -> None:
@@ -218,12 +237,13 @@ def test_the_command_prints_each_format(output: str, capsys: pytest.CaptureFixtu
     elif output == "name":
         assert printed.out == "gpuqueue.gpu.scheduling/team-a\n"
     else:
-        assert printed.out.split()[:8] == [
+        assert printed.out.split()[:9] == [
             "NAME",
             "WEIGHT",
             "PRIORITY",
             "SHARE",
             "ENTITLED",
+            "BALANCE",
             "RUNNING",
             "WAITING",
             "NEXT",

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from allocation.names import QUEUE
 from allocation.settings import AllocationSettings
 from allocation.steps import finish
 from cli.explain import explanation_lines
@@ -21,6 +22,7 @@ from scheduler.holds import Hold
 from scheduler.objects import PriorityClass
 from scheduler.volumes.planned_pod import PlannedPod
 from tests.scheduler.support.builders import allocated, pod, state
+from tests.scheduler.support.driving import gpu_queue
 from tests.scheduler.support.explaining import explained
 from tests.scheduler.support.preempting import evictions_of
 from tests.scheduler.support.quotas import gpu_quota
@@ -101,6 +103,26 @@ def test_what_is_held_is_explained() -> None:
     assert explanation_lines.of_preemption(shown) == [
         "preemption: cards of node n1 are held for it, because pods are evicted for it; 1 pod there has to end first"
     ]
+
+
+def test_a_pod_says_that_it_may_reclaim_and_when() -> None:
+    """The pods that go for that reason are counted; one that was created a moment ago has to wait first."""
+    made = state("n1", cards=1)
+    for number in range(3):
+        made.set_pod(allocated(f"p{number}", node="n1", memory=300))
+    made.limits.set_queue(gpu_queue("owed", reclaim="WithinTier", reclaimAfterSeconds=90))
+    owed: dict[str, Any] = {"memory": 300, "labels": {QUEUE: "owed"}}
+    asked = pod("asks", **owed)
+    made.set_pod(asked)
+    preemption, reclaim = explanation_lines.of_preemption(explained(made, asked))
+    assert preemption.startswith("preemption: would evict 1 pod (1 of queues above their entitlement) for it")
+    assert reclaim == "reclaim: it may reclaim cards from queues above their entitlement now"
+    young = pod("young", **{**owed, "created": "2026-01-01T00:59:00Z"})
+    _, reclaim = explanation_lines.of_preemption(explained(made, young))
+    assert reclaim.endswith("above their entitlement once it has waited for 30 s more")
+    large = pod("large", **{**owed, "memory": 1000})
+    _, reclaim = explanation_lines.of_preemption(explained(made, large))
+    assert reclaim == "reclaim: GpuQueue owed has, or would have then, more than its entitlement"
 
 
 def simulated(made: Any, spec: dict[str, Any]) -> Simulation:

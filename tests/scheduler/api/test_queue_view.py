@@ -45,6 +45,7 @@ def test_a_queue_has_its_share_its_entitlement_and_its_pods() -> None:
         suspended=False,
         limits={"nvidia.com/gpumem": 900},
         max_instances=5,
+        reclaim="Never",
         allocated={"nvidia.com/gpumem": 500, "nvidia.com/gpucores": 0, "nvidia.com/gpu": 1, "cpu": 0, "memory": 0},
         share=0.25,
         dominant_resource="nvidia.com/gpumem",
@@ -52,6 +53,7 @@ def test_a_queue_has_its_share_its_entitlement_and_its_pods() -> None:
         entitlement=0.75,
         overused=False,
         underused=True,
+        excess_cards=-1.0,
         running=1,
         waiting=2,
         next=("default/first", "default/second"),
@@ -96,6 +98,7 @@ def test_an_infinite_share_is_null_in_json() -> None:
     made.agent_reports.set(status("n1", healthy=False))
     shown = by_name(made)["team-a"]
     assert (shown.share, shown.weighted_share, shown.overused) == (None, None, True)
+    assert shown.excess_cards is None
     content = msgspec.json.decode(msgspec.json.encode(queue_view.view(made)), type=QueuesView)
     assert {each.name: each for each in content.queues}["team-a"] == shown
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from allocation.fairness.queue_spec import QueueKey
 from cluster.api import Api
 from cluster.errors import UnreachableError
 from scheduler.metrics.labels import EvictionOutcome
@@ -100,6 +101,22 @@ async def test_events_name_no_pods_of_other_namespaces(server: EvictionServer) -
     new = [note for note in (await server.events(THEIRS))["Preempted"] if note not in before["Preempted"]]
     assert new == [f"Preempted by pod {preemptor.uid} on node {NODE}"] * 2
     assert f"Evicted 2 of 2 pods of lower priority on node {NODE}" in (await server.events(OURS))["Preempting"]
+
+
+async def test_a_reclaimed_pod_is_told_which_queues_it_is_about(server: EvictionServer) -> None:
+    """In its event and in its condition, whose reason is that of any preemption."""
+    preemptor, plain = await server.pod("owed"), await server.victim("a")
+    victim = msgspec.structs.replace(await server.victim("b"), reclaimed_for=QueueKey("research"))
+    await server.evict(preemptor, victim, plain)
+    why = f"namespace {THEIRS} has more than its entitlement, and GpuQueue research less"
+    notes = await server.events(THEIRS)
+    assert f"Evicted for pod {preemptor.uid} on node {NODE}: {why}" in notes["Reclaimed"]
+    shown = await server.read("b")
+    (condition,) = (each for each in shown["status"]["conditions"] if each["type"] == "DisruptionTarget")
+    assert condition["reason"] == "PreemptionByScheduler"
+    assert condition["message"].endswith(f": {why}")
+    note = f"Evicted 2 of 2 pods, 1 of queues above their entitlement, on node {NODE}"
+    assert note in (await server.events(OURS))["Preempting"]
 
 
 async def test_a_budget_ends_it_in_the_middle(server: EvictionServer, caplog: pytest.LogCaptureFixture) -> None:
