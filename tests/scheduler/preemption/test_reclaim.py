@@ -20,7 +20,7 @@ from tests.scheduler.support.claims import claim
 from tests.scheduler.support.driving import gpu_queue
 from tests.scheduler.support.gangs import of_gang
 from tests.scheduler.support.preempting import chooser_of
-from tests.scheduler.support.preemption_scene import NOW, Scene, ending
+from tests.scheduler.support.preemption_scene import NOW, Scene
 from tests.scheduler.support.reclaiming import end_evicted, held, let_run, of_queue, scene_of
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def test_surplus_is_counted_without_pods_that_end_already() -> None:
     let_run(scene, "b", *range(5))
     let_run(scene, "a", 5, 6, 7)
     assert victims(scene, WAITING)
-    ending(scene.driver, "b-0")
+    scene.driver.begin_to_end("b-0")
     assert victims(scene, WAITING) == set()
     assert scene.state.fair_share.leaving == {"uid-b-0"}
     reclaim = scene.chooser.eligibility.reclaims.of(WAITING, scene.state.requirements.unlimited(WAITING))
