@@ -199,7 +199,9 @@ class NodeFilter:
             node = self._nodes.get(name)
             if node is None:
                 continue
-            rejection = self._rejection(requirements, node, gone.get(name, ()) if gone else (), added.get(name, ()))
+            rejection = self._rejection(
+                requirements, node, gone.get(name, ()) if gone else (), added.get(name, ()) if added else ()
+            )
             for rule in rules:
                 if rejection is None:
                     rejection = rule.rejection(node)
