@@ -76,6 +76,8 @@ EXPLANATION = f"{PROXY}/api/namespaces/team/pods/web/explanation"
 SHARES = f"{PROXY}/api/namespaces/team/shares"
 VERSION = f"{PROXY}/version"
 _QUEUE: dict[str, Any] = {
+    "reclaim": "Never",
+    "excessCards": -2.0,
     "exists": True,
     "priority": 0,
     "limits": {"nvidia.com/gpu": 8},
@@ -133,20 +135,10 @@ def test_queues_are_asked_of_the_scheduler(server: ApiServer, run: Run, capsys: 
     shown = capsys.readouterr()
     _, ours, spare = (line.split() for line in shown.out.splitlines())
     assert ours == [
-        "ours",
-        "3",
-        "0",
-        "##........",
-        "0.25",
-        "0.50",
-        "1",
-        "2",
-        "team/a",
-        "nvidia.com/gpu",
-        "nvidia.com/gpu=2/8",
-        "no",
+        *("ours", "3", "0", "##........", "0.25", "0.50", "-2.0", "1", "2", "team/a"),
+        *("nvidia.com/gpu", "nvidia.com/gpu=2/8", "no", "Never"),
     ]
-    assert spare == ["spare", "1", "0", *["<hidden>"] * 6, "nvidia.com/gpu=?/8", "yes"]
+    assert spare == ["spare", "1", "0", *["<hidden>"] * 7, "nvidia.com/gpu=?/8", "yes", "Never"]
     assert "note: GpuQueue spare is suspended" in shown.err
     assert run("queues", "ours", "-o", "name") == 0
     assert capsys.readouterr().out == "gpuqueue.gpu.scheduling/ours\n"
