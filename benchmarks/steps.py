@@ -58,7 +58,7 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
         preemption=PreemptionSettings(),
         unix=lambda: 2e9,
     )
-    evictions = Evictions(Chooser(state, rules), Planner(state, movable, most_moves=8))
+    evictions = Evictions(Chooser(state, rules), Planner(state, movable))
     names = state.ledger.nodes
     gc.collect()
     gc.freeze()

@@ -211,7 +211,6 @@ def build_term(
                 preemption=settings.preemption,
                 unix=time.time,
             ),
-            most_moves=settings.consolidation.most_moves,
         ),
         evictor,
         waiting=waiting_pod.of_queue(queue),

@@ -140,7 +140,7 @@ def evictions(state: ClusterState, chosen: Rules, budgets: DisruptionBudgets) ->
     movable = Movable(
         state, budgets=budgets, settings=chosen.consolidation, preemption=chosen.preemption, unix=time.time
     )
-    return Evictions(chooser, Planner(state, movable, most_moves=chosen.consolidation.most_moves))
+    return Evictions(chooser, Planner(state, movable))
 
 
 def _eligible(state: ClusterState, submitted: SubmittedPod) -> list[str]:

@@ -52,7 +52,11 @@ class MovablePod(msgspec.Struct, frozen=True):
 
 
 class Movable:
-    """The rules of a cluster."""
+    """The rules of a cluster.
+
+    Attributes:
+        most_moves: how many pods are moved for one at most.
+    """
 
     def __init__(
         self,
@@ -64,9 +68,10 @@ class Movable:
         unix: Callable[[], float],
     ) -> None:
         """Judge pods by `state`; `unix` returns the time in Unix seconds."""
+        self.most_moves = settings.most_moves
         self._state = state
         self._budgets = budgets
-        self._settings = settings
+        self._highest_priority = settings.highest_priority
         self._preemption = preemption
         self._unix = unix
 
@@ -84,7 +89,7 @@ class Movable:
         account = self._state.fair_share.use.owner(uid) or self._state.fair_share.key(pod)
         if self._is_protected(pod, account):
             return None
-        if pod.spec.priority > min(self._settings.highest_priority, waiting.spec.priority):
+        if pod.spec.priority > min(self._highest_priority, waiting.spec.priority):
             return None
         budgets = self._budgets.of_pod(pod.metadata.namespace, pod.metadata.labels)
         if len(budgets) > 1 or any(each.is_rigid or not each.allowed for each in budgets):

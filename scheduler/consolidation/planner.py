@@ -72,11 +72,10 @@ class Planner:
         state: what it plans by.
     """
 
-    def __init__(self, state: ClusterState, movable: Movable, *, most_moves: int) -> None:
-        """Plan in `state`, with at most `most_moves` for one pod."""
+    def __init__(self, state: ClusterState, movable: Movable) -> None:
+        """Plan in `state` by the rules of `movable`."""
         self.state = state
         self._movable = movable
-        self._most = most_moves
 
     def plan(self, pod: Pod, *, most_nodes: int = NODES) -> Steps[Plan | NoPlan]:
         """Return the moves after which a pod fits that fits nowhere now; at most `most_nodes` nodes are tried."""
@@ -92,7 +91,7 @@ class Planner:
         for node in itertools.islice(nodes, most_nodes):
             yield
             case = _Case(self.state, pod, requirements, headroom, node)
-            found = yield from case.plan(self._movable.on(node, pod), rankings, most_moves=self._most)
+            found = yield from case.plan(self._movable.on(node, pod), rankings, most_moves=self._movable.most_moves)
             if found is not None and (best is None or found.cost < best.cost):
                 best = found
         return best or NoPlan("moving pods elsewhere would not make any node fit")

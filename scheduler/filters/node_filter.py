@@ -27,7 +27,7 @@ _STEP = 32
 _FEW = 64
 """Nodes that are evaluated one by one faster than a class of pods is kept up to date."""
 
-NO_PODS: Final[Mapping[str, Sequence[Pod]]] = {}
+_NO_PODS: Final[Mapping[str, Sequence[Pod]]] = {}
 """No pods on any node."""
 _OTHER_NAME: Final = NodeRejection(
     NodeReason.NodeNameMismatch, "node didn't match the requested node name", resolvable=False
@@ -176,7 +176,7 @@ class NodeFilter:
         names: Iterable[str] | None = None,
         *,
         without: Collection[str] = (),
-        added: Mapping[str, Sequence[Pod]] = NO_PODS,
+        added: Mapping[str, Sequence[Pod]] = _NO_PODS,
     ) -> Steps[FilteredNodes]:
         """Filter the nodes `names`, or all nodes, for `pod`; rejections are in kube-scheduler's words.
 

@@ -82,10 +82,8 @@ class Reclaims:
             return NoReclaim()
         if left:
             return NoReclaim(_WAITS.format(seconds=math.ceil(left)))
-        found, least = (
-            Reclaim(self._state, pod, self.turnover, is_leaving=self._is_leaving),
-            minimum_request(requirements.request),
-        )
+        found = Reclaim(self._state, pod, self.turnover, is_leaving=self._is_leaving)
+        least = minimum_request(requirements.request)
         why = found.objection((least.memory_mib, least.cores, least.cards, 0, 0))
         return NoReclaim(why) if why else found
 

@@ -45,7 +45,7 @@ def consolidation_routes(
         async def guarded(request: web.Request) -> msgspec.Struct:
             current()  # a replica that does not schedule reviews no callers
             namespace, name = request.match_info["namespace"], request.match_info["pod"]
-            async with gate.admitted(request, verb="create", namespace=namespace, subresource=_EVICTION):
+            async with gate.admitted(request, verb="create", namespace="", subresource=_EVICTION):
                 return await ask(request, namespace, name)
 
         return guarded

@@ -41,9 +41,9 @@ class NamespaceGate:
         """Admit the caller while the block runs.
 
         Raises:
-            HttpError: 401, the token is missing or not accepted; 403, its user may not `verb` pods in `namespace`, or
-                with a `subresource` this of the pods of all namespaces;
-                429, too many requests are in progress; 503, the API server could not be asked.
+            HttpError: 401, the token is missing or not accepted; 403, its user may not `verb` pods, or this
+                `subresource` of pods, in `namespace`, or in all of them if it is empty; 429, too many requests are in
+                progress; 503, the API server could not be asked.
         """
         if self._under_way >= _MOST:
             raise HttpError(429, _BUSY)
@@ -66,12 +66,11 @@ class NamespaceGate:
             user = await self._tokens.user(_token(request))
             if user is None:
                 raise HttpError(401, "the API server does not accept the bearer token; log in again")
-            scope = "" if subresource else namespace
-            allowed = await self._access.allows(user, verb=verb, namespace=scope, subresource=subresource)
+            allowed = await self._access.allows(user, verb=verb, namespace=namespace, subresource=subresource)
         except ClusterError as error:
             log.warning("a caller could not be reviewed: %s", error)
             raise HttpError(503, "the API server could not be asked about the caller; try again") from None
-        if not allowed and subresource:
+        if not allowed and not namespace:
             raise HttpError(
                 403,
                 f"{user.username} cannot {verb} pods/{subresource} in all namespaces; ask an administrator of the"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from scheduler.consolidation.consolidator import Consolidator
-from scheduler.consolidation.planner import Planner
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import EvictionOutcome
 from scheduler.objects import Owner
@@ -19,7 +18,7 @@ from scheduler.preemption import waiting_pod
 from scheduler.settings import ConsolidationSettings
 from tests.scheduler.support.builders import Clock, allocated, lease, pod, state
 from tests.scheduler.support.driving import Driver
-from tests.scheduler.support.preempting import movable_of
+from tests.scheduler.support.preempting import planner_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,7 +124,7 @@ class Scene:
         self.events = Events()
         chosen = ConsolidationSettings(**{"enabled": True, **settings})
         self.consolidator = Consolidator(
-            Planner(self.state, movable_of(self.state, *budgets, **settings), most_moves=chosen.most_moves),
+            planner_of(self.state, *budgets, **settings),
             cast("Evictor", self.evictor),
             waiting=waiting_pod.of_queue(self.state.queue),
             recorder=cast("Recorder", self.events),

@@ -35,9 +35,9 @@ def movable_of(state: ClusterState, *budgets: PodDisruptionBudget, now: float = 
     return Movable(state, budgets=known, settings=chosen, preemption=PreemptionSettings(), unix=lambda: now)
 
 
-def planner_of(state: ClusterState, *budgets: PodDisruptionBudget, most_moves: int = 8, **settings: Any) -> Planner:
+def planner_of(state: ClusterState, *budgets: PodDisruptionBudget, **settings: Any) -> Planner:
     """Return a planner for a state; `settings` are those of consolidation."""
-    return Planner(state, movable_of(state, *budgets, **settings), most_moves=most_moves)
+    return Planner(state, movable_of(state, *budgets, **settings))
 
 
 def evictions_of(state: ClusterState) -> Evictions:
