@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from scheduler.consolidation.planner import NoPlan, Plan
 from scheduler.metrics.labels import EvictionOutcome
 from tests.scheduler.consolidation.scene import Scene
 from tests.scheduler.support.builders import lease, node, status
+
+if TYPE_CHECKING:
+    from scheduler.objects import Pod
 
 FRAGMENTED = ("one@a", "two@b")
 """Each of two nodes has one free card, so a pod that wants two waits."""
@@ -22,6 +27,16 @@ async def begun(*running: str, **settings: float) -> Scene:
     await scene.look(seconds=60)
     assert scene.held() != []
     return scene
+
+
+async def of_two_moves(**settings: float) -> tuple[Scene, Pod]:
+    """Return a scene in which two pods have to be moved for one that waits."""
+    scene = Scene("a", "b", cards=3, **settings)
+    scene.run("one@a", "two@a/1", "three@b", "four@b/1", memory=400)
+    limits = {"nvidia.com/gpu": "3", "nvidia.com/gpumem": "1000"}
+    waiting = scene.wait(containers=[{"name": "main", "resources": {"limits": limits, "requests": limits}}])
+    await scene.look()
+    return scene, waiting
 
 
 async def test_a_pod_is_moved_for_one_that_fits_nowhere() -> None:
@@ -84,14 +99,7 @@ async def test_nobody_is_moved_where_that_is_not_enabled() -> None:
 
 async def test_an_administrator_gets_no_more_moves_than_were_agreed_to() -> None:
     """The cluster may have changed since the plan was shown."""
-    scene = Scene("a", "b", enabled=False, cards=3)
-    scene.run("one@a", "two@a/1", "three@b", "four@b/1")
-    limits = {"nvidia.com/gpu": "3"}
-    waiting = scene.wait(containers=[{"name": "main", "resources": {"limits": limits, "requests": limits}}])
-    await scene.look()
-    for memory in ("one@a", "three@b"):
-        scene.run(memory, memory=400)
-    scene.run("two@a/1", "four@b/1", memory=400)
+    scene, waiting = await of_two_moves(enabled=False)
     refused = await scene.consolidator.begin(waiting, most_moves=1)
     assert refused == NoPlan("2 pods would have to be moved now, more than 1")
     assert isinstance(await scene.consolidator.begin(waiting, most_moves=2), Plan)
@@ -99,12 +107,7 @@ async def test_an_administrator_gets_no_more_moves_than_were_agreed_to() -> None
 
 async def test_the_next_pod_is_evicted_when_the_last_one_has_a_node() -> None:
     """And not before the pause between two evictions is over."""
-    scene = Scene("a", "b", cards=3, evictions_per_minute=6)
-    scene.run("one@a", "two@a/1", memory=400)
-    scene.run("three@b", "four@b/1", memory=400)
-    limits = {"nvidia.com/gpu": "3", "nvidia.com/gpumem": "1000"}
-    scene.wait(containers=[{"name": "main", "resources": {"limits": limits, "requests": limits}}])
-    await scene.look()
+    scene, _ = await of_two_moves(evictions_per_minute=6)
     await scene.look(seconds=60)
     scene.evictor.creates = False
     await scene.look()
@@ -116,17 +119,11 @@ async def test_the_next_pod_is_evicted_when_the_last_one_has_a_node() -> None:
     await scene.look()
     await scene.look()
     assert len(scene.evictor.evicted) == 2, "the pause was over long before"
-    scene.evictor.creates = True
 
 
 async def test_evictions_are_as_rare_as_the_setting_says() -> None:
     """Six a minute: the second one comes ten seconds after the first."""
-    scene = Scene("a", "b", cards=3, evictions_per_minute=6)
-    scene.run("one@a", "two@a/1", memory=400)
-    scene.run("three@b", "four@b/1", memory=400)
-    limits = {"nvidia.com/gpu": "3", "nvidia.com/gpumem": "1000"}
-    scene.wait(containers=[{"name": "main", "resources": {"limits": limits, "requests": limits}}])
-    await scene.look()
+    scene, _ = await of_two_moves(evictions_per_minute=6)
     await scene.look(seconds=60)
     for _ in ("evicted", "placed again", "seen there"):
         await scene.look()
@@ -176,6 +173,10 @@ async def test_a_refused_eviction_ends_it() -> None:
     await scene.look()
     assert (scene.held(), scene.ended(), scene.evictor.evicted) == ([], "refused", [])
     assert scene.events.written[-1][3].endswith("0 of 1: an eviction was not carried out (refused)")
+    await scene.look(seconds=9)
+    assert scene.held() == [], "it is tried again after a pause"
+    await scene.look(seconds=1)
+    assert scene.held() != []
 
 
 async def test_nobody_is_moved_for_a_pod_that_is_gone() -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from allocation.steps import finish
 from scheduler.cycle.result import Scheduled
+from scheduler.holds import Hold
 from tests.scheduler.preemption.test_choice import budget
 from tests.scheduler.support.builders import pod
 from tests.scheduler.support.preemption_scene import Scene, rest
@@ -387,3 +388,17 @@ async def test_a_victim_of_two_pods_is_evicted_once() -> None:
     assert scene.evictor.evicted == ["victim"]
     scene.driver.end("victim")
     assert sorted(await scene.driver.settle()) == ["one", "other"]
+
+
+async def test_a_pod_for_which_others_are_moved_preempts_none() -> None:
+    """Its cards are held already."""
+    scene = Scene("a")
+    scene.run("lower@a")
+    scene.driver.add(WHOLE)
+    await scene.driver.settle()
+    key, rank = scene.state.fair_share.key(WHOLE), scene.state.fair_share.pod_rank(WHOLE)
+    hold = Hold(WHOLE.uid, key, rank, "a", (), frozenset(), cause="consolidation")
+    scene.state.holds.add(hold, WHOLE)
+    await scene.look()
+    assert scene.evictor.evicted == []
+    assert scene.state.holds.of(WHOLE.uid) is hold
