@@ -13,7 +13,8 @@ from allocation import quantity
 from allocation.errors import AllocationError
 
 _MANIFESTS: Final = Path(__file__).parents[1] / "manifests"
-_AMOUNTS: Final = frozenset(("limits", "requests", "overhead", "allocatable", "allocatedResources"))
+_AMOUNTS: Final = frozenset(("limits", "requests", "overhead", "allocatable", "allocatedResources", "capacity"))
+_SIZES: Final = frozenset(("capacity", "maximumVolumeSize"))  # of a CSIStorageCapacity
 _TIMES: Final = ("Timestamp", "Time")
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _LARGEST: Final = 2**63 - 1
@@ -67,6 +68,8 @@ def _has_amounts(content: Any) -> bool:
         return True
     for key, value in content.items():
         if key in _AMOUNTS and isinstance(value, dict) and not all(map(_is_amount, value.values())):
+            return False
+        if key in _SIZES and isinstance(value, str) and not _is_amount(value):
             return False
         if not _has_amounts(value):
             return False
