@@ -46,6 +46,35 @@ PREEMPTION_PROTECTION: Final = "gpu.scheduling/preemption-protection"
 """On a pod, an annotation: for how long after its creation no other pod preempts it, such as `30m` or `2h`."""
 EVICTABLE: Final = "gpu.scheduling/evictable"
 """On a pod, an annotation: `false` if consolidation never moves it, `true` if it may whatever controls the pod."""
+GANG: Final = "gpu.scheduling/gang"
+"""On a pod, a label or an annotation: the gang that it belongs to, whose pods get nodes together or not at all."""
+GANG_BY: Final = "gpu.scheduling/gang-by"
+"""On a pod, an annotation: the key of its label, such as `batch.kubernetes.io/job-name`, whose value is the gang."""
+GANG_MIN_MEMBERS: Final = "gpu.scheduling/gang-min-members"
+"""On a pod, an annotation: how many pods of its gang have to get nodes together."""
+GANG_TIMEOUT: Final = "gpu.scheduling/gang-timeout"
+"""On a pod, an annotation: how long its gang may wait, or be incomplete, such as `10m`."""
+GANG_BLOCK: Final = "gpu.scheduling/gang-block"
+"""On a pod, an annotation: the key of a node label whose value all nodes of its gang must share."""
+
+COSCHEDULING_GROUP: Final = "scheduling.x-k8s.io/pod-group"
+"""On a pod, a label: its PodGroup, as the coscheduling plugin of kube-scheduler reads it."""
+OLD_COSCHEDULING_GROUPS: Final = (
+    "pod-group.scheduling.sigs.k8s.io/name",
+    "pod-group.scheduling.sigs.k8s.io",
+)
+OLD_COSCHEDULING_SIZE: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
+KOORDINATOR_GANG: Final = "gang.scheduling.koordinator.sh/name"
+KOORDINATOR_SIZE: Final = "gang.scheduling.koordinator.sh/min-available"
+KOORDINATOR_TIMEOUT: Final = "gang.scheduling.koordinator.sh/waiting-time"
+KUEUE_GROUP: Final = "kueue.x-k8s.io/pod-group-name"
+KUEUE_SIZE: Final = "kueue.x-k8s.io/pod-group-total-count"
+TENSOR_FUSION_GANG: Final = "tensor-fusion.ai/gang-enabled"
+TENSOR_FUSION_GROUP: Final = "tensor-fusion.ai/gang-group-key"
+TENSOR_FUSION_REQUIRED: Final = "tensor-fusion.ai/gang-required-members"
+TENSOR_FUSION_MIN_MEMBERS: Final = "tensor-fusion.ai/gang-min-members"
+TENSOR_FUSION_TIMEOUT: Final = "tensor-fusion.ai/gang-timeout"
+
 NODE_POLICY: Final = "hami.io/node-scheduler-policy"
 CARD_POLICY: Final = "hami.io/gpu-scheduler-policy"
 WEIGHTS: Final = "hami.io/device-scoring-weights"
@@ -116,7 +145,16 @@ CORDON: Final = "hami.io/device-cordon"
 SHARE_MODE_PREFIX: Final = "sharemode.gpu.bytetrade.io/"
 """Followed by the UUID of a card: how the pods of applications share it."""
 
-SHORT_KEYS: Final = frozenset({CLAIM, CONSUME_POLICY, PREEMPTION_PROTECTION, EVICTABLE})
+GANG_KEYS: Final = frozenset(
+    {
+        *(GANG, GANG_BY, GANG_MIN_MEMBERS, GANG_TIMEOUT, GANG_BLOCK),
+        *(KOORDINATOR_GANG, KOORDINATOR_SIZE, KOORDINATOR_TIMEOUT, KUEUE_SIZE),
+        *(TENSOR_FUSION_GANG, TENSOR_FUSION_GROUP, TENSOR_FUSION_REQUIRED, TENSOR_FUSION_MIN_MEMBERS),
+        TENSOR_FUSION_TIMEOUT,
+    }
+)
+"""The annotations of pods by which they belong to gangs."""
+SHORT_KEYS: Final = GANG_KEYS | {CLAIM, CONSUME_POLICY, PREEMPTION_PROTECTION, EVICTABLE}
 """The annotations of pods whose value is a name, a word or a duration."""
 POD_KEYS: Final = CONSTRAINT_KEYS | SHORT_KEYS | {ALLOCATION, CHARGED_TO, HAMI_ALLOCATED, HAMI_MIG, HAMI_BIND_PHASE}
 """The annotations of pods that the scheduler reads."""

@@ -96,6 +96,10 @@ class NodeReason(_Code):
     """The node delivers cards by an annotation whose key cannot hold the name of a container of the pod."""
     SharedClaimNotLimitable = enum.auto()
     """HAMi's device plugin serves the node, and cannot limit the containers that share a GpuClaim together."""
+    GangBlockMismatch = enum.auto()
+    """The node is not in the block where the pod's gang has to be."""
+    GangNotStartable = enum.auto()
+    """HAMi's device plugin serves the node, and cannot start the pods of a gang together."""
     BoundCountMismatch = enum.auto()
     """HAMi's device plugin serves the node, and the pod requests another number of cards than it would get there."""
     NodeNotBound = enum.auto()
@@ -157,6 +161,8 @@ class PodReason(_Code):
     """The pod requests more than a GpuQuota of its namespace allows a single pod, or one card of it."""
     AmountNotStated = enum.auto()
     """A quota or the pod's GpuQueue limits memory or cores, and a container of the pod requests none."""
+    GangIncomplete = enum.auto()
+    """Fewer pods of the pod's gang exist than have to get nodes together, or others of them are being bound."""
     DraAllocated = enum.auto()
     """kube-scheduler allocated devices to the pod for a resource that it gets from the extender as well."""
 

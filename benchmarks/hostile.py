@@ -31,12 +31,14 @@ from scheduler.binding.plugin_binder import PluginBinder
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled
 from scheduler.fenced_api import FencedApi
+from scheduler.gang_scheduling.gang_scheduler import GangScheduler
 from scheduler.loop import Loop
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
 from scheduler.objects import Node, Pod
 from scheduler.queue.queueing_hints import ANY_EVENT
 from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.settings import GangSettings
 from scheduler.state.cluster_state import ClusterState
 
 NAME = "hostile"
@@ -168,10 +170,21 @@ async def _run(pods: int, nodes: int, arrivals: int, *, hostile: bool) -> _Measu
     )
     cycle = SchedulingCycle(state)
     failures = FailureHandler(fenced, queue=queue, cycle=cycle, recorder=recorder, metrics=metrics)
+    binding_cycle = BindingCycle(binder=binder, leases=keeper, failures=failures, recorder=recorder, metrics=metrics)
     loop = Loop(
         queue=queue,
         cycle=cycle,
-        binding_cycle=BindingCycle(binder=binder, leases=keeper, failures=failures, recorder=recorder, metrics=metrics),
+        binding_cycle=binding_cycle,
+        gangs=GangScheduler(
+            cycle,
+            binding_cycle=binding_cycle,
+            failures=failures,
+            recorder=recorder,
+            metrics=metrics,
+            settings=GangSettings(),
+            concurrent_binds=64,
+            is_trusted=lambda: True,
+        ),
         failures=failures,
         metrics=metrics,
         concurrent_binds=64,

@@ -44,9 +44,14 @@ class FencedApi:
         """
         return self._is_trusted()
 
-    async def create(self, path: str, body: Mapping[str, Any], *, repeat_if_busy: bool = True) -> None:
-        """Create an object, or a subresource such as a Binding, with the leader's token."""
-        await self.write("POST", path, with_token(body, self.token), repeat_if_busy=repeat_if_busy)
+    async def create(
+        self, path: str, body: Mapping[str, Any], *, repeat_if_busy: bool = True, dry_run: bool = False
+    ) -> None:
+        """Create an object, or a subresource such as a Binding, with the leader's token.
+
+        A `dry_run` passes admission, with the fence and all other policies, and stores nothing.
+        """
+        await self.write("POST", path, with_token(body, self.token), repeat_if_busy=repeat_if_busy, dry_run=dry_run)
 
     async def delete(self, resource: Resource, meta: ObjectMeta, *, unchanged: bool = False) -> None:
         """Delete the object with this UID, and with `unchanged` only if it still has this version."""
@@ -62,12 +67,19 @@ class FencedApi:
         await self.write("PATCH", path, {"metadata": {"uid": meta.uid}, "status": status}, content_type=content_type)
 
     async def write(
-        self, method: str, path: str, body: object, *, content_type: str = JSON, repeat_if_busy: bool = True
+        self,
+        method: str,
+        path: str,
+        body: object,
+        *,
+        content_type: str = JSON,
+        repeat_if_busy: bool = True,
+        dry_run: bool = False,
     ) -> bytes:
         """Send a write whose body says which object it is meant for; return the object as it is then."""
         return await self._api.request(
             *(method, path),
-            params={"timeout": f"{self.timeout_seconds:g}s"},
+            params={"timeout": f"{self.timeout_seconds:g}s", **({"dryRun": "All"} if dry_run else {})},
             body=body,
             content_type=content_type,
             timeout=self.timeout_seconds + 2,  # longer than the server's: its response is not missed by a moment

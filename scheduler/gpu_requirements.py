@@ -53,6 +53,7 @@ class GpuRequirements(msgspec.Struct, frozen=True):
         own: the amounts of its own containers; the same as `request` without a claim.
         claim: what it requests by its claim; None without a claim.
         bound: the cards that are bound to its application; None if it may have others.
+        is_gathering: whether it gets a node only together with others of its gang.
     """
 
     request: PodRequest
@@ -61,6 +62,7 @@ class GpuRequirements(msgspec.Struct, frozen=True):
     own: PodRequest
     claim: ClaimRequest | None = None
     bound: BoundCards | None = None
+    is_gathering: bool = False
 
     def __bool__(self) -> bool:
         """Whether the pod needs a card."""

@@ -11,6 +11,7 @@ from scheduler.binding.binding_cycle import BindingCycle
 from scheduler.binding.failure_handler import FailureHandler
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled, ScheduleResult
+from scheduler.gang_scheduling.gang_scheduler import GangScheduler
 from scheduler.metrics.instruments import Metrics
 from scheduler.pacing import Pacer
 from scheduler.queue.entry import Entry
@@ -28,6 +29,7 @@ class Loop:
         queue: SchedulingQueue,
         cycle: SchedulingCycle,
         binding_cycle: BindingCycle,
+        gangs: GangScheduler,
         failures: FailureHandler,
         metrics: Metrics,
         concurrent_binds: int,
@@ -37,25 +39,29 @@ class Loop:
         self._queue = queue
         self._cycle = cycle
         self._binding_cycle = binding_cycle
+        self._gangs = gangs
         self._failures = failures
         self._metrics = metrics
         self._is_trusted = is_trusted
         self._slots = asyncio.Semaphore(concurrent_binds)
-        self._under_way: dict[asyncio.Task[object], str] = {}
-        """The UID of the pod that each task binds."""
+        self._under_way: dict[asyncio.Task[object], tuple[str, ...]] = {}
+        """The UIDs of the pods that each task binds."""
 
     @property
     def being_bound(self) -> frozenset[str]:
         """The UIDs of the pods whose Bindings are under way."""
-        return frozenset(self._under_way.values())
+        return frozenset(uid for uids in self._under_way.values() for uid in uids)
 
     async def run(self) -> None:
         """Schedule until cancelled, or until this replica is no longer trusted to lead."""
-        pacer = Pacer()
+        pacer, unfinished = Pacer(), self._gangs.unfinished()
         while True:
             await self._slots.acquire()
             try:
-                entry = await self._queue.pop()
+                entry = unfinished.pop() if unfinished else await self._queue.pop()
+                if self._is_trusted() and self._gangs.is_for(entry.pod):
+                    await self._schedule_gang(entry, pacer)
+                    continue
                 result = await self._schedule(entry, pacer) if self._is_trusted() else None
             except BaseException:
                 self._slots.release()
@@ -69,12 +75,25 @@ class Loop:
                 self._slots.release()
             elif isinstance(result, Scheduled):
                 takes_long = self._binding_cycle.may_take_long(result)
-                self._start(entry.pod.uid, self._binding_cycle.run(entry.pod, result), needs_slot=not takes_long)
+                work = self._binding_cycle.run(entry.pod, result)
+                self._start(entry.pod.uid, work=work, needs_slot=not takes_long)
             else:
                 # Before any other task runs: the next event must find the pod in the queue.
                 self._failures.unschedulable(entry, result)
                 self._slots.release()
             await pacer.rest()
+
+    async def _schedule_gang(self, entry: Entry, pacer: Pacer) -> None:
+        scheduled = await self._gangs.schedule(entry, pacer)
+        if scheduled is None:
+            self._slots.release()
+        elif self._is_trusted():
+            uids = (member.pod.uid for member, _ in scheduled.members)
+            self._start(*uids, work=self._gangs.bind(scheduled), needs_slot=False)
+        else:
+            self._gangs.forget(scheduled)
+            self._slots.release()
+        await pacer.rest()
 
     async def drain(self, seconds: float) -> bool:
         """Wait for the writes under way, at most `seconds`; return whether none is left."""
@@ -100,10 +119,10 @@ class Loop:
             metrics.queue_seconds.observe(end - entry.since)
         return result
 
-    def _start(self, uid: str, work: "asyncio._CoroutineLike[object]", *, needs_slot: bool) -> None:
-        """Bind a pod in the background; unless that needs a slot, it does not count against the concurrent writes."""
+    def _start(self, *uids: str, work: "asyncio._CoroutineLike[object]", needs_slot: bool) -> None:
+        """Bind pods in the background; unless that needs a slot, it does not count against the concurrent writes."""
         task = asyncio.create_task(work)
-        self._under_way[task] = uid
+        self._under_way[task] = uids
         task.add_done_callback(self._finished)
         if needs_slot:
             task.add_done_callback(lambda _: self._slots.release())

@@ -165,6 +165,11 @@ class Pod(msgspec.Struct, gc=False):
         return self.status.phase in FINISHED
 
     @property
+    def succeeded(self) -> bool:
+        """Whether its containers have ended, all of them well."""
+        return self.status.phase == "Succeeded"
+
+    @property
     def reference(self) -> Reference:
         """The reference to it in events."""
         return Reference("Pod", self.metadata.namespace, self.metadata.name, self.metadata.uid)

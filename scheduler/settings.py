@@ -248,6 +248,23 @@ class ConsolidationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=T
                 raise ValueError(f"consolidation.{name} is {getattr(self, name):g}: it must be above 0")
 
 
+class GangSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How gangs are scheduled: pods that get nodes together or not at all.
+
+    Attributes:
+        backoff_seconds: how long a gang pauses after a Binding of it was refused, or its timeout has passed.
+        pod_groups: whether the PodGroups of the coscheduling plugin (scheduling.x-k8s.io) are read.
+    """
+
+    backoff_seconds: float = 10.0
+    pod_groups: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of range."""
+        if self.backoff_seconds <= 0:
+            raise ValueError(f"gangs.backoff_seconds is {self.backoff_seconds:g}: it must be above 0")
+
+
 class DraSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What other drivers of dynamic resource allocation (DRA) do with the cards.
 
@@ -298,6 +315,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         missing_devices_period_seconds: how often it looks.
         preemption: whether and how pods of lower priority are evicted.
         consolidation: whether and how pods are moved, in loop mode.
+        gangs: how pods that get nodes together are scheduled.
         dra: what other drivers of dynamic resource allocation do with the cards.
         election: the leader election of the scheduler's replicas.
         drain_seconds: how long the process waits for Bindings and events in progress before it exits.
@@ -329,6 +347,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     missing_devices_period_seconds: float = 30.0
     preemption: PreemptionSettings = PreemptionSettings()
     consolidation: ConsolidationSettings = ConsolidationSettings()
+    gangs: GangSettings = GangSettings()
     dra: DraSettings = DraSettings()
     election: ElectionSettings = ElectionSettings()
     drain_seconds: float = 10.0

@@ -31,6 +31,7 @@ from scheduler.extender.retries import Retries
 from scheduler.extender.verbs import Extender
 from scheduler.fairness.queue_reporter import QueueReporter
 from scheduler.fenced_api import FencedApi
+from scheduler.gang_scheduling.gang_scheduler import GangScheduler
 from scheduler.informers import Informers
 from scheduler.loop import Loop
 from scheduler.metrics.instruments import Metrics
@@ -182,6 +183,16 @@ def build_term(
             queue=queue,
             cycle=cycle,
             binding_cycle=binding_cycle,
+            gangs=GangScheduler(
+                cycle,
+                binding_cycle=binding_cycle,
+                failures=failures,
+                recorder=recorder,
+                metrics=metrics,
+                settings=settings.gangs,
+                concurrent_binds=settings.concurrent_binds,
+                is_trusted=is_trusted,
+            ),
             failures=failures,
             metrics=metrics,
             concurrent_binds=settings.concurrent_binds,

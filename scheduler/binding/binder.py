@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -29,13 +29,16 @@ from scheduler.objects import Pod
 
 log = logging.getLogger(__name__)
 
+_NO_DRY_RUN: Final = "does not support dry run"
+"""What the API server says of a webhook with side effects, which it calls for no dry run."""
 _FENCE: Final = "'tranche-fence'"
 """The policy that refuses Bindings of former leaders, as the API server names it (manifests/base/fence.yaml)."""
 
 
-FailureReason = Literal["BindingFailed", "FailedScheduling", "GpuBindingChanged", "LeaseConflict"]
+FailureReason = Literal["BindingFailed", "FailedScheduling", "GangIncomplete", "GpuBindingChanged", "LeaseConflict"]
 """Why a scheduled pod has no node, as its event says: the API server refused the Binding, a claim did not get its
-volume, a card is not bound to the pod's application any more, or another pod has the Lease of a card."""
+volume, another pod of its gang was not bound, a card is not bound to the pod's application any more, or another pod has
+the Lease of a card."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -72,23 +75,7 @@ class Binder:
 
     async def bind(self, pod: Pod, chosen: Scheduled, *, more: Mapping[str, str] = MappingProxyType({})) -> Result:
         """Write the Binding of a scheduled pod, with `more` annotations; return once its outcome is known."""
-        annotations = {
-            **allocation_annotations(chosen, unix_seconds=int(time.time()), delivery=self._delivery_of(chosen.node)),
-            **({names.CHARGED_TO: chosen.charged_to} if chosen.charged_to else {}),
-            **more,
-        }
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {
-                "name": pod.metadata.name,
-                "namespace": pod.metadata.namespace,
-                "uid": pod.uid,
-                "annotations": annotations,
-            },
-            "target": {"apiVersion": "v1", "kind": "Node", "name": chosen.node},
-        }
-        path = PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="binding")
+        path, body = _path(pod), self._binding(pod, chosen, more)
         backoff, doubtful_until = write_backoff(), -math.inf
         while True:
             try:
@@ -104,6 +91,35 @@ class Binder:
             else:
                 return Result(Outcome.BOUND)
             await asyncio.sleep(backoff.next())
+
+    async def rehearse(self, pod: Pod, chosen: Scheduled) -> str:
+        """Return why the API server would refuse the Binding of a scheduled pod; empty if it would not.
+
+        Nothing is bound. If a webhook of the cluster supports no such requests, only the Binding itself can tell.
+        """
+        try:
+            await self._fenced.create(_path(pod), self._binding(pod, chosen, {}), dry_run=True)
+        except ClusterError as error:
+            return "" if _NO_DRY_RUN in str(error) else str(error)
+        return ""
+
+    def _binding(self, pod: Pod, chosen: Scheduled, more: Mapping[str, str]) -> dict[str, Any]:
+        annotations = {
+            **allocation_annotations(chosen, unix_seconds=int(time.time()), delivery=self._delivery_of(chosen.node)),
+            **({names.CHARGED_TO: chosen.charged_to} if chosen.charged_to else {}),
+            **more,
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": pod.metadata.name,
+                "namespace": pod.metadata.namespace,
+                "uid": pod.uid,
+                "annotations": annotations,
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": chosen.node},
+        }
 
     async def _outcome_after(
         self, error: ClusterError, pod: Pod, chosen: Scheduled, *, doubtful_until: float
@@ -137,6 +153,10 @@ class Binder:
         ours = record.encode(chosen.allocation) if chosen.allocation else None
         same = now.spec.node_name == chosen.node and now.metadata.annotations.get(names.ALLOCATION) == ours
         return Outcome.BOUND if same else Outcome.TAKEN
+
+
+def _path(pod: Pod) -> str:
+    return PODS.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="binding")
 
 
 def _kind(error: ClusterError) -> BindError:

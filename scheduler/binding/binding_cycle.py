@@ -53,19 +53,17 @@ class BindingCycle:
 
     async def run(self, pod: Pod, chosen: Scheduled) -> Result:
         """Bind `pod` as it was scheduled; return once the outcome is known and, if it failed, all is released."""
-        result = await self._bind(pod, chosen)
-        self._metrics.decisions.labels(result.outcome.value).inc()
-        if result.outcome is Outcome.BOUND:
-            self._metrics.created_to_bound_seconds.observe(_age_seconds(pod))
-            log.info("pod %s is bound to %s: %s", pod, chosen.node, chosen.note, extra=_fields(pod, chosen, result))
-            self._recorder.record(
-                pod.reference, type="Normal", reason="FilteringSucceed", action="Scheduling", note=chosen.note
-            )
-            return result
-        self._failures.not_bound(pod, chosen, result)
-        return result
+        failure = await self.prepare(pod, chosen)
+        if failure is None:
+            result = await self.write(pod, chosen)
+            return await self.finish(pod, chosen, result)
+        return self._ended(pod, chosen, failure)
 
-    async def _bind(self, pod: Pod, chosen: Scheduled) -> Result:
+    async def prepare(self, pod: Pod, chosen: Scheduled) -> Result | None:
+        """Return None once a pod has what its Binding needs, or the result if it does not get that.
+
+        In that case nothing is left of what was written for it.
+        """
         without_volumes = await self._volumes.bind(pod, chosen) if self._volumes is not None else None
         if without_volumes is not None:
             return without_volumes
@@ -75,13 +73,35 @@ class BindingCycle:
         without_cards = await self._bound_cards.confirm(pod, chosen) if self._bound_cards is not None else None
         if without_cards is not None:
             await self._leases.release(pod, chosen)
-            return without_cards
+        return without_cards
+
+    async def rehearse(self, pod: Pod, chosen: Scheduled) -> str:
+        """Return why the API server would refuse the Binding of a pod that is prepared; empty if it would not."""
+        return await self._binder.rehearse(pod, chosen)
+
+    async def write(self, pod: Pod, chosen: Scheduled) -> Result:
+        """Write the Binding of a pod that is prepared; return once its outcome is known."""
         if self._claims is not None and chosen.allocation is not None:
             self._claims.set_reserved(pod.uid, chosen.allocation)
         with self._metrics.bind_seconds.time(), self._recorder.ahead():
-            result = await self._binder.bind(pod, chosen)
+            return await self._binder.bind(pod, chosen)
+
+    async def finish(self, pod: Pod, chosen: Scheduled, result: Result) -> Result:
+        """Release what was prepared for a pod unless it is bound, and handle the failure; return the result."""
         if result.outcome is not Outcome.BOUND:
             await self._leases.release(pod, chosen)
+        return self._ended(pod, chosen, result)
+
+    def _ended(self, pod: Pod, chosen: Scheduled, result: Result) -> Result:
+        self._metrics.decisions.labels(result.outcome.value).inc()
+        if result.outcome is Outcome.BOUND:
+            self._metrics.created_to_bound_seconds.observe(_age_seconds(pod))
+            log.info("pod %s is bound to %s: %s", pod, chosen.node, chosen.note, extra=_fields(pod, chosen, result))
+            self._recorder.record(
+                pod.reference, type="Normal", reason="FilteringSucceed", action="Scheduling", note=chosen.note
+            )
+            return result
+        self._failures.not_bound(pod, chosen, result)
         return result
 
 

@@ -46,6 +46,10 @@ class PluginBinder:
         """Whether binding needs the lock of the node, which the plugin holds while it serves another pod."""
         return chosen.allocation is not None and self._nodes.is_hami(chosen.node)
 
+    async def rehearse(self, pod: Pod, chosen: Scheduled) -> str:
+        """Return why the API server would refuse the Binding of a scheduled pod; empty if it would not."""
+        return await self._binder.rehearse(pod, chosen)
+
     async def bind(self, pod: Pod, chosen: Scheduled) -> Result:
         """Write the Binding of a scheduled pod; return once its outcome is known."""
         if not self.needs_lock(chosen):

@@ -144,7 +144,8 @@ class Consolidator:
         """Plan for a pod and begin with the moves, unless they are more than `most_moves`; return the plan."""
         if self._under_way is not None:
             return NoPlan(_BUSY)
-        plan = await Pacer().run(self.planner.plan(pod))
+        async with self._state.turn:
+            plan = await Pacer().run(self.planner.plan(pod))
         if isinstance(plan, NoPlan):
             return plan
         if self._under_way is not None:

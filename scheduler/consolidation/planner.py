@@ -121,6 +121,7 @@ class Planner:
             (requirements.fixed is not None, "it has a static allocation"),
             (requirements.bound is not None, "only the cards that are bound to its application count"),
             (requirements.constraints.card_kind == "instance", "it requests MIG instances"),
+            (requirements.is_gathering, "the pods of its gang get nodes together"),
         )
         return next((NoPlan(why) for is_so, why in reasons if is_so), requirements)
 

@@ -10,9 +10,11 @@ from typing import Final
 import msgspec
 
 from allocation.errors import AllocationError
+from allocation.fairness.shares import Amounts
 from allocation.quota import Headroom
 from allocation.steps import Exclusive, Steps, finish
 from scheduler.cycle import evaluation, instances, lifts
+from scheduler.cycle.demand import amounts
 from scheduler.cycle.fast_path import FastPath
 from scheduler.cycle.lifts import Lift
 from scheduler.cycle.result import Scheduled, ScheduleResult, Unschedulable, held, waiting
@@ -116,6 +118,13 @@ class SchedulingCycle:
         if field:
             return held(unsupported_fields.remedy(field))
         return self._read(pod)
+
+    def demand(self, pod: Pod) -> Amounts | None:
+        """Return what a pod requests as it counts for shares; None for one that requests no cards, or is held."""
+        requirements = self.requirements(pod)
+        if isinstance(requirements, Unschedulable) or not requirements.request:
+            return None
+        return amounts(self.state, pod, requirements)
 
     def forget(self, pod: Pod) -> None:
         """Release what was reserved for a pod that will not be bound."""

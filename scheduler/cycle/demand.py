@@ -10,6 +10,7 @@ from allocation.steps import Steps
 from scheduler.cycle import evaluation
 from scheduler.cycle.evaluation import Evaluation
 from scheduler.filters import resources
+from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
 
@@ -24,7 +25,12 @@ def demand_of(state: ClusterState, pod: Pod, evaluated: Evaluation) -> Steps[Amo
     """
     if not evaluated.requirements.request or not (yield from _would_fit(state, evaluated)):
         return None
-    cards, node = minimum_request(evaluated.requirements.request), state.node_filter.equivalence_class(pod).amounts
+    return amounts(state, pod, evaluated.requirements)
+
+
+def amounts(state: ClusterState, pod: Pod, requirements: GpuRequirements) -> Amounts:
+    """Return what a pod requests of cards and of its node, as it counts for shares."""
+    cards, node = minimum_request(requirements.request), state.node_filter.equivalence_class(pod).amounts
     return (
         cards.memory_mib,
         cards.cores,

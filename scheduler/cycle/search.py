@@ -178,6 +178,8 @@ class Search:
         if isinstance(found, Scheduled):
             return found
         demand = yield from demand_of(self._state, case.pod, evaluated)
+        if case.requirements.is_gathering:  # what an agent makes would be kept from others while the gang waits
+            return msgspec.structs.replace(found, demand=demand)
         waits = yield from instances.wait(self._state, case.pod, evaluated, case.headroom)
         return waits or msgspec.structs.replace(found, demand=demand)
 

@@ -8,7 +8,6 @@ import msgspec
 
 from scheduler.filters import resources
 from scheduler.filters.affinity_terms import Namespaces
-from scheduler.filters.gangs import Gangs
 from scheduler.filters.host_ports import HostPort, host_ports
 from scheduler.filters.network_blocks import NetworkBlocks
 from scheduler.filters.node_index import NodeIndex
@@ -16,6 +15,7 @@ from scheduler.filters.node_labels import NodeLabels
 from scheduler.filters.pod_index import IndexedPod, PodIndex
 from scheduler.filters.resources import Amounts
 from scheduler.filters.scored_requests import ScoredRequests
+from scheduler.gangs.gangs import Gangs
 from scheduler.objects import Node, Pod
 from scheduler.settings import NETWORK_LEVELS
 

@@ -10,7 +10,7 @@ import msgspec
 from allocation.reasons import NodeReason, NodeRejection
 from allocation.steps import Steps
 from scheduler import selectors
-from scheduler.filters import affinity_terms, inter_pod_affinity, resources, topology_spread
+from scheduler.filters import affinity_terms, gang_block, inter_pod_affinity, resources, topology_spread
 from scheduler.filters.digest import digest
 from scheduler.filters.host_ports import HostPort, collide
 from scheduler.filters.node_cache import NodeCache
@@ -158,6 +158,8 @@ class NodeFilter:
         """Whether rules about other pods, its own or theirs, restrict the nodes of a pod."""
         if topology_spread.strict(pod) or affinity_terms.affinity(pod) or affinity_terms.anti_affinity(pod):
             return True
+        if gang_block.rule(pod, gangs=self._cache.gangs, nodes=self._nodes) is not None:
+            return True
         return any(True for _ in self._cache.pod_index.repelling(pod, self._cache.namespaces))
 
     def admission(self, pods: EquivalenceClass) -> Callable[[str], bool]:
@@ -242,6 +244,7 @@ class NodeFilter:
             inter_pod_affinity.rule(
                 pod, pod_index=self._cache.pod_index, nodes=self._nodes, namespaces=self._cache.namespaces
             ),
+            gang_block.rule(pod, gangs=self._cache.gangs, nodes=self._nodes),
         )
         return [rule for rule in rules if rule is not None]
 

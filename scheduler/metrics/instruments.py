@@ -35,6 +35,7 @@ class Metrics:
             _DECIDE_BUCKETS,
             "path",
         )
+        self.gang_seconds = self._histogram("gang_seconds", "One decision about all pods of a gang.", _DECIDE_BUCKETS)
         self.bind_seconds = self._histogram(
             "bind_seconds",
             "From the end of the scheduling cycle, or from when the pod's claims have volumes, to the outcome of the"

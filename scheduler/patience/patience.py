@@ -86,7 +86,8 @@ class Patience:
             # Nominations end by themselves, and have a limit of their own.
             if len(state.holds) - len(state.holds.nominations) >= most:
                 return
-            await Pacer().run(self._hold(entry))
+            async with state.turn:
+                await Pacer().run(self._hold(entry))
 
     def _impatient(self) -> Steps[list[Entry]]:
         """Return the first pod of each queue that has waited for its patience, unless the queue has a hold."""
@@ -119,7 +120,7 @@ class Patience:
     def _hold(self, entry: Entry) -> Steps[None]:
         state, pod = self._cycle.state, entry.pod
         requirements = self._cycle.requirements(pod)
-        if not isinstance(requirements, GpuRequirements):
+        if not isinstance(requirements, GpuRequirements) or requirements.is_gathering:
             return
         headroom = state.requirements.headroom(pod)
         cards = yield from held_cards.choose(state, pod, requirements, headroom)

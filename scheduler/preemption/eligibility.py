@@ -65,6 +65,7 @@ class Eligibility:
             (requirements.fixed is not None, "it has a static allocation"),
             (requirements.bound is not None, "only the cards that are bound to its application count"),
             (requirements.constraints.card_kind == "instance", "it requests MIG instances"),
+            (requirements.is_gathering, "the pods of its gang get nodes together"),
             (
                 _depends_on_pods(pod),
                 "its node depends on other pods: podAffinity, podAntiAffinity or topologySpreadConstraints",

@@ -137,7 +137,8 @@ class Preemptor:
         """Choose the pods to preempt for one, hold what that frees, and begin with the evictions."""
         pod = waiting.pod
         pacer, queue = Pacer(), self.chooser.state.queue
-        choice = await pacer.run(self._choose(waiting))
+        async with self.chooser.state.turn:
+            choice = await pacer.run(self._choose(waiting))
         if entry := queue.get(pod.uid):
             queue.charge(entry, pacer.spent, placed=False)
         if choice is None:

@@ -41,6 +41,9 @@ class ClusterEvent(enum.Flag):
     GPU_BINDING_CHANGED = enum.auto()
     """The GPUBindings of the pod's application changed, or another of its pods gave back cards; only its pods are woken
     (`SchedulingQueue.wake`)."""
+    GANG_CHANGED = enum.auto()
+    """Another pod of the pod's gang came, or what its PodGroup says changed; only its pods are woken
+    (`SchedulingQueue.wake`)."""
     DEVICE_CLASS_CHANGED = enum.auto()
     """A DeviceClass does not satisfy a resource of ours any more."""
 
@@ -108,6 +111,8 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     NodeReason.DeliveryUnavailable: _OPENED,
     NodeReason.ContainerNameTooLong: _OPENED,
     NodeReason.SharedClaimNotLimitable: _OPENED,
+    NodeReason.GangBlockMismatch: _FREED | ClusterEvent.NODE_CHANGED,
+    NodeReason.GangNotStartable: _OPENED | ClusterEvent.GANG_CHANGED,
     NodeReason.BoundCountMismatch: _OPENED | ClusterEvent.GPU_BINDING_CHANGED,
     NodeReason.NodeNotBound: ClusterEvent.CARDS_CHANGED | ClusterEvent.GPU_BINDING_CHANGED,
     NodeReason.InsufficientGPU: ClusterEvent.CARDS_CHANGED | ClusterEvent.GPU_BINDING_CHANGED,
@@ -129,6 +134,7 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     PodReason.PodQuotaNotFit: ClusterEvent.GPU_QUEUE_CHANGED | ClusterEvent.QUOTA_CHANGED | ClusterEvent.POD_REMOVED,
     PodReason.QuotaSingleExceeded: ClusterEvent.QUOTA_CHANGED | _REBOUND,
     PodReason.AmountNotStated: ClusterEvent.QUOTA_CHANGED | ClusterEvent.GPU_QUEUE_CHANGED | _REBOUND,
+    PodReason.GangIncomplete: ClusterEvent.GANG_CHANGED,
     PodReason.DraAllocated: ClusterEvent.DEVICE_CLASS_CHANGED,
     PodReason.PodHeld: NO_EVENT,
 }

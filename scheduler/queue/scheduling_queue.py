@@ -184,14 +184,28 @@ class SchedulingQueue:
         if entry is None or entry.place != "binding":
             return
         self._pause(entry)
-        self._move(entry, "backoff")
-        heapq.heappush(self._pausing, (entry.ready_at, next(self._serial), entry))
-        self._changed.set()
+        self.delay(entry, entry.ready_at)
 
     def reactivate(self, entry: Entry) -> None:
         """Put back a pod that changed while it was being scheduled."""
         if self._entries.get(entry.pod.uid) is entry:
             self._activate(entry)
+
+    def take(self, uids: Iterable[str]) -> list[Entry]:
+        """Take pods out of their places, to be scheduled together with one that was popped; not those being bound."""
+        found = [entry for uid in uids if (entry := self._entries.get(uid)) is not None and entry.place != "binding"]
+        for entry in found:
+            self.competition.withdraw(entry)
+            self._move(entry, "binding")
+        return found
+
+    def delay(self, entry: Entry, until: float) -> None:
+        """Put back a pod that is scheduled again at a point in time, on the clock of the queue."""
+        if self._entries.get(entry.pod.uid) is entry:
+            entry.ready_at = until
+            self._move(entry, "backoff")
+            heapq.heappush(self._pausing, (entry.ready_at, next(self._serial), entry))
+            self._changed.set()
 
     def charge(self, entry: Entry, seconds: float, *, placed: bool) -> None:
         """Charge the queue of a pod for the time that scheduling the pod took."""

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocation.steps import Steps
-from scheduler.filters.gangs import Gangs
 from scheduler.filters.network_blocks import NetworkBlocks
+from scheduler.gangs.gangs import Gangs
 from scheduler.objects import Node, Pod
 from scheduler.scoring.candidates import Candidates, Scores
 from scheduler.scoring.normalisation import BEST

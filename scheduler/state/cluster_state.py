@@ -5,6 +5,7 @@ not finished. A restarted scheduler reads the same truth. The queue is notified 
 unschedulable pod schedulable.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
@@ -67,6 +68,8 @@ class ClusterState:
     """The ledger, the node cache and the queue, updated together when pods, nodes or inventories change.
 
     Attributes:
+        turn: what is held while cards are chosen in several steps that others must not see: for the pods of a gang, or
+            while pods are chosen to be evicted. A decision about a single pod needs none.
         running: the pods that have a node and are not finished, by UID.
     """
 
@@ -99,6 +102,7 @@ class ClusterState:
         a stranded card counts. The labels `network_levels` name network blocks.
         """
         self.settings = settings
+        self.turn = asyncio.Lock()
         self.ledger = Ledger()
         counted = settings.resources.count
         self.volumes = VolumeCache(
@@ -117,6 +121,7 @@ class ClusterState:
             scores_resources=scores_resources,
             network_levels=network_levels,
         )
+        self.gangs = self.node_cache.gangs
         # kube-scheduler, if it has the queue, has filtered the nodes by volumes.
         volumes = self.volumes if has_queue else None
         self.node_filter = NodeFilter(self.node_cache, volumes=volumes)
@@ -161,6 +166,7 @@ class ClusterState:
         self.requirements = Requirements(
             settings,
             ledger=self.ledger,
+            gangs=self.gangs,
             claims=self.claims,
             bindings=self.bindings,
             quotas=self.quotas,
@@ -236,6 +242,7 @@ class ClusterState:
             return
         if pod.finished:
             self.drop_pod(pod)
+            self.gangs.set_finished(pod)
             return
         if self.is_ours(pod):
             self.claims.set_pod(pod)
@@ -248,18 +255,24 @@ class ClusterState:
                 self.queue.notify(ClusterEvent.POD_REMOVED | ClusterEvent.POD_ADDED)
             elif self._affinity_hints.may_unblock(pod, self.node_cache.namespaces):
                 self.queue.notify(ClusterEvent.POD_ADDED)
-        elif self.has_queue and self.is_ours(pod):
+        elif self.is_ours(pod):
             if pod.spec.scheduling_gates or pod.metadata.deletion_timestamp:
                 self._dequeue(pod)
                 self.instance_requests.refresh(pod.uid)
             else:
-                self.queue.add(pod)
-                self._affinity_hints.add(pod)
-                if old is not None and old.metadata.labels != pod.metadata.labels:
-                    self.queue.notify(ClusterEvent.POD_ADDED)
+                self.gangs.set_waiting(pod)
+                if self.has_queue:
+                    self._enqueue(pod, old)
+
+    def _enqueue(self, pod: Pod, old: Pod | None) -> None:
+        self.queue.add(pod)
+        self._affinity_hints.add(pod)
+        if old is not None and old.metadata.labels != pod.metadata.labels:
+            self.queue.notify(ClusterEvent.POD_ADDED)
 
     def drop_pod(self, pod: Pod) -> None:
         """Release what a finished or deleted pod held."""
+        self.gangs.forget(pod.uid)
         self._dequeue(pod)
         self.running.pop(pod.uid, None)
         self.claims.drop_pod(pod.uid)
@@ -300,6 +313,7 @@ class ClusterState:
             self.running[pod.uid] = pod
 
     def _dequeue(self, pod: Pod) -> None:
+        self.gangs.drop_waiting(pod.uid)
         self.queue.remove(pod.uid)
         self._affinity_hints.remove(pod.uid)
         self.release_hold(pod.uid)
@@ -381,12 +395,12 @@ class ClusterState:
 
     def set_claim(self, claim: GpuClaim, _old: GpuClaim | None = None) -> None:
         """Set the state of a GpuClaim, whose spec never changes as long as it exists."""
-        self.node_cache.gangs.set_claim(claim.metadata.namespace, claim.metadata.name, claim.spec.gang_ref)
+        self.gangs.set_claim(claim.metadata.namespace, claim.metadata.name, claim.spec.gang_ref)
         if self.claims.set(claim):
             self.queue.wake(self.claims.users(claim))
 
     def drop_claim(self, claim: GpuClaim) -> None:
         """Forget a GpuClaim; pods that have its cards keep them, and pods that wait for them wait for another claim."""
-        self.node_cache.gangs.drop_claim(claim.metadata.namespace, claim.metadata.name)
+        self.gangs.drop_claim(claim.metadata.namespace, claim.metadata.name)
         self.claims.drop(claim)
         self.queue.wake(self.claims.users(claim))

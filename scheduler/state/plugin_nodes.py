@@ -100,11 +100,13 @@ class PluginNodes:
         return seen is not None and name not in self._agents and bool(seen.advertised)
 
     def rejections_of(self, requirements: GpuRequirements) -> dict[str, NodeRejection]:
-        """Return the rejections by nodes whose plugin would give the pod more than its claim does.
+        """Return the rejections of a pod by nodes that HAMi's plugin serves.
 
-        HAMi's plugin limits each container by itself, so several containers could each use all that is charged once.
+        It limits each container by itself, so several containers could each use all that their claim charges once. And
+        it starts one pod after another, so the pods of a gang could not be bound together.
         """
-        return {name: _DIVIDED for name in self._seen if self.is_hami(name)} if requirements.is_divided else {}
+        rejection = _ONE_BY_ONE if requirements.is_gathering else _DIVIDED if requirements.is_divided else None
+        return {name: rejection for name in self._seen if self.is_hami(name)} if rejection is not None else {}
 
     def rejections_of_count(self, name: str, request: PodRequest, count: int) -> dict[str, NodeRejection]:
         """Return the rejection by a node whose plugin serves it, of a pod that is to get `count` cards there.
@@ -163,6 +165,11 @@ class PluginNodes:
         return ""
 
 
+_ONE_BY_ONE = NodeRejection(
+    NodeReason.GangNotStartable,
+    "HAMi's device plugin starts one pod after another, and the pods of a gang are bound together",
+    resolvable=False,
+)
 _DIVIDED = NodeRejection(
     NodeReason.SharedClaimNotLimitable,
     "HAMi's device plugin limits each container by itself, and several containers of the pod share its GpuClaim",

@@ -13,6 +13,7 @@ from allocation import precedence
 from allocation.bindings.bound_cards import consume_policy
 from allocation.claim import ClaimSpec
 from allocation.fairness.queue_spec import QueueKey
+from allocation.gang import declared
 from allocation.ledger.ledger import Ledger
 from allocation.precedence import Decision
 from allocation.quota import Headroom
@@ -22,6 +23,7 @@ from scheduler.bindings.allowed_cards import within_quotas
 from scheduler.bindings.app_bindings import AppBindings
 from scheduler.claims.claims import Claims
 from scheduler.fairness.fair_share import FairShare
+from scheduler.gangs.gangs import Gangs
 from scheduler.gpu_requirements import GpuRequirements, PodSpec
 from scheduler.state.quotas import Quotas
 from scheduler.volumes.planned_pod import PlannedPod
@@ -76,6 +78,7 @@ class Requirements:
         settings: AllocationSettings,
         *,
         ledger: Ledger,
+        gangs: Gangs,
         claims: Claims,
         bindings: AppBindings,
         quotas: Quotas,
@@ -84,6 +87,7 @@ class Requirements:
         """Read resources and annotations by `settings`; percentages of memory are those of cards in `ledger`."""
         self._settings = settings
         self._ledger = ledger
+        self._gangs = gangs
         self._claims = claims
         self._bindings = bindings
         self._quotas = quotas
@@ -94,6 +98,7 @@ class Requirements:
             (self._check_instances, True),
             (self._read, False),
             (self._choose_cards, False),
+            (self._gather, False),
             (self._check_pods, True),
         )
 
@@ -192,6 +197,14 @@ class Requirements:
             claim=claimed.mark.name if claimed is not None else "",
             devices=claimed.devices if claimed is not None else None,
         )
+
+    def _gather(self, asked: _Asked, requirements: GpuRequirements | None) -> GpuRequirements | None:
+        """Mark a pod that gets a node only together with others; refuse one whose gang cannot be read."""
+        declared(asked.labels, asked.annotations)
+        gang = self._gangs.of(asked.pod.metadata.uid)
+        if requirements is None or gang is None or gang.is_satisfied:
+            return None
+        return msgspec.structs.replace(requirements, is_gathering=True)
 
     def _check_pods(self, asked: _Asked, requirements: GpuRequirements | None) -> None:
         """Refuse a pod with cards whose namespace has as many of them as it may."""

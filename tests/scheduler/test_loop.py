@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from cluster.events import Recorder
 from scheduler.binding.binder import Result
-from scheduler.binding.binding_cycle import BindingCycle
-from scheduler.binding.failure_handler import FailureHandler
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled
-from scheduler.loop import Loop
-from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
 from scheduler.volumes.bindings import ClaimKey, VolumeBindings
-from tests.scheduler.support import leasing
 from tests.scheduler.support.builders import pod, state
-from tests.scheduler.support.fencing import fenced
+from tests.scheduler.support.gang_loop import loop_of
 from tests.scheduler.support.scheduling import cycle_of
 
 if TYPE_CHECKING:
     from allocation.steps import Steps
-    from cluster.api import Api
-    from scheduler.binding.plugin_binder import PluginBinder
-    from scheduler.binding.volume_binder import VolumeBinder
     from scheduler.cycle.result import ScheduleResult
     from scheduler.objects import Pod
     from scheduler.state.cluster_state import ClusterState
-
-NOTHING = cast("Api", None)
 
 
 class StuckNode:
@@ -84,25 +73,7 @@ class Cycle(SchedulingCycle):
 
 async def bound_on_n2(made: ClusterState, cycle: SchedulingCycle, binder: StuckNode) -> list[str]:
     """Schedule three pods to n1 and three to n2, with one write at a time; return those that are bound on n2."""
-    recorder = Recorder(NOTHING, component="test", instance="test")
-    metrics = Metrics()
-    failures = FailureHandler(fenced(NOTHING), queue=made.queue, cycle=cycle, recorder=recorder, metrics=metrics)
-    loop = Loop(
-        queue=made.queue,
-        cycle=cycle,
-        binding_cycle=BindingCycle(
-            binder=cast("PluginBinder", binder),
-            leases=leasing.keeper(NOTHING, made),
-            volumes=cast("VolumeBinder", StuckVolumes()),
-            failures=failures,
-            recorder=recorder,
-            metrics=metrics,
-        ),
-        failures=failures,
-        metrics=metrics,
-        concurrent_binds=1,
-        is_trusted=lambda: True,
-    )
+    loop = loop_of(made, cycle, binder, volumes=StuckVolumes())
     running = asyncio.create_task(loop.run())
     for index in range(3):
         made.set_pod(pod(f"queues-{index}", memory=10, nodeSelector={"kubernetes.io/hostname": "n1"}))

@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.filters.gangs import Gangs
+from scheduler.gangs.gangs import Gangs
 from scheduler.objects import Pod
 from scheduler.volumes.planned_pod import PlannedPod
 from tests.scheduler.support.builders import pod

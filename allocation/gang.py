@@ -1,0 +1,151 @@
+"""Gangs: pods that get nodes together or not at all, declared by what people already write.
+
+A pod belongs to one gang at most, of its own namespace. The first of these that names a gang counts: the `gangRef` of
+its GpuClaim; our own label or annotation; then those of the coscheduling plugin, of Koordinator, of Kueue and of
+TensorFusion's allocator. Size and timeout are those that belong to the same form, or else our own annotations. Without
+a size a gang is a preference only: its pods are placed near each other, and none of them waits for another one.
+
+Sources: github.com/kubernetes-sigs/scheduler-plugins (coscheduling), koordinator.sh, kueue.sigs.k8s.io (groups of plain
+pods), github.com/NexusGPU/tensor-fusion.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from allocation import duration, names
+from allocation.errors import AllocationError, invalid_annotation
+
+MOST_MEMBERS: Final = 2048
+"""The largest size of a gang: a decision about all its pods takes a fraction of a second."""
+_MAX_LENGTH: Final = names.MAX_NAME_LENGTH
+
+Keys = Mapping[str, str]
+"""Labels or annotations."""
+
+
+class Declaration(msgspec.Struct, frozen=True):
+    """The gang of a pod, as the pod declares it.
+
+    Attributes:
+        name: the gang, unique in its namespace.
+        size: how many of its pods have to get nodes together; 0 if the pod does not say.
+        timeout: the seconds for which the gang may wait, or be incomplete; 0 is for ever.
+        block: the key of a node label whose value all nodes of the gang must share; empty if they may differ.
+    """
+
+    name: str
+    size: int = 0
+    timeout: float = 0.0
+    block: str = ""
+
+
+class _Form(msgspec.Struct, frozen=True):
+    """One way to declare a gang; each function reads labels and annotations, and returns an empty string for none."""
+
+    name: Callable[[Keys, Keys], str]
+    size_keys: tuple[str, ...] = ()
+    timeout_keys: tuple[str, ...] = ()
+
+
+def _of(*keys: str) -> Callable[[Keys, Keys], str]:
+    """Return a function that reads the first of some keys that is there, annotations first."""
+
+    def read(labels: Keys, annotations: Keys) -> str:
+        return next((value for key in keys if (value := annotations.get(key) or labels.get(key))), "")
+
+    return read
+
+
+def _by_label(labels: Keys, annotations: Keys) -> str:
+    """Return the value of the label whose key our annotation gives.
+
+    Raises:
+        AllocationError: the pod has no such label.
+    """
+    key = annotations.get(names.GANG_BY)
+    if not key:
+        return ""
+    if not labels.get(key):
+        raise invalid_annotation(names.GANG_BY, key, expected="it must be the key of a label of the pod")
+    return labels[key]
+
+
+def _of_tensor_fusion(_: Keys, annotations: Keys) -> str:
+    is_enabled = annotations.get(names.TENSOR_FUSION_GANG) == "true"
+    return annotations.get(names.TENSOR_FUSION_GROUP, "") if is_enabled else ""
+
+
+_FORMS: Final = (
+    _Form(_by_label),
+    _Form(_of(names.GANG)),
+    _Form(_of(names.COSCHEDULING_GROUP)),
+    _Form(_of(*names.OLD_COSCHEDULING_GROUPS), (names.OLD_COSCHEDULING_SIZE,)),
+    _Form(_of(names.KOORDINATOR_GANG), (names.KOORDINATOR_SIZE,), (names.KOORDINATOR_TIMEOUT,)),
+    _Form(_of(names.KUEUE_GROUP), (names.KUEUE_SIZE,)),
+    _Form(
+        _of_tensor_fusion,
+        (names.TENSOR_FUSION_REQUIRED, names.TENSOR_FUSION_MIN_MEMBERS),
+        (names.TENSOR_FUSION_TIMEOUT,),
+    ),
+)
+_OF_CLAIM: Final = _Form(lambda *_: "")
+
+
+def declared(labels: Keys, annotations: Keys, *, gang_ref: str = "") -> Declaration | None:
+    """Return the gang of a pod with these labels and annotations, whose GpuClaim has this `gangRef`; None for none.
+
+    Raises:
+        AllocationError: a value is not what its key holds: the message names both.
+    """
+    if not gang_ref and labels.keys().isdisjoint(_LABELS) and annotations.keys().isdisjoint(names.GANG_KEYS):
+        return None
+    name, form = gang_ref, _OF_CLAIM
+    if not name:
+        name, form = next(
+            ((found, each) for each in _FORMS if (found := each.name(labels, annotations))), ("", _OF_CLAIM)
+        )
+    if not name:
+        return None
+    if len(name) > _MAX_LENGTH:
+        raise AllocationError(
+            f"the name of the pod's gang begins with {name[:32]!r} and has {len(name)} characters: {_MAX_LENGTH} is the"
+            " limit; shorten it"
+        )
+    size = _first(_size, (names.GANG_MIN_MEMBERS, *form.size_keys), labels, annotations)
+    timeout = _first(_timeout, (names.GANG_TIMEOUT, *form.timeout_keys), labels, annotations)
+    return Declaration(name, int(size), timeout, annotations.get(names.GANG_BLOCK, ""))
+
+
+def _first(read: Callable[[str, str], float], keys: tuple[str, ...], labels: Keys, annotations: Keys) -> float:
+    """Return what `read` returns for the first of `keys` that a pod has, or 0."""
+    for key in keys:
+        text = annotations.get(key) or labels.get(key)
+        if text:
+            return read(key, text)
+    return 0
+
+
+def _size(key: str, text: str) -> float:
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and 1 <= int(text) <= MOST_MEMBERS):
+        raise invalid_annotation(key, text[:_MAX_LENGTH], expected=f"it must be a number of pods, 1 to {MOST_MEMBERS}")
+    return int(text)
+
+
+def _timeout(key: str, text: str) -> float:
+    try:
+        return 0.0 if text == "0" else duration.seconds(text)
+    except AllocationError as error:
+        raise invalid_annotation(
+            key, text[:_MAX_LENGTH], expected="it must be a duration, such as 10m, or 0 for no limit"
+        ) from error
+
+
+_LABELS: Final = frozenset(
+    {
+        *(names.GANG, names.COSCHEDULING_GROUP, *names.OLD_COSCHEDULING_GROUPS),
+        *(names.KOORDINATOR_GANG, names.KUEUE_GROUP),
+    }
+)
+"""The labels that name a gang."""

@@ -1,0 +1,1 @@
+"""Schedules the pods of a gang together or not at all, and binds them."""

@@ -1,0 +1,175 @@
+"""One scheduling cycle for a gang: from its pods to nodes that are reserved for as many as necessary, or for none.
+
+The pods are scheduled one after the other in the state itself, so that each sees those before it: their cards, CPU and
+ports, the rules about other pods, quotas and volumes. On copies all these would have to be decided twice. No other
+decision is made meanwhile (`ClusterState.turn`). If one pod too many has no place, all are forgotten in the last step,
+and what was held for pods before is held again: nothing is reserved while a gang waits.
+
+That is exact for equal pods without rules about other pods, and a heuristic otherwise: the pods with the most cards
+come first; if that fails, those with the most memory. Where all nodes must be in one block, the blocks with the most
+free memory of cards are tried.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from allocation.ledger.card_table import MEMORY
+from allocation.quota import minimum_request
+from allocation.steps import Exclusive, Steps
+from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.cycle.result import Scheduled, Unschedulable
+from scheduler.gangs.gang import Gang
+from scheduler.gpu_requirements import GpuRequirements
+from scheduler.objects import Pod
+from scheduler.queue.entry import Entry
+
+_BLOCKS: Final = 16
+"""The number of blocks that are tried: those with the most free memory of cards."""
+_STEP: Final = 256
+
+_Size = tuple[int, int, str]
+"""Cards and MiB of a pod, and its name."""
+
+
+class ScheduledGang(msgspec.Struct, frozen=True):
+    """Nodes are reserved for as many pods of a gang as necessary.
+
+    Attributes:
+        gang: the gang.
+        members: the pods with their nodes.
+        needed: how many of these have to be bound for the gang to run.
+        rejected: the other pods, which no node takes, and why.
+    """
+
+    gang: Gang
+    members: tuple[tuple[Entry, Scheduled], ...]
+    needed: int
+    rejected: tuple[tuple[Entry, Unschedulable], ...] = ()
+
+
+class RejectedGang(msgspec.Struct, frozen=True):
+    """Too few pods of a gang have places.
+
+    Attributes:
+        fitting: how many had one.
+        pod: the first that had none.
+        result: why no node takes it.
+    """
+
+    fitting: int
+    pod: Pod
+    result: Unschedulable
+
+
+class GangCycle:
+    """Schedules one gang at a time."""
+
+    def __init__(self, cycle: SchedulingCycle) -> None:
+        """Schedule the pods by `cycle`."""
+        self._cycle = cycle
+        self._state = cycle.state
+
+    def schedule(
+        self, gang: Gang, entries: Sequence[Entry], *, explain: bool = True
+    ) -> Steps[ScheduledGang | RejectedGang | None]:
+        """Choose nodes for the pods of `entries`, and reserve as many as `gang` needs, or nothing.
+
+        Return None if one of the pods changed meanwhile, or the cluster changed too often. Without `explain` the result
+        may lack the reasons why no node takes a pod.
+        """
+        best: RejectedGang | None = None
+        blocks = yield from self._blocks(gang)
+        try:
+            for block in blocks:
+                gang.tried_block = block
+                for order in self._orders(entries):
+                    found = yield from self._in_order(gang, order, explain=explain)
+                    if not isinstance(found, RejectedGang):
+                        return found
+                    if best is None or found.fitting > best.fitting:
+                        best = found
+        finally:
+            gang.tried_block = None
+        return best
+
+    def rehearse(self, gang: Gang, entries: Sequence[Entry]) -> Steps[ScheduledGang | RejectedGang | None]:
+        """Return what `schedule` would return now; nothing stays reserved."""
+        found = yield from self.schedule(gang, entries)
+        if isinstance(found, ScheduledGang):
+            self._forget(found.members)
+        return found
+
+    # ---- the ways to try it ----------------------------------------------------------------------------------------
+
+    def _blocks(self, gang: Gang) -> Steps[Sequence[str | None]]:
+        """Return the blocks to try, those with the most free memory of cards first; None is no restriction."""
+        key = gang.block
+        if not key or gang.nodes:
+            return (None,)
+        ledger, free = self._state.ledger, Counter[str]()
+        for position, name in enumerate(tuple(ledger.nodes)):
+            if position % _STEP == _STEP - 1:
+                yield
+            node, row = self._state.node_cache.nodes.get(name), ledger.row(name)
+            value = node.metadata.labels.get(key) if node is not None else None
+            if value is not None and row is not None:
+                free[value] += sum(ledger.facts(row).memory_mib) - ledger.used_sums(row)[MEMORY]
+        return [value for value, _ in free.most_common(_BLOCKS)] or [""]
+
+    def _orders(self, entries: Sequence[Entry]) -> Sequence[list[Entry]]:
+        """Return the orders in which the pods are tried; one for pods that are alike."""
+        sizes = {entry.pod.uid: self._size(entry.pod) for entry in entries}
+
+        def by(key: Callable[[_Size], tuple[int, int, str]]) -> list[Entry]:
+            return sorted(entries, key=lambda entry: key(sizes[entry.pod.uid]))
+
+        first = by(lambda size: (-size[0], -size[1], size[2]))
+        second = by(lambda size: (-size[1], -size[0], size[2]))
+        return [first] if first == second else [first, second]
+
+    def _size(self, pod: Pod) -> _Size:
+        requirements = self._cycle.requirements(pod)
+        if not isinstance(requirements, GpuRequirements) or not requirements.request:
+            return 0, 0, pod.metadata.name
+        least = minimum_request(requirements.request)
+        return least.cards, least.memory_mib, pod.metadata.name
+
+    def _in_order(
+        self, gang: Gang, entries: Sequence[Entry], *, explain: bool
+    ) -> Steps[ScheduledGang | RejectedGang | None]:
+        state, needed = self._state, gang.size - gang.placed
+        holds = tuple(state.holds)
+        members: list[tuple[Entry, Scheduled]] = []
+        rejected: list[tuple[Entry, Unschedulable]] = []
+        is_kept = False
+        try:
+            for entry in entries:
+                yield
+                result = yield from self._cycle.schedule(entry.pod, explain=explain and not rejected)
+                if result is None:
+                    return None
+                if isinstance(result, Scheduled):
+                    members.append((entry, result))
+                    continue
+                rejected.append((entry, result))
+                if len(entries) - len(rejected) < needed:
+                    return RejectedGang(len(members), entry.pod, result)
+            with Exclusive("reserving for a gang"):
+                if not all(state.node_cache.is_assumed(entry.pod.uid) for entry, _ in members):
+                    return None  # one of them is gone
+                is_kept = True
+                return ScheduledGang(gang, tuple(members), needed, tuple(rejected))
+        finally:
+            if not is_kept:
+                self._forget(members)
+                for hold in holds:
+                    pod = state.queue.pod(hold.uid)
+                    if pod is not None and state.holds.of(hold.uid) is None:
+                        state.holds.add(hold, pod)
+
+    def _forget(self, members: Sequence[tuple[Entry, Scheduled]]) -> None:
+        for entry, _ in reversed(members):
+            self._cycle.forget(entry.pod)

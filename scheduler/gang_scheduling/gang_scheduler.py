@@ -1,0 +1,164 @@
+"""Schedules the gang of a pod whose turn it is: all its pods that wait, in one decision, and binds them.
+
+The queue's order is that of single pods: the first pod of a gang leads the others, whatever their places are. If the
+gang is rejected, its pods wait as one kind: an event that may help one of them has the gang decided once.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from allocation.gang import MOST_MEMBERS
+from allocation.reasons import PodReason
+from cluster.events import Recorder
+from scheduler.binding.binding_cycle import BindingCycle
+from scheduler.binding.failure_handler import FailureHandler
+from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.cycle.result import waiting
+from scheduler.gang_scheduling.gang_binding import GangBinding, Member
+from scheduler.gang_scheduling.gang_cycle import GangCycle, RejectedGang, ScheduledGang
+from scheduler.gangs.gang import Gang
+from scheduler.metrics.instruments import Metrics
+from scheduler.objects import Pod
+from scheduler.pacing import Pacer
+from scheduler.queue.entry import Entry
+from scheduler.settings import GangSettings
+
+log = logging.getLogger(__name__)
+
+_PATIENCE_SECONDS: Final = 60.0
+"""For how long a Binding that was refused is written again, unless the gang has a timeout of its own."""
+
+
+class GangScheduler:
+    """Schedules one gang at a time, while the Bindings of earlier ones are being written."""
+
+    def __init__(
+        self,
+        cycle: SchedulingCycle,
+        *,
+        binding_cycle: BindingCycle,
+        failures: FailureHandler,
+        recorder: Recorder,
+        metrics: Metrics,
+        settings: GangSettings,
+        concurrent_binds: int,
+        is_trusted: Callable[[], bool],
+    ) -> None:
+        """Decide by `cycle`, and bind each pod by `binding_cycle`, at most `concurrent_binds` at the same time."""
+        self._state = cycle.state
+        self._gang_cycle = GangCycle(cycle)
+        self._cycle = cycle
+        self._binding = GangBinding(
+            binding_cycle, recorder=recorder, concurrent=concurrent_binds, is_trusted=is_trusted
+        )
+        self._failures = failures
+        self._metrics = metrics
+        self._backoff = settings.backoff_seconds
+
+    def is_for(self, pod: Pod) -> bool:
+        """Whether a pod gets a node only together with others."""
+        return self._state.gangs.waits_for_others(pod)
+
+    def unfinished(self) -> list[Entry]:
+        """Return of each gang of which only some pods have nodes one pod that waits; an earlier leader bound the rest.
+
+        They come first in a term, while what was free then is still free.
+        """
+        queue = self._state.queue
+        partial = (gang for gang in self._state.gangs if gang.is_partial and gang.is_complete)
+        found = (queue.take(list(gang.waiting)[:1]) for gang in sorted(partial, key=lambda gang: gang.key))
+        return [entry for entries in found for entry in entries]
+
+    async def schedule(self, entry: Entry, pacer: Pacer) -> ScheduledGang | None:
+        """Reserve nodes for the gang of a pod that was popped, or put its pods back; return what was reserved.
+
+        What was reserved has to be bound, or forgotten, before anything else is decided for the gang.
+        """
+        queue, gang = self._state.queue, self._state.gangs.of(entry.pod.uid)
+        if gang is None:
+            queue.reactivate(entry)  # it has left its gang
+            return None
+        if gang.is_committing or not gang.is_complete:
+            self._wait(gang, [entry])
+            return None
+        if queue.clock() < gang.pause_until:
+            queue.delay(entry, gang.pause_until)
+            return None
+        entries = [entry, *queue.take(uid for uid in tuple(gang.waiting)[:MOST_MEMBERS] if uid != entry.pod.uid)]
+        begin = queue.clock()
+        self._metrics.active_queue_seconds.observe(begin - entry.due_since)
+        async with self._state.turn:
+            found = await pacer.run(self._gang_cycle.schedule(gang, entries, explain=entry.explain))
+            is_scheduled = isinstance(found, ScheduledGang)
+            gang.is_committing = is_scheduled
+        self._metrics.gang_seconds.observe(queue.clock() - begin)
+        queue.charge(entry, pacer.spent, placed=is_scheduled)
+        if found is None:
+            for each in entries:
+                queue.reactivate(each)
+        elif isinstance(found, RejectedGang):
+            self._reject(gang, entries, found)
+        else:
+            self._note_places(found)
+            return found
+        return None
+
+    async def bind(self, scheduled: ScheduledGang) -> None:
+        """Bind the pods of a gang for which nodes are reserved."""
+        members = [Member(entry.pod, chosen) for entry, chosen in scheduled.members]
+        gang, queue, bound = scheduled.gang, self._state.queue, 0
+        try:
+            bound = await self._binding.run(
+                str(gang.key), members, needed=scheduled.needed, patience=gang.timeout or _PATIENCE_SECONDS
+            )
+        finally:
+            gang.is_committing = False
+        if bound < len(members):
+            gang.pause_until = queue.clock() + self._backoff
+        queue.wake(list(gang.waiting))
+
+    def forget(self, scheduled: ScheduledGang) -> None:
+        """Release what was reserved for a gang that will not be bound."""
+        for entry, _ in scheduled.members:
+            self._cycle.forget(entry.pod)
+
+    # ---- pods that are put back ------------------------------------------------------------------------------------
+
+    def _wait(self, gang: Gang, entries: Iterable[Entry]) -> None:
+        """Have pods wait for other pods of their gang."""
+        if gang.is_committing:
+            why = f"others of gang {gang.key} are being bound"
+        else:
+            why = f"gang {gang.key} needs {gang.size} pods, and fewer exist: create the others"
+        result = waiting(PodReason.GangIncomplete, why)
+        for entry in entries:
+            self._failures.unschedulable(entry, msgspec.structs.replace(result, kind=_kind(gang)))
+
+    def _reject(self, gang: Gang, entries: Sequence[Entry], found: RejectedGang) -> None:
+        """Have the pods of a gang wait for what may help the one that has no place."""
+        why, have = found.result, gang.placed + found.fitting
+        note = f"{have} of the {gang.size} pods that gang {gang.key} needs have a place; pod {found.pod}: {why.note}"
+        for entry in entries:
+            result = msgspec.structs.replace(
+                why,
+                note=note if why.note else "",
+                kind=_kind(gang),
+                is_held=False,
+                demand=self._cycle.demand(entry.pod) if why.demand is not None else None,
+            )
+            self._failures.unschedulable(entry, result)
+
+    def _note_places(self, found: ScheduledGang) -> None:
+        now = self._state.queue.clock()
+        for entry, _ in found.members:
+            self._metrics.queue_seconds.observe(now - entry.since)
+        for entry, rejected in found.rejected:
+            self._failures.unschedulable(entry, rejected)
+
+
+def _kind(gang: Gang) -> tuple[str, str, str]:
+    """Return the kind of the pods of a gang: what rejects one rejects all."""
+    return "gang", gang.key.namespace, gang.key.name

@@ -1,0 +1,157 @@
+"""One gang: its pods that wait, those that have nodes, and how many have to get nodes together."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from allocation.gang import MOST_MEMBERS, Declaration
+from scheduler.objects import Pod
+
+
+class GangKey(msgspec.Struct, frozen=True, order=True):
+    """The namespace and the name of a gang; no gang extends over several namespaces."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """Return namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+
+class GroupSpec(msgspec.Struct, frozen=True):
+    """What a PodGroup says about its gang: the least number of pods, and for how many seconds it may wait."""
+
+    min_member: int = 0
+    timeout: float = 0.0
+
+
+NO_GROUP: Final = GroupSpec()
+"""A gang without a PodGroup."""
+
+
+class Gang:
+    """The pods of a gang.
+
+    Attributes:
+        key: which gang it is.
+        waiting: its pods that wait for nodes and are not even assumed on one, by UID.
+        nodes: the node of each pod that has one, by UID, as soon as it is assumed there.
+        succeeded: the UIDs of the pods that have ended well and still exist.
+        size: how many of its pods have to get nodes together: the largest number that is declared, at least 1.
+        is_committing: whether what was decided for it is being written.
+        tried_block: the block to which a decision that is being made restricts its pods; None without a restriction.
+        pause_until: when it may be decided again, on the clock of the queue.
+    """
+
+    def __init__(self, key: GangKey) -> None:
+        """Begin without pods."""
+        self.key = key
+        self.waiting: dict[str, Pod] = {}
+        self.nodes: dict[str, str] = {}
+        self.succeeded: set[str] = set()
+        self.size = 1
+        self.is_committing = False
+        self.tried_block: str | None = None
+        self.pause_until = 0.0
+        self._group = NO_GROUP
+        self._declarations: dict[str, Declaration] = {}
+        self._sizes: Counter[int] = Counter()
+        self._by_node: Counter[str] = Counter()
+
+    def __bool__(self) -> bool:
+        """Whether it has any pod, or a PodGroup."""
+        return bool(self._declarations) or self._group != NO_GROUP
+
+    # ---- what is declared ------------------------------------------------------------------------------------------
+
+    @property
+    def timeout(self) -> float:
+        """The seconds for which it may wait, or be incomplete: the longest time that is declared; 0 is for ever."""
+        return max((self._group.timeout, *(each.timeout for each in self._declarations.values())))
+
+    @property
+    def block(self) -> str:
+        """The key of a node label whose value all its nodes must share; empty if they may differ."""
+        return min((each.block for each in self._declarations.values() if each.block), default="")
+
+    @property
+    def disagreement(self) -> str:
+        """In what its pods differ that they should declare alike; empty if they agree."""
+        sizes = sorted(self._sizes.keys() - {0})
+        if len(sizes) > 1:
+            return f"its pods declare sizes from {sizes[0]} to {sizes[-1]}: the largest counts"
+        if len({each.block for each in self._declarations.values()}) > 1:
+            return f"its pods declare different blocks: {self.block} counts"
+        return ""
+
+    def set_group(self, group: GroupSpec) -> None:
+        """Set what its PodGroup says."""
+        self._group = group
+        self._measure()
+
+    def _measure(self) -> None:
+        declared = max(self._sizes, default=0)
+        self.size = max(1, min(MOST_MEMBERS, max(declared, self._group.min_member)))
+
+    # ---- its pods --------------------------------------------------------------------------------------------------
+
+    @property
+    def placed(self) -> int:
+        """The number of its pods that have nodes, or have succeeded."""
+        return len(self.nodes) + len(self.succeeded)
+
+    @property
+    def is_satisfied(self) -> bool:
+        """Whether as many pods as necessary have nodes, so that the others need not wait for one another."""
+        return self.size == 1 or self.placed >= self.size
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether as many pods as necessary exist, with a node or without."""
+        return self.placed + len(self.waiting) >= self.size
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some of its pods have nodes, but fewer than necessary."""
+        return 0 < self.placed < self.size
+
+    @property
+    def by_node(self) -> Mapping[str, int]:
+        """The nodes of its pods, with the number of its pods there."""
+        return self._by_node
+
+    def put(self, pod: Pod, declaration: Declaration, *, node: str, has_succeeded: bool) -> None:
+        """Set the state of a pod: on a `node`, ended well, or without either, waiting."""
+        uid = pod.uid
+        self.forget(uid)
+        self._declarations[uid] = declaration
+        self._sizes[declaration.size] += 1
+        if declaration.size > self.size:
+            self._measure()
+        if node:
+            self.nodes[uid] = node
+            self._by_node[node] += 1
+        elif has_succeeded:
+            self.succeeded.add(uid)
+        else:
+            self.waiting[uid] = pod
+
+    def forget(self, uid: str) -> None:
+        """Forget a pod."""
+        declaration = self._declarations.pop(uid, None)
+        if declaration is None:
+            return
+        self._sizes[declaration.size] -= 1
+        if not self._sizes[declaration.size]:
+            del self._sizes[declaration.size]
+            self._measure()
+        node = self.nodes.pop(uid, None)
+        if node is not None:
+            self._by_node[node] -= 1
+            if not self._by_node[node]:
+                del self._by_node[node]
+        self.waiting.pop(uid, None)
+        self.succeeded.discard(uid)
