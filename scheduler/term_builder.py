@@ -31,6 +31,7 @@ from scheduler.extender.retries import Retries
 from scheduler.extender.verbs import Extender
 from scheduler.fairness.queue_reporter import QueueReporter
 from scheduler.fenced_api import FencedApi
+from scheduler.gang_scheduling.gang_keeper import GangKeeper
 from scheduler.gang_scheduling.gang_scheduler import GangScheduler
 from scheduler.informers import Informers
 from scheduler.loop import Loop
@@ -260,6 +261,7 @@ def build_term(
         recorder=recorder,
         settings=settings,
     )
+    keeper = GangKeeper(state, evictor, recorder=recorder, settings=settings.gangs, is_trusted=is_trusted)
     patience = Patience(
         cycle,
         recorder=recorder,
@@ -286,7 +288,7 @@ def build_term(
         comparer=comparer,
         chores=(
             *(failures.run, locks.run, writer.run, statuses.run, queue_statuses.run, quota_statuses.run),
-            *(reconciler.run, missing_devices.run, patience.run),
+            *(reconciler.run, missing_devices.run, patience.run, keeper.run),
             *(each.run for each in for_kube_scheduler),
         ),
     )

@@ -50,6 +50,8 @@ WORDS: Final = {
     NodeReason.DeliveryUnavailable: "its container runtime cannot give containers their cards",
     NodeReason.ContainerNameTooLong: "the name of a GPU container is too long for it",
     NodeReason.BoundCountMismatch: "its device plugin gives as many cards as the pod requests, and others are bound",
+    NodeReason.GangBlockMismatch: "it is not in the block where the pod's gang has to be",
+    NodeReason.GangNotStartable: "its device plugin cannot start the pods of a gang together",
     NodeReason.SharedClaimNotLimitable: "its device plugin cannot limit containers that share a GpuClaim",
     NodeReason.NodeNotBound: "no card there is bound to the pod's application",
     NodeReason.InsufficientGPU: "too few of the cards there that are bound to the pod's application are left",
@@ -70,6 +72,7 @@ WORDS: Final = {
     PodReason.QueueForbidden: "the GpuQueue that the pod names is not for its namespace",
     PodReason.QueueSuspended: "an administrator suspended the pod's GpuQueue",
     PodReason.PodQuotaNotFit: "as many pods have a node as the pod's GpuQueue or a GpuQuota of its namespace allows",
+    PodReason.GangIncomplete: "other pods of its gang do not exist yet, or are being bound",
     PodReason.QuotaSingleExceeded: "the pod requests more than a GpuQuota of its namespace allows a single pod",
     PodReason.AmountNotStated: "a quota limits memory or cores, and a container of the pod requests none",
 }

@@ -9,7 +9,15 @@ import msgspec
 from cluster.gpu_claim import Phase
 
 Reason = Literal[
-    "NoPod", "Waiting", "Reserved", "LeasesHeld", "Bound", "LeaseConflict", "BindingRefused", "DeviceMissing"
+    "NoPod",
+    "Waiting",
+    "Reserved",
+    "LeasesHeld",
+    "Bound",
+    "LeaseConflict",
+    "BindingRefused",
+    "DeviceMissing",
+    "GangTimeout",
 ]
 
 ORDER: Final[tuple[Phase, ...]] = ("Failed", "Pending", "Reserved", "Bound")

@@ -105,7 +105,7 @@ class GangCycle:
     # ---- the ways to try it ----------------------------------------------------------------------------------------
 
     def _blocks(self, gang: Gang) -> Steps[Sequence[str | None]]:
-        """Return the blocks to try, those with the most free memory of cards first; None is no restriction."""
+        """Return the blocks to try, those with the most free memory of cards first; None restricts nothing."""
         key = gang.block
         if not key or gang.nodes:
             return (None,)

@@ -128,7 +128,7 @@ class GangScheduler:
     # ---- pods that are put back ------------------------------------------------------------------------------------
 
     def _wait(self, gang: Gang, entries: Iterable[Entry]) -> None:
-        """Have pods wait for other pods of their gang."""
+        """Put back pods that wait for other pods of their gang."""
         if gang.is_committing:
             why = f"others of gang {gang.key} are being bound"
         else:
@@ -138,7 +138,7 @@ class GangScheduler:
             self._failures.unschedulable(entry, msgspec.structs.replace(result, kind=_kind(gang)))
 
     def _reject(self, gang: Gang, entries: Sequence[Entry], found: RejectedGang) -> None:
-        """Have the pods of a gang wait for what may help the one that has no place."""
+        """Put back the pods of a gang, which wait for what may help the one that has no place."""
         why, have = found.result, gang.placed + found.fitting
         note = f"{have} of the {gang.size} pods that gang {gang.key} needs have a place; pod {found.pod}: {why.note}"
         for entry in entries:

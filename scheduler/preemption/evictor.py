@@ -114,6 +114,26 @@ class Evictor:
             return ended.outcome
         return EvictionOutcome.EVICTED
 
+    async def end(self, pods: Sequence[Pod], *, reason: str, note: str) -> EvictionOutcome:
+        """Evict pods that are of no use without each other; the event on each has the `reason` and the `note`.
+
+        Dry runs of all Evictions come first, so that none is evicted if one of them must not be.
+
+        Returns:
+            The outcome once it is known, or given up; unless it is EVICTED, some of the pods live.
+        """
+        try:
+            for is_rehearsal in (True, False):
+                for pod in pods:
+                    if await self._end(pod, is_rehearsal=is_rehearsal) and not is_rehearsal:
+                        self._recorder.record(
+                            pod.reference, type="Warning", reason=reason, action="Evicting", note=note
+                        )
+        except (_EndedError, _BudgetError) as ended:
+            log.info("%d pods are not evicted, or not all of them: %s", len(pods), ended)
+            return ended.outcome
+        return EvictionOutcome.EVICTED
+
     async def clear_nomination(self, pod: Pod, node: str) -> bool:
         """Remove the nomination of `node` from a pod, unless it has another one by now.
 
@@ -151,14 +171,7 @@ class Evictor:
         An Eviction is sent first in any case, by which the API server checks that this replica leads. A deletion cannot
         carry the leader's token, so it has only the victim's UID.
         """
-        meta = victim.pod.metadata
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": meta.name, "namespace": meta.namespace},
-            "deleteOptions": {"preconditions": {"uid": meta.uid}},
-        }
-        path = PODS.path(namespace=meta.namespace, name=meta.name, subresource="eviction")
+        path, body = _eviction(victim.pod)
         try:
             # The refusal of a budget is a 429, too, and does not change within seconds.
             await self._send(lambda: self._fenced.create(path, body, repeat_if_busy=False), is_needed)
@@ -168,6 +181,17 @@ class Evictor:
             if not victim.violates:
                 raise
             return await self._delete(victim.pod, is_needed)
+        return True
+
+    async def _end(self, pod: Pod, *, is_rehearsal: bool) -> bool:
+        """Evict a pod, or find out whether that would be refused; return False if it was gone."""
+        path, body = _eviction(pod)
+        try:
+            await self._send(
+                lambda: self._fenced.create(path, body, repeat_if_busy=False, dry_run=is_rehearsal),
+            )
+        except _GoneError:
+            return False
         return True
 
     async def _delete(self, pod: Pod, is_needed: Callable[[], bool]) -> bool:
@@ -248,6 +272,18 @@ class Evictor:
             else:
                 return
             await asyncio.sleep(backoff.next())
+
+
+def _eviction(pod: Pod) -> tuple[str, dict[str, Any]]:
+    """Return the path and the body of the Eviction of a pod."""
+    meta = pod.metadata
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": meta.name, "namespace": meta.namespace},
+        "deleteOptions": {"preconditions": {"uid": meta.uid}},
+    }
+    return PODS.path(namespace=meta.namespace, name=meta.name, subresource="eviction"), body
 
 
 def _is_gone(error: ClusterError) -> bool:

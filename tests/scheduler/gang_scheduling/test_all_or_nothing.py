@@ -18,13 +18,14 @@ from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.builders import allocated, node, pod, state, status
 from tests.scheduler.support.gang_loop import loop_of
 from tests.scheduler.support.scheduling import cycle_of
+from tests.scheduler.support.volume_binding import until
 
 WHOLE = 1000
 """The MiB of a card."""
 
 
 class RecordingBinder:
-    """Binds every pod, except those that it is told to refuse, in the dry run or afterwards."""
+    """Binds every pod, except those that a test has it refuse, in the dry run or afterwards."""
 
     def __init__(self) -> None:
         self.bound: dict[str, str] = {}
@@ -86,13 +87,6 @@ async def running(
         task.cancel()
         loop.abandon()
         await loop.drain(5)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def waits(made: ClusterState, count: int) -> Callable[[], bool]:

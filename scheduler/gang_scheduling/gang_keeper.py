@@ -1,0 +1,90 @@
+"""Ends what lasts too long: gangs whose timeout passes while they wait, or while only some of their pods have nodes.
+
+The time counts from when this term first saw the gang wait. A gang without a timeout waits for ever, and pods of it
+that run stay. Gangs whose size has become smaller are decided again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from allocation.reasons import PodReason
+from cluster.events import Recorder
+from scheduler.gangs.gang import Gang, GangKey
+from scheduler.preemption.evictor import Evictor
+from scheduler.settings import GangSettings
+from scheduler.state.cluster_state import ClusterState
+
+log = logging.getLogger(__name__)
+
+_PERIOD_SECONDS: Final = 1.0
+_MOST_EVENTS: Final = 64
+"""The pods of a gang on which one event is recorded each; a large gang has more than anyone reads."""
+
+
+class GangKeeper:
+    """The timeouts of all gangs."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        evictor: Evictor,
+        *,
+        recorder: Recorder,
+        settings: GangSettings,
+        is_trusted: Callable[[], bool],
+    ) -> None:
+        """Look at the gangs of `state` as long as this replica leads; evict by `evictor`."""
+        self._state = state
+        self._evictor = evictor
+        self._recorder = recorder
+        self._backoff = settings.backoff_seconds
+        self._is_trusted = is_trusted
+        self._since: dict[GangKey, float] = {}
+        """When each gang began to wait, on the clock of the queue."""
+
+    async def run(self) -> None:
+        """Look until cancelled, or until this replica is not trusted any more."""
+        while self._is_trusted():
+            await self.look()
+            await asyncio.sleep(_PERIOD_SECONDS)
+
+    async def look(self) -> None:
+        """End the time of the gangs whose timeout has passed."""
+        now = self._state.queue.clock()
+        unsatisfied = [gang for gang in self._state.gangs if not gang.is_satisfied and not gang.is_committing]
+        self._since = {gang.key: self._since.get(gang.key, now) for gang in unsatisfied if gang.waiting or gang.nodes}
+        for gang in unsatisfied:
+            since = self._since.get(gang.key)
+            if gang.timeout and since is not None and now - since >= gang.timeout:
+                self._since[gang.key] = now
+                await self._end(gang, waited=now - since)
+            elif gang.is_complete:
+                self._remind(gang)
+
+    def _remind(self, gang: Gang) -> None:
+        """Wake a gang that has become complete although none of its pods came: its size is smaller now."""
+        first = next(iter(gang.waiting), None)
+        entry = self._state.queue.get(first) if first is not None else None
+        if entry is not None and entry.place == "unschedulable" and entry.reasons == {PodReason.GangIncomplete.value}:
+            self._state.queue.wake((entry.pod.uid,))
+
+    async def _end(self, gang: Gang, *, waited: float) -> None:
+        """Let a gang pause, say so, and evict those of its pods that run without the others."""
+        state = self._state
+        running = [pod for uid in tuple(gang.nodes) if (pod := state.running.get(uid)) is not None]
+        gang.pause_until = state.queue.clock() + self._backoff
+        note = (
+            f"gang {gang.key} has waited {waited:.0f} s, its timeout is {gang.timeout:.0f} s: {gang.placed} of"
+            f" {gang.size} pods have nodes; pausing for {self._backoff:.0f} s"
+        )
+        log.info("%s", note)
+        for uid in tuple(gang.waiting):
+            state.claims.set_failed(uid, "GangTimeout", note)
+        for pod in (*tuple(gang.waiting.values()), *running)[:_MOST_EVENTS]:
+            self._recorder.record(
+                pod.reference, type="Warning", reason="GangSchedulingTimeout", action="Scheduling", note=note
+            )
+        if running:
+            await self._evictor.end(running, reason="GangIncomplete", note=note)
