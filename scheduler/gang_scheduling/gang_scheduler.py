@@ -5,7 +5,7 @@ gang is rejected, its pods wait as one kind: an event that may help one of them 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -28,6 +28,8 @@ from scheduler.settings import GangSettings
 
 log = logging.getLogger(__name__)
 
+_SILENT_SECONDS: Final = 1.0
+"""The time in which a controller creates the pods of a gang; that one of them waits for the others is no news."""
 _PATIENCE_SECONDS: Final = 60.0
 """For how long a Binding that was refused is written again, unless the gang has a timeout of its own."""
 
@@ -82,7 +84,7 @@ class GangScheduler:
             queue.reactivate(entry)  # it has left its gang
             return None
         if gang.is_committing or not gang.is_complete:
-            self._wait(gang, [entry])
+            self._wait(gang, entry)
             return None
         if queue.clock() < gang.pause_until:
             queue.delay(entry, gang.pause_until)
@@ -127,15 +129,17 @@ class GangScheduler:
 
     # ---- pods that are put back ------------------------------------------------------------------------------------
 
-    def _wait(self, gang: Gang, entries: Iterable[Entry]) -> None:
-        """Put back pods that wait for other pods of their gang."""
+    def _wait(self, gang: Gang, entry: Entry) -> None:
+        """Put back a pod that waits for other pods of its gang; at first it waits without a word."""
+        if self._state.queue.clock() < entry.since + _SILENT_SECONDS:
+            self._state.queue.delay(entry, entry.since + _SILENT_SECONDS)
+            return
         if gang.is_committing:
             why = f"others of gang {gang.key} are being bound"
         else:
             why = f"gang {gang.key} needs {gang.size} pods, and fewer exist: create the others"
         result = waiting(PodReason.GangIncomplete, why)
-        for entry in entries:
-            self._failures.unschedulable(entry, msgspec.structs.replace(result, kind=_kind(gang)))
+        self._failures.unschedulable(entry, msgspec.structs.replace(result, kind=_kind(gang)))
 
     def _reject(self, gang: Gang, entries: Sequence[Entry], found: RejectedGang) -> None:
         """Put back the pods of a gang, which wait for what may help the one that has no place."""

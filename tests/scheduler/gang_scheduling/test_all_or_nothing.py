@@ -15,7 +15,7 @@ from scheduler.metrics.labels import Outcome
 from scheduler.objects import Pod
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.state.cluster_state import ClusterState
-from tests.scheduler.support.builders import allocated, node, pod, state, status
+from tests.scheduler.support.builders import Clock, allocated, node, pod, state, status
 from tests.scheduler.support.gang_loop import loop_of
 from tests.scheduler.support.scheduling import cycle_of
 from tests.scheduler.support.volume_binding import until
@@ -100,11 +100,30 @@ async def test_a_gang_waits_until_enough_of_its_pods_exist() -> None:
     async with running(made, binder):
         for index in range(3):
             made.set_pod(member(f"m{index}"))
-        await until(waits(made, 3))
+        await until(lambda: made.queue.depths()["backoff"] == 3)
         assert not list(made.ledger.reservations())
         made.set_pod(member("m3"))
         await until(lambda: len(binder.bound) == 4)
     assert sorted(binder.rehearsed) == ["m0", "m1", "m2", "m3"]
+
+
+async def test_a_pod_says_that_it_waits_for_others_after_a_second() -> None:
+    """Before that its controller may still be creating them. No event but another pod of the gang helps."""
+    clock, binder = Clock(), RecordingBinder()
+    made = state("n1", clock=clock)
+    async with running(made, binder):
+        made.set_pod(member("m0"))
+        await until(lambda: made.queue.depths()["backoff"] == 1)
+        entry = made.queue.get("uid-m0")
+        assert entry is not None
+        assert entry.published == ""
+        clock.now += 1
+        await until(waits(made, 1))
+        expected = "GangIncomplete: gang default/train needs 4 pods, and fewer exist: create the others"
+        assert entry.published == expected
+        position = made.queue.position("uid-m0")
+        assert position is not None
+        assert position.events == ("gang_changed",)
 
 
 async def test_nothing_is_reserved_for_a_gang_that_does_not_fit_as_a_whole() -> None:

@@ -140,6 +140,8 @@ async def test_a_gang_whose_size_becomes_smaller_is_decided_again() -> None:
 
     binder = RecordingBinder()
     async with running_loop(made, binder):
+        await until(lambda: made.queue.depths()["backoff"] == 3)
+        clock.now += 1
         await until(waits(made, 3))
         made.drop_pod(large)
         assert not binder.bound
