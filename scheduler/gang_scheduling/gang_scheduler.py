@@ -29,7 +29,7 @@ from scheduler.settings import GangSettings
 log = logging.getLogger(__name__)
 
 _SILENT_SECONDS: Final = 1.0
-"""The time in which a controller creates the pods of a gang; that one of them waits for the others is no news."""
+"""The time in which a controller creates the pods of a gang; nothing is published meanwhile."""
 _PATIENCE_SECONDS: Final = 60.0
 """For how long a Binding that was refused is written again, unless the gang has a timeout of its own."""
 
