@@ -13,10 +13,13 @@ from scheduler.binding.failure_handler import FailureHandler
 from scheduler.binding.lease_reconciler import LeaseReconciler
 from scheduler.binding.lease_writes import LeaseWrites
 from scheduler.cycle.result import Scheduled
+from scheduler.gang_scheduling.gang_scheduler import GangScheduler
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
 from scheduler.mig.writer import RequestWriter
+from scheduler.pacing import Pacer
 from scheduler.queue.queueing_hints import ClusterEvent
+from scheduler.settings import GangSettings
 from tests.scheduler.support import leasing
 from tests.scheduler.support.driving import DELETED, Driver
 from tests.scheduler.support.explaining import explained
@@ -47,16 +50,25 @@ class ModelDriver(Driver):
         self._api = api
         state, metrics, writes = api.state, Metrics(), fenced(api, token=leasing.TOKEN, timeout_seconds=_PATIENCE_S)
         self.recorder = Recorder(api, component="test", instance="test")
+        failures = FailureHandler(writes, queue=state.queue, cycle=self.cycle, recorder=self.recorder, metrics=metrics)
         self._binding_cycle = BindingCycle(
             binder=cast("PluginBinder", Binder(writes)),
             leases=leasing.keeper(api, state, timeout_seconds=_PATIENCE_S),
             bound_cards=BoundCardsCheck(api, state.settings.bindings),
             claims=state.claims,
-            failures=FailureHandler(
-                writes, queue=state.queue, cycle=self.cycle, recorder=self.recorder, metrics=metrics
-            ),
+            failures=failures,
             recorder=self.recorder,
             metrics=metrics,
+        )
+        self._gangs = GangScheduler(
+            self.cycle,
+            binding_cycle=self._binding_cycle,
+            failures=failures,
+            recorder=self.recorder,
+            metrics=metrics,
+            settings=GangSettings(),
+            concurrent_binds=4,
+            is_trusted=lambda: True,
         )
         self._instances = RequestWriter(
             writes,
@@ -91,6 +103,20 @@ class ModelDriver(Driver):
         writing = asyncio.create_task(self._instances.run())
         await rest()
         writing.cancel()
+
+    async def decide(self, entry: Entry) -> None:
+        """Schedule a pod that was popped, or its whole gang."""
+        if not self._gangs.is_for(entry.pod):
+            await super().decide(entry)
+            return
+        scheduled = await self._gangs.schedule(entry, Pacer())
+        if scheduled is None:
+            return
+        await self._gangs.bind(scheduled)
+        for member, _ in scheduled.members:
+            name = member.pod.metadata.name
+            self.running[name] = self._shown(member.pod)
+            self.order.append(name)
 
     async def bind(self, pending: Pod, chosen: Scheduled) -> Pod:
         """Bind a pod; nothing changes meanwhile, so there is no reason for a refusal."""

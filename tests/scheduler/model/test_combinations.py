@@ -10,6 +10,7 @@ from hypothesis import Phase, settings
 
 from tests.scheduler.model.claims import Claims
 from tests.scheduler.model.explanations import Explanations
+from tests.scheduler.model.gangs import Gangs
 from tests.scheduler.model.gates import Gates
 from tests.scheduler.model.instances import Instances
 from tests.scheduler.model.patience import PatienceRule
@@ -20,7 +21,9 @@ from tests.scheduler.model.volumes import Volumes
 from tests.support.depth import DEEP
 
 
-class Combinations(Pods, Gates, Claims, StaticAllocations, Instances, Volumes, PatienceRule, Restarts, Explanations):
+class Combinations(
+    Gangs, Gates, Claims, StaticAllocations, Instances, Volumes, PatienceRule, Restarts, Explanations
+):
     """A small cluster with everything on."""
 
 

@@ -105,7 +105,8 @@ class MemoryApi(Api):
             self.unlimited.append((method, path))
         body = msgspec.json.decode(msgspec.json.encode(how.get("body")))
         is_apply = how.get("content_type") == APPLY_PATCH
-        return msgspec.json.encode(self._write(method, path, body, is_apply=is_apply))
+        is_rehearsal = "dryRun" in (how.get("params") or {})
+        return msgspec.json.encode(self._write(method, path, body, is_apply=is_apply, is_rehearsal=is_rehearsal))
 
     @asynccontextmanager
     async def open(self, method: str, path: str, **how: Any) -> AsyncIterator[Any]:
@@ -120,7 +121,7 @@ class MemoryApi(Api):
         finally:
             watches.discard(watch)
 
-    def _write(self, method: str, path: str, body: Any, *, is_apply: bool) -> Object:
+    def _write(self, method: str, path: str, body: Any, *, is_apply: bool, is_rehearsal: bool) -> Object:
         plural, namespace, name, subresource = _parse(path)
         key = (plural, namespace, name)
         if method == "POST" and not name:
@@ -148,7 +149,7 @@ class MemoryApi(Api):
             body = {"metadata": {"deletionTimestamp": _NOW}}
         elif method == "PUT":
             return self._set(key, body, "MODIFIED")
-        return self._set(key, _merged(now, body), "MODIFIED")
+        return now if is_rehearsal else self._set(key, _merged(now, body), "MODIFIED")
 
     def _find(self, plural: str, namespace: str, name: str, path: str) -> Object:
         found = self._objects.get((plural, namespace, name))
