@@ -1,0 +1,341 @@
+"""Pod templates at admission: what is completed in a Job, a JobSet and a Deployment, and what becomes of their pods."""
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocation import names
+from allocation.fairness.quota_spec import QuotaSpec
+from allocation.settings import AllocationSettings
+from tests.webhook.support.claims import CLAIM, CLAIMS, COUNT, MEMORY, PERCENT, Claims, container, limits
+from tests.webhook.support.pods import pods
+from tests.webhook.test_bindings import labelled, lookup, of_alice
+from tests.webhook.test_queues import Cluster
+from webhook.pod_templates import MAX_TEMPLATES
+
+Make = Callable[..., Any]
+Kind = Literal["Job", "Deployment", "JobSet"]
+GROUPS = {"Job": "batch", "Deployment": "apps", "JobSet": "jobset.x-k8s.io"}
+KINDS = tuple(GROUPS)
+CORES = "nvidia.com/gpucores"
+SLICES = {"name": "main", "resources": {"limits": {COUNT: "4", MEMORY: "9k"}}}
+
+
+def workload(kind: str, *pods: dict[str, Any]) -> dict[str, Any]:
+    """Return a workload with templates of these pods; only a JobSet has several."""
+    templates: list[dict[str, Any]] = [
+        {"metadata": {key: value for key, value in pod["metadata"].items() if "ame" not in key}, "spec": pod["spec"]}
+        for pod in pods
+    ]
+    if kind == "JobSet":
+        jobs = [{"name": f"j{at}", "template": {"spec": {"template": each}}} for at, each in enumerate(templates)]
+        return {"metadata": {"name": "w"}, "spec": {"replicatedJobs": jobs}}
+    (template,) = templates
+    return {"metadata": {"name": "w"}, "spec": {"replicas": 1, "template": template}}
+
+
+def template(made: dict[str, Any], at: int = 0) -> dict[str, Any]:
+    """Return a template of a workload."""
+    job = made["spec"]["replicatedJobs"][at]["template"] if "replicatedJobs" in made["spec"] else made
+    found: dict[str, Any] = job["spec"]["template"]
+    return found
+
+
+def made_of(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the pod that a controller makes of a template, with the API server's defaults."""
+    return defaulted({**found, "metadata": {"generateName": "w-", **found["metadata"]}})
+
+
+def defaulted(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod with the API server's defaults: what it limits, it requests."""
+    pod = copy.deepcopy(pod)
+    for each in (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())):
+        held = each.setdefault("resources", {})
+        if held.get("limits"):
+            held["requests"] = {**held["limits"], **(held.get("requests") or {})}
+    return pod
+
+
+def needs(pod: dict[str, Any]) -> Any:
+    """Return what a pod needs: the fields that are completed in its template."""
+    spec = pod["spec"]
+    containers = (*spec["containers"], *spec.get("initContainers", ()))
+    return spec.get("nodeSelector"), [each.get("resources") for each in containers]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """A kind of workload."""
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture
+def complete(admit: Make, kind: str) -> Make:
+    """Return the function that sends a workload of this kind with the templates of pods through admission."""
+    return lambda *pods, **rest: admit(workload(kind, *pods), group=GROUPS[kind], kind=kind, **rest)
+
+
+def test_defaults_are_written_into_the_template(complete: Make, pod: Make) -> None:
+    """A count, a whole card's compute and configured memory are there before Kueue reads the template."""
+    of_memory = complete(pod(container(gpumem="3k")))
+    assert limits(template(of_memory.pod)) == {COUNT: "1", MEMORY: "3k"}
+    assert limits(template(complete(pod(container(gpu="2"))).pod)) == {COUNT: "2", CORES: "100"}
+    configured = complete(pod(container(gpu="2")), allocation=AllocationSettings(default_memory_mib=4000))
+    assert limits(template(configured.pod)) == {COUNT: "2", MEMORY: "4000"}
+    assert not of_memory.warnings
+
+
+def test_defaults_of_the_namespace_are_written_into_the_template(complete: Make, pod: Make) -> None:
+    """A GpuQuota has defaults that come before those of the configuration."""
+    quotas = {"team": msgspec.convert({"single": {"defaults": {MEMORY: 2000, CORES: 20}}}, QuotaSpec)}
+    verdict = complete(pod(container(gpu="1")), gpu_quotas=quotas)
+    assert limits(template(verdict.pod)) == {COUNT: "1", MEMORY: "2000", CORES: "20"}
+
+
+def test_a_requirement_in_one_line_becomes_resources(complete: Make, pod: Make) -> None:
+    """The annotation counts nothing for Kueue; GPUs become limits, all else requests."""
+    sent = pod({"name": "main"})
+    sent["metadata"]["annotations"] = {names.RESREQ: "cpu=2,mem=1g,gpu=3"}
+    found = template(complete(sent).pod)["spec"]["containers"][0]["resources"]
+    assert found["limits"] == {COUNT: "3", CORES: "100"}
+    assert found["requests"] == {"cpu": "2", "memory": str(1024**3), COUNT: "3", CORES: "100"}
+    sent["metadata"]["annotations"] = {names.RESREQ: "cpu=2"}
+    assert template(complete(sent).pod)["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "2"}}
+
+
+def test_a_queues_requirement_becomes_resources(complete: Make, pod: Make) -> None:
+    """Without GPUs it stays for the pods: they are Tranche's only because they request nothing themselves."""
+    sent = pod({"name": "main"})
+    sent["metadata"]["labels"] = {names.QUEUE: "team-a"}
+    verdict = complete(sent, memberships=Cluster(resreq="cpu=1,gpu=2"))
+    assert limits(template(verdict.pod)) == {COUNT: "2", CORES: "100"}
+    assert not complete(sent, memberships=Cluster(resreq="cpu=1")).operations
+
+
+def test_a_claim_becomes_resources_and_a_node_selector(complete: Make, pod: Make) -> None:
+    """Kueue counts the cards, and chooses a flavour whose labels do not contradict those of the claim."""
+    sent = pod({"name": "main"})
+    sent["metadata"]["annotations"] = {CLAIM: "four"}
+    assert limits(template(complete(sent, claims=CLAIMS).pod)) == {COUNT: "4", PERCENT: "100", CORES: "100"}
+    sent["metadata"]["annotations"] = {CLAIM: "pool"}
+    assert template(complete(sent, claims=CLAIMS).pod)["spec"]["nodeSelector"] == {"pool": "a", "a/b": "c"}
+
+
+def test_nothing_else_is_written_into_the_template(complete: Make, pod: Make) -> None:
+    """Neither scheduler nor environment: an uninstalled Tranche leaves templates that any scheduler can serve."""
+    sent = pod(container(gpu="1"), {"name": "side"}, terminationGracePeriodSeconds=0)
+    verdict = complete(sent)
+    assert [each["path"].rpartition("/resources")[2] for each in verdict.operations] == ["/limits/nvidia.com~1gpucores"]
+    assert limits(template(verdict.pod)) == {COUNT: "1", CORES: "100"}
+
+
+def test_a_complete_template_is_unchanged(complete: Make, pod: Make, gpu: Make) -> None:
+    """Nor is one without a GPU, of another scheduler, or whose pods opt out."""
+    out = pod(container(gpu="1"))
+    out["metadata"]["labels"] = {names.INJECTION_LABEL: "disabled"}
+    for sent in (pod(gpu()), pod({"name": "main"}), pod(container(gpu="1"), schedulerName="other"), out):
+        verdict = complete(sent)
+        assert verdict.allowed
+        assert not verdict.operations
+
+
+def test_every_template_of_a_job_set_is_completed(admit: Make, pod: Make, gpu: Make) -> None:
+    """Each at its place, and what is wrong with one is said of that one."""
+    sent = workload("JobSet", pod(gpu()), pod(container(gpu="1")), pod(container(gpumem="5")))
+    verdict = admit(sent, group=GROUPS["JobSet"], kind="JobSet")
+    assert limits(template(verdict.pod, 1)) == {COUNT: "1", CORES: "100"}
+    assert limits(template(verdict.pod, 2)) == {COUNT: "1", MEMORY: "5"}
+    assert verdict.pod["spec"]["replicatedJobs"][0] == sent["spec"]["replicatedJobs"][0]
+    sent = workload("JobSet", pod(gpu()), pod(container(gpumem="10Gi")))
+    verdict = admit(sent, group=GROUPS["JobSet"], kind="JobSet")
+    assert "spec.replicatedJobs[1].template.spec.template: spec.containers[0].resources.limits" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("broken", "code"),
+    [
+        (container(gpu="1", gpumem="10Gi"), 400),
+        (container(gpumemory="3000"), 400),
+        (container(gpu="1") | {"securityContext": {"privileged": True}}, 403),
+    ],
+)
+def test_a_template_that_no_pod_can_have_is_refused(
+    complete: Make, admit: Make, pod: Make, broken: dict[str, Any], code: int
+) -> None:
+    """At the workload, where its user sees it, with the words that its pods would be refused with."""
+    verdict, of_pod = complete(pod(broken)), admit(pod(broken))
+    assert not verdict.allowed
+    assert (verdict.code, of_pod.code) == (code, code)
+    assert verdict.message.endswith(f"spec.template: {of_pod.message}")
+
+
+def test_what_the_cluster_may_allow_later_is_a_warning(complete: Make, pod: Make) -> None:
+    """A claim may follow its Job, and a quota may be raised: until then the pods are refused, and the Job waits."""
+    claimed = pod({"name": "main"})
+    claimed["metadata"]["annotations"] = {CLAIM: "later"}
+    queued = pod(container(gpu="1"))
+    queued["metadata"]["labels"] = {names.QUEUE: "team-a"}
+    single = {"team": msgspec.convert({"single": {"limits": {MEMORY: 10}}}, QuotaSpec)}
+    for verdict, words in (
+        (complete(claimed), "GpuClaim later does not exist"),
+        (complete(claimed, claims=Claims({}, failure="timeout")), "GpuClaim later cannot be read: timeout"),
+        (complete(queued, memberships=Cluster(namespace_labels={"team": "b"})), "does not match namespace team"),
+        (complete(pod(container(gpu="1", gpumem="11")), gpu_quotas=single), "exceeding quota"),
+        (complete(pod(container(gpu="9")), quotas={"q": {"limits.nvidia.com/gpu": "8"}}), "exceeding resource quota"),
+    ):
+        assert verdict.allowed
+        assert not verdict.operations
+        (warning,) = verdict.warnings
+        assert f"spec.template: no pod can be created of it now: {words}" in warning or words in warning
+
+
+def test_one_claim_is_read_for_a_workload(admit: Make, pod: Make) -> None:
+    """A JobSet that names many claims cannot make the webhook read them all; the others are completed in its pods."""
+    names_of_claims = ("four", "shared", "four")
+    sent = [pod({"name": "main"}) for _ in names_of_claims]
+    for each, name in zip(sent, names_of_claims, strict=True):
+        each["metadata"]["annotations"] = {CLAIM: name}
+    specs = {name: CLAIMS.cached("team", name) for name in names_of_claims}
+    claims = Claims({}, specs)  # type: ignore[arg-type] -- none of them is None
+    verdict = admit(workload("JobSet", *sent), group=GROUPS["JobSet"], kind="JobSet", claims=claims)
+    assert claims.reads == [("team", "four")]
+    assert limits(template(verdict.pod, 2))[COUNT] == limits(template(verdict.pod, 0))[COUNT] == "4"
+    assert not limits(template(verdict.pod, 1))
+    (warning,) = [each for each in verdict.warnings if "replicatedJobs[1]" in each]
+    assert "GpuClaim shared is not known yet" in warning
+
+
+def test_gpu_bindings_decide_for_each_pod(complete: Make, pod: Make) -> None:
+    """They can change while a template exists, so their memory is not written into one."""
+    verdict = complete(labelled(pod(SLICES)), bindings=lookup(of_alice("a", "8Gi")))
+    assert verdict.allowed
+    assert not verdict.operations
+
+
+@pytest.mark.parametrize("spec", [{"template": 1}, {"replicatedJobs": {}}, {"replicatedJobs": [{"template": "x"}]}, []])
+def test_an_unreadable_workload_is_admitted_with_a_warning(admit: Make, spec: Any) -> None:
+    """The API server judges the schema, which may be newer; of JobSets, it does so after admission."""
+    allowed = [admit({"metadata": {}, "spec": spec}, group=GROUPS[kind], kind=kind) for kind in KINDS]
+    assert [each.allowed for each in allowed] == [True] * len(KINDS)
+    assert not any(each.operations for each in allowed)
+    assert any(
+        "the pod templates stay as they are: they cannot be read" in w for each in allowed for w in each.warnings
+    )
+
+
+def test_a_workload_with_too_many_templates_stays_as_it_is(admit: Make, pod: Make) -> None:
+    """Completing them would keep all other reviews waiting."""
+    for count, operations in ((MAX_TEMPLATES, MAX_TEMPLATES), (MAX_TEMPLATES + 1, 0)):
+        sent = workload("JobSet", *[pod(container(gpu="1"))] * count)
+        verdict = admit(sent, group=GROUPS["JobSet"], kind="JobSet")
+        assert verdict.allowed
+        assert len(verdict.operations) == operations
+        assert bool(verdict.warnings) == (not operations)
+
+
+def test_only_the_creation_of_these_kinds_is_handled(admit: Make, pod: Make) -> None:
+    """Not an update, not a subresource, not a kind of another group that has the same name."""
+    sent = workload("Job", pod(container(gpu="1")))
+    assert admit(sent, group="batch", kind="Job").operations
+    assert not admit(sent, group="batch", kind="Job", operation="UPDATE", before=sent).operations
+    assert not admit(sent, group="batch", kind="Job", subresource="status").operations
+    assert not admit(sent, group="batch.volcano.sh", kind="Job").operations
+
+
+def test_the_users_warnings_come_with_the_workload(complete: Make, pod: Make) -> None:
+    """No user ever sees the warnings for pods that a controller creates."""
+    (warning,) = complete(pod(container(gpu="1") | {"env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}]})).warnings
+    assert "spec.template: container main: CUDA_VISIBLE_DEVICES=0 was dropped" in warning
+
+
+def test_a_review_is_logged_with_its_workload(admit: Make, pod: Make, caplog: pytest.LogCaptureFixture) -> None:
+    """By kind and namespace; the name is not known before the API server has generated it."""
+    with caplog.at_level("INFO"):
+        admit(workload("Job", pod(container(gpu="1"))), group="batch", kind="Job")
+    assert "review of Job team/: mutated" in caplog.messages
+
+
+# ---- for arbitrary pods ----------------------------------------------------------------------------------------------
+
+annotations = st.sampled_from(
+    [{}, {}, {CLAIM: "four"}, {CLAIM: "shared"}, {CLAIM: "pool"}, {CLAIM: "later"}]
+    + [{names.RESREQ: text} for text in ("gpu=2", "cpu=2,mem=1g", "cpu=1,gpu=1", "gpu=x")]
+)
+labels = st.sampled_from([{}, {}, {names.QUEUE: "team-a"}, {names.INJECTION_LABEL: "disabled"}])
+settings = st.sampled_from(
+    [AllocationSettings(), AllocationSettings(default_memory_mib=2048, default_cores_percent=10, memory_factor=1024)]
+)
+defaults = st.sampled_from([{}, {MEMORY: 2000}, {CORES: 30}])
+
+
+class World(msgspec.Struct, frozen=True):
+    """What admission finds in a cluster."""
+
+    allocation: AllocationSettings
+    defaults: dict[str, int]
+    resreq: str
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `admit`."""
+        quota = msgspec.convert({"single": {"defaults": self.defaults}}, QuotaSpec)
+        memberships = Cluster(resreq=self.resreq)
+        return {
+            "allocation": self.allocation,
+            "gpu_quotas": {"team": quota},
+            "memberships": memberships,
+            "claims": CLAIMS,
+        }
+
+
+worlds = st.builds(World, settings, defaults, st.sampled_from(["", "gpu=2", "cpu=1"]))
+
+
+@st.composite
+def described_pods(draw: st.DrawFn) -> dict[str, Any]:
+    """Generate pods with the annotations and labels that admission reads, half of them without resources."""
+    pod = draw(pods())
+    pod["metadata"] |= {"annotations": draw(annotations), "labels": draw(labels)}
+    if draw(st.booleans()):
+        for each in (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())):
+            each.pop("resources", None)
+    return pod
+
+
+@given(kind=st.sampled_from(KINDS), pod=described_pods(), world=worlds)
+def test_pods_of_a_completed_template_need_what_it_says(admit: Make, kind: str, pod: Make, world: World) -> None:
+    """Admission changes nothing of what they need, and makes of them what it makes of pods of the first template."""
+    sent = workload(kind, pod)  # type: ignore[arg-type]
+    verdict = admit(sent, group=GROUPS[kind], kind=kind, **world.arguments())
+    before = admit(made_of(template(sent)), **world.arguments())
+    if not verdict.allowed or any("no pod can be created of it now" in each for each in verdict.warnings):
+        assert not before.allowed
+        return
+    created = made_of(template(verdict.pod))
+    after = admit(created, **world.arguments())
+    assert after.allowed
+    if verdict.operations:
+        assert needs(after.pod) == needs(created)
+    assert _canonical(after.pod) == _canonical(before.pod)
+
+
+@given(kind=st.sampled_from(KINDS), pod=described_pods(), world=worlds)
+def test_a_completed_template_is_complete(admit: Make, kind: str, pod: Make, world: World) -> None:
+    """A second admission, which the API server may ask for, changes nothing."""
+    once = admit(workload(kind, pod), group=GROUPS[kind], kind=kind, **world.arguments())  # type: ignore[arg-type]
+    if once.allowed:
+        assert not admit(once.pod, group=GROUPS[kind], kind=kind, **world.arguments()).operations
+
+
+def _canonical(pod: dict[str, Any]) -> str:
+    """Return a pod as the API server stores it, as text: resources that are missing are the same as empty ones."""
+    pod = defaulted(pod)
+    for each in (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())):
+        each["resources"] = {key: value for key, value in (each.get("resources") or {}).items() if value}
+    return json.dumps(pod, sort_keys=True)
