@@ -24,7 +24,6 @@ Kind = Literal["Job", "Deployment", "JobSet"]
 GROUPS = {"Job": "batch", "Deployment": "apps", "JobSet": "jobset.x-k8s.io"}
 KINDS = tuple(GROUPS)
 CORES = "nvidia.com/gpucores"
-SLICES = {"name": "main", "resources": {"limits": {COUNT: "4", MEMORY: "9k"}}}
 
 
 def workload(kind: str, *pods: dict[str, Any]) -> dict[str, Any]:
@@ -213,8 +212,8 @@ def test_one_claim_is_read_for_a_workload(admit: Make, pod: Make) -> None:
 
 
 def test_gpu_bindings_decide_for_each_pod(complete: Make, pod: Make) -> None:
-    """They can change while a template exists, so their memory is not written into one."""
-    verdict = complete(labelled(pod(SLICES)), bindings=lookup(of_alice("a", "8Gi")))
+    """They can change while a template exists: neither their memory nor what a whole card would be is written."""
+    verdict = complete(labelled(pod(container(gpu="1"))), bindings=lookup(of_alice("a", "8Gi")))
     assert verdict.allowed
     assert not verdict.operations
 
