@@ -1,4 +1,4 @@
-"""Completes the pod templates of workloads, so that who reads a template counts what its pods will hold.
+"""Completes the pod templates of workloads, so that a reader of a template counts what its pods will hold.
 
 A queueing system such as Kueue charges a Job by its template, before there is any pod. Templates are completed by the
 mutation of a pod; of this only what says how much the pods need and of which nodes is written into the template. All
@@ -72,13 +72,14 @@ class UnreadableWorkloadError(ValueError):
 
 _workload_decoder: Final[msgspec.json.Decoder[_Workload]] = msgspec.json.Decoder(_Workload)
 _job_set_decoder: Final[msgspec.json.Decoder[_JobSet]] = msgspec.json.Decoder(_JobSet)
-_WORKLOADS: Final = frozenset((("batch", "Job"), ("apps", "Deployment")))
 _JOB_SET: Final = ("jobset.x-k8s.io", "JobSet")
+_KINDS: Final = frozenset((("batch", "Job"), ("apps", "Deployment"), _JOB_SET))
+"""The groups and kinds of which each template is completed (manifests/complete-templates)."""
 
 
 def are_in(kind: GroupVersionKind) -> bool:
     """Whether objects of this kind have templates that admission completes."""
-    return (kind.group, kind.kind) in (*_WORKLOADS, _JOB_SET)
+    return (kind.group, kind.kind) in _KINDS
 
 
 def read(kind: GroupVersionKind, sent: msgspec.Raw) -> list[Template]:

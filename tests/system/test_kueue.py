@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
 
 COUNT, MEMORY, CORES = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores"
 GATE = {"name": "kueue.x-k8s.io/admission"}
+GROUP = {"kueue.x-k8s.io/queue-name": "team", "kueue.x-k8s.io/pod-group-name": "pair"}
 NODE, FLAVOUR = "gpu-sim-2", {"example.com/flavour": "a100"}
 
 
@@ -114,19 +115,22 @@ def test_a_suspended_job_is_completed_before_kueue_admits_it(team: Namespace, fl
     assert limits(team.get("job", "queued")) == {COUNT: "2", CORES: "100"}
 
 
-def test_a_gated_pod_waits_for_kueue_and_follows_its_flavour(namespace: Namespace, flavour: dict[str, str]) -> None:
-    """A pod that comes later is placed before; without the gate the pod goes where the flavour's labels are."""
-    gated = pod("gated", gpu=1, gpumem=2000, labels={"kueue.x-k8s.io/queue-name": "team"})
-    gated["spec"] |= {"nodeSelector": {}, "schedulingGates": [GATE]}
-    namespace.create(gated, pod("later", gpu=1, gpumem=2000))
+def test_gated_pods_wait_for_kueue_and_follow_their_flavour(namespace: Namespace, flavour: dict[str, str]) -> None:
+    """A pod that comes later is placed before; without the gate a group goes where the labels of its flavour are."""
+    group = [pod(name, gpu=1, gpumem=2000, labels=GROUP) for name in ("gated-a", "gated-b")]
+    for each in group:
+        each["metadata"]["annotations"] = {"kueue.x-k8s.io/pod-group-total-count": "2"}
+        each["spec"] |= {"nodeSelector": {}, "schedulingGates": [GATE]}
+    namespace.create(*group, pod("later", gpu=1, gpumem=2000))
     placed(namespace, "later")
-    waits = namespace.pod("gated")
-    assert waits["spec"]["schedulerName"] == names.SCHEDULER_NAME
-    assert not waits["spec"].get("nodeName")
-    namespace.patch("pod", "gated", {"spec": {"schedulingGates": None, "nodeSelector": flavour}})
-    found = placed(namespace, "gated")
-    assert found["spec"]["nodeName"] == NODE
-    assert cards(found) == [(2000, 0)]
+    for each in namespace.pods("kueue.x-k8s.io/pod-group-name=pair"):
+        assert each["spec"]["schedulerName"] == names.SCHEDULER_NAME
+        assert not each["spec"].get("nodeName")
+    for name in ("gated-a", "gated-b"):
+        namespace.patch("pod", name, {"spec": {"schedulingGates": None, "nodeSelector": flavour}})
+    for found in namespace.placed(2, labels="kueue.x-k8s.io/pod-group-name=pair"):
+        assert found["spec"]["nodeName"] == NODE
+        assert cards(found) == [(2000, 0)]
 
 
 def test_every_template_of_a_job_set_and_of_a_deployment_is_completed(team: Namespace) -> None:
