@@ -1,71 +1,22 @@
-"""Pod templates at admission: what is completed in a Job, a JobSet and a Deployment, and what becomes of their pods."""
+"""Pod templates at admission: what is completed in a Job, a JobSet and a Deployment, and what is refused."""
 
-import copy
-import json
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from allocation import names
 from allocation.fairness.quota_spec import QuotaSpec
 from allocation.settings import AllocationSettings
 from tests.webhook.support.claims import CLAIM, CLAIMS, COUNT, MEMORY, PERCENT, Claims, container, limits
-from tests.webhook.support.pods import pods
+from tests.webhook.support.workloads import GROUPS, KINDS, template, workload
 from tests.webhook.test_bindings import labelled, lookup, of_alice
 from tests.webhook.test_queues import Cluster
 from webhook.pod_templates import MAX_TEMPLATES
 
 Make = Callable[..., Any]
-Kind = Literal["Job", "Deployment", "JobSet"]
-GROUPS = {"Job": "batch", "Deployment": "apps", "JobSet": "jobset.x-k8s.io"}
-KINDS = tuple(GROUPS)
 CORES = "nvidia.com/gpucores"
-
-
-def workload(kind: str, *pods: dict[str, Any]) -> dict[str, Any]:
-    """Return a workload with templates of these pods; only a JobSet has several."""
-    templates: list[dict[str, Any]] = [
-        {"metadata": {key: value for key, value in pod["metadata"].items() if "ame" not in key}, "spec": pod["spec"]}
-        for pod in pods
-    ]
-    if kind == "JobSet":
-        jobs = [{"name": f"j{at}", "template": {"spec": {"template": each}}} for at, each in enumerate(templates)]
-        return {"metadata": {"name": "w"}, "spec": {"replicatedJobs": jobs}}
-    (template,) = templates
-    return {"metadata": {"name": "w"}, "spec": {"replicas": 1, "template": template}}
-
-
-def template(made: dict[str, Any], at: int = 0) -> dict[str, Any]:
-    """Return a template of a workload."""
-    job = made["spec"]["replicatedJobs"][at]["template"] if "replicatedJobs" in made["spec"] else made
-    found: dict[str, Any] = job["spec"]["template"]
-    return found
-
-
-def made_of(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the pod that a controller makes of a template, with the API server's defaults."""
-    return defaulted({**found, "metadata": {"generateName": "w-", **found["metadata"]}})
-
-
-def defaulted(pod: dict[str, Any]) -> dict[str, Any]:
-    """Return a pod with the API server's defaults: what it limits, it requests."""
-    pod = copy.deepcopy(pod)
-    for each in (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())):
-        held = each.setdefault("resources", {})
-        if held.get("limits"):
-            held["requests"] = {**held["limits"], **(held.get("requests") or {})}
-    return pod
-
-
-def needs(pod: dict[str, Any]) -> Any:
-    """Return what a pod needs: the fields that are completed in its template."""
-    spec = pod["spec"]
-    containers = (*spec["containers"], *spec.get("initContainers", ()))
-    return spec.get("nodeSelector"), [each.get("resources") for each in containers]
 
 
 @pytest.fixture(params=KINDS)
@@ -259,82 +210,3 @@ def test_a_review_is_logged_with_its_workload(admit: Make, pod: Make, caplog: py
     with caplog.at_level("INFO"):
         admit(workload("Job", pod(container(gpu="1"))), group="batch", kind="Job")
     assert "review of Job team/: mutated" in caplog.messages
-
-
-# ---- for arbitrary pods ----------------------------------------------------------------------------------------------
-
-annotations = st.sampled_from(
-    [{}, {}, {CLAIM: "four"}, {CLAIM: "shared"}, {CLAIM: "pool"}, {CLAIM: "later"}]
-    + [{names.RESREQ: text} for text in ("gpu=2", "cpu=2,mem=1g", "cpu=1,gpu=1", "gpu=x")]
-)
-labels = st.sampled_from([{}, {}, {names.QUEUE: "team-a"}, {names.INJECTION_LABEL: "disabled"}])
-settings = st.sampled_from(
-    [AllocationSettings(), AllocationSettings(default_memory_mib=2048, default_cores_percent=10, memory_factor=1024)]
-)
-defaults = st.sampled_from([{}, {MEMORY: 2000}, {CORES: 30}])
-
-
-class World(msgspec.Struct, frozen=True):
-    """What admission finds in a cluster."""
-
-    allocation: AllocationSettings
-    defaults: dict[str, int]
-    resreq: str
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of `admit`."""
-        quota = msgspec.convert({"single": {"defaults": self.defaults}}, QuotaSpec)
-        memberships = Cluster(resreq=self.resreq)
-        return {
-            "allocation": self.allocation,
-            "gpu_quotas": {"team": quota},
-            "memberships": memberships,
-            "claims": CLAIMS,
-        }
-
-
-worlds = st.builds(World, settings, defaults, st.sampled_from(["", "gpu=2", "cpu=1"]))
-
-
-@st.composite
-def described_pods(draw: st.DrawFn) -> dict[str, Any]:
-    """Generate pods with the annotations and labels that admission reads, half of them without resources."""
-    pod = draw(pods())
-    pod["metadata"] |= {"annotations": draw(annotations), "labels": draw(labels)}
-    if draw(st.booleans()):
-        for each in (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())):
-            each.pop("resources", None)
-    return pod
-
-
-@given(kind=st.sampled_from(KINDS), pod=described_pods(), world=worlds)
-def test_pods_of_a_completed_template_need_what_it_says(admit: Make, kind: str, pod: Make, world: World) -> None:
-    """Admission changes nothing of what they need, and makes of them what it makes of pods of the first template."""
-    sent = workload(kind, pod)  # type: ignore[arg-type]
-    verdict = admit(sent, group=GROUPS[kind], kind=kind, **world.arguments())
-    before = admit(made_of(template(sent)), **world.arguments())
-    if not verdict.allowed or any("no pod can be created of it now" in each for each in verdict.warnings):
-        assert not before.allowed
-        return
-    created = made_of(template(verdict.pod))
-    after = admit(created, **world.arguments())
-    assert after.allowed
-    if verdict.operations:
-        assert needs(after.pod) == needs(created)
-    assert _canonical(after.pod) == _canonical(before.pod)
-
-
-@given(kind=st.sampled_from(KINDS), pod=described_pods(), world=worlds)
-def test_a_completed_template_is_complete(admit: Make, kind: str, pod: Make, world: World) -> None:
-    """A second admission, which the API server may ask for, changes nothing."""
-    once = admit(workload(kind, pod), group=GROUPS[kind], kind=kind, **world.arguments())  # type: ignore[arg-type]
-    if once.allowed:
-        assert not admit(once.pod, group=GROUPS[kind], kind=kind, **world.arguments()).operations
-
-
-def _canonical(pod: dict[str, Any]) -> str:
-    """Return a pod as the API server stores it, as text: resources that are missing are the same as empty ones."""
-    pod = defaulted(pod)
-    for each in (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())):
-        each["resources"] = {key: value for key, value in (each.get("resources") or {}).items() if value}
-    return json.dumps(pod, sort_keys=True)
