@@ -62,7 +62,7 @@ def test_a_pod_may_name_a_queue_that_is_for_its_namespace(admit: Make, pod: Make
 
 
 def test_a_requirement_that_is_written_as_resources_already_makes_the_pod_ours(admit: Make, pod: Make) -> None:
-    """Also without GPUs: the pods of a completed template have both, and no other scheduler's pod has the annotation."""
+    """Also without GPUs: the pods of a completed template have both the annotation and the resources."""
     sent = requiring(pod({"name": "main", "resources": {"requests": {"cpu": "2"}}}), "cpu=2")
     verdict = admit(sent)
     assert verdict.pod["spec"]["schedulerName"] == "tranche"
