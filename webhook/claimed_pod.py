@@ -21,7 +21,7 @@ from allocation.settings import AllocationSettings
 from allocation.wire import environment
 from webhook.patch import Operation, add, pointer
 from webhook.resources import GpuContainer, stated_resources
-from webhook.review import ForbiddenPodError, Pod, PodContainer, PodSpec
+from webhook.review import ForbiddenNowError, ForbiddenPodError, Pod, PodContainer, PodSpec
 
 DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 """The annotation that names a pod's main container; injectors of sidecars set it, too."""
@@ -71,10 +71,10 @@ def read_name(annotations: Mapping[str, str]) -> str | None:
     return name
 
 
-def missing(name: str, namespace: str = "") -> ForbiddenPodError:
+def missing(name: str, namespace: str = "") -> ForbiddenNowError:
     """Return the refusal of a pod whose claim does not exist; an empty `namespace` is not known."""
     where = f"namespace {namespace}" if namespace else "the namespace of the pod"
-    return ForbiddenPodError(
+    return ForbiddenNowError(
         f"GpuClaim {name} does not exist in {where}: create it there first, then the pod, or remove annotation"
         f" {names.CLAIM} (see 'kubectl get gpuclaims{f' -n {namespace}' if namespace else ''}')"
     )
@@ -84,7 +84,7 @@ def named(annotations: Mapping[str, str], spec: ClaimSpec | None) -> NamedClaim 
     """Return the claim of a pod with these annotations, whose `spec` is None if it does not exist.
 
     Raises:
-        ForbiddenPodError: it does not exist.
+        ForbiddenNowError: it does not exist.
         InvalidFieldError: no object can have its name.
     """
     name = read_name(annotations)

@@ -7,7 +7,7 @@ import msgspec
 
 from allocation import names
 from allocation.fairness.queue_spec import FindQueue, QueueKey
-from webhook.review import ForbiddenPodError
+from webhook.review import ForbiddenNowError
 
 
 class Membership(msgspec.Struct, frozen=True):
@@ -51,11 +51,11 @@ class Membership(msgspec.Struct, frozen=True):
         """Check whether the pod may name the queue.
 
         Raises:
-            ForbiddenPodError: the queue is not for its namespace.
+            ForbiddenNowError: the queue is not for its namespace.
         """
         if self.exists and not self.is_allowed:
             who = "pod" if self.is_own else f"namespace {self.namespace}"
-            raise ForbiddenPodError(
+            raise ForbiddenNowError(
                 f"label {names.QUEUE} of the {who} names GpuQueue {self.queue}, whose spec.namespaceSelector does not"
                 f" match namespace {self.namespace}: name another queue, or ask an administrator of the cluster"
             )

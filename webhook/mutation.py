@@ -39,10 +39,12 @@ class Mutation(msgspec.Struct, frozen=True):
     Attributes:
         operations: the patch; empty where the pod is not managed, or is prepared already.
         warnings: warnings for the pod's creator.
+        has_gpus: whether the pod is managed and gets cards.
     """
 
     operations: tuple[Operation, ...] = ()
     warnings: tuple[str, ...] = ()
+    has_gpus: bool = False
 
 
 def claim_name(pod: Pod, *, username: str, settings: WebhookSettings) -> str | None:
@@ -111,7 +113,7 @@ def mutate(
     _check_security(pod.spec)
     _check_node(pod.spec, static)
     operations = [
-        *required,
+        *(required or ()),
         *_spec_operations(pod.spec, settings),
         *claimed_pod.node_selector(pod.spec, claimed),
         *_annotation_operations(annotations, prepared.static, claimed),
@@ -127,16 +129,19 @@ def mutate(
     for changes, more in _container_changes(stated, prepared.containers):
         operations += changes
         warnings += more
-    return Mutation(tuple(operations), tuple(warnings))
+    return Mutation(tuple(operations), tuple(warnings), has_gpus=True)
 
 
 def _with_requirement(
     pod: Pod, membership: Membership | None, settings: AllocationSettings
-) -> tuple[Pod, tuple[Operation, ...]]:
-    """Return the pod with what it requires in one line as resources, and the operations that make the same change."""
+) -> tuple[Pod, tuple[Operation, ...] | None]:
+    """Return the pod with what it requires in one line as resources, and the operations that make the same change.
+
+    The operations are None where it requires nothing in one line, and empty where its resources say the same already.
+    """
     required = resreq.of_pod(pod, membership, settings)
     if required is None:
-        return pod, ()
+        return pod, None
     changed = Pod(pod.metadata, resreq.with_requirement(pod.spec, required, settings))
     return changed, tuple(resreq.operations(pod.spec, required, settings))
 
@@ -153,10 +158,10 @@ def _with_bound_memory(
 
 
 def _without_gpus(
-    pod: Pod, required: tuple[Operation, ...], membership: Membership | None, warnings: tuple[str, ...]
+    pod: Pod, required: tuple[Operation, ...] | None, membership: Membership | None, warnings: tuple[str, ...]
 ) -> Mutation:
     """Return the mutation of a pod without a GPU, which is ours if what it requires was written in one line."""
-    if not required:
+    if required is None:
         return Mutation(warnings=warnings)
     return Mutation((*required, *_scheduler(pod.spec)), (*_admitted(membership), *warnings))
 

@@ -12,7 +12,7 @@ from allocation.pod import Resources
 from allocation.request import PodRequest, read_request
 from allocation.settings import AllocationSettings
 from webhook.resources import stated_resources
-from webhook.review import ForbiddenPodError, PodContainer, PodSpec
+from webhook.review import ForbiddenNowError, PodContainer, PodSpec
 
 
 class Quotas(msgspec.Struct, frozen=True):
@@ -35,32 +35,32 @@ class Quotas(msgspec.Struct, frozen=True):
         it gets MIG instances.
 
         Raises:
-            ForbiddenPodError: it requests more than one pod may have, or than all pods may have together, or leaves out
+            ForbiddenNowError: it requests more than one pod may have, or than all pods may have together, or leaves out
                 an amount that a quota limits.
         """
         if not is_bound:
             self._check_amounts(request, settings, is_instance=is_instance)
         for name, spec in sorted(self.gpu_quotas.items()):
             if spec.total.max_pods == 0:
-                raise ForbiddenPodError(
+                raise ForbiddenNowError(
                     f"exceeding quota: GpuQuota {name}: spec.total.maxPods is 0, so no pod of the namespace may have a"
                     " GPU; have the quota raised, or use another namespace"
                 )
 
     def _check_amounts(self, request: PodRequest, settings: AllocationSettings, *, is_instance: bool) -> None:
         if excess := per_pod_quota.exceeded(request, self.gpu_quotas, settings, is_instance=is_instance):
-            raise ForbiddenPodError(f"exceeding quota: {excess}; request less, or have the quota raised")
+            raise ForbiddenNowError(f"exceeding quota: {excess}; request less, or have the quota raised")
         headroom = self._limits(settings)
         if not is_instance and (missing := quota.unstated(request, headroom.limits)):
-            raise ForbiddenPodError(f"exceeding quota: {missing}")
+            raise ForbiddenNowError(f"exceeding quota: {missing}")
         if excess := quota.exceeds_quota(request, headroom):
-            raise ForbiddenPodError(f"exceeding resource quota: {excess}; request less, or have the quota raised")
+            raise ForbiddenNowError(f"exceeding resource quota: {excess}; request less, or have the quota raised")
 
     def completed(self, spec: PodSpec, request: PodRequest, settings: AllocationSettings) -> tuple[PodSpec, PodRequest]:
         """Return `spec` and its `request` with the defaults for memory and cores in GPU containers that lack them.
 
         Raises:
-            ForbiddenPodError: a default has an invalid value.
+            ForbiddenNowError: a default has an invalid value.
         """
         defaults = per_pod_quota.defaults(self.gpu_quotas, settings)
         gpu_containers = {container.name for container in request.gpu_containers}
@@ -79,7 +79,7 @@ class Quotas(msgspec.Struct, frozen=True):
             return spec, read_request(spec, settings)
         except InvalidFieldError as error:
             sources = ", ".join(dict.fromkeys(default.quota for default in defaults))
-            raise ForbiddenPodError(f"spec.single.defaults of GpuQuota {sources} is not valid: {error}") from None
+            raise ForbiddenNowError(f"spec.single.defaults of GpuQuota {sources} is not valid: {error}") from None
 
     def _limits(self, settings: AllocationSettings) -> quota.Headroom:
         """Return the headroom of the namespace without pods."""

@@ -97,10 +97,14 @@ _NOTHING = msgspec.Raw(b"null")
 
 
 class Request(msgspec.Struct, rename="camel"):
-    """The request under review; `decode_pod` decodes `object` and, for an update, `old_object` later."""
+    """The request under review; `decode_pod` decodes `object` and, for an update, `old_object` later.
+
+    The name is empty until the API server has generated it.
+    """
 
     uid: str
     kind: GroupVersionKind = msgspec.field(default_factory=GroupVersionKind)
+    name: str = ""
     sub_resource: str = ""
     namespace: str = ""
     operation: str = ""
@@ -129,6 +133,10 @@ class ForbiddenPodError(Exception):
 
     Fields with invalid values raise `allocation.errors.InvalidFieldError` instead.
     """
+
+
+class ForbiddenNowError(ForbiddenPodError):
+    """The pod may be created once something else has changed: its GpuClaim, its GpuQueue, or a quota."""
 
 
 class UnavailableClaimError(Exception):

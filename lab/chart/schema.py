@@ -94,7 +94,7 @@ def _properties(config: Schema) -> Schema:
         "clusterWide": FLAG,
         "gpuOperator": closed({"namespaces": STRINGS}),
         "config": config,
-        "webhook": closed({**replicated, "excludeNamespaces": STRINGS}),
+        "webhook": closed({**replicated, "excludeNamespaces": STRINGS, "completeTemplates": FLAG}),
         "scheduler": closed(replicated),
         "agent": closed({**pods, "extraEnv": OBJECTS}),
         "extender": closed({"enabled": FLAG, "image": closed(IMAGE), "resources": OBJECT}),

@@ -283,7 +283,20 @@ WEBHOOK_CONFIGURATION = (
         "  # A certificate of a new authority is tested here",
         f"  {{{{- if not ({MOUNTED}) }}}}\n  # A certificate of a new authority is tested here",
     ),
-    Edit("---\n# Patched only in dry runs", "{{- end }}\n---\n# Patched only in dry runs"),
+    Edit(
+        "---\n# Patched only in dry runs",
+        "{{- end }}\n{{- if .Values.webhook.completeTemplates }}\n"
+        '{{- include "tranche.templateEntry" . }}\n{{- end }}\n'
+        "---\n# Patched only in dry runs",
+    ),
+)
+# The patch of the component becomes an entry of the list.
+TEMPLATE_ENTRY = (
+    Edit("# The condition is", '{{- define "tranche.templateEntry" }}\n  # The condition is'),
+    Edit("- op: add\n  path: /webhooks/-\n  value:\n    name:", "  - name:"),
+    Edit("        port: 443\n", '        port: 443\n{{- include "tranche.caBundle" . }}\n'),
+    Edit(EXCLUDED, '{{ include "tranche.excludedNamespaces" . }}}'),
+    Edit("k.contains('.gpu.scheduling/'))))\n", "k.contains('.gpu.scheduling/'))))\n{{- end }}\n"),
 )
 POLICIES = (
     Edit(
@@ -338,6 +351,7 @@ ALL = (
     Template("rbac-viewer.yaml", "base/rbac/viewer.yaml"),
     Template("rbac-webhook.yaml", "base/rbac/webhook.yaml", WEBHOOK_RBAC),
     Template("webhook-configuration.yaml", "base/webhook.yaml", WEBHOOK_CONFIGURATION),
+    Template("_webhook-templates.tpl", "complete-templates/entry.yaml", TEMPLATE_ENTRY),
     Template("policies.yaml", "base/policies.yaml", POLICIES),
     Template("policies-lifetime.yaml", "base/policies-lifetime.yaml"),
     Template("policies-limits.yaml", "base/policies-limits.yaml"),

@@ -33,6 +33,12 @@ CASES = {
     "quota for priority classes": (("priorityQuota=true",), ("install",), ("priority-quota",)),
     "missing devices": (("missingDevices=delete",), ("install",), ("missing-devices",)),
     "rigid budgets": (("rigidBudgets=violate",), ("install",), ("rigid-budgets",)),
+    "pod templates": (("webhook.completeTemplates=true",), ("install",), ("complete-templates",)),
+    "pod templates and cert-manager": (
+        ("webhook.completeTemplates=true", "certManager.enabled=true"),
+        ("install",),
+        ("complete-templates", "cert-manager"),
+    ),
     "guard beside a DRA driver": (("draGuard.enabled=true",), ("install",), ("dra-guard",)),
     "GPUBindings": (("bindings.mode=labelled",), ("install",), ("gpubindings",)),
     "GPUBindings for every pod": (

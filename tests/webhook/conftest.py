@@ -46,6 +46,7 @@ def _admit(
     settings: WebhookSettings | None = None,
     api_version: str = "admission.k8s.io/v1",
     operation: str = "CREATE",
+    group: str = "",
     kind: str = "Pod",
     subresource: str = "",
     before: Any = None,
@@ -69,7 +70,8 @@ def _admit(
         "kind": "AdmissionReview",
         "request": {
             "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
-            "kind": {"group": "", "version": "v1", "kind": kind},
+            "kind": {"group": group, "version": "v1", "kind": kind},
+            "name": "",
             "namespace": "team",
             "subResource": subresource,
             "operation": operation,

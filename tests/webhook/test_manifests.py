@@ -15,6 +15,8 @@ from allocation.wire import environment
 from certs import canary
 from certs.authority_secret import SECRET
 from certs.ca_bundle import CONFIGURATION
+from webhook import pod_templates
+from webhook.review import GroupVersionKind
 from webhook.settings import WebhookSettings
 
 BASE = Path(__file__).parents[2] / "manifests" / "base"
@@ -28,6 +30,8 @@ def objects(file: str) -> dict[tuple[str, str], dict[str, Any]]:
 
 POLICIES = objects("policies.yaml") | objects("policies-lifetime.yaml")
 *WEBHOOKS, DEBUG, CANARY = objects("webhook.yaml")["MutatingWebhookConfiguration", CONFIGURATION]["webhooks"]
+(ADDED,) = yaml.safe_load((BASE.parent / "complete-templates" / "entry.yaml").read_text())
+TEMPLATES = ADDED["value"]
 OUTPUT_KEYS = (
     *(names.ALLOCATION, names.ALLOCATED, names.LEADER),
     *(f"'{prefix}'" for prefix in names.OUTPUT_PREFIXES),
@@ -201,6 +205,33 @@ def test_entries_differ_only_in_their_selectors() -> None:
         "matchConditions": entries[0]["matchConditions"],
     }
     assert (entries[0]["failurePolicy"], entries[0]["reinvocationPolicy"]) == ("Ignore", "IfNeeded")
+
+
+def test_templates_and_their_pods_have_the_same_condition() -> None:
+    """Where only one of the two matched, a template would say something else than its pods get."""
+    of_templates = " ".join(TEMPLATES["matchConditions"][0]["expression"].split())
+    of_pods = " ".join(WEBHOOKS[0]["matchConditions"][0]["expression"].split())
+    _, inner = of_templates.replace("has(t.metadata) && ", "").split(".exists(t, ", maxsplit=1)
+    assert inner == f"{of_pods.replace('object.', 't.')})"
+
+
+def test_templates_never_depend_on_the_webhook() -> None:
+    """Their entry is for namespaces that opted in, and is ignored while the webhook does not respond."""
+    of_pods = WEBHOOKS[0]
+    assert TEMPLATES["failurePolicy"] == "Ignore"
+    for field in ("namespaceSelector", "clientConfig", "sideEffects", "reinvocationPolicy", "timeoutSeconds"):
+        assert TEMPLATES[field] == of_pods[field]
+
+
+def test_templates_are_sent_for_the_kinds_that_admission_completes() -> None:
+    """At their creation alone: an update by the user, or by Kueue, is not changed."""
+    kinds = {"jobs": "Job", "deployments": "Deployment", "jobsets": "JobSet"}
+    rules = TEMPLATES["rules"]
+    assert {kinds[resource] for rule in rules for resource in rule["resources"]} == {*kinds.values()}
+    for rule in rules:
+        ((group,), (resource,)) = rule["apiGroups"], rule["resources"]
+        assert pod_templates.are_in(GroupVersionKind(group=group, kind=kinds[resource]))
+        assert rule["operations"] == ["CREATE"]
 
 
 def test_lease_policy_covers_the_namespace_of_the_agents_role() -> None:

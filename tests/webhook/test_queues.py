@@ -61,6 +61,14 @@ def test_a_pod_may_name_a_queue_that_is_for_its_namespace(admit: Make, pod: Make
     assert verdict.pod["spec"]["schedulerName"] == "tranche"
 
 
+def test_a_requirement_that_is_written_as_resources_already_makes_the_pod_ours(admit: Make, pod: Make) -> None:
+    """Also without GPUs: the pods of a completed template have both the annotation and the resources."""
+    sent = requiring(pod({"name": "main", "resources": {"requests": {"cpu": "2"}}}), "cpu=2")
+    verdict = admit(sent)
+    assert verdict.pod["spec"]["schedulerName"] == "tranche"
+    assert resources(verdict.pod) == resources(sent)
+
+
 @pytest.mark.parametrize("is_own", [True, False])
 def test_a_queue_for_other_namespaces_is_refused(admit: Make, pod: Make, *, is_own: bool) -> None:
     """Whether the pod names it or its namespace; the message says who, which queue, and what to do."""
