@@ -15,6 +15,7 @@ from benchmarks import (
     creation,
     decision,
     filtering,
+    gangs,
     growth,
     hostile,
     idle,
@@ -56,6 +57,7 @@ _ALL = (
     bindings,
     queues,
     preemption,
+    gangs,
 )
 _BENCHMARKS = {each.NAME: each.run for each in _ALL}
 _FLAMES = {each.NAME: each.flame for each in (decision, filtering, admission, placement)}

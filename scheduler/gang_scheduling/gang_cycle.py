@@ -2,8 +2,8 @@
 
 The pods are scheduled one after the other in the state itself, so that each sees those before it: their cards, CPU and
 ports, the rules about other pods, quotas and volumes. On copies all these would have to be decided twice. No other
-decision is made meanwhile (`ClusterState.turn`). If one pod too many has no place, all are forgotten in the last step,
-and what was held for pods before is held again: nothing is reserved while a gang waits.
+decision is made meanwhile (`ClusterState.turn`). If one pod too many has no place, all are forgotten, and what was held
+for pods before is held again: nothing is reserved while a gang waits.
 
 That is exact for equal pods without rules about other pods, and a heuristic otherwise: the pods with the most cards
 come first; if that fails, those with the most memory. Where all nodes must be in one block, the blocks with the most
@@ -18,7 +18,7 @@ import msgspec
 
 from allocation.ledger.card_table import MEMORY
 from allocation.quota import minimum_request
-from allocation.steps import Exclusive, Steps
+from allocation.steps import Exclusive, Steps, finish
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.gangs.gang import Gang
@@ -29,6 +29,8 @@ from scheduler.queue.entry import Entry
 _BLOCKS: Final = 16
 """The number of blocks that are tried: those with the most free memory of cards."""
 _STEP: Final = 256
+_FORGOTTEN: Final = 64
+"""The pods that are forgotten in one step."""
 
 _Size = tuple[int, int, str]
 """Cards and MiB of a pod, and its name."""
@@ -73,20 +75,20 @@ class GangCycle:
         self._state = cycle.state
 
     def schedule(
-        self, gang: Gang, entries: Sequence[Entry], *, explain: bool = True
+        self, gang: Gang, entries: Sequence[Entry], *, explain: bool = True, is_rehearsal: bool = False
     ) -> Steps[ScheduledGang | RejectedGang | None]:
         """Choose nodes for the pods of `entries`, and reserve as many as `gang` needs, or nothing.
 
         Return None if one of the pods changed meanwhile, or the cluster changed too often. Without `explain` the result
-        may lack the reasons why no node takes a pod.
+        may lack the reasons why no node takes a pod. After a rehearsal nothing is reserved, whatever its result is.
         """
         best: RejectedGang | None = None
-        blocks = yield from self._blocks(gang)
+        blocks, orders = (yield from self._blocks(gang)), (yield from self._orders(entries))
         try:
             for block in blocks:
                 gang.tried_block = block
-                for order in self._orders(entries):
-                    found = yield from self._in_order(gang, order, explain=explain)
+                for order in orders:
+                    found = yield from self._in_order(gang, order, explain=explain, is_rehearsal=is_rehearsal)
                     if not isinstance(found, RejectedGang):
                         return found
                     if best is None or found.fitting > best.fitting:
@@ -94,13 +96,6 @@ class GangCycle:
         finally:
             gang.tried_block = None
         return best
-
-    def rehearse(self, gang: Gang, entries: Sequence[Entry]) -> Steps[ScheduledGang | RejectedGang | None]:
-        """Return what `schedule` would return now; nothing stays reserved."""
-        found = yield from self.schedule(gang, entries)
-        if isinstance(found, ScheduledGang):
-            self._forget(found.members)
-        return found
 
     # ---- the ways to try it ----------------------------------------------------------------------------------------
 
@@ -119,9 +114,12 @@ class GangCycle:
                 free[value] += sum(ledger.facts(row).memory_mib) - ledger.used_sums(row)[MEMORY]
         return [value for value, _ in free.most_common(_BLOCKS)] or [""]
 
-    def _orders(self, entries: Sequence[Entry]) -> Sequence[list[Entry]]:
+    def _orders(self, entries: Sequence[Entry]) -> Steps[Sequence[list[Entry]]]:
         """Return the orders in which the pods are tried; one for pods that are alike."""
-        sizes = {entry.pod.uid: self._size(entry.pod) for entry in entries}
+        sizes: dict[str, _Size] = {}
+        for entry in entries:
+            yield
+            sizes[entry.pod.uid] = self._size(entry.pod)
 
         def by(key: Callable[[_Size], tuple[int, int, str]]) -> list[Entry]:
             return sorted(entries, key=lambda entry: key(sizes[entry.pod.uid]))
@@ -138,7 +136,7 @@ class GangCycle:
         return least.cards, least.memory_mib, pod.metadata.name
 
     def _in_order(
-        self, gang: Gang, entries: Sequence[Entry], *, explain: bool
+        self, gang: Gang, entries: Sequence[Entry], *, explain: bool, is_rehearsal: bool
     ) -> Steps[ScheduledGang | RejectedGang | None]:
         state, needed = self._state, gang.size - gang.placed
         holds = tuple(state.holds)
@@ -156,20 +154,26 @@ class GangCycle:
                     continue
                 rejected.append((entry, result))
                 if len(entries) - len(rejected) < needed:
-                    return RejectedGang(len(members), entry.pod, result)
+                    fitting = len(members)
+                    yield from self._forget(members)
+                    return RejectedGang(fitting, entry.pod, result)
             with Exclusive("reserving for a gang"):
                 if not all(state.node_cache.is_assumed(entry.pod.uid) for entry, _ in members):
                     return None  # one of them is gone
-                is_kept = True
+                is_kept = not is_rehearsal
                 return ScheduledGang(gang, tuple(members), needed, tuple(rejected))
         finally:
             if not is_kept:
-                self._forget(members)
+                finish(self._forget(members))
                 for hold in holds:
                     pod = state.queue.pod(hold.uid)
                     if pod is not None and state.holds.of(hold.uid) is None:
                         state.holds.add(hold, pod)
 
-    def _forget(self, members: Sequence[tuple[Entry, Scheduled]]) -> None:
-        for entry, _ in reversed(members):
+    def _forget(self, members: list[tuple[Entry, Scheduled]]) -> Steps[None]:
+        """Forget pods, the last one first, and remove them from the list."""
+        while members:
+            entry, _ = members.pop()
             self._cycle.forget(entry.pod)
+            if len(members) % _FORGOTTEN == 0:
+                yield

@@ -102,7 +102,7 @@ class GangScheduler:
             for each in entries:
                 queue.reactivate(each)
         elif isinstance(found, RejectedGang):
-            self._reject(gang, entries, found)
+            await self._reject(gang, entries, found, pacer)
         else:
             self._note_places(found)
             return found
@@ -141,7 +141,7 @@ class GangScheduler:
         result = waiting(PodReason.GangIncomplete, why)
         self._failures.unschedulable(entry, msgspec.structs.replace(result, kind=_kind(gang)))
 
-    def _reject(self, gang: Gang, entries: Sequence[Entry], found: RejectedGang) -> None:
+    async def _reject(self, gang: Gang, entries: Sequence[Entry], found: RejectedGang, pacer: Pacer) -> None:
         """Put back the pods of a gang, which wait for what may help the one that has no place."""
         why, have = found.result, gang.placed + found.fitting
         note = f"{have} of the {gang.size} pods that gang {gang.key} needs have a place; pod {found.pod}: {why.note}"
@@ -154,6 +154,7 @@ class GangScheduler:
                 demand=self._cycle.demand(entry.pod) if why.demand is not None else None,
             )
             self._failures.unschedulable(entry, result)
+            await pacer.rest()
 
     def _note_places(self, found: ScheduledGang) -> None:
         now = self._state.queue.clock()

@@ -76,7 +76,7 @@ class Gangs(Pods):
         for gang in state.gangs:
             entries = [entry for uid in gang.waiting if (entry := state.queue.get(uid)) is not None]
             if entries and not gang.is_satisfied and gang.is_complete and gang.pause_until <= state.queue.clock():
-                found = finish(GangCycle(cycle_of(state)).rehearse(gang, entries))
+                found = finish(GangCycle(cycle_of(state)).schedule(gang, entries, is_rehearsal=True))
                 assert not isinstance(found, ScheduledGang), (gang.key, found)
 
     @invariant()

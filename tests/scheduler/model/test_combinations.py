@@ -14,16 +14,13 @@ from tests.scheduler.model.gangs import Gangs
 from tests.scheduler.model.gates import Gates
 from tests.scheduler.model.instances import Instances
 from tests.scheduler.model.patience import PatienceRule
-from tests.scheduler.model.pods import Pods
 from tests.scheduler.model.restarts import Restarts
 from tests.scheduler.model.static_allocation import StaticAllocations
 from tests.scheduler.model.volumes import Volumes
 from tests.support.depth import DEEP
 
 
-class Combinations(
-    Gangs, Gates, Claims, StaticAllocations, Instances, Volumes, PatienceRule, Restarts, Explanations
-):
+class Combinations(Gangs, Gates, Claims, StaticAllocations, Instances, Volumes, PatienceRule, Restarts, Explanations):
     """A small cluster with everything on."""
 
 
