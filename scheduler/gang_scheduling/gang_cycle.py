@@ -125,7 +125,9 @@ class GangCycle:
             return sorted(entries, key=lambda entry: key(sizes[entry.pod.uid]))
 
         first = by(lambda size: (-size[0], -size[1], size[2]))
+        yield
         second = by(lambda size: (-size[1], -size[0], size[2]))
+        yield
         return [first] if first == second else [first, second]
 
     def _size(self, pod: Pod) -> _Size:

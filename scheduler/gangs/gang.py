@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from allocation.gang import MOST_MEMBERS, Declaration
 from scheduler.objects import Pod
+
+T = TypeVar("T")
 
 
 class GangKey(msgspec.Struct, frozen=True, order=True):
@@ -59,6 +61,7 @@ class Gang:
         self._group = NO_GROUP
         self._declarations: dict[str, Declaration] = {}
         self._sizes: Counter[int] = Counter()
+        self._blocks: Counter[str] = Counter()
         self._by_node: Counter[str] = Counter()
 
     def __bool__(self) -> bool:
@@ -75,7 +78,7 @@ class Gang:
     @property
     def block(self) -> str:
         """The key of a node label whose value all its nodes must share; empty if they may differ."""
-        return min((each.block for each in self._declarations.values() if each.block), default="")
+        return min(self._blocks, default="")
 
     @property
     def disagreement(self) -> str:
@@ -131,6 +134,8 @@ class Gang:
         self._sizes[declaration.size] += 1
         if declaration.size > self.size:
             self._measure()
+        if declaration.block:
+            self._blocks[declaration.block] += 1
         if node:
             self.nodes[uid] = node
             self._by_node[node] += 1
@@ -144,14 +149,20 @@ class Gang:
         declaration = self._declarations.pop(uid, None)
         if declaration is None:
             return
-        self._sizes[declaration.size] -= 1
-        if not self._sizes[declaration.size]:
-            del self._sizes[declaration.size]
+        _decrement(self._sizes, declaration.size)
+        if declaration.size not in self._sizes:
             self._measure()
+        if declaration.block:
+            _decrement(self._blocks, declaration.block)
         node = self.nodes.pop(uid, None)
         if node is not None:
-            self._by_node[node] -= 1
-            if not self._by_node[node]:
-                del self._by_node[node]
+            _decrement(self._by_node, node)
         self.waiting.pop(uid, None)
         self.succeeded.discard(uid)
+
+
+def _decrement(counts: Counter[T], key: T) -> None:
+    """Count one less, and keep no count of 0."""
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
