@@ -12,6 +12,7 @@ from scheduler.binding.failure_handler import FailureHandler
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled, ScheduleResult
 from scheduler.gang_scheduling.gang_scheduler import GangScheduler
+from scheduler.gangs.gang import Gang
 from scheduler.metrics.instruments import Metrics
 from scheduler.pacing import Pacer
 from scheduler.queue.entry import Entry
@@ -59,8 +60,9 @@ class Loop:
             await self._slots.acquire()
             try:
                 entry = unfinished.pop() if unfinished else await self._queue.pop()
-                if self._is_trusted() and self._gangs.is_for(entry.pod):
-                    await self._schedule_gang(entry, pacer)
+                gang = self._gangs.gang_of(entry.pod)
+                if gang is not None and self._is_trusted():
+                    await self._schedule_gang(gang, entry, pacer)
                     continue
                 result = await self._schedule(entry, pacer) if self._is_trusted() else None
             except BaseException:
@@ -83,8 +85,8 @@ class Loop:
                 self._slots.release()
             await pacer.rest()
 
-    async def _schedule_gang(self, entry: Entry, pacer: Pacer) -> None:
-        scheduled = await self._gangs.schedule(entry, pacer)
+    async def _schedule_gang(self, gang: Gang, entry: Entry, pacer: Pacer) -> None:
+        scheduled = await self._gangs.schedule(gang, entry, pacer)
         if scheduled is None:
             self._slots.release()
         elif self._is_trusted():

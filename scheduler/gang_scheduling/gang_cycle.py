@@ -86,7 +86,7 @@ class GangCycle:
         blocks, orders = (yield from self._blocks(gang)), (yield from self._orders(entries))
         try:
             for block in blocks:
-                gang.tried_block = block
+                self._try_block(gang, block)
                 for order in orders:
                     found = yield from self._in_order(gang, order, explain=explain, is_rehearsal=is_rehearsal)
                     if not isinstance(found, RejectedGang):
@@ -94,7 +94,7 @@ class GangCycle:
                     if best is None or found.fitting > best.fitting:
                         best = found
         finally:
-            gang.tried_block = None
+            self._try_block(gang, None)
         return best
 
     # ---- the ways to try it ----------------------------------------------------------------------------------------
@@ -113,6 +113,12 @@ class GangCycle:
             if value is not None and row is not None:
                 free[value] += sum(ledger.facts(row).memory_mib) - ledger.used_sums(row)[MEMORY]
         return [value for value, _ in free.most_common(_BLOCKS)] or [""]
+
+    def _try_block(self, gang: Gang, block: str | None) -> None:
+        """Restrict the pods of a gang to a block, or no more; other nodes take them now than before."""
+        if gang.tried_block != block:
+            gang.tried_block = block
+            self._state.ledger.changes.add_other()
 
     def _orders(self, entries: Sequence[Entry]) -> Steps[Sequence[list[Entry]]]:
         """Return the orders in which the pods are tried; one for pods that are alike."""

@@ -60,9 +60,9 @@ class GangScheduler:
         self._metrics = metrics
         self._backoff = settings.backoff_seconds
 
-    def is_for(self, pod: Pod) -> bool:
-        """Whether a pod gets a node only together with others."""
-        return self._state.gangs.waits_for_others(pod)
+    def gang_of(self, pod: Pod) -> Gang | None:
+        """Return the gang of a pod that gets a node only together with others; None for a pod by itself."""
+        return self._state.gangs.of(pod.uid) if self._state.gangs.waits_for_others(pod) else None
 
     def unfinished(self) -> list[Entry]:
         """Return of each gang of which only some pods have nodes one pod that waits; an earlier leader bound the rest.
@@ -74,15 +74,12 @@ class GangScheduler:
         found = (queue.take(list(gang.waiting)[:1]) for gang in sorted(partial, key=lambda gang: gang.key))
         return [entry for entries in found for entry in entries]
 
-    async def schedule(self, entry: Entry, pacer: Pacer) -> ScheduledGang | None:
-        """Reserve nodes for the gang of a pod that was popped, or put its pods back; return what was reserved.
+    async def schedule(self, gang: Gang, entry: Entry, pacer: Pacer) -> ScheduledGang | None:
+        """Reserve nodes for a gang of which a pod was popped, or put its pods back; return what was reserved.
 
         What was reserved has to be bound, or forgotten, before anything else is decided for the gang.
         """
-        queue, gang = self._state.queue, self._state.gangs.of(entry.pod.uid)
-        if gang is None:
-            queue.reactivate(entry)  # it has left its gang
-            return None
+        queue = self._state.queue
         if gang.is_committing or not gang.is_complete:
             self._wait(gang, entry)
             return None
@@ -120,7 +117,8 @@ class GangScheduler:
             gang.is_committing = False
         if bound < len(members):
             gang.pause_until = queue.clock() + self._backoff
-        queue.wake(list(gang.waiting))
+        for entry in queue.take(list(gang.waiting)):
+            queue.reactivate(entry)
 
     def forget(self, scheduled: ScheduledGang) -> None:
         """Release what was reserved for a gang that will not be bound."""
@@ -150,7 +148,6 @@ class GangScheduler:
                 why,
                 note=note if why.note else "",
                 kind=_kind(gang),
-                is_held=False,
                 demand=self._cycle.demand(entry.pod) if why.demand is not None else None,
             )
             self._failures.unschedulable(entry, result)

@@ -106,10 +106,11 @@ class ModelDriver(Driver):
 
     async def decide(self, entry: Entry) -> None:
         """Schedule a pod that was popped, or its whole gang."""
-        if not self._gangs.is_for(entry.pod):
+        gang = self._gangs.gang_of(entry.pod)
+        if gang is None:
             await super().decide(entry)
             return
-        scheduled = await self._gangs.schedule(entry, Pacer())
+        scheduled = await self._gangs.schedule(gang, entry, Pacer())
         if scheduled is None:
             return
         await self._gangs.bind(scheduled)
