@@ -71,7 +71,7 @@ def applied(layout: Layout) -> Iterator[None]:
 
 
 def pod_group(name: str, **spec: Any) -> dict[str, Any]:
-    """Return a PodGroup."""
+    """Return a PodGroup with these fields in its spec."""
     return {
         "apiVersion": POD_GROUPS.api_version,
         "kind": POD_GROUPS.kind,
