@@ -84,6 +84,7 @@ class GangCycle:
         """
         best: RejectedGang | None = None
         blocks, orders = (yield from self._blocks(gang)), (yield from self._orders(entries))
+        gang.state_before = gang.state
         try:
             for block in blocks:
                 self._try_block(gang, block)
@@ -95,6 +96,7 @@ class GangCycle:
                         best = found
         finally:
             self._try_block(gang, None)
+            gang.state_before = None
         return best
 
     # ---- the ways to try it ----------------------------------------------------------------------------------------

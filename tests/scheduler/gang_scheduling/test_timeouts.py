@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from scheduler.gang_scheduling.gang_keeper import GangKeeper
+from scheduler.metrics.instruments import Metrics
 from scheduler.settings import GangSettings
 from tests.scheduler.gang_scheduling.test_all_or_nothing import RecordingBinder, waits
 from tests.scheduler.gang_scheduling.test_all_or_nothing import running as running_loop
@@ -49,6 +50,7 @@ def keeper(made: ClusterState, noted: Noted) -> GangKeeper:
         made,
         cast("Evictor", noted),
         recorder=cast("Recorder", noted),
+        metrics=Metrics(),
         settings=GangSettings(),
         is_trusted=lambda: True,
     )
