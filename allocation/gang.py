@@ -9,7 +9,7 @@ Sources: github.com/kubernetes-sigs/scheduler-plugins (coscheduling), koordinato
 pods), github.com/NexusGPU/tensor-fusion.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -42,8 +42,16 @@ class Declaration(msgspec.Struct, frozen=True):
 
 
 class _Form(msgspec.Struct, frozen=True):
-    """One way to declare a gang; each function reads labels and annotations, and returns an empty string for none."""
+    """One way to declare a gang.
 
+    Attributes:
+        source: what names the gang, for messages.
+        name: returns the gang by labels and annotations; an empty string for none.
+        size_keys: what says how many of its pods have to get nodes together, the first that is there.
+        timeout_keys: the same for how long it may wait.
+    """
+
+    source: str
     name: Callable[[Keys, Keys], str]
     size_keys: tuple[str, ...] = ()
     timeout_keys: tuple[str, ...] = ()
@@ -78,19 +86,25 @@ def _of_tensor_fusion(_: Keys, annotations: Keys) -> str:
 
 
 _FORMS: Final = (
-    _Form(_by_label),
-    _Form(_of(names.GANG)),
-    _Form(_of(names.COSCHEDULING_GROUP)),
-    _Form(_of(*names.OLD_COSCHEDULING_GROUPS), (names.OLD_COSCHEDULING_SIZE,)),
-    _Form(_of(names.KOORDINATOR_GANG), (names.KOORDINATOR_SIZE,), (names.KOORDINATOR_TIMEOUT,)),
-    _Form(_of(names.KUEUE_GROUP), (names.KUEUE_SIZE,)),
+    _Form(names.GANG_BY, _by_label),
+    _Form(names.GANG, _of(names.GANG)),
+    _Form(names.COSCHEDULING_GROUP, _of(names.COSCHEDULING_GROUP)),
+    _Form(names.OLD_COSCHEDULING_GROUPS[0], _of(*names.OLD_COSCHEDULING_GROUPS), (names.OLD_COSCHEDULING_SIZE,)),
     _Form(
+        names.KOORDINATOR_GANG,
+        _of(names.KOORDINATOR_GANG),
+        (names.KOORDINATOR_SIZE,),
+        (names.KOORDINATOR_TIMEOUT,),
+    ),
+    _Form(names.KUEUE_GROUP, _of(names.KUEUE_GROUP), (names.KUEUE_SIZE,)),
+    _Form(
+        names.TENSOR_FUSION_GROUP,
         _of_tensor_fusion,
         (names.TENSOR_FUSION_REQUIRED, names.TENSOR_FUSION_MIN_MEMBERS),
         (names.TENSOR_FUSION_TIMEOUT,),
     ),
 )
-_OF_CLAIM: Final = _Form(lambda *_: "")
+_OF_CLAIM: Final = _Form("gangRef of its GpuClaim", lambda *_: "")
 
 
 def declared(labels: Keys, annotations: Keys, *, gang_ref: str = "") -> Declaration | None:
@@ -101,13 +115,10 @@ def declared(labels: Keys, annotations: Keys, *, gang_ref: str = "") -> Declarat
     """
     if not gang_ref and labels.keys().isdisjoint(_LABELS) and annotations.keys().isdisjoint(names.GANG_KEYS):
         return None
-    name, form = gang_ref, _OF_CLAIM
-    if not name:
-        name, form = next(
-            ((found, each) for each in _FORMS if (found := each.name(labels, annotations))), ("", _OF_CLAIM)
-        )
-    if not name:
+    found = next(_named(labels, annotations, gang_ref), None)
+    if found is None:
         return None
+    form, name = found
     if len(name) > _MAX_LENGTH:
         raise AllocationError(
             f"the name of the pod's gang begins with {name[:32]!r} and has {len(name)} characters: {_MAX_LENGTH} is the"
@@ -116,6 +127,24 @@ def declared(labels: Keys, annotations: Keys, *, gang_ref: str = "") -> Declarat
     size = _first(_size, (names.GANG_MIN_MEMBERS, *form.size_keys), labels, annotations)
     timeout = _first(_timeout, (names.GANG_TIMEOUT, *form.timeout_keys), labels, annotations)
     return Declaration(name, int(size), timeout, annotations.get(names.GANG_BLOCK, ""))
+
+
+def named(labels: Keys, annotations: Keys, *, gang_ref: str = "") -> dict[str, str]:
+    """Return the gangs that a pod names, by what names them; the first one counts.
+
+    Raises:
+        AllocationError: the pod does not have the label that names its gang.
+    """
+    return {form.source: name for form, name in _named(labels, annotations, gang_ref)}
+
+
+def _named(labels: Keys, annotations: Keys, gang_ref: str) -> Iterator[tuple[_Form, str]]:
+    if gang_ref:
+        yield _OF_CLAIM, gang_ref
+    for form in _FORMS:
+        name = form.name(labels, annotations)
+        if name:
+            yield form, name
 
 
 def _first(read: Callable[[str, str], float], keys: tuple[str, ...], labels: Keys, annotations: Keys) -> float:

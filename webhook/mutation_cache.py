@@ -14,7 +14,7 @@ from allocation import names
 from allocation.bindings.granted import Granted
 from allocation.claim import ClaimSpec
 from allocation.settings import AllocationSettings
-from webhook import patch
+from webhook import gangs, patch
 from webhook.claimed_pod import DEFAULT_CONTAINER
 from webhook.membership import Membership
 from webhook.mutation import MIRROR, OPT_OUT_LABELS, Mutation, mutate
@@ -74,7 +74,10 @@ class MutationCache:
         bound: Granted | None = None,
         membership: Membership | None = None,
     ) -> EncodedMutation:
-        """Return the encoded result of `webhook.mutation.mutate` for `pod`; raises what that raises."""
+        """Return the encoded result of `webhook.mutation.mutate` for `pod`, with the warnings about its gang.
+
+        Raises what `mutate` raises, and for a pod of ours also an AllocationError for a gang that cannot be read.
+        """
         relevant = _relevant_fields(pod)
         digest = blake2b(_encode_key((username, quotas, claim, bound, membership, relevant)), digest_size=16).digest()
         mutation = self._mutations.get(digest)
@@ -93,7 +96,11 @@ class MutationCache:
             )
             if len(bytes(mutation.patch)) <= _MAX_PATCH_BYTES:
                 self._add(digest, mutation)
-        return mutation
+        if mutation is UNCHANGED:
+            return mutation
+        labels, annotations = pod.metadata.labels or {}, pod.metadata.annotations or {}
+        more = tuple(gangs.warnings(labels, annotations, gang_ref=claim.gang_ref if claim is not None else ""))
+        return msgspec.structs.replace(mutation, warnings=(*mutation.warnings, *more)) if more else mutation
 
     def _add(self, digest: bytes, mutation: EncodedMutation) -> None:
         if len(self._mutations) >= _MAX_ENTRIES:

@@ -1,0 +1,118 @@
+"""Admission refuses a gang that the scheduler could not read, and warns of what has no effect."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocation.errors import AllocationError
+from allocation.gang import declared
+from allocation.names import GANG_KEYS
+from allocation.settings import AllocationSettings
+from webhook.mutation_cache import MutationCache
+from webhook.quotas import Quotas
+from webhook.review import decode_pod
+from webhook.settings import WebhookSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from webhook.mutation_cache import EncodedMutation
+
+GROUP, GANG, SIZE = "scheduling.x-k8s.io/pod-group", "gpu.scheduling/gang", "gpu.scheduling/gang-min-members"
+TIMEOUT = "gpu.scheduling/gang-timeout"
+LABELS = (GANG, GROUP, "kueue.x-k8s.io/pod-group-name", "pod-group.scheduling.sigs.k8s.io/min-available", "job")
+VALUES = ("a", "4", "0", "many", "10m", "job", "true", "9999")
+
+
+def admitted(
+    labels: dict[str, str], annotations: dict[str, str], *, cache: MutationCache | None = None, **limits: str
+) -> EncodedMutation:
+    """Return the mutation of a pod that asks for a card unless `limits` say otherwise."""
+    resources = {"limits": limits or {"nvidia.com/gpu": "1"}}
+    made: dict[str, Any] = {
+        "metadata": {"name": "p", "labels": labels, "annotations": annotations},
+        "spec": {"containers": [{"name": "main", "resources": resources}]},
+    }
+    cache = cache or MutationCache(allocation=AllocationSettings(), settings=WebhookSettings())
+    return cache.get(
+        decode_pod(json.dumps(made).encode()),  # type: ignore[arg-type]  # raw JSON
+        username="alice",
+        quotas=Quotas(),
+        claim=None,
+    )
+
+
+def _refusal(read: Callable[[], object]) -> str:
+    """Return the message with which something is refused; empty if it is not."""
+    try:
+        read()
+    except AllocationError as error:
+        return str(error)
+    return ""
+
+
+@given(
+    st.dictionaries(st.sampled_from(LABELS), st.sampled_from(VALUES)),
+    st.dictionaries(st.sampled_from(sorted(GANG_KEYS)), st.sampled_from(VALUES)),
+)
+def test_admission_accepts_exactly_what_the_scheduler_reads(
+    labels: dict[str, str], annotations: dict[str, str]
+) -> None:
+    """For whatever labels and annotations."""
+    assert _refusal(lambda: admitted(labels, annotations)) == _refusal(lambda: declared(labels, annotations))
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "warning"),
+    [
+        ({}, {SIZE: "4"}, f"annotation {SIZE} has no effect: the pod names no gang; add label {GANG}"),
+        (
+            {},
+            {"tensor-fusion.ai/gang-enabled": "true"},
+            "annotation tensor-fusion.ai/gang-enabled has no effect without tensor-fusion.ai/gang-group-key: add it",
+        ),
+        (
+            {GANG: "a", GROUP: "b"},
+            {SIZE: "4"},
+            f"the pod names two gangs, 'a' by {GANG} and 'b' by {GROUP}: the first counts; remove one",
+        ),
+        (
+            {GANG: "a"},
+            {TIMEOUT: "10m"},
+            f"the timeout of gang 'a' has no effect without its size: add annotation {SIZE}",
+        ),
+    ],
+)
+def test_what_has_no_effect_is_warned_of(labels: dict[str, str], annotations: dict[str, str], warning: str) -> None:
+    """The pod is admitted."""
+    found = admitted(labels, annotations)
+    assert found.operations
+    assert found.warnings[-1] == warning
+
+
+@pytest.mark.parametrize("labels", [{GANG: "a"}, {GANG: "a", GROUP: "a"}, {}])
+def test_what_has_an_effect_is_not_warned_of(labels: dict[str, str]) -> None:
+    """Nor are two forms that name one gang."""
+    annotations = {SIZE: "4", TIMEOUT: "10m"} if labels else {}
+    assert admitted(labels, annotations).warnings == ()
+
+
+def test_pods_that_are_not_ours_are_left_alone() -> None:
+    """Whatever they say of gangs: another scheduler may read it."""
+    found = admitted({GROUP: "a"}, {SIZE: "many"}, cpu="1")
+    assert (found.operations, found.warnings) == (0, ())
+
+
+def test_the_warnings_of_one_pod_are_not_those_of_the_next() -> None:
+    """Pods of one template share a mutation, whatever their gangs are."""
+    cache = MutationCache(allocation=AllocationSettings(), settings=WebhookSettings())
+    both = admitted({GANG: "a", GROUP: "b"}, {}, cache=cache)
+    one = admitted({GANG: "a"}, {}, cache=cache)
+    assert both.warnings
+    assert one.warnings == ()
+    assert both.patch == one.patch
