@@ -9,6 +9,7 @@ import pytest
 
 from scheduler.gang_scheduling import gang_keeper
 from scheduler.gang_scheduling.gang_keeper import GangKeeper
+from scheduler.metrics.instruments import Metrics
 from scheduler.settings import GangSettings
 from tests.scheduler.gang_scheduling.test_all_or_nothing import RecordingBinder, waits
 from tests.scheduler.gang_scheduling.test_all_or_nothing import running as running_loop
@@ -52,6 +53,7 @@ def keeper(made: ClusterState, noted: Noted) -> GangKeeper:
         made,
         cast("Evictor", noted),
         recorder=cast("Recorder", noted),
+        metrics=Metrics(),
         settings=GangSettings(),
         is_trusted=lambda: True,
     )
