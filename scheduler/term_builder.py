@@ -265,7 +265,9 @@ def build_term(
         recorder=recorder,
         settings=settings,
     )
-    keeper = GangKeeper(state, evictor, recorder=recorder, settings=settings.gangs, is_trusted=is_trusted)
+    keeper = GangKeeper(
+        state, evictor, recorder=recorder, metrics=metrics, settings=settings.gangs, is_trusted=is_trusted
+    )
     patience = Patience(
         cycle,
         recorder=recorder,
