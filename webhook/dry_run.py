@@ -1,7 +1,7 @@
 """Admission without an API server: shows what admission would make of a manifest."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from allocation.fairness.queue_spec import FindQueue
 from allocation.fairness.quota_spec import QuotaSpec
 from allocation.settings import AllocationSettings
 from cluster.manifest import NotAdmittedError, UnreadableManifestError, without_nulls
-from webhook import claimed_pod
+from webhook import claimed_pod, gangs
 from webhook.membership import Membership
 from webhook.mutation import Mutation, claim_name, mutate
 from webhook.quotas import Quotas
@@ -99,7 +99,7 @@ def dry_run(
     try:
         if labels is not None and not _is_reviewed(_decode(manifest), namespace, labels, settings):
             return ()
-        return admit(
+        mutation = admit(
             manifest,
             username="",
             allocation=allocation,
@@ -113,11 +113,19 @@ def dry_run(
                 Granted.of_labels, namespace=namespace, find_bindings=find_bindings, settings=allocation.bindings
             ),
             namespace=namespace,
-        ).warnings
+        )
+        return (*mutation.warnings, *(_gang_warnings(_decode(manifest), find_claim) if mutation.is_ours else ()))
     except UnreadablePodError as error:
         raise UnreadableManifestError(str(error)) from None
     except (ForbiddenPodError, AllocationError) as error:
         raise NotAdmittedError(str(error)) from None
+
+
+def _gang_warnings(pod: Pod, find_claim: FindClaim) -> Iterator[str]:
+    """Iterate over the warnings about the gang of a pod of ours; refuse one that cannot be read."""
+    labels, annotations = pod.metadata.labels or {}, pod.metadata.annotations or {}
+    claim = find_claim(annotations[names.CLAIM]) if names.CLAIM in annotations else None
+    return gangs.warnings(labels, annotations, gang_ref=claim.gang_ref if claim is not None else "")
 
 
 def _is_reviewed(pod: Pod, namespace: str, namespace_labels: Mapping[str, str], settings: WebhookSettings) -> bool:

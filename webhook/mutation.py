@@ -46,6 +46,11 @@ class Mutation(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     has_gpus: bool = False
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether the pod is managed, also if it is prepared already."""
+        return self.has_gpus or bool(self.operations or self.warnings)
+
 
 def claim_name(pod: Pod, *, username: str, settings: WebhookSettings) -> str | None:
     """Return the name of the GpuClaim that `mutate` needs for `pod`, or None where it needs none.

@@ -39,11 +39,13 @@ class EncodedMutation(msgspec.Struct, frozen=True):
         patch: the JSON of the response's `patch`.
         operations: the number of operations in the patch; 0 leaves the pod as it is.
         warnings: warnings for the pod's creator.
+        is_ours: whether the pod is managed, also if it is prepared already.
     """
 
     patch: msgspec.Raw = patch.NONE
     operations: int = 0
     warnings: tuple[str, ...] = ()
+    is_ours: bool = False
 
 
 UNCHANGED: Final = EncodedMutation()
@@ -51,9 +53,10 @@ UNCHANGED: Final = EncodedMutation()
 
 def encode(mutation: Mutation) -> EncodedMutation:
     """Return `mutation` in the form of a review's response."""
-    if not mutation.operations and not mutation.warnings:
+    if not mutation.is_ours:
         return UNCHANGED
-    return EncodedMutation(patch.encode(mutation.operations), len(mutation.operations), mutation.warnings)
+    encoded = patch.encode(mutation.operations) if mutation.operations else patch.NONE
+    return EncodedMutation(encoded, len(mutation.operations), mutation.warnings, is_ours=True)
 
 
 class MutationCache:
@@ -96,7 +99,7 @@ class MutationCache:
             )
             if len(bytes(mutation.patch)) <= _MAX_PATCH_BYTES:
                 self._add(digest, mutation)
-        if mutation is UNCHANGED:
+        if not mutation.is_ours:
             return mutation
         labels, annotations = pod.metadata.labels or {}, pod.metadata.annotations or {}
         more = tuple(gangs.warnings(labels, annotations, gang_ref=claim.gang_ref if claim is not None else ""))

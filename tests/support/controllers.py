@@ -1,7 +1,8 @@
 """The pods of workloads as their controllers create them: names, labels, annotations and owners.
 
-Sources: kubernetes/kubernetes pkg/controller/job, kubernetes-sigs/jobset pkg/controllers, kubernetes-sigs/lws
-pkg/controllers and pkg/webhooks, kubeflow/training-operator pkg/controller.v1.
+Sources: kubernetes-sigs/jobset pkg/controllers, kubernetes-sigs/lws pkg/controllers and pkg/webhooks,
+kubeflow/training-operator pkg/controller.v1. The pods of a Job are those of `kubectl gpu simulate`, which a test
+compares with the real ones.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cli.workloads.controllers import pod_of_job
 from lab import manifests
 
 if TYPE_CHECKING:
@@ -69,18 +71,10 @@ def _hash(*parts: str) -> str:
 
 def _of_job(job: Object, _: str, uid: str) -> Iterator[Object]:
     """Yield the pods of an indexed Job; a suspended one has none."""
-    name, spec = job["metadata"]["name"], job["spec"]
-    owner = _owner("batch/v1", "Job", name, uid)
+    spec = {"completionMode": "Indexed", **job["spec"]}
+    document = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job["metadata"]["name"], "uid": uid}}
     for index in range(0 if spec.get("suspend") else spec["parallelism"]):
-        labels = {
-            "batch.kubernetes.io/controller-uid": uid,
-            "batch.kubernetes.io/job-completion-index": str(index),
-            "batch.kubernetes.io/job-name": name,
-            "controller-uid": uid,
-            "job-name": name,
-        }
-        at = {"batch.kubernetes.io/job-completion-index": str(index)}
-        yield _made(spec["template"], f"{name}-{index}-{_hash(uid, str(index))[:5]}", owner, labels, **at)
+        yield pod_of_job({**document, "spec": spec}, spec["template"], index)
 
 
 def _of_job_set(job_set: Object, namespace: str, uid: str) -> Iterator[Object]:

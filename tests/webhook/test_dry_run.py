@@ -159,3 +159,17 @@ def test_dry_run_refuses_what_admission_refuses() -> None:
         run(pod(nodeName="n1"), None)
     with pytest.raises(UnreadableManifestError, match="labels"):
         run(pod(labels=[1]), None)
+
+
+def test_a_gang_is_refused_or_warned_of_as_in_a_real_admission() -> None:
+    """Also what its template lacks and its controller adds counts, because pods are tried and not templates."""
+    made, gang = pod(labels={"gpu.scheduling/gang": "a", "job": "b"}), "gpu.scheduling/gang"
+    made["metadata"]["annotations"] = {f"{gang}-min-members": "many"}
+    with pytest.raises(NotAdmittedError, match="it must be a number of pods, 1 to 2048"):
+        run(made, {INJECTION: "enabled"})
+    made["metadata"]["annotations"] = {f"{gang}-by": "job"}
+    assert "the pod names two gangs, 'b' by" in run(made, {INJECTION: "enabled"})[-1]
+    plain = pod(memory=0, labels={gang: "a"})
+    plain["spec"]["containers"][0]["resources"] = {}
+    plain["metadata"]["annotations"] = {f"{gang}-min-members": "many"}
+    assert run(plain, {INJECTION: "enabled"}) == ()

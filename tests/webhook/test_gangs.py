@@ -13,6 +13,7 @@ from allocation.errors import AllocationError
 from allocation.gang import declared
 from allocation.names import GANG_KEYS
 from allocation.settings import AllocationSettings
+from webhook import dry_run
 from webhook.mutation_cache import MutationCache
 from webhook.quotas import Quotas
 from webhook.review import decode_pod
@@ -121,3 +122,19 @@ def test_the_warnings_of_one_pod_are_not_those_of_the_next() -> None:
     assert both.warnings
     assert one.warnings == ()
     assert both.patch == one.patch
+
+
+def test_a_pod_that_is_prepared_already_is_refused_as_well() -> None:
+    """`kubectl gpu inject` has completed it, or admission itself, which the API server may invoke again."""
+    made: dict[str, Any] = {
+        "metadata": {"name": "p", "labels": {GANG: "a"}, "annotations": {SIZE: "4"}},
+        "spec": {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
+    }
+    rules: dict[str, Any] = {"allocation": AllocationSettings(), "settings": WebhookSettings(), "quotas": Quotas()}
+    found = {"find_claim": lambda _: None, "find_membership": lambda _: None, "find_bound": lambda _: None}
+    assert dry_run.admit(made, username="alice", **rules, **found).operations
+    made["metadata"]["annotations"][SIZE] = "many"
+    cache = MutationCache(allocation=AllocationSettings(), settings=WebhookSettings())
+    pod = decode_pod(json.dumps(made).encode())  # type: ignore[arg-type]  # raw JSON
+    with pytest.raises(AllocationError, match=SIZE):
+        cache.get(pod, username="alice", quotas=Quotas(), claim=None)

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from allocation.gang import declared
 from cli.workloads import expand
 from cli.workloads.workload import UnreadableWorkloadError, Workload
 from lab import wait
 from lab.client import client
 from lab.layout import Layout
+from tests.support.controllers import example
 
 TEAM = "workloads"
 NODE = "workloads-1"
@@ -134,6 +136,18 @@ def test_pods_equal_those_of_the_controller(made: dict[str, list[dict[str, Any]]
             each["name"] for each in actual["spec"].get("volumes", [])
         ]
         assert actual["spec"].get("affinity") == expected["spec"].get("affinity")
+
+
+def test_the_pods_of_a_job_that_does_not_exist_yet_have_one_uid() -> None:
+    """They may name the label as their gang, so it must not be empty."""
+    (document,) = example("job")
+    workload = expanded(document)
+    labels = [workload.make(number)["metadata"]["labels"] for number in range(workload.total)]
+    gangs = [declared(each, document["spec"]["template"]["metadata"]["annotations"]) for each in labels]
+    assert len(gangs) == 4
+    assert gangs[0] is not None
+    assert gangs[0].size == 4
+    assert gangs.count(gangs[0]) == 4
 
 
 def test_stateful_set_has_a_claim_for_each_pod() -> None:
