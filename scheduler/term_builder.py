@@ -44,6 +44,7 @@ from scheduler.preemption.choice import Chooser
 from scheduler.preemption.disruption_budgets import DisruptionBudgets
 from scheduler.preemption.eligibility import Eligibility
 from scheduler.preemption.evictor import Evictor
+from scheduler.preemption.gang_choice import GangChooser
 from scheduler.preemption.preemptor import Preemptor
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
@@ -205,7 +206,8 @@ def build_term(
     preemptor = Preemptor(
         chooser,
         evictor,
-        waiting=rejected.waiting if settings.extender else waiting_pod.of_queue(queue),
+        gang_chooser=GangChooser(chooser, cycle) if not settings.extender else None,
+        waiting=rejected.waiting if settings.extender else waiting_pod.of_queue(state),
         still_waits=rejected.waits if settings.extender else lambda pod: queue.get(pod.uid) is not None,
         metrics=metrics,
         settings=settings.preemption,
@@ -225,7 +227,7 @@ def build_term(
             ),
         ),
         evictor,
-        waiting=waiting_pod.of_queue(queue),
+        waiting=waiting_pod.of_queue(state),
         recorder=recorder,
         metrics=metrics,
         settings=settings.consolidation,
