@@ -103,7 +103,9 @@ class LeaderTerm:
         """The queries of the API about this term."""
         consolidator = self._consolidator
         planner = consolidator.planner if consolidator is not None else None
-        return Queries(self._cycle, Evictions(self._preemptor.chooser, planner), self._informers.pods)
+        return Queries(
+            self._cycle, Evictions(self._preemptor.chooser, planner, self._preemptor.gang_chooser), self._informers.pods
+        )
 
     @property
     def consolidation(self) -> Consolidation | None:

@@ -51,7 +51,7 @@ def why(made: Scene) -> str:
     found = made.state.gangs.get(TRAIN)
     assert found is not None
     assert made.preemptor.gang_chooser is not None
-    return made.preemptor.gang_chooser.why(found)
+    return made.preemptor.gang_chooser.why(found, next(iter(found.waiting.values())))
 
 
 async def test_victims_are_evicted_for_all_pods_of_a_gang_in_one_decision() -> None:
