@@ -76,6 +76,7 @@ class GangCycle:
         best: RejectedGang | None = None
         blocks = yield from gang_order.blocks(self._state, gang)
         orders = yield from gang_order.orders(self._cycle, entries, lambda entry: entry.pod)
+        gang.state_before = gang.state
         try:
             for block in blocks:
                 gang_order.try_block(self._state, gang, block)
@@ -87,6 +88,7 @@ class GangCycle:
                         best = found
         finally:
             gang_order.try_block(self._state, gang, None)
+            gang.state_before = None
         return best
 
     def _in_order(

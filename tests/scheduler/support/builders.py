@@ -113,6 +113,7 @@ def state(
     settings: AllocationSettings | None = None,
     foreign_drivers: tuple[str, ...] = (),
     unix: Callable[[], float] = lambda: 0.0,
+    reads_pod_groups: bool = False,
 ) -> ClusterState:
     """Return the state of a scheduler with these nodes; with its `unix` no pod is older than the scheduler."""
     clock = clock or Clock()
@@ -132,6 +133,7 @@ def state(
         scores_resources=scores_resources,
         stranded=stranded,
         foreign_drivers=foreign_drivers,
+        reads_pod_groups=reads_pod_groups,
     )
     for name in nodes:
         made.set_node(node(name))
