@@ -20,7 +20,7 @@ from cli.installation.rules import Rules
 from cli.liveness.liveness import Liveness, qualified
 from cli.workloads.workload import Workload
 from cluster.manifest import NotAdmittedError, UnreadableManifestError
-from scheduler.api import explanation, simulation
+from scheduler.api import explanation, gang_explanation, simulation
 from scheduler.api.evictions import Evictions
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.manifest_pod import SubmittedPod, UnknownSchedulerError, other_scheduler_message, read_pod
@@ -71,8 +71,14 @@ class LocalEvaluator:
         budgets: DisruptionBudgets,
         namespace: str,
         cards_of: Collection[str] | None,
+        pods_of: Callable[[str], Sequence[Pod]] = lambda _: (),
     ) -> None:
-        """Use `namespace` for manifests that name none."""
+        """Use `namespace` for manifests that name none; `pods_of` returns the pods of a namespace that have not failed.
+
+        The state needs no pods without a node but for gangs, and for GpuQueues.
+        """
+        self._pods_of = pods_of
+        self._read_namespaces = set[str]()
         self.alive = alive
         self._state = state
         self._cycle = SchedulingCycle(state, weights=chosen.weights)
@@ -83,10 +89,25 @@ class LocalEvaluator:
 
     def explain(self, pod: Pod) -> Explanation:
         """See Evaluator."""
-        explained = finish(explanation.explain(self._cycle, pod, evictions=self._evictions, cards_of=self._cards_of))
+        self._read_gang(pod)
+        rehearsed = finish(gang_explanation.rehearse(self._cycle, pod))
+        explained = finish(
+            explanation.explain(
+                self._cycle, pod, evictions=self._evictions, rehearsed=rehearsed, cards_of=self._cards_of
+            )
+        )
         explained = msgspec.structs.replace(explained, queue=None)  # only the scheduler knows its queue
         explained = _with_blocker(self._cycle, explained)
         return qualified(explained, self.alive, is_created=True)
+
+    def _read_gang(self, pod: Pod) -> None:
+        """Read the other pods of a pod's gang into the state; they may wait as well, or have succeeded."""
+        key, _ = self._state.gangs.joined(pod)
+        if key is not None and key.namespace not in self._read_namespaces:
+            self._read_namespaces.add(key.namespace)
+            for each in self._pods_of(key.namespace):
+                if self._state.gangs.joined(each)[0] is not None:
+                    self._state.set_pod(each)
 
     def simulate(self, workload: Workload, *, every: bool, claims: Sequence[dict[str, Any]] = ()) -> SimulatedWorkload:
         """See Evaluator; with `every`, pods that fit stay reserved for the workloads that are simulated next."""

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from typing import Final
 
 import msgspec
 
@@ -11,13 +10,11 @@ from cli.explain import scheduler_state
 from cli.installation.rules import Rules
 from cli.kube import own_kinds
 from cli.kube.client import Client
+from cli.kube.objects import NOT_FAILED
 from cluster.resource import PODS
 from scheduler.api import gang_view
 from scheduler.api.gang_types import GangsView
 from scheduler.objects import Pod, PodStatus
-
-_MEMBERS: Final = "status.phase!=Failed"
-"""Selects the pods that count for their gangs."""
 
 
 class _Condition(msgspec.Struct, gc=False):
@@ -56,7 +53,7 @@ def read(client: Client, rules: Rules, *, namespace: str, name: str) -> GangsVie
     state, messages = scheduler_state.empty(rules, time.monotonic), dict[str, str]()
     for claim in own_kinds.gpu_claims(client, namespace=namespace):
         state.set_claim(claim)
-    for pod in client.list(PODS, _Pod, namespace=namespace, field_selector=_MEMBERS):
+    for pod in client.list(PODS, _Pod, namespace=namespace, field_selector=NOT_FAILED):
         state.set_pod(pod)
         messages[pod.uid] = pod.message
 
