@@ -78,6 +78,7 @@ def build_term(
             has_storage=not settings.extender,
             has_bindings=allocation.bindings.mode != "off",
             has_foreign_drivers=bool(settings.dra.foreign_drivers),
+            has_pod_groups=settings.gangs.pod_groups,
             with_images=weights.image_locality > 0,
         ),
         preempts=settings.preemption.enabled,
@@ -109,6 +110,7 @@ def build_term(
         scores_resources=weights.node_resources > 0,
         stranded=settings.weights.stranded,
         network_levels=settings.network_levels,
+        reads_pod_groups=settings.gangs.pod_groups,
     )
     queue = state.queue
     watched.feed_state(state)
