@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -15,6 +16,7 @@ from allocation.steps import finish
 from cli.errors import CommandError
 from cli.explain import replicas
 from cli.explain.evaluator import SimulatedWorkload, manifests_of
+from cli.explain.planned_gangs import Simulate, together
 from cli.explain.replicas import Replicas
 from cli.installation.rules import Rules
 from cli.liveness.liveness import Liveness, qualified
@@ -23,6 +25,7 @@ from cluster.manifest import NotAdmittedError, UnreadableManifestError
 from scheduler.api import explanation, gang_explanation, simulation
 from scheduler.api.evictions import Evictions
 from scheduler.api.explanation_types import Explanation
+from scheduler.api.gang_explanation import Rehearsed
 from scheduler.api.manifest_pod import SubmittedPod, UnknownSchedulerError, other_scheduler_message, read_pod
 from scheduler.api.queue_explanation import waits_for
 from scheduler.api.simulation_types import Simulation
@@ -53,7 +56,6 @@ _ORDERED: Final = (
 
 _Submit = Callable[[int], SubmittedPod]
 """Returns the pod with a given number as admission would leave it; raises NotAdmittedError."""
-_Simulate = Callable[[SubmittedPod], Simulation]
 _EVALUATED: Final = 50
 """How many waiting pods of higher tiers are evaluated; one that waits for cards to become free suffices to block."""
 _WAITING: Final = ("fits", "waits")
@@ -119,6 +121,7 @@ class LocalEvaluator:
         except NotAdmittedError as error:
             first = simulation.not_admitted(str(error))
             return first, replicas.only_first(workload, first)
+        self._read_gang(submitted.pod)
         first = self._simulate(submitted)
         if not every:
             return first, replicas.only_first(workload, first)
@@ -142,9 +145,11 @@ class LocalEvaluator:
             namespace = manifests.pod["metadata"].get("namespace", self._namespace)
             raise CommandError(other_scheduler_message(str(error), namespace)) from None
 
-    def _simulate(self, submitted: SubmittedPod) -> Simulation:
+    def _simulate(self, submitted: SubmittedPod, rehearsed: Rehearsed = None) -> Simulation:
         simulated = finish(
-            simulation.simulate(self._cycle, submitted, evictions=self._evictions, cards_of=self._cards_of)
+            simulation.simulate(
+                self._cycle, submitted, evictions=self._evictions, rehearsed=rehearsed, cards_of=self._cards_of
+            )
         )
         if simulated.explanation is None:
             return simulated
@@ -171,14 +176,18 @@ def _eligible(state: ClusterState, submitted: SubmittedPod) -> list[str]:
     return sorted((*filtered.fitting, *waiting))
 
 
-def _every(cycle: SchedulingCycle, workload: Workload, *, submit: _Submit, simulate: _Simulate) -> Replicas:
+def _every(cycle: SchedulingCycle, workload: Workload, *, submit: _Submit, simulate: Simulate) -> Replicas:
     """Evaluate all pods in order, and keep those that fit reserved in this process's copy of the scheduler's state.
 
     The first pod that does not fit ends the evaluation, because the rest are alike, or come only after it. The pods of
-    a DaemonSet differ, and those with claims of their own do.
+    a DaemonSet differ, and those with claims of their own do. Pods that complete a gang are evaluated together.
     """
     nodes: Counter[str] = Counter()
     unfit: Simulation | None = None
+    with suppress(NotAdmittedError):
+        of_gang = together(cycle, workload, submit=submit, simulate=simulate)
+        if of_gang is not None:
+            return of_gang
     for number in range(workload.total):
         try:
             submitted = submit(number)
@@ -190,7 +199,7 @@ def _every(cycle: SchedulingCycle, workload: Workload, *, submit: _Submit, simul
             nodes[decision.node] += 1
             cycle.state.bindings.set_pod(submitted.pod)  # the cards of its application are in use for the next pods
             continue
-        unfit = unfit or simulate(submitted)
+        unfit = unfit or simulate(submitted, None)
         differ = workload.make_on is not None or any(workload.make_claims(number))
         if workload.is_ordered or not differ:
             break
