@@ -56,6 +56,17 @@ class RejectedGang(msgspec.Struct, frozen=True):
     pod: Pod
     result: Unschedulable
 
+    def note(self, gang: Gang) -> str:
+        """Return the reason in words; empty if the reasons were not computed."""
+        have = gang.placed + self.fitting
+        head = f"{have} of the {gang.size} pods that gang {gang.key} needs have a place; pod {self.pod}"
+        return f"{head}: {self.result.note}" if self.result.note else ""
+
+
+def incomplete(gang: Gang) -> str:
+    """Return why no pod of a gang gets a node of which too few exist."""
+    return f"gang {gang.key} needs {gang.size} pods, and fewer exist: create the others"
+
 
 class GangCycle:
     """Schedules one gang at a time."""
@@ -130,6 +141,6 @@ class GangCycle:
         """Forget pods, the last one first, and remove them from the list."""
         while members:
             entry, _ = members.pop()
-            self._cycle.forget(entry.pod)
+            self._state.forget(entry.pod.uid, wakes=False)
             if len(members) % _FORGOTTEN == 0:
                 yield

@@ -18,7 +18,7 @@ from scheduler.binding.failure_handler import FailureHandler
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import waiting
 from scheduler.gang_scheduling.gang_binding import GangBinding, Member
-from scheduler.gang_scheduling.gang_cycle import GangCycle, RejectedGang, ScheduledGang
+from scheduler.gang_scheduling.gang_cycle import GangCycle, RejectedGang, ScheduledGang, incomplete
 from scheduler.gangs.gang import Gang
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import GangOutcome
@@ -135,21 +135,17 @@ class GangScheduler:
         if self._state.queue.clock() < entry.since + _SILENT_SECONDS:
             self._state.queue.delay(entry, entry.since + _SILENT_SECONDS)
             return
-        if gang.is_committing:
-            why = f"others of gang {gang.key} are being bound"
-        else:
-            why = f"gang {gang.key} needs {gang.size} pods, and fewer exist: create the others"
+        why = f"others of gang {gang.key} are being bound" if gang.is_committing else incomplete(gang)
         result = waiting(PodReason.GangIncomplete, why)
         self._failures.unschedulable(entry, msgspec.structs.replace(result, kind=_kind(gang)))
 
     async def _reject(self, gang: Gang, entries: Sequence[Entry], found: RejectedGang, pacer: Pacer) -> None:
         """Put back the pods of a gang, which wait for what may help the one that has no place."""
-        why, have = found.result, gang.placed + found.fitting
-        note = f"{have} of the {gang.size} pods that gang {gang.key} needs have a place; pod {found.pod}: {why.note}"
+        why, note = found.result, found.note(gang)
         for entry in entries:
             result = msgspec.structs.replace(
                 why,
-                note=note if why.note else "",
+                note=note,
                 kind=_kind(gang),
                 demand=self._cycle.demand(entry.pod) if why.demand is not None else None,
             )

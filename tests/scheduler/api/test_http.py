@@ -469,6 +469,25 @@ async def test_the_gangs_are_returned_without_the_middle_of_a_decision(site: Sit
     assert (await asking)[0] == 200
 
 
+async def test_the_explanation_of_a_pod_says_whether_its_gang_fits(site: Site) -> None:
+    """By a rehearsal, which leaves everything as it was, and takes its turn among decisions."""
+    for index in range(6):
+        keys = {"gpu.scheduling/gang-min-members": "6"}
+        made = pod(f"m{index}", memory=1000, labels={"gpu.scheduling/gang": "g"}, annotations=keys)
+        site.state.set_pod(made)
+        site.pods.add_if_new(made)
+    before = everything(site.state)
+    async with site.state.turn:
+        asking = asyncio.create_task(site.send("GET", EXPLAIN, namespace="default", pod="m0"))
+        await asyncio.sleep(0.1)
+        assert not asking.done()
+    _, content = await asking
+    assert (content["outcome"], content["gang"]["fitting"], content["gang"]["pod"]) == ("waits", 4, "m4")
+    assert content["gang"]["why"].startswith("no available node")
+    after = everything(site.state)
+    assert {**after, "changes": 0, "used": 0} == {**before, "changes": 0, "used": 0}
+
+
 async def test_http_requests_change_no_state(site: Site) -> None:
     """Nothing is written, and the state of the scheduler stays equal."""
     site.state.set_pod(pod("a", memory=600))

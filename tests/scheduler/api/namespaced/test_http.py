@@ -334,6 +334,17 @@ async def test_a_namespace_sees_its_own_gangs(site: Site) -> None:
     assert (await site.ask("GET", GANGS, token="viewer", namespace="other"))[0] == 403  # noqa: S106
 
 
+async def test_an_explanation_of_a_gang_names_no_pod_of_another_namespace(site: Site) -> None:
+    """Also where the gang does not fit because of such a pod."""
+    labels, keys = {"gpu.scheduling/gang": "train"}, {"gpu.scheduling/gang-min-members": "4"}
+    site.set_pod(allocated("secret", node="n1", memory=1000, namespace="other"))
+    for index in range(4):
+        site.set_pod(pod(f"m{index}", memory=1000, namespace="team", labels=labels, annotations=keys))
+    _, shown = await site.ask("GET", POD_EXPLANATION, pod="m0", token="viewer")  # noqa: S106
+    assert (shown["outcome"], shown["gang"]["fitting"], shown["gang"]["pod"]) == ("waits", 3, "m3")
+    assert "secret" not in str(shown)
+
+
 async def test_a_namespace_sees_its_own_shares(site: Site) -> None:
     """The cards with shares of the namespace, their sizes and its own pods; not the other pod on the same card."""
     site.set_pod(allocated("mine", node="n1", memory=300, namespace="team"))
