@@ -74,6 +74,7 @@ class Holds:
         self._node_cache = node_cache
         self._charged = charged
         self._holds: dict[str, Hold] = {}
+        self._pods: dict[str, Pod] = {}
 
     def __len__(self) -> int:
         """Return the number of holds."""
@@ -88,6 +89,10 @@ class Holds:
         """The holds for which pods are evicted."""
         return tuple(hold for hold in self if hold.is_nomination)
 
+    def pairs(self) -> tuple[tuple[Hold, Pod], ...]:
+        """Return the holds with their pods, as these were when the holds were made."""
+        return tuple((hold, self._pods[hold.uid]) for hold in self)
+
     def of(self, uid: str) -> Hold | None:
         """Return the hold for a pod."""
         return self._holds.get(uid)
@@ -95,6 +100,7 @@ class Holds:
     def add(self, hold: Hold, pod: Pod) -> None:
         """Hold cards for a pod from now on, and what else it requests of their node."""
         self._holds[hold.uid] = hold
+        self._pods[hold.uid] = pod
         self._ledger.record(hold.reservation, hold.node, hold.charges)
         self._node_cache.add_pod(_placeholder(pod, hold.reservation), hold.node, assumed=True)
         self._charged.add_pod(hold.reservation, hold.key)
@@ -104,6 +110,7 @@ class Holds:
         hold = self._holds.pop(uid, None)
         if hold is None:
             return False
+        del self._pods[uid]
         self._charged.remove_pod(hold.reservation)
         self._ledger.release(hold.reservation)
         self._node_cache.remove_pod(hold.reservation)

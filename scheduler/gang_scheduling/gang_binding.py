@@ -8,8 +8,8 @@ its pod keeps what is reserved for it, and is tried again until a deadline, beca
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -24,6 +24,9 @@ from scheduler.objects import Pod
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+PATIENCE_SECONDS: Final = 60.0
+"""For how long a Binding that was refused is written again, unless the gang has a timeout of its own."""
 
 
 class Member(msgspec.Struct, frozen=True, eq=False):
@@ -48,16 +51,16 @@ class GangBinding:
         self._is_trusted = is_trusted
         self._slots = asyncio.Semaphore(concurrent)
 
-    async def run(self, name: str, members: Sequence[Member], *, needed: int, patience: float) -> int:
-        """Bind `members` of the gang `name`, of which `needed` have to be bound; return how many are.
+    async def run(self, name: str, members: Sequence[Member], *, needed: int, patience: float) -> Mapping[str, Result]:
+        """Bind `members` of the gang `name`, of which `needed` have to be bound; return the result of each, by UID.
 
         For those that are not, everything is released. A Binding that is refused after others
         were written is written again for `patience` seconds.
         """
         if len(members) == 1:
-            result = await self._binding_cycle.run(members[0].pod, members[0].chosen)
-            return int(result.outcome is Outcome.BOUND)
-        prepared = await self._prepared(name, members, needed=needed)
+            return {members[0].pod.uid: await self._binding_cycle.run(members[0].pod, members[0].chosen)}
+        results: dict[str, Result] = {}
+        prepared = await self._prepared(name, members, results, needed=needed)
         outcomes = await self._each(prepared, lambda each: self._binding_cycle.write(each.pod, each.chosen))
         bound = [each for each, result in zip(prepared, outcomes, strict=True) if result.outcome is Outcome.BOUND]
         if bound:
@@ -68,28 +71,33 @@ class GangBinding:
             ]
             again = iter(await asyncio.gather(*late))
             outcomes = [next(again) if each.outcome is Outcome.REFUSED else each for each in outcomes]
-        finished = await asyncio.gather(
-            *(
-                self._binding_cycle.finish(each.pod, each.chosen, result)
-                for each, result in zip(prepared, outcomes, strict=True)
-            )
+        await asyncio.gather(
+            *(self._finish(each, result, results) for each, result in zip(prepared, outcomes, strict=True))
         )
-        return sum(each.outcome is Outcome.BOUND for each in finished)
+        return results
 
-    async def _prepared(self, name: str, members: Sequence[Member], *, needed: int) -> list[Member]:
-        """Return the members that can be bound, or none of them if they are too few; the others are released."""
+    async def _finish(self, member: Member, result: Result, results: dict[str, Result]) -> None:
+        results[member.pod.uid] = await self._binding_cycle.finish(member.pod, member.chosen, result)
+
+    async def _prepared(
+        self, name: str, members: Sequence[Member], results: dict[str, Result], *, needed: int
+    ) -> list[Member]:
+        """Return the members that can be bound, or none of them if they are too few.
+
+        The others are released, and have their places in `results`.
+        """
         failures = await self._each(members, lambda each: self._binding_cycle.prepare(each.pod, each.chosen))
         ready = [each for each, failure in zip(members, failures, strict=True) if failure is None]
         for each, failure in zip(members, failures, strict=True):
             if failure is not None:
-                await self._binding_cycle.finish(each.pod, each.chosen, failure)
+                await self._finish(each, failure, results)
         refusals: list[str] = []
         if len(ready) >= needed:
             refusals = await self._each(ready, lambda each: self._binding_cycle.rehearse(each.pod, each.chosen))
             refused = [(each, why) for each, why in zip(ready, refusals, strict=True) if why]
             ready = [each for each, why in zip(ready, refusals, strict=True) if not why]
             for each, why in refused:
-                await self._binding_cycle.finish(each.pod, each.chosen, Result(Outcome.REFUSED, why))
+                await self._finish(each, Result(Outcome.REFUSED, why), results)
         if len(ready) >= needed:
             return ready
         why = next((each.note for each in failures if each is not None), next(filter(None, refusals), ""))
@@ -97,7 +105,7 @@ class GangBinding:
         log.warning("gang %s is not bound: %s", name, why)
         for each in ready:
             result = Result(Outcome.REFUSED, note, reason="GangIncomplete")
-            await self._binding_cycle.finish(each.pod, each.chosen, result)
+            await self._finish(each, result, results)
         return []
 
     async def _again(self, name: str, member: Member, result: Result, seconds: float) -> Result:

@@ -12,7 +12,7 @@ free memory of cards are tried.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -24,7 +24,6 @@ from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.gangs.gang import Gang
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
-from scheduler.queue.entry import Entry
 
 _BLOCKS: Final = 16
 """The number of blocks that are tried: those with the most free memory of cards."""
@@ -36,7 +35,18 @@ _Size = tuple[int, int, str]
 """Cards and MiB of a pod, and its name."""
 
 
-class ScheduledGang(msgspec.Struct, frozen=True):
+class HasPod(Protocol):
+    """A pod that waits for a node: an entry of the queue, or one of kube-scheduler's."""
+
+    @property
+    def pod(self) -> Pod:
+        """Its state now."""
+
+
+E = TypeVar("E", bound=HasPod)
+
+
+class ScheduledGang(msgspec.Struct, Generic[E], frozen=True):
     """Nodes are reserved for as many pods of a gang as necessary.
 
     Attributes:
@@ -47,9 +57,9 @@ class ScheduledGang(msgspec.Struct, frozen=True):
     """
 
     gang: Gang
-    members: tuple[tuple[Entry, Scheduled], ...]
+    members: tuple[tuple[E, Scheduled], ...]
     needed: int
-    rejected: tuple[tuple[Entry, Unschedulable], ...] = ()
+    rejected: tuple[tuple[E, Unschedulable], ...] = ()
 
 
 class RejectedGang(msgspec.Struct, frozen=True):
@@ -75,8 +85,8 @@ class GangCycle:
         self._state = cycle.state
 
     def schedule(
-        self, gang: Gang, entries: Sequence[Entry], *, explain: bool = True, is_rehearsal: bool = False
-    ) -> Steps[ScheduledGang | RejectedGang | None]:
+        self, gang: Gang, entries: Sequence[E], *, explain: bool = True, is_rehearsal: bool = False
+    ) -> Steps[ScheduledGang[E] | RejectedGang | None]:
         """Choose nodes for the pods of `entries`, and reserve as many as `gang` needs, or nothing.
 
         Return None if one of the pods changed meanwhile, or the cluster changed too often. Without `explain` the result
@@ -120,14 +130,14 @@ class GangCycle:
             gang.tried_block = block
             self._state.ledger.changes.add_other()
 
-    def _orders(self, entries: Sequence[Entry]) -> Steps[Sequence[list[Entry]]]:
+    def _orders(self, entries: Sequence[E]) -> Steps[Sequence[list[E]]]:
         """Return the orders in which the pods are tried; one for pods that are alike."""
         sizes: dict[str, _Size] = {}
         for entry in entries:
             yield
             sizes[entry.pod.uid] = self._size(entry.pod)
 
-        def by(key: Callable[[_Size], tuple[int, int, str]]) -> list[Entry]:
+        def by(key: Callable[[_Size], tuple[int, int, str]]) -> list[E]:
             return sorted(entries, key=lambda entry: key(sizes[entry.pod.uid]))
 
         first = by(lambda size: (-size[0], -size[1], size[2]))
@@ -144,12 +154,12 @@ class GangCycle:
         return least.cards, least.memory_mib, pod.metadata.name
 
     def _in_order(
-        self, gang: Gang, entries: Sequence[Entry], *, explain: bool, is_rehearsal: bool
-    ) -> Steps[ScheduledGang | RejectedGang | None]:
+        self, gang: Gang, entries: Sequence[E], *, explain: bool, is_rehearsal: bool
+    ) -> Steps[ScheduledGang[E] | RejectedGang | None]:
         state, needed = self._state, gang.size - gang.placed
-        holds = tuple(state.holds)
-        members: list[tuple[Entry, Scheduled]] = []
-        rejected: list[tuple[Entry, Unschedulable]] = []
+        holds = state.holds.pairs()
+        members: list[tuple[E, Scheduled]] = []
+        rejected: list[tuple[E, Unschedulable]] = []
         is_kept = False
         try:
             for entry in entries:
@@ -173,12 +183,13 @@ class GangCycle:
         finally:
             if not is_kept:
                 finish(self._forget(members))
-                for hold in holds:
-                    pod = state.queue.pod(hold.uid)
-                    if pod is not None and state.holds.of(hold.uid) is None:
+                for hold, pod in holds:
+                    # Of kube-scheduler's pods nothing here says which still wait; preemption ends their holds.
+                    waits = not state.has_queue or state.queue.pod(hold.uid) is not None
+                    if waits and state.holds.of(hold.uid) is None:
                         state.holds.add(hold, pod)
 
-    def _forget(self, members: list[tuple[Entry, Scheduled]]) -> Steps[None]:
+    def _forget(self, members: list[tuple[E, Scheduled]]) -> Steps[None]:
         """Forget pods, the last one first, and remove them from the list."""
         while members:
             entry, _ = members.pop()
