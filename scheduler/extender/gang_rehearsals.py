@@ -6,6 +6,7 @@ budget of time in which namespaces take turns.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -21,7 +22,11 @@ from scheduler.pacing import Pacer
 from scheduler.preemption.waiting_pod import WaitingPod
 
 _BUDGET_SECONDS: Final = 0.05
-"""How long gangs are rehearsed again in each review, whatever tenants change."""
+"""How long gangs are rehearsed in each review, whatever tenants change."""
+_SHARE: Final = 0.2
+"""The share of time that rehearsals take which are longer than that; a gang of thousands of pods may take seconds."""
+
+_LATER: Final = "whether gang {} fits is evaluated in a moment: others were evaluated for long"
 
 Plan = Mapping[str, str]
 """The node of each pod of a gang, by UID."""
@@ -29,7 +34,7 @@ NO_PLAN: Final[Plan] = MappingProxyType({})
 
 
 class _Hopeless(msgspec.Struct, frozen=True):
-    """A gang that fits nowhere as a whole, with the pods that waited, and why."""
+    """A gang that fits nowhere as a whole, or was not evaluated yet, with the pods that waited, and why."""
 
     key: GangKey
     size: int
@@ -56,6 +61,7 @@ class GangRehearsals:
         self._changes = changes
         self._metrics = metrics
         self._seen = 0
+        self._resume_at = -math.inf
         self._hopeless: dict[str, _Hopeless] = {}
         self._turns = Turns()
 
@@ -67,12 +73,21 @@ class GangRehearsals:
     async def plan(self, gang: Gang) -> Plan:
         """Return a node for each pod of a gang, or for as many as fit; if it fits nowhere, `why` says so from now on.
 
-        If the cluster changes too often, there is no plan, and the gang may fit.
+        If the cluster changes too often, there is no plan, and the gang may fit. After long rehearsals a gang is
+        rehearsed later, by `review`, and `why` says so.
         """
-        return (await self._rehearse(gang))[0]
+        if self._state.queue.clock() >= self._resume_at:
+            return (await self._rehearse(gang))[0]
+        self._keep(gang, frozenset(gang.waiting), _LATER.format(gang.key), since=-1)
+        return NO_PLAN
 
     async def review(self) -> list[Gang]:
-        """Rehearse the gangs again that fitted nowhere before the last change; return those that may fit now."""
+        """Rehearse the gangs again that fitted nowhere before the last change; return those that may fit now.
+
+        The pods of these are to be evaluated again.
+        """
+        if self._state.queue.clock() < self._resume_at:
+            return []
         changes = self._changes()
         if changes != self._seen:
             self._seen = changes
@@ -83,6 +98,7 @@ class GangRehearsals:
             gang = self._state.gangs.get(known.key)
             if gang is None or not gang.is_complete or gang.is_satisfied:
                 self._drop(known.key)
+                found += [gang] if gang is not None else []
                 continue
             _, spent = await self._rehearse(gang)
             if not self.why(gang):
@@ -92,6 +108,10 @@ class GangRehearsals:
                 break
         return found
 
+    def _keep(self, gang: Gang, uids: frozenset[str], note: str, *, since: int) -> None:
+        self._hopeless[str(gang.key)] = _Hopeless(gang.key, gang.size, uids, note)
+        self._turns.set(gang.key.namespace, str(gang.key), since=since)
+
     def _drop(self, key: GangKey) -> None:
         del self._hopeless[str(key)]
         self._turns.drop(key.namespace, str(key))
@@ -100,16 +120,17 @@ class GangRehearsals:
         """Return a plan, empty for a gang that fits nowhere, and how many seconds that took."""
         pacer = Pacer()
         async with self.alone, self._state.turn:
-            size, waiting = gang.size, tuple(gang.waiting.values())
+            waiting = tuple(gang.waiting.values())
             entries = [WaitingPod(pod, pod.uid) for pod in waiting]
             with self._metrics.gang_seconds.time():
                 found = await pacer.run(self._cycle.schedule(gang, entries, is_rehearsal=True))
+        if pacer.spent > _BUDGET_SECONDS:
+            self._resume_at = self._state.queue.clock() + pacer.spent * (1 / _SHARE - 1)
         if isinstance(found, RejectedGang):
             why, have = found.result, gang.placed + found.fitting
-            note = f"{have} of the {size} pods that gang {gang.key} needs have a place; pod {found.pod}: {why.note}"
+            note = f"{have} of the {gang.size} pods that gang {gang.key} needs have a place"
             uids = frozenset(pod.uid for pod in waiting)
-            self._hopeless[str(gang.key)] = _Hopeless(gang.key, size, uids, note)
-            self._turns.set(gang.key.namespace, str(gang.key), since=self._turns.changes)
+            self._keep(gang, uids, f"{note}; pod {found.pod}: {why.note}", since=self._turns.changes)
         elif str(gang.key) in self._hopeless:
             self._drop(gang.key)
         if not isinstance(found, ScheduledGang):

@@ -1,4 +1,4 @@
-"""Which gang gathers, and which one is next: namespaces take turns, each with its gang that has wanted to for longest."""
+"""Which gang gathers, and which is next: namespaces take turns, each with the gang that has wanted to for longest."""
 
 import asyncio
 from collections import OrderedDict
@@ -16,6 +16,11 @@ class Arrival(msgspec.Struct, eq=False):
 
     member: Member
     outcome: asyncio.Future[Result]
+
+    def resolve(self, result: Result) -> None:
+        """Set what has become of it, unless that is known."""
+        if not self.outcome.done():
+            self.outcome.set_result(result)
 
 
 class Turn(msgspec.Struct, eq=False):

@@ -16,7 +16,7 @@ from scheduler.binding.binding_cycle import BindingCycle
 from scheduler.cycle.result import Scheduled
 from scheduler.extender.errors import RefusedError
 from scheduler.extender.gang_rehearsals import NO_PLAN, GangRehearsals, Plan
-from scheduler.extender.gang_turns import GangTurns
+from scheduler.extender.gang_turns import Arrival, GangTurns, Turn
 from scheduler.extender.rejected_pods import RejectedPods
 from scheduler.gang_scheduling.gang_binding import PATIENCE_SECONDS, GangBinding, Member
 from scheduler.gangs.gang import Gang, GangKey
@@ -85,7 +85,8 @@ class Gathering:
 
     def planned(self, pod: Pod) -> str:
         """Return the node on which a pod fits together with its gang, which gathers; empty if none is known."""
-        return self._turns.current.plan.get(pod.uid, "") if self._turns.current is not None else ""
+        turn = self._turns.current
+        return turn.plan.get(pod.uid, "") if turn is not None else ""
 
     def why(self, pod: Pod) -> str:
         """Return why a pod waits because of its gang, or an empty string."""
@@ -97,6 +98,14 @@ class Gathering:
             return f"gang {gang.key} gathers: {came} to their nodes, the others have {seconds:.0f} s left"
         return self._refusal(gang) or self.rehearsals.why(gang) or self._waits_for(gang)
 
+    def may_preempt(self, pod: Pod) -> bool:
+        """Whether all other pods run that the gang of a pod needs, so that evictions for the pod are enough."""
+        gang, turn = self._of(pod), self._turns.current
+        if gang is None:
+            return True
+        waits_for_it = turn is not None and turn.key == gang.key and bool(turn.arrivals)
+        return gang.size - gang.placed == 1 and not waits_for_it
+
     def _of(self, pod: Pod) -> Gang | None:
         """Return the gang of a pod that gets a node only together with others of it."""
         gangs = self._state.gangs
@@ -104,7 +113,8 @@ class Gathering:
 
     def _objection(self, gang: Gang) -> str:
         """Return why a pod must not come now, and remember what its gang waits for."""
-        if self._turns.current is not None and self._turns.current.key == gang.key and gang.is_complete:
+        turn = self._turns.current
+        if turn is not None and turn.key == gang.key and gang.is_complete:
             return ""
         why = self._refusal(gang)
         if why:
@@ -130,8 +140,8 @@ class Gathering:
 
     def _waits_for(self, gang: Gang) -> str:
         """Return which other gang comes first; a tenant sees only the names of its own."""
-        first = self._turns.current.key if self._turns.current is not None else self._turns.first()
-        if first is None or first == gang.key:
+        first = self._turns.before(gang.key)
+        if first is None:
             return ""
         name = f"gang {first}" if first.namespace == gang.key.namespace else "a gang of another namespace"
         return f"gang {gang.key} waits for {name}, whose turn it is to gather"
@@ -186,15 +196,18 @@ class Gathering:
         results: Mapping[str, Result] = {}
         try:
             results = await self._binding.run(
-                str(gang.key), members, needed=needed, patience=gang.timeout or PATIENCE_SECONDS
+                *(str(gang.key), members),
+                needed=needed,
+                patience=gang.timeout or PATIENCE_SECONDS,
+                on_result=lambda uid, result: turn.arrivals[uid].resolve(result),
             )
         finally:
             gang.is_committing = False
             unknown = Result(Outcome.REFUSED, "the term ended while its Binding was in progress")
             if any(each.outcome is not Outcome.BOUND for each in results.values()):
                 gang.pause_until = self._clock() + self._settings.backoff_seconds
-            for uid, arrival in turn.arrivals.items():
-                _resolve(arrival, results.get(uid, unknown))
+            for arrival in turn.arrivals.values():
+                arrival.resolve(unknown)
 
     def _committed(self, task: asyncio.Task[None]) -> None:
         self._commits.discard(task)
@@ -207,8 +220,7 @@ class Gathering:
     def _end(self, turn: Turn) -> None:
         """End a turn: others come first, and the next one is announced."""
         self._turns.current = None
-        self._turns.serve(turn.key.namespace)
-        self._blocked.add(turn.key)
+        self._turns.serve(turn.key)
 
     def _give_up(self, turn: Turn, why: str) -> None:
         """Release what is reserved for the pods that have come, in one step, and tell them why."""
@@ -222,7 +234,7 @@ class Gathering:
 
     def _release(self, arrival: Arrival, result: Result) -> None:
         self._binding_cycle.end(arrival.member.pod, arrival.member.chosen, result)
-        _resolve(arrival, result)
+        arrival.resolve(result)
 
     # ---- time and changes ------------------------------------------------------------------------------------------
 
@@ -288,8 +300,7 @@ class Gathering:
             seconds += self._clock() - begin
             if self._turns.current is not None:
                 return  # one of its pods has come meanwhile
-            self._turns.drop(key)
-            self._turns.serve(key.namespace)
+            self._turns.serve(key)
             if gang is not None and is_able and not self.rehearsals.why(gang):
                 self._turns.current = Turn(key, plan, self._clock() + _OFFER_SECONDS)
                 self._wake(gang)
@@ -306,8 +317,3 @@ class Gathering:
 
     def _wake(self, gang: Gang | None) -> None:
         self._rejected.wake(tuple(gang.waiting) if gang is not None else ())
-
-
-def _resolve(arrival: Arrival, result: Result) -> None:
-    if not arrival.outcome.done():
-        arrival.outcome.set_result(result)

@@ -225,7 +225,7 @@ class Extender:
         """
         with self._metrics.extender_seconds.labels("preempt").time():
             pod = await self._pods.known(args.pod.metadata)
-            if pod is not None and self._state.gangs.lacks(pod) > 1:
+            if pod is not None and not self._gathering.may_preempt(pod):
                 return PreemptionResult()
             more = preemption.of_chooser(self._chooser, pod)
             return await self._evaluated(preemption.preempt(self._state, args, more=more), Pacer())

@@ -80,11 +80,6 @@ class Gangs:
         gang = self._of(pod)
         return gang is not None and (gang.is_committing or not gang.is_satisfied)
 
-    def lacks(self, pod: Pod) -> int:
-        """Return how many pods of its gang, with itself, have to get nodes together with a pod; 0 without a gang."""
-        gang = self._of(pod)
-        return max(0, gang.size - gang.placed) if gang is not None and not gang.is_satisfied else 0
-
     def check(self, pod: Pod) -> None:
         """Check what a pod says of its gang.
 

@@ -60,6 +60,16 @@ async def test_gang_with_too_few_pods_waits_for_them() -> None:
     assert scene.woken == {"train0"}
 
 
+async def test_last_pod_of_a_gang_has_the_others_tried_again() -> None:
+    """As soon as its gang gathers: the others were rejected before there were enough."""
+    scene = Scene("n1", "n2")
+    for name in scene.gang("train", 3):
+        assert await scene.why(name) != ""
+    scene.create(member("train3", "train"))
+    assert await scene.why("train3") == ""
+    assert scene.woken == {"train0", "train1", "train2"}
+
+
 async def test_gang_that_fits_nowhere_as_a_whole_never_gathers() -> None:
     """Three of four fit: none comes to a node, and the reason says so. Where a card comes, all are tried again."""
     scene = Scene("n1", cards=3)
@@ -299,6 +309,9 @@ async def test_bindings_of_a_gang_are_cancelled_with_the_term() -> None:
     scene.extender.abandon()
     assert await scene.extender.drain(5)
     assert all("the term ended" in error for error in await asyncio.gather(*tasks))
+    scene.api.release.set()
+    await settle()
+    assert scene.api.bound == {}
 
 
 async def test_gang_of_which_an_earlier_leader_bound_some_pods_comes_first() -> None:
@@ -323,14 +336,70 @@ async def test_gang_of_which_an_earlier_leader_bound_some_pods_comes_first() -> 
     running.cancel()
 
 
-async def test_nothing_is_preempted_for_a_gang() -> None:
-    """kube-scheduler would evict for single pods of it; for the last one that is missing it may."""
+async def test_nothing_is_preempted_for_a_gang_unless_one_pod_is_missing() -> None:
+    """kube-scheduler would evict for single pods of it; for the replacement of one pod it may, if the others run."""
     scene = Scene("n1", "n2")
-    scene.gang("train")
-    body = msgspec.json.encode(
-        {"pod": scene.pods["train0"], "nodenametometavictims": {"n1": {"pods": [{"uid": "x"}], "numpdbviolations": 0}}}
-    )
+    names = scene.gang("train")
+
+    async def victims(name: str) -> object:
+        proposed = {"n1": {"pods": [{"uid": "x"}], "numPDBViolations": 0}}
+        body = msgspec.json.encode({"pod": scene.pods[name], "nodeNameToMetaVictims": proposed})
+        return (await scene.extender.preempt(preemption_wire.decode(body))).victims
+
+    assert await victims("train0") == {}
+    await asyncio.gather(*await scene.bring(*names))
+    delete(scene.extender, scene.pods["train0"])
+    scene.create(member("again", "train"))
+    assert await victims("again") != {}
+
+
+async def test_nothing_is_preempted_for_the_last_pod_of_a_gang_that_gathers() -> None:
+    """The others would not wait until the victims have ended."""
+    scene = Scene("n1", "n2")
+    await scene.bring(*scene.gang("train")[:3])
+    proposed = {name: {"pods": [{"uid": "x"}], "numPDBViolations": 0} for name in scene.nodes}
+    body = msgspec.json.encode({"pod": scene.pods["train3"], "nodeNameToMetaVictims": proposed})
     assert (await scene.extender.preempt(preemption_wire.decode(body))).victims == {}
+
+
+async def test_calls_are_answered_while_one_pod_is_tried_again() -> None:
+    """A Binding is refused after the others were written: their calls end at once, and its own once it is bound."""
+    scene = Scene("n1", "n2")
+    names = scene.gang("train")
+    scene.api.refused = {"train1": 1}
+    tasks = await scene.bring(*names)
+    for name, task in zip(names, tasks, strict=True):
+        if name != "train1":
+            assert await task == ""
+    assert not tasks[1].done()
+    assert await tasks[1] == ""
+
+
+async def test_after_a_long_rehearsal_gangs_wait_for_theirs() -> None:
+    """So that large gangs, of whatever tenant, do not keep others from being evaluated; they are looked at later."""
+    scene = Scene("n1", "n2")
+    scene.gang("a")
+    scene.gathering.rehearsals._resume_at = scene.clock.now + 4
+    assert await scene.why("a0") == (
+        "whether gang default/a fits is evaluated in a moment: others were evaluated for long"
+    )
+    await scene.look(3.9)
+    assert scene.woken == set()
+    await scene.look(0.2)
+    assert scene.woken == {"a0"}
+    assert await scene.why("a0") == ""
+
+
+async def test_gang_that_fits_nowhere_and_loses_a_pod_says_so() -> None:
+    """Its pods are evaluated again, and then when it is complete."""
+    scene = Scene("n1", cards=3)
+    scene.gang("train")
+    await scene.why("train0")
+    delete(scene.extender, scene.pods["train3"])
+    scene.extender._rejected.note_change()
+    await scene.look()
+    assert scene.woken == {"train0"}
+    assert "fewer exist" in await scene.why("train0")
 
 
 async def test_pod_that_the_watch_has_not_shown_is_read_if_it_may_have_a_gang() -> None:
