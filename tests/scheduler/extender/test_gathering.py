@@ -6,11 +6,15 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from scheduler.extender import preemption_wire
-from scheduler.extender.wire import decode_args
+from scheduler.extender import gang_rehearsals, preemption_wire
+from scheduler.extender.wire import Args, decode_args
+from scheduler.gangs.gang import Gang
+from scheduler.preemption.waiting_pod import WaitingPod
 from scheduler.settings import GangSettings
 from tests.scheduler.support.builders import allocated, node, pod, status
+from tests.scheduler.support.claims import claim, container
 from tests.scheduler.support.extending import delete
+from tests.scheduler.support.gangs import of_gang
 from tests.scheduler.support.gathering import Scene, member, settle
 
 
@@ -397,6 +401,7 @@ async def test_gang_that_fits_nowhere_and_loses_a_pod_says_so() -> None:
     await scene.why("train0")
     delete(scene.extender, scene.pods["train3"])
     scene.extender._rejected.note_change()
+    assert scene.woken == {"train0"}
     await scene.look()
     assert scene.woken == {"train0"}
     assert "fewer exist" in await scene.why("train0")
@@ -410,29 +415,110 @@ async def test_pod_that_the_watch_has_not_shown_is_read_if_it_may_have_a_gang() 
     assert scene.state.gangs.of(early.uid) is not None
 
 
-async def test_question_of_an_autoscaler_starts_nothing() -> None:
-    """No gang could gather on a template of a node."""
+async def test_pod_whose_claim_may_name_a_gang_is_read_too() -> None:
+    """Its own keys say nothing of the gang."""
     scene = Scene("n1", "n2")
+    scene.state.set_claim(of_gang(claim("one", exclusivity="Shared", memoryMiB=100), "train"))
+    keys = {"gpu.scheduling/claim": "one", "gpu.scheduling/gang-min-members": "4"}
+    early = pod("early", annotations=keys, containers=[container(claim("one"))])
+    scene.pods["early"] = scene.api.pods["early"] = early
+    assert "needs 4 pods, and fewer exist" in await scene.why("early")
+
+
+def objects(scene: Scene, name: str, *nodes: str) -> Args:
+    """Return the question about a pod with nodes as objects."""
+    items = [{"metadata": {"name": node, "annotations": {}}} for node in nodes]
+    return decode_args(msgspec.json.encode({"pod": scene.pods[name], "nodes": {"items": items}}))
+
+
+async def test_question_of_an_autoscaler_is_about_the_pod_alone() -> None:
+    """It has templates of nodes: a gang that fits nowhere may fit on more of them."""
+    scene = Scene("n1", cards=3)
     scene.gang("train")
-    template = {"metadata": {"name": "new", "annotations": {}}}
-    body = msgspec.json.encode({"pod": scene.pods["train0"], "nodes": {"items": [template]}})
-    await scene.extender.filter(decode_args(body))
+    assert await scene.why("train0") != ""
+    assert (await scene.extender.filter(objects(scene, "train0", "n1", "template"))).has_node
+
+
+async def test_question_with_objects_of_nodes_starts_nothing() -> None:
+    """It may be a simulation, too; the gang gathers once a pod of it comes to `/bind`."""
+    scene = Scene("n1", "n2")
+    scene.gang("a")
     scene.gang("b")
+    assert (await scene.extender.filter(objects(scene, "a0", "n1"))).has_node
     assert await scene.why("b0") == ""
+    scene = Scene("n1", "n2")
+    scene.gang("a")
+    scene.gang("b")
+    scene.bind("a0", "n1")
+    await settle()
+    assert await scene.why("b0") != ""
 
 
 async def test_single_pods_see_nothing_of_a_rehearsal() -> None:
-    """It reserves cards for a moment; a pod that is asked about meanwhile waits for its end."""
+    """It reserves cards for a moment; what is asked about others meanwhile waits for its end."""
     scene = Scene("n1", cards=2)
     scene.gang("train", 2, size=2)
     scene.create(pod("single", memory=1000))
+    args = Args.of_pod(scene.pods["single"], scene.nodes)
     async with scene.state.turn:
         asked = asyncio.create_task(scene.why("train0"))
         await settle()
-        single = asyncio.create_task(scene.why("single"))
+        calls = [
+            asyncio.create_task(scene.why("single")),
+            asyncio.create_task(scene.extender.prioritize(args)),
+            scene.bind("single", "n1"),
+        ]
         await settle()
-        assert not single.done()
-    assert await asyncio.gather(asked, single) == ["", ""]
+        assert not any(call.done() for call in calls)
+    await asyncio.gather(asked, *calls)
+
+
+async def test_pods_are_not_tried_again_before_the_turn_of_their_gang() -> None:
+    """Nothing is written into their status: the answer of `/filter` would be the same."""
+    scene = Scene("n1", "n2", "n3")
+    scene.gang("a")
+    scene.gang("b")
+    waits = WaitingPod(scene.pods["b0"], "uid-b0", scene.nodes)
+    assert (await scene.extender.fits(waits))[0]
+    await scene.bring("a0")
+    assert not (await scene.extender.fits(waits))[0]
+
+
+async def test_gang_whose_pods_are_replaced_is_rehearsed_again() -> None:
+    """Smaller pods fit, which no other event says."""
+    scene = Scene("n1", cards=3)
+    scene.gang("train")
+    assert await scene.why("train0") != ""
+    for name in ("train2", "train3"):
+        delete(scene.extender, scene.pods[name])
+    scene.create(member("half0", "train", memory=500), member("half1", "train", memory=500))
+    assert await scene.why("train0") == ""
+
+
+async def test_long_rehearsals_are_rationed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each, as long as it takes a fifth of the time; and one review rehearses no more gangs than its budget."""
+    scene = Scene("n1", cards=1)
+    for name in ("a", "b", "c"):
+        scene.gang(name, 2, size=2)
+        await scene.why(f"{name}0")
+    rehearsals, rehearsed = scene.gathering.rehearsals, []
+    monkeypatch.setattr(gang_rehearsals, "_BUDGET_SECONDS", 0.0)
+    original = rehearsals._rehearse
+
+    async def counting(gang: Gang) -> tuple[gang_rehearsals.Plan, float]:
+        rehearsed.append(gang.key.name)
+        return await original(gang)
+
+    monkeypatch.setattr(rehearsals, "_rehearse", counting)
+    scene.extender._rejected.note_change()
+    await scene.look()
+    assert rehearsed == ["a"]
+    assert rehearsals._resume_at > scene.clock.now
+    await scene.look()
+    assert rehearsed == ["a"]
+    for expected in (["a", "b"], ["a", "b", "c"]):
+        await scene.look(10)
+        assert rehearsed == expected
 
 
 async def test_explanation_says_for_what_a_pod_waits() -> None:
