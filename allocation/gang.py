@@ -33,12 +33,14 @@ class Declaration(msgspec.Struct, frozen=True):
         size: how many of its pods have to get nodes together; 0 if the pod does not say.
         timeout: the seconds for which the gang may wait, or be incomplete; 0 is for ever.
         block: the key of a node label whose value all nodes of the gang must share; empty if they may differ.
+        is_pod_group: whether the name is that of a PodGroup, which has the size unless the pod says it.
     """
 
     name: str
     size: int = 0
     timeout: float = 0.0
     block: str = ""
+    is_pod_group: bool = False
 
 
 class _Form(msgspec.Struct, frozen=True):
@@ -49,12 +51,14 @@ class _Form(msgspec.Struct, frozen=True):
         name: returns the gang by labels and annotations; an empty string for none.
         size_keys: what says how many of its pods have to get nodes together, the first that is there.
         timeout_keys: the same for how long it may wait.
+        is_pod_group: whether the gang is a PodGroup.
     """
 
     source: str
     name: Callable[[Keys, Keys], str]
     size_keys: tuple[str, ...] = ()
     timeout_keys: tuple[str, ...] = ()
+    is_pod_group: bool = False
 
 
 def _of(*keys: str) -> Callable[[Keys, Keys], str]:
@@ -88,7 +92,7 @@ def _of_tensor_fusion(_: Keys, annotations: Keys) -> str:
 _FORMS: Final = (
     _Form(names.GANG_BY, _by_label),
     _Form(names.GANG, _of(names.GANG)),
-    _Form(names.COSCHEDULING_GROUP, _of(names.COSCHEDULING_GROUP)),
+    _Form(names.COSCHEDULING_GROUP, _of(names.COSCHEDULING_GROUP), is_pod_group=True),
     _Form(names.OLD_COSCHEDULING_GROUPS[0], _of(*names.OLD_COSCHEDULING_GROUPS), (names.OLD_COSCHEDULING_SIZE,)),
     _Form(
         names.KOORDINATOR_GANG,
@@ -126,7 +130,7 @@ def declared(labels: Keys, annotations: Keys, *, gang_ref: str = "") -> Declarat
         )
     size = _first(_size, (names.GANG_MIN_MEMBERS, *form.size_keys), labels, annotations)
     timeout = _first(_timeout, (names.GANG_TIMEOUT, *form.timeout_keys), labels, annotations)
-    return Declaration(name, int(size), timeout, annotations.get(names.GANG_BLOCK, ""))
+    return Declaration(name, int(size), timeout, annotations.get(names.GANG_BLOCK, ""), form.is_pod_group)
 
 
 def named(labels: Keys, annotations: Keys, *, gang_ref: str = "") -> dict[str, str]:

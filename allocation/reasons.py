@@ -163,6 +163,8 @@ class PodReason(_Code):
     """A quota or the pod's GpuQueue limits memory or cores, and a container of the pod requests none."""
     GangIncomplete = enum.auto()
     """Fewer pods of the pod's gang exist than have to get nodes together, or others of them are being bound."""
+    PodGroupNotFound = enum.auto()
+    """The PodGroup that the pod names does not exist, and nothing else says how large the pod's gang is."""
     DraAllocated = enum.auto()
     """kube-scheduler allocated devices to the pod for a resource that it gets from the extender as well."""
 

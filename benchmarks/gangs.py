@@ -117,7 +117,7 @@ async def _measure(members: int, cards: int, *, turns: int) -> list[_Turn]:
     needed = -(-members * cards // fleets.CARDS)
     with cluster.running() as layout:
         async with cluster.client(layout.kubeconfig) as api:
-            await cluster.settle(api, layout, nodes=2 * turns * needed, pods=0)
+            await cluster.settle(api, layout, nodes=2 * turns * needed + turns, pods=0)
             account = schedulers.identity(layout)
             return [await _turn(api, layout, account, turn, members=members, cards=cards) for turn in range(turns)]
 

@@ -94,6 +94,13 @@ def _read(argv: list[str] | None) -> tuple[str, Settings]:
         "--rate", type=float, default=default.rate, metavar="N", help="pods created per second (%(default)g)"
     )
     parser.add_argument(
+        "--gangs",
+        type=float,
+        default=default.gangs,
+        metavar="P",
+        help="share of the creations that are those of a gang (%(default)g)",
+    )
+    parser.add_argument(
         "--claims",
         type=float,
         default=default.claims,

@@ -12,7 +12,7 @@ def size(log: Path) -> int:
 
 
 def bound_twice(log: Path, *, namespace: str, since: int) -> list[str]:
-    """Return the pods for which the API server accepted two Bindings.
+    """Return the pods for which the API server accepted two Bindings; dry runs bind nothing.
 
     Args:
         log: the log, in the folder of its older parts.
@@ -25,6 +25,8 @@ def bound_twice(log: Path, *, namespace: str, since: int) -> list[str]:
             continue
         event = json.loads(line)
         reference = event["objectRef"]
+        if "dryRun=" in event["requestURI"]:
+            continue  # nothing was stored
         if reference.get("namespace") == namespace and event.get("responseStatus", {}).get("code") == 201:
             accepted[reference["name"]] += 1
     return [name for name, times in accepted.items() if times > 1]

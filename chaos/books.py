@@ -9,6 +9,7 @@ from typing import Any
 
 from chaos.claim import Claim, read
 from chaos.fleet import Fleet, fits
+from chaos.gangs import Gangs
 from chaos.leases import CardLeases
 from chaos.pod import Pod
 from chaos.share import Allocation, Request, Use
@@ -39,6 +40,7 @@ class Books:
         self.violations: list[Violation] = []
         self.placed = 0
         self.slowest = 0.0
+        self._gangs = Gangs(report=self._report, patience_seconds=patience_seconds)
         self._clock = clock
         self._patience = patience_seconds
         self._pods: dict[str, Pod] = {}
@@ -78,6 +80,7 @@ class Books:
         """Check for pods that wait although a node has free cards for them, and the Leases; call it at intervals."""
         now, fitting = self._clock(), self._fitting()
         self.leases.tick(self._pods, nodes=self.fleet.nodes, now=now)
+        self._gangs.tick(self._pods.values(), now=now)
         for uid, pod in self._pods.items():
             if uid not in fitting:
                 pod.fitting_since = None
@@ -166,7 +169,10 @@ class Books:
             self._report(Kind.BOUND_TWICE, new.name, f"its allocation was {old.text} and is now {new.text}")
 
     def _check_eviction(self, victim: Pod) -> None:
-        if not any(node == victim.node and priority > victim.priority for node, priority in self._nominated.values()):
+        """Check that a pod of higher priority needs the node of an evicted one, or that of another pod of its gang."""
+        together = [each.node for each in self._pods.values() if victim.gang and each.gang == victim.gang]
+        nodes = {victim.node, *together}
+        if not any(node in nodes and priority > victim.priority for node, priority in self._nominated.values()):
             self._report(Kind.WRONG_VICTIM, victim.name, f"its priority is {victim.priority}, on {victim.node}")
 
     def _check_pod(self, pod: Pod) -> None:

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from chaos.books import Books
+from chaos.gangs import SIZE
 from cluster.api import Api
 from cluster.errors import ClusterError, ConflictError, NotFoundError
 from cluster.resource import GPU_CLAIMS, PODS
@@ -31,13 +32,23 @@ class Load:
     Attributes:
         rate: pods to create per second; it may change at any time.
         claims: share of the pods with a GpuClaim.
+        gangs: share of the creations that are those of a gang.
         created: number of pods that the API server accepted.
         deleted: number of pods that were deleted again.
         refused: number of creations that were retried because admission or the API server was unavailable.
     """
 
     def __init__(
-        self, api: Api, *, namespace: str, books: Books, draw: Random, rate: float, claims: float, population: int
+        self,
+        api: Api,
+        *,
+        namespace: str,
+        books: Books,
+        draw: Random,
+        rate: float,
+        claims: float,
+        gangs: float,
+        population: int,
     ) -> None:
         """Create `rate` pods per second while fewer than `population` exist; `books` names the pods that are bound."""
         self._api = api
@@ -46,6 +57,7 @@ class Load:
         self._draw = draw
         self.rate = rate
         self.claims = claims
+        self.gangs = gangs
         self._population = population
         self._living: dict[str, None] = {}
         self._creating = 0
@@ -79,22 +91,33 @@ class Load:
         async with asyncio.TaskGroup() as group:
             while True:
                 if len(self._living) + self._creating < self._population:
-                    group.create_task(self._create(next(names)))
+                    for pod in self._next(next(names)):
+                        group.create_task(self._create(pod))
                 if len(self._living) > self._population * 3 // 4:
-                    group.create_task(self._delete(self._choose()))
+                    for name in self._choose():
+                        group.create_task(self._delete(name))
                 await asyncio.sleep(self._draw.uniform(0.5, 1.5) / self.rate)
 
-    def _choose(self) -> str:
-        """Choose the next pod to delete, usually a bound one, and no longer count it."""
+    def _next(self, name: str) -> list[dict[str, Any]]:
+        """Return the next pod to create, or those of a gang."""
+        if self._draw.random() < self.gangs:
+            return members(name)
+        return [manifest(name, self._draw, claims=self.claims)]
+
+    def _choose(self) -> list[str]:
+        """Choose the next pod to delete, usually a bound one, with its gang, and no longer count it."""
         bound = [name for each in self._books.bound() if (name := each.partition("/")[2]) in self._living]
         name = self._draw.choice(bound if bound and self._draw.random() > 0.1 else list(self._living))
-        del self._living[name]
-        return name
+        gang = name.partition("-")[0]
+        chosen = [each for each in self._living if each.partition("-")[0] == gang]
+        for each in chosen:
+            del self._living[each]
+        return chosen
 
-    async def _create(self, name: str) -> None:
+    async def _create(self, pod: dict[str, Any]) -> None:
         """Create a pod, and retry until it succeeds, as a controller does."""
         self._creating += 1
-        pod = manifest(name, self._draw, claims=self.claims)
+        name = pod["metadata"]["name"]
         while True:
             try:
                 await self._api.create(PODS, pod, namespace=self._namespace)
@@ -120,6 +143,14 @@ class Load:
             else:
                 self.deleted += 1
                 return
+
+
+def members(gang: str) -> list[dict[str, Any]]:
+    """Return the pods of a gang, which ask for a small share of a card each."""
+    keys = {"gpu.scheduling/gang": gang, "gpu.scheduling/gang-min-members": str(SIZE)}
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000", "nvidia.com/gpucores": "1"}
+    pods = [_pod(f"{gang}-{number}", [limits]) for number in range(SIZE)]
+    return [{**pod, "metadata": {**pod["metadata"], "annotations": keys}} for pod in pods]
 
 
 def manifest(name: str, draw: Random, *, claims: float) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 from chaos.claim import ANNOTATION, Claim
 from chaos.share import ALLOCATION, SCHEDULER, Allocation, Request, UnreadableError, Use, allocation, requests, uses
 
+_GANG = "gpu.scheduling/gang"
 _ENDED = frozenset({"Succeeded", "Failed"})
 _EVICTED = frozenset({"EvictionByEvictionAPI", "PreemptionByScheduler"})
 
@@ -18,7 +19,9 @@ class Pod:
         node: empty for a pod without a node.
         text: its allocation annotation as written.
         ended: whether it has succeeded or failed.
-        is_waiting: whether the scheduler is to place it now.
+        gang: the gang that it belongs to; empty for none.
+        is_pending: whether the scheduler is to place it, now or together with others.
+        is_waiting: whether the scheduler is to place it now, whatever becomes of other pods.
         unreadable: what cannot be read of it; empty if all can.
         claim_name: the GpuClaim that it names, in its namespace; None for a pod without one.
         claim: what that claim gives; None if the claim was never observed.
@@ -54,7 +57,8 @@ class Pod:
             self.unreadable = str(error)
         if self.claim is not None:
             self.requests = [self.claim.request(each.container) for each in self.requests]
-        self.is_waiting = (
+        self.gang: str = annotations.get(_GANG, "")
+        self.is_pending = (
             not self.node
             and not self.ended
             and not metadata.get("deletionTimestamp")
@@ -62,6 +66,7 @@ class Pod:
             and spec.get("schedulerName") == SCHEDULER
             and (self.claim_name is None or self.claim is not None)
         )
+        self.is_waiting = self.is_pending and not self.gang
         status = content.get("status", {})
         self.priority: int = spec.get("priority", 0)
         self.nominated: str = status.get("nominatedNodeName", "")

@@ -91,6 +91,7 @@ async def under_load(
                     draw=Random(draw.random()),  # noqa: S311
                     rate=config.rate,
                     claims=config.claims,
+                    gangs=config.gangs,
                     population=round(cards * settings.SLOTS * _POPULATION_OF_SLOTS),
                 )
                 await load.create_claims()

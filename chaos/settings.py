@@ -39,6 +39,7 @@ class Settings(msgspec.Struct, frozen=True):
         pods: minimum number of pods to create, whatever the minutes.
         rate: pods to create per second.
         claims: share of the pods that get their cards by a GpuClaim, 0 to 1.
+        gangs: share of the creations that are those of a gang: pods that get nodes together, 0 to 1.
         kills: minimum number of schedulers to kill while they bind.
         lost_bindings: minimum number of applied Bindings whose response is lost.
         patience_seconds: how long a schedulable pod may wait.
@@ -53,6 +54,7 @@ class Settings(msgspec.Struct, frozen=True):
     pods: int = 0
     rate: float = 8.0
     claims: float = 0.1
+    gangs: float = 0.03
     kills: int = 0
     lost_bindings: int = 0
     patience_seconds: float = 90.0

@@ -18,6 +18,7 @@ class Kind(enum.StrEnum):
     DEAD_HOLDER = "Lease of a card that its pod does not have"
     WAITS = "schedulable pod waits too long"
     WRONG_VICTIM = "pod evicted for none of higher priority"
+    HALF_A_GANG = "gang half placed for too long"
     LEDGER = "ledger differs from a recount"
 
 

@@ -3,7 +3,8 @@
 They are held for pods that have waited too long, without evictions, and for pods for which others are preempted or
 moved: these holds are nominations. A hold is a reservation in the ledger for the share that its pod will have. While
 others still use the cards, these are used beyond their capacity, so they fit no other pod. Only pods of a higher rank
-may take them. The queue of the pod is charged for them as if the pod had them already.
+may take them. The queue of the pod is charged for them as if the pod had them already. The pods of a gang have holds
+together: what is held for one of them is taken from the quotas of the others, too, because it is of use only to all.
 """
 
 from collections.abc import Container, Iterable, Iterator
@@ -15,8 +16,9 @@ from allocation.allocation import Charge
 from allocation.fairness.queue_spec import QueueKey
 from allocation.ledger.ledger import Ledger
 from scheduler.fairness.fair_share import PodRank
-from scheduler.fairness.use import UseByOwner
+from scheduler.fairness.use import Use, UseByOwner
 from scheduler.filters.node_cache import NodeCache
+from scheduler.gangs.gang import GangKey
 from scheduler.objects import Pod, PodMeta
 from scheduler.pod_spec.spec import PodSpec
 
@@ -40,6 +42,7 @@ class Hold(msgspec.Struct, frozen=True):
         awaited: the UIDs of the pods that have to end first.
         cause: why they are held.
         deadline: when it ends in any case, on the clock of the state; None if another part of the scheduler ends it.
+        gang: the gang that the pod gets a node with; None for a pod that gets one alone.
     """
 
     uid: str
@@ -50,6 +53,12 @@ class Hold(msgspec.Struct, frozen=True):
     awaited: frozenset[str]
     cause: HoldCause = "patience"
     deadline: float | None = None
+    gang: GangKey | None = None
+
+    @property
+    def unit(self) -> GangKey | str:
+        """What it counts for: the gang, or else the pod."""
+        return self.gang or self.uid
 
     @property
     def reservation(self) -> str:
@@ -73,6 +82,8 @@ class Holds:
         self._ledger = ledger
         self._node_cache = node_cache
         self._charged = charged
+        self._of_gangs: UseByOwner[GangKey] = UseByOwner(ledger)
+        """The holds with cards."""
         self._holds: dict[str, Hold] = {}
         self._pods: dict[str, Pod] = {}
 
@@ -93,17 +104,33 @@ class Holds:
         """Return the holds with their pods, as these were when the holds were made."""
         return tuple((hold, self._pods[hold.uid]) for hold in self)
 
+    @property
+    def patient_units(self) -> frozenset[GangKey | str]:
+        """The gangs and pods for which cards are held because they have waited too long."""
+        return frozenset(hold.unit for hold in self if not hold.is_nomination)
+
     def of(self, uid: str) -> Hold | None:
         """Return the hold for a pod."""
         return self._holds.get(uid)
 
+    def of_others(self, gang: GangKey, uid: str) -> Use:
+        """Return the cards that are held for the pods of a gang other than the one with this UID."""
+        own, use = f"{PREFIX}{uid}", self._of_gangs.of(gang)
+        if self._of_gangs.owner(own) != gang:
+            return use
+        less = self._of_gangs.of(gang, without=(own,))
+        return msgspec.structs.replace(less, pods=less.pods - 1)
+
     def add(self, hold: Hold, pod: Pod) -> None:
-        """Hold cards for a pod from now on, and what else it requests of their node."""
+        """Hold cards for a pod, and what else it requests of their node, instead of what was held for it before."""
+        self.release(hold.uid)
         self._holds[hold.uid] = hold
         self._pods[hold.uid] = pod
         self._ledger.record(hold.reservation, hold.node, hold.charges)
         self._node_cache.add_pod(_placeholder(pod, hold.reservation), hold.node, assumed=True)
         self._charged.add_pod(hold.reservation, hold.key)
+        if hold.gang is not None and hold.charges:
+            self._of_gangs.add_pod(hold.reservation, hold.gang)
 
     def release(self, uid: str) -> bool:
         """Hold nothing for a pod any more; return whether anything was held."""
@@ -112,6 +139,7 @@ class Holds:
             return False
         del self._pods[uid]
         self._charged.remove_pod(hold.reservation)
+        self._of_gangs.remove_pod(hold.reservation)
         self._ledger.release(hold.reservation)
         self._node_cache.remove_pod(hold.reservation)
         return True
@@ -134,9 +162,9 @@ class Holds:
         hold = self.of(uid)
         return frozenset() if hold is None else frozenset({hold.reservation})
 
-    def lower_than(self, rank: PodRank) -> frozenset[str]:
-        """Return the UIDs of the reservations of the holds for pods of lower rank."""
-        return frozenset(hold.reservation for hold in self if hold.rank > rank)
+    def lower_than(self, rank: PodRank, *, gang: GangKey | None = None) -> frozenset[str]:
+        """Return the UIDs of the reservations of the holds for pods of lower rank, those of a `gang` left out."""
+        return frozenset(hold.reservation for hold in self if hold.rank > rank and (gang is None or hold.gang != gang))
 
 
 def _placeholder(pod: Pod, uid: str) -> Pod:

@@ -48,6 +48,7 @@ from scheduler.preemption.choice import Chooser
 from scheduler.preemption.disruption_budgets import DisruptionBudgets
 from scheduler.preemption.eligibility import Eligibility
 from scheduler.preemption.evictor import Evictor
+from scheduler.preemption.gang_choice import GangChooser
 from scheduler.preemption.preemptor import Preemptor
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
@@ -81,6 +82,7 @@ def build_term(
             has_storage=not settings.extender,
             has_bindings=allocation.bindings.mode != "off",
             has_foreign_drivers=bool(settings.dra.foreign_drivers),
+            has_pod_groups=settings.gangs.pod_groups,
             with_images=weights.image_locality > 0,
         ),
         preempts=settings.preemption.enabled,
@@ -112,6 +114,7 @@ def build_term(
         scores_resources=weights.node_resources > 0,
         stranded=settings.weights.stranded,
         network_levels=settings.network_levels,
+        reads_pod_groups=settings.gangs.pod_groups,
     )
     queue = state.queue
     watched.feed_state(state)
@@ -222,7 +225,8 @@ def build_term(
     preemptor = Preemptor(
         chooser,
         evictor,
-        waiting=rejected.waiting if settings.extender else waiting_pod.of_queue(queue),
+        gang_chooser=GangChooser(chooser, cycle) if not settings.extender else None,
+        waiting=rejected.waiting if settings.extender else waiting_pod.of_queue(state),
         still_waits=rejected.waits if settings.extender else lambda pod: queue.get(pod.uid) is not None,
         metrics=metrics,
         settings=settings.preemption,
@@ -242,7 +246,7 @@ def build_term(
             ),
         ),
         evictor,
-        waiting=waiting_pod.of_queue(queue),
+        waiting=waiting_pod.of_queue(state),
         recorder=recorder,
         metrics=metrics,
         settings=settings.consolidation,
@@ -278,7 +282,9 @@ def build_term(
         recorder=recorder,
         settings=settings,
     )
-    keeper = GangKeeper(state, evictor, recorder=recorder, settings=settings.gangs, is_trusted=is_trusted)
+    keeper = GangKeeper(
+        state, evictor, recorder=recorder, metrics=metrics, settings=settings.gangs, is_trusted=is_trusted
+    )
     patience = Patience(
         cycle,
         recorder=recorder,

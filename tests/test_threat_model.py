@@ -96,7 +96,9 @@ BOUNDS = [
 
 def watched() -> dict[str, type]:
     """Return every kind that an informer of the scheduler watches, by its name in Kubernetes."""
-    of_state = kinds.needed(has_storage=True, has_bindings=True, has_foreign_drivers=True, with_images=False)
+    of_state = kinds.needed(
+        has_storage=True, has_bindings=True, has_foreign_drivers=True, has_pod_groups=True, with_images=False
+    )
     return {kind.resource.kind: kind.decoded for kind in of_state} | {"PodDisruptionBudget": PodDisruptionBudget}
 
 

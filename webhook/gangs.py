@@ -38,7 +38,7 @@ def warnings(labels: Mapping[str, str], annotations: Mapping[str, str], *, gang_
                 f"the pod names two gangs, {name[:_SHOWN]!r} by {source} and {different[:_SHOWN]!r} by {other}: the"
                 " first counts; remove one"
             )
-    if declaration.timeout and not declaration.size:
+    if declaration.timeout and not declaration.size and not declaration.is_pod_group:
         yield (
             f"the timeout of gang {name[:_SHOWN]!r} has no effect without its size: add annotation"
             f" {names.GANG_MIN_MEMBERS}"

@@ -2,8 +2,12 @@
 
 import argparse
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final
 
+from allocation import gang
+from allocation.errors import AllocationError
+from allocation.names import CLAIM
 from cli.kube import kubeconfig, own_kinds
 from cli.kube.objects import NodeMetadata
 from cli.kube.own_kinds import gpu_node_statuses
@@ -63,6 +67,22 @@ def _quotas(arguments: argparse.Namespace) -> Candidates:
     return _names(session, GPU_QUOTAS, namespace=session.namespace)
 
 
+def _gangs(arguments: argparse.Namespace) -> Candidates:
+    """Return the gangs of the namespace, by the labels and annotations of its pods and by its GpuClaims."""
+    session = open_session(arguments, timeout=_SECONDS)
+    refs = {
+        claim.metadata.name: claim.spec.gang_ref
+        for claim in own_kinds.gpu_claims(session.client, namespace=session.namespace)
+    }
+    found = set[str]()
+    for pod in session.client.list(PODS, NodeMetadata, namespace=session.namespace, metadata_only=True):
+        labels, annotations = pod.metadata.labels, pod.metadata.annotations
+        with suppress(AllocationError):
+            declared = gang.declared(labels, annotations, gang_ref=refs.get(annotations.get(CLAIM, ""), ""))
+            found |= {declared.name} if declared is not None else set()
+    return ((name, "") for name in sorted(found))
+
+
 def _contexts(arguments: argparse.Namespace) -> Candidates:
     for name in kubeconfig.contexts(overrides(arguments)):
         yield name, ""
@@ -77,5 +97,6 @@ BY_METAVAR: Final[dict[str, Callable[[argparse.Namespace], Candidates]]] = {
     "OWNER": _owners,
     "QUEUE": _queues,
     "QUOTA": _quotas,
+    "GANG": _gangs,
     "CONTEXT": _contexts,
 }

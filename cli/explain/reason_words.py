@@ -73,6 +73,7 @@ WORDS: Final = {
     PodReason.QueueSuspended: "an administrator suspended the pod's GpuQueue",
     PodReason.PodQuotaNotFit: "as many pods have a node as the pod's GpuQueue or a GpuQuota of its namespace allows",
     PodReason.GangIncomplete: "other pods of its gang do not exist yet, or are being bound",
+    PodReason.PodGroupNotFound: "the PodGroup of the pod does not exist",
     PodReason.QuotaSingleExceeded: "the pod requests more than a GpuQuota of its namespace allows a single pod",
     PodReason.AmountNotStated: "a quota limits memory or cores, and a container of the pod requests none",
 }

@@ -49,6 +49,7 @@ def empty(rules: Rules, clock: Callable[[], float]) -> ClusterState:
         stranded=rules.weights.stranded,
         network_levels=rules.network_levels,
         foreign_drivers=rules.dra.foreign_drivers,
+        reads_pod_groups=rules.gangs.pod_groups,
     )
 
 
@@ -68,6 +69,7 @@ def read(session: Session, rules: Rules) -> ClusterState:
         has_storage=state.has_queue,
         has_bindings=state.bindings.is_on,
         has_foreign_drivers=bool(rules.dra.foreign_drivers),
+        has_pod_groups=state.pod_groups.are_read,
         with_images=_weights(rules).image_locality > 0,
     ):
         if kind in (kinds.PRIORITY_CLASSES, kinds.DEVICE_CLASSES):
@@ -89,7 +91,7 @@ def _objects(client: Client, kind: StateKind[Any], state: ClusterState) -> list[
             return list(gpu_node_statuses(client))
         case resource.GPU_CLAIMS:
             return list(own_kinds.gpu_claims(client))
-        case resource.GPU_QUOTAS | resource.GPU_QUEUES:
+        case resource.GPU_QUOTAS | resource.GPU_QUEUES | resource.POD_GROUPS:
             return own_kinds.read_if_possible(client, kind.resource, kind.decoded)
         case resource.RESOURCE_SLICES | resource.RESOURCE_CLAIMS:
             return _foreign_devices(client, kind)

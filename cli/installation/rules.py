@@ -20,6 +20,7 @@ from scheduler.settings import (
     NETWORK_LEVELS,
     ConsolidationSettings,
     DraSettings,
+    GangSettings,
     KubeSchedulerSettings,
     PreemptionSettings,
     SchedulerSettings,
@@ -43,6 +44,7 @@ class Rules(msgspec.Struct, frozen=True):
         moves_pods: whether pods can be moved at all.
         kube_scheduler: the Lease of kube-scheduler's leader, in extender mode.
         dra: the DRA drivers whose devices may be our cards.
+        gangs: how pods that get nodes together are scheduled.
         gaps: the parts of the installed configuration that cannot be read, and for which the defaults are assumed.
         method: how Tranche was installed; unknown, and as if by kubectl, if the settings come from a file.
     """
@@ -57,6 +59,7 @@ class Rules(msgspec.Struct, frozen=True):
     consolidation: ConsolidationSettings = ConsolidationSettings()
     kube_scheduler: KubeSchedulerSettings = KubeSchedulerSettings()
     dra: DraSettings = DraSettings()
+    gangs: GangSettings = GangSettings()
     moves_pods: bool = True
     gaps: tuple[str, ...] = ()
     method: Method = Method()
@@ -129,4 +132,5 @@ def _rules(text: str, *, source: str, scheduler_flags: Sequence[str] = (), webho
         moves_pods=own.moves_pods,
         kube_scheduler=own.kube_scheduler,
         dra=own.dra,
+        gangs=own.gangs,
     )

@@ -49,10 +49,10 @@ def _not_defined(resource: Resource) -> str:
     return f"resource {resource.plural}.{resource.group} is not defined in this cluster"
 
 
-def gpu_claims(client: Client) -> list[GpuClaim]:
-    """Return the claims of all namespaces."""
+def gpu_claims(client: Client, *, namespace: str = "") -> list[GpuClaim]:
+    """Return the claims of a namespace, or of all."""
     try:
-        return client.list(GPU_CLAIMS, GpuClaim)
+        return client.list(GPU_CLAIMS, GpuClaim, namespace=namespace)
     except NotFoundError:
         return []
 

@@ -17,8 +17,10 @@ from cluster.errors import UnreachableError
 from scheduler.api import request_body
 from scheduler.api.consolidation_types import ConsolidationExplanation, ConsolidationProgress
 from scheduler.api.explanation_types import Explanation
+from scheduler.api.gang_types import GangsView
 from scheduler.api.namespaced.paths import (
     CONSOLIDATION,
+    GANGS,
     MOST_MOVES,
     POD_EXPLANATION,
     PROXY,
@@ -80,6 +82,11 @@ class SchedulerApi:
     def queues(self, namespace: str) -> QueuesView:
         """Return the queues that the pods of a namespace may use."""
         return self._request("GET", QUEUES, QueuesView, namespace=namespace)
+
+    def gangs(self, namespace: str, *, name: str = "", after: str = "") -> GangsView:
+        """Return a page of the gangs of a namespace, after the one `after`; with a `name` that gang with its pods."""
+        query = {key: value for key, value in (("name", name), ("after", after)) if value}
+        return self._request("GET", GANGS, GangsView, query=query, namespace=namespace)
 
     def _request(
         self,

@@ -39,7 +39,9 @@ class _Caches:
         self.chooser = world.chooser(state, budgets)
         self._owners: dict[str, tuple[str, str]] = {}
         self._given: dict[str, tuple[Any, ...]] = {}
-        watched = kinds.needed(has_storage=True, has_bindings=True, has_foreign_drivers=True, with_images=True)
+        watched = kinds.needed(
+            has_storage=True, has_bindings=True, has_foreign_drivers=True, has_pod_groups=True, with_images=True
+        )
         informers = Informers(_NOWHERE, watched, preempts=True, relist_seconds=0.0)
         informers.feed_state(state)
         informers.feed_budgets(budgets)

@@ -101,6 +101,7 @@ def _properties(config: Schema) -> Schema:
         "hamiNodes": closed({"enabled": FLAG, "pluginUser": STRING}),
         "bindings": closed({"mode": {"enum": [*get_args(BindingsMode)]}, "requireNamespace": FLAG, "writers": STRINGS}),
         "priorityQuota": FLAG,
+        "gangs": closed({"podGroups": FLAG}),
         "missingDevices": {"enum": [*get_args(MissingDevicesPolicy)]},
         "rigidBudgets": {"enum": [*get_args(RigidBudgetsPolicy)]},
         "draGuard": closed({"enabled": FLAG, "drivers": STRINGS, "namespaces": STRINGS}),

@@ -15,6 +15,7 @@ NRI = ".Values.delivery.nvidiaNri"
 BINDINGS = 'ne .Values.bindings.mode "off"'
 MISSING = 'eq .Values.missingDevices "delete"'
 RIGID = 'eq .Values.rigidBudgets "violate"'
+POD_GROUPS = ".Values.gangs.podGroups"
 HOST_PATHS = "or .Values.isolation.hamiCore .Values.delivery.hostFacts"
 EXCLUDED = "[kube-system, kube-public, kube-node-lease, tranche-system]}"
 # The aliases of the scheduler's configuration name it as well.
@@ -123,7 +124,8 @@ SCHEDULER = (
         "          command: [python3, -m, scheduler]\n",
         '          command: [python3, -m, scheduler{{ include "tranche.bindingFlags" . }}'
         f"{{{{ if {MISSING} }}}}, --missing-devices=delete{{{{ end }}}}"
-        f"{{{{ if {RIGID} }}}}, --preemption-rigid-budgets=violate{{{{ end }}}}]\n"
+        f"{{{{ if {RIGID} }}}}, --preemption-rigid-budgets=violate{{{{ end }}}}"
+        f"{{{{ if {POD_GROUPS} }}}}, --gangs-pod-groups=true{{{{ end }}}}]\n"
         '          {{- include "tranche.extenderArguments" . }}\n',
     ),
     Edit(
@@ -372,6 +374,7 @@ ALL = (
     Template("dra-guard.yaml", "dra-guard/guard.yaml", DRA_GUARD, ".Values.draGuard.enabled"),
     # In extender mode kube-scheduler, under the same identity, deletes pods without cards as well.
     Template("rigid-budgets.yaml", "rigid-budgets/scheduler.yaml", condition=f"and ({RIGID}) (not {EXTENDER})"),
+    Template("coscheduling.yaml", "coscheduling/rbac.yaml", condition=POD_GROUPS),
     Template("crd-gpubindings.yaml", "gpubindings/crd.yaml", condition=f"{CRDS} ({BINDINGS})"),
     Template("gpubindings.yaml", "gpubindings/rbac.yaml", condition=BINDINGS),
     Template(

@@ -15,6 +15,7 @@ from cluster.version import Version
 from scheduler.api.allocation_view import AllocationView
 from scheduler.api.consolidation_types import ConsolidationExplanation, ConsolidationProgress
 from scheduler.api.explanation_types import Explanation
+from scheduler.api.gang_types import GangsView
 from scheduler.api.namespaced import paths
 from scheduler.api.namespaced.paths import CONSOLIDATION, POD_EXPLANATION, SHARES, SIMULATION, TOKEN_HEADER, VERSION
 from scheduler.api.namespaced.shares_types import NamespaceShares
@@ -27,6 +28,7 @@ OPENAPI: Final = "/openapi.json"
 ALLOCATION: Final = "/api/allocation"
 QUEUES: Final = "/api/queues"
 QUOTAS: Final = "/api/quotas"
+GANGS: Final = "/api/gangs"
 EXPLAIN: Final = "/api/explain/{namespace}/{pod}"
 SIMULATE: Final = "/api/simulate-schedule"
 
@@ -54,10 +56,10 @@ def document() -> dict[str, Any]:
     """Return the document, OpenAPI 3.1."""
     types = (
         *(Simulation, AllocationView, QueuesView, QuotasView, Explanation, NamespaceShares, Version, Failure),
-        *(ConsolidationExplanation, ConsolidationProgress),
+        *(ConsolidationExplanation, ConsolidationProgress, GangsView),
     )
     references, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    simulation, allocation, queues, quotas, explanation, shares, version, failure, moves, progress = references
+    simulation, allocation, queues, quotas, explanation, shares, version, failure, moves, progress, gangs = references
     common = {
         "401": _text("The request has neither a client certificate nor a bearer token."),
         "403": {
@@ -84,6 +86,10 @@ def document() -> dict[str, Any]:
     }
     namespace = _parameter("namespace", "path", "The namespace.")
     most_moves = _parameter("most-moves", "query", "Move no more pods than these. Default: as the settings say.")
+    gang = (
+        _parameter("name", "query", "Return the gangs of this name; with a namespace also the pods of the gang."),
+        _parameter("after", "query", "Return the gangs after this one, namespace/name: `next` of another response."),
+    )
     one_node = _parameter("node", "query", "Show the cards of this node. Default: no cards.")
     return {
         "openapi": "3.1.0",
@@ -123,6 +129,14 @@ def document() -> dict[str, Any]:
                     "operationId": "readQuotas",
                     "summary": "List the quotas: what pods use of each limit, and what is left.",
                     "responses": {"200": _json("The quotas of all namespaces.", quotas), **common},
+                }
+            },
+            GANGS: {
+                "get": {
+                    "operationId": "readGangs",
+                    "summary": "List the gangs: how many of their pods have nodes, and why the others wait.",
+                    "parameters": [_parameter("namespace", "query", "Return the gangs of this namespace."), *gang],
+                    "responses": {"200": _json("At most 500 gangs, by namespace and name.", gangs), **common},
                 }
             },
             EXPLAIN: {
@@ -216,6 +230,14 @@ def document() -> dict[str, Any]:
                         "200": _json("The queues; those without pods of the namespace have no numbers.", queues),
                         **namespaced,
                     },
+                }
+            },
+            paths.GANGS: {
+                "get": {
+                    "operationId": "readOwnGangs",
+                    "summary": "List the gangs of a namespace for users who may list pods in it.",
+                    "parameters": [namespace, *gang],
+                    "responses": {"200": _json("At most 500 gangs, by name.", gangs), **namespaced},
                 }
             },
             VERSION: {

@@ -7,10 +7,11 @@ import msgspec
 from allocation.steps import Steps
 from cluster.informer import Informer
 from cluster.manifest import NotAdmittedError
-from scheduler.api import allocation_view, explanation, manifest_pod, queue_view, quota_view, simulation
+from scheduler.api import allocation_view, explanation, gang_view, manifest_pod, queue_view, quota_view, simulation
 from scheduler.api.allocation_view import AllocationView
 from scheduler.api.evictions import Evictions
 from scheduler.api.explanation_types import Explanation
+from scheduler.api.gang_types import GangsView
 from scheduler.api.manifest_pod import Admit
 from scheduler.api.queue_types import QueuesView
 from scheduler.api.quota_types import QuotasView
@@ -65,6 +66,14 @@ class Queries(msgspec.Struct, frozen=True):
     def allocation(self) -> AllocationView:
         """Return all cards, and the pods that use them."""
         return allocation_view.view(self.cycle.state.ledger, self.pods)
+
+    def gangs(self, *, namespace: str = "", name: str = "", after: str = "") -> Steps[GangsView]:
+        """Return the gangs after the one `after`, a page of them; see `scheduler.api.gang_view`.
+
+        Run it while `ClusterState.turn` is held, or it may show a decision in progress.
+        """
+        state = self.cycle.state
+        return gang_view.view(state, gang_view.published(state), namespace=namespace, name=name, after=after)
 
     def queues(self) -> QueuesView:
         """Return the queues: what each has, is entitled to, and waits for."""

@@ -10,13 +10,13 @@ from aiohttp import web
 from cluster.manifest import UnreadableManifestError
 from scheduler.api import openapi, request_body
 from scheduler.api.manifest_pod import Admit, UnknownSchedulerError
-from scheduler.api.openapi import ALLOCATION, EXPLAIN, OPENAPI, QUEUES, QUOTAS, SIMULATE
+from scheduler.api.openapi import ALLOCATION, EXPLAIN, GANGS, OPENAPI, QUEUES, QUOTAS, SIMULATE
 from scheduler.api.queries import Queries
 from scheduler.api.request_body import LARGEST_BODY
 from scheduler.api.responses import NOT_DECIDING, HttpError, json_handler, read_body
 from scheduler.pacing import Pacer
 
-API_PATHS: Final = frozenset({EXPLAIN, SIMULATE, ALLOCATION, QUEUES, QUOTAS})
+API_PATHS: Final = frozenset({EXPLAIN, SIMULATE, ALLOCATION, QUEUES, QUOTAS, GANGS})
 """The paths that require an authenticated caller. The OpenAPI document is public."""
 
 _CLOSED: Final = (
@@ -46,6 +46,11 @@ class _Routes:
 
     async def quotas(self, _request: web.Request) -> msgspec.Struct:
         return self._current().quotas()
+
+    async def gangs(self, request: web.Request) -> msgspec.Struct:
+        chosen = {key: request.query[key] for key in ("namespace", "name", "after") if key in request.query}
+        async with self._current().cycle.state.turn:
+            return await Pacer().run(self._current().gangs(**chosen))
 
     async def explain(self, request: web.Request) -> msgspec.Struct:
         namespace, name = request.match_info["namespace"], request.match_info["pod"]
@@ -90,6 +95,7 @@ def api_routes(queries: Callable[[], Queries | None], *, admit: Admit, is_open: 
         web.get(ALLOCATION, json_handler(routes.allocation)),
         web.get(QUEUES, json_handler(routes.queues)),
         web.get(QUOTAS, json_handler(routes.quotas)),
+        web.get(GANGS, json_handler(routes.gangs)),
         web.get(EXPLAIN, json_handler(routes.explain)),
         web.post(SIMULATE, json_handler(routes.simulate)),
     ]

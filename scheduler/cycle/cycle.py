@@ -97,6 +97,18 @@ class SchedulingCycle:
         rejections = evaluated.rejections | dict.fromkeys(sorted(evaluated.others), evaluated.rejection_of_others)
         return Attempt(attempt.result, msgspec.structs.replace(evaluated, rejections=rejections, others=()))
 
+    def find(self, pod: Pod, requirements: GpuRequirements, headroom: Headroom) -> Steps[ScheduleResult | None]:
+        """Return the node that a pod would get with this headroom, by what is true in the last step.
+
+        Nothing is reserved. Return None if the node does not take the pod any more; reasons may be missing.
+        """
+        before = self.state.ledger.changes.state
+        attempt = yield from self._search.find(Case(pod, requirements, headroom, explain=False))
+        result = attempt.result
+        if not isinstance(result, Scheduled) or self._still_holds(pod, result, before, headroom):
+            return result
+        return self._confirm(pod, requirements, result, attempt.lift, headroom)
+
     def reserve_on(self, pod: Pod, node: str) -> ScheduleResult:
         """Choose cards for `pod` on the `node` that kube-scheduler chose, and reserve them.
 
@@ -154,12 +166,13 @@ class SchedulingCycle:
         )
         return is_current and self._headroom(pod) == headroom
 
-    def _confirm(self, pod: Pod, requirements: GpuRequirements, result: Scheduled, lift: Lift) -> Scheduled | None:
+    def _confirm(
+        self, pod: Pod, requirements: GpuRequirements, result: Scheduled, lift: Lift, headroom: Headroom
+    ) -> Scheduled | None:
         """Evaluate the chosen node again; return None if it does not take the pod any more."""
         nodes = finish(self.state.node_filter.filter(pod, (result.node,), without=lift))
         if not nodes.fitting:
             return None
-        headroom = self._headroom(pod)
         evaluated = evaluation.evaluate_node(self.state, requirements, result.node, headroom, lift=lift)
         confirmed = finish(select(self.state, evaluated))
         return msgspec.structs.replace(confirmed, note=result.note) if isinstance(confirmed, Scheduled) else None
@@ -179,7 +192,7 @@ class SchedulingCycle:
             if requirements.bound is not None and self.requirements(pod) != requirements:
                 return None  # other cards are bound to its application now
             lift &= lifts.own(self.state, pod) | lifts.lower(self.state, pod)
-            confirmed = self._confirm(pod, requirements, result, lift)
+            confirmed = self._confirm(pod, requirements, result, lift, self._headroom(pod))
             if confirmed is None:
                 return None
             result = confirmed

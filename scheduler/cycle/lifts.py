@@ -18,5 +18,8 @@ def own(state: ClusterState, pod: Pod) -> Lift:
 
 
 def lower(state: ClusterState, pod: Pod) -> Lift:
-    """Return the reservations that are kept for pods of lower rank."""
-    return state.holds.lower_than(state.fair_share.pod_rank(pod)) if state.holds else NO_LIFT
+    """Return the reservations that are kept for pods of lower rank; none of its own gang, which needs all of them."""
+    if not state.holds:
+        return NO_LIFT
+    gang = state.gangs.of(pod.uid)
+    return state.holds.lower_than(state.fair_share.pod_rank(pod), gang=gang.key if gang is not None else None)

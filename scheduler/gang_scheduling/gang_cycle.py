@@ -10,29 +10,20 @@ come first; if that fails, those with the most memory. Where all nodes must be i
 free memory of cards are tried.
 """
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from allocation.ledger.card_table import MEMORY
-from allocation.quota import minimum_request
 from allocation.steps import Exclusive, Steps, finish
+from scheduler.cycle import gang_order
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.gangs.gang import Gang
-from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
 
-_BLOCKS: Final = 16
-"""The number of blocks that are tried: those with the most free memory of cards."""
-_STEP: Final = 256
 _FORGOTTEN: Final = 64
 """The pods that are forgotten in one step."""
-
-_Size = tuple[int, int, str]
-"""Cards and MiB of a pod, and its name."""
 
 
 class HasPod(Protocol):
@@ -93,10 +84,12 @@ class GangCycle:
         may lack the reasons why no node takes a pod. After a rehearsal nothing is reserved, whatever its result is.
         """
         best: RejectedGang | None = None
-        blocks, orders = (yield from self._blocks(gang)), (yield from self._orders(entries))
+        blocks = yield from gang_order.blocks(self._state, gang)
+        orders = yield from gang_order.orders(self._cycle, entries, lambda entry: entry.pod)
+        gang.state_before = gang.state
         try:
             for block in blocks:
-                self._try_block(gang, block)
+                gang_order.try_block(self._state, gang, block)
                 for order in orders:
                     found = yield from self._in_order(gang, order, explain=explain, is_rehearsal=is_rehearsal)
                     if not isinstance(found, RejectedGang):
@@ -104,54 +97,9 @@ class GangCycle:
                     if best is None or found.fitting > best.fitting:
                         best = found
         finally:
-            self._try_block(gang, None)
+            gang_order.try_block(self._state, gang, None)
+            gang.state_before = None
         return best
-
-    # ---- the ways to try it ----------------------------------------------------------------------------------------
-
-    def _blocks(self, gang: Gang) -> Steps[Sequence[str | None]]:
-        """Return the blocks to try, those with the most free memory of cards first; None restricts nothing."""
-        key = gang.block
-        if not key or gang.nodes:
-            return (None,)
-        ledger, free = self._state.ledger, Counter[str]()
-        for position, name in enumerate(tuple(ledger.nodes)):
-            if position % _STEP == _STEP - 1:
-                yield
-            node, row = self._state.node_cache.nodes.get(name), ledger.row(name)
-            value = node.metadata.labels.get(key) if node is not None else None
-            if value is not None and row is not None:
-                free[value] += sum(ledger.facts(row).memory_mib) - ledger.used_sums(row)[MEMORY]
-        return [value for value, _ in free.most_common(_BLOCKS)] or [""]
-
-    def _try_block(self, gang: Gang, block: str | None) -> None:
-        """Restrict the pods of a gang to a block, or no more; other nodes take them now than before."""
-        if gang.tried_block != block:
-            gang.tried_block = block
-            self._state.ledger.changes.add_other()
-
-    def _orders(self, entries: Sequence[E]) -> Steps[Sequence[list[E]]]:
-        """Return the orders in which the pods are tried; one for pods that are alike."""
-        sizes: dict[str, _Size] = {}
-        for entry in entries:
-            yield
-            sizes[entry.pod.uid] = self._size(entry.pod)
-
-        def by(key: Callable[[_Size], tuple[int, int, str]]) -> list[E]:
-            return sorted(entries, key=lambda entry: key(sizes[entry.pod.uid]))
-
-        first = by(lambda size: (-size[0], -size[1], size[2]))
-        yield
-        second = by(lambda size: (-size[1], -size[0], size[2]))
-        yield
-        return [first] if first == second else [first, second]
-
-    def _size(self, pod: Pod) -> _Size:
-        requirements = self._cycle.requirements(pod)
-        if not isinstance(requirements, GpuRequirements) or not requirements.request:
-            return 0, 0, pod.metadata.name
-        least = minimum_request(requirements.request)
-        return least.cards, least.memory_mib, pod.metadata.name
 
     def _in_order(
         self, gang: Gang, entries: Sequence[E], *, explain: bool, is_rehearsal: bool

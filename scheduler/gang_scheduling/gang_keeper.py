@@ -12,6 +12,8 @@ from typing import Final
 from allocation.reasons import PodReason
 from cluster.events import Recorder
 from scheduler.gangs.gang import Gang, GangKey
+from scheduler.metrics.instruments import Metrics
+from scheduler.metrics.labels import GangOutcome
 from scheduler.preemption.evictor import Evictor
 from scheduler.settings import GangSettings
 from scheduler.state.cluster_state import ClusterState
@@ -32,6 +34,7 @@ class GangKeeper:
         evictor: Evictor,
         *,
         recorder: Recorder,
+        metrics: Metrics,
         settings: GangSettings,
         is_trusted: Callable[[], bool],
     ) -> None:
@@ -39,6 +42,7 @@ class GangKeeper:
         self._state = state
         self._evictor = evictor
         self._recorder = recorder
+        self._metrics = metrics
         self._backoff = settings.backoff_seconds
         self._is_trusted = is_trusted
         self._since: dict[GangKey, float] = {}
@@ -80,6 +84,7 @@ class GangKeeper:
             f" {gang.size} pods have nodes; pausing for {self._backoff:.0f} s"
         )
         log.info("%s", note)
+        self._metrics.gang_outcomes.labels(GangOutcome.TIMED_OUT.value).inc()
         for uid in tuple(gang.waiting):
             state.claims.set_failed(uid, "GangTimeout", note)
         for pod in (*tuple(gang.waiting.values()), *running)[:_MOST_EVENTS]:

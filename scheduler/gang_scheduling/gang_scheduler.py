@@ -21,7 +21,7 @@ from scheduler.gang_scheduling.gang_binding import PATIENCE_SECONDS, GangBinding
 from scheduler.gang_scheduling.gang_cycle import GangCycle, RejectedGang, ScheduledGang
 from scheduler.gangs.gang import Gang
 from scheduler.metrics.instruments import Metrics
-from scheduler.metrics.labels import Outcome
+from scheduler.metrics.labels import GangOutcome, Outcome
 from scheduler.objects import Pod
 from scheduler.pacing import Pacer
 from scheduler.queue.entry import Entry
@@ -98,6 +98,7 @@ class GangScheduler:
             for each in entries:
                 queue.reactivate(each)
         elif isinstance(found, RejectedGang):
+            self._count(GangOutcome.REJECTED)
             await self._reject(gang, entries, found, pacer)
         else:
             self._note_places(found)
@@ -115,6 +116,7 @@ class GangScheduler:
             bound = sum(each.outcome is Outcome.BOUND for each in results.values())
         finally:
             gang.is_committing = False
+        self._count(GangOutcome.BOUND if bound >= scheduled.needed else GangOutcome.REFUSED)
         if bound < len(members):
             gang.pause_until = queue.clock() + self._backoff
         for entry in queue.take(list(gang.waiting)):
@@ -152,6 +154,9 @@ class GangScheduler:
             )
             self._failures.unschedulable(entry, result)
             await pacer.rest()
+
+    def _count(self, outcome: GangOutcome) -> None:
+        self._metrics.gang_outcomes.labels(outcome.value).inc()
 
     def _note_places(self, found: ScheduledGang[Entry]) -> None:
         now = self._state.queue.clock()

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -10,6 +10,14 @@ from allocation.gang import MOST_MEMBERS, Declaration
 from scheduler.objects import Pod
 
 T = TypeVar("T")
+
+GangState = Literal["Incomplete", "Waiting", "Binding", "Running", "Partial", "Finished"]
+"""How far a gang is.
+
+`Incomplete`: fewer pods exist than have to get nodes together; `Waiting`: enough exist, and none has a node; `Binding`:
+nodes are reserved, and the Bindings are being written; `Running`: as many pods as necessary have nodes; `Partial`: some
+have nodes, but fewer than necessary; `Finished`: pods have succeeded, and none runs or waits any more.
+"""
 
 
 class GangKey(msgspec.Struct, frozen=True, order=True):
@@ -44,6 +52,8 @@ class Gang:
         succeeded: the UIDs of the pods that have ended well and still exist.
         size: how many of its pods have to get nodes together: the largest number that is declared, at least 1.
         is_committing: whether what was decided for it is being written.
+        state_before: its state before the decision that is being made about it; None while none is. Meanwhile pods may
+            be assumed on nodes that will not go there.
         tried_block: the block to which a decision that is being made restricts its pods; None without a restriction.
         pause_until: when it may be decided again, on the clock of the queue.
     """
@@ -56,6 +66,7 @@ class Gang:
         self.succeeded: set[str] = set()
         self.size = 1
         self.is_committing = False
+        self.state_before: GangState | None = None
         self.tried_block: str | None = None
         self.pause_until = 0.0
         self._group = NO_GROUP
@@ -120,6 +131,19 @@ class Gang:
     def is_partial(self) -> bool:
         """Whether some of its pods have nodes, but fewer than necessary."""
         return 0 < self.placed < self.size
+
+    @property
+    def state(self) -> GangState:
+        """How far it is; while it is being decided, how far it was."""
+        if self.state_before is not None:
+            return self.state_before
+        if self.is_committing:
+            return "Binding"
+        if self.nodes:
+            return "Running" if self.placed >= self.size else "Partial"
+        if self.succeeded and not self.waiting:
+            return "Finished"
+        return "Waiting" if self.is_complete else "Incomplete"
 
     @property
     def by_node(self) -> Mapping[str, int]:

@@ -60,6 +60,15 @@ class Gangs:
         member = self._members.get(uid)
         return self._gangs[member.key] if member is not None and member.key is not None else None
 
+    def pod(self, uid: str) -> Pod | None:
+        """Return the last known state of a pod that belongs to a gang."""
+        member = self._members.get(uid)
+        return member.pod if member is not None and member.key is not None else None
+
+    def being_decided(self) -> frozenset[str]:
+        """Return the UIDs of the pods with a node, maybe only assumed there, of gangs that are being decided."""
+        return frozenset(uid for gang in self._gangs.values() if gang.state_before is not None for uid in gang.nodes)
+
     def nodes_of(self, pod: Pod) -> Mapping[str, int]:
         """Return the nodes that the gang of a pod has, with the number of its pods there; empty without a gang."""
         gang = self._of(pod)

@@ -8,7 +8,7 @@ from prometheus_client import Counter, Histogram
 from allocation.ledger.ledger import Ledger
 from cluster.http.exposition import Registry
 from scheduler.metrics.cards import Cards, CardStates
-from scheduler.metrics.labels import BindError, DifferenceKind, EvictionOutcome, Outcome, Path
+from scheduler.metrics.labels import BindError, DifferenceKind, EvictionOutcome, GangOutcome, Outcome, Path
 
 _DECIDE_BUCKETS: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
 _BIND_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -36,6 +36,12 @@ class Metrics:
             "path",
         )
         self.gang_seconds = self._histogram("gang_seconds", "One decision about all pods of a gang.", _DECIDE_BUCKETS)
+        self.gang_outcomes = self._counter(
+            "gang_outcomes",
+            "Decisions about gangs: bound (as many pods as necessary), refused (their Bindings, volumes or Leases),"
+            " rejected (too few pods have a place); and timed_out (the timeout passed).",
+            "outcome",
+        )
         self.bind_seconds = self._histogram(
             "bind_seconds",
             "From the end of the scheduling cycle, or from when the pod's claims have volumes, to the outcome of the"
@@ -94,6 +100,8 @@ class Metrics:
         # Label values are shown as 0 before they occur, so that the first occurrence counts as an increase.
         for outcome in ("unschedulable", *(each.value for each in Outcome)):
             self.decisions.labels(outcome)
+        for gang_outcome in GangOutcome:
+            self.gang_outcomes.labels(gang_outcome.value)
         for eviction in EvictionOutcome:
             self.preemptions.labels(eviction.value)
         for kind in get_args(BindError):

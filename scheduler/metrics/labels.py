@@ -25,6 +25,19 @@ class Outcome(enum.Enum):
     """The API server refuses this Binding."""
 
 
+class GangOutcome(enum.Enum):
+    """How a decision about a gang ended, or its time."""
+
+    BOUND = "bound"
+    """As many pods as necessary are bound."""
+    REFUSED = "refused"
+    """Nodes were reserved, but too few pods could be bound."""
+    REJECTED = "rejected"
+    """Too few pods have a place."""
+    TIMED_OUT = "timed_out"
+    """The timeout passed while it waited, or while too few of its pods had nodes."""
+
+
 class ConsolidationOutcome(enum.Enum):
     """How a plan ended by which pods were moved for one that waited."""
 

@@ -15,7 +15,6 @@ from scheduler.preemption.eligibility import Eligibility, EligiblePod, EligibleU
 from scheduler.preemption.releasable import LEAVING
 from scheduler.state.cluster_state import ClusterState
 
-_NOTHING: Final = (0,) * 8
 _STEP: Final = 16
 _MOST: Final = 256
 """The most units that are considered, wherever they run: the cheapest."""
@@ -43,6 +42,9 @@ class Accounts:
         self._pod = pod
         self._namespace = pod.metadata.namespace
         self._key = state.fair_share.key(pod)
+        gang = state.gangs.of(pod.uid)
+        held = state.holds.of_others(gang.key, pod.uid) if gang is not None else Use()
+        self._held = held.pods, held.memory_mib, held.cores, held.cards
         self._known: dict[str, Sequence[int]] = {}
 
     def headroom(self, gone: Iterable[EligiblePod] = ()) -> Headroom | None:
@@ -52,7 +54,8 @@ class Accounts:
         left_now = state.quotas.headroom(self._namespace), state.fair_share.headroom(self._key)
         if pods_left == (None, None) and not any(each.is_limited for each in left_now):
             return UNLIMITED
-        given_back = [sum(amounts) for amounts in zip(*map(self._given_back, gone), strict=True)] or _NOTHING
+        held = [-amount for amount in (*self._held, *self._held)]  # for the pods with which it gets a node
+        given_back = [sum(amounts) for amounts in zip(held, *map(self._given_back, gone), strict=True)]
         if any(left is not None and left + less < 1 for left, less in zip(pods_left, given_back[::4], strict=True)):
             return None
         return _with(left_now[0], *given_back[1:4]).within(_with(left_now[1], *given_back[5:]))

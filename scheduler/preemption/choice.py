@@ -19,7 +19,7 @@ from scheduler.cycle.evaluation import Evaluation
 from scheduler.filters import unsupported_fields
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
-from scheduler.preemption.eligibility import Eligibility
+from scheduler.preemption.eligibility import Eligibility, EligiblePod
 from scheduler.preemption.node_search import NodeSearch, Preemption
 from scheduler.preemption.releasable import LEAVING, Releasable
 from scheduler.state.cluster_state import ClusterState
@@ -62,19 +62,26 @@ class Chooser:
         return next((level for level in self._releasable.levels(MOST_PRIORITY) if level > LEAVING), None)
 
     def choose(
-        self, pod: Pod, *, among: Sequence[str] | None = None, prefer: str = ""
+        self,
+        pod: Pod,
+        *,
+        among: Sequence[str] | None = None,
+        prefer: str = "",
+        earlier: Sequence[EligiblePod] | None = None,
     ) -> Steps[Preemption | NoPreemption]:
         """Return the pods to preempt for one that fits nowhere.
 
-        Only nodes `among` are considered, by default all; the node `prefer` is tried before all others.
+        Only nodes `among` are considered, by default all; the node `prefer` is tried before all others. A pod that
+        gets a node only together with others of its gang preempts pods only in addition to those `earlier`, which are
+        preempted for the others; None for a pod alone.
         """
         requirements = self._requirements(pod)
         if isinstance(requirements, NoPreemption):
             return requirements
-        objection = self.eligibility.objection(pod, requirements)
+        objection = self.eligibility.objection(pod, requirements, with_gang=earlier is not None)
         if objection:
             return NoPreemption(objection)
-        search = NodeSearch(self.state, self.eligibility, pod, requirements)
+        search = NodeSearch(self.state, self.eligibility, pod, requirements, earlier=earlier or ())
         candidates = among if among is not None else self.state.rejected_nodes.candidates(requirements) or ()
         evaluated = yield from evaluation.evaluate(self.state, pod, requirements, UNLIMITED, among=candidates)
         if evaluated.scores:
@@ -84,9 +91,20 @@ class Chooser:
         nodes.update(name for name, each in evaluated.nodes.rejections.items() if each.resolvable)
         yield
         yield from self.refresh()
-        found = (yield from search.cheapest_on(prefer, below=search.below)) if prefer in nodes else None
+        found = yield from self._on_freed_node(search, {each.pod.spec.node_name for each in earlier or ()} & nodes)
+        if found is None and prefer in nodes:
+            found = yield from search.cheapest_on(prefer, below=search.below)
         found = found or (yield from self._on_cheapest_node(search, nodes))
         return self._confirm(search, found) or NoPreemption(_NOWHERE)
+
+    def _on_freed_node(self, search: NodeSearch, nodes: Collection[str]) -> Steps[Preemption | None]:
+        """Return a place on a node from which pods go for others of the gang, and where no more have to go."""
+        for node in sorted(nodes):
+            yield
+            found = yield from search.cheapest_on(node, below=LEAVING + 1)
+            if found is not None:
+                return found
+        return None
 
     def _on_cheapest_node(self, search: NodeSearch, nodes: Collection[str]) -> Steps[Preemption | None]:
         """Return the cheapest choice on the nodes where the least has to become free, or None if none helps.
@@ -111,7 +129,7 @@ class Chooser:
         """Return the pods to preempt for one that would fit if only its quotas allowed it."""
         node = next(iter(evaluated.scores), "")  # none if the state has changed meanwhile
         found = yield from search.cheapest_on(node, below=search.pod.spec.priority)
-        if found is not None and not found.victims and not found.leaving:
+        if found is not None and not found.victims and not found.leaving and not search.earlier:
             return NoPreemption("it fits without")
         return self._confirm(search, found) or NoPreemption(_QUOTA)
 
@@ -119,7 +137,7 @@ class Chooser:
         """Return a choice by what is true in this step, in which the caller may hold the cards, or None."""
         if choice is None:
             return None
-        search = NodeSearch(self.state, self.eligibility, search.pod, search.requirements)
+        search = NodeSearch(self.state, self.eligibility, search.pod, search.requirements, earlier=search.earlier)
         return finish(search.confirm(choice))
 
     def more_victims(

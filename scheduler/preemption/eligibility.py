@@ -47,8 +47,11 @@ class Eligibility:
         self._settings = settings
         self._unix = unix
 
-    def objection(self, pod: Pod, requirements: GpuRequirements) -> str:
-        """Return why a pod that waits preempts no other, whatever others there are; empty if it may."""
+    def objection(self, pod: Pod, requirements: GpuRequirements, *, with_gang: bool = False) -> str:
+        """Return why a pod that waits preempts no other, whatever others there are; empty if it may.
+
+        A pod that gets a node only together with others of its gang preempts none unless it does so `with_gang`.
+        """
         key, highest = self._state.fair_share.key(pod), self._settings.highest_priority
         reasons = (
             (not self._settings.enabled, "scheduler.preemption.enabled is false"),
@@ -65,7 +68,7 @@ class Eligibility:
             (requirements.fixed is not None, "it has a static allocation"),
             (requirements.bound is not None, "only the cards that are bound to its application count"),
             (requirements.constraints.card_kind == "instance", "it requests MIG instances"),
-            (requirements.is_gathering, "the pods of its gang get nodes together"),
+            (requirements.is_gathering and not with_gang, "the pods of its gang get nodes together"),
             (
                 _depends_on_pods(pod),
                 "its node depends on other pods: podAffinity, podAntiAffinity or topologySpreadConstraints",
@@ -103,7 +106,11 @@ class Eligibility:
             return ()
         found = [self._eligible(member, preemptor, reclaim) for member in members]
         eligible = tuple(each for each in found if each is not None)
-        return eligible if len(eligible) == len(members) else ()
+        if len(eligible) < len(members):
+            return ()
+        if len(members) == 1:
+            return eligible
+        return tuple(msgspec.structs.replace(each, unit=members[0]) for each in eligible)
 
     def _eligible(self, uid: str, preemptor: Pod, reclaim: Reclaim | None) -> "EligiblePod | None":
         """Return a running pod if `preemptor` may preempt it now, whatever gang it belongs to."""
@@ -163,6 +170,7 @@ class EligiblePod(msgspec.Struct, frozen=True):
         is_slow: whether its grace period is longer than a nomination lasts.
         violates: whether its end violates a disruption budget that never permits it.
         reclaimed_for: the queue that reclaims its cards; None if it has a lower priority than its preemptor.
+        unit: which pods go together: the UID of one of them, the same for all; empty for a pod that goes alone.
     """
 
     pod: Pod
@@ -171,6 +179,7 @@ class EligiblePod(msgspec.Struct, frozen=True):
     is_slow: bool = False
     violates: bool = False
     reclaimed_for: QueueKey | None = None
+    unit: str = ""
 
     @property
     def candidate(self) -> Candidate:

@@ -1,16 +1,21 @@
-"""Carries out a preemption: nominates the node, evicts the victims, and records it in events and conditions.
+"""Carries out a preemption: nominates the nodes, evicts the victims, and records it in events and conditions.
+
+Several victims are evicted only after dry runs of all their Evictions: what would be refused costs no pod. After that
+only what changes within these milliseconds can still refuse one.
 
 Each Eviction carries the leader's token, so the API server refuses those of a former leader, and the victim's UID, so
 it never meets another pod. The preemptor's `status.nominatedNodeName` is written before any pod is evicted: whatever
-ends this process, the next leader knows for which pod the cards become free.
+ends this process, the next leader knows for which pods the cards become free.
 """
 
 import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from cluster.api import JSON_PATCH, STRATEGIC_MERGE_PATCH
 from cluster.backoff import write_backoff
@@ -25,12 +30,30 @@ from scheduler.preemption.eligibility import EligiblePod
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _ATTEMPTS: Final = 5
+_NAMED: Final = 8
+"""The nodes that a line of the log names."""
 _GATEWAY_TIMEOUT: Final = 504
 _BUDGET: Final = re.compile(r"disruption budget|more than one PodDisruptionBudget")
 """What the API server says of an Eviction that budgets refuse; the codes, 429 and 500, also mean other things."""
 _OTHER_UID: Final = re.compile(r"UID in the precondition|metadata\.uid: .* immutable")
 """What the API server says of an Eviction or a patch with the UID of a pod that was deleted and created again."""
+
+
+class Nomination(msgspec.Struct, frozen=True):
+    """A pod for which others are evicted, alone or with its gang: the node that it will get, and who has to go for it.
+
+    Attributes:
+        pod: the preemptor.
+        node: its node.
+        victims: the pods that are evicted for it, none of them for another pod.
+    """
+
+    pod: Pod
+    node: str
+    victims: tuple[EligiblePod, ...] = ()
 
 
 class _GoneError(Exception):
@@ -59,19 +82,17 @@ class Evictor:
 
     async def evict(
         self,
-        preemptor: Pod,
-        node: str,
-        victims: Sequence[EligiblePod],
+        nominations: Sequence[Nomination],
         *,
         is_needed: Callable[[], bool] = lambda: True,
         is_ending: Callable[[EligiblePod], bool] = lambda _: False,
     ) -> tuple[EvictionOutcome, list[EligiblePod]]:
-        """Nominate `node` for the preemptor and evict the victims.
+        """Nominate the nodes of a pod, or of the pods of a gang, and evict the victims.
 
         Victims with a PodDisruptionBudget come first, so that a refusal costs no other pod, and then those that violate
-        one; otherwise their order is kept. The first failure ends it, and so does the preemptor if it does not need the
-        node any more, which `is_needed` tells. A victim that `is_ending` by now, for another pod, is left out. Each has
-        its own grace period.
+        one; otherwise their order is kept. The first failure ends it, and so do the preemptors if they do not need the
+        nodes any more, which `is_needed` tells; but of pods that go together all go once one is gone. A victim that
+        `is_ending` by now, for another pod, is left out. Each has its own grace period.
 
         Returns:
             The outcome once it is known, or given up, and the victims that the API server has evicted, in this order;
@@ -79,23 +100,30 @@ class Evictor:
         """
         outcome, why = EvictionOutcome.EVICTED, EvictionOutcome.EVICTED.value
         evicted: list[EligiblePod] = []
+        victims = [(victim, each) for each in nominations for victim in each.victims]
+        victims.sort(key=lambda pair: (pair[0].budget is None, not pair[0].violates))
+        begun: set[str] = set()
+        """The units of which a pod is evicted."""
         try:
-            await self._nominate(preemptor, node)
-            for victim in sorted(victims, key=lambda each: (each.budget is None, not each.violates)):
-                if not is_ending(victim) and await self._evict(victim, is_needed):
+            await self._write_all(self._nominate, nominations)
+            if len(victims) > 1:
+                pending = [victim for victim, _ in victims if not is_ending(victim)]
+                await self._write_all(lambda victim: self._rehearse(victim, is_needed), pending)
+            for victim, nomination in victims:
+                if is_ending(victim):
+                    continue
+                if await self._evict(victim, (lambda: True) if victim.unit in begun else is_needed):
                     evicted.append(victim)
-                    await self._announce(victim, preemptor, node)
+                    begun |= {victim.unit} - {""}
+                    await self._announce(victim, nomination)
         except _EndedError as ended:
             outcome, why = ended.outcome, f"{ended.outcome.value}: {ended}"
-        if evicted:
-            reclaimed = sum(each.reclaimed_for is not None for each in evicted)
-            which = f"pods, {reclaimed} of queues above their entitlement," if reclaimed else "pods of lower priority"
-            note = f"Evicted {len(evicted)} of {len(victims)} {which} on node {node}"
-            self._recorder.record(
-                preemptor.reference, type="Normal", reason="Preempting", action="Preempting", note=note
-            )
-        fields = {"pod": str(preemptor), "uid": preemptor.uid, "outcome": outcome.value, "node": node}
-        log.info("pod %s: %d of %d victims on %s: %s", preemptor, len(evicted), len(victims), node, why, extra=fields)
+        for each in nominations:
+            self._report(each, {victim.pod.uid for victim in evicted})
+        first = nominations[0].pod
+        nodes = ", ".join(list(dict.fromkeys(each.node for each in nominations if each.victims))[:_NAMED])
+        fields = {"pod": str(first), "uid": first.uid, "outcome": outcome.value, "node": nodes}
+        log.info("pod %s: %d of %d victims on %s: %s", first, len(evicted), len(victims), nodes, why, extra=fields)
         return outcome, evicted
 
     async def move(self, victim: EligiblePod, *, note: str, is_needed: Callable[[], bool]) -> EvictionOutcome:
@@ -125,11 +153,11 @@ class Evictor:
         try:
             for is_rehearsal in (True, False):
                 for pod in pods:
-                    if await self._end(pod, is_rehearsal=is_rehearsal) and not is_rehearsal:
+                    if await self._send_eviction(pod, is_rehearsal=is_rehearsal) and not is_rehearsal:
                         self._recorder.record(
                             pod.reference, type="Warning", reason=reason, action="Evicting", note=note
                         )
-        except (_EndedError, _BudgetError) as ended:
+        except _EndedError as ended:
             log.info("%d pods are not evicted, or not all of them: %s", len(pods), ended)
             return ended.outcome
         return EvictionOutcome.EVICTED
@@ -159,9 +187,24 @@ class Evictor:
 
     # ---- single writes ---------------------------------------------------------------------------------------------
 
-    async def _nominate(self, preemptor: Pod, node: str) -> None:
+    async def _write_all(self, write: Callable[[T], Awaitable[object]], items: Sequence[T]) -> None:
+        """Call `write` for each item, some at a time; after the first failure, which is raised, for no more."""
+        failures: list[_EndedError] = []
+
+        async def one(item: T) -> None:
+            try:
+                if not failures:
+                    await write(item)
+            except _EndedError as ended:
+                failures.append(ended)
+
+        await self._fenced.write_each(one, items)
+        if failures:
+            raise failures[0]
+
+    async def _nominate(self, nomination: Nomination) -> None:
         try:
-            await self._patch_status(preemptor, {"nominatedNodeName": node})
+            await self._patch_status(nomination.pod, {"nominatedNodeName": nomination.node})
         except _GoneError as error:
             raise _EndedError(EvictionOutcome.GONE, str(error)) from error
 
@@ -171,24 +214,30 @@ class Evictor:
         An Eviction is sent first in any case, by which the API server checks that this replica leads. A deletion cannot
         carry the leader's token, so it has only the victim's UID.
         """
-        path, body = _eviction(victim.pod)
         try:
-            # The refusal of a budget is a 429, too, and does not change within seconds.
-            await self._send(lambda: self._fenced.create(path, body, repeat_if_busy=False), is_needed)
-        except _GoneError:
-            return False
+            return await self._send_eviction(victim.pod, is_needed)
         except _BudgetError:
             if not victim.violates:
                 raise
             return await self._delete(victim.pod, is_needed)
-        return True
 
-    async def _end(self, pod: Pod, *, is_rehearsal: bool) -> bool:
+    async def _rehearse(self, victim: EligiblePod, is_needed: Callable[[], bool]) -> None:
+        """Find out whether the Eviction of a victim would be refused."""
+        try:
+            await self._send_eviction(victim.pod, is_needed, is_rehearsal=True)
+        except _BudgetError:
+            if not victim.violates:
+                raise
+
+    async def _send_eviction(
+        self, pod: Pod, is_needed: Callable[[], bool] = lambda: True, *, is_rehearsal: bool = False
+    ) -> bool:
         """Evict a pod, or find out whether that would be refused; return False if it was gone."""
         path, body = _eviction(pod)
         try:
+            # The refusal of a budget is a 429, too, and does not change within seconds.
             await self._send(
-                lambda: self._fenced.create(path, body, repeat_if_busy=False, dry_run=is_rehearsal),
+                lambda: self._fenced.create(path, body, repeat_if_busy=False, dry_run=is_rehearsal), is_needed
             )
         except _GoneError:
             return False
@@ -202,13 +251,25 @@ class Evictor:
             return False
         return True
 
-    async def _announce(self, victim: EligiblePod, preemptor: Pod, node: str) -> None:
+    def _report(self, nomination: Nomination, evicted: Collection[str]) -> None:
+        """Record for a preemptor which of its victims are evicted, given by UID."""
+        gone = [each for each in nomination.victims if each.pod.uid in evicted]
+        if not gone:
+            return
+        reclaimed = sum(each.reclaimed_for is not None for each in gone)
+        which = f"pods, {reclaimed} of queues above their entitlement," if reclaimed else "pods of lower priority"
+        note = f"Evicted {len(gone)} of {len(nomination.victims)} {which} on node {nomination.node}"
+        self._recorder.record(
+            nomination.pod.reference, type="Normal", reason="Preempting", action="Preempting", note=note
+        )
+
+    async def _announce(self, victim: EligiblePod, nomination: Nomination) -> None:
         """Say why a victim is evicted, in its condition DisruptionTarget and in an event; failures change nothing.
 
         The API server sets the condition with an Eviction, so its lastTransitionTime is right; a deletion has none.
         """
         # The preemptor may be in another namespace, so only its UID is named.
-        pod, taker = victim.pod, victim.reclaimed_for
+        pod, taker, preemptor, node = victim.pod, victim.reclaimed_for, nomination.pod, nomination.node
         note = f"Preempted by pod {preemptor.uid} on node {node}"
         why = "preempting to accommodate a higher priority pod"
         if taker is not None:

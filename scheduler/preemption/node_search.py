@@ -1,6 +1,7 @@
 """Searches one node for the cheapest pods that have to go for another one."""
 
 import itertools
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -17,6 +18,7 @@ from allocation.placement.rejection import Rejection
 from allocation.quota import Headroom, minimum_request
 from allocation.steps import Steps, finish
 from allocation.victims import Candidate, Cost, Limits
+from scheduler.cycle import lifts
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
 from scheduler.preemption.accounts import Accounts, OwnPods
@@ -64,6 +66,7 @@ class NodeSearch:
         pod: the pod.
         requirements: its GPU requirements.
         below: the pods that it may preempt have a priority below this one.
+        earlier: the pods that are preempted already for others of its gang.
     """
 
     def __init__(
@@ -74,22 +77,27 @@ class NodeSearch:
         requirements: GpuRequirements,
         *,
         gone: Iterable[str] = (),
+        earlier: Sequence[EligiblePod] = (),
     ) -> None:
-        """Search in `state`, from which the pods `gone` will have gone in any case."""
+        """Search in `state`, from which the pods `gone` will have gone in any case.
+
+        So will those `earlier`, which are preempted for others of the pod's gang, and count in their budgets.
+        """
         self.pod = pod
         self.requirements = requirements
+        self.earlier = earlier
         self._state = state
         self._eligibility = eligibility
         self._accounts = Accounts(state, eligibility, pod)
-        self._gone = frozenset(gone)
+        self._gone = frozenset(gone).union(each.pod.uid for each in earlier)
+        self._spent = Counter(each.candidate.budget for each in earlier if each.budget is not None)
         self._units: dict[str, EligibleUnit] = {}
         self._own: OwnPods | None = None
         self._rejected_nodes = state.rejected_nodes.lasting(requirements)
         found = eligibility.reclaims.of(pod, requirements)
         self._reclaim = found if isinstance(found, Reclaim) else None
         self.below = max(pod.spec.priority, self._reclaim.below) if self._reclaim is not None else pod.spec.priority
-        lower = state.holds.lower_than(state.fair_share.pod_rank(pod))
-        self._lifted = state.holds.reserved_for(pod.uid) | lower
+        self._lifted = state.holds.reserved_for(pod.uid) | lifts.lower(state, pod)
 
     def may_free(self, node: str) -> bool:
         """Whether a node is worth a search: in a full cluster, few may have pods of queues with a surplus."""
@@ -144,7 +152,8 @@ class NodeSearch:
         def permits(gone: frozenset[str]) -> bool:
             return self._reclaim is None or _is_permitted(self._reclaim, [eligible[uid] for uid in gone])
 
-        budgets = {each.candidate.budget: each.budget.allowed for each in eligible.values() if each.budget is not None}
+        guards = ((each.candidate.budget, each.budget) for each in eligible.values())
+        budgets = {name: budget.allowed - self._spent[name] for name, budget in guards if budget is not None}
         candidates = [tuple(each.candidate for each in unit) for unit in units.values()]
         chosen = yield from victims.cheapest(candidates, fits_without, Limits(budgets, permits))
         if chosen is None:

@@ -1,4 +1,4 @@
-"""The pods that fit nowhere, for which others may be preempted."""
+"""The pods that fit nowhere, for which others may be preempted; of a gang one stands for all that wait."""
 
 import bisect
 import heapq
@@ -9,10 +9,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from allocation.steps import Steps
+from scheduler.gangs.gang import Gang
 from scheduler.objects import Pod
 from scheduler.queue.entry import Entry
 from scheduler.queue.lanes import offer
-from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.state.cluster_state import ClusterState
 
 T = TypeVar("T")
 
@@ -27,11 +28,13 @@ class WaitingPod(msgspec.Struct, frozen=True):
         pod: its last known state.
         kind: pods of one kind are rejected for the same reasons.
         nodes: the nodes to consider; None is all.
+        gang: the gang whose pods get nodes together with this one; None for a pod that gets one alone.
     """
 
     pod: Pod
     kind: Hashable
     nodes: tuple[str, ...] | None = None
+    gang: Gang | None = None
 
 
 WaitingPods = Callable[[Callable[[Pod], bool], Callable[[WaitingPod], bool], int], Steps[Iterator[WaitingPod]]]
@@ -44,8 +47,14 @@ Ranked = tuple[Hashable, tuple[Any, ...], WaitingPod]
 """The queue of a pod, the pod's sort key among all pods, and the pod."""
 
 
-def of_queue(queue: SchedulingQueue) -> WaitingPods:
+def gang_of(state: ClusterState, pod: Pod) -> Gang | None:
+    """Return the gang with whose pods a pod gets a node; None if it gets one alone."""
+    return state.gangs.of(pod.uid) if state.gangs.waits_for_others(pod) else None
+
+
+def of_queue(state: ClusterState) -> WaitingPods:
     """Return the pods that wait in the scheduler's own queue, in its order."""
+    queue = state.queue
     competition = queue.competition
 
     def waiting(
@@ -56,8 +65,11 @@ def of_queue(queue: SchedulingQueue) -> WaitingPods:
         def read(entry: Entry) -> Ranked | None:
             if entry.place != "unschedulable" or not has_victims(entry.pod):
                 return None
-            lane = entry.lane.key if entry.lane is not None else entry.pod.uid
-            found = WaitingPod(entry.pod, (entry.key, entry.pod.spec.priority, lane))
+            lane, gang = entry.lane, gang_of(state, entry.pod)
+            if gang is not None and lane is not None and lane.pods[0] is not entry:
+                return None
+            kind = entry.key, entry.pod.spec.priority, lane.key if lane is not None else entry.pod.uid
+            found = WaitingPod(entry.pod, kind, gang=gang)
             if not may(found):
                 return None
             is_late = not competition.has_credit(entry.key, now)

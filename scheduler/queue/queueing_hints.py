@@ -135,6 +135,7 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     PodReason.QuotaSingleExceeded: ClusterEvent.QUOTA_CHANGED | _REBOUND,
     PodReason.AmountNotStated: ClusterEvent.QUOTA_CHANGED | ClusterEvent.GPU_QUEUE_CHANGED | _REBOUND,
     PodReason.GangIncomplete: ClusterEvent.GANG_CHANGED,
+    PodReason.PodGroupNotFound: NO_EVENT,  # the PodGroup itself wakes the pods of its gang
     PodReason.DraAllocated: ClusterEvent.DEVICE_CLASS_CHANGED,
     PodReason.PodHeld: NO_EVENT,
 }

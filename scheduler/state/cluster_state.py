@@ -24,6 +24,7 @@ from scheduler.dra.foreign import DoubleBooking, ForeignDevices
 from scheduler.fairness.fair_share import FairShare
 from scheduler.filters.node_cache import NodeCache
 from scheduler.filters.node_filter import NodeFilter
+from scheduler.gangs.pod_groups import PodGroups
 from scheduler.holds import Holds
 from scheduler.leases.device_lease import DeviceLease
 from scheduler.leases.device_leases import DeviceLeases
@@ -89,6 +90,7 @@ class ClusterState:
         scores_resources: bool = False,
         stranded: float = ScoreWeights().stranded,
         network_levels: Sequence[str] = NETWORK_LEVELS,
+        reads_pod_groups: bool = False,
     ) -> None:
         """Begin with an empty state; `clock`, in seconds, must be monotonic.
 
@@ -99,7 +101,8 @@ class ClusterState:
         Devices of the DRA drivers `foreign_drivers` are counted; `on_double_booked` is called for those that pods have
         already, and `on_device_class` for each DeviceClass that satisfies a resource of ours.
         `scores_resources` if nodes are scored by their CPU and memory; `stranded` is how many points of a node's score
-        a stranded card counts. The labels `network_levels` name network blocks.
+        a stranded card counts. The labels `network_levels` name network blocks. A pod that names a PodGroup waits for
+        it if the scheduler `reads_pod_groups`.
         """
         self.settings = settings
         self.turn = asyncio.Lock()
@@ -122,6 +125,11 @@ class ClusterState:
             network_levels=network_levels,
         )
         self.gangs = self.node_cache.gangs
+        self.pod_groups = PodGroups(
+            self.gangs,
+            are_read=reads_pod_groups,
+            on_change=lambda uids: self.queue.wake(uids),  # noqa: PLW0108 -- the queue is made later
+        )
         # kube-scheduler, if it has the queue, has filtered the nodes by volumes.
         volumes = self.volumes if has_queue else None
         self.node_filter = NodeFilter(self.node_cache, volumes=volumes)
@@ -167,6 +175,7 @@ class ClusterState:
             settings,
             ledger=self.ledger,
             gangs=self.gangs,
+            pod_groups=self.pod_groups,
             claims=self.claims,
             bindings=self.bindings,
             quotas=self.quotas,

@@ -16,6 +16,7 @@ from scheduler.claims.users import ORDER
 from scheduler.dra.foreign import STATES
 from scheduler.fairness import quota_use
 from scheduler.fairness.standings import Standings
+from scheduler.gangs.gang import GangState
 from scheduler.holds import HoldCause
 from scheduler.state.cluster_state import ClusterState
 
@@ -75,6 +76,7 @@ class StateCollector(Collector):
             yield from _queue(term.state)
             yield _holds(term.state)
             yield _claims(term.state)
+            yield _gangs(term.state)
             if term.state.bindings.is_on:
                 yield from _bindings(term.state)
             if term.state.fair_share.queues:
@@ -126,6 +128,20 @@ def _claims(state: ClusterState) -> Metric:
     for phase in ORDER:
         claims.add_metric((phase,), counts[phase])
     return claims
+
+
+def _gangs(state: ClusterState) -> Metric:
+    """Return how many gangs there are by state; which gangs, the API says: users name them."""
+    gangs = GaugeMetricFamily(
+        "tranche_scheduler_gangs",
+        "Gangs: Incomplete (fewer pods than necessary exist), Waiting, Binding, Running, Partial (some pods have nodes,"
+        " but fewer than necessary), Finished.",
+        labels=("state",),
+    )
+    counts = Counter(gang.state for gang in state.gangs)
+    for each in get_args(GangState):
+        gangs.add_metric((each,), counts[each])
+    return gangs
 
 
 def _queues(state: ClusterState) -> Iterator[Metric]:

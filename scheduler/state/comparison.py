@@ -71,6 +71,7 @@ def differences(
 def _counted(state: ClusterState, pods: Informer[Pod], being_bound: frozenset[str]) -> Iterator[Difference | None]:
     """Compare everything that is counted with the pods of the same moment."""
     present, reservations = iter(pods), state.ledger.snapshot()
+    being_bound |= state.gangs.being_decided()
     in_quotas, in_queues = state.quotas.counted.snapshot(), state.fair_share.use.snapshot()
     shown: dict[str, Pod] = {}
     for pod in present:

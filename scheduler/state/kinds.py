@@ -18,6 +18,7 @@ from cluster.gpu_queue import GpuQueue
 from cluster.gpu_quota import GpuQuota
 from cluster.informer import HasMeta
 from cluster.lease import Lease
+from cluster.pod_group import PodGroup
 from cluster.resource import Resource
 from cluster.resource_quota import ResourceQuota
 from scheduler.objects import Namespace, Node, NodeWithImages, Pod, PriorityClass
@@ -80,6 +81,9 @@ VOLUME_CLAIMS: Final = StateKind(
 
 _NODES_WITH_IMAGES: Final = StateKind(resource.NODES, NodeWithImages, lambda to: (to.set_node, to.drop_node))
 _BINDINGS: Final = StateKind(resource.GPU_BINDINGS, GpuBinding, lambda to: (to.bindings.set, to.bindings.drop))
+_POD_GROUPS: Final = StateKind(
+    resource.POD_GROUPS, PodGroup, lambda to: (to.pod_groups.set, to.pod_groups.drop), is_optional=True
+)
 _ALWAYS: Final[tuple[StateKind[Any], ...]] = (
     STATUSES,
     LEASES,
@@ -125,19 +129,21 @@ _STORAGE: Final[tuple[StateKind[Any], ...]] = (
 
 
 def needed(
-    *, has_storage: bool, has_bindings: bool, has_foreign_drivers: bool, with_images: bool
+    *, has_storage: bool, has_bindings: bool, has_foreign_drivers: bool, has_pod_groups: bool, with_images: bool
 ) -> tuple[StateKind[Any], ...]:
     """Return the kinds that a scheduler needs; pods come last, because they refer to all others.
 
     Extenders need no storage (`has_storage`): kube-scheduler evaluates the volumes of pods. GPUBindings may not exist
     in a cluster where they do not count (`has_bindings`). The devices of other DRA drivers are those that such claims
-    have (`has_foreign_drivers`). Nodes have their images if `with_images`.
+    have (`has_foreign_drivers`). PodGroups say how many pods get nodes together, where they count (`has_pod_groups`).
+    Nodes have their images if `with_images`.
     """
     return (
         *_ALWAYS,
         _NODES_WITH_IMAGES if with_images else NODES,
         *((_BINDINGS,) if has_bindings else ()),
         *(_FOREIGN_DEVICES if has_foreign_drivers else ()),
+        *((_POD_GROUPS,) if has_pod_groups else ()),
         *(_STORAGE if has_storage else ()),
         PODS,
     )

@@ -12,19 +12,24 @@ import msgspec
 from allocation import precedence
 from allocation.bindings.bound_cards import consume_policy
 from allocation.claim import ClaimSpec
+from allocation.errors import AllocationError
 from allocation.fairness.queue_spec import QueueKey
-from allocation.gang import declared
+from allocation.gang import MOST_MEMBERS, Declaration, declared
 from allocation.ledger.ledger import Ledger
+from allocation.names import CLAIM, GANG_MIN_MEMBERS
 from allocation.precedence import Decision
 from allocation.quota import Headroom
+from allocation.reasons import PodReason
 from allocation.settings import AllocationSettings
 from scheduler import gpu_requirements
 from scheduler.bindings.allowed_cards import within_quotas
 from scheduler.bindings.app_bindings import AppBindings
 from scheduler.claims.claims import Claims
 from scheduler.fairness.fair_share import FairShare
+from scheduler.gangs.gang import GangKey
 from scheduler.gangs.gangs import Gangs
-from scheduler.gpu_requirements import GpuRequirements, PodSpec
+from scheduler.gangs.pod_groups import PodGroups
+from scheduler.gpu_requirements import GpuRequirements, PodSpec, WaitingPodError
 from scheduler.state.quotas import Quotas
 from scheduler.volumes.planned_pod import PlannedPod
 
@@ -79,6 +84,7 @@ class Requirements:
         *,
         ledger: Ledger,
         gangs: Gangs,
+        pod_groups: PodGroups,
         claims: Claims,
         bindings: AppBindings,
         quotas: Quotas,
@@ -88,6 +94,7 @@ class Requirements:
         self._settings = settings
         self._ledger = ledger
         self._gangs = gangs
+        self._pod_groups = pod_groups
         self._claims = claims
         self._bindings = bindings
         self._quotas = quotas
@@ -109,7 +116,7 @@ class Requirements:
 
         Raises:
             WaitingPodError: its GpuQueue takes no pod now, its namespace has as many as a GpuQuota allows, its GpuClaim
-                does not exist, or no GPUBinding gives its application a card.
+                or PodGroup does not exist, or no GPUBinding gives its application a card.
             AllocationError: a resource or an annotation is malformed or exceeds a limit, or contradicts the claim.
         """
         return self._apply(pod, without, self._rules)
@@ -130,6 +137,10 @@ class Requirements:
     def find_claim(self, name: str, *, namespace: str, planned: Mapping[str, ClaimSpec] = {}) -> ClaimSpec | None:
         """Return the GpuClaim of a pod in `namespace`, or else the one of this name that is `planned` with the pod."""
         return self._claims.find(namespace, name) or planned.get(name)
+
+    def _claim_of(self, asked: _Asked, name: str) -> ClaimSpec | None:
+        planned = asked.pod.gpu_claims if isinstance(asked.pod, PlannedPod) else {}
+        return self.find_claim(name, namespace=asked.namespace, planned=planned)
 
     def _key(self, pod: RequestingPod) -> QueueKey:
         return self._fair_share.queues.key(pod.metadata.labels or {}, pod.metadata.namespace)
@@ -157,12 +168,11 @@ class Requirements:
 
     def _read(self, asked: _Asked, _: GpuRequirements | None) -> GpuRequirements:
         """Read what the pod and its claim request."""
-        planned = asked.pod.gpu_claims if isinstance(asked.pod, PlannedPod) else {}
         return gpu_requirements.read(
             asked.pod.spec,
             asked.annotations,
             self._settings,
-            find_claim=partial(self.find_claim, namespace=asked.namespace, planned=planned),
+            find_claim=partial(self._claim_of, asked),
             is_bound=self._bindings.concern(asked.labels, asked.namespace),
         )
 
@@ -200,11 +210,29 @@ class Requirements:
 
     def _gather(self, asked: _Asked, requirements: GpuRequirements | None) -> GpuRequirements | None:
         """Mark a pod that gets a node only together with others; refuse one whose gang cannot be read."""
-        declared(asked.labels, asked.annotations)
+        claim = self._claim_of(asked, asked.annotations[CLAIM]) if CLAIM in asked.annotations else None
+        declaration = declared(asked.labels, asked.annotations, gang_ref=claim.gang_ref if claim is not None else "")
         gang = self._gangs.of(asked.pod.metadata.uid)
+        if declaration is not None and self._pod_groups.are_read:
+            self._check_pod_group(asked.namespace, declaration, size=gang.size if gang is not None else 1)
         if requirements is None or gang is None or gang.is_satisfied:
             return None
         return msgspec.structs.replace(requirements, is_gathering=True)
+
+    def _check_pod_group(self, namespace: str, declaration: Declaration, *, size: int) -> None:
+        """Refuse a pod whose gang, of this `size` so far, has a PodGroup that does not exist, or asks too much."""
+        group = self._pod_groups.get(GangKey(namespace, declaration.name))
+        if group is None and declaration.is_pod_group and not declaration.size and size == 1:
+            raise WaitingPodError(
+                PodReason.PodGroupNotFound,
+                f"PodGroup {declaration.name} does not exist: create it in the pod's namespace, or say by annotation"
+                f" {GANG_MIN_MEMBERS} how many pods get nodes together",
+            )
+        if group is not None and group.min_member > MOST_MEMBERS:
+            raise AllocationError(
+                f"spec.minMember of PodGroup {declaration.name} is {group.min_member}: at most {MOST_MEMBERS} pods get"
+                " nodes together; lower it"
+            )
 
     def _check_pods(self, asked: _Asked, requirements: GpuRequirements | None) -> None:
         """Refuse a pod with cards whose namespace has as many of them as it may."""

@@ -102,6 +102,16 @@ SCHEDULER = (
         "Pods that cannot be placed unless their spec changes: 2.",
     ),
     Case(
+        "TrancheGangsPartial",
+        10,
+        {'tranche_scheduler_gangs{state="Partial"}': "2x40"},
+        (
+            {'tranche_scheduler_gangs{state="Partial"}': "1x9 0x1 1x9 0x20"},
+            {'tranche_scheduler_gangs{state="Partial"}': "0x40", 'tranche_scheduler_gangs{state="Waiting"}': "7x40"},
+        ),
+        "Gangs of which only some pods run, which wait for the others: 2.",
+    ),
+    Case(
         "TrancheEventsDropped",
         1,
         {"tranche_scheduler_events_dropped_total": "0 1x40"},

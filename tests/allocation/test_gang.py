@@ -25,7 +25,7 @@ SIZE, TIMEOUT = "gpu.scheduling/gang-min-members", "gpu.scheduling/gang-timeout"
         ({"gpu.scheduling/gang": "a"}, {SIZE: "4", TIMEOUT: "0"}, Declaration("a", 4)),
         ({"gpu.scheduling/gang": "a"}, {"gpu.scheduling/gang-block": "rack"}, Declaration("a", block="rack")),
         ({"job": "uid-1"}, {"gpu.scheduling/gang-by": "job", SIZE: "2"}, Declaration("uid-1", 2)),
-        ({GROUP: "a"}, {SIZE: "3"}, Declaration("a", 3)),
+        ({GROUP: "a"}, {SIZE: "3"}, Declaration("a", 3, is_pod_group=True)),
         ({f"{OLD}/name": "a", f"{OLD}/min-available": "3"}, {}, Declaration("a", 3)),
         ({OLD: "a"}, {}, Declaration("a")),
         (
@@ -63,7 +63,7 @@ SIZE, TIMEOUT = "gpu.scheduling/gang-min-members", "gpu.scheduling/gang-timeout"
         ),
         ({f"{OLD}/name": "a", f"{OLD}/min-available": "3"}, {SIZE: "9"}, Declaration("a", 9)),
         ({"gpu.scheduling/gang": "a", GROUP: "b", "job": "c"}, {"gpu.scheduling/gang-by": "job"}, Declaration("c")),
-        ({GROUP: "b", f"{OLD}/name": "a", f"{OLD}/min-available": "3"}, {}, Declaration("b")),
+        ({GROUP: "b", f"{OLD}/name": "a", f"{OLD}/min-available": "3"}, {}, Declaration("b", is_pod_group=True)),
     ],
 )
 def test_each_form_is_read(labels: dict[str, str], annotations: dict[str, str], expected: Declaration | None) -> None:

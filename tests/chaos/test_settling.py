@@ -26,15 +26,18 @@ def test_ledger_that_is_off_by_one_is_reported() -> None:
     assert len(differences(counted, {})) == 2
 
 
-def event(name: str, *, code: int = 201, namespace: str = "chaos", subresource: str = "binding") -> str:
+def event(
+    name: str, *, code: int = 201, namespace: str = "chaos", subresource: str = "binding", query: str = "timeout=2s"
+) -> str:
     """Return a line of the audit log."""
     reference = {"resource": "pods", "namespace": namespace, "name": name, "subresource": subresource}
-    content = {"verb": "create", "objectRef": reference, "responseStatus": {"code": code}}
+    uri = f"/api/v1/namespaces/{namespace}/pods/{name}/{subresource}?{query}"
+    content = {"verb": "create", "objectRef": reference, "requestURI": uri, "responseStatus": {"code": code}}
     return json.dumps(content, separators=(",", ":")) + "\n"
 
 
 def test_two_accepted_bindings_of_a_pod_are_found(tmp_path: Path) -> None:
-    """Rotated logs are read, too; rejected Bindings and those of other namespaces are not counted."""
+    """Rotated logs are read, too; rejected Bindings, dry runs and those of other namespaces are not counted."""
     (tmp_path / "audit-2026.log").write_text(event("twice") + event("once"))
     log = tmp_path / "audit.log"
     log.write_text(
@@ -42,6 +45,7 @@ def test_two_accepted_bindings_of_a_pod_are_found(tmp_path: Path) -> None:
         + event("once", code=409)
         + event("once", namespace="other")
         + event("once", subresource="eviction")
+        + event("once", query="dryRun=All&timeout=2s")
         + event("half")[:-20]
     )
     assert audit.bound_twice(log, namespace="chaos", since=0) == ["twice"]

@@ -77,11 +77,18 @@ def prepared(installable: Layout, shell: Shell, before: set[str]) -> Iterator[La
 
 
 @pytest.fixture
-def installed(prepared: Layout, shell: Shell) -> Layout:
-    """The cluster after that command, which the first test runs, and the one after the removal, if any comes then."""
-    if client(prepared).find("namespace", SYSTEM) is None:
+def installed(prepared: Layout, shell: Shell) -> Iterator[Layout]:
+    """The cluster after that command, which the first test runs, and the one after the removal, if any comes then.
+
+    The pods and claims of a test are deleted before the next one begins.
+    """
+    api = client(prepared)
+    if api.find("namespace", SYSTEM) is None:
         _install(prepared, shell)
-    return prepared
+    yield prepared
+    if api.find("namespace", NAMESPACE) is not None:
+        for kind in ("pods", "gpuclaims"):
+            api.delete_all(kind, namespace=NAMESPACE, timeout_s=PATIENCE_S)
 
 
 def _install(installable: Layout, shell: Shell) -> None:
@@ -139,7 +146,6 @@ def test_alias_is_scheduled_without_a_label(installed: Layout) -> None:
     created = client(installed).get("pod", "alias", namespace=NAMESPACE)
     assert created["spec"]["schedulerName"] == "tranche"
     assert CARD in created["metadata"]["annotations"][ALLOCATION]
-    client(installed).delete("pod", "alias", namespace=NAMESPACE)
 
 
 def test_quick_start_runs_verbatim(installed: Layout, shell: Shell) -> None:
@@ -196,7 +202,6 @@ def test_second_example_gets_four_contiguous_cards(installed: Layout, shell: She
     row = wait.until(bound, what="phase Bound", timeout_s=PATIENCE_S)
     assert (row["REQ"], row["TOPOLOGY"]) == ("4", "Preferred")
     assert row["ALLOCATED"] == f"{installed.node_name}:{','.join(map(str, indexes))}"
-    client(installed).delete("pod", "training", namespace=NAMESPACE)
 
 
 def test_removal_leaves_nothing(installed: Layout, shell: Shell, before: set[str]) -> None:

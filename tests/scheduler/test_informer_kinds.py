@@ -17,14 +17,24 @@ STORAGE = {
 }
 
 
-def kinds(*, has_storage: bool = False, preempts: bool = False, has_foreign_drivers: bool = False) -> list[str]:
+def kinds(
+    *,
+    has_storage: bool = False,
+    preempts: bool = False,
+    has_foreign_drivers: bool = False,
+    has_pod_groups: bool = False,
+) -> list[str]:
     """Return the plural names of the kinds that are watched, in order."""
     return [
         each.plural
         for each in Informers(
             cast("Api", None),
             state_kinds.needed(
-                has_storage=has_storage, has_bindings=False, has_foreign_drivers=has_foreign_drivers, with_images=False
+                has_storage=has_storage,
+                has_bindings=False,
+                has_foreign_drivers=has_foreign_drivers,
+                has_pod_groups=has_pod_groups,
+                with_images=False,
             ),
             preempts=preempts,
             relist_seconds=1.0,
@@ -49,3 +59,8 @@ def test_devices_are_watched_only_where_another_dra_driver_counts() -> None:
     devices = {"resourceslices", "resourceclaims"}
     assert set(kinds(has_foreign_drivers=True)) - set(kinds()) == devices
     assert "deviceclasses" in kinds()
+
+
+def test_pod_groups_are_watched_only_where_they_count() -> None:
+    """Another scheduler needs no right to read them."""
+    assert set(kinds(has_pod_groups=True)) - set(kinds()) == {"podgroups"}

@@ -72,6 +72,18 @@ def make(extended: Layout) -> Iterator[Callable[[str], Namespace]]:
         each.api.delete_all("pods", namespace=each.name, timeout_s=PATIENCE_S)
 
 
+@pytest.fixture
+def standby(extended: Layout) -> Iterator[Pair]:
+    """A second pair, with mutual TLS. After the test the first one is alone again, and leads."""
+    first, second = Pair(extended, 0), Pair(extended, 1, tls=True)
+    # It may have lost its Lease in an outage before.
+    wait.until(lambda: filter_error(first) == "", what="the first pair leads", timeout_s=PATIENCE_S)
+    second.start()
+    yield second
+    second.kill()
+    wait.until(lambda: filter_error(first) == "", what="the first pair leads again", timeout_s=PATIENCE_S)
+
+
 def decisions(pair: Pair) -> Counter[str]:
     """Return the extender's decisions by outcome; `unschedulable` is a rejected /bind."""
     samples = scheduler_api.metrics(pair.url)["tranche_scheduler_decisions_total"]
@@ -314,13 +326,12 @@ def filter_error(pair: Pair) -> str:
     return str(content.get("error", ""))
 
 
-def test_pair_with_the_leading_kube_scheduler_decides(extended: Layout, make: Callable[[str], Namespace]) -> None:
+def test_pair_with_the_leading_kube_scheduler_decides(
+    extended: Layout, standby: Pair, make: Callable[[str], Namespace]
+) -> None:
     """The other extender refuses to decide. When the leading pair is killed it takes over, here with mutual TLS."""
     namespace = make("failover")
-    first, second = Pair(extended, 0), Pair(extended, 1, tls=True)
-    # It may have lost its Lease in an outage before.
-    wait.until(lambda: filter_error(first) == "", what="the first pair leads", timeout_s=PATIENCE_S)
-    second.start()
+    first, second = Pair(extended, 0), standby
     assert "does not lead" in filter_error(second)
     assert filter_error(first) == ""
     namespace.create(pod("before", gpu=1, gpumem=1000))

@@ -179,6 +179,40 @@ def test_pods_of_a_gang_wait_for_the_last_one(team: Namespace) -> None:
     team.placed(4)
 
 
+def test_gangs_that_never_start_keep_no_other_pod_waiting(
+    team: Namespace, make_namespace: Callable[..., Namespace]
+) -> None:
+    """One that is too large for the cluster, one of a size that is never reached, and many small ones."""
+    hostile = make_namespace()
+    hostile.create(ONE)
+    try:
+        hostile.create(*(member(f"large-{index}", "large", size=CARDS + 1) for index in range(CARDS + 1)))
+        hostile.create(*(member(f"never-{index}", "never", size=2048) for index in range(20)))
+        hostile.create(*(member(f"small-{index}", f"small-{index}", size=2) for index in range(20)))
+        _waits(hostile, "large-0", "of the 9 pods that gang")
+        for index in range(3):
+            team.create(pod(f"single-{index}", node=NODE_A, gpu=1))
+        team.create(*(member(f"m{index}", "train") for index in range(4)))
+        team.placed(3 + 4)
+        assert leases(hostile) == []
+    finally:
+        hostile.empty()
+
+
+def test_equal_names_in_two_namespaces_are_two_gangs(team: Namespace, make_namespace: Callable[..., Namespace]) -> None:
+    """Two pods of four in each: no gang is complete."""
+    other = make_namespace()
+    other.create(ONE)
+    try:
+        for each in (team, other):
+            each.create(*(member(f"m{index}", "train") for index in range(2)))
+        for each in (team, other):
+            _waits(each, "m0", "needs 4 pods, and fewer exist")
+            assert leases(each) == []
+    finally:
+        other.empty()
+
+
 def test_an_incomplete_gang_with_a_timeout_is_evicted_whole(team: Namespace) -> None:
     """Two pods run, and a third one says that four are needed: after the timeout the two are evicted."""
     team.create(*(member(f"m{index}", "train", size=2, timeout="3s") for index in range(2)))

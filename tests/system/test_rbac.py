@@ -4,8 +4,8 @@ That the roles cover each request is checked when a lab ends (support/whole_run.
 
 Some rights are used only after a failure, so the test causes it: the Leadership is deleted, a node's report is
 tampered with, the webhook's Secret is lost and restored from a backup, a pod waits twice for the same reason, a Binding
-finds a pod that already has a node, volumes are not bound in time, HAMi's plugin serves a node, GPUBindings, GpuQueues
-and GpuQuotas count, and a pod is preempted.
+finds a pod that already has a node, volumes are not bound in time, HAMi's plugin serves a node, GPUBindings, PodGroups,
+GpuQueues and GpuQuotas count, and a pod is preempted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tests.scheduler.support.fencing import fenced
 from tests.support import access
 from tests.support.volumes import claim, local_volume, storage_class
 from tests.system.conftest import PATIENCE_S, Namespace, pod
-from tests.system.support import gpubindings, hami_nodes, missing_devices, rights, tenants, whole_run
+from tests.system.support import coscheduling, gpubindings, hami_nodes, missing_devices, rights, tenants, whole_run
 from tests.system.support.whole_run import ACCOUNTS, PREFIX, SECRET
 
 if TYPE_CHECKING:
@@ -227,6 +227,17 @@ def bind_a_pod_of_an_application(namespace: Namespace) -> None:
         namespace.delete("pods", "bound-card")
 
 
+def wait_for_a_pod_group(namespace: Namespace) -> None:
+    """Let the scheduler see a PodGroup after the pod that waits for it."""
+    with coscheduling.applied(namespace.layout):
+        namespace.create(pod("grouped", labels={coscheduling.LABEL: "group"}, gpu=1))
+        reason = "PodGroupNotFound: PodGroup group does not exist"
+        wait.until(lambda: reason in namespace.unplaced("grouped"), what=reason, timeout_s=PATIENCE_S)
+        namespace.create(coscheduling.pod_group("group", minMember=1))
+        namespace.placed(1)
+        namespace.delete("pods", "grouped")
+
+
 def lose_a_card(namespace: Namespace) -> None:
     """Let the scheduler delete a pod whose card its node does not have any more."""
     node = "gpu-losing-1"
@@ -294,6 +305,7 @@ async def test_every_granted_right_is_used(
     request_a_mig_instance(namespace, mig_node)
     end_a_pod_with_a_lease(namespace)
     bind_a_pod_of_an_application(namespace)
+    wait_for_a_pod_group(namespace)
     write_what_a_queue_has(namespace)
     write_what_is_left_of_a_quota(namespace)
     preempt_a_pod(namespace)

@@ -53,6 +53,7 @@ async def test_rolling_restart_loses_no_admission_and_no_pod(empty_cluster: Layo
             draw=Random(1),  # noqa: S311 -- not a secret
             rate=PODS_A_SECOND,
             claims=settings.claims,
+            gangs=settings.gangs,
             population=PODS,
         )
         await pods.create_claims()

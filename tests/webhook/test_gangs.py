@@ -95,6 +95,11 @@ def test_what_has_no_effect_is_warned_of(labels: dict[str, str], annotations: di
     assert found.warnings[-1] == warning
 
 
+def test_a_timeout_without_a_size_has_an_effect_beside_a_pod_group() -> None:
+    """The PodGroup has the size, which admission does not read."""
+    assert admitted({GROUP: "a"}, {TIMEOUT: "10m"}).warnings == ()
+
+
 @pytest.mark.parametrize("labels", [{GANG: "a"}, {GANG: "a", GROUP: "a"}, {}])
 def test_what_has_an_effect_is_not_warned_of(labels: dict[str, str]) -> None:
     """Nor are two forms that name one gang."""

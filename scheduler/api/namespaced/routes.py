@@ -1,7 +1,7 @@
 """The HTTP routes for users with rights in one namespace; `scheduler.api.openapi` describes them.
 
-The explanation of a pod requires `get pods` in the namespace, a simulation `create pods`, and shares and
-queues `list pods`. As with the API server, every caller may read the version.
+The explanation of a pod requires `get pods` in the namespace, a simulation `create pods`, and shares, queues and gangs
+`list pods`. As with the API server, every caller may read the version.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -18,7 +18,7 @@ from scheduler.api.access_reviews import Verb
 from scheduler.api.manifest_pod import Admit, UnknownSchedulerError
 from scheduler.api.namespaced import queues, redaction, shares
 from scheduler.api.namespaced.gate import NamespaceGate
-from scheduler.api.namespaced.paths import POD_EXPLANATION, QUEUES, SHARES, SIMULATION, VERSION
+from scheduler.api.namespaced.paths import GANGS, POD_EXPLANATION, QUEUES, SHARES, SIMULATION, VERSION
 from scheduler.api.namespaced.turns import FairTurns
 from scheduler.api.queries import Queries
 from scheduler.api.request_body import LARGEST_BODY, Manifests
@@ -64,6 +64,11 @@ class _Routes:
     async def queues(self, _request: web.Request, namespace: str) -> msgspec.Struct:
         return await self._turns.take(lambda: self._view(queues.view, namespace))
 
+    async def gangs(self, request: web.Request, namespace: str) -> msgspec.Struct:
+        chosen = {key: request.query[key] for key in ("name", "after") if key in request.query}
+        turn = self._current().cycle.state.turn
+        return await self._turns.take(lambda: self._current().gangs(namespace=namespace, **chosen), within=turn)
+
     async def version(self, _request: web.Request) -> msgspec.Struct:
         return version.own()
 
@@ -103,6 +108,7 @@ def namespace_routes(
         web.post(SIMULATION, json_handler(routes.guarded(routes.simulate, verb="create"))),
         web.get(VERSION, json_handler(routes.version)),
         web.get(SHARES, json_handler(routes.guarded(routes.shares, verb="list"))),
+        web.get(GANGS, json_handler(routes.guarded(routes.gangs, verb="list"))),
         web.get(QUEUES, json_handler(routes.guarded(routes.queues, verb="list"))),
     ]
 

@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final, TypeVar
 
 from allocation.steps import Steps
 from scheduler.pacing import Pacer
 
 T = TypeVar("T")
+
+_ALONE: Final = nullcontext()
 
 _REST: Final = 9.0
 """Length of the rest after a computation, as a multiple of its length: queries take at most a tenth of the time."""
@@ -21,12 +24,16 @@ class FairTurns:
         self._free_at = clock()
         self._lock = asyncio.Lock()
 
-    async def take(self, begin: Callable[[], Steps[T]]) -> T:
-        """Wait for a turn, then run the steps that `begin` returns, and return their result."""
+    async def take(self, begin: Callable[[], Steps[T]], *, within: AbstractAsyncContextManager[object] = _ALONE) -> T:
+        """Wait for a turn, then run the steps that `begin` returns in the context `within`, and return their result.
+
+        The context is entered when the turn has come, so that nothing waits for the rest after an earlier turn.
+        """
         async with self._lock:
             await asyncio.sleep(max(0.0, self._free_at - self._clock()))
             pacer = Pacer()
             try:
-                return await pacer.run(begin())
+                async with within:
+                    return await pacer.run(begin())
             finally:
                 self._free_at = self._clock() + _REST * pacer.spent

@@ -5,15 +5,15 @@ import os
 import shutil
 import subprocess
 import sys
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cli import commands
 from cli.completion import complete
 from cli.completion.scripts import run
-from cluster.resource import GPU_QUEUES, GPU_QUOTAS, Resource
+from cluster.resource import GPU_CLAIMS, GPU_QUEUES, GPU_QUOTAS, PODS, Resource
 from lab.kubeconfig import service_account_kubeconfig
 from lab.layout import Layout
 from tests.cli.support.http_server import serving
@@ -53,23 +53,42 @@ def test_error_gives_no_candidates(tmp_path: Path, capfd: pytest.CaptureFixture[
 @pytest.mark.parametrize(("command", "resource"), [("queues", GPU_QUEUES), ("quota", GPU_QUOTAS)])
 def test_queues_and_quotas_are_completed(command: str, resource: Resource, tmp_path: Path) -> None:
     """By the names of the GpuQueues, or those of the GpuQuotas of the namespace."""
+    items = [{"metadata": {"name": "team-a"}}, {"metadata": {"name": "team-b"}}]
+    lists = dict.fromkeys((resource.path(), resource.path(namespace="default")), items)
+    with serving(lambda request: _list(lists.get(request.path.partition("?")[0]))) as url:
+        assert _words(command, "--kubeconfig", _kubeconfig(tmp_path, url), "") == ["team-a", "team-b"]
 
-    def respond(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
-        items = [{"metadata": {"name": "team-a"}}, {"metadata": {"name": "team-b"}}]
-        return (
-            (200, json.dumps({"metadata": {}, "items": items}).encode())
-            if request.path.partition("?")[0] in (resource.path(), resource.path(namespace="default"))
-            else (404, b"{}")
-        )
 
-    with serving(respond) as url:
-        config = tmp_path / "config"
-        context = {"name": "c", "context": {"cluster": "c", "user": ""}}
-        clusters = [{"name": "c", "cluster": {"server": url}}]
-        config.write_text(
-            json.dumps({"clusters": clusters, "contexts": [context], "current-context": "c", "users": []})
-        )
-        assert _words(command, "--kubeconfig", str(config), "") == ["team-a", "team-b"]
+def test_gangs_are_completed(tmp_path: Path) -> None:
+    """By what the pods of the namespace declare, and their GpuClaims; a value that cannot be read is left out."""
+    keys = {"gpu.scheduling/gang-by": "job"}
+    pods: list[dict[str, Any]] = [
+        {"labels": {"gpu.scheduling/gang": "train"}},
+        {"labels": {"job": "eval"}, "annotations": keys},
+        {"annotations": keys},
+        {"annotations": {"gpu.scheduling/claim": "c"}},
+        {},
+    ]
+    claim = {"metadata": {"name": "c"}, "spec": {"gangRef": "by-claim", "devices": {"count": 1}}}
+    lists = {
+        PODS.path(namespace="default"): [{"metadata": {"name": "p", **each}} for each in pods],
+        GPU_CLAIMS.path(namespace="default"): [claim],
+    }
+    with serving(lambda request: _list(lists.get(request.path.partition("?")[0]))) as url:
+        assert _words("gangs", "--kubeconfig", _kubeconfig(tmp_path, url), "") == ["by-claim", "eval", "train"]
+
+
+def _list(items: list[dict[str, Any]] | None) -> tuple[int, bytes]:
+    return (404, b"{}") if items is None else (200, json.dumps({"metadata": {}, "items": items}).encode())
+
+
+def _kubeconfig(folder: Path, url: str) -> str:
+    """Write a kubeconfig for a server, and return its path."""
+    config = folder / "config"
+    context = {"name": "c", "context": {"cluster": "c", "user": ""}}
+    clusters = [{"name": "c", "cluster": {"server": url}}]
+    config.write_text(json.dumps({"clusters": clusters, "contexts": [context], "current-context": "c", "users": []}))
+    return str(config)
 
 
 @pytest.fixture

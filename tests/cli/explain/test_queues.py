@@ -26,6 +26,7 @@ from scheduler.api.queue_types import PodQueue, QueueAhead
 from scheduler.api.simulation_types import Simulation
 from scheduler.objects import Pod
 from scheduler.preemption.disruption_budgets import DisruptionBudgets
+from scheduler.settings import GangSettings
 from scheduler.state import kinds
 from scheduler.state.cluster_state import ClusterState
 from tests.cli.support.http_server import serving
@@ -232,8 +233,10 @@ def test_pods_that_wait_are_read_if_there_are_gpu_queues(queues: list[Any], read
 def test_every_kind_of_the_state_is_read() -> None:
     """As the scheduler watches them; PriorityClasses concern planned pods, and DeviceClasses kube-scheduler."""
     with api_server(queues=[]) as (session, selectors):
-        scheduler_state.read(session, Rules())
-    rows = kinds.needed(has_storage=True, has_bindings=False, has_foreign_drivers=True, with_images=False)
+        scheduler_state.read(session, Rules(gangs=GangSettings(pod_groups=True)))
+    rows = kinds.needed(
+        has_storage=True, has_bindings=False, has_foreign_drivers=True, has_pod_groups=True, with_images=False
+    )
     left_out = (kinds.PRIORITY_CLASSES, kinds.DEVICE_CLASSES)
     assert set(selectors) == {each.resource.path(namespace=each.namespace) for each in rows if each not in left_out}
 

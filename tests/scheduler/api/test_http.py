@@ -1,5 +1,6 @@
 """The API over real HTTP: paths and responses conform to the document, and requests change no state."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -45,8 +46,11 @@ from webhook.settings import WebhookSettings
 DOCUMENT = openapi.document()
 ADMIT = partial(dry_run.dry_run, allocation=AllocationSettings(), settings=WebhookSettings())
 EXPLAIN, SIMULATE, ALLOCATION = openapi.EXPLAIN, openapi.SIMULATE, openapi.ALLOCATION
-QUEUES, QUOTAS = openapi.QUEUES, openapi.QUOTAS
-PATHS = (("POST", SIMULATE), ("GET", ALLOCATION), ("GET", QUEUES), ("GET", QUOTAS), ("GET", EXPLAIN))
+QUEUES, QUOTAS, GANGS = openapi.QUEUES, openapi.QUOTAS, openapi.GANGS
+PATHS = (
+    *(("POST", SIMULATE), ("GET", ALLOCATION), ("GET", QUEUES)),
+    *(("GET", QUOTAS), ("GET", GANGS), ("GET", EXPLAIN)),
+)
 
 
 def manifest(memory: int | str, **more: Any) -> dict[str, Any]:
@@ -441,6 +445,30 @@ async def test_the_quotas_are_returned(site: Site) -> None:
     assert quota["single"] == {"limits": {}, "maxCards": 1, "defaults": {}}
 
 
+async def test_the_gangs_are_returned_without_the_middle_of_a_decision(site: Site) -> None:
+    """The names are those of the document; a request waits while a decision about a gang is made."""
+    keys = {"gpu.scheduling/gang-min-members": "2", "gpu.scheduling/gang-timeout": "60s"}
+    for name, where in (("a", "team"), ("b", "other")):
+        site.state.set_pod(pod(name, memory=9, namespace=where, labels={"gpu.scheduling/gang": "g"}, annotations=keys))
+    status, content = await site.send("GET", GANGS)
+    assert (status, content["next"]) == (200, "")
+    assert [(each["namespace"], each["state"], each["members"]) for each in content["gangs"]] == [
+        ("other", "Incomplete", []),
+        ("team", "Incomplete", []),
+    ]
+    _, content = await site.send("GET", GANGS + "?namespace=team&name=g")
+    (gang,) = content["gangs"]
+    assert (gang["timeoutSeconds"], gang["pauseSeconds"], gang["waitingSince"]) == (60.0, 0.0, "2026-01-01T00:00:00Z")
+    assert [each["pod"] for each in gang["members"]] == ["a"]
+    _, content = await site.send("GET", GANGS + "?after=other/g")
+    assert [each["namespace"] for each in content["gangs"]] == ["team"]
+    async with site.state.turn:
+        asking = asyncio.create_task(site.send("GET", GANGS))
+        await asyncio.sleep(0.1)
+        assert not asking.done()
+    assert (await asking)[0] == 200
+
+
 async def test_http_requests_change_no_state(site: Site) -> None:
     """Nothing is written, and the state of the scheduler stays equal."""
     site.state.set_pod(pod("a", memory=600))
@@ -452,6 +480,7 @@ async def test_http_requests_change_no_state(site: Site) -> None:
     await site.send("GET", ALLOCATION)
     await site.send("GET", QUEUES)
     await site.send("GET", QUOTAS)
+    await site.send("GET", GANGS)
     await site.send("GET", EXPLAIN, namespace="default", pod="a")
     assert everything(site.state) == before
     assert site.api.written == []

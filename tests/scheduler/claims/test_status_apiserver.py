@@ -70,16 +70,17 @@ def server(control_plane: Layout) -> Iterator[Layout]:
     _patch_status(control_plane, "gpunodestatus", NODE, msgspec.to_builtins(status_of(inventory)))
     namespaces.usable(control_plane, NAMESPACE, timeout_s=PATIENCE_S)
     yield control_plane
-    _remove_pods(control_plane)
     for kind in ("gpunodestatus", "node"):
         client(control_plane).delete(kind, NODE)
     client(control_plane).delete("leadership", "tranche-scheduler", namespace="tranche-system")
 
 
-def _remove_pods(layout: Layout) -> None:
-    """Remove all pods at once: those with a node as its kubelet does when their containers have ended."""
-    for pod in client(layout).list("pods", namespace=NAMESPACE):
-        api = identities.kubelet(layout, NODE) if pod["spec"].get("nodeName") else client(layout)
+@pytest.fixture(autouse=True)
+def pods_of_one_test(server: Layout) -> Iterator[None]:
+    """The cards are free when the next test begins: its pods with a node go as if their containers had ended."""
+    yield
+    for pod in client(server).list("pods", namespace=NAMESPACE):
+        api = identities.kubelet(server, NODE) if pod["spec"].get("nodeName") else client(server)
         api.delete("pods", pod["metadata"]["name"], namespace=NAMESPACE, grace_s=0, wait=False)
 
 

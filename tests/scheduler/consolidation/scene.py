@@ -126,7 +126,7 @@ class Scene:
         self.consolidator = Consolidator(
             planner_of(self.state, *budgets, **settings),
             cast("Evictor", self.evictor),
-            waiting=waiting_pod.of_queue(self.state.queue),
+            waiting=waiting_pod.of_queue(self.state),
             recorder=cast("Recorder", self.events),
             metrics=self.metrics,
             settings=chosen,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -222,3 +223,17 @@ async def test_there_is_one_plan_at_a_time() -> None:
     assert await scene.consolidator.begin(other) == NoPlan(
         "pods are being moved for another pod; try again when it has its cards"
     )
+
+
+async def test_no_moves_are_planned_in_the_middle_of_a_decision_about_a_gang() -> None:
+    """What its pods have at the moment may be given back."""
+    scene = Scene("a", "b")
+    scene.run(*FRAGMENTED)
+    waiting = scene.wait()
+    await scene.look()
+    async with scene.state.turn:
+        planning = asyncio.create_task(scene.consolidator.begin(waiting))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert scene.held() == []
+    assert isinstance(await planning, Plan)

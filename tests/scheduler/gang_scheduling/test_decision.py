@@ -13,6 +13,7 @@ from allocation.inventory import Card, NodeInventory
 from allocation.steps import advance, finish
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.metadata import ObjectMeta
+from scheduler.cycle import gang_order
 from scheduler.gang_scheduling.gang_cycle import GangCycle, RejectedGang, ScheduledGang
 from scheduler.holds import Hold
 from tests.scheduler.gang_scheduling.test_all_or_nothing import WHOLE, member
@@ -116,7 +117,7 @@ def test_if_the_largest_pods_first_is_a_bad_order_another_one_is_tried() -> None
         made.set_pod(each)
     gang, entries = waiting(made)
     cycle = GangCycle(cycle_of(made))
-    by_cards, by_memory = finish(cycle._orders(entries))
+    by_cards, by_memory = finish(gang_order.orders(cycle._cycle, entries, lambda entry: entry.pod))
     assert [[entry.pod.metadata.name for entry in order] for order in (by_cards, by_memory)] == [
         ["m0", "m1"],
         ["m1", "m0"],

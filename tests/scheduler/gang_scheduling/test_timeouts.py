@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+import pytest
+
+from scheduler.gang_scheduling import gang_keeper
 from scheduler.gang_scheduling.gang_keeper import GangKeeper
+from scheduler.metrics.instruments import Metrics
 from scheduler.settings import GangSettings
 from tests.scheduler.gang_scheduling.test_all_or_nothing import RecordingBinder, waits
 from tests.scheduler.gang_scheduling.test_all_or_nothing import running as running_loop
@@ -49,6 +53,7 @@ def keeper(made: ClusterState, noted: Noted) -> GangKeeper:
         made,
         cast("Evictor", noted),
         recorder=cast("Recorder", noted),
+        metrics=Metrics(),
         settings=GangSettings(),
         is_trusted=lambda: True,
     )
@@ -147,3 +152,25 @@ async def test_a_gang_whose_size_becomes_smaller_is_decided_again() -> None:
         assert not binder.bound
         await keeper(made, noted).look()
         await until(lambda: len(binder.bound) == 2)
+
+
+async def test_a_gang_that_is_being_bound_does_not_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pods are about to run. Otherwise a bounded number of them has an event."""
+    monkeypatch.setattr(gang_keeper, "_MOST_EVENTS", 2)
+    clock, noted = Clock(), Noted()
+    made = state("n1", clock=clock)
+    for index in range(3):
+        made.set_pod(pod(f"m{index}", memory=10, labels=LABELS, annotations=keys()))
+    looks = keeper(made, noted)
+    await looks.look()
+    gang = made.gangs.of("uid-m0")
+    assert gang is not None
+    gang.is_committing = True
+    clock.now += 100
+    await looks.look()
+    assert noted.events == []
+    gang.is_committing = False
+    await looks.look()
+    clock.now += 60
+    await looks.look()
+    assert len(noted.events) == 2

@@ -32,7 +32,9 @@ class LiveApi(MemoryApi):
         self._shown: dict[tuple[str, str, str], Any] = {}
         self._kinds = {
             each.resource.plural: each
-            for each in kinds.needed(has_storage=True, has_bindings=True, has_foreign_drivers=False, with_images=False)
+            for each in kinds.needed(
+                has_storage=True, has_bindings=True, has_foreign_drivers=False, has_pod_groups=False, with_images=False
+            )
         }
         self.state = make_state()
 

@@ -119,18 +119,18 @@ async def test_a_reclaimed_pod_is_told_which_queues_it_is_about(server: Eviction
     assert note in (await server.events(OURS))["Preempting"]
 
 
-async def test_a_budget_ends_it_in_the_middle(server: EvictionServer, caplog: pytest.LogCaptureFixture) -> None:
-    """A budget that appeared a moment ago: the API server answers with 429, once, and the remaining victims live."""
+async def test_a_budget_of_one_victim_keeps_all_alive(server: EvictionServer, caplog: pytest.LogCaptureFixture) -> None:
+    """A budget that appeared a moment ago: the API server answers its dry run with 429, and no pod is evicted."""
     first, guarded, last = [
         await server.victim(name, labels=labels) for name, labels in (("a", {}), ("b", {"app": "guarded"}), ("c", {}))
     ]
     await server.budget("b", app="guarded")
     counting = Counting(server.api._connection)
     outcome, evicted = await server.evict(await server.pod("important"), first, guarded, last, api=counting)
-    assert (outcome, evicted) == (EvictionOutcome.REFUSED, [first])
+    assert (outcome, evicted) == (EvictionOutcome.REFUSED, [])
     assert "disruption budget" in caplog.messages[-1]
-    assert [await server.lives(name) for name in "abc"] == [False, True, True]
-    assert counting.sent == 2
+    assert all([await server.lives(name) for name in "abc"])
+    assert counting.sent <= 3
 
 
 async def test_a_refusal_by_a_known_budget_costs_nobody_else(server: EvictionServer) -> None:

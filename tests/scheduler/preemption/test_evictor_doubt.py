@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from scheduler.metrics.labels import EvictionOutcome
 from scheduler.preemption import evictor as evictor_module
 from scheduler.preemption.disruption_budgets import Budget
 from scheduler.preemption.eligibility import EligiblePod
-from scheduler.preemption.evictor import Evictor
+from scheduler.preemption.evictor import Evictor, Nomination
 from tests.scheduler.support.builders import pod
 from tests.scheduler.support.fencing import fenced
 
@@ -37,17 +38,29 @@ class Server(Api):
     """An API server with given responses to Evictions, of which the last repeats; it accepts every patch.
 
     Attributes:
-        writes: the last part of the path, and the name of the pod, of each write.
+        writes: the last part of the path, and the name of the pod, of each write that is no dry run.
+        rehearsed: the pods of the dry runs of Evictions.
+        refusals: the responses to those that are refused, by pod.
     """
 
     def __init__(self, *responses: ClusterError | bytes) -> None:
         self._responses: Iterator[ClusterError | bytes] = iter(responses)
         self._last: ClusterError | bytes = SUCCESS
         self.writes: list[tuple[str, str]] = []
+        self.rehearsed: list[str] = []
+        self.refusals: dict[str, ClusterError] = {}
 
-    async def request(self, _method: str, path: str, **_how: Any) -> bytes:  # type: ignore[override]
+    async def request(  # type: ignore[override]
+        self, _method: str, path: str, *, params: Mapping[str, str] = MappingProxyType({}), **_how: Any
+    ) -> bytes:
         """Accept a patch, or return the next response to an Eviction."""
         *_, name, subresource = path.split("/")
+        if "dryRun" in params:
+            assert not self.evictions
+            self.rehearsed.append(name)
+            if name in self.refusals:
+                raise self.refusals[name]
+            return SUCCESS
         self.writes.append((subresource, name))
         if subresource != "eviction":
             return b"{}"
@@ -78,7 +91,7 @@ def evictor(server: Server, *, trusted: Iterator[bool] | None = None) -> Evictor
 async def test_an_eviction_without_response_is_sent_again(unknown: ClusterError) -> None:
     """It has the UID of the pod, so it does no harm if the first one was applied."""
     server = Server(unknown, unknown, SUCCESS)
-    outcome, evicted = await evictor(server).evict(PREEMPTOR, "n1", [A, B])
+    outcome, evicted = await evictor(server).evict([Nomination(PREEMPTOR, "n1", (A, B))])
     assert (outcome, evicted) == (EvictionOutcome.EVICTED, [A, B])
     assert server.evictions == ["a", "a", "a", "b"]
 
@@ -86,14 +99,14 @@ async def test_an_eviction_without_response_is_sent_again(unknown: ClusterError)
 async def test_a_pod_that_is_gone_after_a_lost_response_is_no_obstacle() -> None:
     """It may have been gone before, so it does not count as evicted."""
     server = Server(LOST, error(404), SUCCESS)
-    outcome, evicted = await evictor(server).evict(PREEMPTOR, "n1", [A, B])
+    outcome, evicted = await evictor(server).evict([Nomination(PREEMPTOR, "n1", (A, B))])
     assert (outcome, evicted) == (EvictionOutcome.EVICTED, [B])
 
 
 async def test_a_server_that_never_answers_is_given_up() -> None:
     """The others live; whether the first one is evicted, its informer shows."""
     server = Server(LOST)
-    outcome, evicted = await evictor(server).evict(PREEMPTOR, "n1", [A, B])
+    outcome, evicted = await evictor(server).evict([Nomination(PREEMPTOR, "n1", (A, B))])
     assert (outcome, evicted) == (EvictionOutcome.UNKNOWN, [])
     assert server.evictions == ["a"] * 5
 
@@ -101,7 +114,9 @@ async def test_a_server_that_never_answers_is_given_up() -> None:
 async def test_evictions_end_when_the_preemptor_does_not_need_the_node_any_more() -> None:
     """It was bound to another one after the first Eviction; the second victim lives."""
     server = Server(SUCCESS)
-    outcome, evicted = await evictor(server).evict(PREEMPTOR, "n1", [A, B], is_needed=lambda: not server.evictions)
+    outcome, evicted = await evictor(server).evict(
+        [Nomination(PREEMPTOR, "n1", (A, B))], is_needed=lambda: not server.evictions
+    )
     assert (outcome, evicted) == (EvictionOutcome.GONE, [A])
     assert server.evictions == ["a"]
 
@@ -109,7 +124,9 @@ async def test_evictions_end_when_the_preemptor_does_not_need_the_node_any_more(
 async def test_an_eviction_without_response_is_not_sent_again_for_a_preemptor_that_does_not_need_it() -> None:
     """It was bound while the evictor paused; if the first Eviction did not arrive, the victim lives."""
     server = Server(LOST, SUCCESS)
-    outcome, evicted = await evictor(server).evict(PREEMPTOR, "n1", [A, B], is_needed=lambda: not server.evictions)
+    outcome, evicted = await evictor(server).evict(
+        [Nomination(PREEMPTOR, "n1", (A, B))], is_needed=lambda: not server.evictions
+    )
     assert (outcome, evicted) == (EvictionOutcome.GONE, [])
     assert server.evictions == ["a"]
 
@@ -117,7 +134,7 @@ async def test_an_eviction_without_response_is_not_sent_again_for_a_preemptor_th
 async def test_a_refusal_after_a_lost_response_proves_nothing() -> None:
     """The first Eviction may have been applied, and the second was refused by a server that has just started."""
     server = Server(LOST, error(403, "roles not read yet"))
-    outcome, _ = await evictor(server).evict(PREEMPTOR, "n1", [A, B])
+    outcome, _ = await evictor(server).evict([Nomination(PREEMPTOR, "n1", (A, B))])
     assert outcome is EvictionOutcome.UNKNOWN
     assert server.evictions == ["a", "a"]
 
@@ -137,7 +154,7 @@ async def test_a_refusal_in_the_middle_ends_it(
 ) -> None:
     """Nothing is sent again, and the remaining victims live."""
     server = Server(SUCCESS, response)
-    outcome, evicted = await evictor(server).evict(PREEMPTOR, "n1", [A, B, C])
+    outcome, evicted = await evictor(server).evict([Nomination(PREEMPTOR, "n1", (A, B, C))])
     assert (outcome, evicted) == (expected, [A])
     assert caplog.messages[-1].startswith(f"pod {PREEMPTOR}: 1 of 3 victims on n1: {expected.value}: ")
     assert server.evictions == ["a", "b"]
@@ -146,14 +163,14 @@ async def test_a_refusal_in_the_middle_ends_it(
 async def test_a_write_by_somebody_else_that_came_first_is_not_a_refusal() -> None:
     """The API server answers so when the pod or its budget changes meanwhile; nothing was evicted."""
     server = Server(error(409, "the object has been modified"), SUCCESS)
-    assert await evictor(server).evict(PREEMPTOR, "n1", [A]) == (EvictionOutcome.EVICTED, [A])
+    assert await evictor(server).evict([Nomination(PREEMPTOR, "n1", (A,))]) == (EvictionOutcome.EVICTED, [A])
 
 
 async def test_guarded_victims_are_evicted_first() -> None:
     """The order is kept otherwise; the nomination comes before all of them, and each condition after its Eviction."""
     server = Server(SUCCESS)
     guarded = msgspec.structs.replace(B, budget=Budget("default", "p", allowed=1))
-    await evictor(server).evict(PREEMPTOR, "n1", [A, guarded])
+    await evictor(server).evict([Nomination(PREEMPTOR, "n1", (A, guarded))])
     assert server.writes == [
         ("status", "important"),
         *(("eviction", "b"), ("status", "b")),
@@ -161,21 +178,26 @@ async def test_guarded_victims_are_evicted_first() -> None:
     ]
 
 
-@pytest.mark.parametrize("writes", range(4))
-async def test_a_leader_that_is_not_trusted_any_more_writes_nothing_more(writes: int) -> None:
-    """It stops between any two writes, and the remaining victims live."""
+@pytest.mark.parametrize("looks", range(9))
+async def test_a_leader_that_is_not_trusted_any_more_writes_nothing_more(looks: int) -> None:
+    """It stops between any two writes, and the remaining victims live.
+
+    It looks twice before the nomination and each of the dry runs, which several writes at a time share, and then once.
+    """
     server = Server(SUCCESS)
-    trusted = iter([True] * writes + [False] * 9)
-    outcome, evicted = await evictor(server, trusted=trusted).evict(PREEMPTOR, "n1", [A, B])
+    trusted = iter([True] * looks + [False] * 9)
+    outcome, evicted = await evictor(server, trusted=trusted).evict([Nomination(PREEMPTOR, "n1", (A, B))])
     assert outcome is EvictionOutcome.DEPOSED
-    assert len(server.writes) == writes
-    assert len(evicted) == len(server.evictions) == writes // 2
+    assert len(server.writes) + len(server.rehearsed) == min(looks, 6) // 2 + max(looks - 6, 0)
+    assert len(evicted) == len(server.evictions) == max(looks - 5, 0) // 2
 
 
 async def test_an_attempt_is_not_repeated_without_trust() -> None:
     """The response was lost, and the next leader may lead by now."""
     server = Server(LOST)
-    outcome, _ = await evictor(server, trusted=iter([True, True, False])).evict(PREEMPTOR, "n1", [A])
+    outcome, _ = await evictor(server, trusted=iter([True, True, True, False])).evict(
+        [Nomination(PREEMPTOR, "n1", (A,))]
+    )
     assert outcome is EvictionOutcome.DEPOSED
     assert server.evictions == ["a"]
 
@@ -188,3 +210,44 @@ async def test_a_nomination_that_the_server_does_not_confirm_is_reported() -> No
             raise LOST
 
     assert not await evictor(Down()).clear_nomination(PREEMPTOR, "n1")
+
+
+# ---- dry runs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("refused", ["a", "b", "c"])
+async def test_no_pod_is_evicted_if_the_dry_run_of_one_is_refused(refused: str) -> None:
+    """The victims of two preemptors, which need each other: all are tried before the first is evicted."""
+    server = Server(SUCCESS)
+    server.refusals[refused] = error(429, "Cannot evict pod as it would violate the pod's disruption budget.")
+    nominations = [Nomination(PREEMPTOR, "n1", (A, B)), Nomination(pod("second"), "n2", (C,))]
+    outcome, evicted = await evictor(server).evict(nominations)
+    assert (outcome, evicted) == (EvictionOutcome.REFUSED, [])
+    assert server.writes == [("status", "important"), ("status", "second")]
+
+
+async def test_a_single_victim_needs_no_dry_run() -> None:
+    """Its own Eviction says the same."""
+    server = Server(SUCCESS)
+    await evictor(server).evict([Nomination(PREEMPTOR, "n1", (A,)), Nomination(pod("second"), "n2")])
+    assert (server.rehearsed, server.evictions) == ([], ["a"])
+
+
+async def test_victims_of_rigid_budgets_pass_the_dry_run() -> None:
+    """They are deleted afterwards; here the server accepts their Evictions."""
+    server = Server(SUCCESS)
+    server.refusals["a"] = error(429, "Cannot evict pod as it would violate the pod's disruption budget.")
+    violating = msgspec.structs.replace(A, violates=True)
+    outcome, evicted = await evictor(server).evict([Nomination(PREEMPTOR, "n1", (violating, B))])
+    assert (outcome, evicted) == (EvictionOutcome.EVICTED, [violating, B])
+    assert server.rehearsed == ["a", "b"]
+
+
+@pytest.mark.parametrize(("units", "expected"), [(("", ""), ["a"]), (("u", "u"), ["a", "b"]), (("u", "v"), ["a"])])
+async def test_all_of_a_gang_go_once_one_of_them_is_evicted(units: tuple[str, str], expected: list[str]) -> None:
+    """The preemptor is gone after the first Eviction; half a gang would be of no use."""
+    server = Server(SUCCESS)
+    first, second = (msgspec.structs.replace(each, unit=unit) for each, unit in zip((A, B), units, strict=True))
+    nominations = [Nomination(PREEMPTOR, "n1", (first, second))]
+    await evictor(server).evict(nominations, is_needed=lambda: not server.evictions)
+    assert server.evictions == expected

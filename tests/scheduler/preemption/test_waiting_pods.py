@@ -24,7 +24,7 @@ async def crowded(count: int = MANY, **settings: int) -> Scene:
 
 def first(scene: Scene, *, most: int = 8) -> list[str]:
     """Return the names of the pods for which preemption is tried next, in order."""
-    found = finish(waiting_pod.of_queue(scene.state.queue)(lambda _: True, lambda _: True, most))
+    found = finish(waiting_pod.of_queue(scene.state)(lambda _: True, lambda _: True, most))
     return [each.pod.metadata.name for each in found]
 
 
@@ -36,7 +36,7 @@ async def test_waiting_pods_are_compared_in_short_steps() -> None:
         compared.append(waiting.pod.uid)
         return len(compared) % 2 == 0
 
-    steps = waiting_pod.of_queue(scene.state.queue)(lambda _: True, may, 8)
+    steps = waiting_pod.of_queue(scene.state)(lambda _: True, may, 8)
     after_each = [0, *(len(compared) for _ in steps)]
     assert after_each[-1] == MANY
     assert max(later - before for before, later in itertools.pairwise(after_each)) <= 128

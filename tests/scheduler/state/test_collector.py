@@ -1,4 +1,4 @@
-"""Metrics of holds, GPUBindings, GpuQueues, GpuQuotas, and other DRA drivers."""
+"""Metrics of holds, gangs, GPUBindings, GpuQueues, GpuQuotas, and other DRA drivers."""
 
 from itertools import product
 from typing import Any, cast
@@ -78,6 +78,22 @@ def test_off_exports_no_metric_of_bindings() -> None:
     names = {family.name for family in registry(Term()).collect()}
     assert "tranche_scheduler_gpu_claims" in names
     assert not [name for name in names if "binding" in name]
+
+
+def test_gangs_are_counted_by_their_state() -> None:
+    """Users name gangs, so no series names one."""
+    term = Term()
+    for index, (gang, size) in enumerate((("a", 1), ("a", 1), ("b", 2), ("c", 1))):
+        keys = {"gpu.scheduling/gang-min-members": str(size)}
+        term.state.set_pod(pod(f"m{index}", memory=9, labels={"gpu.scheduling/gang": gang}, annotations=keys))
+    metrics = registry(term)
+
+    def count(state: str) -> float | None:
+        return metrics.get_sample_value("tranche_scheduler_gangs", {"state": state})
+
+    assert [count(each) for each in ("Waiting", "Incomplete", "Partial", "Running", "Binding", "Finished")] == [
+        *(2.0, 1.0, 0.0, 0.0, 0.0, 0.0)
+    ]
 
 
 def test_holds_are_counted_by_their_reason() -> None:

@@ -111,6 +111,7 @@ def state(
     stranded: float = ScoreWeights().stranded,
     settings: AllocationSettings | None = None,
     foreign_drivers: tuple[str, ...] = (),
+    reads_pod_groups: bool = False,
 ) -> ClusterState:
     """Return the state of a scheduler with these nodes."""
     clock = clock or Clock()
@@ -129,6 +130,7 @@ def state(
         scores_resources=scores_resources,
         stranded=stranded,
         foreign_drivers=foreign_drivers,
+        reads_pod_groups=reads_pod_groups,
     )
     for name in nodes:
         made.set_node(node(name))

@@ -18,7 +18,7 @@ from scheduler.metrics.labels import EvictionOutcome
 from scheduler.objects import Pod
 from scheduler.preemption.disruption_budgets import Budget
 from scheduler.preemption.eligibility import EligiblePod
-from scheduler.preemption.evictor import Evictor
+from scheduler.preemption.evictor import Evictor, Nomination
 from tests.scheduler.support.fencing import fenced
 
 OURS, THEIRS = "evictor-ours", "evictor-theirs"
@@ -91,7 +91,7 @@ class EvictionServer:
         recorder = Recorder(self.api, component="tranche", instance="test")
         made = self.evictor(recorder, api=api, token=token)
         writing = asyncio.create_task(recorder.run())
-        result = await made.evict(preemptor, NODE, victims)
+        result = await made.evict([Nomination(preemptor, NODE, victims)])
         await recorder.drain(PATIENCE_S)
         writing.cancel()
         return result

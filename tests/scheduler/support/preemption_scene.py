@@ -12,6 +12,7 @@ from scheduler.preemption import waiting_pod
 from scheduler.preemption.choice import Chooser
 from scheduler.preemption.disruption_budgets import DisruptionBudgets
 from scheduler.preemption.eligibility import Eligibility
+from scheduler.preemption.gang_choice import GangChooser
 from scheduler.preemption.preemptor import Preemptor
 from scheduler.settings import PreemptionSettings
 from tests.scheduler.support.builders import Clock, allocated, lease, state
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from cluster.disruption_budget import PodDisruptionBudget
     from scheduler.objects import Pod
     from scheduler.preemption.eligibility import EligiblePod
-    from scheduler.preemption.evictor import Evictor
+    from scheduler.preemption.evictor import Evictor, Nomination
 
 NOW = 1767225600.0 + 3600
 """An hour after the pods of `builders` are created."""
@@ -52,19 +53,18 @@ class FaultyEvictor:
 
     async def evict(
         self,
-        preemptor: Pod,
-        node: str,
-        victims: Sequence[EligiblePod],
+        nominations: Sequence[Nomination],
         *,
         is_needed: Callable[[], bool],
         is_ending: Callable[[EligiblePod], bool],
     ) -> tuple[EvictionOutcome, list[EligiblePod]]:
         """Let the victims begin to end."""
-        self.nominated.append(f"{preemptor.metadata.name}@{node}")
+        self.nominated += [f"{each.pod.metadata.name}@{each.node}" for each in nominations]
+        victims = [(each.pod, victim) for each in nominations for victim in each.victims]
         await self.while_evicting()
         if self.refuses:
             return EvictionOutcome.REFUSED, []
-        for each in victims:
+        for preemptor, each in victims:
             if not is_needed():
                 return EvictionOutcome.GONE, []
             name = each.pod.metadata.name
@@ -74,7 +74,7 @@ class FaultyEvictor:
             self.on_eviction(preemptor, running)
             self.evicted.append(name)
             self._driver.begin_to_end(name)
-        return EvictionOutcome.EVICTED, list(victims)
+        return EvictionOutcome.EVICTED, [victim for _, victim in victims]
 
     async def clear_nomination(self, pod: Pod, _node: str) -> bool:
         """Note that the nomination is removed."""
@@ -128,7 +128,8 @@ class Scene:
         self.preemptor = Preemptor(
             self.chooser,
             cast("Evictor", self.evictor),
-            waiting=waiting_pod.of_queue(self.state.queue),
+            gang_chooser=GangChooser(self.chooser, self.driver.cycle),
+            waiting=waiting_pod.of_queue(self.state),
             still_waits=lambda pod: self.state.queue.get(pod.uid) is not None,
             metrics=Metrics(),
             settings=chosen,

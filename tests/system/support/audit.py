@@ -24,7 +24,7 @@ def code(event: dict[str, Any]) -> int:
 
 
 def attempts(layout: Layout, *, namespace: str = "", user: str = "") -> list[dict[str, Any]]:
-    """Return all writes, including rejected and interrupted ones."""
+    """Return all writes, including rejected and interrupted ones; dry runs write nothing."""
     events = []
     parts = [f'"{each}"' for each in (namespace, user) if each]  # a line without them is not worth decoding
     with layout.audit_log.open(encoding="utf-8") as lines:
@@ -36,6 +36,7 @@ def attempts(layout: Layout, *, namespace: str = "", user: str = "") -> list[dic
             event = json.loads(line)
             if (
                 event["verb"] in WRITES
+                and "dryRun=" not in event["requestURI"]
                 and (not namespace or event.get("objectRef", {}).get("namespace") == namespace)
                 and (not user or event["user"]["username"] == user)
             ):

@@ -34,6 +34,7 @@ _ROLES = (
     "lab/*.yaml",
     "hami-nodes/scheduler.yaml",
     "gpubindings/rbac.yaml",
+    "coscheduling/rbac.yaml",
     "missing-devices/*.yaml",
     "rigid-budgets/*.yaml",
 )

@@ -25,7 +25,7 @@ from scheduler.api import openapi
 from scheduler.api.access_reviews import AccessReviews
 from scheduler.api.health import application
 from scheduler.api.namespaced.gate import NamespaceGate
-from scheduler.api.namespaced.paths import POD_EXPLANATION, QUEUES, SHARES, SIMULATION, TOKEN_HEADER, VERSION
+from scheduler.api.namespaced.paths import GANGS, POD_EXPLANATION, QUEUES, SHARES, SIMULATION, TOKEN_HEADER, VERSION
 from scheduler.api.namespaced.routes import namespace_routes
 from scheduler.api.namespaced.turns import FairTurns
 from scheduler.api.queries import Queries
@@ -316,6 +316,22 @@ async def test_a_namespace_sees_the_queues_that_it_may_use(site: Site) -> None:
     assert (shown["ours"]["redacted"], shown["ours"]["waiting"], shown["ours"]["next"]) == (False, 2, ["team/a"])
     assert (shown["spare"]["redacted"], shown["spare"]["weight"], shown["spare"]["entitlement"]) == (True, 3, 0.0)
     assert "secret" not in str(content)
+
+
+async def test_a_namespace_sees_its_own_gangs(site: Site) -> None:
+    """And nothing of a gang of the same name elsewhere, which a query cannot name either."""
+    labels, keys = {"gpu.scheduling/gang": "train"}, {"gpu.scheduling/gang-min-members": "2"}
+    for name, where in (("mine", "team"), ("secret", "other")):
+        site.set_pod(pod(name, memory=100, namespace=where, labels=labels, annotations=keys))
+    _, content = await site.ask("GET", GANGS, token="viewer")  # noqa: S106
+    assert [(each["namespace"], each["waiting"], each["members"]) for each in content["gangs"]] == [("team", 1, [])]
+    query = "?name=train&namespace=other&after=other/"
+    _, content = await site.ask("GET", GANGS, token="viewer", query=query)  # noqa: S106
+    (gang,) = content["gangs"]
+    assert [each["pod"] for each in gang["members"]] == ["mine"]
+    assert "secret" not in str(content)
+    assert (await site.ask("GET", GANGS, token="stranger"))[0] == 403  # noqa: S106
+    assert (await site.ask("GET", GANGS, token="viewer", namespace="other"))[0] == 403  # noqa: S106
 
 
 async def test_a_namespace_sees_its_own_shares(site: Site) -> None:

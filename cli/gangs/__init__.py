@@ -1,0 +1,1 @@
+"""`kubectl gpu gangs`."""

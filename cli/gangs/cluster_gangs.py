@@ -1,0 +1,66 @@
+"""The gangs of a cluster, put together as the scheduler does, by what the API server shows."""
+
+import sys
+import time
+from typing import Final
+
+import msgspec
+
+from allocation.steps import finish
+from cli.explain import scheduler_state
+from cli.installation.rules import Rules
+from cli.kube import own_kinds
+from cli.kube.client import Client
+from cluster.resource import PODS
+from scheduler.api import gang_view
+from scheduler.api.gang_types import GangsView
+from scheduler.objects import Pod, PodStatus
+
+_MEMBERS: Final = "status.phase!=Failed"
+"""Selects the pods that count for their gangs."""
+
+
+class _Condition(msgspec.Struct, gc=False):
+    """A condition of a pod, of which the scheduler writes `PodScheduled`."""
+
+    type: str = ""
+    status: str = ""
+    message: str = ""
+
+
+class _Status(PodStatus, rename="camel", gc=False):
+    """The status of a pod with its conditions."""
+
+    conditions: tuple[_Condition, ...] = ()
+
+
+class _Pod(Pod, gc=False):
+    """A pod with the reason why it waits."""
+
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    @property
+    def message(self) -> str:
+        """Why it waits; empty if nothing was published."""
+        return next((c.message for c in self.status.conditions if (c.type, c.status) == ("PodScheduled", "False")), "")
+
+
+def read(client: Client, rules: Rules, *, namespace: str, name: str) -> GangsView:
+    """Return the gangs of a namespace, or of all if it is empty; with a `name` only those of that name.
+
+    A scheduler knows more: for how long a gang pauses, and that its pods are being bound.
+
+    Raises:
+        CommandError: pods or GpuClaims may not be read.
+    """
+    state, messages = scheduler_state.empty(rules, time.monotonic), dict[str, str]()
+    for claim in own_kinds.gpu_claims(client, namespace=namespace):
+        state.set_claim(claim)
+    for pod in client.list(PODS, _Pod, namespace=namespace, field_selector=_MEMBERS):
+        state.set_pod(pod)
+        messages[pod.uid] = pod.message
+
+    def message(uid: str) -> str:
+        return messages.get(uid, "")
+
+    return finish(gang_view.view(state, message, namespace=namespace, name=name, most=sys.maxsize - 1))

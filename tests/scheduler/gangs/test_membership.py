@@ -1,0 +1,122 @@
+"""Which pods are of one gang, and what they declare together."""
+
+import pytest
+
+from scheduler.gangs.gang import Gang, GangKey, GroupSpec
+from tests.scheduler.gang_scheduling.test_all_or_nothing import member
+from tests.scheduler.support.builders import allocated, pod, state
+from tests.scheduler.support.claims import claim, claiming
+from tests.scheduler.support.gangs import of_gang
+
+
+def gang_of(made: object, name: str, namespace: str = "default") -> Gang:
+    """Return a gang, which must exist."""
+    found = made.gangs.get(GangKey(namespace, name))  # type: ignore[attr-defined]
+    assert found is not None
+    return found
+
+
+def test_equal_names_in_two_namespaces_are_two_gangs() -> None:
+    """The pods of one do not count for the other."""
+    made = state("n1")
+    for namespace in ("default", "other"):
+        for index in range(2):
+            made.set_pod(
+                pod(
+                    f"{namespace}-{index}",
+                    memory=10,
+                    namespace=namespace,
+                    labels={"gpu.scheduling/gang": "train"},
+                    annotations={"gpu.scheduling/gang-min-members": "4"},
+                )
+            )
+    for namespace in ("default", "other"):
+        gang = gang_of(made, "train", namespace)
+        assert len(gang.waiting) == 2
+        assert not gang.is_complete
+
+
+def test_the_largest_size_counts_and_the_difference_is_known() -> None:
+    """While the pod that declares it exists."""
+    made = state("n1")
+    made.set_pod(member("m0", size=2))
+    made.set_pod(member("m1", size=5))
+    gang = gang_of(made, "train")
+    assert gang.size == 5
+    assert gang.disagreement == "its pods declare sizes from 2 to 5: the largest counts"
+    made.drop_pod(member("m1", size=5))
+    assert (gang.size, gang.disagreement) == (2, "")
+
+
+def test_a_pod_that_declares_no_size_disagrees_with_none() -> None:
+    """Nor does one without a block with one that has the same."""
+    made = state("n1")
+    made.set_pod(member("m0", size=2))
+    made.set_pod(member("m1", size=0))
+    assert gang_of(made, "train").disagreement == ""
+    other = member("m2", size=2)
+    other.metadata.annotations["gpu.scheduling/gang-block"] = "rack"
+    made.set_pod(other)
+    assert gang_of(made, "train").disagreement == "its pods declare different blocks: rack counts"
+
+
+def test_a_pod_that_changes_its_gang_is_counted_in_the_new_one() -> None:
+    """A label may be changed as long as the pod has no node, and afterwards, too."""
+    made = state("n1")
+    first = member("m0", "a")
+    made.set_pod(first)
+    made.set_pod(member("m0", "b"), first)
+    assert made.gangs.get(GangKey("default", "a")) is None
+    assert list(gang_of(made, "b").waiting) == ["uid-m0"]
+
+
+def test_a_gated_pod_and_one_that_is_being_deleted_do_not_count() -> None:
+    """They get no node."""
+    made = state("n1")
+    gated = member("m0", schedulingGates=[{"name": "example.com/wait"}])
+    made.set_pod(gated)
+    assert made.gangs.get(GangKey("default", "train")) is None
+    made.set_pod(member("m0"), gated)
+    assert len(gang_of(made, "train").waiting) == 1
+    made.set_pod(member("m0", deleted="2026-01-01T01:00:00Z"), member("m0"))
+    assert made.gangs.get(GangKey("default", "train")) is None
+
+
+def test_pods_with_nodes_and_claims_that_come_later_count() -> None:
+    """A pod is in the gang of its claim once the claim is there, and as long as it exists."""
+    made = state("n1")
+    given = of_gang(claim("c", exclusivity="Shared", memoryMiB=100), "train")
+    waiting = claiming("m0", given)
+    made.set_pod(waiting)
+    assert made.gangs.of("uid-m0") is None
+    made.set_claim(given)
+    running = allocated("m1", node="n1", memory=10, labels={"gpu.scheduling/gang": "train"})
+    made.set_pod(running)
+    gang = gang_of(made, "train")
+    assert (len(gang.waiting), gang.nodes, gang.placed) == (1, {"uid-m1": "n1"}, 1)
+    made.drop_claim(given)
+    assert not gang.waiting
+
+
+@pytest.mark.parametrize(("declared", "group", "size"), [(2, 4, 4), (4, 2, 4), (0, 3, 3), (0, 10**6, 2048)])
+def test_a_pod_group_counts_as_one_more_declaration(declared: int, group: int, size: int) -> None:
+    """The pods that wait are woken when it changes."""
+    made = state("n1")
+    made.set_pod(member("m0", size=declared))
+    assert made.gangs.set_group("default", "train", GroupSpec(group, 60.0)) == ["uid-m0"]
+    gang = gang_of(made, "train")
+    assert (gang.size, gang.timeout) == (size, 60.0)
+    assert made.gangs.drop_group("default", "train") == ["uid-m0"]
+    assert (gang.size, gang.timeout) == (max(1, declared), 0.0)
+
+
+def test_a_pod_group_may_come_before_its_pods() -> None:
+    """And go after them."""
+    made = state("n1")
+    made.gangs.set_group("default", "train", GroupSpec(3))
+    made.set_pod(member("m0", size=0))
+    assert gang_of(made, "train").size == 3
+    made.drop_pod(member("m0", size=0))
+    made.gangs.drop_group("default", "train")
+    assert made.gangs.get(GangKey("default", "train")) is None
+    assert made.gangs.drop_group("default", "train") == []
