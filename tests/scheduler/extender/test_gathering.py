@@ -1,6 +1,7 @@
 """Gangs behind kube-scheduler: `/bind` is a barrier, one gang gathers at a time, and nothing is kept for long."""
 
 import asyncio
+import math
 from contextlib import suppress
 
 import msgspec
@@ -16,6 +17,12 @@ from tests.scheduler.support.claims import claim, container
 from tests.scheduler.support.extending import delete
 from tests.scheduler.support.gangs import of_gang
 from tests.scheduler.support.gathering import Scene, member, settle
+
+
+@pytest.fixture(autouse=True)
+def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, no rehearsal takes too long."""
+    monkeypatch.setattr(gang_rehearsals, "_BUDGET_SECONDS", math.inf)
 
 
 async def test_pods_of_a_gang_are_bound_together() -> None:

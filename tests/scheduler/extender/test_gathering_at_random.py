@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 
 import pytest
 
+from scheduler.extender import gang_rehearsals
 from tests.scheduler.support.builders import pod
 from tests.scheduler.support.extending import delete
 from tests.scheduler.support.gathering import Scene, member, settle
 
 NODES = ("n1", "n2", "n3")
+
+
+@pytest.fixture(autouse=True)
+def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, no rehearsal takes too long."""
+    monkeypatch.setattr(gang_rehearsals, "_BUDGET_SECONDS", math.inf)
 
 
 class Play:
