@@ -180,6 +180,7 @@ def build_term(
             GangBinding(binding_cycle, recorder=recorder, concurrent=settings.concurrent_binds, is_trusted=is_trusted),
             rehearsals=GangRehearsals(cycle, changes=lambda: rejected.changes, metrics=metrics),
             rejected=rejected,
+            metrics=metrics,
             settings=settings.gangs,
         )
         scheduling = Extender(

@@ -18,6 +18,7 @@ from scheduler.extender.turns import Turns
 from scheduler.gang_scheduling.gang_cycle import GangCycle, RejectedGang, ScheduledGang
 from scheduler.gangs.gang import Gang, GangKey
 from scheduler.metrics.instruments import Metrics
+from scheduler.metrics.labels import GangOutcome
 from scheduler.pacing import Pacer
 from scheduler.preemption.waiting_pod import WaitingPod
 
@@ -127,6 +128,7 @@ class GangRehearsals:
         if pacer.spent > _BUDGET_SECONDS:
             self._resume_at = self._state.queue.clock() + pacer.spent * (1 / _SHARE - 1)
         if isinstance(found, RejectedGang):
+            self._metrics.gang_outcomes.labels(GangOutcome.REJECTED.value).inc()
             why, have = found.result, gang.placed + found.fitting
             note = f"{have} of the {gang.size} pods that gang {gang.key} needs have a place"
             uids = frozenset(pod.uid for pod in waiting)

@@ -20,7 +20,8 @@ from scheduler.extender.gang_turns import Arrival, GangTurns, Turn
 from scheduler.extender.rejected_pods import RejectedPods
 from scheduler.gang_scheduling.gang_binding import PATIENCE_SECONDS, GangBinding, Member
 from scheduler.gangs.gang import Gang, GangKey
-from scheduler.metrics.labels import Outcome
+from scheduler.metrics.instruments import Metrics
+from scheduler.metrics.labels import GangOutcome, Outcome
 from scheduler.objects import Pod
 from scheduler.settings import GangSettings
 from scheduler.state.cluster_state import ClusterState
@@ -49,6 +50,7 @@ class Gathering:
         *,
         rehearsals: GangRehearsals,
         rejected: RejectedPods,
+        metrics: Metrics,
         settings: GangSettings,
     ) -> None:
         """Bind gangs by `binding`; those of the `rejected` pods that may come now are evaluated again."""
@@ -57,6 +59,7 @@ class Gathering:
         self._binding_cycle = binding_cycle
         self._binding = binding
         self._rejected = rejected
+        self._metrics = metrics
         self._settings = settings
         self._clock = state.queue.clock
         self._turns = GangTurns()
@@ -201,6 +204,8 @@ class Gathering:
                 patience=gang.timeout or PATIENCE_SECONDS,
                 on_result=lambda uid, result: turn.arrivals[uid].resolve(result),
             )
+            count = sum(each.outcome is Outcome.BOUND for each in results.values())
+            self._count(GangOutcome.BOUND if count >= needed else GangOutcome.REFUSED)
         finally:
             gang.is_committing = False
             unknown = Result(Outcome.REFUSED, "the term ended while its Binding was in progress")
@@ -228,6 +233,7 @@ class Gathering:
         if gang is not None:
             gang.pause_until = self._clock() + self._settings.backoff_seconds
         self._end(turn)
+        self._count(GangOutcome.REFUSED)
         log.info("gang %s has not gathered: %s", turn.key, why)
         for arrival in turn.arrivals.values():
             self._release(arrival, Result(Outcome.REFUSED, why, reason="GangIncomplete"))
@@ -235,6 +241,9 @@ class Gathering:
     def _release(self, arrival: Arrival, result: Result) -> None:
         self._binding_cycle.end(arrival.member.pod, arrival.member.chosen, result)
         arrival.resolve(result)
+
+    def _count(self, outcome: GangOutcome) -> None:
+        self._metrics.gang_outcomes.labels(outcome.value).inc()
 
     # ---- time and changes ------------------------------------------------------------------------------------------
 

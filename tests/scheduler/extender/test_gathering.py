@@ -10,6 +10,7 @@ import pytest
 from scheduler.extender import gang_rehearsals, preemption_wire
 from scheduler.extender.wire import Args, decode_args
 from scheduler.gangs.gang import Gang
+from scheduler.metrics.labels import GangOutcome
 from scheduler.preemption.waiting_pod import WaitingPod
 from scheduler.settings import GangSettings
 from tests.scheduler.support.builders import allocated, node, pod, status
@@ -57,6 +58,21 @@ async def test_gang_that_does_not_gather_in_time_holds_nothing_afterwards() -> N
     await scene.look(0.3)
     assert scene.woken == {"train0"}
     assert await scene.why("train0") == ""
+
+
+async def test_outcomes_of_gangs_are_counted() -> None:
+    """Rejected by a rehearsal, refused because it did not gather, and bound."""
+    scene = Scene("n1", cards=3)
+    scene.gang("large")
+    await scene.why("large0")
+    scene.gang("train", 2, size=2)
+    await scene.bring("train0")
+    await scene.look(20.5)
+    await scene.look(10.5)
+    await asyncio.gather(*await scene.bring("train0", "train1"))
+    outcomes = scene.extender._metrics.gang_outcomes
+    counts = {each.value: outcomes.labels(each.value)._value.get() for each in GangOutcome}
+    assert counts == {"bound": 1, "refused": 1, "rejected": 1, "timed_out": 0}
 
 
 async def test_gang_with_too_few_pods_waits_for_them() -> None:

@@ -103,6 +103,7 @@ def extending(
         GangBinding(binding_cycle, recorder=recorder, concurrent=8, is_trusted=lambda: trusted),
         rehearsals=GangRehearsals(cycle, changes=lambda: rejected.changes, metrics=metrics),
         rejected=rejected,
+        metrics=metrics,
         settings=gangs or GangSettings(),
     )
     made = Extender(
