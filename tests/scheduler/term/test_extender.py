@@ -142,6 +142,8 @@ async def test_pods_of_a_gang_are_bound_together(cluster: Cluster) -> None:
         explanation = finish(cluster.term.queries.explain(NAMESPACE, "b"))
         assert explanation is not None
         assert explanation.answer.startswith("waits: gang default/train gathers: 1 of 2 pods have come to their nodes")
+        (gang,) = finish(cluster.term.queries.gangs()).gangs
+        assert (gang.name, gang.size) == ("train", 2)
         assert await extending.bound(extender, pods.pod("a"), "n0") == ""
         assert await first == ""
         assert cluster.shown("b")["spec"]["nodeName"] == "n0"
