@@ -87,6 +87,22 @@ def _ordinal(number: int) -> str:
     return f"{number}{suffix}"
 
 
+def of_gang(explanation: Explanation) -> list[str]:
+    """Return how many pods of its gang would have nodes, and why the first of the others would not."""
+    gang = explanation.gang
+    if gang is None:
+        return []
+    said = [f"{gang.state}, needs {gang.size}, {gang.placed} placed, {gang.waiting} waiting"]
+    if gang.fitting is not None:
+        said.append(f"{gang.fitting} of {gang.placed + gang.waiting} members fit")
+    if gang.pause_seconds:
+        said.append(f"pauses for {gang.pause_seconds:.0f}s")
+    lines = [f"gang: {gang.name}: {'; '.join(said)}"]
+    if gang.pod:
+        lines.append(f"gang member {gang.pod}: {gang.why}")
+    return lines
+
+
 def of_bindings(explanation: Explanation) -> list[str]:
     """Return how many cards are bound to the pod's application; no line for a pod that GPUBindings do not concern."""
     shown = explanation.bindings
@@ -122,10 +138,12 @@ def _said(preemption: PreemptionExplanation) -> str:
         return f"no candidates, because {preemption.why}"
     if preemption.held:
         why = _HELD[preemption.held]
-        return (
-            f"cards of node {preemption.node} are held for it, because {why}; {_pods(preemption.leaving)} there"
-            f" {'has' if preemption.leaving == 1 else 'have'} to end first"
-        )
+        have = "has" if preemption.leaving == 1 else "have"
+        if preemption.gang_pods:
+            held = f"cards are held for {_pods(preemption.gang_pods)} of its gang, its own on node {preemption.node}"
+            return f"{held}, because {why}; {_pods(preemption.leaving)} {have} to end first"
+        held = f"cards of node {preemption.node} are held for it"
+        return f"{held}, because {why}; {_pods(preemption.leaving)} there {have} to end first"
     if not preemption.count:
         return f"none, because enough pods of node {preemption.node} are being deleted"
     named = [f"{each.namespace}/{each.name} (priority {each.priority})" for each in preemption.victims[:_VICTIMS_SHOWN]]

@@ -62,7 +62,7 @@ class GangKeeper:
         """End the time of the gangs whose timeout has passed, and report those whose pods differ."""
         now, gangs = self._state.queue.clock(), list(self._state.gangs)
         self._report(gangs)
-        unsatisfied = [gang for gang in gangs if not gang.is_satisfied and not gang.is_committing]
+        unsatisfied = [gang for gang in gangs if _is_unsatisfied(gang) and not gang.is_committing]
         self._since = {gang.key: self._since.get(gang.key, now) for gang in unsatisfied if gang.waiting or gang.nodes}
         for gang in unsatisfied:
             since = self._since.get(gang.key)
@@ -111,3 +111,8 @@ class GangKeeper:
             )
         if running:
             await self._evictor.end(running, reason="GangIncomplete", note=note)
+
+
+def _is_unsatisfied(gang: Gang) -> bool:
+    """Whether a gang waits or is incomplete; in the middle of a decision, its pods are only assumed to have nodes."""
+    return not gang.is_satisfied or gang.state_before is not None
