@@ -6,6 +6,7 @@ The sources are, for a DaemonSet, daemon_controller.go (podsShouldBeOnNode) and 
 """
 
 import copy
+import uuid
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -26,8 +27,6 @@ _INDEX_VARIABLE: Final = "JOB_COMPLETION_INDEX"
 _POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
 _POD_INDEX: Final = "apps.kubernetes.io/pod-index"
 _REVISION: Final = "controller-revision-hash"
-_UNKNOWN_UID: Final = "00000000-0000-0000-0000-000000000000"
-"""The UID of a Job that does not exist yet: its pods are of one gang if they say so by its label."""
 
 
 def pod_of_daemon_set(document: dict[str, Any], template: dict[str, Any]) -> dict[str, Any]:
@@ -65,7 +64,9 @@ def is_indexed(job: dict[str, Any]) -> bool:
 def pod_of_job(job: dict[str, Any], template: dict[str, Any], number: int) -> dict[str, Any]:
     """Return the pod with a number, which is the index of an indexed Job."""
     metadata = member(job, "metadata")
-    name, uid = str(metadata.get("name", "")), str(metadata.get("uid") or _UNKNOWN_UID)
+    name = str(metadata.get("name", ""))
+    # A Job that does not exist yet has no UID. Its pods may be a gang by this label, apart from those of another Job.
+    uid = str(metadata.get("uid") or uuid.uuid5(uuid.NAMESPACE_OID, f"{metadata.get('namespace', '')}/{name}"))
     labels = {
         "controller-uid": uid,
         "batch.kubernetes.io/controller-uid": uid,

@@ -13,6 +13,7 @@ from tests.cli.explain.test_agreement import TEAM, evaluator, workload
 from tests.scheduler.api.test_gang_explanation import still
 from tests.scheduler.gang_scheduling.test_all_or_nothing import member
 from tests.scheduler.support.builders import namespace, state
+from tests.support.controllers import example
 
 
 def job(pods: int, *, size: int, gang: str = "train") -> dict[str, Any]:
@@ -94,3 +95,13 @@ def test_a_gang_that_needs_no_more_pods_has_no_warning() -> None:
         first, found = simulate(site(2), document, every=False)
         assert not [each for each in first.warnings if "gang" in each]
         assert found.fit == 1
+
+
+def test_two_jobs_that_are_gangs_by_their_uids_are_two_gangs() -> None:
+    """Although neither has a UID yet: with room for one and a half, the first is placed, and the second is not."""
+    made = site(6)
+    for name, fit in (("first", 4), ("second", 0)):
+        (document,) = example("job")
+        document["metadata"] = {"name": name, "namespace": TEAM}
+        _, found = simulate(made, document)
+        assert found.fit == fit, found

@@ -139,7 +139,7 @@ def test_pods_equal_those_of_the_controller(made: dict[str, list[dict[str, Any]]
 
 
 def test_the_pods_of_a_job_that_does_not_exist_yet_have_one_uid() -> None:
-    """They may name the label as their gang, so it must not be empty."""
+    """They may name the label as their gang, so it is not empty, and another one for another Job."""
     (document,) = example("job")
     workload = expanded(document)
     labels = [workload.make(number)["metadata"]["labels"] for number in range(workload.total)]
@@ -148,6 +148,8 @@ def test_the_pods_of_a_job_that_does_not_exist_yet_have_one_uid() -> None:
     assert gangs[0] is not None
     assert gangs[0].size == 4
     assert gangs.count(gangs[0]) == 4
+    another = expanded({**document, "metadata": {"name": "another"}}).make(0)["metadata"]["labels"]
+    assert another["batch.kubernetes.io/controller-uid"] != gangs[0].name
 
 
 def test_stateful_set_has_a_claim_for_each_pod() -> None:
