@@ -11,6 +11,7 @@ import pytest
 from allocation.steps import finish
 from cluster.pod_group import PodGroup
 from scheduler.cycle.result import Scheduled, Unschedulable
+from scheduler.extender.wire import Args
 from scheduler.gangs.gang import GangKey
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
@@ -18,6 +19,7 @@ from scheduler.volumes.planned_pod import PlannedPod
 from tests.scheduler.gang_scheduling.test_all_or_nothing import RecordingBinder, running
 from tests.scheduler.support.builders import pod, state
 from tests.scheduler.support.claims import claim, claiming
+from tests.scheduler.support.extending import cache, extending
 from tests.scheduler.support.gangs import of_gang
 from tests.scheduler.support.scheduling import schedule
 from tests.scheduler.support.volume_binding import until
@@ -159,3 +161,22 @@ async def test_the_status_of_a_pod_group_wakes_no_pod() -> None:
         await until(lambda: made.queue.depths()["unschedulable"] == 2)
         made.pod_groups.set(group(minMember=2))
         assert made.queue.depths()["unschedulable"] == 2
+
+
+async def test_behind_kube_scheduler_a_pod_waits_for_its_pod_group_as_well() -> None:
+    """No node takes it, and the reason is that of loop mode; afterwards it waits for the others of its gang."""
+    made = state("n1", "n2", has_queue=False, reads_pod_groups=True)
+    extender, asks = extending(made), member("m0")
+    cache(extender, asks)
+
+    async def rejections() -> set[str]:
+        result = await extender.filter(Args.of_pod(asks, ("n1", "n2")))
+        return {*result.failed_nodes.values(), *result.failed_and_unresolvable_nodes.values()}
+
+    (missing,) = await rejections()
+    assert missing.startswith("PodGroupNotFound: PodGroup train does not exist")
+    made.pod_groups.set(group(minMember=2))
+    (incomplete,) = await rejections()
+    assert "gang default/train" in incomplete
+    made.pod_groups.set(group(minMember=1))
+    assert await rejections() == set()
