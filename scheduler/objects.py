@@ -124,11 +124,29 @@ class ExtendedResourceClaimStatus(msgspec.Struct, rename="camel", gc=False):
         return sorted({each.resource_name for each in self.request_mappings})
 
 
+class PodCondition(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A condition of a pod, without its message."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    last_transition_time: str | None = None
+
+
+_NO_CONDITION = PodCondition()
+_CONDITIONS = 64
+"""The conditions of a pod that are searched; real pods have less than ten."""
+
+
 class PodStatus(msgspec.Struct, rename="camel", gc=False):
-    """The status of a pod: its phase, nominated node, start and devices, and what its node granted its containers."""
+    """The status of a pod: its phase, nominated node, start and devices, and what its node granted its containers.
+
+    Of the conditions of a waiting pod only PodScheduled is kept.
+    """
 
     phase: str = "Pending"
     nominated_node_name: str = ""
+    conditions: tuple[PodCondition, ...] = ()
     extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
     start_time: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()
@@ -145,7 +163,9 @@ class Pod(msgspec.Struct, gc=False):
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
     def __post_init__(self) -> None:
-        """Drop the labels of a waiting pod that exceed the limit."""
+        """Drop the labels of a waiting pod that exceed the limit, and conditions that are not read."""
+        if self.status.conditions:
+            self.status.conditions = () if self.spec.node_name else _scheduled(self.status.conditions)
         if not self.spec.node_name and (excess := excess_of_labels(self.metadata.labels)):
             self.metadata.excess, self.metadata.labels = excess, {}
 
@@ -153,6 +173,17 @@ class Pod(msgspec.Struct, gc=False):
     def excess(self) -> str:
         """The message about the part of the pod that exceeds a limit, or an empty string."""
         return self.spec.excess or self.metadata.excess
+
+    @property
+    def unscheduled_since(self) -> str:
+        """The timestamp from which a pod without a node has waited for one; empty for one that had scheduling gates.
+
+        A pod has waited since its condition PodScheduled is False, or since its creation if it has no such condition.
+        """
+        found = next(iter(self.status.conditions), _NO_CONDITION)
+        if found.status != "False":
+            return self.metadata.creation_timestamp or ""
+        return (found.last_transition_time or "") if found.reason != "SchedulingGated" else ""
 
     @property
     def uid(self) -> str:
@@ -177,6 +208,11 @@ class Pod(msgspec.Struct, gc=False):
     def __str__(self) -> str:
         """Return namespace/name."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+def _scheduled(conditions: tuple[PodCondition, ...]) -> tuple[PodCondition, ...]:
+    """Return the condition PodScheduled, if it is there."""
+    return tuple(itertools.islice((each for each in conditions[:_CONDITIONS] if each.type == "PodScheduled"), 1))
 
 
 class Taint(msgspec.Struct, gc=False):

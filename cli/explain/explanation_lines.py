@@ -138,10 +138,12 @@ def _said(preemption: PreemptionExplanation) -> str:
         return f"no candidates, because {preemption.why}"
     if preemption.held:
         why = _HELD[preemption.held]
-        return (
-            f"cards of node {preemption.node} are held for it, because {why}; {_pods(preemption.leaving)} there"
-            f" {'has' if preemption.leaving == 1 else 'have'} to end first"
-        )
+        have = "has" if preemption.leaving == 1 else "have"
+        if preemption.gang_pods:
+            held = f"cards are held for {_pods(preemption.gang_pods)} of its gang, its own on node {preemption.node}"
+            return f"{held}, because {why}; {_pods(preemption.leaving)} {have} to end first"
+        held = f"cards of node {preemption.node} are held for it"
+        return f"{held}, because {why}; {_pods(preemption.leaving)} there {have} to end first"
     if not preemption.count:
         return f"none, because enough pods of node {preemption.node} are being deleted"
     named = [f"{each.namespace}/{each.name} (priority {each.priority})" for each in preemption.victims[:_VICTIMS_SHOWN]]

@@ -15,14 +15,12 @@ from cluster.pod_group import PodGroup
 from cluster.resource import POD_GROUPS, PODS
 from scheduler.api import gang_view
 from scheduler.api.gang_types import GangsView
-from scheduler.objects import Pod, PodStatus
+from scheduler.objects import Pod, PodCondition, PodStatus
 
 
-class _Condition(msgspec.Struct, gc=False):
-    """A condition of a pod, of which the scheduler writes `PodScheduled`."""
+class _Condition(PodCondition, frozen=True, rename="camel", gc=False):
+    """A condition of a pod with its message."""
 
-    type: str = ""
-    status: str = ""
     message: str = ""
 
 

@@ -9,6 +9,7 @@ from scheduler.api.preemption_types import PreemptionExplanation
 from scheduler.consolidation.planner import NoPlan, Plan, Planner
 from scheduler.objects import Pod
 from scheduler.preemption.choice import Chooser
+from scheduler.preemption.gang_choice import GangChooser
 from scheduler.state.cluster_state import ClusterState
 
 _NODES = 8
@@ -16,10 +17,11 @@ _NODES = 8
 
 
 class Evictions(msgspec.Struct, frozen=True):
-    """What chooses the pods to preempt, and what plans moves; None where kube-scheduler has the queue."""
+    """What chooses the pods to preempt; what plans moves, and chooses for gangs, is None where there is no queue."""
 
     chooser: Chooser
     planner: Planner | None = None
+    gangs: GangChooser | None = None
 
     @property
     def state(self) -> ClusterState:
@@ -28,7 +30,7 @@ class Evictions(msgspec.Struct, frozen=True):
 
     def for_pod(self, pod: Pod) -> Steps[tuple[PreemptionExplanation, ConsolidationExplanation | None]]:
         """Return the pods that a pending pod would preempt, or else those that could be moved for it."""
-        preempted = yield from preemption(self.chooser, pod)
+        preempted = yield from preemption(self.chooser, pod, gangs=self.gangs)
         if self.planner is None or preempted.node:
             return preempted, None
         found = yield from self.planner.plan(pod, most_nodes=_NODES)

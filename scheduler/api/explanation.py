@@ -62,6 +62,20 @@ def explain(
     return (yield from of_dry_run(evictions, pod, attempt, rehearsed=rehearsed, cards_of=cards_of))
 
 
+def of_gang(state: ClusterState, pod: Pod, why: str) -> Explanation:
+    """Return the explanation of a pod that waits for others of its gang, or with its gang for its turn: `why`."""
+    return Explanation(
+        namespace=pod.metadata.namespace,
+        pod=pod.metadata.name,
+        outcome="waits",
+        answer=f"waits: {why}",
+        note=why,
+        node=state.node_cache.node_of(pod.uid),
+        claim=gpu_claim_explanation.gpu_claim(state, pod),
+        gpu_queue=queue_explanation.queue(state, pod),
+    )
+
+
 def of_dry_run(
     evictions: Evictions,
     pod: Pod,

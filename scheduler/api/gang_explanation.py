@@ -19,7 +19,7 @@ MOST_REHEARSED: Final = 256
 MOST_SECONDS: Final = 0.5
 """The time that a rehearsal may take, without interruptions."""
 
-Rehearsed = ScheduledGang | RejectedGang | None
+Rehearsed = ScheduledGang[Entry] | RejectedGang | None
 """What a decision about the gang of a pod would do; None if that is not known."""
 
 

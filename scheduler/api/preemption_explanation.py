@@ -6,15 +6,26 @@ from allocation.steps import Steps
 from scheduler.api.preemption_types import PreemptedPod, PreemptionExplanation
 from scheduler.objects import Pod
 from scheduler.preemption.choice import Chooser, NoPreemption
+from scheduler.preemption.gang_choice import GangChooser
+from scheduler.preemption.waiting_pod import gang_of
 
 
-def preemption(chooser: Chooser, pod: Pod) -> Steps[PreemptionExplanation]:
-    """Return the pods that a pending pod would preempt, or what is held for it; nothing is evicted or reserved."""
+def preemption(chooser: Chooser, pod: Pod, *, gangs: GangChooser | None = None) -> Steps[PreemptionExplanation]:
+    """Return the pods that a pending pod would preempt, or what is held for it; nothing is evicted or reserved.
+
+    For a gang the holds of all its pods would have to be made, and kept from others meanwhile. So the explanation of
+    its pods has what `gangs` found last, when it was tried.
+    """
     state = chooser.state
     hold = state.holds.of(pod.uid)
     if hold is not None:
-        left = sum(1 for uid in hold.awaited if uid in state.running)
-        return PreemptionExplanation(hold.node, leaving=left, held=hold.cause)
+        together = [each for each in state.holds if each.unit == hold.unit]
+        left = sum(1 for uid in frozenset[str]().union(*(each.awaited for each in together)) if uid in state.running)
+        count = len(together) if hold.gang is not None else 0
+        return PreemptionExplanation(hold.node, leaving=left, gang_pods=count, held=hold.cause)
+    gang = gang_of(state, pod)
+    if gang is not None and gangs is not None:
+        return PreemptionExplanation(why=gangs.why(gang, pod), reclaim=chooser.eligibility.reclaims.words(pod))
     found = yield from chooser.choose(pod)
     reclaim = chooser.eligibility.reclaims.words(pod)
     if isinstance(found, NoPreemption):

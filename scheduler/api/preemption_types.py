@@ -23,6 +23,7 @@ class PreemptionExplanation(msgspec.Struct, frozen=True, rename=json_name):
         count: the pods that would be evicted; 0 if enough pods of the node are being deleted already.
         victims: these pods; for users who have rights in one namespace only those of this namespace.
         leaving: the pods of the node that are being deleted already; while cards are held, those that have to end.
+        gang_pods: while cards are held for its gang, for how many pods of it; `leaving` is what all of these wait for.
         held: why cards of the node are held for the pod now: `preemption`, others are being evicted for it,
             `consolidation`, others are being moved for it, or it is moved itself, or `patience`, it has waited
             for long; empty if none are held.
@@ -36,6 +37,7 @@ class PreemptionExplanation(msgspec.Struct, frozen=True, rename=json_name):
     count: int = 0
     victims: tuple[PreemptedPod, ...] = ()
     leaving: int = 0
+    gang_pods: int = 0
     held: Literal["", "preemption", "patience", "consolidation"] = ""
     why: str = ""
     reclaim: str = ""

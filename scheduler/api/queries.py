@@ -1,6 +1,6 @@
 """The queries about the whole cluster that a leading scheduler supports. They read its state and change nothing."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -32,11 +32,19 @@ from scheduler.objects import Pod
 
 
 class Queries(msgspec.Struct, frozen=True):
-    """The queries of one term, from its state, what evicts pods, and the informer with all pods."""
+    """The queries of one term.
+
+    Attributes:
+        cycle: the scheduling cycle, with the state.
+        evictions: what evicts pods.
+        pods: all pods.
+        waits_for_gang: returns why a pod waits because of its gang, or an empty string; in extender mode.
+    """
 
     cycle: SchedulingCycle
     evictions: Evictions
     pods: Informer[Pod]
+    waits_for_gang: Callable[[Pod], str] = lambda _: ""
 
     def explain(
         self, namespace: str, name: str, *, rehearsed: Rehearsed = None, cards_of: Collection[str] | None = None
@@ -48,6 +56,9 @@ class Queries(msgspec.Struct, frozen=True):
         pod = self.pods.get(name, namespace)
         if pod is None:
             return None
+        why = self.waits_for_gang(pod)
+        if why:
+            return explanation.of_gang(self.cycle.state, pod, why)
         return (
             yield from explanation.explain(
                 self.cycle, pod, evictions=self.evictions, rehearsed=rehearsed, cards_of=cards_of

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from typing import Final
 
 from allocation.reasons import NodeReason
@@ -84,7 +83,10 @@ class FailureHandler:
                 log.exception("internal error while the reasons of pod %s were published", entry.pod)
 
     async def _publish(self, entry: Entry, result: Unschedulable) -> None:
-        """Write the reasons why a pod is unschedulable into an event and into its condition PodScheduled."""
+        """Write the reasons why a pod is unschedulable into an event and into its condition PodScheduled.
+
+        With other reasons the condition is still False since the same time, from which the next leader counts, too.
+        """
         pod, note = entry.pod, result.note
         self._cycle.state.claims.set_waiting(pod.uid, note)
         reasons = ",".join(sorted(result.reasons))
@@ -103,7 +105,7 @@ class FailureHandler:
             "status": "False",
             "reason": "Unschedulable",
             "message": note,
-            "lastTransitionTime": timestamp(time.time()),
+            "lastTransitionTime": timestamp(entry.unscheduled_since),
         }
         status = {"conditions": [condition]}
         try:

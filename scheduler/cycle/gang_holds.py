@@ -64,7 +64,7 @@ class Finder(Protocol):
     """Finds a place for one pod of a gang after another where others have to go first."""
 
     def find(self, pod: Pod) -> Steps[Place | NoPlace]:
-        """Return a place for a pod that has none now, by what is true in the last step, or why there is none."""
+        """Return a place for a pod that fits nowhere now, by the state of the last step, or why none."""
 
 
 Found = TypeVar("Found", bound=Finder)
@@ -77,7 +77,7 @@ def waiting_pods(state: ClusterState, gang: Gang) -> list[Pod]:
 
 
 def headroom_of(state: ClusterState, pod: Pod) -> Headroom | None:
-    """Return what the quotas leave to a pod beside what is held for others of its gang; None if that is no pod."""
+    """Return what the quotas leave to a pod beside what is held for others of its gang; None if not one pod."""
     gang = state.gangs.of(pod.uid)
     headroom = state.requirements.headroom(pod)
     if gang is None:
@@ -166,7 +166,7 @@ class GangHolds:
         return NoPlace(f"pod {pod} of its gang: {found.why}") if isinstance(found, NoPlace) and found.why else found
 
     def _free(self, pod: Pod) -> Steps[Place | None]:
-        """Return a place for a pod that is free now; None if there is none."""
+        """Return a place for a pod that is free now; None if it fits nowhere."""
         if pod.excess or unsupported_fields.unsupported(pod.spec):
             return None
         try:

@@ -26,7 +26,7 @@ from scheduler.state.cluster_state import ClusterState
 
 _NODES: Final = 32
 """The number of nodes that are tried exactly for each priority of victims: those where the least has to become free."""
-_NOWHERE: Final = "evicting all eligible lower-priority pods would not make any node fit within its quotas"
+NOWHERE: Final = "evicting all eligible lower-priority pods would not make any node fit within its quotas"
 _QUOTA: Final = (
     "its quota is exceeded, and the pods of lower priority that are charged to the same quota, and that it may preempt,"
     " hold too little"
@@ -95,7 +95,7 @@ class Chooser:
         if found is None and prefer in nodes:
             found = yield from search.cheapest_on(prefer, below=search.below)
         found = found or (yield from self._on_cheapest_node(search, nodes))
-        return self._confirm(search, found) or NoPreemption(_NOWHERE)
+        return self._confirm(search, found) or NoPreemption(NOWHERE)
 
     def _on_freed_node(self, search: NodeSearch, nodes: Collection[str]) -> Steps[Preemption | None]:
         """Return a place on a node from which pods go for others of the gang, and where no more have to go."""

@@ -14,7 +14,7 @@ from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.gang_holds import GangHolds, NoPlace, Place
 from scheduler.gangs.gang import Gang, GangKey
 from scheduler.objects import Pod
-from scheduler.preemption.choice import Chooser, NoPreemption
+from scheduler.preemption.choice import NOWHERE, Chooser, NoPreemption
 from scheduler.preemption.eligibility import EligiblePod
 from scheduler.preemption.node_search import Preemption
 
@@ -105,9 +105,17 @@ class GangChooser:
         self._keep(gang.key, found.why)
         return NoPreemption(found.why)
 
-    def why(self, gang: Gang) -> str:
-        """Return why no pod was preempted for a gang when that was tried last."""
-        return self._why.get(gang.key, _NOT_YET)
+    def why(self, gang: Gang, pod: Pod) -> str:
+        """Return why no pods are preempted for a gang, one of whose pods is given: what was found when it was tried."""
+        if not gang.is_complete:
+            return f"gang {gang.key} needs {gang.size} pods, and fewer exist"
+        if held := sum(self._chooser.state.holds.of(uid) is not None for uid in gang.waiting):
+            return f"cards are held for {held} other pods of its gang, which needs no more"
+        if gang.key in self._why:
+            return self._why[gang.key]
+        lowest = self._chooser.lowest_priority
+        has_victims = lowest is not None and pod.spec.priority > lowest
+        return _NOT_YET if has_victims or self._chooser.eligibility.reclaims.has_waited(pod) else NOWHERE
 
     def _keep(self, key: GangKey, why: str) -> None:
         self._why.pop(key, None)

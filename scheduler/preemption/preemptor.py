@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _PERIOD_SECONDS: Final = 0.5
 
 _Choice = tuple[Nominee, list[Nomination]]
-"""For whom pods are preempted, and which pods for each of its pods."""
+"""A nominee, and the victims for each of its pods."""
 
 
 class Preemptor:

@@ -40,6 +40,8 @@ class Entry(msgspec.Struct, eq=False):
         key: the queue that it belongs to.
         order: its sort key among the pods of that queue.
         since: when it was first seen, on the clock of the queue.
+        unscheduled_since: since when it has waited for a node, in Unix seconds; an earlier leader may have seen it.
+        waits_since: the same on the clock of the queue.
         place: where it is; `binding` once it is popped.
         attempts: failures with reasons so far.
         ready_at: when a pause ends: after a failed Binding, or until reasons that are out of date are computed again.
@@ -58,6 +60,8 @@ class Entry(msgspec.Struct, eq=False):
     key: QueueKey
     order: Order
     since: float
+    unscheduled_since: float = 0.0
+    waits_since: float = 0.0
     place: Place = "active"
     attempts: int = 0
     ready_at: float = 0.0

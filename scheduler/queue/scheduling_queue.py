@@ -14,14 +14,16 @@ import asyncio
 import copy
 import heapq
 import itertools
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 
 from allocation.fairness.queue_spec import QueueKey
+from cluster.metadata import unix_seconds
 from scheduler.objects import Pod
 from scheduler.queue.competition import Competition
 from scheduler.queue.entry import Entry, Place, QueuePosition, Rejected
-from scheduler.queue.lanes import Lane, offer
+from scheduler.queue.lanes import Lane, Order, offer
 from scheduler.queue.queue_order import QueueOrder, WaitingDemand
 from scheduler.queue.queueing_hints import ClusterEvent, events_for
 
@@ -45,13 +47,15 @@ class SchedulingQueue:
         longest_backoff: float,
         may_fit: Callable[[Hashable], bool] = lambda _kind: True,
         on_event: Callable[[Iterable[str]], None] = lambda _: None,
+        unix: Callable[[], float] = time.time,
     ) -> None:
-        """Order pods by the `order` of their queues.
+        """Order pods by the `order` of their queues; `clock` must be monotonic, and `unix` returns Unix seconds.
 
         `may_fit` is False for a kind of pods (`Rejected.kind`) that certainly fit nowhere now. `on_event` is called
         after each event, with the UIDs of the pods that it concerns; none if it may concern all.
         """
         self.clock = clock
+        self._unix = unix
         self._on_event = on_event
         self.competition = Competition(
             order, may_fit=may_fit, on_skipped=self._note_unexplained, on_separated=self._activate
@@ -124,7 +128,7 @@ class SchedulingQueue:
         entry = self._entries.get(pod.uid)
         if entry is None:
             order = (-pod.spec.priority, pod.metadata.creation_timestamp or "", next(self._serial))
-            entry = Entry(pod, self.competition.order.key(pod), order, since=self.clock(), place="binding")
+            entry = self._entry(pod, order)
             self._entries[pod.uid] = entry
             self._waiting[entry.key] += 1
             self._places["binding"] += 1
@@ -136,6 +140,21 @@ class SchedulingQueue:
         self._rekey(entry)
         if changed and entry.place in ("unschedulable", "held"):
             self._activate(entry)
+
+    def _entry(self, pod: Pod, order: Order) -> Entry:
+        now, unix = self.clock(), self._unix()
+        stamps = pod.unscheduled_since, pod.metadata.creation_timestamp
+        # No pod has waited since before it was created, whatever its status says.
+        unscheduled = min(unix, max(unix_seconds(each or "") for each in stamps)) if stamps[0] else unix
+        return Entry(
+            pod,
+            self.competition.order.key(pod),
+            order,
+            since=now,
+            unscheduled_since=unscheduled,
+            waits_since=now - (unix - unscheduled),
+            place="binding",
+        )
 
     def remove(self, uid: str) -> None:
         """Forget a pod that has a node, is finished, or was deleted."""

@@ -34,7 +34,7 @@ from tests.scheduler.support.claims import claim as gpu_claim
 from tests.scheduler.support.claims import manifest as gpu_claim_manifest
 from tests.scheduler.support.claims import running
 from tests.scheduler.support.driving import gpu_queue
-from tests.scheduler.support.extending import Bindings, extending
+from tests.scheduler.support.extending import Bindings, extending, pods_of
 from tests.scheduler.support.preempting import evictions_of
 from tests.scheduler.support.quotas import gpu_quota
 from tests.scheduler.support.scheduling import cycle_of, schedule
@@ -69,7 +69,7 @@ class Site:
         self.state.limits.set_namespace(namespace("team", **{"gpu.scheduling/injection": "enabled"}))
         self.state.limits.set_namespace(namespace("plain"))
         self.api = Bindings()
-        self.pods = extending(self.state, self.api)._pods
+        self.pods = pods_of(extending(self.state, self.api))
         self.decides = True
         self.url = ""
         routes = api_routes(
@@ -371,7 +371,7 @@ async def test_the_maps_of_the_allocation_agree(seed: int) -> None:
     """The maps agree with each other, the ledger and the annotations of the pods, for random fleets."""
     world, site = World(seed), Site()
     site.state = world.state
-    site.pods = extending(world.state, Bindings())._pods
+    site.pods = pods_of(extending(world.state, Bindings()))
     pods = []
     for _ in range(8):
         pending = world.pod()

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from allocation.ledger.ledger_copy import used_by_pods
+from cluster.metadata import unix_seconds
 from scheduler.holds import Hold
 from scheduler.patience.patience import Patience
 from tests.scheduler.support.builders import Clock, lease, node, pod, state
-from tests.scheduler.support.driving import Driver, gpu_queue
+from tests.scheduler.support.driving import gpu_queue
+from tests.scheduler.support.gang_driving import GangDriver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +44,7 @@ class World:
 
     def __init__(self, *nodes: str, patience: float = PATIENCE, slices_in: str = "stream") -> None:
         self.clock, self.events = Clock(), Notes()
-        self.driver = Driver(state(*nodes, clock=self.clock))
+        self.driver = GangDriver(state(*nodes, clock=self.clock, unix=self.unix))
         recorder: Any = self.events
         self.patience = Patience(
             self.driver.cycle,
@@ -54,6 +56,10 @@ class World:
         self._slices_in = slices_in
         self._ends: dict[str, float] = {}
         self._numbers = itertools.count()
+
+    def unix(self) -> float:
+        """Return Unix seconds by which no pod is older than the world, unless its condition says so."""
+        return unix_seconds("2026-01-01T00:00:00Z") - 1000 + self.clock.now
 
     async def run(self, seconds: int, *, until: Callable[[], bool] = lambda: False) -> float:
         """Let time pass, at most until a condition holds; return how much."""

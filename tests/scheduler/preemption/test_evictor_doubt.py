@@ -38,7 +38,7 @@ class Server(Api):
     """An API server with given responses to Evictions, of which the last repeats; it accepts every patch.
 
     Attributes:
-        writes: the last part of the path, and the name of the pod, of each write that is no dry run.
+        writes: the last part of the path, and the name of the pod, of each write other than dry runs.
         rehearsed: the pods of the dry runs of Evictions.
         refusals: the responses to those that are refused, by pod.
     """

@@ -30,7 +30,7 @@ def scene(*nodes: str, cards: int = 1, **settings: Any) -> Scene:
 
 
 def gang(count: int, *, size: int = 0, priority: int = 10, **more: Any) -> list[Any]:
-    """Return so many pods of a gang that needs all of them, or `size`."""
+    """Return `count` pods of a gang that needs all of them, or `size`."""
     return [member(f"m{number}", size=size or count, priority=priority, **more) for number in range(count)]
 
 
@@ -51,7 +51,7 @@ def why(made: Scene) -> str:
     found = made.state.gangs.get(TRAIN)
     assert found is not None
     assert made.preemptor.gang_chooser is not None
-    return made.preemptor.gang_chooser.why(found)
+    return made.preemptor.gang_chooser.why(found, next(iter(found.waiting.values())))
 
 
 async def test_victims_are_evicted_for_all_pods_of_a_gang_in_one_decision() -> None:

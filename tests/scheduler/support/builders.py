@@ -1,5 +1,6 @@
 """Pods, nodes and states for tests, built from the fields that a test depends on."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -111,13 +112,15 @@ def state(
     stranded: float = ScoreWeights().stranded,
     settings: AllocationSettings | None = None,
     foreign_drivers: tuple[str, ...] = (),
+    unix: Callable[[], float] = lambda: 0.0,
     reads_pod_groups: bool = False,
 ) -> ClusterState:
-    """Return the state of a scheduler with these nodes."""
+    """Return the state of a scheduler with these nodes; with its `unix` no pod is older than the scheduler."""
     clock = clock or Clock()
     make_queue = partial(
         SchedulingQueue,
         clock=clock,
+        unix=unix,
         first_backoff=1.0,
         longest_backoff=8.0,
         may_fit=lambda kind: cycle_of(made).may_fit(kind),

@@ -36,7 +36,7 @@ from tests.scheduler.support.claims import claim as gpu_claim
 from tests.scheduler.support.claims import manifest as gpu_claim_manifest
 from tests.scheduler.support.claims import running
 from tests.scheduler.support.driving import gpu_queue
-from tests.scheduler.support.extending import Bindings, extending
+from tests.scheduler.support.extending import Bindings, extending, pods_of
 from tests.scheduler.support.leasing import lease_of
 from tests.scheduler.support.preempting import evictions_of
 from tests.scheduler.support.preferring import PREFERRED, in_
@@ -102,7 +102,7 @@ class Site:
         self.state = state("n1", "n2")
         self.state.limits.set_namespace(namespace("team", **{"gpu.scheduling/injection": "enabled"}))
         self.api = Reviewing()
-        self.pods = extending(self.state, self.api)._pods
+        self.pods = pods_of(extending(self.state, self.api))
         self.decides = True
         self.turns = FairTurns(clock=time.monotonic)
         self.url = ""
@@ -499,7 +499,7 @@ async def test_queries_take_a_tenth_of_the_time_at_most() -> None:
 def test_an_answer_about_a_large_cluster_comes_in_many_steps() -> None:
     """500 nodes: the decision, the nodes' reasons and the explanation can each be interrupted every few nodes."""
     made = state(*(f"n{number:03}" for number in range(500)))
-    pods = extending(made, Bindings())._pods
+    pods = pods_of(extending(made, Bindings()))
     asks = pod("a", memory=5000)
     pods.add_if_new(asks)
     made.set_pod(asks)
