@@ -33,6 +33,7 @@ from scheduler.consolidation.movable import Movable
 from scheduler.consolidation.planner import Planner
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled, Unschedulable
+from scheduler.gangs.gang import GangKey
 from scheduler.objects import Pod
 from scheduler.preemption.choice import Chooser
 from scheduler.preemption.disruption_budgets import DisruptionBudgets
@@ -81,6 +82,8 @@ class LocalEvaluator:
         """
         self._pods_of = pods_of
         self._read_namespaces = set[str]()
+        self._rehearsed: dict[GangKey, Rehearsed] = {}
+        """What a decision about each gang would do: explanations change nothing that this depends on."""
         self.alive = alive
         self._state = state
         self._cycle = SchedulingCycle(state, weights=chosen.weights)
@@ -92,7 +95,7 @@ class LocalEvaluator:
     def explain(self, pod: Pod) -> Explanation:
         """See Evaluator."""
         self._read_gang(pod)
-        rehearsed = finish(gang_explanation.rehearse(self._cycle, pod))
+        rehearsed = self._rehearse(pod)
         explained = finish(
             explanation.explain(
                 self._cycle, pod, evictions=self._evictions, rehearsed=rehearsed, cards_of=self._cards_of
@@ -101,6 +104,14 @@ class LocalEvaluator:
         explained = msgspec.structs.replace(explained, queue=None)  # only the scheduler knows its queue
         explained = _with_blocker(self._cycle, explained)
         return qualified(explained, self.alive, is_created=True)
+
+    def _rehearse(self, pod: Pod) -> Rehearsed:
+        gang = self._state.gangs.of(pod.uid)
+        if gang is None or not gang_explanation.is_rehearsed(self._state, pod):
+            return None
+        if gang.key not in self._rehearsed:
+            self._rehearsed[gang.key] = finish(gang_explanation.rehearse(self._cycle, pod))
+        return self._rehearsed[gang.key]
 
     def _read_gang(self, pod: Pod) -> None:
         """Read the other pods of a pod's gang into the state; they may wait as well, or have succeeded."""

@@ -73,6 +73,7 @@ def of_gang(state: ClusterState, pod: Pod, why: str) -> Explanation:
         node=state.node_cache.node_of(pod.uid),
         claim=gpu_claim_explanation.gpu_claim(state, pod),
         gpu_queue=queue_explanation.queue(state, pod),
+        gang=gang_explanation.gang_of(state, pod),
     )
 
 

@@ -2,10 +2,13 @@
 
 import argparse
 
+import pytest
+
 from cli.explain.explain import text
 from cli.explain.local_evaluator import LocalEvaluator
 from cli.installation.rules import Rules
 from cli.liveness.liveness import Liveness
+from scheduler.api import gang_explanation
 from scheduler.objects import Pod
 from scheduler.preemption.disruption_budgets import DisruptionBudgets
 from scheduler.state.cluster_state import ClusterState
@@ -37,6 +40,26 @@ def test_the_first_member_without_a_place_is_named() -> None:
     assert lines[0].startswith(start)
     assert "gang: train: Waiting, needs 4, 0 placed, 4 waiting; 3 of 4 members fit" in lines
     assert any(line.startswith("gang member m3: no available node") for line in lines)
+
+
+def test_a_gang_is_rehearsed_once_for_all_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`explain job/train` explains each of them."""
+    rehearsals: list[str] = []
+    rehearse = gang_explanation.rehearse
+    monkeypatch.setattr(
+        gang_explanation, "rehearse", lambda cycle, each: rehearsals.append(each.uid) or rehearse(cycle, each)
+    )
+    pods = [member(f"m{index}") for index in range(4)]
+    evaluator = LocalEvaluator(
+        state("n1", cards=4),
+        *(Rules(), ALIVE),
+        budgets=DisruptionBudgets(),
+        namespace="default",
+        cards_of=(),
+        pods_of=lambda _: pods,
+    )
+    assert {evaluator.explain(each).outcome for each in pods} == {"fits"}
+    assert len(rehearsals) == 1
 
 
 def test_a_gang_that_fits_says_so() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,7 +18,7 @@ from cli.kube import scheduler_api
 from cli.kube.access import Access
 from cli.kube.client import Client
 from cli.kube.session import Session
-from cluster.resource import GPU_CLAIMS, PODS
+from cluster.resource import GPU_CLAIMS, POD_GROUPS, PODS
 from scheduler.api.gang_types import GangMember, GangsView, GangView, MemberCard
 from tests.cli.support.http_server import serving
 
@@ -171,6 +172,20 @@ def test_a_claim_names_the_gang_of_its_pods(
     server.objects[PODS.path(namespace="default")] = [pod("a", annotations={"gpu.scheduling/claim": "c"})]
     (row,) = printed(session, capsys, "--no-headers")
     assert row.split()[:2] == ["default", "by-claim"]
+
+
+def test_a_pod_group_has_the_size_of_its_gang(
+    server: Server, session: Session, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Where the configuration says that PodGroups count."""
+    file = tmp_path / "config.yaml"
+    file.write_text("scheduler: {gangs: {pod_groups: true}}\n")
+    group = {"metadata": {"name": "grouped", "namespace": "default"}, "spec": {"minMember": 7}}
+    server.objects[POD_GROUPS.path(namespace="default")] = [group]
+    labels = {"scheduling.x-k8s.io/pod-group": "grouped"}
+    server.objects[PODS.path(namespace="default")] = [pod("a", labels=labels, annotations={})]
+    (row,) = printed(session, capsys, "--no-headers", "--config", str(file))
+    assert row.split()[:6] == ["default", "grouped", "Incomplete", "0", "7", "1"]
 
 
 def test_an_unknown_gang_is_an_error(session: Session) -> None:

@@ -243,6 +243,16 @@ def test_a_rehearsal_wakes_no_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     assert entry.place == "unschedulable"
 
 
+def test_a_pod_that_kube_scheduler_brings_has_its_gang_without_a_rehearsal() -> None:
+    """In extender mode the gang is counted, and the reason is that of its turn."""
+    made = state("n1", has_queue=False)
+    asked = member("m0")
+    made.set_pod(asked)
+    assert not gang_explanation.is_rehearsed(made, asked)
+    shown = explanation.of_gang(made, asked, "waits for its turn")
+    assert shown.gang == GangExplanation("train", "Incomplete", 4, placed=0, waiting=1)
+
+
 def test_a_planned_pod_is_one_more_of_its_gang() -> None:
     """Of one that does not exist yet it is the first."""
     made = gathering(2, cards=4)

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from allocation.steps import advance
 from scheduler.gang_scheduling import gang_keeper
+from scheduler.gang_scheduling.gang_cycle import GangCycle
 from scheduler.gang_scheduling.gang_keeper import GangKeeper
 from scheduler.metrics.instruments import Metrics
 from scheduler.settings import GangSettings
 from tests.scheduler.gang_scheduling.test_all_or_nothing import RecordingBinder, waits
 from tests.scheduler.gang_scheduling.test_all_or_nothing import running as running_loop
 from tests.scheduler.support.builders import Clock, allocated, pod, state
+from tests.scheduler.support.scheduling import cycle_of
 from tests.scheduler.support.volume_binding import until
 
 if TYPE_CHECKING:
@@ -196,3 +199,24 @@ async def test_a_gang_that_is_being_bound_does_not_time_out(monkeypatch: pytest.
     clock.now += 60
     await looks.look()
     assert len(noted.events) == 2
+
+
+async def test_the_middle_of_a_decision_does_not_begin_the_time_anew() -> None:
+    """As many pods as necessary are assumed on nodes for a moment, before the last one, and given back."""
+    clock, noted = Clock(), Noted()
+    made = state("n1", clock=clock, cards=4)
+    for index in range(3):
+        made.set_pod(pod(f"m{index}", memory=10, labels=LABELS, annotations=keys(size=2)))
+    looks = keeper(made, noted)
+    await looks.look()
+    clock.now += 40
+    gang = made.gangs.of("uid-m0")
+    assert gang is not None
+    deciding = GangCycle(cycle_of(made)).schedule(gang, made.queue.take(list(gang.waiting)))
+    while len(gang.nodes) < 2:
+        advance(deciding)
+    await looks.look()
+    deciding.close()
+    clock.now += 20
+    await looks.look()
+    assert {reason for reason, _ in noted.events} == {"GangSchedulingTimeout"}

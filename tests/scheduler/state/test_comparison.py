@@ -16,18 +16,19 @@ from allocation.allocation import Charge
 from allocation.fairness.queue_spec import QueueKey
 from allocation.ledger.ledger import LEASE_PREFIX
 from allocation.names import CHARGED_TO, QUEUE
-from allocation.steps import finish
+from allocation.steps import advance, finish
 from cluster.informer import Informer
 from cluster.resource import PODS
 from scheduler.cycle.result import Scheduled
 from scheduler.fairness.use import Use
+from scheduler.gang_scheduling.gang_cycle import GangCycle
 from scheduler.holds import Hold
 from scheduler.objects import Namespace, Pod
 from scheduler.state.comparison import differences
 from tests.scheduler.support.builders import allocated, namespace, node, pod, state, status
 from tests.scheduler.support.driving import gpu_queue
 from tests.scheduler.support.leasing import lease_of
-from tests.scheduler.support.scheduling import forget, schedule
+from tests.scheduler.support.scheduling import cycle_of, forget, schedule
 
 if TYPE_CHECKING:
     from cluster.api import Api
@@ -275,3 +276,28 @@ def test_each_object_is_a_step_of_its_own() -> None:
     assert world.differences(count) == []
     of_pods = ("shown", "reserved", "in a quota", "in a queue", "compared", "in the sums of a quota", "of a queue")
     assert steps == 50 * len(of_pods) + 2 * len(("cards", "capacity"))
+
+
+def test_pods_of_a_gang_that_is_being_decided_are_no_difference() -> None:
+    """They are assumed on nodes only as long as the decision lasts; afterwards they would be one."""
+    made = World().state
+    pods = [
+        pod(
+            f"m{index}",
+            memory=10,
+            labels={"gpu.scheduling/gang": "train"},
+            annotations={"gpu.scheduling/gang-min-members": "2"},
+        )
+        for index in range(2)
+    ]
+    informer = Informer(cast("Api", None), PODS, Pod, on_upsert=made.set_pod, on_delete=made.drop_pod)
+    for each in pods:
+        informer.add_if_new(each)
+    gang = made.gangs.of("uid-m0")
+    assert gang is not None
+    deciding = GangCycle(cycle_of(made)).schedule(gang, made.queue.take(list(gang.waiting)))
+    while not gang.nodes:
+        advance(deciding)
+    assert finish(differences(made, informer)) == []
+    finish(deciding)
+    assert {each.kind for each in finish(differences(made, informer))} == {"pod", "queue"}
