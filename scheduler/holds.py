@@ -85,6 +85,7 @@ class Holds:
         self._of_gangs: UseByOwner[GangKey] = UseByOwner(ledger)
         """The holds with cards."""
         self._holds: dict[str, Hold] = {}
+        self._pods: dict[str, Pod] = {}
 
     def __len__(self) -> int:
         """Return the number of holds."""
@@ -98,6 +99,10 @@ class Holds:
     def nominations(self) -> tuple[Hold, ...]:
         """The holds for which pods are evicted."""
         return tuple(hold for hold in self if hold.is_nomination)
+
+    def pairs(self) -> tuple[tuple[Hold, Pod], ...]:
+        """Return the holds with their pods, as these were when the holds were made."""
+        return tuple((hold, self._pods[hold.uid]) for hold in self)
 
     @property
     def patient_units(self) -> frozenset[GangKey | str]:
@@ -120,6 +125,7 @@ class Holds:
         """Hold cards for a pod, and what else it requests of their node, instead of what was held for it before."""
         self.release(hold.uid)
         self._holds[hold.uid] = hold
+        self._pods[hold.uid] = pod
         self._ledger.record(hold.reservation, hold.node, hold.charges)
         self._node_cache.add_pod(_placeholder(pod, hold.reservation), hold.node, assumed=True)
         self._charged.add_pod(hold.reservation, hold.key)
@@ -131,6 +137,7 @@ class Holds:
         hold = self._holds.pop(uid, None)
         if hold is None:
             return False
+        del self._pods[uid]
         self._charged.remove_pod(hold.reservation)
         self._of_gangs.remove_pod(hold.reservation)
         self._ledger.release(hold.reservation)

@@ -112,7 +112,8 @@ class Loop:
         queue, metrics = self._queue, self._metrics
         begin = queue.clock()
         metrics.active_queue_seconds.observe(begin - entry.due_since)
-        result = await pacer.run(self._cycle.schedule(entry.pod, explain=entry.explain))
+        async with self._cycle.state.decision:
+            result = await pacer.run(self._cycle.schedule(entry.pod, explain=entry.explain))
         end = queue.clock()
         queue.charge(entry, pacer.spent, placed=isinstance(result, Scheduled))
         if result is not None:

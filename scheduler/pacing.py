@@ -1,6 +1,7 @@
 """Runs long computations in short slices, between which other tasks run, above all the renewal of the Lease."""
 
 import asyncio
+import math
 import time
 from typing import Final, TypeVar, cast
 
@@ -30,15 +31,24 @@ class Pacer:
             await asyncio.sleep(0)
             self._begin = time.monotonic()
 
-    async def run(self, steps: Steps[T]) -> T:
-        """Run `steps`, interrupted whenever a slice is used up, and return the result."""
+    async def run(self, steps: Steps[T], *, most_seconds: float = math.inf) -> T:
+        """Run `steps`, interrupted whenever a slice is used up, and return the result.
+
+        Raises:
+            TimeoutError: they have taken more than `most_seconds`, without interruptions; they were ended early.
+        """
         self.spent = 0.0
-        while True:
-            begin = time.monotonic()
-            try:
-                advance(steps)
-            except StopIteration as end:
-                return cast("T", end.value)
-            finally:
-                self.spent += time.monotonic() - begin
-            await self.rest()
+        try:
+            while True:
+                begin = time.monotonic()
+                try:
+                    advance(steps)
+                except StopIteration as end:
+                    return cast("T", end.value)
+                finally:
+                    self.spent += time.monotonic() - begin
+                if self.spent > most_seconds:
+                    raise TimeoutError
+                await self.rest()
+        finally:
+            steps.close()  # cancelled, they undo what they have done at once, not when their memory is freed

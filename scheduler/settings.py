@@ -17,6 +17,8 @@ _LABEL_KEY: Final = re.compile(
 """The key of a label, as Kubernetes permits it."""
 
 _MOST_MOVES = 64
+LONGEST_GATHER_SECONDS: Final = 25.0
+"""The httpTimeout of kube-scheduler's extender is 30 s, in which the Bindings have to be written, too."""
 _MOST_CONCURRENT_PREEMPTIONS: Final = 64
 _PRIORITIES: Final = range(-(2**31), 2**31)
 
@@ -252,17 +254,26 @@ class GangSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How gangs are scheduled: pods that get nodes together or not at all.
 
     Attributes:
-        backoff_seconds: how long a gang pauses after a Binding of it was refused, or its timeout has passed.
+        backoff_seconds: how long a gang pauses after a Binding of it was refused, or its timeout has passed; in
+            extender mode also after it has not gathered in time.
+        gather_seconds: in extender mode, for how long the pods of a gang that came to `/bind` wait for the others;
+            shorter than the `httpTimeout` of kube-scheduler's extender, which is 30 s in our configuration.
         pod_groups: whether the PodGroups of the coscheduling plugin (scheduling.x-k8s.io) are read.
     """
 
     backoff_seconds: float = 10.0
+    gather_seconds: float = 20.0
     pod_groups: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
         if self.backoff_seconds <= 0:
             raise ValueError(f"gangs.backoff_seconds is {self.backoff_seconds:g}: it must be above 0")
+        if not 0 < self.gather_seconds <= LONGEST_GATHER_SECONDS:
+            raise ValueError(
+                f"gangs.gather_seconds is {self.gather_seconds:g}: it must be above 0, and at most"
+                f" {LONGEST_GATHER_SECONDS:g}, because kube-scheduler's httpTimeout is 30 s"
+            )
 
 
 class DraSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -103,9 +103,10 @@ class LeaderTerm:
         """The queries of the API about this term."""
         consolidator = self._consolidator
         planner = consolidator.planner if consolidator is not None else None
-        return Queries(
-            self._cycle, Evictions(self._preemptor.chooser, planner, self._preemptor.gang_chooser), self._informers.pods
-        )
+        evictions = Evictions(self._preemptor.chooser, planner, self._preemptor.gang_chooser)
+        if self.extender is None:
+            return Queries(self._cycle, evictions, self._informers.pods)
+        return Queries(self._cycle, evictions, self._informers.pods, self.extender.waits_for_gang)
 
     @property
     def consolidation(self) -> Consolidation | None:

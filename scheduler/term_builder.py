@@ -26,11 +26,15 @@ from scheduler.consolidation.planner import Planner
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.dra import reports
 from scheduler.dra.waiting_pods import WaitingPodReporter
+from scheduler.extender.gang_rehearsals import GangRehearsals
+from scheduler.extender.gathering import Gathering
+from scheduler.extender.offered_pods import OfferedPods
 from scheduler.extender.rejected_pods import RejectedPods
 from scheduler.extender.retries import Retries
 from scheduler.extender.verbs import Extender
 from scheduler.fairness.queue_reporter import QueueReporter
 from scheduler.fenced_api import FencedApi
+from scheduler.gang_scheduling.gang_binding import GangBinding
 from scheduler.gang_scheduling.gang_keeper import GangKeeper
 from scheduler.gang_scheduling.gang_scheduler import GangScheduler
 from scheduler.informers import Informers
@@ -162,18 +166,32 @@ def build_term(
     scheduling: Scheduling
     for_kube_scheduler: tuple[Retries | WaitingPodReporter, ...] = ()
     if settings.extender:
-        scheduling = Extender(
-            api=api,
-            state=state,
+        offered = OfferedPods(
+            api,
             pods=watched.pods,
+            device_classes=state.device_classes,
+            names=names,
+            # Without the right to read the classes, any pod may have been allocated devices.
+            reads_live=lambda: state.device_classes.has_any or watched.device_classes.unavailable == "forbidden",
+        )
+        gathering = Gathering(
+            state,
+            binding_cycle,
+            GangBinding(binding_cycle, recorder=recorder, concurrent=settings.concurrent_binds, is_trusted=is_trusted),
+            rehearsals=GangRehearsals(cycle, changes=lambda: rejected.changes, metrics=metrics),
+            rejected=rejected,
+            metrics=metrics,
+            settings=settings.gangs,
+        )
+        scheduling = Extender(
+            state=state,
+            pods=offered,
             cycle=cycle,
             binding_cycle=binding_cycle,
             metrics=metrics,
             rejected=rejected,
             chooser=chooser,
-            names=names,
-            # Without the right to read the classes, any pod may have been allocated devices.
-            reads_live=lambda: state.device_classes.has_any or watched.device_classes.unavailable == "forbidden",
+            gathering=gathering,
             is_trusted=is_trusted,
         )
         for_kube_scheduler = (

@@ -49,7 +49,13 @@ def choose(session: Session, arguments: argparse.Namespace) -> Evaluator:
     require_installation(alive)
     scheduler_version.warn_of_skew(session.client)
     return local_evaluator.LocalEvaluator(
-        state, chosen, alive, budgets=budgets, namespace=session.namespace, cards_of=_cards_of(arguments)
+        state,
+        chosen,
+        alive,
+        budgets=budgets,
+        namespace=session.namespace,
+        cards_of=_cards_of(arguments),
+        pods_of=partial(scheduler_state.read_pods, session),
     )
 
 

@@ -57,6 +57,7 @@ def text(explanation: Explanation, arguments: argparse.Namespace) -> str:
     printed = [explanation_tables.sentence(explanation)]
     printed += [f"{word}: {said}" for word, said in (("GpuClaim", claim), ("requests", requests)) if said]
     printed += explanation_lines.of_queue(explanation)
+    printed += explanation_lines.of_gang(explanation)
     printed += explanation_lines.of_bindings(explanation)
     printed += explanation_lines.of_topology(explanation)
     if explanation.quota:

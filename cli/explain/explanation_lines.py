@@ -87,6 +87,22 @@ def _ordinal(number: int) -> str:
     return f"{number}{suffix}"
 
 
+def of_gang(explanation: Explanation) -> list[str]:
+    """Return how many pods of its gang would have nodes, and why the first of the others would not."""
+    gang = explanation.gang
+    if gang is None:
+        return []
+    said = [f"{gang.state}, needs {gang.size}, {gang.placed} placed, {gang.waiting} waiting"]
+    if gang.fitting is not None:
+        said.append(f"{gang.fitting} of {gang.placed + gang.waiting} members fit")
+    if gang.pause_seconds:
+        said.append(f"pauses for {gang.pause_seconds:.0f}s")
+    lines = [f"gang: {gang.name}: {'; '.join(said)}"]
+    if gang.pod:
+        lines.append(f"gang member {gang.pod}: {gang.why}")
+    return lines
+
+
 def of_bindings(explanation: Explanation) -> list[str]:
     """Return how many cards are bound to the pod's application; no line for a pod that GPUBindings do not concern."""
     shown = explanation.bindings

@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -15,14 +16,16 @@ from allocation.steps import finish
 from cli.errors import CommandError
 from cli.explain import replicas
 from cli.explain.evaluator import SimulatedWorkload, manifests_of
+from cli.explain.planned_gangs import Simulate, together
 from cli.explain.replicas import Replicas
 from cli.installation.rules import Rules
 from cli.liveness.liveness import Liveness, qualified
 from cli.workloads.workload import Workload
 from cluster.manifest import NotAdmittedError, UnreadableManifestError
-from scheduler.api import explanation, simulation
+from scheduler.api import explanation, gang_explanation, simulation
 from scheduler.api.evictions import Evictions
 from scheduler.api.explanation_types import Explanation
+from scheduler.api.gang_explanation import Rehearsed
 from scheduler.api.manifest_pod import SubmittedPod, UnknownSchedulerError, other_scheduler_message, read_pod
 from scheduler.api.queue_explanation import waits_for
 from scheduler.api.simulation_types import Simulation
@@ -53,7 +56,6 @@ _ORDERED: Final = (
 
 _Submit = Callable[[int], SubmittedPod]
 """Returns the pod with a given number as admission would leave it; raises NotAdmittedError."""
-_Simulate = Callable[[SubmittedPod], Simulation]
 _EVALUATED: Final = 50
 """How many waiting pods of higher tiers are evaluated; one that waits for cards to become free suffices to block."""
 _WAITING: Final = ("fits", "waits")
@@ -71,8 +73,14 @@ class LocalEvaluator:
         budgets: DisruptionBudgets,
         namespace: str,
         cards_of: Collection[str] | None,
+        pods_of: Callable[[str], Sequence[Pod]] = lambda _: (),
     ) -> None:
-        """Use `namespace` for manifests that name none."""
+        """Use `namespace` for manifests that name none; `pods_of` returns the pods of a namespace that have not failed.
+
+        The state needs no pods without a node but for gangs, and for GpuQueues.
+        """
+        self._pods_of = pods_of
+        self._read_namespaces = set[str]()
         self.alive = alive
         self._state = state
         self._cycle = SchedulingCycle(state, weights=chosen.weights)
@@ -83,10 +91,25 @@ class LocalEvaluator:
 
     def explain(self, pod: Pod) -> Explanation:
         """See Evaluator."""
-        explained = finish(explanation.explain(self._cycle, pod, evictions=self._evictions, cards_of=self._cards_of))
+        self._read_gang(pod)
+        rehearsed = finish(gang_explanation.rehearse(self._cycle, pod))
+        explained = finish(
+            explanation.explain(
+                self._cycle, pod, evictions=self._evictions, rehearsed=rehearsed, cards_of=self._cards_of
+            )
+        )
         explained = msgspec.structs.replace(explained, queue=None)  # only the scheduler knows its queue
         explained = _with_blocker(self._cycle, explained)
         return qualified(explained, self.alive, is_created=True)
+
+    def _read_gang(self, pod: Pod) -> None:
+        """Read the other pods of a pod's gang into the state; they may wait as well, or have succeeded."""
+        key, _ = self._state.gangs.joined(pod)
+        if key is not None and key.namespace not in self._read_namespaces:
+            self._read_namespaces.add(key.namespace)
+            for each in self._pods_of(key.namespace):
+                if self._state.gangs.joined(each)[0] is not None:
+                    self._state.set_pod(each)
 
     def simulate(self, workload: Workload, *, every: bool, claims: Sequence[dict[str, Any]] = ()) -> SimulatedWorkload:
         """See Evaluator; with `every`, pods that fit stay reserved for the workloads that are simulated next."""
@@ -98,6 +121,7 @@ class LocalEvaluator:
         except NotAdmittedError as error:
             first = simulation.not_admitted(str(error))
             return first, replicas.only_first(workload, first)
+        self._read_gang(submitted.pod)
         first = self._simulate(submitted)
         if not every:
             return first, replicas.only_first(workload, first)
@@ -121,9 +145,11 @@ class LocalEvaluator:
             namespace = manifests.pod["metadata"].get("namespace", self._namespace)
             raise CommandError(other_scheduler_message(str(error), namespace)) from None
 
-    def _simulate(self, submitted: SubmittedPod) -> Simulation:
+    def _simulate(self, submitted: SubmittedPod, rehearsed: Rehearsed = None) -> Simulation:
         simulated = finish(
-            simulation.simulate(self._cycle, submitted, evictions=self._evictions, cards_of=self._cards_of)
+            simulation.simulate(
+                self._cycle, submitted, evictions=self._evictions, rehearsed=rehearsed, cards_of=self._cards_of
+            )
         )
         if simulated.explanation is None:
             return simulated
@@ -150,14 +176,18 @@ def _eligible(state: ClusterState, submitted: SubmittedPod) -> list[str]:
     return sorted((*filtered.fitting, *waiting))
 
 
-def _every(cycle: SchedulingCycle, workload: Workload, *, submit: _Submit, simulate: _Simulate) -> Replicas:
+def _every(cycle: SchedulingCycle, workload: Workload, *, submit: _Submit, simulate: Simulate) -> Replicas:
     """Evaluate all pods in order, and keep those that fit reserved in this process's copy of the scheduler's state.
 
     The first pod that does not fit ends the evaluation, because the rest are alike, or come only after it. The pods of
-    a DaemonSet differ, and those with claims of their own do.
+    a DaemonSet differ, and those with claims of their own do. Pods that complete a gang are evaluated together.
     """
     nodes: Counter[str] = Counter()
     unfit: Simulation | None = None
+    with suppress(NotAdmittedError):
+        of_gang = together(cycle, workload, submit=submit, simulate=simulate)
+        if of_gang is not None:
+            return of_gang
     for number in range(workload.total):
         try:
             submitted = submit(number)
@@ -169,7 +199,7 @@ def _every(cycle: SchedulingCycle, workload: Workload, *, submit: _Submit, simul
             nodes[decision.node] += 1
             cycle.state.bindings.set_pod(submitted.pod)  # the cards of its application are in use for the next pods
             continue
-        unfit = unfit or simulate(submitted)
+        unfit = unfit or simulate(submitted, None)
         differ = workload.make_on is not None or any(workload.make_claims(number))
         if workload.is_ordered or not differ:
             break

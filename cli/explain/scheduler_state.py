@@ -9,7 +9,7 @@ from cli.errors import MissingRightError
 from cli.installation.rules import Rules
 from cli.kube import own_kinds
 from cli.kube.client import Client
-from cli.kube.objects import LIVE, UNFINISHED
+from cli.kube.objects import LIVE, NOT_FAILED, UNFINISHED
 from cli.kube.own_kinds import gpu_node_statuses
 from cli.kube.session import Session
 from cli.tables import note
@@ -17,7 +17,7 @@ from cluster import resource
 from cluster.disruption_budget import PodDisruptionBudget
 from cluster.errors import NotFoundError
 from cluster.lease import Lease
-from scheduler.objects import PriorityClass
+from scheduler.objects import Pod, PriorityClass
 from scheduler.preemption.disruption_budgets import DisruptionBudgets
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.settings import NO_PREFERENCES, ScoreWeights
@@ -111,6 +111,11 @@ def _foreign_devices(client: Client, kind: StateKind[Any]) -> list[Any]:
     except MissingRightError as error:
         note(f"{error.cause}: cards that other DRA drivers have allocated are shown as free")
         return []
+
+
+def read_pods(session: Session, namespace: str) -> list[Pod]:
+    """Return the pods of a namespace that count for their gangs."""
+    return session.client.list(resource.PODS, Pod, namespace=namespace, field_selector=NOT_FAILED)
 
 
 def read_priority_classes(session: Session, state: ClusterState) -> None:

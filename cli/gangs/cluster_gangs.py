@@ -2,7 +2,6 @@
 
 import sys
 import time
-from typing import Final
 
 import msgspec
 
@@ -11,13 +10,12 @@ from cli.explain import scheduler_state
 from cli.installation.rules import Rules
 from cli.kube import own_kinds
 from cli.kube.client import Client
-from cluster.resource import PODS
+from cli.kube.objects import NOT_FAILED
+from cluster.pod_group import PodGroup
+from cluster.resource import POD_GROUPS, PODS
 from scheduler.api import gang_view
 from scheduler.api.gang_types import GangsView
 from scheduler.objects import Pod, PodCondition, PodStatus
-
-_MEMBERS: Final = "status.phase!=Failed"
-"""Selects the pods that count for their gangs."""
 
 
 class _Condition(PodCondition, frozen=True, rename="camel", gc=False):
@@ -52,9 +50,12 @@ def read(client: Client, rules: Rules, *, namespace: str, name: str) -> GangsVie
         CommandError: pods or GpuClaims may not be read.
     """
     state, messages = scheduler_state.empty(rules, time.monotonic), dict[str, str]()
+    if state.pod_groups.are_read:
+        for group in own_kinds.read_if_possible(client, POD_GROUPS, PodGroup, namespace=namespace):
+            state.pod_groups.set(group)
     for claim in own_kinds.gpu_claims(client, namespace=namespace):
         state.set_claim(claim)
-    for pod in client.list(PODS, _Pod, namespace=namespace, field_selector=_MEMBERS):
+    for pod in client.list(PODS, _Pod, namespace=namespace, field_selector=NOT_FAILED):
         state.set_pod(pod)
         messages[pod.uid] = pod.message
 

@@ -9,6 +9,8 @@ from cluster.metadata import ObjectMeta
 
 UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """Selects the pods that have not finished."""
+NOT_FAILED: Final = "status.phase!=Failed"
+"""Selects the pods that count for their gangs."""
 LIVE: Final = f"spec.nodeName!=,{UNFINISHED}"
 """Selects the pods that have a node and have not finished: their shares count."""
 

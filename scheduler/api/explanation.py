@@ -15,6 +15,7 @@ from allocation.steps import Steps
 from scheduler.api import (
     bindings_explanation,
     claim_explanation,
+    gang_explanation,
     gpu_claim_explanation,
     node_explanation,
     policy_explanation,
@@ -23,6 +24,7 @@ from scheduler.api import (
 )
 from scheduler.api.evictions import Evictions
 from scheduler.api.explanation_types import Explanation, ReasonGroup, RequestedCards, Share
+from scheduler.api.gang_explanation import Rehearsed
 from scheduler.cycle import messages, remedies
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled, Unschedulable
@@ -38,11 +40,17 @@ _NODES_A_STEP: Final = 64
 
 
 def explain(
-    cycle: SchedulingCycle, pod: Pod, *, evictions: Evictions, cards_of: Collection[str] | None = None
+    cycle: SchedulingCycle,
+    pod: Pod,
+    *,
+    evictions: Evictions,
+    rehearsed: Rehearsed = None,
+    cards_of: Collection[str] | None = None,
 ) -> Steps[Explanation]:
     """Return why a pod runs on its node or is pending, with the cards of the nodes `cards_of`.
 
-    `evictions` chooses the pods that a pending pod would preempt, and those that could be moved for it.
+    `evictions` chooses the pods that a pending pod would preempt, and those that could be moved for it. `rehearsed` is
+    what a decision about its gang would do (`scheduler.api.gang_explanation`).
 
     If `cards_of` is None, the explanation has the cards of all nodes, or in a cluster with more than `MANY` nodes only
     those of the chosen node: 1,000 nodes of eight cards take 0.15 s.
@@ -51,14 +59,35 @@ def explain(
     if explanation is not None:
         return explanation
     attempt = yield from cycle.dry_run(pod)
-    return (yield from of_dry_run(evictions, pod, attempt, cards_of=cards_of))
+    return (yield from of_dry_run(evictions, pod, attempt, rehearsed=rehearsed, cards_of=cards_of))
+
+
+def of_gang(state: ClusterState, pod: Pod, why: str) -> Explanation:
+    """Return the explanation of a pod that waits for others of its gang, or with its gang for its turn: `why`."""
+    return Explanation(
+        namespace=pod.metadata.namespace,
+        pod=pod.metadata.name,
+        outcome="waits",
+        answer=f"waits: {why}",
+        note=why,
+        node=state.node_cache.node_of(pod.uid),
+        claim=gpu_claim_explanation.gpu_claim(state, pod),
+        gpu_queue=queue_explanation.queue(state, pod),
+    )
 
 
 def of_dry_run(
-    evictions: Evictions, pod: Pod, attempt: Attempt, *, cards_of: Collection[str] | None = None
+    evictions: Evictions,
+    pod: Pod,
+    attempt: Attempt,
+    *,
+    rehearsed: Rehearsed = None,
+    cards_of: Collection[str] | None = None,
 ) -> Steps[Explanation]:
-    """Return the explanation of a dry run; for `evictions` and `cards_of` see `explain`."""
+    """Return the explanation of a dry run; for `evictions`, `rehearsed` and `cards_of` see `explain`."""
     state, decision, evaluation = evictions.state, attempt.result, attempt.evaluation
+    if evaluation is not None:
+        decision = gang_explanation.result(state, pod, decision, rehearsed)
     if cards_of is None and len(state.node_cache) > MANY:
         cards_of = (decision.node,) if isinstance(decision, Scheduled) else ()
     explanation = Explanation(
@@ -71,6 +100,7 @@ def of_dry_run(
         bindings=bindings_explanation.bindings(state, pod),
         queue=state.queue.position(pod.uid),
         gpu_queue=queue_explanation.queue(state, pod),
+        gang=gang_explanation.gang_of(state, pod, rehearsed),
     )
     if evaluation is None:
         if isinstance(decision, Unschedulable) and not decision.is_held:
@@ -157,6 +187,7 @@ def _without_decision(state: ClusterState, pod: Pod) -> Explanation | None:
         answer="",
         claim=gpu_claim_explanation.gpu_claim(state, pod),
         bindings=bindings_explanation.bindings(state, pod),
+        gang=gang_explanation.gang_of(state, pod),
     )
     if pod.finished:
         answer = f"is finished ({pod.status.phase}) and uses no cards"

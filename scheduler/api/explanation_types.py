@@ -7,6 +7,7 @@ import msgspec
 from allocation.allocation import Exclusivity
 from scheduler.api.bindings_types import BindingsExplanation
 from scheduler.api.consolidation_types import ConsolidationExplanation
+from scheduler.api.gang_types import GangExplanation
 from scheduler.api.json_names import json_name
 from scheduler.api.preemption_types import PreemptionExplanation
 from scheduler.api.queue_types import PodQueue
@@ -227,6 +228,8 @@ class Explanation(msgspec.Struct, frozen=True, rename=json_name):
         queue: the position in the scheduling queue; None if the pod is not queued, or only the scheduler knows.
         gpu_queue: the queue that is charged for the pod, and the pod's rank; None while the cluster has no GpuQueue,
             and for pods that are finished or of another scheduler.
+        gang: the gang of the pod, and whether its pods would get nodes together now; None without a gang. A pod that
+            gets a node only together with others fits if all of them do.
     """
 
     namespace: str
@@ -251,3 +254,4 @@ class Explanation(msgspec.Struct, frozen=True, rename=json_name):
     consolidation: ConsolidationExplanation | None = None
     queue: QueuePosition | None = None
     gpu_queue: PodQueue | None = None
+    gang: GangExplanation | None = None

@@ -75,6 +75,34 @@ class GangView(msgspec.Struct, frozen=True, rename=json_name):
     members: tuple[GangMember, ...] = ()
 
 
+class GangExplanation(msgspec.Struct, frozen=True, rename=json_name):
+    """The gang of a pod, and whether its pods would get nodes together now.
+
+    Attributes:
+        name: its name; it is in the namespace of the pod.
+        state: as in `GangView`.
+        size: how many of its pods have to get nodes together.
+        placed: how many have nodes, or have succeeded.
+        waiting: how many wait for one; in a simulation with the pod itself.
+        pause_seconds: the time until it may be decided again; 0 if it does not pause.
+        fitting: how many pods would have nodes if the gang was decided now; None if that was not tried: the pod has a
+            node already, or is decided alone, too few pods exist, more than 256 wait, the pods change at the moment, or
+            trying took too long; and in extender mode.
+        pod: the first pod that would have none; empty without one.
+        why: why no node takes it.
+    """
+
+    name: str
+    state: GangState
+    size: int
+    placed: int
+    waiting: int
+    pause_seconds: float = 0.0
+    fitting: int | None = None
+    pod: str = ""
+    why: str = ""
+
+
 class GangsView(msgspec.Struct, frozen=True, rename=json_name):
     """Some gangs, by namespace and name.
 

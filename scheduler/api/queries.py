@@ -1,16 +1,26 @@
 """The queries about the whole cluster that a leading scheduler supports. They read its state and change nothing."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import msgspec
 
 from allocation.steps import Steps
 from cluster.informer import Informer
 from cluster.manifest import NotAdmittedError
-from scheduler.api import allocation_view, explanation, gang_view, manifest_pod, queue_view, quota_view, simulation
+from scheduler.api import (
+    allocation_view,
+    explanation,
+    gang_explanation,
+    gang_view,
+    manifest_pod,
+    queue_view,
+    quota_view,
+    simulation,
+)
 from scheduler.api.allocation_view import AllocationView
 from scheduler.api.evictions import Evictions
 from scheduler.api.explanation_types import Explanation
+from scheduler.api.gang_explanation import Rehearsed
 from scheduler.api.gang_types import GangsView
 from scheduler.api.manifest_pod import Admit
 from scheduler.api.queue_types import QueuesView
@@ -22,20 +32,48 @@ from scheduler.objects import Pod
 
 
 class Queries(msgspec.Struct, frozen=True):
-    """The queries of one term, from its state, what evicts pods, and the informer with all pods."""
+    """The queries of one term.
+
+    Attributes:
+        cycle: the scheduling cycle, with the state.
+        evictions: what evicts pods.
+        pods: all pods.
+        waits_for_gang: returns why a pod waits because of its gang, or an empty string; in extender mode.
+    """
 
     cycle: SchedulingCycle
     evictions: Evictions
     pods: Informer[Pod]
+    waits_for_gang: Callable[[Pod], str] = lambda _: ""
 
     def explain(
-        self, namespace: str, name: str, *, cards_of: Collection[str] | None = None
+        self, namespace: str, name: str, *, rehearsed: Rehearsed = None, cards_of: Collection[str] | None = None
     ) -> Steps[Explanation | None]:
-        """Return why a pod runs on its node or is pending, or None if the pod does not exist."""
+        """Return why a pod runs on its node or is pending, or None if the pod does not exist.
+
+        `rehearsed` is what `rehearse` has returned. Run it while `ClusterState.inquiry` is held.
+        """
         pod = self.pods.get(name, namespace)
         if pod is None:
             return None
-        return (yield from explanation.explain(self.cycle, pod, evictions=self.evictions, cards_of=cards_of))
+        why = self.waits_for_gang(pod)
+        if why:
+            return explanation.of_gang(self.cycle.state, pod, why)
+        return (
+            yield from explanation.explain(
+                self.cycle, pod, evictions=self.evictions, rehearsed=rehearsed, cards_of=cards_of
+            )
+        )
+
+    def is_rehearsed(self, namespace: str, name: str) -> bool:
+        """Whether the explanation of a pod needs `rehearse`."""
+        pod = self.pods.get(name, namespace)
+        return pod is not None and gang_explanation.is_rehearsed(self.cycle.state, pod)
+
+    def rehearse(self, namespace: str, name: str) -> Steps[Rehearsed]:
+        """Return what a decision about the gang of a pod would do. Run it within `ClusterState.alone`."""
+        pod = self.pods.get(name, namespace)
+        return (yield from gang_explanation.rehearse(self.cycle, pod)) if pod is not None else None
 
     def simulate(
         self, manifests: Manifests, admit: Admit, *, cards_of: Collection[str] | None = None

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -9,6 +10,7 @@ from aiohttp import web
 
 from cluster.manifest import UnreadableManifestError
 from scheduler.api import openapi, request_body
+from scheduler.api.gang_explanation import MOST_SECONDS, Rehearsed
 from scheduler.api.manifest_pod import Admit, UnknownSchedulerError
 from scheduler.api.openapi import ALLOCATION, EXPLAIN, GANGS, OPENAPI, QUEUES, QUOTAS, SIMULATE
 from scheduler.api.queries import Queries
@@ -54,7 +56,16 @@ class _Routes:
 
     async def explain(self, request: web.Request) -> msgspec.Struct:
         namespace, name = request.match_info["namespace"], request.match_info["pod"]
-        explanation = await Pacer().run(self._current().explain(namespace, name, cards_of=_nodes(request)))
+        queries, state = self._current(), self._current().cycle.state
+        rehearsed: Rehearsed = None
+        if queries.is_rehearsed(namespace, name):
+            with suppress(TimeoutError):
+                async with state.alone():
+                    rehearsed = await Pacer().run(queries.rehearse(namespace, name), most_seconds=MOST_SECONDS)
+        async with state.inquiry:
+            explanation = await Pacer().run(
+                queries.explain(namespace, name, rehearsed=rehearsed, cards_of=_nodes(request))
+            )
         if explanation is None:
             raise HttpError(404, f"pod {namespace}/{name} does not exist")
         return explanation
@@ -67,7 +78,8 @@ class _Routes:
             # simulation sees the pods that were scheduled in the meantime.
             async with self._parsing:
                 manifests = await asyncio.to_thread(request_body.parse, body)
-            return await Pacer().run(self._current().simulate(manifests, self._admit, cards_of=_nodes(request)))
+            async with self._current().cycle.state.inquiry:
+                return await Pacer().run(self._current().simulate(manifests, self._admit, cards_of=_nodes(request)))
         except UnreadableManifestError as error:
             raise HttpError(400, str(error)) from None
         except UnknownSchedulerError:

@@ -1,6 +1,6 @@
 """Simulates the scheduling of a pod that does not exist yet. A simulation reserves and writes nothing."""
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from typing import Final
 
 from allocation.reasons import CardReason, PodReason
@@ -8,6 +8,7 @@ from allocation.steps import Steps
 from scheduler.api import explanation
 from scheduler.api.evictions import Evictions
 from scheduler.api.explanation_types import CardVerdict, Explanation, NodeExplanation
+from scheduler.api.gang_explanation import Rehearsed
 from scheduler.api.manifest_pod import SubmittedPod
 from scheduler.api.queue_explanation import QUEUE_REASONS
 from scheduler.api.simulation_types import (
@@ -31,11 +32,18 @@ _QUEUES: Final = "GpuQueues"
 
 
 def simulate(
-    cycle: SchedulingCycle, submitted: SubmittedPod, *, evictions: Evictions, cards_of: Collection[str] | None = None
+    cycle: SchedulingCycle,
+    submitted: SubmittedPod,
+    *,
+    evictions: Evictions,
+    rehearsed: Rehearsed = None,
+    cards_of: Collection[str] | None = None,
 ) -> Steps[Simulation]:
     """Return what would happen to the pod now; for the rest see `scheduler.api.explanation.explain`."""
     attempt = yield from cycle.dry_run(submitted.pod)
-    explained = yield from explanation.of_dry_run(evictions, submitted.pod, attempt, cards_of=cards_of)
+    explained = yield from explanation.of_dry_run(
+        evictions, submitted.pod, attempt, rehearsed=rehearsed, cards_of=cards_of
+    )
     names = tuple(node.name for node in explained.nodes)
     rejected = attempt.evaluation.nodes.rejections if attempt.evaluation is not None else None
     return Simulation(
@@ -43,9 +51,19 @@ def simulate(
         filter_detail=FilterDetail(_stages(names, rejected, explained) if rejected is not None else ()),
         error=_error(explained, rejected),
         gpu_scheduler_state=_cards(explained),
-        warnings=submitted.warnings,
+        warnings=(*submitted.warnings, *_gang_warnings(explained)),
         explanation=explained,
     )
+
+
+def _gang_warnings(explained: Explanation) -> Iterator[str]:
+    """Yield that the result is that of the pod alone, although it gets a node only together with others."""
+    gang = explained.gang
+    if gang is not None and gang.fitting is None and gang.placed < gang.size and gang.size > 1:
+        yield (
+            f"{gang.size} pods of gang {gang.name} get nodes together or not at all; the result is that of the pod"
+            f" alone, as one of {gang.placed + gang.waiting} that exist then"
+        )
 
 
 def not_admitted(reason: str) -> Simulation:

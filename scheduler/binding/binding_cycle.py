@@ -57,7 +57,7 @@ class BindingCycle:
         if failure is None:
             result = await self.write(pod, chosen)
             return await self.finish(pod, chosen, result)
-        return self._ended(pod, chosen, failure)
+        return self.end(pod, chosen, failure)
 
     async def prepare(self, pod: Pod, chosen: Scheduled) -> Result | None:
         """Return None once a pod has what its Binding needs, or the result if it does not get that.
@@ -90,9 +90,10 @@ class BindingCycle:
         """Release what was prepared for a pod unless it is bound, and handle the failure; return the result."""
         if result.outcome is not Outcome.BOUND:
             await self._leases.release(pod, chosen)
-        return self._ended(pod, chosen, result)
+        return self.end(pod, chosen, result)
 
-    def _ended(self, pod: Pod, chosen: Scheduled, result: Result) -> Result:
+    def end(self, pod: Pod, chosen: Scheduled, result: Result) -> Result:
+        """Report the result of a pod for which nothing has to be released at the API server, and handle its failure."""
         self._metrics.decisions.labels(result.outcome.value).inc()
         if result.outcome is Outcome.BOUND:
             self._metrics.created_to_bound_seconds.observe(_age_seconds(pod))

@@ -1,6 +1,6 @@
 """`/filter` and `/prioritize`: evaluates the nodes of kube-scheduler, or of an autoscaler, and changes no state."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from types import MappingProxyType
 
@@ -55,6 +55,17 @@ def filter_(
         (failed if each.resolvable else unresolvable)[name] = text
     fitting = list(compress(nodes, (scores != INFEASIBLE).tolist()))
     return _result(args, fitting, failed=failed, unresolvable=unresolvable)
+
+
+def reject(args: Args, why: str) -> FilterResult:
+    """Return that no node takes the pod for a reason that may pass."""
+    return _result(args, [], failed=dict.fromkeys(node_names(args), why))
+
+
+def among(args: Args, nodes: Container[str]) -> Args:
+    """Return the same question about those of its nodes that are in `nodes`."""
+    names = None if args.names is None else [name for name in args.names if name in nodes]
+    return Args(args.pod, names, [node for node in args.nodes if node.metadata.name in nodes])
 
 
 def prioritize(

@@ -43,6 +43,10 @@ class RejectedPods:
     def note_change(self, uids: Iterable[str] = ()) -> None:
         """Note that something changed, above all for the pods `uids`."""
         self._turns.change()
+        self.wake(uids)
+
+    def wake(self, uids: Iterable[str]) -> None:
+        """Let the pods `uids` be evaluated again, although nothing changed for others."""
         for uid in uids:
             if uid in self._rejected:
                 _, each = self._rejected[uid]

@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from scheduler.extender import preemption_wire, wire
+from scheduler.extender.errors import RefusedError
 from scheduler.extender.preemption_wire import PreemptionResult
-from scheduler.extender.verbs import Extender, RefusedError
+from scheduler.extender.verbs import Extender
 from scheduler.extender.wire import BindingResult, FilterResult, HostPriority, UnreadableError
 
 PATHS = frozenset({"/filter", "/prioritize", "/preempt", "/bind"})

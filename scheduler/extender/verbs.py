@@ -2,32 +2,32 @@
 
 Nothing is reserved between `/filter` and `/bind`, so nothing has to expire, and a pod that kube-scheduler gives up
 leaves nothing behind: `/bind` checks and reserves in one step, and fails if another pod was faster; kube-scheduler then
-tries again.
+tries again. Only pods of a gang wait in `/bind`, for the others of their gang (`scheduler.extender.gathering`).
 """
 
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from allocation.errors import AllocationError
 from allocation.reasons import PodReason
 from allocation.steps import Steps
-from cluster.api import ReadApi
-from cluster.dra import ResourceClaim
-from cluster.errors import ClusterError, NotFoundError
-from cluster.informer import Informer
-from cluster.resource import PODS, RESOURCE_CLAIMS
+from scheduler.binding.binder import Result
 from scheduler.binding.binding_cycle import BindingCycle
-from scheduler.cycle import lifts, messages
+from scheduler.cycle import lifts
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.lifts import NO_LIFT, Lift
 from scheduler.cycle.result import Unschedulable
 from scheduler.extender import filtering, preemption
+from scheduler.extender.errors import RefusedError
+from scheduler.extender.gathering import Gathering
+from scheduler.extender.offered_pods import OfferedPods
 from scheduler.extender.preemption_wire import PreemptionArgs, PreemptionResult
 from scheduler.extender.rejected_pods import RejectedPods
-from scheduler.extender.wire import Args, BindingArgs, FilterResult, HostPriority, PodMeta
+from scheduler.extender.wire import Args, BindingArgs, FilterResult, HostPriority
+from scheduler.filters import gang_block
 from scheduler.gpu_requirements import WaitingPodError
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import Outcome
@@ -45,33 +45,23 @@ _WAIT_SECONDS = 0.02
 _BETWEEN_SECONDS = 0.2
 
 
-class RefusedError(Exception):
-    """A pod is not bound; the message says why."""
-
-
 class Extender:
     """The verbs during one term."""
 
     def __init__(
         self,
         *,
-        api: ReadApi,
         state: ClusterState,
-        pods: Informer[Pod],
+        pods: OfferedPods,
         cycle: SchedulingCycle,
         binding_cycle: BindingCycle,
         metrics: Metrics,
         rejected: RejectedPods,
         chooser: Chooser,
-        names: frozenset[str],
-        reads_live: Callable[[], bool],
+        gathering: Gathering,
         is_trusted: Callable[[], bool],
     ) -> None:
-        """Bind pods whose schedulerName is one of `names`, and note in `rejected` those that no node takes.
-
-        While `reads_live`, kube-scheduler may have allocated devices to a pod just before `/bind`, so each is read.
-        """
-        self._api = api
+        """Bind the pods of `pods`, those of gangs by `gathering`; note in `rejected` those that no node takes."""
         self._state = state
         self._pods = pods
         self._cycle = cycle
@@ -79,8 +69,7 @@ class Extender:
         self._metrics = metrics
         self._rejected = rejected
         self._chooser = chooser
-        self._names = names
-        self._reads_live = reads_live
+        self._gathering = gathering
         self._is_trusted = is_trusted
         self._is_open = False
         self._under_way: dict[str, asyncio.Task[None]] = {}
@@ -100,7 +89,7 @@ class Extender:
         """Accept calls until cancelled; no Binding begins after that."""
         self._is_open = True
         try:
-            await asyncio.Event().wait()
+            await self._gathering.run()
         finally:
             self._is_open = False
 
@@ -112,21 +101,56 @@ class Extender:
 
     def abandon(self) -> None:
         """Cancel the Bindings in progress."""
+        self._gathering.abandon()
         for task in self._under_way.values():
             task.cancel()
 
     async def filter(self, args: Args) -> FilterResult:
         """Return the nodes that take the pod."""
         with self._metrics.extender_seconds.labels("filter").time():
-            pod, since = self._pods.get(args.pod.metadata.name, args.pod.metadata.namespace), self._rejected.changes
-            result = await Pacer().run(self._filter(pod, args))
+            pod, since = await self._pods.with_gang(args.pod.metadata), self._rejected.changes
+            # Templates of nodes are for autoscalers, which ask about one pod; objects of nodes may be.
+            is_simulation = any(node.metadata.name not in self._state.node_cache for node in args.nodes)
+            why = "" if pod is None or is_simulation else await self._gathering.admit(pod, starts=not args.nodes)
+            result = filtering.reject(args, why) if why else await self._evaluated(self._filter(pod, args), Pacer())
             if pod is None and not result.has_node:
-                pod = await self._known(args.pod.metadata)
+                pod = await self._pods.known(args.pod.metadata)
             if pod is not None:
                 self._rejected.note(pod, None if result.has_node else tuple(filtering.node_names(args)), since=since)
             return result
 
+    async def _evaluated(self, steps: Steps[T], pacer: Pacer) -> T:
+        """Return the result of `steps`, during which no gang is rehearsed."""
+        async with self._gathering.rehearsals.alone:
+            return await pacer.run(steps)
+
     def _filter(self, pod: Pod | None, args: Args) -> Steps[FilterResult]:
+        """Return the nodes that take the pod; of a gang that gathers each pod gets the node on which all fit together.
+
+        If its node does not take it any more, or is not one of kube-scheduler's, any other one of the gang's block may.
+        """
+        if pod is None:
+            return (yield from self._filter_nodes(pod, args))
+        planned = self._gathering.planned(pod)
+        if planned:
+            result = yield from self._filter_nodes(pod, filtering.among(args, (planned,)))
+            if result.has_node:
+                others = (name for name in filtering.node_names(args) if name != planned)
+                result.failed_nodes.update(dict.fromkeys(others, "the pod's gang fits with the pod on another node"))
+                return result
+        nodes = self._state.node_cache.nodes
+        block, outside = gang_block.rule(pod, gangs=self._state.gangs, nodes=nodes), dict[str, str]()
+        if block is not None:
+            for name in filtering.node_names(args):
+                rejection = block.rejection(nodes[name]) if name in nodes else None
+                if rejection is not None:
+                    outside[name] = rejection.message
+            args = filtering.among(args, set(filtering.node_names(args)) - outside.keys())
+        result = yield from self._filter_nodes(pod, args)
+        result.failed_and_unresolvable_nodes.update(outside)
+        return result
+
+    def _filter_nodes(self, pod: Pod | None, args: Args) -> Steps[FilterResult]:
         held = self._held(pod) if pod is not None else None
         return self._lifted(
             pod,
@@ -144,9 +168,15 @@ class Extender:
 
     async def fits(self, waiting: WaitingPod) -> tuple[bool, float]:
         """Return whether one of the nodes that rejected a pod takes it now, and the seconds that this took."""
-        pacer = Pacer()
-        result = await pacer.run(self._filter(waiting.pod, Args.of_pod(waiting.pod, waiting.nodes or ())))
+        if await self._gathering.admit(waiting.pod, starts=False):
+            return False, 0.0
+        pacer, args = Pacer(), Args.of_pod(waiting.pod, waiting.nodes or ())
+        result = await self._evaluated(self._filter(waiting.pod, args), pacer)
         return result.has_node, pacer.spent
+
+    def waits_for_gang(self, pod: Pod) -> str:
+        """Return why a pod waits because of its gang, or an empty string."""
+        return self._gathering.why(pod)
 
     async def filter_by_news(self, args: Args) -> FilterResult:
         """Return the nodes that take the pod, after a short wait for pod deletions if none does.
@@ -166,14 +196,13 @@ class Extender:
     async def prioritize(self, args: Args) -> list[HostPriority]:
         """Return the scores of the nodes."""
         with self._metrics.extender_seconds.labels("prioritize").time():
-            pod = self._pods.get(args.pod.metadata.name, args.pod.metadata.namespace)
-            return await Pacer().run(
-                self._lifted(
-                    pod,
-                    lambda lift: filtering.prioritize(self._state, args, pod=pod, lift=lift),
-                    lambda points: any(each.score for each in points),
-                )
+            pod = self._pods.cached(args.pod.metadata)
+            scores = self._lifted(
+                pod,
+                lambda lift: filtering.prioritize(self._state, args, pod=pod, lift=lift),
+                lambda points: any(each.score for each in points),
             )
+            return await self._evaluated(scores, Pacer())
 
     def _lifted(self, pod: Pod | None, run: Callable[[Lift], Steps[T]], has_fit: Callable[[T], bool]) -> Steps[T]:
         """Return the result of `run` for a pod, to which the cards that are held for it are free.
@@ -190,14 +219,19 @@ class Extender:
         return again if has_fit(again) else result
 
     async def preempt(self, args: PreemptionArgs) -> PreemptionResult:
-        """Return the nodes whose cards take the pod once the victims are gone: those of kube-scheduler, and more."""
+        """Return the nodes whose cards take the pod once the victims are gone: those of kube-scheduler, and more.
+
+        For a pod that is bound only together with several others no node is returned: nothing says that they fit, too.
+        """
         with self._metrics.extender_seconds.labels("preempt").time():
-            pod = await self._known(args.pod.metadata)
+            pod = await self._pods.known(args.pod.metadata)
+            if pod is not None and not self._gathering.may_preempt(pod):
+                return PreemptionResult()
             more = preemption.of_chooser(self._chooser, pod)
-            return await Pacer().run(preemption.preempt(self._state, args, more=more))
+            return await self._evaluated(preemption.preempt(self._state, args, more=more), Pacer())
 
     async def bind(self, args: BindingArgs) -> None:
-        """Reserve cards for the pod on the node that kube-scheduler chose, and bind it.
+        """Reserve cards for the pod on the node that kube-scheduler chose, and bind it, if need be with its gang.
 
         A Binding that has begun is finished even if the caller disconnects.
 
@@ -210,20 +244,12 @@ class Extender:
     async def _bind(self, args: BindingArgs) -> None:
         if args.node not in self._state.node_cache:
             raise RefusedError(f"the cluster has no node {args.node}")
-        pod = await self._pod(args)
-        node = self._state.node_cache.node_of(pod.uid)
-        if node:
-            raise RefusedError(f"pod {pod}: it is bound, or being bound, to {node}")
-        with self._metrics.scheduling_seconds.labels("single_node").time():
-            decision = self._cycle.reserve_on(pod, args.node)
-        if isinstance(decision, Unschedulable):
-            self._metrics.decisions.labels("unschedulable").inc()
-            fields = {"pod": str(pod), "uid": pod.uid, "outcome": "unschedulable", "node": args.node}
-            log.info("pod %s is not bound to %s: %s", pod, args.node, decision.note, extra=fields)
-            raise RefusedError(f"pod {pod}: {decision.note}")
+        pod = await self._pods.to_bind(args)
+        async with self._gathering.rehearsals.alone:
+            binding = self._reserve(pod, args.node)
 
         async def bind() -> None:
-            result = await self._binding_cycle.run(pod, decision)
+            result = await binding
             if result.outcome is not Outcome.BOUND:
                 raise RefusedError(f"pod {pod} was not bound to {args.node}: {result.outcome.value}: {result.note}")
 
@@ -236,84 +262,26 @@ class Extender:
                 raise
             raise RefusedError(f"pod {pod}: the term ended while its Binding was in progress") from None
 
+    def _reserve(self, pod: Pod, node: str) -> Awaitable[Result]:
+        """Reserve cards for the pod in one step; return what binds it, by itself or with its gang."""
+        taken = self._state.node_cache.node_of(pod.uid)
+        if taken:
+            raise RefusedError(f"pod {pod}: it is bound, or being bound, to {taken}")
+        turn = self._gathering.enter(pod)
+        with self._metrics.scheduling_seconds.labels("single_node").time():
+            decision = self._cycle.reserve_on(pod, node)
+        if isinstance(decision, Unschedulable):
+            self._metrics.decisions.labels("unschedulable").inc()
+            fields = {"pod": str(pod), "uid": pod.uid, "outcome": "unschedulable", "node": node}
+            log.info("pod %s is not bound to %s: %s", pod, node, decision.note, extra=fields)
+            raise RefusedError(f"pod {pod}: {decision.note}")
+        if turn is not None:
+            return self._gathering.join(turn, pod, decision)
+        return self._binding_cycle.run(pod, decision)
+
     def _finished(self, pod: Pod, task: asyncio.Task[None]) -> None:
         del self._under_way[pod.uid]
         error = None if task.cancelled() else task.exception()
         # A RefusedError is for the caller, and its cause was logged in case that the caller has disconnected.
         if error is not None and not isinstance(error, RefusedError):
             log.error("a decision was not carried out", exc_info=error)
-
-    async def _known(self, meta: PodMeta) -> Pod | None:
-        """Return a pod from the cache, or read it if kube-scheduler was faster; None if it is gone or cannot be read.
-
-        kube-scheduler asks about a pod that fits nowhere once, and may not ask again for five minutes.
-        """
-        pod = self._pods.get(meta.name, meta.namespace)
-        if pod is not None and pod.uid == meta.uid:
-            return pod
-        try:
-            pod = await self._api.get(PODS, Pod, name=meta.name, namespace=meta.namespace)
-        except ClusterError as error:
-            log.info("pod %s/%s, of which kube-scheduler asks, cannot be read: %s", meta.namespace, meta.name, error)
-            return None
-        if pod.uid != meta.uid:
-            return None
-        self._pods.add_if_new(pod)
-        return pod
-
-    async def _pod(self, args: BindingArgs) -> Pod:
-        """Return the pod from the cache, or read it if the cache does not have it yet, or may have it too old."""
-        pod = self._pods.get(args.podname, args.podnamespace)
-        if pod is None or pod.uid != args.poduid or self._reads_live():
-            pod = await self._read(args)
-            # The cache notices its deletion even if no watch event shows the pod.
-            self._pods.add_if_new(pod)
-        reason = _refusal(pod, args, self._names) or await self._devices(pod)
-        if reason:
-            raise RefusedError(f"pod {pod}: {reason}")
-        return pod
-
-    async def _devices(self, pod: Pod) -> str:
-        """Return the reason why a pod has devices by DRA, or an empty string if kube-scheduler allocated none to it.
-
-        The status of a pod whose devices were given back still names the ResourceClaim, which does not exist any more.
-        """
-        allocated = pod.status.extended_resource_claim_status
-        if allocated is None:
-            return ""
-        name, namespace = allocated.resource_claim_name, pod.metadata.namespace
-        try:
-            await self._api.get(RESOURCE_CLAIMS, ResourceClaim, name=name, namespace=namespace)
-        except NotFoundError:
-            return ""
-        except ClusterError as error:
-            why = f"whether its ResourceClaim {name} exists is unknown: {error}"
-            return messages.waiting(PodReason.DraAllocated, why)
-        conflict = self._state.device_classes.conflict(allocated.resources) or (
-            f"ResourceClaim {name} has devices for {', '.join(allocated.resources)}, too: remove extendedResourceName"
-            " from the DeviceClass that names it, and delete the claim"
-        )
-        return messages.waiting(PodReason.DraAllocated, conflict)
-
-    async def _read(self, args: BindingArgs) -> Pod:
-        try:
-            return await self._api.get(PODS, Pod, name=args.podname, namespace=args.podnamespace)
-        except NotFoundError:
-            raise RefusedError(f"pod {args.podnamespace}/{args.podname} does not exist") from None
-        except ClusterError as error:
-            raise RefusedError(f"pod {args.podnamespace}/{args.podname} cannot be read: {error}") from None
-
-
-def _refusal(pod: Pod, args: BindingArgs, names: frozenset[str]) -> str:
-    """Return the reason why this pod must not be bound, or an empty string."""
-    if pod.uid != args.poduid:
-        return f"its UID is {pod.uid}, not {args.poduid}: another pod has the name now"
-    if pod.spec.node_name:
-        return f"it is bound to {pod.spec.node_name} already"
-    if pod.finished or pod.metadata.deletion_timestamp:
-        return "it is finished or being deleted"
-    if pod.spec.scheduler_name not in names:
-        return f"its schedulerName is {pod.spec.scheduler_name}; ours are {', '.join(sorted(names))}"
-    if pod.spec.scheduling_gates:
-        return f"it has scheduling gates: {pod.spec.gates}"
-    return ""

@@ -11,7 +11,7 @@ free memory of cards are tried.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -21,13 +21,23 @@ from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.gangs.gang import Gang
 from scheduler.objects import Pod
-from scheduler.queue.entry import Entry
 
 _FORGOTTEN: Final = 64
 """The pods that are forgotten in one step."""
 
 
-class ScheduledGang(msgspec.Struct, frozen=True):
+class HasPod(Protocol):
+    """A pod that waits for a node: an entry of the queue, or one of kube-scheduler's."""
+
+    @property
+    def pod(self) -> Pod:
+        """Its state now."""
+
+
+E = TypeVar("E", bound=HasPod)
+
+
+class ScheduledGang(msgspec.Struct, Generic[E], frozen=True):
     """Nodes are reserved for as many pods of a gang as necessary.
 
     Attributes:
@@ -38,9 +48,9 @@ class ScheduledGang(msgspec.Struct, frozen=True):
     """
 
     gang: Gang
-    members: tuple[tuple[Entry, Scheduled], ...]
+    members: tuple[tuple[E, Scheduled], ...]
     needed: int
-    rejected: tuple[tuple[Entry, Unschedulable], ...] = ()
+    rejected: tuple[tuple[E, Unschedulable], ...] = ()
 
 
 class RejectedGang(msgspec.Struct, frozen=True):
@@ -56,6 +66,17 @@ class RejectedGang(msgspec.Struct, frozen=True):
     pod: Pod
     result: Unschedulable
 
+    def note(self, gang: Gang) -> str:
+        """Return the reason in words; empty if the reasons were not computed."""
+        have = gang.placed + self.fitting
+        head = f"{have} of the {gang.size} pods that gang {gang.key} needs have a place; pod {self.pod}"
+        return f"{head}: {self.result.note}" if self.result.note else ""
+
+
+def incomplete(gang: Gang) -> str:
+    """Return why no pod of a gang gets a node of which too few exist."""
+    return f"gang {gang.key} needs {gang.size} pods, and fewer exist: create the others"
+
 
 class GangCycle:
     """Schedules one gang at a time."""
@@ -66,8 +87,8 @@ class GangCycle:
         self._state = cycle.state
 
     def schedule(
-        self, gang: Gang, entries: Sequence[Entry], *, explain: bool = True, is_rehearsal: bool = False
-    ) -> Steps[ScheduledGang | RejectedGang | None]:
+        self, gang: Gang, entries: Sequence[E], *, explain: bool = True, is_rehearsal: bool = False
+    ) -> Steps[ScheduledGang[E] | RejectedGang | None]:
         """Choose nodes for the pods of `entries`, and reserve as many as `gang` needs, or nothing.
 
         Return None if one of the pods changed meanwhile, or the cluster changed too often. Without `explain` the result
@@ -92,12 +113,12 @@ class GangCycle:
         return best
 
     def _in_order(
-        self, gang: Gang, entries: Sequence[Entry], *, explain: bool, is_rehearsal: bool
-    ) -> Steps[ScheduledGang | RejectedGang | None]:
+        self, gang: Gang, entries: Sequence[E], *, explain: bool, is_rehearsal: bool
+    ) -> Steps[ScheduledGang[E] | RejectedGang | None]:
         state, needed = self._state, gang.size - gang.placed
-        holds = tuple(state.holds)
-        members: list[tuple[Entry, Scheduled]] = []
-        rejected: list[tuple[Entry, Unschedulable]] = []
+        holds = state.holds.pairs()
+        members: list[tuple[E, Scheduled]] = []
+        rejected: list[tuple[E, Unschedulable]] = []
         is_kept = False
         try:
             for entry in entries:
@@ -121,15 +142,16 @@ class GangCycle:
         finally:
             if not is_kept:
                 finish(self._forget(members))
-                for hold in holds:
-                    pod = state.queue.pod(hold.uid)
-                    if pod is not None and state.holds.of(hold.uid) is None:
+                for hold, pod in holds:
+                    # Of kube-scheduler's pods nothing here says which still wait; preemption ends their holds.
+                    waits = not state.has_queue or state.queue.pod(hold.uid) is not None
+                    if waits and state.holds.of(hold.uid) is None:
                         state.holds.add(hold, pod)
 
-    def _forget(self, members: list[tuple[Entry, Scheduled]]) -> Steps[None]:
+    def _forget(self, members: list[tuple[E, Scheduled]]) -> Steps[None]:
         """Forget pods, the last one first, and remove them from the list."""
         while members:
             entry, _ = members.pop()
-            self._cycle.forget(entry.pod)
+            self._state.forget(entry.pod.uid, wakes=False)
             if len(members) % _FORGOTTEN == 0:
                 yield

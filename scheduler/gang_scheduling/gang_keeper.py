@@ -1,12 +1,14 @@
 """Ends what lasts too long: gangs whose timeout passes while they wait, or while only some of their pods have nodes.
 
 The time counts from when this term first saw the gang wait. A gang without a timeout waits for ever, and pods of it
-that run stay. Gangs whose size has become smaller are decided again.
+that run stay. Gangs whose size has become smaller are decided again. Gangs whose pods differ in what they declare are
+reported.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Final
 
 from allocation.reasons import PodReason
@@ -47,6 +49,8 @@ class GangKeeper:
         self._is_trusted = is_trusted
         self._since: dict[GangKey, float] = {}
         """When each gang began to wait, on the clock of the queue."""
+        self._reported: dict[GangKey, str] = {}
+        """In what the pods of gangs differ, as it was last reported."""
 
     async def run(self) -> None:
         """Look until cancelled, or until this replica is not trusted any more."""
@@ -55,9 +59,10 @@ class GangKeeper:
             await asyncio.sleep(_PERIOD_SECONDS)
 
     async def look(self) -> None:
-        """End the time of the gangs whose timeout has passed."""
-        now = self._state.queue.clock()
-        unsatisfied = [gang for gang in self._state.gangs if not gang.is_satisfied and not gang.is_committing]
+        """End the time of the gangs whose timeout has passed, and report those whose pods differ."""
+        now, gangs = self._state.queue.clock(), list(self._state.gangs)
+        self._report(gangs)
+        unsatisfied = [gang for gang in gangs if _is_unsatisfied(gang) and not gang.is_committing]
         self._since = {gang.key: self._since.get(gang.key, now) for gang in unsatisfied if gang.waiting or gang.nodes}
         for gang in unsatisfied:
             since = self._since.get(gang.key)
@@ -66,6 +71,19 @@ class GangKeeper:
                 await self._end(gang, waited=now - since)
             elif gang.is_complete:
                 self._remind(gang)
+
+    def _report(self, gangs: Iterable[Gang]) -> None:
+        """Record on one pod of each gang in what its pods differ, once as long as it stays the same."""
+        found = {gang.key: (gang, difference) for gang in gangs if (difference := gang.disagreement)}
+        for key, (gang, difference) in found.items():
+            running = (pod for uid in gang.nodes if (pod := self._state.running.get(uid)) is not None)
+            pod = next(chain(gang.waiting.values(), running), None)
+            if pod is not None and self._reported.get(key) != difference:
+                note = f"gang {key}: {difference}; declare the same in all its pods"
+                self._recorder.record(
+                    pod.reference, type="Warning", reason="GangDisagreement", action="Scheduling", note=note
+                )
+        self._reported = {key: difference for key, (_, difference) in found.items()}
 
     def _remind(self, gang: Gang) -> None:
         """Wake a gang that has become complete although none of its pods came: its size is smaller now."""
@@ -93,3 +111,8 @@ class GangKeeper:
             )
         if running:
             await self._evictor.end(running, reason="GangIncomplete", note=note)
+
+
+def _is_unsatisfied(gang: Gang) -> bool:
+    """Whether a gang waits or is incomplete; in the middle of a decision, its pods are only assumed to have nodes."""
+    return not gang.is_satisfied or gang.state_before is not None

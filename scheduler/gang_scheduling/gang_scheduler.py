@@ -17,11 +17,11 @@ from scheduler.binding.binding_cycle import BindingCycle
 from scheduler.binding.failure_handler import FailureHandler
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import waiting
-from scheduler.gang_scheduling.gang_binding import GangBinding, Member
-from scheduler.gang_scheduling.gang_cycle import GangCycle, RejectedGang, ScheduledGang
+from scheduler.gang_scheduling.gang_binding import PATIENCE_SECONDS, GangBinding, Member
+from scheduler.gang_scheduling.gang_cycle import GangCycle, RejectedGang, ScheduledGang, incomplete
 from scheduler.gangs.gang import Gang
 from scheduler.metrics.instruments import Metrics
-from scheduler.metrics.labels import GangOutcome
+from scheduler.metrics.labels import GangOutcome, Outcome
 from scheduler.objects import Pod
 from scheduler.pacing import Pacer
 from scheduler.queue.entry import Entry
@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 
 _SILENT_SECONDS: Final = 1.0
 """The time in which a controller creates the pods of a gang; nothing is published meanwhile."""
-_PATIENCE_SECONDS: Final = 60.0
-"""For how long a Binding that was refused is written again, unless the gang has a timeout of its own."""
 
 
 class GangScheduler:
@@ -75,7 +73,7 @@ class GangScheduler:
         found = (queue.take(list(gang.waiting)[:1]) for gang in sorted(partial, key=lambda gang: gang.key))
         return [entry for entries in found for entry in entries]
 
-    async def schedule(self, gang: Gang, entry: Entry, pacer: Pacer) -> ScheduledGang | None:
+    async def schedule(self, gang: Gang, entry: Entry, pacer: Pacer) -> ScheduledGang[Entry] | None:
         """Reserve nodes for a gang of which a pod was popped, or put its pods back; return what was reserved.
 
         What was reserved has to be bound, or forgotten, before anything else is decided for the gang.
@@ -107,14 +105,15 @@ class GangScheduler:
             return found
         return None
 
-    async def bind(self, scheduled: ScheduledGang) -> None:
+    async def bind(self, scheduled: ScheduledGang[Entry]) -> None:
         """Bind the pods of a gang for which nodes are reserved."""
         members = [Member(entry.pod, chosen) for entry, chosen in scheduled.members]
         gang, queue, bound = scheduled.gang, self._state.queue, 0
         try:
-            bound = await self._binding.run(
-                str(gang.key), members, needed=scheduled.needed, patience=gang.timeout or _PATIENCE_SECONDS
+            results = await self._binding.run(
+                str(gang.key), members, needed=scheduled.needed, patience=gang.timeout or PATIENCE_SECONDS
             )
+            bound = sum(each.outcome is Outcome.BOUND for each in results.values())
         finally:
             gang.is_committing = False
         self._count(GangOutcome.BOUND if bound >= scheduled.needed else GangOutcome.REFUSED)
@@ -123,7 +122,7 @@ class GangScheduler:
         for entry in queue.take(list(gang.waiting)):
             queue.reactivate(entry)
 
-    def forget(self, scheduled: ScheduledGang) -> None:
+    def forget(self, scheduled: ScheduledGang[Entry]) -> None:
         """Release what was reserved for a gang that will not be bound."""
         for entry, _ in scheduled.members:
             self._cycle.forget(entry.pod)
@@ -135,21 +134,17 @@ class GangScheduler:
         if self._state.queue.clock() < entry.since + _SILENT_SECONDS:
             self._state.queue.delay(entry, entry.since + _SILENT_SECONDS)
             return
-        if gang.is_committing:
-            why = f"others of gang {gang.key} are being bound"
-        else:
-            why = f"gang {gang.key} needs {gang.size} pods, and fewer exist: create the others"
+        why = f"others of gang {gang.key} are being bound" if gang.is_committing else incomplete(gang)
         result = waiting(PodReason.GangIncomplete, why)
         self._failures.unschedulable(entry, msgspec.structs.replace(result, kind=_kind(gang)))
 
     async def _reject(self, gang: Gang, entries: Sequence[Entry], found: RejectedGang, pacer: Pacer) -> None:
         """Put back the pods of a gang, which wait for what may help the one that has no place."""
-        why, have = found.result, gang.placed + found.fitting
-        note = f"{have} of the {gang.size} pods that gang {gang.key} needs have a place; pod {found.pod}: {why.note}"
+        why, note = found.result, found.note(gang)
         for entry in entries:
             result = msgspec.structs.replace(
                 why,
-                note=note if why.note else "",
+                note=note,
                 kind=_kind(gang),
                 demand=self._cycle.demand(entry.pod) if why.demand is not None else None,
             )
@@ -159,7 +154,7 @@ class GangScheduler:
     def _count(self, outcome: GangOutcome) -> None:
         self._metrics.gang_outcomes.labels(outcome.value).inc()
 
-    def _note_places(self, found: ScheduledGang) -> None:
+    def _note_places(self, found: ScheduledGang[Entry]) -> None:
         now = self._state.queue.clock()
         for entry, _ in found.members:
             self._metrics.queue_seconds.observe(now - entry.since)

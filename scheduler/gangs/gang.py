@@ -97,7 +97,7 @@ class Gang:
         sizes = sorted(self._sizes.keys() - {0})
         if len(sizes) > 1:
             return f"its pods declare sizes from {sizes[0]} to {sizes[-1]}: the largest counts"
-        if len({each.block for each in self._declarations.values()}) > 1:
+        if len(self._blocks) > 1 or 0 < self._blocks.total() < len(self._declarations):
             return f"its pods declare different blocks: {self.block} counts"
         return ""
 

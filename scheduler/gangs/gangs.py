@@ -65,6 +65,10 @@ class Gangs:
         member = self._members.get(uid)
         return member.pod if member is not None and member.key is not None else None
 
+    def joined(self, pod: Pod) -> tuple[GangKey | None, Declaration | None]:
+        """Return the gang that a pod would belong to, and what it declares, whether or not it exists."""
+        return self._read(pod)
+
     def being_decided(self) -> frozenset[str]:
         """Return the UIDs of the pods with a node, maybe only assumed there, of gangs that are being decided."""
         return frozenset(uid for gang in self._gangs.values() if gang.state_before is not None for uid in gang.nodes)

@@ -6,7 +6,8 @@ unschedulable pod schedulable.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 
 from allocation.constraints import words
@@ -71,6 +72,8 @@ class ClusterState:
     Attributes:
         turn: what is held while cards are chosen in several steps that others must not see: for the pods of a gang, or
             while pods are chosen to be evicted. A decision about a single pod needs none.
+        decision: what the loop holds while it decides about a single pod.
+        inquiry: what is held while a response of the API is computed that evaluates pods.
         running: the pods that have a node and are not finished, by UID.
     """
 
@@ -105,7 +108,7 @@ class ClusterState:
         it if the scheduler `reads_pod_groups`.
         """
         self.settings = settings
-        self.turn = asyncio.Lock()
+        self.turn, self.decision, self.inquiry = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
         self.ledger = Ledger()
         counted = settings.resources.count
         self.volumes = VolumeCache(
@@ -242,6 +245,12 @@ class ClusterState:
         """Whether the pod is for this scheduler, by its scheduler name."""
         return pod.spec.scheduler_name in self.names
 
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Keep all decisions and inquiries out while pods are reserved only to see whether they fit together."""
+        async with self.inquiry, self.decision, self.turn:
+            yield
+
     # ---- pods ------------------------------------------------------------------------------------------------------
 
     def set_pod(self, pod: Pod, old: Pod | None = None) -> None:
@@ -305,11 +314,15 @@ class ClusterState:
             self.instance_requests.release_reserved(uid)
         self.participants.reserve(placed)
 
-    def forget(self, uid: str) -> None:
-        """Count a pod no more that was assumed and will not be bound; one that the API server shows on a node stays."""
+    def forget(self, uid: str, *, wakes: bool = True) -> None:
+        """Count a pod no more that was assumed and will not be bound; one that the API server shows on a node stays.
+
+        Without `wakes`, no pod is scheduled again that waits for its cards: they are as free as before the decision.
+        """
         if self.node_cache.is_assumed(uid):
             self.participants.unreserve(uid)
-            self.queue.wake(self.bindings.peers(uid))
+            if wakes:
+                self.queue.wake(self.bindings.peers(uid))
 
     def release_hold(self, uid: str) -> None:
         """Hold no cards for a pod any more; others may get them."""

@@ -11,7 +11,7 @@ from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.extender import wire
 from scheduler.objects import Pod
 from tests.scheduler.support.builders import pod, state
-from tests.scheduler.support.extending import Bindings, bound, extending
+from tests.scheduler.support.extending import Bindings, bound, cache, extending
 from tests.scheduler.support.scheduling import schedule
 
 
@@ -103,7 +103,7 @@ async def test_a_pod_beyond_a_limit_is_rejected_in_extender_mode() -> None:
     made, pending, api = state("n1", has_queue=False), pod("a", memory=10, **terms(20_000)), Bindings()
     api.pods["a"] = pending
     verbs = extending(made, api)
-    verbs._pods.add_if_new(pending)
+    cache(verbs, pending)
     args = wire.decode_args(msgspec.json.encode({"Pod": pod("a", memory=10), "NodeNames": ["n1"]}))
     response = await verbs.filter(args)
     assert response.failed_and_unresolvable_nodes["n1"].startswith("PodHeld: spec.affinity.nodeAffinity has 20000 ")

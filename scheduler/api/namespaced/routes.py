@@ -5,6 +5,7 @@ The explanation of a pod requires `get pods` in the namespace, a simulation `cre
 """
 
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ from cluster import version
 from cluster.manifest import UnreadableManifestError
 from scheduler.api import manifest_pod, request_body
 from scheduler.api.access_reviews import Verb
+from scheduler.api.gang_explanation import MOST_SECONDS, Rehearsed
 from scheduler.api.manifest_pod import Admit, UnknownSchedulerError
 from scheduler.api.namespaced import queues, redaction, shares
 from scheduler.api.namespaced.gate import NamespaceGate
@@ -42,7 +44,11 @@ class _Routes:
 
     async def explain(self, request: web.Request, namespace: str) -> msgspec.Struct:
         name, nodes = request.match_info["pod"], _nodes(request)
-        found = await self._turns.take(lambda: self._current().explain(namespace, name, cards_of=nodes))
+        rehearsed = await self._rehearsed(namespace, name)
+        found = await self._turns.take(
+            lambda: self._current().explain(namespace, name, rehearsed=rehearsed, cards_of=nodes),
+            within=self._current().cycle.state.inquiry,
+        )
         if found is None:
             raise HttpError(404, f"pod {namespace}/{name} does not exist")
         return redaction.of_explanation(found)
@@ -51,7 +57,10 @@ class _Routes:
         body, nodes = await read_body(request, most=LARGEST_BODY), _nodes(request)
         try:
             manifests = _manifests(body, namespace)
-            found = await self._turns.take(lambda: self._current().simulate(manifests, self._admit, cards_of=nodes))
+            found = await self._turns.take(
+                lambda: self._current().simulate(manifests, self._admit, cards_of=nodes),
+                within=self._current().cycle.state.inquiry,
+            )
         except UnreadableManifestError as error:
             raise HttpError(400, str(error)) from None
         except UnknownSchedulerError as error:
@@ -84,6 +93,17 @@ class _Routes:
                 return await ask(request, namespace)
 
         return guarded
+
+    async def _rehearsed(self, namespace: str, name: str) -> Rehearsed:
+        """Return what a decision about the gang of a pod would do; None if that is not known."""
+        if self._current().is_rehearsed(namespace, name):
+            with suppress(TimeoutError):
+                return await self._turns.take(
+                    lambda: self._current().rehearse(namespace, name),
+                    within=self._current().cycle.state.alone(),
+                    most_seconds=MOST_SECONDS,
+                )
+        return None
 
     def _view(self, view: Callable[[ClusterState, Iterable[Pod], str], Steps[T]], namespace: str) -> Steps[T]:
         """Return what the pods of a namespace may see of the current term."""

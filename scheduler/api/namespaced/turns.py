@@ -1,6 +1,7 @@
 """Limits the share of the event loop that queries get, so that scheduling always has the rest."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final, TypeVar
@@ -10,8 +11,7 @@ from scheduler.pacing import Pacer
 
 T = TypeVar("T")
 
-_ALONE: Final = nullcontext()
-
+_FREELY: Final = nullcontext()
 _REST: Final = 9.0
 """Length of the rest after a computation, as a multiple of its length: queries take at most a tenth of the time."""
 
@@ -24,16 +24,25 @@ class FairTurns:
         self._free_at = clock()
         self._lock = asyncio.Lock()
 
-    async def take(self, begin: Callable[[], Steps[T]], *, within: AbstractAsyncContextManager[object] = _ALONE) -> T:
+    async def take(
+        self,
+        begin: Callable[[], Steps[T]],
+        *,
+        within: AbstractAsyncContextManager[object] = _FREELY,
+        most_seconds: float = math.inf,
+    ) -> T:
         """Wait for a turn, then run the steps that `begin` returns in the context `within`, and return their result.
 
         The context is entered when the turn has come, so that nothing waits for the rest after an earlier turn.
+
+        Raises:
+            TimeoutError: the steps have taken more than `most_seconds`.
         """
         async with self._lock:
             await asyncio.sleep(max(0.0, self._free_at - self._clock()))
             pacer = Pacer()
             try:
                 async with within:
-                    return await pacer.run(begin())
+                    return await pacer.run(begin(), most_seconds=most_seconds)
             finally:
                 self._free_at = self._clock() + _REST * pacer.spent

@@ -34,7 +34,7 @@ from tests.scheduler.support.claims import claim as gpu_claim
 from tests.scheduler.support.claims import manifest as gpu_claim_manifest
 from tests.scheduler.support.claims import running
 from tests.scheduler.support.driving import gpu_queue
-from tests.scheduler.support.extending import Bindings, extending
+from tests.scheduler.support.extending import Bindings, extending, pods_of
 from tests.scheduler.support.preempting import evictions_of
 from tests.scheduler.support.quotas import gpu_quota
 from tests.scheduler.support.scheduling import cycle_of, schedule
@@ -69,7 +69,7 @@ class Site:
         self.state.limits.set_namespace(namespace("team", **{"gpu.scheduling/injection": "enabled"}))
         self.state.limits.set_namespace(namespace("plain"))
         self.api = Bindings()
-        self.pods = extending(self.state, self.api)._pods
+        self.pods = pods_of(extending(self.state, self.api))
         self.decides = True
         self.url = ""
         routes = api_routes(
@@ -371,7 +371,7 @@ async def test_the_maps_of_the_allocation_agree(seed: int) -> None:
     """The maps agree with each other, the ledger and the annotations of the pods, for random fleets."""
     world, site = World(seed), Site()
     site.state = world.state
-    site.pods = extending(world.state, Bindings())._pods
+    site.pods = pods_of(extending(world.state, Bindings()))
     pods = []
     for _ in range(8):
         pending = world.pod()
@@ -467,6 +467,25 @@ async def test_the_gangs_are_returned_without_the_middle_of_a_decision(site: Sit
         await asyncio.sleep(0.1)
         assert not asking.done()
     assert (await asking)[0] == 200
+
+
+async def test_the_explanation_of_a_pod_says_whether_its_gang_fits(site: Site) -> None:
+    """By a rehearsal, which leaves everything as it was, and takes its turn among decisions."""
+    for index in range(6):
+        keys = {"gpu.scheduling/gang-min-members": "6"}
+        made = pod(f"m{index}", memory=1000, labels={"gpu.scheduling/gang": "g"}, annotations=keys)
+        site.state.set_pod(made)
+        site.pods.add_if_new(made)
+    before = everything(site.state)
+    async with site.state.turn:
+        asking = asyncio.create_task(site.send("GET", EXPLAIN, namespace="default", pod="m0"))
+        await asyncio.sleep(0.1)
+        assert not asking.done()
+    _, content = await asking
+    assert (content["outcome"], content["gang"]["fitting"], content["gang"]["pod"]) == ("waits", 4, "m4")
+    assert content["gang"]["why"].startswith("no available node")
+    after = everything(site.state)
+    assert {**after, "changes": 0, "used": 0} == {**before, "changes": 0, "used": 0}
 
 
 async def test_http_requests_change_no_state(site: Site) -> None:

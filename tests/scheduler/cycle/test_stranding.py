@@ -16,7 +16,7 @@ from scheduler.extender.wire import Args
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.builders import allocated, node, pod, state, status
-from tests.scheduler.support.extending import Bindings, extending
+from tests.scheduler.support.extending import Bindings, cache, extending
 from tests.scheduler.support.scheduling import cycle_of, forget, schedule
 
 
@@ -101,7 +101,7 @@ async def test_the_extender_scores_nodes_alike() -> None:
     made, large = cluster(), asking("large", cpu="8", mib=100)
     verbs, args = extending(made, Bindings()), Args.of_pod(large, ("n0", "n1"))
     assert {each.host: each.score for each in await verbs.prioritize(args)} == {"n0": 10, "n1": 0}
-    verbs._pods.add_if_new(large)
+    cache(verbs, large)
     assert {each.host: each.score for each in await verbs.prioritize(args)} == {"n0": 0, "n1": 10}
 
 

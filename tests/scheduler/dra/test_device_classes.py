@@ -11,7 +11,7 @@ from cluster.errors import ApiError
 from scheduler.dra.device_classes import DeviceClasses
 from scheduler.objects import Pod
 from tests.scheduler.support.builders import pod, state
-from tests.scheduler.support.extending import Bindings, bound, extending
+from tests.scheduler.support.extending import Bindings, bound, cache, extending
 
 CLASS = "gpu.nvidia.com"
 CLAIM = "p-extended-resources-x"
@@ -119,7 +119,7 @@ async def test_cached_pod_is_read_again_only_while_its_devices_may_be_unknown() 
         api, cached = Claims(CLAIM), pod("p", memory=100)
         api.pods["p"] = allocated()
         made = extending(state("n1"), api, reads_live=reads_live)
-        made._pods.add_if_new(cached)
+        cache(made, cached)
         refusal = await bound(made, cached, "n1")
         assert ("DraAllocated" in refusal) == reads_live
         assert len(api.reads) == (2 if reads_live else 0)

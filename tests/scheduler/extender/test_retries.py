@@ -14,7 +14,7 @@ from scheduler.extender.wire import Args
 from scheduler.objects import Pod
 from scheduler.preemption.waiting_pod import WaitingPod
 from tests.scheduler.support.builders import Clock, allocated, pod, state
-from tests.scheduler.support.extending import Bindings, extending
+from tests.scheduler.support.extending import Bindings, cache, extending
 from tests.scheduler.support.fencing import fenced
 
 
@@ -158,7 +158,7 @@ async def test_change_during_an_evaluation_is_not_missed() -> None:
     leaving = allocated("leaving", node="n1", memory=900)
     made.set_pod(leaving)
     extender, waits = extending(made), pod("a", memory=600)
-    extender._pods.add_if_new(waits)
+    cache(extender, waits)
 
     def change() -> None:
         made.drop_pod(leaving)

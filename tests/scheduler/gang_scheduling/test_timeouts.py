@@ -154,6 +154,28 @@ async def test_a_gang_whose_size_becomes_smaller_is_decided_again() -> None:
         await until(lambda: len(binder.bound) == 2)
 
 
+async def test_pods_that_differ_are_reported_once_on_one_of_them() -> None:
+    """Again only if they differ otherwise, or have agreed meanwhile; one that runs is named if none waits."""
+    noted, made = Noted(), state("n1")
+    looks = keeper(made, noted)
+    made.set_pod(pod("m0", memory=10, labels=LABELS, annotations=keys(size=3)))
+    await looks.look()
+    assert noted.events == []
+    made.set_pod(pod("m1", memory=10, labels=LABELS, annotations=keys(size=4)))
+    for _ in range(3):
+        await looks.look()
+    assert noted.events == [("GangDisagreement", "m0")]
+    made.set_pod(pod("m1", memory=10, labels=LABELS, annotations=keys(size=5)))
+    await looks.look()
+    made.drop_pod(pod("m1"))
+    await looks.look()
+    made.drop_pod(pod("m0"))
+    for index, size in enumerate((1, 5)):
+        made.set_pod(running(f"r{index}", keys(size=size), card=index))
+    await looks.look()
+    assert noted.events == [("GangDisagreement", name) for name in ("m0", "m0", "r0")]
+
+
 async def test_a_gang_that_is_being_bound_does_not_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its pods are about to run. Otherwise a bounded number of them has an event."""
     monkeypatch.setattr(gang_keeper, "_MOST_EVENTS", 2)

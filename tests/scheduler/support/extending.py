@@ -18,11 +18,17 @@ from scheduler.binding.binding_cycle import BindingCycle
 from scheduler.binding.bound_cards_check import BoundCardsCheck
 from scheduler.binding.failure_handler import FailureHandler
 from scheduler.extender import filtering, wire
+from scheduler.extender.errors import RefusedError
+from scheduler.extender.gang_rehearsals import GangRehearsals
+from scheduler.extender.gathering import Gathering
+from scheduler.extender.offered_pods import OfferedPods
 from scheduler.extender.rejected_pods import RejectedPods
-from scheduler.extender.verbs import Extender, RefusedError
+from scheduler.extender.verbs import Extender
 from scheduler.extender.wire import BindingArgs
+from scheduler.gang_scheduling.gang_binding import GangBinding
 from scheduler.metrics.instruments import Metrics
 from scheduler.objects import Pod
+from scheduler.settings import GangSettings
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support import leasing
 from tests.scheduler.support.fencing import fenced
@@ -58,7 +64,12 @@ class Bindings(Api):
 
 
 def extending(
-    state: ClusterState, api: Bindings | None = None, *, trusted: bool = True, reads_live: bool = False
+    state: ClusterState,
+    api: Bindings | None = None,
+    *,
+    trusted: bool = True,
+    reads_live: bool = False,
+    gangs: GangSettings | None = None,
 ) -> Extender:
     """Return the verbs as in a running term."""
     api = api or Bindings()
@@ -78,21 +89,52 @@ def extending(
         metrics=metrics,
     )
     pods = Informer(api, PODS, Pod, on_upsert=state.set_pod, on_delete=state.drop_pod)
-    made = Extender(
-        api=api,
-        state=state,
+    rejected = RejectedPods(pods, clock=time.monotonic)
+    offered = OfferedPods(
+        api,
         pods=pods,
+        device_classes=state.device_classes,
+        names=frozenset((SCHEDULER_NAME,)),
+        reads_live=lambda: reads_live,
+    )
+    gathering = Gathering(
+        state,
+        binding_cycle,
+        GangBinding(binding_cycle, recorder=recorder, concurrent=8, is_trusted=lambda: trusted),
+        rehearsals=GangRehearsals(cycle, changes=lambda: rejected.changes, metrics=metrics),
+        rejected=rejected,
+        metrics=metrics,
+        settings=gangs or GangSettings(),
+    )
+    made = Extender(
+        state=state,
+        pods=offered,
         cycle=cycle,
         binding_cycle=binding_cycle,
         metrics=metrics,
         chooser=chooser_of(state),
-        rejected=RejectedPods(pods, clock=time.monotonic),
-        names=frozenset((SCHEDULER_NAME,)),
-        reads_live=lambda: reads_live,
+        rejected=rejected,
+        gathering=gathering,
         is_trusted=lambda: trusted,
     )
     made._is_open = True
     return made
+
+
+def pods_of(made: Extender) -> Informer[Pod]:
+    """Return the informer of the pods."""
+    return made._pods._pods
+
+
+def cache(made: Extender, *pods: Pod) -> None:
+    """Let the informer of the pods know these."""
+    for each in pods:
+        pods_of(made).add_if_new(each)
+
+
+def delete(made: Extender, pod: Pod) -> None:
+    """Let the informer see that a pod does not exist any more."""
+    pods_of(made)._delete(pod)
 
 
 def filtered(made: Extender, pod: Pod, *names: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Each test fails without the line of `scheduler/term_builder.py` or `scheduler/in
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from allocation.names import CLAIM, QUEUE, RETRY
 from allocation.settings import BindingSettings
+from allocation.steps import finish
 from scheduler.extender import wire
 from tests.scheduler.support import builders as pods
 from tests.scheduler.support import extending
@@ -119,6 +121,32 @@ async def test_pod_that_still_fits_nowhere_is_not_tried_again(cluster: Cluster) 
         cluster.api.put("gpuqueues", {"metadata": {"name": "other"}, "spec": {"namespaceSelector": {}}})
         await cluster.wrote("PATCH", "/pods/witness/status")
         assert ("PATCH", "/pods/p/status") not in {(verb, path[-14:]) for verb, path in cluster.api.requests}
+
+
+async def test_pods_of_a_gang_are_bound_together(cluster: Cluster) -> None:
+    """The first waits in `/bind`, as its explanation says; a pod that was rejected is tried again."""
+    meta: dict[str, Any] = {
+        "labels": {"gpu.scheduling/gang": "train"},
+        "annotations": {"gpu.scheduling/gang-min-members": "2"},
+    }
+    async with leading(cluster, extender=True):
+        extender = cluster.term.extender
+        assert extender is not None
+        cluster.pod("a", **meta)
+        assert not await _has_node(cluster, "a")
+        cluster.pod("b", **meta)
+        await cluster.wrote("PATCH", "/pods/a/status")
+        assert await _has_node(cluster, "b")
+        first = asyncio.create_task(extending.bound(extender, pods.pod("b"), "n0"))
+        await cluster.until(lambda: cluster.term.state.node_cache.node_of("uid-b") == "n0", "reserved cards")
+        explanation = finish(cluster.term.queries.explain(NAMESPACE, "b"))
+        assert explanation is not None
+        assert explanation.answer.startswith("waits: gang default/train gathers: 1 of 2 pods have come to their nodes")
+        (gang,) = finish(cluster.term.queries.gangs()).gangs
+        assert (gang.name, gang.size) == ("train", 2)
+        assert await extending.bound(extender, pods.pod("a"), "n0") == ""
+        assert await first == ""
+        assert cluster.shown("b")["spec"]["nodeName"] == "n0"
 
 
 async def _has_node(cluster: Cluster, name: str) -> bool:

@@ -36,7 +36,7 @@ from tests.scheduler.support.claims import claim as gpu_claim
 from tests.scheduler.support.claims import manifest as gpu_claim_manifest
 from tests.scheduler.support.claims import running
 from tests.scheduler.support.driving import gpu_queue
-from tests.scheduler.support.extending import Bindings, extending
+from tests.scheduler.support.extending import Bindings, extending, pods_of
 from tests.scheduler.support.leasing import lease_of
 from tests.scheduler.support.preempting import evictions_of
 from tests.scheduler.support.preferring import PREFERRED, in_
@@ -102,7 +102,7 @@ class Site:
         self.state = state("n1", "n2")
         self.state.limits.set_namespace(namespace("team", **{"gpu.scheduling/injection": "enabled"}))
         self.api = Reviewing()
-        self.pods = extending(self.state, self.api)._pods
+        self.pods = pods_of(extending(self.state, self.api))
         self.decides = True
         self.turns = FairTurns(clock=time.monotonic)
         self.url = ""
@@ -334,6 +334,17 @@ async def test_a_namespace_sees_its_own_gangs(site: Site) -> None:
     assert (await site.ask("GET", GANGS, token="viewer", namespace="other"))[0] == 403  # noqa: S106
 
 
+async def test_an_explanation_of_a_gang_names_no_pod_of_another_namespace(site: Site) -> None:
+    """Also where the gang does not fit because of such a pod."""
+    labels, keys = {"gpu.scheduling/gang": "train"}, {"gpu.scheduling/gang-min-members": "4"}
+    site.set_pod(allocated("secret", node="n1", memory=1000, namespace="other"))
+    for index in range(4):
+        site.set_pod(pod(f"m{index}", memory=1000, namespace="team", labels=labels, annotations=keys))
+    _, shown = await site.ask("GET", POD_EXPLANATION, pod="m0", token="viewer")  # noqa: S106
+    assert (shown["outcome"], shown["gang"]["fitting"], shown["gang"]["pod"]) == ("waits", 3, "m3")
+    assert "secret" not in str(shown)
+
+
 async def test_a_namespace_sees_its_own_shares(site: Site) -> None:
     """The cards with shares of the namespace, their sizes and its own pods; not the other pod on the same card."""
     site.set_pod(allocated("mine", node="n1", memory=300, namespace="team"))
@@ -488,7 +499,7 @@ async def test_queries_take_a_tenth_of_the_time_at_most() -> None:
 def test_an_answer_about_a_large_cluster_comes_in_many_steps() -> None:
     """500 nodes: the decision, the nodes' reasons and the explanation can each be interrupted every few nodes."""
     made = state(*(f"n{number:03}" for number in range(500)))
-    pods = extending(made, Bindings())._pods
+    pods = pods_of(extending(made, Bindings()))
     asks = pod("a", memory=5000)
     pods.add_if_new(asks)
     made.set_pod(asks)
