@@ -32,8 +32,6 @@ from scheduler.state.cluster_state import ClusterState
 _MOST: Final = 64
 """The most pods of a gang for which others have to go: each is a search over all nodes."""
 _FITS: Final = "its gang fits without"
-_BLOCKS: Final = 4
-"""The number of blocks that are tried."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -112,7 +110,7 @@ class GangHolds:
         orders = yield from gang_order.orders(self._cycle, pods, lambda pod: pod)
         first: NoPlace | None = None
         try:
-            for block in blocks[:_BLOCKS]:
+            for block in blocks:
                 gang_order.try_block(self._state, gang, block)
                 for order in orders:
                     finder = make()

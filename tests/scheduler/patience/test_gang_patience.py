@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cluster.metadata import timestamp
 from scheduler.gangs.gang import GangKey
+from scheduler.holds import Hold
 from tests.scheduler.patience.test_patience import IDLE, LONGEST, PATIENCE, World, wait
 from tests.scheduler.support.builders import node, pod
 from tests.scheduler.support.driving import gpu_queue
@@ -137,6 +138,23 @@ async def test_the_holds_of_a_gang_are_given_up_together() -> None:
     await wait(world, 10)
     assert not world.driver.state.holds
     assert sum("for gang default/train has finished for 60 s" in note for note in world.events.notes) == 2
+
+
+async def test_a_gang_for_which_others_are_evicted_keeps_what_is_held_for_it() -> None:
+    """However long it waits; its third pod, without a hold, stands for it in the queue."""
+    world = World("n0")
+    world.driver.add(*(pod(f"other{number}", memory=1000, namespace="other") for number in range(2)))
+    await world.driver.settle()
+    pods, state = gang(3, size=2), world.driver.state
+    world.driver.add(*pods)
+    await world.driver.settle()
+    for each in pods[1:]:
+        key, rank = state.fair_share.key(each), state.fair_share.pod_rank(each)
+        unit = GangKey("default", "train")
+        state.holds.add(Hold(each.uid, key, rank, "n0", (), frozenset(), "preemption", 10**6, unit), each)
+    before = {*state.holds}
+    await wait(world, 2 * int(PATIENCE))
+    assert {*state.holds} == before
 
 
 async def test_held_cards_of_a_gang_are_within_its_quota() -> None:
