@@ -93,14 +93,6 @@ class Gangs:
         gang = self._of(pod)
         return gang is not None and (gang.is_committing or not gang.is_satisfied)
 
-    def check(self, pod: Pod) -> None:
-        """Check what a pod says of its gang.
-
-        Raises:
-            AllocationError: a value is not what its key holds.
-        """
-        self._declaration(pod)
-
     def _of(self, pod: Pod) -> Gang | None:
         member = self._members.get(pod.uid)
         key = member.key if member is not None else self._read(pod)[0]

@@ -101,7 +101,7 @@ async def scheduler(authority: KeyPair, tmp_path: Path, monkeypatch: pytest.Monk
     leader = cast("Leader", SimpleNamespace(is_ready=True, deciding=SimpleNamespace(extender=verbs, queries=None)))
     configuration = Configuration(ClusterSettings(), AllocationSettings(), own, {"webhook": WebhookSettings()})
     async with servers.serving(
-        configuration, api=cast("Any", verbs)._api, leader=leader, metrics=cast("Any", verbs)._metrics
+        configuration, api=cast("Any", verbs)._pods._api, leader=leader, metrics=cast("Any", verbs)._metrics
     ) as number:
         yield Port(number, _trusting(authority))
 
