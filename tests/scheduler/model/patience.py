@@ -33,7 +33,12 @@ class PatienceRule(Bindings, Queues, Quotas):
                 assert all(self.cluster.waiting_seconds(name) <= PATIENCE for name in waiting), waiting
 
     def _waits(self, pod: Object, team: str) -> bool:
-        """Whether a pod of a team waits for its turn: one of a queue that takes no pods has none."""
+        """Whether a pod of a team waits for its turn: one of a queue that takes no pods has none.
+
+        One that preempts others waits for these, and has its cards held already.
+        """
+        if self.cluster.state.holds.of(pod["metadata"]["uid"]) is not None:
+            return False
         return self.takes(pod) and _is_of(pod, team) and not {"nodeName", "schedulingGates"} & pod["spec"].keys()
 
 
