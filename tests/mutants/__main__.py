@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _SCHEDULER: Final = (
     *("cycle", "state", "queue", "binding", "preemption", "consolidation", "fairness", "leases", "claims", "bindings"),
+    *("gangs", "gang_scheduling"),
 )
 ROOMS: Final[Mapping[str, float]] = {
     "allocation": 95.0,
