@@ -12,6 +12,7 @@ from tests.mutants import results, workspace
 from tests.mutants.results import Change, Mutant, State
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 DIFFERENCE = """\
@@ -101,6 +102,32 @@ def test_score_leaves_accepted_survivors_out() -> None:
     assert (counted.killed, counted.accepted, counted.survived, counted.untried) == (4, 1, 1, 1)
     assert counted.percent == 80.0
     assert results.score([], [], {}).percent == 100.0
+
+
+def test_results_of_both_passes_count(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a room's own tests notice is noticed, although mutmut forgets it when the other tests are tried."""
+    states = {
+        "own": (State.KILLED, State.UNTRIED),
+        "wide": (State.SURVIVED, State.KILLED),
+        "none": (State.SURVIVED, State.SURVIVED),
+    }
+    runs: list[list[str]] = []
+
+    def run(folder: Path, names: Sequence[str] = (), **_: float) -> bool:
+        runs.append(list(names))
+        return True
+
+    monkeypatch.setattr(workspace, "prepare", lambda _, **__: None)
+    monkeypatch.setattr(workspace, "run", run)
+    monkeypatch.setattr(
+        results,
+        "read",
+        lambda _: [Mutant(name, "a.py", by_pass[len(runs) - 1]) for name, by_pass in states.items()],
+    )
+    monkeypatch.setattr(results, "change", lambda _, mutant: Change(f"webhook.a.{mutant.name}", "1", "2"))
+    assert command._try_room("webhook", seconds=60, processes=1, reasons={}) == 1
+    assert runs == [[], ["wide", "none"]]
+    assert "66.7 % of 3 mutants noticed (required: 90 %), 0 accepted, 0 not tried" in capsys.readouterr().out
 
 
 def test_entry_of_a_mutation_that_does_not_survive_is_stale() -> None:

@@ -90,11 +90,14 @@ def _try_room(
         workspace.generate(folder, processes=processes)
         wanted = sample_of([each.name for each in results.read(folder)], sample, seed=seed)
     in_time = workspace.run(folder, wanted, processes=processes, seconds=seconds)
-    left = [each.name for each in _chosen(folder, wanted) if each.state is State.SURVIVED]
+    tried = {each.name: each for each in _chosen(folder, wanted)}
+    left = [each.name for each in tried.values() if each.state is State.SURVIVED]
     if in_time and left:
         workspace.prepare(folder, sources=sources, tests=WIDE)
         in_time = workspace.run(folder, left, processes=processes, seconds=seconds - (time.monotonic() - begin))
-    mutants = _chosen(folder, wanted)
+        # With other tests mutmut forgets what it knew of all the mutants.
+        tried |= {each.name: each for each in _chosen(folder, left)}
+    mutants = list(tried.values())
     survivors = {each: results.change(folder, each) for each in mutants if each.state is State.SURVIVED}
     counted = results.score(mutants, survivors.values(), reasons)
     _print_survivors(survivors, reasons)
