@@ -63,7 +63,7 @@ class GangKeeper:
         now, gangs = self._state.queue.clock(), list(self._state.gangs)
         self._report(gangs)
         unsatisfied = [gang for gang in gangs if _is_unsatisfied(gang) and not gang.is_committing]
-        self._since = {gang.key: self._since.get(gang.key, now) for gang in unsatisfied if gang.waiting or gang.nodes}
+        self._since = {gang.key: self._since.get(gang.key, now) for gang in unsatisfied if gang.waiting or gang.placed}
         for gang in unsatisfied:
             since = self._since.get(gang.key)
             if gang.timeout and since is not None and now - since >= gang.timeout:
@@ -95,7 +95,8 @@ class GangKeeper:
     async def _end(self, gang: Gang, *, waited: float) -> None:
         """Let a gang pause, say so, and evict those of its pods that run without the others."""
         state = self._state
-        running = [pod for uid in tuple(gang.nodes) if (pod := state.running.get(uid)) is not None]
+        pods = (state.running.get(uid) for uid in tuple(gang.nodes))
+        running = [pod for pod in pods if pod is not None and not pod.metadata.deletion_timestamp]
         gang.pause_until = state.queue.clock() + self._backoff
         note = (
             f"gang {gang.key} has waited {waited:.0f} s, its timeout is {gang.timeout:.0f} s: {gang.placed} of"

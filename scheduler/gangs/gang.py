@@ -70,6 +70,8 @@ class Gang:
         self.tried_block: str | None = None
         self.pause_until = 0.0
         self._group = NO_GROUP
+        self._leaving: set[str] = set()
+        """The UIDs of the pods that have nodes and are being deleted: their successors wait for one another."""
         self._declarations: dict[str, Declaration] = {}
         self._sizes: Counter[int] = Counter()
         self._blocks: Counter[str] = Counter()
@@ -114,8 +116,8 @@ class Gang:
 
     @property
     def placed(self) -> int:
-        """The number of its pods that have nodes, or have succeeded."""
-        return len(self.nodes) + len(self.succeeded)
+        """The number of its pods that have nodes and are not being deleted, or have succeeded."""
+        return len(self.nodes) - len(self._leaving) + len(self.succeeded)
 
     @property
     def is_satisfied(self) -> bool:
@@ -139,7 +141,7 @@ class Gang:
             return self.state_before
         if self.is_committing:
             return "Binding"
-        if self.nodes:
+        if len(self.nodes) > len(self._leaving):
             return "Running" if self.placed >= self.size else "Partial"
         if self.succeeded and not self.waiting:
             return "Finished"
@@ -163,6 +165,8 @@ class Gang:
         if node:
             self.nodes[uid] = node
             self._by_node[node] += 1
+            if pod.metadata.deletion_timestamp:
+                self._leaving.add(uid)
         elif has_succeeded:
             self.succeeded.add(uid)
         else:
@@ -183,6 +187,7 @@ class Gang:
             _decrement(self._by_node, node)
         self.waiting.pop(uid, None)
         self.succeeded.discard(uid)
+        self._leaving.discard(uid)
 
 
 def _decrement(counts: Counter[T], key: T) -> None:

@@ -120,3 +120,27 @@ def test_a_pod_group_may_come_before_its_pods() -> None:
     made.gangs.drop_group("default", "train")
     assert made.gangs.get(GangKey("default", "train")) is None
     assert made.gangs.drop_group("default", "train") == []
+
+
+def test_pods_that_are_being_deleted_count_no_more() -> None:
+    """Where a controller replaces all pods of a gang, the new ones wait for one another, not for the old ones."""
+    made = state("n1", cards=4)
+    labels, annotations = {"gpu.scheduling/gang": "train"}, {"gpu.scheduling/gang-min-members": "2"}
+    for index in range(2):
+        running = allocated(f"old-{index}", node="n1", memory=10, card=index, labels=labels)
+        running.metadata.annotations.update(annotations)
+        made.set_pod(running)
+        leaving = allocated(
+            f"old-{index}", node="n1", memory=10, card=index, labels=labels, deleted="2026-01-01T01:00:00Z"
+        )
+        leaving.metadata.annotations.update(annotations)
+        made.set_pod(leaving, running)
+    gang = gang_of(made, "train")
+    assert (gang.placed, gang.state, len(gang.nodes)) == (0, "Incomplete", 2)
+    made.set_pod(member("new-0", size=2))
+    assert made.gangs.waits_for_others(member("new-0", size=2))
+    assert not gang.is_complete
+    made.set_pod(member("new-1", size=2))
+    assert gang.is_complete
+    made.drop_pod(leaving)
+    assert gang.placed == 0
