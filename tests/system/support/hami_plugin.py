@@ -150,9 +150,9 @@ class Plugin:
         if "NVIDIA" in left:
             entries = left.split(";")
             position = next(index for index, entry in enumerate(entries) if "NVIDIA" in entry)
-            log.info("serves %s %d %s", pod.metadata.uid, position, entries[position])
-            entries[position] = ""
+            served, entries[position] = entries[position], ""
             await self._annotate_pod(pod, {TO_ALLOCATE: ";".join(entries)})
+            log.info("serves %s %d %s", pod.metadata.uid, position, served)  # once, also where the write is repeated
             return True
         await self._annotate_pod(pod, {PHASE: "success"})
         await self._release(lock)
