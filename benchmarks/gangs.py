@@ -31,7 +31,7 @@ from scheduler.state.cluster_state import ClusterState
 NAME = "gangs"
 _LONGEST_STEP_MS: Final = 10
 _SECONDS: Final = 5.0
-"""A gang of 512 pods needs 48.7 s with the KAI scheduler (docs/performance.md)."""
+"""Until all pods of a gang have nodes; docs/performance.md has what another scheduler needs."""
 
 
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:

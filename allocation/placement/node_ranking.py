@@ -80,7 +80,7 @@ class NodeRanking:
         `allocation.placement.placement.place` gives the reasons why no node fits.
         """
         stranding = self._stranding
-        if self._eligible is not None and not self.is_known:
+        if self._eligible is not None and self._changed() is None:
             yield from self._eligible.prepare()
         if stranding is not None and not (stranding.is_prepared and self.is_known):
             yield from stranding.prepare()
@@ -166,10 +166,15 @@ class NodeRanking:
     def _node(self, rank: int) -> str:
         return self._ledger.node(self._rows.item(rank))
 
+    def _changed(self) -> set[int] | None:
+        """Return the rows that have changed; None if evaluating all of them takes less time."""
+        changed = self._ledger.changes.since(self._mark)
+        return changed if changed is not None and len(changed) <= max(_FEW, len(self._ranks) // _FRACTION) else None
+
     def _refresh(self) -> None:
         changes, values = self._ledger.changes, self._values
-        changed = changes.since(self._mark)
-        if changed is not None and len(changed) <= max(_FEW, len(self._ranks) // _FRACTION):
+        changed = self._changed()
+        if changed is not None:
             for entry in changed:
                 row = entry if entry >= 0 else ~entry
                 if entry < 0 and row in changed:
