@@ -207,10 +207,8 @@ class PreemptionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         if self.nomination_seconds <= 0:
             raise ValueError(f"preemption.nomination_seconds is {self.nomination_seconds:g}: it must be above 0")
         if self.highest_priority not in _PRIORITIES:
-            raise ValueError(
-                f"preemption.highest_priority is {self.highest_priority}: it must be an integer from"
-                f" {_PRIORITIES[0]} to {_PRIORITIES[-1]}"
-            )
+            allowed = f"an integer from {_PRIORITIES[0]} to {_PRIORITIES[-1]}"
+            raise ValueError(f"preemption.highest_priority is {self.highest_priority}: it must be {allowed}")
 
 
 class ConsolidationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -241,10 +239,8 @@ class ConsolidationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=T
                 f"consolidation.most_moves is {self.most_moves}: it must be an integer from 1 to {_MOST_MOVES}"
             )
         if self.highest_priority not in _PRIORITIES:
-            raise ValueError(
-                f"consolidation.highest_priority is {self.highest_priority}: it must be an integer from"
-                f" {_PRIORITIES[0]} to {_PRIORITIES[-1]}"
-            )
+            allowed = f"an integer from {_PRIORITIES[0]} to {_PRIORITIES[-1]}"
+            raise ValueError(f"consolidation.highest_priority is {self.highest_priority}: it must be {allowed}")
         for name in ("evictions_per_minute", "replacement_seconds"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"consolidation.{name} is {getattr(self, name):g}: it must be above 0")
@@ -254,10 +250,8 @@ class GangSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How gangs are scheduled: pods that get nodes together or not at all.
 
     Attributes:
-        backoff_seconds: how long a gang pauses after a Binding of it was refused, or its timeout has passed; in
-            extender mode also after it has not gathered in time.
-        gather_seconds: in extender mode, for how long the pods of a gang that came to `/bind` wait for the others;
-            shorter than the `httpTimeout` of kube-scheduler's extender, which is 30 s in our configuration.
+        backoff_seconds: how long a gang pauses after a Binding was refused, its timeout, or a vain gathering.
+        gather_seconds: in extender mode, for how long its pods that came to `/bind` wait for the others.
         pod_groups: whether the PodGroups of the coscheduling plugin (scheduling.x-k8s.io) are read.
     """
 
@@ -270,10 +264,8 @@ class GangSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.backoff_seconds <= 0:
             raise ValueError(f"gangs.backoff_seconds is {self.backoff_seconds:g}: it must be above 0")
         if not 0 < self.gather_seconds <= LONGEST_GATHER_SECONDS:
-            raise ValueError(
-                f"gangs.gather_seconds is {self.gather_seconds:g}: it must be above 0, and at most"
-                f" {LONGEST_GATHER_SECONDS:g}, because kube-scheduler's httpTimeout is 30 s"
-            )
+            most = f"at most {LONGEST_GATHER_SECONDS:g}, because kube-scheduler's httpTimeout is 30 s"
+            raise ValueError(f"gangs.gather_seconds is {self.gather_seconds:g}: it must be above 0, and {most}")
 
 
 class DraSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,9 +5,7 @@ not finished. A restarted scheduler reads the same truth. The queue is notified 
 unschedulable pod schedulable.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from allocation.constraints import words
@@ -36,6 +34,7 @@ from scheduler.queue.queue_order import QueueOrder
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.settings import NETWORK_LEVELS, ScoreWeights
+from scheduler.state import participants
 from scheduler.state.agent_leases import AgentLeases
 from scheduler.state.agent_reports import AgentReports
 from scheduler.state.closed_nodes import ClosedNodes
@@ -43,16 +42,6 @@ from scheduler.state.deliveries import Deliveries
 from scheduler.state.inventories import Inventories
 from scheduler.state.limits import Limits
 from scheduler.state.node_problems import NodeProblems
-from scheduler.state.participants import (
-    CardLeases,
-    Cards,
-    NamespaceQuotas,
-    NodeResources,
-    Participants,
-    Placed,
-    QueueShares,
-    Volumes,
-)
 from scheduler.state.plugin_nodes import PluginNodes
 from scheduler.state.priority_classes import PriorityClasses
 from scheduler.state.quotas import Quotas
@@ -60,20 +49,17 @@ from scheduler.state.rejected_nodes import RejectedNodes
 from scheduler.state.requirements import Requirements
 from scheduler.state.running_allocation import running_allocation
 from scheduler.state.storage import Storage
+from scheduler.state.turns import Turns
 from scheduler.state.uncounted_pods import UncountedPods
 from scheduler.state.updates import are_nodes_alike, are_pods_alike
 from scheduler.state.workload import Workload
 from scheduler.volumes.volume_cache import VolumeCache
 
 
-class ClusterState:
+class ClusterState(Turns):
     """The ledger, the node cache and the queue, updated together when pods, nodes or inventories change.
 
     Attributes:
-        turn: what is held while cards are chosen in several steps that others must not see: for the pods of a gang, or
-            while pods are chosen to be evicted. A decision about a single pod needs none.
-        decision: what the loop holds while it decides about a single pod.
-        inquiry: what is held while a response of the API is computed that evaluates pods.
         running: the pods that have a node and are not finished, by UID.
     """
 
@@ -97,18 +83,17 @@ class ClusterState:
     ) -> None:
         """Begin with an empty state; `clock`, in seconds, must be monotonic.
 
-        `make_queue` returns the queue of pods, given the order of the queues that they belong to.
-        Pods whose scheduler name is in `names` are ours. They wait in the queue if `has_queue`; otherwise
-        kube-scheduler has the queue. An agent has `mig_request_timeout_seconds` to create a MIG instance.
-        `on_uncounted` is called once for each pod that closes its node, with the reason why it cannot be counted.
-        Devices of the DRA drivers `foreign_drivers` are counted; `on_double_booked` is called for those that pods have
-        already, and `on_device_class` for each DeviceClass that satisfies a resource of ours.
-        `scores_resources` if nodes are scored by their CPU and memory; `stranded` is how many points of a node's score
-        a stranded card counts. The labels `network_levels` name network blocks. A pod that names a PodGroup waits for
-        it if the scheduler `reads_pod_groups`.
+        `make_queue` returns the queue of pods, given the order of their queues. Pods whose scheduler name is in `names`
+        are ours; they wait in the queue if `has_queue`, otherwise kube-scheduler has it. An agent has
+        `mig_request_timeout_seconds` to create a MIG instance. `on_uncounted` is called once for each pod that closes
+        its node, with the reason why it cannot be counted. Devices of the DRA drivers `foreign_drivers` are counted;
+        `on_double_booked` is called for those that pods have already, and `on_device_class` for each DeviceClass that
+        satisfies a resource of ours. `scores_resources` if nodes are scored by their CPU and memory; a stranded card
+        counts `stranded` points of a node's score. The labels `network_levels` name network blocks. A pod that names a
+        PodGroup waits for it if the scheduler `reads_pod_groups`.
         """
+        super().__init__()
         self.settings = settings
-        self.turn, self.decision, self.inquiry = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
         self.ledger = Ledger()
         counted = settings.resources.count
         self.volumes = VolumeCache(
@@ -128,18 +113,11 @@ class ClusterState:
             network_levels=network_levels,
         )
         self.gangs = self.node_cache.gangs
-        self.pod_groups = PodGroups(
-            self.gangs,
-            are_read=reads_pod_groups,
-            on_change=lambda uids: self.queue.wake(uids),  # noqa: PLW0108 -- the queue is made later
-        )
         # kube-scheduler, if it has the queue, has filtered the nodes by volumes.
         volumes = self.volumes if has_queue else None
         self.node_filter = NodeFilter(self.node_cache, volumes=volumes)
-        self.names = frozenset(names)
-        self.has_queue = has_queue
-        self.claims = Claims()
-        self.priority_classes = PriorityClasses()
+        self.names, self.has_queue = frozenset(names), has_queue
+        self.claims, self.priority_classes = Claims(), PriorityClasses()
         self.bindings = AppBindings(
             ledger=self.ledger,
             settings=settings.bindings,
@@ -153,6 +131,7 @@ class ClusterState:
             on_change=lambda key: self.queue.rerank(key),  # noqa: PLW0108 -- the queue is made next
         )
         self.queue = make_queue(self.fair_share)
+        self.pod_groups = PodGroups(self.gangs, are_read=reads_pod_groups, on_change=self.queue.wake)
         self.holds = Holds(self.ledger, self.node_cache, self.fair_share.held)
         self.instance_requests = InstanceRequests(
             ledger=self.ledger,
@@ -186,14 +165,14 @@ class ClusterState:
         )
         self.workload = Workload(self.ledger, self.node_cache, settings, points=stranded)
         # The parts that count pods with a node, in order: another one is added here, and nowhere else.
-        self.participants = Participants(
-            Cards(self.ledger, self.device_leases, self.instance_requests),
-            NamespaceQuotas(self.quotas),
-            NodeResources(self.node_cache),
+        self.participants = participants.Participants(
+            participants.Cards(self.ledger, self.device_leases, self.instance_requests),
+            participants.NamespaceQuotas(self.quotas),
+            participants.NodeResources(self.node_cache),
             self.workload,
-            *((Volumes(self.volumes, self.node_cache),) if volumes is not None else ()),
-            QueueShares(self.fair_share, self.is_ours),
-            CardLeases(self.device_leases),
+            *((participants.Volumes(self.volumes, self.node_cache),) if volumes is not None else ()),
+            participants.QueueShares(self.fair_share, self.is_ours),
+            participants.CardLeases(self.device_leases),
         )
         self._inventories = Inventories(self.ledger, on_change=self._recount_cards)
         self.agent_leases = AgentLeases(clock=clock)
@@ -245,12 +224,6 @@ class ClusterState:
         """Whether the pod is for this scheduler, by its scheduler name."""
         return pod.spec.scheduler_name in self.names
 
-    @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        """Keep all decisions and inquiries out while pods are reserved only to see whether they fit together."""
-        async with self.inquiry, self.decision, self.turn:
-            yield
-
     # ---- pods ------------------------------------------------------------------------------------------------------
 
     def set_pod(self, pod: Pod, old: Pod | None = None) -> None:
@@ -301,7 +274,7 @@ class ClusterState:
         if held or pod.spec.node_name:
             self.queue.notify(ClusterEvent.POD_REMOVED)
 
-    def assume(self, placed: Placed, *, lift: Collection[str] = ()) -> None:
+    def assume(self, placed: participants.Placed, *, lift: Collection[str] = ()) -> None:
         """Count a pod that is about to be bound.
 
         Before that, its hold is released, and of the reservations `lift` those on what it takes. A hold does not come
@@ -321,8 +294,7 @@ class ClusterState:
         """
         if self.node_cache.is_assumed(uid):
             self.participants.unreserve(uid)
-            if wakes:
-                self.queue.wake(self.bindings.peers(uid))
+            self.queue.wake(self.bindings.peers(uid) if wakes else ())
 
     def release_hold(self, uid: str) -> None:
         """Hold no cards for a pod any more; others may get them."""
@@ -352,7 +324,7 @@ class ClusterState:
             self._uncounted.add(pod, error)
             return
         self._uncounted.remove(pod)
-        self.participants.reserve(Placed(pod, node, *(held or ())))
+        self.participants.reserve(participants.Placed(pod, node, *(held or ())))
 
     # ---- nodes and cards -------------------------------------------------------------------------------------------
 
