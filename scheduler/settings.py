@@ -252,7 +252,7 @@ class GangSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         backoff_seconds: how long a gang pauses after a Binding was refused, its timeout, or a vain gathering.
         gather_seconds: in extender mode, for how long its pods that came to `/bind` wait for the others.
-        pod_groups: whether the PodGroups of the coscheduling plugin (scheduling.x-k8s.io) are read.
+        pod_groups: whether PodGroups are read, those of Kubernetes and those of the coscheduling plugin.
     """
 
     backoff_seconds: float = 10.0

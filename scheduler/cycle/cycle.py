@@ -126,7 +126,7 @@ class SchedulingCycle:
 
     def requirements(self, pod: Pod) -> GpuRequirements | Unschedulable:
         """Return the GPU requirements of a pod, or the reason why it is held."""
-        field = unsupported_fields.unsupported(pod.spec) if self.state.has_queue and not pod.excess else ""
+        field = self.state.requirements.unsupported(pod) if self.state.has_queue and not pod.excess else ""
         if field:
             return held(unsupported_fields.remedy(field))
         return self._read(pod)
