@@ -37,9 +37,9 @@ _serials = itertools.count(1)
 at two moments takes neither for a pod that stays."""
 
 
-def deadline(clock: Callable[[], float]) -> Callable[[], bool]:
-    """Return what returns True from MOST_SECONDS after now on, by `clock`."""
-    end = clock() + MOST_SECONDS
+def deadline(clock: Callable[[], float], seconds: float = MOST_SECONDS) -> Callable[[], bool]:
+    """Return what returns True from some `seconds` after now on, by `clock`."""
+    end = clock() + seconds
     return lambda: clock() >= end
 
 
