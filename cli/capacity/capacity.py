@@ -60,7 +60,7 @@ def _addition(text: str) -> Addition:
 def _answer(
     session: Session, arguments: argparse.Namespace, pods: _Pods, addition: Addition | None
 ) -> tuple[Liveness | None, Capacity]:
-    """Count with the scheduler's functions here, or have the scheduler count."""
+    """Return what this process counts with the scheduler's functions, or what the scheduler counts."""
     if arguments.scheduler_url:
         return None, _of_scheduler(SchedulerApi(session.access, url=arguments.scheduler_url), session, pods, addition)
     try:
@@ -83,7 +83,7 @@ def _answer(
 
 
 def _of_scheduler(api: SchedulerApi, session: Session, pods: _Pods, addition: Addition | None) -> Capacity:
-    """Have the scheduler count, one pod after the other."""
+    """Return the counts of the scheduler, one pod after the other."""
     if addition is not None:
         raise CommandError(
             "--with-node adds nodes to a copy of the cluster's state, which requires ClusterRole tranche-viewer; omit"

@@ -53,7 +53,8 @@ def count(
     """
     state, serial = cycle.state, next(_serials)
     holds = state.holds.pairs()
-    placed: list[tuple[Pod, Scheduled]] = []
+    placed: list[Pod] = []
+    nodes, models = Counter[str](), Counter[str]()
     why, is_exact, is_limited = "", False, False
     try:
         while len(placed) < most and not is_over():
@@ -61,7 +62,9 @@ def count(
             copy = _copy(submitted.pod, serial, len(placed))
             result = yield from cycle.schedule(copy, creates_instances=False)
             if isinstance(result, Scheduled):
-                placed.append((copy, result))
+                placed.append(copy)
+                nodes[result.node] += 1
+                models[_models(state, result.allocation)] += 1
                 state.bindings.set_pod(copy)  # the cards of its application are in use for the next ones
                 continue
             if result is None:
@@ -70,8 +73,6 @@ def count(
             why, is_exact = result.note, True
             is_limited = yield from _fits_without_limits(cycle, copy)
             break
-        nodes = Counter(result.node for _, result in placed)
-        models = Counter(_models(state, result.allocation) for _, result in placed)
         yield from _forget(state, placed)
     finally:
         finish(_forget(state, placed))
@@ -111,12 +112,12 @@ def _fits_without_limits(cycle: SchedulingCycle, pod: Pod) -> Steps[bool]:
     return isinstance(result, Scheduled)
 
 
-def _forget(state: ClusterState, placed: list[tuple[Pod, Scheduled]]) -> Steps[None]:
+def _forget(state: ClusterState, placed: list[Pod]) -> Steps[None]:
     """Forget the copies, the last one first, and remove them from the list."""
     while placed:
-        pod, _ = placed.pop()
-        state.forget(pod.uid, wakes=False)
-        state.bindings.drop_pod(pod.uid)
+        uid = placed.pop().uid
+        state.forget(uid, wakes=False)
+        state.bindings.drop_pod(uid)
         if len(placed) % _FORGOTTEN == 0:
             yield
 

@@ -1,6 +1,7 @@
 """Finds the largest slice of one card that a pod could get now, by the function that evaluates a node for a pod."""
 
-from collections.abc import Callable, Iterator
+import heapq
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -23,6 +24,9 @@ _MOST_NODES: Final = 64
 """The most nodes that are searched, those with the most free memory on one card first. The first one that takes the pod
 has the result, unless something else than the amounts keeps the pod from its emptiest card."""
 
+_NODES: Final = 200
+"""Nodes that are read in one step."""
+
 
 def largest(cycle: SchedulingCycle, pod: Pod) -> Steps[LargestSlice | None]:
     """Return the slice with the most memory, and with it the most compute, that a pod like `pod` could get.
@@ -36,7 +40,8 @@ def largest(cycle: SchedulingCycle, pod: Pod) -> Steps[LargestSlice | None]:
     headroom = state.requirements.headroom(pod)
     filtered = yield from state.node_filter.filter(pod, state.rejected_nodes.candidates(requirements))
     best: LargestSlice | None = None
-    for memory_mib, cores, node in sorted(_bounds(state, filtered.fitting), key=_emptiest)[:_MOST_NODES]:
+    bounds = yield from _bounds(state, filtered.fitting)
+    for memory_mib, cores, node in heapq.nsmallest(_MOST_NODES, bounds, key=_emptiest):
         if best is not None and (memory_mib, cores // MILLI_PER_PERCENT) <= (best.memory_mib, best.cores):
             break
         yield
@@ -83,20 +88,23 @@ def _is_free(requirements: GpuRequirements) -> bool:
     return bool(requirements.request) and not chosen and not is_instance
 
 
-def _bounds(state: ClusterState, nodes: list[str]) -> Iterator[tuple[int, int, str]]:
-    """Yield for each node with a usable card the most free MiB and the most free millicards of any, and the node.
+def _bounds(state: ClusterState, nodes: Sequence[str]) -> Steps[list[tuple[int, int, str]]]:
+    """Return for each node with a usable card the most free MiB and the most free millicards of any, and the node.
 
     A card without compute left takes no pod, not even one that requests none.
     """
-    ledger = state.ledger
-    for name in nodes:
+    ledger, bounds = state.ledger, list[tuple[int, int, str]]()
+    for number, name in enumerate(nodes, start=1):
+        if number % _NODES == 0:
+            yield
         row = ledger.row(name)
         if row is None:
             continue
         cards = (ledger.free(row, card) for card, usable in enumerate(ledger.facts(row).usable) if usable)
         free = [each for each in cards if min(each) > 0]
         if free:
-            yield max(each[MEMORY] for each in free), max(each[CORES] for each in free), name
+            bounds.append((max(each[MEMORY] for each in free), max(each[CORES] for each in free), name))
+    return bounds
 
 
 def _greatest(fits: Callable[[int], bool], most: int) -> int:
