@@ -83,9 +83,8 @@ def _emptiest(bound: tuple[int, int, str]) -> tuple[int, int, str]:
 
 def _is_free(requirements: GpuRequirements) -> bool:
     """Whether only amounts and constraints decide which cards the pod gets."""
-    is_instance = requirements.constraints.card_kind == "instance"
     chosen = requirements.fixed is not None or requirements.bound is not None or requirements.claim is not None
-    return bool(requirements.request) and not chosen and not is_instance
+    return bool(requirements.request) and not chosen
 
 
 def _bounds(state: ClusterState, nodes: Sequence[str]) -> Steps[list[tuple[int, int, str]]]:

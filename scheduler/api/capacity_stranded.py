@@ -24,7 +24,7 @@ _OBSTACLES: Final[tuple[Obstacle, ...]] = ("compute", "memory", "slots", "node")
 _CARDS: Final = 100
 """Cards or nodes that are read in one step."""
 _KEPT: Final = "reserved"
-"""Stands for what no pod has: holds, Leases, and devices of other DRA drivers."""
+"""Stands for what no pod has: Leases, and devices of other DRA drivers."""
 
 
 class _Sum(msgspec.Struct):
@@ -110,12 +110,12 @@ def _user(state: ClusterState, node: str, row: int) -> str:
 
 
 def _queue(state: ClusterState, uid: str) -> str:
-    """Return the queue of a pod; one without cards that is not ours counts for its namespace."""
+    """Return the queue of a pod; what is held for a pod, and a pod that is not ours, count for the namespace."""
     key = state.fair_share.use.owner(uid)
     if key is not None:
         return str(key)
     namespace = state.node_cache.name_of(uid).partition("/")[0]
-    return f"namespace/{namespace}" if namespace and ":" not in uid else _KEPT
+    return f"namespace/{namespace}" if namespace else _KEPT
 
 
 def _most(used: Counter[str]) -> str:

@@ -94,8 +94,8 @@ class CapacityView(msgspec.Struct, frozen=True, rename=json_name):
 
     Attributes:
         shapes: the counts.
-        largest: the largest slice for a pod of the first shape; None if nothing fits, or it can have no slice of a card
-            by its amounts alone, because it has a GpuClaim, MIG instances, bound cards or a static allocation.
+        largest: the largest slice for a pod of the first shape; None if nothing fits, or if not only its amounts decide
+            which cards it gets, because it has a GpuClaim, bound cards or a static allocation.
         stranded: what is stranded; None for users with rights in one namespace.
     """
 
