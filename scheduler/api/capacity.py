@@ -31,6 +31,8 @@ MOST_SECONDS: Final = 0.5
 _FORGOTTEN: Final = 64
 """The pods that are forgotten in one step."""
 _CHANGED: Final = "the cluster changed too often while pods were counted; ask again"
+_PREFIX: Final = "copy:"
+"""Begins the UIDs of copies, which metrics and views of cards therefore leave out, as all reservations of no pod."""
 
 _serials = itertools.count(1)
 """Number the counts of this process: copies of two counts never have the same UID, so that whatever compares the state
@@ -94,7 +96,7 @@ def count(
 def _copy(pod: Pod, serial: int, number: int) -> Pod:
     """Return another pod like `pod`; the claims that it mounts or names are the same."""
     metadata = msgspec.structs.replace(
-        pod.metadata, name=f"{pod.metadata.name}-{number}", uid=f"capacity-{serial}-{number}"
+        pod.metadata, name=f"{pod.metadata.name}-{number}", uid=f"{_PREFIX}{serial}-{number}"
     )
     return msgspec.structs.replace(pod, metadata=metadata)
 

@@ -4,7 +4,9 @@ import msgspec
 
 from allocation.allocation import Charge
 from allocation.inventory import NodeInventory
+from allocation.ledger.card_table import MEMORY
 from allocation.ledger.ledger import LEASE_PREFIX
+from allocation.ledger.ledger_copy import used_by_pods
 from allocation.steps import finish
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.metadata import ObjectMeta
@@ -71,6 +73,17 @@ def test_two_counts_use_different_uids() -> None:
         seen.append(uids)
     assert len(seen[0]) == 8
     assert not seen[0] & seen[1]
+
+
+def test_views_of_cards_do_not_show_copies() -> None:
+    """Neither the metrics of cards, nor the allocation: both show what pods have."""
+    made = state("n1")
+    submitted = SubmittedPod(PlannedPod.of(pod("a", memory=250), ()), ())
+    most = 0
+    for _ in capacity.count(cycle_of(made), "s", submitted, most=100, is_over=lambda: False):
+        most = max(most, sum(1 for _ in made.ledger.reservations()))
+        assert not any(used_by_pods(made.ledger, "n1")[MEMORY])
+    assert most == 8
 
 
 def test_a_pod_whose_cards_its_amounts_do_not_decide_has_no_largest_slice() -> None:
