@@ -21,8 +21,8 @@ from scheduler.state.cluster_state import ClusterState
 _LEAST: Final = 0.05
 """Of less than this many cards of a node it is not said that they lack CPU or memory: the numbers are estimates."""
 _OBSTACLES: Final[tuple[Obstacle, ...]] = ("compute", "memory", "slots", "node")
-_CARDS: Final = 100
-"""Cards or nodes that are read in one step."""
+_NODES: Final = 100
+"""Nodes that are read in one step."""
 _KEPT: Final = "reserved"
 """Stands for what no pod has: Leases, and devices of other DRA drivers."""
 
@@ -58,21 +58,25 @@ def stranded(state: ClusterState) -> Steps[tuple[Stranded, ...]]:
 
 
 def _of_cards(state: ClusterState, closed: Container[str], found: _Count) -> Steps[None]:
+    """Count the cards of the nodes that have such cards in the first step, as they are when each is read."""
     ledger = state.ledger
-    free = ledger.total - ledger.used
-    usable = ledger.present & ledger.healthy & ~ledger.cordoned & (ledger.mig_roles == 0)
-    is_free = free > 0
-    is_stranded = usable & (is_free[MEMORY] | is_free[CORES]) & ~is_free.all(axis=0)
-    for number, (row, card) in enumerate(np.argwhere(is_stranded).tolist(), start=1):
-        node = ledger.node(row)
-        memory_mib, cores, _ = ledger.free(row, card)
-        if node in closed:
-            continue
-        lacks: Obstacle = "compute" if cores <= 0 else "memory" if memory_mib <= 0 else "slots"
-        blamed = _holder(state, node, card, lacks)
-        found.add(lacks, blamed, 1, max(memory_mib, 0), max(cores, 0))
-        if number % _CARDS == 0:
+    is_free = ledger.total > ledger.used
+    is_stranded = ledger.present & (is_free[MEMORY] | is_free[CORES]) & ~is_free.all(axis=0)
+    names = ledger.names(np.flatnonzero(is_stranded.any(axis=1)))
+    for number, node in enumerate(names, start=1):
+        if number % _NODES == 0:
             yield
+        row = ledger.row(node)
+        if row is None or node in closed:
+            continue
+        facts = ledger.facts(row)
+        for card, is_usable in enumerate(facts.usable):
+            memory_mib, cores, slots = ledger.free(row, card)
+            is_instance = facts.instances is not None and facts.instances[card]
+            if not is_usable or is_instance or max(memory_mib, cores) <= 0 or min(memory_mib, cores, slots) > 0:
+                continue
+            lacks: Obstacle = "compute" if cores <= 0 else "memory" if memory_mib <= 0 else "slots"
+            found.add(lacks, _holder(state, node, card, lacks), 1, max(memory_mib, 0), max(cores, 0))
 
 
 def _holder(state: ClusterState, node: str, card: int, lacks: Obstacle) -> str:
@@ -92,13 +96,15 @@ def _of_nodes(state: ClusterState, closed: Container[str], found: _Count) -> Ste
     yield from workload.prepare()
     if workload.mix is None:
         return
-    for number, row in enumerate(ledger.order().tolist(), start=1):
-        node = ledger.node(row)
-        cards = workload.host(row).stranded
-        if node not in closed and cards >= _LEAST:
-            found.add("node", _user(state, node, row), cards)
-        if number % _CARDS == 0:
+    for number, node in enumerate(ledger.nodes, start=1):
+        if number % _NODES == 0:
             yield
+        row = ledger.row(node)
+        if row is None or node in closed:
+            continue
+        cards = workload.host(row).stranded
+        if cards >= _LEAST:
+            found.add("node", _user(state, node, row), cards)
 
 
 def _user(state: ClusterState, node: str, row: int) -> str:

@@ -17,7 +17,7 @@ from scheduler.volumes.planned_pod import PlannedPod
 from tests.allocation.support.mig_cards import instance, mig_card
 from tests.scheduler.api.test_capacity import counted, running, without_changes
 from tests.scheduler.support.app_pods import app_pod, gpu_binding, settings
-from tests.scheduler.support.builders import allocated, node, pod, state
+from tests.scheduler.support.builders import allocated, node, pod, state, status
 from tests.scheduler.support.claims import claim
 from tests.scheduler.support.scheduling import cycle_of
 
@@ -172,3 +172,30 @@ def test_only_slices_of_one_card_are_shapes() -> None:
     made.ledger.record("uid-e", "n2", [Charge("GPU-n2-0", 50, 0, 1), Charge("GPU-n2-1", 50, 0, 1)])
     made.ledger.record("hold:uid-f", "n2", [Charge("GPU-n2-0", 60, 0, 1)])
     assert [each.name for each in finish(capacity_shapes.standard(made, "default", own_only=False))] == ["whole card"]
+
+
+def test_questions_about_a_large_cluster_are_answered_in_many_steps() -> None:
+    """500 nodes: what is stranded, the largest slice and the shapes are found some nodes at a time."""
+    made = state(*(f"n{number:03}" for number in range(500)))
+    for number in range(500):
+        name = f"n{number:03}"
+        made.set_pod(running(f"a{number}", node=name, cores=1000, memory=100, card=0, namespace="team"))
+        for card in range(3):
+            made.set_pod(running(f"b{number}-{card}", node=name, cores=10, memory=100, card=1, namespace="team"))
+    filtering = sum(1 for _ in made.node_filter.filter(pod("a", memory=100)))
+    assert sum(1 for _ in capacity_slice.largest(cycle_of(made), pod("a", memory=100))) >= filtering + 500 // 200
+    finish(made.workload.prepare())
+    assert sum(1 for _ in capacity_stranded.stranded(made)) >= 500 // 100 + 500 // 100
+    assert sum(1 for _ in capacity_shapes.standard(made, "default", own_only=False)) >= 2000 // 1000
+
+
+def test_a_node_that_goes_between_two_steps_is_left_out() -> None:
+    """Its row in the ledger may belong to another node by then."""
+    made = state(*(f"n{number:03}" for number in range(300)))
+    for number in range(300):
+        made.set_pod(running(f"a{number}", node=f"n{number:03}", cores=1000, memory=100, card=0, namespace="team"))
+    for question in (capacity_stranded.stranded(made), capacity_slice.largest(cycle_of(made), pod("a", memory=1))):
+        for step, _ in enumerate(question):
+            gone = f"n{299 - step:03}"
+            made.agent_reports.drop(status(gone))
+            made.drop_node(node(gone))
