@@ -75,6 +75,14 @@ def test_two_counts_use_different_uids() -> None:
     assert not seen[0] & seen[1]
 
 
+def test_a_command_counts_in_extender_mode_too() -> None:
+    """Only the scheduler itself does not, because kube-scheduler's requests would see the copies."""
+    made = state("n1", has_queue=False)
+    before = without_changes(made)
+    assert counted(made, pod("a", memory=250)).count == 8
+    assert without_changes(made) == before
+
+
 def test_views_of_cards_do_not_show_copies() -> None:
     """Neither the metrics of cards, nor the allocation: both show what pods have."""
     made = state("n1")
