@@ -50,6 +50,7 @@ QUEUES, QUOTAS, GANGS = openapi.QUEUES, openapi.QUOTAS, openapi.GANGS
 PATHS = (
     *(("POST", SIMULATE), ("GET", ALLOCATION), ("GET", QUEUES)),
     *(("GET", QUOTAS), ("GET", GANGS), ("GET", EXPLAIN)),
+    *(("GET", openapi.CAPACITY), ("POST", openapi.CAPACITY)),
 )
 
 
