@@ -27,7 +27,7 @@ from scheduler.objects import Pod
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.resize import messages, patches
 from scheduler.resize.evaluation import Resize, evaluate
-from scheduler.resize.live_pod import LiveMeta, LivePod
+from scheduler.resize.live_pod import LivePod
 from scheduler.resize.progress import progressed
 from scheduler.resize.turns import Turns
 from scheduler.state.cluster_state import ClusterState
@@ -146,12 +146,12 @@ class Resizer:
 
     async def resize(self, pod: Pod) -> None:
         """Do what is to be done next for a pod: give it the size that is wished, or end the old size."""
-        meta = pod.metadata
-        known = LivePod(LiveMeta(name=meta.name, namespace=meta.namespace))
+        meta, state = pod.metadata, self._state
         try:
-            written = await conditional_patch.patch(
-                self._fenced, PODS, known, lambda live: self._change(pod, live), read_first=True
-            )
+            live = await self._fenced.api.get(PODS, LivePod, name=meta.name, namespace=meta.namespace)
+            async with state.decision, state.turn:  # while others are chosen some reservations are missing for moments
+                self._prepare(pod.uid, live)
+            written = await conditional_patch.patch(self._fenced, PODS, live, lambda now: self._change(pod.uid, now))
         except NotFoundError:
             return  # the informer will say so
         except ApiError as error:
@@ -165,36 +165,43 @@ class Resizer:
 
     # ---- synchronous steps -----------------------------------------------------------------------------------------
 
-    def _change(self, pod: Pod, live: LivePod) -> dict[str, Any] | None:
-        """Return what is to be written of a pod, after what that needs is charged; None if nothing is."""
-        shown, annotations = self._state.running.get(pod.uid), live.metadata.annotations
-        if shown is None or live.metadata.uid != pod.uid or live.metadata.deletion_timestamp:
-            return None
-        self._land(shown, live)
-        attempt, wish = self._attempts.get(pod.uid), annotations.get(names.RESIZE)
-        if attempt is not None:
-            if (attempt.wish, attempt.base) == (wish, annotations.get(names.ALLOCATION)):
-                return self._send(attempt, live)
-            self._undo(pod.uid)  # the pod has changed since, so that the write of the attempt has no effect any more
-        keys = (names.ALLOCATION, names.RESIZED)
-        if any(annotations.get(key) != shown.metadata.annotations.get(key) for key in keys):
-            return None  # the informer is behind, and notes the pod again
-        changed = self._begin(shown, live, wish) if wish is not None else None
-        return changed if changed is not None else self._continue(live)
-
-    def _begin(self, pod: Pod, live: LivePod, wish: str) -> dict[str, Any] | None:
-        annotations = live.metadata.annotations
+    def _prepare(self, uid: str, live: LivePod) -> None:
+        """Charge a pod for the size that its annotation wishes, if it may have it."""
+        pod, wish = self._current(uid, live), live.metadata.annotations.get(names.RESIZE)
+        if pod is None or uid in self._attempts or wish is None:
+            return
         try:
-            change = evaluate(self._state, pod, annotations, resize_record.decode_wish(wish))
+            change = evaluate(self._state, pod, live.metadata.annotations, resize_record.decode_wish(wish))
         except AllocationError as error:
             self._refuse(pod, wish, error)
+            return
+        self._refused.pop(uid, None)
+        if change is not None:
+            self._state.resized_to[uid] = change.after
+            self._attempts[uid] = _Attempt(wish, live.metadata.annotations[names.ALLOCATION], change)
+
+    def _change(self, uid: str, live: LivePod) -> dict[str, Any] | None:
+        """Return what is to be written of a pod; None if nothing is."""
+        if self._current(uid, live) is None:
             return None
-        self._refused.pop(pod.uid, None)
-        if change is None:
+        attempt = self._attempts.get(uid)
+        return self._continue(live) if attempt is None else self._send(attempt, live)
+
+    def _current(self, uid: str, live: LivePod) -> Pod | None:
+        """Return a pod that the state counts as the API server has it; None if the informer is behind, or it ends.
+
+        Then the informer notes it again. An attempt ends if its write has taken effect, or cannot any more, because the
+        pod has changed since.
+        """
+        pod, annotations = self._state.running.get(uid), live.metadata.annotations
+        if pod is None or live.metadata.uid != uid or live.metadata.deletion_timestamp:
             return None
-        self._state.resized_to[pod.uid] = change.after
-        attempt = self._attempts[pod.uid] = _Attempt(wish, annotations[names.ALLOCATION], change)
-        return self._send(attempt, live)
+        self._land(pod, live)
+        attempt, allocation = self._attempts.get(uid), annotations.get(names.ALLOCATION)
+        if attempt is not None and (attempt.wish, attempt.base) != (annotations.get(names.RESIZE), allocation):
+            self._undo(uid)
+        keys = (names.ALLOCATION, names.RESIZED)
+        return pod if all(annotations.get(key) == pod.metadata.annotations.get(key) for key in keys) else None
 
     def _send(self, attempt: _Attempt, live: LivePod) -> dict[str, Any]:
         attempt.sent_before, attempt.sent = attempt.sent, self._clock()
