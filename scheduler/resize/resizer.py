@@ -149,7 +149,7 @@ class Resizer:
         meta, state = pod.metadata, self._state
         try:
             live = await self._fenced.api.get(PODS, LivePod, name=meta.name, namespace=meta.namespace)
-            async with state.decision, state.turn:  # while others are chosen some reservations are missing for moments
+            async with state.turn:  # while others are chosen some reservations are missing for moments
                 self._prepare(pod.uid, live)
             written = await conditional_patch.patch(self._fenced, PODS, live, lambda now: self._change(pod.uid, now))
         except NotFoundError:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from allocation.names import ALLOCATION, FENCED_LABEL, LEADER, RESIZE, RESIZED
 from allocation.steps import finish
 from cluster.errors import ApiError, UnreachableError
+from scheduler.resize import resizer
 from scheduler.state.comparison import differences
 from tests.scheduler.support.resizing import CARD, Resizing, resizing
 from tests.scheduler.support.terms import TOKEN, leading
@@ -33,6 +36,7 @@ async def test_a_pod_grows_by_one_write(cluster: Resizing) -> None:
         assert metadata["labels"][FENCED_LABEL] == "true"
         assert metadata["generation"] == 2
         await cluster.event("Resized", "100 MiB and 0 % become 600 MiB and 40 %")
+        await cluster.until(lambda: not cluster.term.state.resized_to, "the informer that shows it")
 
 
 async def test_what_a_pod_gives_back_is_free_once_its_container_is_another(cluster: Resizing) -> None:
@@ -213,3 +217,99 @@ async def test_without_the_setting_nothing_is_resized(cluster: Resizing) -> None
         cluster.wish("p", '{"main":{"gpumem":900}}')
         await cluster.runs("q", 100)
         assert cluster.share("p").memory_mib == 300
+
+
+async def test_a_leader_that_ends_between_check_and_write_loses_nothing(cluster: Resizing) -> None:
+    """What it had charged ends with it, and the next one checks and writes."""
+    async with resizing(cluster):
+        await cluster.runs("p", 300)
+        cluster.api.held["/pods/p"] = asyncio.Event()
+        cluster.wish("p", '{"main":{"gpumem":900}}')
+        await cluster.is_charged("p", 900)
+    cluster.api.held.clear()
+    assert cluster.share("p").memory_mib == 300
+    async with resizing(cluster):
+        await cluster.has("p", 900)
+        assert cluster.charged("p") == (900, 0)
+
+
+async def test_a_refusal_after_a_lost_response_gives_nothing_back(cluster: Resizing) -> None:
+    """An API server that has just started refuses everything for moments; the first write may still take effect."""
+    async with resizing(cluster):
+        await cluster.runs("p", 300)
+        sent = 0
+
+        def answer(method: str, path: str) -> None:
+            nonlocal sent
+            if method == "PATCH" and path.endswith("/pods/p"):
+                sent += 1
+                if sent == 1:
+                    raise UnreachableError("lost by the test")
+                raise ApiError(request=path, status=403, reason="Forbidden", message="refused by the test")
+
+        cluster.api.on_write = answer
+        cluster.wish("p", '{"main":{"gpumem":900}}')
+        await cluster.until(lambda: sent == 2, "a refusal")
+        cluster.pod("other", memory=600, annotations={"nvidia.com/use-gpuuuid": CARD})
+        await cluster.waits("other", "CardInsufficientMemory")
+        assert cluster.charged("p") == (900, 0)
+
+
+async def test_a_wish_that_was_refused_is_looked_at_again(cluster: Resizing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pod grows once another one has ended; the event is not repeated meanwhile."""
+    monkeypatch.setattr(resizer, "RETRY_SECONDS", 0.01)
+    async with resizing(cluster):
+        await cluster.runs("p", 300)
+        await cluster.runs("other", 700)
+        cluster.wish("p", '{"main":{"gpumem":900}}')
+        await cluster.event("ScalingQuotaExceeded")
+        cluster.end("other")
+        await cluster.has("p", 900)
+        await cluster.event("Resized")
+        refusals = [each for each in cluster.api.all("events") if each["reason"] == "ScalingQuotaExceeded"]
+        assert [each.get("series") for each in refusals] == [None]
+
+
+async def test_no_size_is_checked_while_reservations_are_missing_for_moments(cluster: Resizing) -> None:
+    """As while the pods of a gang are chosen."""
+    async with resizing(cluster):
+        await cluster.runs("p", 300)
+        async with cluster.term.state.turn:
+            cluster.wish("p", '{"main":{"gpumem":900}}')
+            await cluster.until(lambda: "resize" in str(cluster.term.state.running["uid-p"].metadata), "the wish")
+            await cluster.runs("q", 100, annotations={"nvidia.com/use-gpuuuid": "GPU-n0-1"})
+            assert cluster.charged("p") == (300, 0)
+        await cluster.has("p", 900)
+
+
+async def test_a_leader_that_is_not_trusted_writes_nothing(cluster: Resizing) -> None:
+    """Another one may lead already."""
+    async with resizing(cluster):
+        await cluster.runs("p", 300)
+        cluster.is_trusted = False
+        cluster.wish("p", '{"main":{"gpumem":900}}')
+        await cluster.until(lambda: "resize" in str(cluster.term.state.running["uid-p"].metadata), "the wish")
+    assert cluster.share("p").memory_mib == 300
+
+
+async def test_pods_are_resized_in_extender_mode(cluster: Resizing) -> None:
+    """The check and the write are the same; kube-scheduler takes no part."""
+    async with resizing(cluster):
+        await cluster.runs("p", 300)
+    async with resizing(cluster, extender=True):
+        cluster.wish("p", '{"main":{"gpumem":900}}')
+        await cluster.has("p", 900)
+        assert cluster.charged("p") == (900, 0)
+
+
+async def test_a_pod_that_ends_meanwhile_is_forgotten(cluster: Resizing) -> None:
+    """Nothing stays charged for it."""
+    async with resizing(cluster):
+        await cluster.runs("p", 300)
+        cluster.api.held["/pods/p"] = asyncio.Event()
+        cluster.wish("p", '{"main":{"gpumem":900}}')
+        await cluster.is_charged("p", 900)
+        cluster.end("p")
+        cluster.api.held["/pods/p"].set()
+        await cluster.runs("q", 1000)
+        assert cluster.term.state.resized_to == {}
