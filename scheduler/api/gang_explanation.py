@@ -8,7 +8,7 @@ from scheduler.api.gang_types import GangExplanation
 from scheduler.api.gang_view import pause_seconds
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import ScheduleResult, Unschedulable, waiting
-from scheduler.gang_scheduling.gang_cycle import GangCycle, RejectedGang, ScheduledGang, incomplete
+from scheduler.gang_scheduling.gang_cycle import GangCycle, RejectedGang, ScheduledGang
 from scheduler.gangs.gang import Gang
 from scheduler.objects import Pod
 from scheduler.queue.entry import Entry
@@ -28,7 +28,7 @@ def is_rehearsed(state: ClusterState, pod: Pod) -> bool:
     gang = state.gangs.of(pod.uid)
     if gang is None or not state.has_queue or pod.uid not in gang.waiting or len(gang.waiting) > MOST_REHEARSED:
         return False
-    return gang.is_complete and not gang.is_satisfied and not gang.is_committing
+    return not gang.is_satisfied and not gang.unready
 
 
 def rehearse(cycle: SchedulingCycle, pod: Pod) -> Steps[Rehearsed]:
@@ -55,9 +55,7 @@ def result(state: ClusterState, pod: Pod, alone: ScheduleResult, rehearsed: Rehe
     if isinstance(rehearsed, RejectedGang):
         why = rehearsed.result
         return Unschedulable(rehearsed.note(gang), why.reasons, demand=why.demand, path=why.path)
-    if gang.is_committing:
-        return waiting(PodReason.GangIncomplete, f"others of gang {gang.key} are being bound")
-    return alone if gang.is_complete else waiting(PodReason.GangIncomplete, incomplete(gang))
+    return waiting(PodReason.GangIncomplete, gang.unready) if gang.unready else alone
 
 
 def gang_of(state: ClusterState, pod: Pod, rehearsed: Rehearsed = None) -> GangExplanation | None:

@@ -30,7 +30,7 @@ _Size = tuple[int, int, str]
 def blocks(state: ClusterState, gang: Gang) -> Steps[Sequence[str | None]]:
     """Return the blocks to try for a gang, the most promising first; None restricts nothing."""
     key = gang.block
-    if not key or gang.nodes:
+    if not key or gang.by_node:
         return (None,)
     ledger, free = state.ledger, Counter[str]()
     for position, name in enumerate(tuple(ledger.nodes)):

@@ -129,10 +129,8 @@ class GangRehearsals:
             self._resume_at = self._state.queue.clock() + pacer.spent * (1 / _SHARE - 1)
         if isinstance(found, RejectedGang):
             self._metrics.gang_outcomes.labels(GangOutcome.REJECTED.value).inc()
-            why, have = found.result, gang.placed + found.fitting
-            note = f"{have} of the {gang.size} pods that gang {gang.key} needs have a place"
             uids = frozenset(pod.uid for pod in waiting)
-            self._keep(gang, uids, f"{note}; pod {found.pod}: {why.note}", since=self._turns.changes)
+            self._keep(gang, uids, found.note(gang) or found.places(gang), since=self._turns.changes)
         elif str(gang.key) in self._hopeless:
             self._drop(gang.key)
         if not isinstance(found, ScheduledGang):

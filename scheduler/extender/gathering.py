@@ -133,13 +133,8 @@ class Gathering:
 
     def _refusal(self, gang: Gang) -> str:
         """Return why a gang must not gather now, whatever others do."""
-        if gang.is_committing:
-            return f"others of gang {gang.key} are being bound"
-        if not gang.is_complete:
-            return f"gang {gang.key} needs {gang.size} pods, and fewer exist: create the others"
-        if self._clock() < gang.pause_until:
-            return f"gang {gang.key} backs off"
-        return ""
+        backs_off = self._clock() < gang.pause_until
+        return gang.unready or (f"gang {gang.key} backs off" if backs_off else "")
 
     def _waits_for(self, gang: Gang) -> str:
         """Return which other gang comes first; a tenant sees only the names of its own."""

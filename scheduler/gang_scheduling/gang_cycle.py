@@ -68,14 +68,11 @@ class RejectedGang(msgspec.Struct, frozen=True):
 
     def note(self, gang: Gang) -> str:
         """Return the reason in words; empty if the reasons were not computed."""
-        have = gang.placed + self.fitting
-        head = f"{have} of the {gang.size} pods that gang {gang.key} needs have a place; pod {self.pod}"
-        return f"{head}: {self.result.note}" if self.result.note else ""
+        return f"{self.places(gang)}; pod {self.pod}: {self.result.note}" if self.result.note else ""
 
-
-def incomplete(gang: Gang) -> str:
-    """Return why no pod of a gang gets a node of which too few exist."""
-    return f"gang {gang.key} needs {gang.size} pods, and fewer exist: create the others"
+    def places(self, gang: Gang) -> str:
+        """Return how many pods have places, in words."""
+        return f"{gang.placed + self.fitting} of the {gang.size} pods that gang {gang.key} needs have a place"
 
 
 class GangCycle:

@@ -7,7 +7,7 @@ reported.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import chain
 from typing import Final
 
@@ -16,6 +16,7 @@ from cluster.events import Recorder
 from scheduler.gangs.gang import Gang, GangKey
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import GangOutcome
+from scheduler.pacing import Pacer
 from scheduler.preemption.evictor import Evictor
 from scheduler.settings import GangSettings
 from scheduler.state.cluster_state import ClusterState
@@ -60,30 +61,32 @@ class GangKeeper:
 
     async def look(self) -> None:
         """End the time of the gangs whose timeout has passed, and report those whose pods differ."""
-        now, gangs = self._state.queue.clock(), list(self._state.gangs)
-        self._report(gangs)
-        unsatisfied = [gang for gang in gangs if _is_unsatisfied(gang) and not gang.is_committing]
-        self._since = {gang.key: self._since.get(gang.key, now) for gang in unsatisfied if gang.waiting or gang.placed}
-        for gang in unsatisfied:
-            since = self._since.get(gang.key)
-            if gang.timeout and since is not None and now - since >= gang.timeout:
-                self._since[gang.key] = now
-                await self._end(gang, waited=now - since)
+        now, pacer = self._state.queue.clock(), Pacer()
+        since, reported = dict[GangKey, float](), dict[GangKey, str]()
+        for gang in self._state.gangs:
+            await pacer.rest()
+            if difference := gang.disagreement:
+                self._report(gang, difference)
+                reported[gang.key] = difference
+            if gang.is_committing or not _is_unsatisfied(gang) or not (gang.waiting or gang.placed):
+                continue
+            begin = since[gang.key] = self._since.get(gang.key, now)
+            if gang.timeout and now - begin >= gang.timeout:
+                since[gang.key] = now
+                await self._end(gang, waited=now - begin)
             elif gang.is_complete:
                 self._remind(gang)
+        self._since, self._reported = since, reported
 
-    def _report(self, gangs: Iterable[Gang]) -> None:
-        """Record on one pod of each gang in what its pods differ, once as long as it stays the same."""
-        found = {gang.key: (gang, difference) for gang in gangs if (difference := gang.disagreement)}
-        for key, (gang, difference) in found.items():
-            running = (pod for uid in gang.nodes if (pod := self._state.running.get(uid)) is not None)
-            pod = next(chain(gang.waiting.values(), running), None)
-            if pod is not None and self._reported.get(key) != difference:
-                note = f"gang {key}: {difference}; declare the same in all its pods"
-                self._recorder.record(
-                    pod.reference, type="Warning", reason="GangDisagreement", action="Scheduling", note=note
-                )
-        self._reported = {key: difference for key, (_, difference) in found.items()}
+    def _report(self, gang: Gang, difference: str) -> None:
+        """Record on one pod of a gang in what its pods differ, once as long as it stays the same."""
+        running = (pod for uid in gang.nodes if (pod := self._state.running.get(uid)) is not None)
+        pod = next(chain(gang.waiting.values(), running), None)
+        if pod is not None and self._reported.get(gang.key) != difference:
+            note = f"gang {gang.key}: {difference}; declare the same in all its pods"
+            self._recorder.record(
+                pod.reference, type="Warning", reason="GangDisagreement", action="Scheduling", note=note
+            )
 
     def _remind(self, gang: Gang) -> None:
         """Wake a gang that has become complete although none of its pods came: its size is smaller now."""

@@ -18,7 +18,7 @@ from scheduler.binding.failure_handler import FailureHandler
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import waiting
 from scheduler.gang_scheduling.gang_binding import PATIENCE_SECONDS, GangBinding, Member
-from scheduler.gang_scheduling.gang_cycle import GangCycle, RejectedGang, ScheduledGang, incomplete
+from scheduler.gang_scheduling.gang_cycle import GangCycle, RejectedGang, ScheduledGang
 from scheduler.gangs.gang import Gang
 from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import GangOutcome, Outcome
@@ -79,7 +79,7 @@ class GangScheduler:
         What was reserved has to be bound, or forgotten, before anything else is decided for the gang.
         """
         queue = self._state.queue
-        if gang.is_committing or not gang.is_complete:
+        if gang.unready:
             self._wait(gang, entry)
             return None
         if queue.clock() < gang.pause_until:
@@ -134,8 +134,7 @@ class GangScheduler:
         if self._state.queue.clock() < entry.since + _SILENT_SECONDS:
             self._state.queue.delay(entry, entry.since + _SILENT_SECONDS)
             return
-        why = f"others of gang {gang.key} are being bound" if gang.is_committing else incomplete(gang)
-        result = waiting(PodReason.GangIncomplete, why)
+        result = waiting(PodReason.GangIncomplete, gang.unready)
         self._failures.unschedulable(entry, msgspec.structs.replace(result, kind=_kind(gang)))
 
     async def _reject(self, gang: Gang, entries: Sequence[Entry], found: RejectedGang, pacer: Pacer) -> None:

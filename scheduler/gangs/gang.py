@@ -56,6 +56,7 @@ class Gang:
             be assumed on nodes that will not go there.
         tried_block: the block to which a decision that is being made restricts its pods; None without a restriction.
         pause_until: when it may be decided again, on the clock of the queue.
+        group: what its PodGroup says.
     """
 
     def __init__(self, key: GangKey) -> None:
@@ -69,7 +70,7 @@ class Gang:
         self.state_before: GangState | None = None
         self.tried_block: str | None = None
         self.pause_until = 0.0
-        self._group = NO_GROUP
+        self.group = NO_GROUP
         self._leaving: set[str] = set()
         """The UIDs of the pods that have nodes and are being deleted: their successors wait for one another."""
         self._declarations: dict[str, Declaration] = {}
@@ -79,14 +80,14 @@ class Gang:
 
     def __bool__(self) -> bool:
         """Whether it has any pod, or a PodGroup."""
-        return bool(self._declarations) or self._group != NO_GROUP
+        return bool(self._declarations) or self.group != NO_GROUP
 
     # ---- what is declared ------------------------------------------------------------------------------------------
 
     @property
     def timeout(self) -> float:
         """The seconds for which it may wait, or be incomplete: the longest time that is declared; 0 is for ever."""
-        return max((self._group.timeout, *(each.timeout for each in self._declarations.values())))
+        return max((self.group.timeout, *(each.timeout for each in self._declarations.values())))
 
     @property
     def block(self) -> str:
@@ -105,12 +106,12 @@ class Gang:
 
     def set_group(self, group: GroupSpec) -> None:
         """Set what its PodGroup says."""
-        self._group = group
+        self.group = group
         self._measure()
 
     def _measure(self) -> None:
         declared = max(self._sizes, default=0)
-        self.size = max(1, min(MOST_MEMBERS, max(declared, self._group.min_member)))
+        self.size = max(1, min(MOST_MEMBERS, max(declared, self.group.min_member)))
 
     # ---- its pods --------------------------------------------------------------------------------------------------
 
@@ -128,6 +129,15 @@ class Gang:
     def is_complete(self) -> bool:
         """Whether as many pods as necessary exist, with a node or without."""
         return self.placed + len(self.waiting) >= self.size
+
+    @property
+    def unready(self) -> str:
+        """Why it cannot be decided now, whatever is free: others are being bound, or too few exist; empty if it can."""
+        if self.is_committing:
+            return f"others of gang {self.key} are being bound"
+        if not self.is_complete:
+            return f"gang {self.key} needs {self.size} pods, and fewer exist: create the others"
+        return ""
 
     @property
     def is_partial(self) -> bool:
@@ -149,7 +159,10 @@ class Gang:
 
     @property
     def by_node(self) -> Mapping[str, int]:
-        """The nodes of its pods, with the number of its pods there."""
+        """The nodes of its pods that are not being deleted, with the number of these pods there.
+
+        A gang that is created again while its former pods end may thus go to other blocks than they.
+        """
         return self._by_node
 
     def put(self, pod: Pod, declaration: Declaration, *, node: str, has_succeeded: bool) -> None:
@@ -164,9 +177,10 @@ class Gang:
             self._blocks[declaration.block] += 1
         if node:
             self.nodes[uid] = node
-            self._by_node[node] += 1
             if pod.metadata.deletion_timestamp:
                 self._leaving.add(uid)
+            else:
+                self._by_node[node] += 1
         elif has_succeeded:
             self.succeeded.add(uid)
         else:
@@ -183,11 +197,11 @@ class Gang:
         if declaration.block:
             _decrement(self._blocks, declaration.block)
         node = self.nodes.pop(uid, None)
-        if node is not None:
+        if node is not None and uid not in self._leaving:
             _decrement(self._by_node, node)
+        self._leaving.discard(uid)
         self.waiting.pop(uid, None)
         self.succeeded.discard(uid)
-        self._leaving.discard(uid)
 
 
 def _decrement(counts: Counter[T], key: T) -> None:

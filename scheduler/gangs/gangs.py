@@ -74,7 +74,7 @@ class Gangs:
         return frozenset(uid for gang in self._gangs.values() if gang.state_before is not None for uid in gang.nodes)
 
     def nodes_of(self, pod: Pod) -> Mapping[str, int]:
-        """Return the nodes that the gang of a pod has, with the number of its pods there; empty without a gang."""
+        """Return the nodes of a pod's gang, with the number of pods that stay there; empty without a gang."""
         gang = self._of(pod)
         return gang.by_node if gang is not None else _NO_NODES
 

@@ -7,7 +7,7 @@ such pods.
 from collections.abc import Callable, Collection
 
 from cluster.pod_group import PodGroup
-from scheduler.gangs.gang import GangKey, GroupSpec
+from scheduler.gangs.gang import NO_GROUP, GangKey, GroupSpec
 from scheduler.gangs.gangs import Gangs
 
 
@@ -23,23 +23,22 @@ class PodGroups:
         self._gangs = gangs
         self.are_read = are_read
         self._on_change = on_change
-        self._specs: dict[GangKey, GroupSpec] = {}
 
     def get(self, key: GangKey) -> GroupSpec | None:
         """Return what the PodGroup of a gang says, or None if it does not exist."""
-        return self._specs.get(key)
+        gang = self._gangs.get(key)
+        return gang.group if gang is not None and gang.group != NO_GROUP else None
 
     def set(self, group: PodGroup, _old: PodGroup | None = None) -> None:
         """Set the state of a PodGroup, of which the coscheduling plugin changes the status often."""
         key = GangKey(group.metadata.namespace, group.metadata.name)
         seconds = group.spec.schedule_timeout_seconds or 0
         spec = GroupSpec(max(1, group.spec.min_member), max(0.0, float(seconds)))
-        if self._specs.get(key) != spec:
-            self._specs[key] = spec
+        if self.get(key) != spec:
             self._on_change(self._gangs.set_group(key.namespace, key.name, spec))
 
     def drop(self, group: PodGroup) -> None:
         """Forget a PodGroup that does not exist any more."""
         key = GangKey(group.metadata.namespace, group.metadata.name)
-        if self._specs.pop(key, None) is not None:
+        if self.get(key) is not None:
             self._on_change(self._gangs.drop_group(key.namespace, key.name))

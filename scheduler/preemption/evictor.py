@@ -151,12 +151,10 @@ class Evictor:
             The outcome once it is known, or given up; unless it is EVICTED, some of the pods live.
         """
         try:
-            for is_rehearsal in (True, False):
-                for pod in pods:
-                    if await self._send_eviction(pod, is_rehearsal=is_rehearsal) and not is_rehearsal:
-                        self._recorder.record(
-                            pod.reference, type="Warning", reason=reason, action="Evicting", note=note
-                        )
+            await self._write_all(lambda pod: self._send_eviction(pod, is_rehearsal=True), pods)
+            for pod in pods:
+                if await self._send_eviction(pod):
+                    self._recorder.record(pod.reference, type="Warning", reason=reason, action="Evicting", note=note)
         except _EndedError as ended:
             log.info("%d pods are not evicted, or not all of them: %s", len(pods), ended)
             return ended.outcome

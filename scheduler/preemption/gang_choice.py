@@ -107,8 +107,8 @@ class GangChooser:
 
     def why(self, gang: Gang, pod: Pod) -> str:
         """Return why no pods are preempted for a gang, one of whose pods is given: what was found when it was tried."""
-        if not gang.is_complete:
-            return f"gang {gang.key} needs {gang.size} pods, and fewer exist"
+        if gang.unready:
+            return gang.unready
         if held := sum(self._chooser.state.holds.of(uid) is not None for uid in gang.waiting):
             return f"cards are held for {held} other pods of its gang, which needs no more"
         if gang.key in self._why:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / ".lab" / "mutants"
 MARKS: Final = "not apiserver and not kubelet and not helm and not image and not archive and not promtool"
+UNABLE: Final = ("--ignore=tests/cli/test_base_installation.py",)
+"""Tests that cannot run mutants: those of an installation without packages for development, so without mutmut."""
 _STOP_S: Final = 60
 
 
@@ -48,7 +50,7 @@ def prepare(folder: Path, *, sources: Sequence[str], tests: Sequence[str], root:
         "only_mutate": sorted(sources),
         "also_copy": sorted(top - {"pyproject.toml"}),
         "pytest_add_cli_args_test_selection": [*tests],
-        "pytest_add_cli_args": ["-m", MARKS, "-p", "no:cacheprovider", "-p", "no:randomly"],
+        "pytest_add_cli_args": ["-m", MARKS, "-p", "no:cacheprovider", "-p", "no:randomly", *UNABLE],
         "process_isolation": "forkserver",
     }
     project = (root / "pyproject.toml").read_text(encoding="utf-8")

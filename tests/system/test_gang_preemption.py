@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lab import kubectl, wait
-from lab.client import client
-from lab.errors import LabError
+from lab import wait
+from tests.support.foreign_policies import refusing
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import gpubindings, preemptions, scheduler_api
 from tests.system.support.gpubindings import NODE_A, NODE_B
@@ -79,44 +76,6 @@ def all_stay(team: Namespace) -> None:
     assert not any("deletionTimestamp" in each["metadata"] for each in team.pods())
 
 
-@contextmanager
-def refusing_eviction(team: Namespace, name: str) -> Iterator[None]:
-    """Refuse the Eviction of one pod by a policy, of which the scheduler does not know."""
-    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "refuses-eviction-test"}}
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": team.name}}
-    policy = {
-        **head,
-        "kind": "ValidatingAdmissionPolicy",
-        "spec": {
-            "matchConstraints": {"resourceRules": [rule], "namespaceSelector": selector},
-            "validations": [{"expression": f"object.metadata.name != '{name}'", "message": "not this one"}],
-        },
-    }
-    binding = {
-        **head,
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "spec": {"policyName": "refuses-eviction-test", "validationActions": ["Deny"]},
-    }
-    client(team.layout).apply(policy, binding)
-    try:
-        wait.until(lambda: _is_refused(team, name), what="the policy's effect", timeout_s=PATIENCE_S)
-        yield
-    finally:
-        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
-            client(team.layout).delete(kind, "refuses-eviction-test")
-
-
-def _is_refused(team: Namespace, name: str) -> bool:
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": team.name}}
-    try:
-        path = f"/api/v1/namespaces/{team.name}/pods/{name}/eviction?dryRun=All"
-        kubectl.run(team.layout, "create", "--raw", path, "-f", "-", stdin=json.dumps(body))
-    except LabError as error:
-        return "not this one" in str(error)
-    return False
-
-
 def test_a_gang_preempts_pods_of_several_nodes(team: Namespace, others: Namespace) -> None:
     """All three victims go, and all three pods of the gang get nodes."""
     others.create(*gang())
@@ -149,7 +108,7 @@ def attempts(layout: Layout) -> float:
 def test_an_eviction_that_is_refused_costs_no_other_pod(team: Namespace, others: Namespace) -> None:
     """The dry run of the last one meets a policy; what was held and nominated for the gang is released."""
     before = attempts(team.layout)
-    with refusing_eviction(team, "low-2"):
+    with refusing(team.layout, "eviction", namespace=team.name, name="low-2"):
         others.create(*gang())
         wait.until(lambda: attempts(team.layout) > before, what="the refusal", timeout_s=PATIENCE_S)
         all_stay(team)

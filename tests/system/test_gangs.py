@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,9 +10,10 @@ from allocation.names import CLAIM
 from cluster.resource import GPU_CLAIMS
 from lab import wait
 from lab.client import client
+from tests.support.foreign_policies import refusing
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import gpubindings, scheduler_api
-from tests.system.support.gpubindings import NODE_A, NODE_B
+from tests.system.support.gpubindings import NODE_A
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,33 +83,6 @@ def fill(team: Namespace, count: int) -> None:
     team.placed(count)
 
 
-@contextmanager
-def refusing(team: Namespace, name: str) -> Iterator[None]:
-    """Refuse the Binding of one pod by a policy."""
-    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "refuses-gang-test"}}
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": team.name}}
-    policy = {
-        **head,
-        "kind": "ValidatingAdmissionPolicy",
-        "spec": {
-            "matchConstraints": {"resourceRules": [rule], "namespaceSelector": selector},
-            "validations": [{"expression": f"object.metadata.name != '{name}'", "message": "not this one"}],
-        },
-    }
-    binding = {
-        **head,
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "spec": {"policyName": "refuses-gang-test", "validationActions": ["Deny"]},
-    }
-    client(team.layout).apply(policy, binding)
-    try:
-        yield
-    finally:
-        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
-            client(team.layout).delete(kind, "refuses-gang-test")
-
-
 def test_four_pods_with_room_for_three_hold_nothing_until_there_is_room(team: Namespace) -> None:
     """No Lease, no card, and a condition on each pod; a card that becomes free is enough for all four."""
     fill(team, CARDS - 3)
@@ -138,8 +111,7 @@ def test_of_two_gangs_on_six_cards_one_runs_and_then_the_other(team: Namespace) 
 
 def test_a_policy_that_refuses_one_pod_keeps_all_of_its_gang_from_being_bound(team: Namespace) -> None:
     """The dry run meets it: no Binding is written, no Lease is left; without the policy all four are bound."""
-    with refusing(team, "m2"):
-        wait.until(lambda: _is_refused(team), what="the policy's effect", timeout_s=PATIENCE_S)
+    with refusing(team.layout, "binding", namespace=team.name, name="m2"):
         team.create(*(member(f"m{index}", "train") for index in range(4)))
         reasons = ("BindingFailed", "GangIncomplete")
         team.until(
@@ -150,23 +122,6 @@ def test_a_policy_that_refuses_one_pod_keeps_all_of_its_gang_from_being_bound(te
         wait.until(lambda: not leases(team), what="the end of the Leases", timeout_s=PATIENCE_S)
         assert not any(each["spec"].get("nodeName") for each in team.pods())
     team.placed(4)
-
-
-def _is_refused(team: Namespace) -> bool:
-    """Return whether the policy is in effect: a pod of the same name gets no node."""
-    team.create(pod("m2", node=NODE_B, gpu=1))
-    try:
-        team.until(
-            lambda events: (
-                any(each["reason"] == "BindingFailed" for each in events.values())
-                or team.pod("m2")["spec"].get("nodeName")
-            ),
-            "events",
-            what="an outcome",
-        )
-        return "nodeName" not in team.pod("m2")["spec"]
-    finally:
-        team.delete("pod", "m2", grace_s=1)
 
 
 def test_pods_of_a_gang_wait_for_the_last_one(team: Namespace) -> None:

@@ -11,6 +11,7 @@ from allocation.names import CLAIM
 from cluster.resource import GPU_CLAIMS
 from lab import wait
 from lab.client import client
+from tests.support.foreign_policies import MESSAGE, refusing
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 
 if TYPE_CHECKING:
@@ -68,55 +69,15 @@ def test_a_pod_with_a_mig_instance_holds_its_lease(tranche: Layout, namespace: N
 
 def test_a_refused_binding_leaves_no_lease(tranche: Layout, namespace: Namespace) -> None:
     """A policy of the administrator refuses it; the event has its message."""
-    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "refuses-leases-test"}}
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
-    policy = {
-        **head,
-        "kind": "ValidatingAdmissionPolicy",
-        "spec": {
-            "matchConstraints": {
-                "resourceRules": [rule],
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace.name}},
-            },
-            "validations": [{"expression": "false", "message": "no pod runs here today"}],
-        },
-    }
-    binding = {
-        **head,
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "spec": {"policyName": "refuses-leases-test", "validationActions": ["Deny"]},
-    }
-    client(tranche).apply(policy, binding)
-    try:
-        namespace.create(claim("two", count=2))
-        wait.until(lambda: _is_refused(namespace), what="the policy's effect", timeout_s=PATIENCE_S)
-        namespace.create(claiming("refused", "two", gpu=2))
-
+    with refusing(tranche, "binding", namespace=namespace.name):
+        namespace.create(claim("two", count=2), claiming("refused", "two", gpu=2))
         note = namespace.until(functools.partial(_failure, "refused"), "events", what="the event")
-        assert "no pod runs here today" in note
+        assert MESSAGE in note
         namespace.delete("pod", "refused")
         wait.until(lambda: not holders(tranche), what="the end of the Leases", timeout_s=PATIENCE_S)
-    finally:
-        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
-            client(tranche).delete(kind, "refuses-leases-test")
 
 
 def _failure(name: str, events: Mapping[str, Any]) -> str | None:
     """Return the message of the event about a Binding that failed."""
     about = (each for each in events.values() if each["involvedObject"]["name"] == name)
     return next((each["message"] for each in about if each["reason"] == "BindingFailed"), None)
-
-
-def _is_refused(namespace: Namespace) -> bool:
-    """Return whether the policy is in effect: a pod without a claim gets no node."""
-    made = pod("ordinary", node=NODE, gpu=1, gpumem=100)
-    namespace.create(made)
-    try:
-        namespace.until(
-            lambda events: _failure("ordinary", events) or namespace.pod("ordinary")["spec"].get("nodeName"),
-            "events",
-            what="an outcome",
-        )
-        return "nodeName" not in namespace.pod("ordinary")["spec"]
-    finally:
-        namespace.delete("pod", "ordinary")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +11,8 @@ import pytest
 from agent.publishing import publisher
 from lab import kubeconfig, kubectl, wait
 from lab.client import client
-from lab.connection import RefusedError
 from lab.errors import LabError
+from tests.support.foreign_policies import refusing
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import missing_devices, simulated_nodes
 from tests.system.support.missing_devices import report
@@ -45,50 +44,12 @@ def names(namespace: Namespace) -> set[str]:
     return {each["metadata"]["name"] for each in namespace.pods()}
 
 
-@contextmanager
-def undeletable(layout: Layout, name: str) -> Iterator[None]:
-    """Refuse the deletion of a pod, as another tool's policy may."""
-    policy = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": "keeps-a-pod"},
-        "spec": {
-            "matchConstraints": {
-                "resourceRules": [
-                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["pods"]}
-                ]
-            },
-            "validations": [{"expression": f"oldObject.metadata.name != '{name}'", "message": "it is kept"}],
-        },
-    }
-    binding = {
-        **policy,
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "spec": {"policyName": "keeps-a-pod", "validationActions": ["Deny"]},
-    }
-    client(layout).apply(policy, binding)
-    yield
-    for each in (binding, policy):
-        client(layout).delete(each["kind"], "keeps-a-pod")
-
-
-def is_refused(namespace: Namespace, name: str) -> bool:
-    """Whether the deletion of a pod is refused."""
-    path = namespace.api.path("pods", name, namespace=namespace.name)
-    try:
-        namespace.api.request("DELETE", path, dryRun="All")
-    except RefusedError as error:
-        return "it is kept" in error.message
-    return False
-
-
 def test_pods_of_missing_cards_are_deleted_and_others_stay(losing: Layout, namespace: Namespace) -> None:
     """One card is reported as missing, another one not at all; a deletion that is refused does not stop the other."""
     report(losing, NODE, *({"index": index} for index in range(3)))
     namespace.create(*(pod(f"p-{number}", node=NODE, gpu=1) for number in range(3)))
     on = {card_of(each): each["metadata"]["name"] for each in namespace.placed(3)}
-    with undeletable(losing, on[1]):
-        wait.until(lambda: is_refused(namespace, on[1]), what="the policy in force", timeout_s=PATIENCE_S)
+    with refusing(losing, "deletion", namespace=namespace.name, name=on[1]):
         report(losing, NODE, {"index": 0}, {"index": 2, "missing": True})
         wait.until(lambda: on[2] not in names(namespace), what="the pod's end", timeout_s=PATIENCE_S)
         assert names(namespace) == {on[0], on[1]}

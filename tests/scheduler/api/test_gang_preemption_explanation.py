@@ -78,4 +78,4 @@ async def test_a_gang_that_is_incomplete_preempts_none() -> None:
     await made.look()
     preemption = explained(made, "m0").preemption
     assert preemption is not None
-    assert preemption.why == "gang default/train needs 3 pods, and fewer exist"
+    assert preemption.why == "gang default/train needs 3 pods, and fewer exist: create the others"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,7 +28,7 @@ from scheduler.settings import SchedulerSettings
 from scheduler.term_builder import build_term
 from tests.scheduler.support import claims
 from tests.support import identities, namespaces
-from tests.support.refusals import refusal
+from tests.support.foreign_policies import MESSAGE, refusing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
 NAMESPACE, NODE, PATIENCE_S = "claims", "claims-node", 60.0
 TOKEN = "1/claims"  # noqa: S105 -- no secret
-REFUSAL = "no Bindings today"
 
 
 @pytest.fixture(scope="module")
@@ -188,41 +187,9 @@ async def test_a_claim_says_why_its_pod_waits(server: Layout) -> None:
 @pytest.fixture
 def refused(server: Layout) -> Iterator[Callable[[], None]]:
     """A policy that refuses every Binding of the namespace; the function removes it."""
-    kind = {"apiVersion": "admissionregistration.k8s.io/v1"}
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
-    policy = {
-        "matchConstraints": {"resourceRules": [rule]},
-        "validations": [{"expression": f"request.namespace != '{NAMESPACE}'", "message": REFUSAL}],
-    }
-    binding = {"policyName": "refuse-bindings", "validationActions": ["Deny"]}
-    client(server).apply(
-        {**kind, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "refuse-bindings"}, "spec": policy},
-        {**kind, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "refuse-bindings"}, "spec": binding},
-    )
-    probe = {
-        "metadata": {"name": "probe"},
-        "spec": {"schedulerName": "none", "containers": [{"name": "a", "image": "a"}]},
-    }
-    client(server).create({"apiVersion": "v1", "kind": "Pod", **probe}, namespace=NAMESPACE)
-    target = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": "probe"},
-        "target": {"kind": "Node", "name": NODE},
-    }
-    path = f"/api/v1/namespaces/{NAMESPACE}/pods/probe/binding"
-
-    def is_effective() -> bool:
-        return REFUSAL in refusal(lambda: client(server).request("POST", path, body=target, dryRun="All"))
-
-    wait.until(is_effective, what="the policy", timeout_s=PATIENCE_S)
-
-    def remove() -> None:
-        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
-            client(server).delete(kind, "refuse-bindings", missing_ok=True)
-
-    yield remove
-    remove()
+    with ExitStack() as stack:
+        stack.enter_context(refusing(server, "binding", namespace=NAMESPACE))
+        yield stack.close
 
 
 async def test_a_refused_binding_is_a_failure_until_the_next_reservation(
@@ -234,7 +201,7 @@ async def test_a_refused_binding_is_a_failure_until_the_next_reservation(
         create_pod(server, "refused", claim)
         await until(lambda: "Failed" in phases(watched("refused")), "phase Failed")
         failed = next(status for status in watched("refused") if status.phase == "Failed")
-        assert REFUSAL in failed.message
+        assert MESSAGE in failed.message
         assert (failed.node_name, failed.gpu_ids, failed.allocated) == ("", (), "")
         assert failed.conditions[0].reason == "BindingRefused"
         refused()

@@ -11,6 +11,7 @@ import pytest
 
 from allocation.errors import AllocationError
 from allocation.inventory import NodeInventory
+from allocation.names import GANG
 from allocation.steps import finish
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.metadata import ObjectMeta
@@ -24,7 +25,7 @@ from scheduler.metrics.labels import Outcome
 from scheduler.queue.queueing_hints import ClusterEvent
 from tests.allocation.support.mig_cards import mig_card
 from tests.scheduler.gang_scheduling.test_all_or_nothing import WHOLE, RecordingBinder, member, running, waits
-from tests.scheduler.support.builders import Clock, node, pod, state, status
+from tests.scheduler.support.builders import Clock, allocated, node, pod, state, status
 from tests.scheduler.support.gang_loop import loop_of
 from tests.scheduler.support.preempting import planner_of
 from tests.scheduler.support.scheduling import cycle_of
@@ -333,6 +334,31 @@ async def test_a_replacement_goes_to_the_block_of_its_gang() -> None:
         made.set_pod(pods[2])
         await until(lambda: len(binder.bound) == 3)
     assert binder.bound["m2"] == "a1"
+
+
+async def test_a_gang_that_is_created_again_may_leave_the_block_of_its_former_pods() -> None:
+    """These are being deleted, and there is no room beside them; as ever, the block with the most room comes first."""
+    made, binder = state(), RecordingBinder()
+    for name, rack, cards in (("a1", "a", 2), ("b1", "b", 2), ("c1", "c", 1)):
+        made.set_node(node(name, metadata={"name": name, "labels": {"rack": rack}}))
+        made.agent_reports.set(status(name, cards=cards))
+    keys = {"gpu.scheduling/gang-min-members": "2", "gpu.scheduling/gang-block": "rack"}
+    for index in range(2):
+        before = [
+            allocated(f"old{index}", node="a1", memory=1000, card=index, labels={GANG: "train"}, deleted=deleted)
+            for deleted in ("", "2026-01-01T01:00:00Z")
+        ]
+        for each in before:
+            each.metadata.annotations.update(keys)
+        made.set_pod(before[0])
+        made.set_pod(before[1], before[0])
+    async with running(made, binder):
+        for index in range(2):
+            each = member(f"m{index}", size=2)
+            each.metadata.annotations["gpu.scheduling/gang-block"] = "rack"
+            made.set_pod(each)
+        await until(lambda: len(binder.bound) == 2)
+    assert set(binder.bound.values()) == {"b1"}
 
 
 def test_pods_that_are_being_bound_are_not_taken_out_of_the_queue() -> None:

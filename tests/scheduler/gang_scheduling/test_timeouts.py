@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -12,6 +14,7 @@ from scheduler.gang_scheduling import gang_keeper
 from scheduler.gang_scheduling.gang_cycle import GangCycle
 from scheduler.gang_scheduling.gang_keeper import GangKeeper
 from scheduler.metrics.instruments import Metrics
+from scheduler.pacing import Pacer
 from scheduler.settings import GangSettings
 from tests.scheduler.gang_scheduling.test_all_or_nothing import RecordingBinder, waits
 from tests.scheduler.gang_scheduling.test_all_or_nothing import running as running_loop
@@ -220,3 +223,16 @@ async def test_the_middle_of_a_decision_does_not_begin_the_time_anew() -> None:
     clock.now += 20
     await looks.look()
     assert {reason for reason, _ in noted.events} == {"GangSchedulingTimeout"}
+
+
+async def test_other_tasks_run_between_two_gangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tenants may create thousands of gangs."""
+    monkeypatch.setattr(gang_keeper, "Pacer", partial(Pacer, slice_seconds=0))
+    made = state("n1")
+    for index in range(5):
+        made.set_pod(pod(f"m{index}", memory=10, labels={"gpu.scheduling/gang": f"g{index}"}, annotations=keys()))
+    look, steps = asyncio.create_task(keeper(made, Noted()).look()), 0
+    while not look.done():
+        await asyncio.sleep(0)
+        steps += 1
+    assert steps >= 5

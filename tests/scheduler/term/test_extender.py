@@ -66,7 +66,7 @@ async def _rejected(cluster: Cluster) -> AsyncIterator[None]:
         assert await extending.bound(extender, pods.pod("low"), "n0") == ""
         await cluster.until(lambda: "uid-low" in cluster.term.state.running, "running pod")
         cluster.pod("urgent", memory=None, priority=1000)
-        assert not await _has_node(cluster, "urgent")
+        assert not await has_node(cluster, "urgent")
         await cluster.wrote("POST", "/pods/low/eviction")
         yield
 
@@ -103,12 +103,12 @@ async def test_kube_scheduler_tries_a_pod_again_once_it_fits(
         cluster.api.put(kind, {**created, "spec": forbidding[kind]})
     cluster.pod("p", memory=None, **meta)
     async with leading(cluster, extender=True, bindings=BindingSettings("labelled")):
-        assert not await _has_node(cluster, "p")
+        assert not await has_node(cluster, "p")
         cluster.api.put(kind, created)
         await cluster.wrote("PATCH", "/pods/p/status")
         (condition,) = cluster.shown("p")["status"]["conditions"]
         assert (condition["type"], condition["status"]) == (RETRY, "True")
-        assert await _has_node(cluster, "p")
+        assert await has_node(cluster, "p")
 
 
 async def test_pod_that_still_fits_nowhere_is_not_tried_again(cluster: Cluster) -> None:
@@ -116,8 +116,8 @@ async def test_pod_that_still_fits_nowhere_is_not_tried_again(cluster: Cluster) 
     cluster.pod("p", labels={QUEUE: "mine"})
     cluster.pod("witness", labels={QUEUE: "other"})
     async with leading(cluster, extender=True):
-        assert not await _has_node(cluster, "p")
-        assert not await _has_node(cluster, "witness")
+        assert not await has_node(cluster, "p")
+        assert not await has_node(cluster, "witness")
         cluster.api.put("gpuqueues", {"metadata": {"name": "other"}, "spec": {"namespaceSelector": {}}})
         await cluster.wrote("PATCH", "/pods/witness/status")
         assert ("PATCH", "/pods/p/status") not in {(verb, path[-14:]) for verb, path in cluster.api.requests}
@@ -133,10 +133,10 @@ async def test_pods_of_a_gang_are_bound_together(cluster: Cluster) -> None:
         extender = cluster.term.extender
         assert extender is not None
         cluster.pod("a", **meta)
-        assert not await _has_node(cluster, "a")
+        assert not await has_node(cluster, "a")
         cluster.pod("b", **meta)
         await cluster.wrote("PATCH", "/pods/a/status")
-        assert await _has_node(cluster, "b")
+        assert await has_node(cluster, "b")
         first = asyncio.create_task(extending.bound(extender, pods.pod("b"), "n0"))
         await cluster.until(lambda: cluster.term.state.node_cache.node_of("uid-b") == "n0", "reserved cards")
         explanation = finish(cluster.term.queries.explain(NAMESPACE, "b"))
@@ -149,10 +149,10 @@ async def test_pods_of_a_gang_are_bound_together(cluster: Cluster) -> None:
         assert cluster.shown("b")["spec"]["nodeName"] == "n0"
 
 
-async def _has_node(cluster: Cluster, name: str) -> bool:
+async def has_node(cluster: Cluster, name: str, node: str = "n0") -> bool:
     """Ask the extender whether a node takes a pod, as kube-scheduler does."""
     extender = cluster.term.extender
     assert extender is not None
     await cluster.until(lambda: cluster.term._informers.pods.get(name, NAMESPACE) is not None, "known pod")
-    body = msgspec.json.encode({"Pod": cluster.shown(name), "Nodes": None, "NodeNames": ("n0",)})
+    body = msgspec.json.encode({"Pod": cluster.shown(name), "Nodes": None, "NodeNames": (node,)})
     return (await extender.filter(wire.decode_args(body))).has_node
