@@ -129,6 +129,7 @@ def resize_annotations(allocation: Allocation, request: PodRequest) -> dict[str,
         **{
             names.environment_key(_key_word(name), container): value
             for container, shares in allocation.containers.items()
+            if shares
             for name, value in _limits(shares).items()
         },
     }

@@ -47,7 +47,7 @@ class Server:
         self.asked: list[Any] = []
 
     def respond(self, request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
-        """Answer a request."""
+        """Return the response to a request."""
         path = urlsplit(request.path).path
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
         if path.endswith("/adjustment"):
