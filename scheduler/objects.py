@@ -8,8 +8,8 @@ import msgspec
 
 from allocation.bindings import binding
 from allocation.bindings.binding import ShareMode
-from allocation.limits import excess_of_annotations
-from allocation.names import CONSTRAINT_KEYS, MAX_NAME_LENGTH, NODE_KEYS, POD_KEYS, SHORT_KEYS
+from allocation.limits import RESIZE_CHARACTERS, excess_of_annotations
+from allocation.names import CONSTRAINT_KEYS, MAX_NAME_LENGTH, NODE_KEYS, POD_KEYS, RESIZE, SHORT_KEYS
 from allocation.pod import Resources
 from allocation.quantity import Quantity
 from cluster.metadata import ObjectMeta, Reference
@@ -85,6 +85,8 @@ class PodMeta(Meta, rename="camel", gc=False):
                 self.annotations[key] = sys.intern(self.annotations[key])
         for key in self.annotations.keys() & SHORT_KEYS:
             self.annotations[key] = self.annotations[key][: MAX_NAME_LENGTH + 1]
+        if RESIZE in self.annotations:
+            self.annotations[RESIZE] = self.annotations[RESIZE][: RESIZE_CHARACTERS + 1]
 
 
 class NodeMeta(Meta, gc=False):

@@ -319,6 +319,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         preemption: whether and how pods of lower priority are evicted.
         consolidation: whether and how pods are moved, in loop mode.
         gangs: how pods that get nodes together are scheduled.
+        resize: whether running pods get the sizes that their users wish by annotation.
         dra: what other drivers of dynamic resource allocation do with the cards.
         election: the leader election of the scheduler's replicas.
         drain_seconds: how long the process waits for Bindings and events in progress before it exits.
@@ -351,6 +352,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     preemption: PreemptionSettings = PreemptionSettings()
     consolidation: ConsolidationSettings = ConsolidationSettings()
     gangs: GangSettings = GangSettings()
+    resize: bool = False
     dra: DraSettings = DraSettings()
     election: ElectionSettings = ElectionSettings()
     drain_seconds: float = 10.0
@@ -391,9 +393,7 @@ def _check_network_levels(levels: tuple[str, ...]) -> None:
 
 
 def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False

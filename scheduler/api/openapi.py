@@ -12,13 +12,22 @@ import yaml
 from allocation import limits
 from cluster.resource import GPU_CLAIMS
 from cluster.version import Version
+from scheduler.api.adjustment_types import AdjustmentAnswer, AdjustmentQuestion
 from scheduler.api.allocation_view import AllocationView
 from scheduler.api.capacity_types import CapacityView
 from scheduler.api.consolidation_types import ConsolidationExplanation, ConsolidationProgress
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.gang_types import GangsView
 from scheduler.api.namespaced import paths
-from scheduler.api.namespaced.paths import CONSOLIDATION, POD_EXPLANATION, SHARES, SIMULATION, TOKEN_HEADER, VERSION
+from scheduler.api.namespaced.paths import (
+    ADJUSTMENT,
+    CONSOLIDATION,
+    POD_EXPLANATION,
+    SHARES,
+    SIMULATION,
+    TOKEN_HEADER,
+    VERSION,
+)
 from scheduler.api.namespaced.shares_types import NamespaceShares
 from scheduler.api.queue_types import QueuesView
 from scheduler.api.quota_types import QuotasView
@@ -33,6 +42,7 @@ GANGS: Final = "/api/gangs"
 CAPACITY: Final = "/api/capacity"
 EXPLAIN: Final = "/api/explain/{namespace}/{pod}"
 SIMULATE: Final = "/api/simulate-schedule"
+ADJUST: Final = "/api/adjust"
 
 _JSON: Final = "application/json"
 _ABOUT: Final = f"""\
@@ -59,10 +69,11 @@ def document() -> dict[str, Any]:
     types = (
         *(Simulation, AllocationView, QueuesView, QuotasView, Explanation, NamespaceShares, Version, Failure),
         *(ConsolidationExplanation, ConsolidationProgress, GangsView, CapacityView),
+        *(AdjustmentQuestion, AdjustmentAnswer),
     )
     references, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     simulation, allocation, queues, quotas, explanation, shares, version, failure, *others = references
-    moves, progress, gangs, capacity = others
+    moves, progress, gangs, capacity, *adjustment = others
     common = {
         "401": _text("The request has neither a client certificate nor a bearer token."),
         "403": {
@@ -124,6 +135,8 @@ def document() -> dict[str, Any]:
                     },
                 }
             },
+            ADJUST: {"post": _adjust(adjustment, failure, common)},
+            ADJUSTMENT: {"post": _adjust_own(adjustment, failure, namespaced, namespace)},
             ALLOCATION: {
                 "get": {
                     "operationId": "readAllocation",
@@ -300,6 +313,41 @@ def document() -> dict[str, Any]:
             },
         },
         "components": {"schemas": schemas},
+    }
+
+
+def _adjust(adjustment: list[Any], failure: Any, common: dict[str, Any]) -> dict[str, Any]:
+    question, answer = adjustment
+    return {
+        "operationId": "adjust",
+        "summary": "Answer whether a running pod may have another size. Nothing is changed.",
+        "requestBody": {"required": True, "content": {_JSON: {"schema": question}}},
+        "responses": {
+            "200": _json("Whether it may, and what is left of its cards.", answer),
+            "400": _json("The body is not a question of this form.", failure),
+            "404": _json("The pod does not exist.", failure),
+            "413": _json("The body is larger than 256 KiB.", failure),
+            **common,
+        },
+    }
+
+
+def _adjust_own(
+    adjustment: list[Any], failure: Any, namespaced: dict[str, Any], namespace: dict[str, Any]
+) -> dict[str, Any]:
+    size = {"type": "object", "description": "By container, as in the annotation gpu.scheduling/resize."}
+    return {
+        "operationId": "adjustOwn",
+        "summary": "Answer users who may get pods in a namespace whether one of them may have another size.",
+        "parameters": [namespace, _parameter("pod", "path", "The pod's name.")],
+        "requestBody": {"required": True, "content": {_JSON: {"schema": size}}},
+        "responses": {
+            "200": _json("Whether it may, and what is left of its cards. Nothing is changed.", adjustment[1]),
+            "400": _json("The body is not of the form of the annotation.", failure),
+            "404": _json("The pod does not exist.", failure),
+            "413": _json("The body is larger than 256 KiB.", failure),
+            **namespaced,
+        },
     }
 
 

@@ -5,9 +5,11 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from allocation.steps import Steps
+from allocation.wire.resize_record import Wish
 from cluster.informer import Informer
 from cluster.manifest import NotAdmittedError
 from scheduler.api import (
+    adjustment,
     allocation_view,
     capacity,
     capacity_shapes,
@@ -20,6 +22,7 @@ from scheduler.api import (
     quota_view,
     simulation,
 )
+from scheduler.api.adjustment_types import AdjustmentAnswer
 from scheduler.api.allocation_view import AllocationView
 from scheduler.api.capacity_shapes import Shape
 from scheduler.api.capacity_types import CapacityView
@@ -129,6 +132,14 @@ class Queries(msgspec.Struct, frozen=True):
                 with_stranded=not within_namespace,
             )
         )
+
+    def adjust(self, namespace: str, name: str, wish: Wish) -> AdjustmentAnswer | None:
+        """Return whether a running pod may have another size, or None if it does not exist.
+
+        Run it while `ClusterState.turn` is held.
+        """
+        pod = self.pods.get(name, namespace)
+        return adjustment.answer(self.cycle.state, pod, wish) if pod is not None else None
 
     def allocation(self) -> AllocationView:
         """Return all cards, and the pods that use them."""

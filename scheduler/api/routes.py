@@ -10,16 +10,16 @@ import msgspec
 from aiohttp import web
 
 from cluster.manifest import UnreadableManifestError
-from scheduler.api import capacity, manifest_pod, openapi, request_body
+from scheduler.api import adjustment, capacity, manifest_pod, openapi, request_body
 from scheduler.api.gang_explanation import MOST_SECONDS, Rehearsed
 from scheduler.api.manifest_pod import Admit, UnknownSchedulerError
-from scheduler.api.openapi import ALLOCATION, CAPACITY, EXPLAIN, GANGS, OPENAPI, QUEUES, QUOTAS, SIMULATE
+from scheduler.api.openapi import ADJUST, ALLOCATION, CAPACITY, EXPLAIN, GANGS, OPENAPI, QUEUES, QUOTAS, SIMULATE
 from scheduler.api.queries import Queries
 from scheduler.api.request_body import LARGEST_BODY, Manifests
 from scheduler.api.responses import NOT_DECIDING, HttpError, json_handler, read_body, require_queue
 from scheduler.pacing import Pacer
 
-API_PATHS: Final = frozenset({EXPLAIN, SIMULATE, ALLOCATION, CAPACITY, QUEUES, QUOTAS, GANGS})
+API_PATHS: Final = frozenset({ADJUST, ALLOCATION, CAPACITY, EXPLAIN, GANGS, QUEUES, QUOTAS, SIMULATE})
 """The paths that require an authenticated caller. The OpenAPI document is public."""
 
 _CLOSED: Final = (
@@ -105,6 +105,15 @@ class _Routes:
         async with self._parsing:
             return await asyncio.to_thread(request_body.parse, body)
 
+    async def adjust(self, request: web.Request) -> msgspec.Struct:
+        self._current()
+        asked = adjustment.read_question(await read_body(request, most=LARGEST_BODY))
+        async with self._current().cycle.state.turn:
+            found = self._current().adjust(asked.namespace, asked.pod, asked.resize)
+        if found is None:
+            raise HttpError(404, f"pod {asked.namespace}/{asked.pod} does not exist")
+        return found
+
     def _current(self) -> Queries:
         """Return the queries of the current term; raise 403 where the API is closed, 503 outside a term."""
         if not self._is_open:
@@ -132,6 +141,7 @@ def api_routes(queries: Callable[[], Queries | None], *, admit: Admit, is_open: 
         web.post(SIMULATE, json_handler(routes.simulate)),
         web.get(CAPACITY, json_handler(routes.capacity)),
         web.post(CAPACITY, json_handler(routes.capacity)),
+        web.post(ADJUST, json_handler(routes.adjust)),
     ]
 
 

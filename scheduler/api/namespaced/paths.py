@@ -15,6 +15,7 @@ PROXY: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/services/https:{SERVICE}:
 """The path of the API server's proxy to the Service; one of the paths below follows it."""
 
 POD_EXPLANATION: Final = "/api/namespaces/{namespace}/pods/{pod}/explanation"
+ADJUSTMENT: Final = "/api/namespaces/{namespace}/pods/{pod}/adjustment"
 CONSOLIDATION: Final = "/api/namespaces/{namespace}/pods/{pod}/consolidation"
 MOST_MOVES: Final = "most-moves"
 """The parameter of a consolidation with the number of moves to which the caller has agreed."""

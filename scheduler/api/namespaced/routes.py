@@ -1,7 +1,8 @@
 """The HTTP routes for users with rights in one namespace; `scheduler.api.openapi` describes them.
 
-The explanation of a pod requires `get pods` in the namespace, a simulation and capacity `create pods`, and shares,
-queues and gangs `list pods`. As with the API server, every caller may read the version.
+The explanation of a pod, and whether it may have another size, require `get pods` in the namespace, a simulation and
+capacity `create pods`, and shares, queues and gangs `list pods`. As with the API server, every caller may read the
+version.
 """
 
 import time
@@ -13,15 +14,26 @@ import msgspec
 from aiohttp import web
 
 from allocation.steps import Steps
+from allocation.wire.resize_record import Wish
 from cluster import version
 from cluster.manifest import UnreadableManifestError
-from scheduler.api import capacity, manifest_pod, request_body
+from scheduler.api import adjustment, capacity, manifest_pod, request_body
 from scheduler.api.access_reviews import Verb
+from scheduler.api.adjustment_types import AdjustmentAnswer
 from scheduler.api.gang_explanation import MOST_SECONDS, Rehearsed
 from scheduler.api.manifest_pod import Admit, UnknownSchedulerError
 from scheduler.api.namespaced import queues, redaction, shares
 from scheduler.api.namespaced.gate import NamespaceGate
-from scheduler.api.namespaced.paths import CAPACITY, GANGS, POD_EXPLANATION, QUEUES, SHARES, SIMULATION, VERSION
+from scheduler.api.namespaced.paths import (
+    ADJUSTMENT,
+    CAPACITY,
+    GANGS,
+    POD_EXPLANATION,
+    QUEUES,
+    SHARES,
+    SIMULATION,
+    VERSION,
+)
 from scheduler.api.namespaced.turns import FairTurns
 from scheduler.api.queries import Queries
 from scheduler.api.request_body import LARGEST_BODY, Manifests
@@ -100,6 +112,14 @@ class _Routes:
         turn = self._current().cycle.state.turn
         return await self._turns.take(lambda: self._current().gangs(namespace=namespace, **chosen), within=turn)
 
+    async def adjust(self, request: web.Request, namespace: str) -> msgspec.Struct:
+        name, wish = request.match_info["pod"], adjustment.read_wish(await read_body(request, most=LARGEST_BODY))
+        turn = self._current().cycle.state.turn
+        found = await self._turns.take(lambda: self._adjusted(namespace, name, wish), within=turn)
+        if found is None:
+            raise HttpError(404, f"pod {namespace}/{name} does not exist")
+        return found
+
     async def version(self, _request: web.Request) -> msgspec.Struct:
         return version.own()
 
@@ -127,6 +147,11 @@ class _Routes:
                 )
         return None
 
+    def _adjusted(self, namespace: str, name: str, wish: Wish) -> Steps[AdjustmentAnswer | None]:
+        """Return whether a pod may have another size, in one step."""
+        yield from ()
+        return self._current().adjust(namespace, name, wish)
+
     def _view(self, view: Callable[[ClusterState, Iterable[Pod], str], Steps[T]], namespace: str) -> Steps[T]:
         """Return what the pods of a namespace may see of the current term."""
         queries = self._current()
@@ -150,6 +175,7 @@ def namespace_routes(
         web.post(SIMULATION, json_handler(routes.guarded(routes.simulate, verb="create"))),
         web.get(CAPACITY, json_handler(routes.guarded(routes.capacity, verb="create"))),
         web.post(CAPACITY, json_handler(routes.guarded(routes.capacity, verb="create"))),
+        web.post(ADJUSTMENT, json_handler(routes.guarded(routes.adjust, verb="get"))),
         web.get(VERSION, json_handler(routes.version)),
         web.get(SHARES, json_handler(routes.guarded(routes.shares, verb="list"))),
         web.get(GANGS, json_handler(routes.guarded(routes.gangs, verb="list"))),
