@@ -13,6 +13,7 @@ from allocation.allocation import Charge
 from allocation.constraints import read_constraints
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger.ledger import Ledger
+from allocation.placement import card_rest
 from allocation.placement.ranking_cache import RankingCache
 from allocation.placement.stranding import Host, Mix, Stranding, host_of
 from allocation.request import ContainerRequest, Kind, PodRequest
@@ -61,6 +62,14 @@ class Fixed:
             columns[ledger.row(node)] = self._free[node]
         return columns
 
+    def parts(self, ledger: Ledger) -> card_rest.Parts:
+        """Return the free part of each card."""
+        parts = np.full(ledger.present.shape, card_rest.NO_CARD, np.int16)
+        for row in ledger.order().tolist():
+            found = card_rest.parts_of(ledger, row)
+            parts[row, : len(found)] = found
+        return parts
+
 
 def fleet(*models: str, cards: int = 2, used: tuple[int, ...] = ()) -> Ledger:
     """Return nodes n0, n1 … with cards of 1000 MiB of these models, of which some have millicards and MiB in use."""
@@ -78,9 +87,16 @@ def container(*, cores: int = 0, memory: int | None = None, percent: int = 0, co
     return ContainerRequest("main", Kind.REGULAR, "spec.containers[0]", count, memory, percent, cores)
 
 
-def cost(ledger: Ledger, nodes: Fixed, *containers: ContainerRequest, cpu: int = 0, memory: int = 0) -> list[float]:
+def cost(
+    ledger: Ledger,
+    nodes: Fixed,
+    *containers: ContainerRequest,
+    cpu: int = 0,
+    memory: int = 0,
+    fills_cards: bool = True,
+) -> list[float]:
     """Return what a pod costs on each node, in cards rounded to thousandths."""
-    stranding = Stranding(nodes, cpu=cpu, memory=memory, points=1.0)
+    stranding = Stranding(nodes, cpu=cpu, memory=memory, points=1.0, fills_cards=fills_cards)
     return [round(cost, 3) for cost in stranding.of_rows(ledger, ledger.order(), containers).tolist()]
 
 
@@ -108,9 +124,38 @@ def test_cards_that_are_stranded_are_used_first() -> None:
 def test_a_part_of_a_card_counts_by_the_scarcer_of_its_memory_and_compute() -> None:
     """A card has no use for compute without memory, nor the reverse."""
     nodes = Fixed(MIX, n0=(0, 999 * GIB))
-    assert cost(fleet("A"), nodes, container(memory=500)) == [-0.5]
-    assert cost(fleet("A"), nodes, container(memory=500, cores=700)) == [-0.7]
+    assert cost(fleet("A"), nodes, container(memory=500, count=2)) == [-1.0]
+    assert cost(fleet("A"), nodes, container(memory=500, cores=700, count=2)) == [-1.4]
     assert cost(fleet("A", used=(300,)), nodes, container(memory=100, cores=300, count=2)) == [-0.6]
+
+
+def test_a_small_pod_goes_where_a_card_has_just_enough_room() -> None:
+    """It costs the rest of that card: of the fullest one with room, or of the emptiest if it gets that."""
+    ledger = fleet("A", "A", "A", "A", used=(800, 500, 0, 1000))
+    ledger.record("full", "n0", (Charge("n0-1", 1000, 1000, 1),))
+    nodes = Fixed(MIX, **{f"n{number}": (999_000, 999 * GIB) for number in range(4)})
+    quarter = container(cores=200, memory=200)
+    assert cost(ledger, nodes, quarter) == [0.0, 0.3, 0.8, 0.8]
+    assert cost(ledger, nodes, quarter, fills_cards=False) == [0.0, 0.8, 0.8, 0.8]
+
+
+def test_a_card_that_takes_no_pod_has_no_rest() -> None:
+    """Neither one that is unhealthy nor one that is cordoned, and none where nothing has room."""
+    ledger = fleet("A", "A", used=(500,))
+    ledger.record("full", "n1", tuple(Charge(f"n1-{index}", 1000, 1000, 1) for index in range(2)))
+    broken = [Card("n0-0", 0, 1000, model="A", healthy=False), Card("n0-1", 1, 1000, model="A")]
+    ledger.set_node(NodeInventory("n0", tuple(broken)))
+    nodes = Fixed(MIX, n0=(999_000, 999 * GIB), n1=(999_000, 999 * GIB))
+    assert cost(ledger, nodes, container(cores=200, percent=20)) == [0.8, 0.0]
+
+
+def test_whole_cards_and_several_have_no_rest() -> None:
+    """They are not chosen by how full they are."""
+    ledger, nodes = fleet("A"), Fixed(MIX, n0=(999_000, 999 * GIB))
+    half = container(cores=500, percent=50)
+    for containers in ((container(cores=1000, percent=100),), (container(percent=100),), (half, half)):
+        assert cost(ledger, nodes, *containers) == [0.0]
+    assert cost(ledger, nodes, container(cores=500, percent=50, count=2)) == [0.0]
 
 
 def test_cards_on_which_others_depend_are_dear() -> None:
@@ -165,7 +210,8 @@ def test_one_node_costs_what_it_costs_among_all(data: st.DataObject) -> None:
     prices = data.draw(st.dictionaries(st.sampled_from("ABC"), st.floats(0.01, 5.0)))
     mix = Mix(data.draw(st.floats(100.0, 64_000.0)), data.draw(st.floats(1.0, 512.0)) * GIB, prices)
     amounts = {"cpu": data.draw(st.integers(0, 64_000)), "memory": data.draw(st.integers(0, 512 * GIB))}
-    stranding = Stranding(Fixed(mix, ledger, **free), **amounts, points=300.0)
+    fills_cards = data.draw(st.booleans())
+    stranding = Stranding(Fixed(mix, ledger, **free), **amounts, points=300.0, fills_cards=fills_cards)
     request = container(
         cores=data.draw(st.integers(0, 1000)),
         memory=data.draw(st.none() | st.integers(1, 1000)),

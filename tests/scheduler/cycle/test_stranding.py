@@ -113,7 +113,7 @@ def test_models_on_which_others_depend_are_kept_for_them() -> None:
         made.set_node(node(name))
         made.agent_reports.set(GpuNodeStatus(ObjectMeta(name=name), status_of(NodeInventory(name, cards))))
     made.set_pod(asking("any", cpu="1", mib=500, node="n0"))
-    asks = asking("asks", cpu="1", mib=100)
+    asks = asking("asks", cpu="1", mib=1000)
     assert placed(made, asks).node == "n0"
     chooses = asking("chooses", cpu="1", mib=400, node="n0")
     chooses.metadata.annotations[USE_TYPES] = "H100"
