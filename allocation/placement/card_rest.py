@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from allocation.ledger.ledger import Ledger
 from allocation.request import WHOLE_CARD, ContainerRequest
 
-Parts = NDArray[np.int16]
-"""Shape (row, card): the free part of each card, `NO_CARD` of one that takes no pod or does not exist."""
 NO_CARD: Final = -1
-_MOST: Final = np.int16(2**14)
+"""The free part of a card that takes no pod or does not exist."""
 
 
 def shares_card(containers: Sequence[ContainerRequest]) -> bool:
@@ -45,18 +43,18 @@ def size(mib: Any, mean_mib: Any, cores: int, most: Any) -> Any:
     return most(-(-mib * WHOLE_CARD // most(mean_mib, 1)), cores)
 
 
-def of_rows(parts: Parts, sizes: NDArray[np.int64], *, fullest: bool) -> NDArray[np.float64]:
+def of_rows(parts: NDArray[np.float64], sizes: NDArray[np.float64], *, fullest: bool) -> NDArray[np.float64]:
     """Return the rest, in cards, of the fullest card with room for a request, or else of the emptiest; 0 without one.
 
-    `parts` and `sizes` have a row for each node.
+    `parts` has the shape (card, row), and `sizes` (row,).
     """
-    none = _MOST if fullest else np.int16(0)
-    rests = parts - np.minimum(sizes, _MOST).astype(np.int16)[:, np.newaxis]
-    rests[rests < 0] = none
-    found = rests.min(axis=1) if fullest else rests.max(axis=1)
-    found[found == _MOST] = 0
-    cards: NDArray[np.float64] = found / WHOLE_CARD
-    return cards
+    rests = parts - sizes
+    if fullest:
+        found: NDArray[np.float64] = np.where(rests < 0.0, np.inf, rests).min(axis=0)
+        found[found == np.inf] = 0.0
+    else:
+        found = np.maximum(rests.max(axis=0), 0.0)
+    return found / WHOLE_CARD
 
 
 def of_row(parts: Iterable[int], size: int, *, fullest: bool) -> float:

@@ -10,7 +10,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Collection
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -19,9 +18,9 @@ import numpy as np
 from allocation.constraints import Constraints
 from allocation.ledger.ledger import Ledger
 from allocation.ledger.ledger_copy import LedgerCopy
-from allocation.ledger.row_table import RowTable
-from allocation.placement import card_rest
-from allocation.placement.stranding import Host, Hosts, Mix, Stranding, host_of
+from allocation.placement.host import Host, Hosts, Mix, host_of, set_host, shape_of
+from allocation.placement.host_table import HostTable
+from allocation.placement.stranding import Stranding
 from allocation.request import WHOLE_CARD
 from allocation.settings import AllocationSettings
 from allocation.steps import Steps
@@ -86,12 +85,7 @@ class Workload:
         self._node_cache = node_cache
         self._models = AcceptedModels(ledger, node_cache, settings)
         self._points = points
-        self._free = RowTable(ledger, lambda row: self.free(ledger.node(row)), np.dtype((np.int64, (2,))))
-        self._parts: RowTable | None = None
-        self._width = 0
-        self._hosts: dict[int, Host] = {}
-        self._hosts_mark = -1
-        self._hosts_mix: Mix | None = None
+        self._hosts = HostTable(ledger, lambda row: self.free(ledger.node(row)))
         self._pods: dict[str, _Requested] = {}
         self._cpu = self._memory = self._size = 0
         self._by_accepted: Counter[frozenset[str]] = Counter()
@@ -176,22 +170,9 @@ class Workload:
 
     def host(self, row: int) -> Host:
         """See `allocation.placement.stranding.Nodes`."""
-        changes, mix = self._ledger.changes, self._mix
-        if changes.mark != self._hosts_mark or mix is not self._hosts_mix:
-            changed = changes.since(self._hosts_mark)
-            if changed is None or mix is not self._hosts_mix:
-                self._hosts.clear()
-            else:
-                for entry in changed:
-                    self._hosts.pop(entry if entry >= 0 else ~entry, None)
-            self._hosts_mark, self._hosts_mix = changes.mark, mix
-        host = self._hosts.get(row)
-        if host is None:
-            if mix is None:
-                raise ValueError("nothing is known of the nodes yet")
-            cpu, memory = self.free(self._ledger.node(row))
-            host = self._hosts[row] = host_of(self._ledger, row, mix, cpu=cpu, memory=memory)
-        return host
+        if self._mix is None:
+            raise ValueError("nothing is known of the nodes yet")
+        return self._hosts.host(row, self._mix)
 
     def free(self, node: str, *, without: Collection[str] = ()) -> tuple[int, int]:
         """Return the free millicores and bytes of a node without the pods of some UIDs."""
@@ -215,14 +196,14 @@ class Workload:
 
     def prepare(self) -> Steps[None]:
         """See `allocation.placement.stranding.Nodes`; the nodes that changed are read again."""
-        yield from self._free.prepare()
-        yield from self._parts_table().prepare()
         for number in itertools.count(1):
             if not self._touched:
-                return
+                break
             self._read(self._touched.pop())
             if number % _NODES == 0:
                 yield
+        if self.mix is not None:
+            yield from self._hosts.prepare(self.mix)
 
     def _read(self, node: str) -> None:
         """Count what a node has now."""
@@ -246,33 +227,19 @@ class Workload:
         cards = tuple(zip(names, facts.cores, strict=True))
         return _Has(has.get(resources.CPU, 0), has.get(resources.MEMORY, 0), cards)
 
-    def columns(self, ledger: Ledger) -> Hosts:
+    def hosts(self, ledger: Ledger) -> Hosts:
         """See `allocation.placement.stranding.Nodes`."""
+        mix = self.mix
+        if mix is None:
+            raise ValueError("nothing is known of the nodes yet")
         if ledger is self._ledger:
-            return self._free.rows()
-        columns = np.zeros((*ledger.fullness.shape, 2), np.int64)
+            return self._hosts.rows(mix)
+        hosts = np.zeros(shape_of(ledger))
         absent = ledger.absent if isinstance(ledger, LedgerCopy) else ()
         for row in ledger.order().tolist():
-            columns[row] = self.free(ledger.node(row), without=absent)
-        return columns
-
-    def parts(self, ledger: Ledger) -> card_rest.Parts:
-        """See `allocation.placement.stranding.Nodes`."""
-        if ledger is self._ledger:
-            return self._parts_table().rows()
-        width = ledger.present.shape[1]
-        parts = np.full(ledger.present.shape, card_rest.NO_CARD, np.int16)
-        for row in ledger.order().tolist():
-            parts[row] = _padded_parts(ledger, width, row)
-        return parts
-
-    def _parts_table(self) -> RowTable:
-        """Return the table of the free parts of cards; another one once a node has more cards than any before."""
-        width = self._ledger.present.shape[1]
-        if self._parts is None or self._width != width:
-            evaluate = partial(_padded_parts, self._ledger, width)
-            self._parts, self._width = RowTable(self._ledger, evaluate, np.dtype((np.int16, (width,)))), width
-        return self._parts
+            cpu, memory = self.free(ledger.node(row), without=absent)
+            set_host(hosts, row, host_of(ledger, row, mix, cpu=cpu, memory=memory))
+        return hosts
 
     def _steps(self) -> _Steps | None:
         """Return the mix in steps."""
@@ -301,12 +268,6 @@ class Workload:
             if price >= _LEAST_PRICE:
                 found.append((model, _step(min(price, 1.0), _PRICE_STEP)))
         return tuple(found)
-
-
-def _padded_parts(ledger: Ledger, width: int, row: int) -> list[int]:
-    """Return the free part of each card of a row, and of those that it does not have."""
-    parts = card_rest.parts_of(ledger, row)
-    return parts + [card_rest.NO_CARD] * (width - len(parts))
 
 
 def _step(amount: float, step: float = _STEP) -> int:

@@ -13,15 +13,15 @@ from allocation.allocation import Charge
 from allocation.constraints import read_constraints
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger.ledger import Ledger
-from allocation.placement import card_rest
+from allocation.placement.host import Host, Mix, host_of, set_host, shape_of
 from allocation.placement.ranking_cache import RankingCache
-from allocation.placement.stranding import Host, Mix, Stranding, host_of
+from allocation.placement.stranding import Stranding
 from allocation.request import ContainerRequest, Kind, PodRequest
 from allocation.settings import AllocationSettings
 from allocation.steps import finish
 
 if TYPE_CHECKING:
-    from allocation.placement.stranding import Hosts
+    from allocation.placement.host import Hosts
     from allocation.steps import Steps
 
 GIB = 1 << 30
@@ -54,21 +54,15 @@ class Fixed:
         """Everything is known."""
         yield from ()
 
-    def columns(self, ledger: Ledger) -> Hosts:
-        """Return what is free on each node."""
+    def hosts(self, ledger: Ledger) -> Hosts:
+        """Return what is left of each node."""
+        assert self.mix is not None
         self.read += 1
-        columns = np.zeros((*ledger.fullness.shape, 2), np.int64)
-        for node in ledger.nodes:
-            columns[ledger.row(node)] = self._free[node]
-        return columns
-
-    def parts(self, ledger: Ledger) -> card_rest.Parts:
-        """Return the free part of each card."""
-        parts = np.full(ledger.present.shape, card_rest.NO_CARD, np.int16)
+        hosts = np.zeros(shape_of(ledger))
         for row in ledger.order().tolist():
-            found = card_rest.parts_of(ledger, row)
-            parts[row, : len(found)] = found
-        return parts
+            cpu, memory = self._free[ledger.node(row)]
+            set_host(hosts, row, host_of(ledger, row, self.mix, cpu=cpu, memory=memory))
+        return hosts
 
 
 def fleet(*models: str, cards: int = 2, used: tuple[int, ...] = ()) -> Ledger:

@@ -18,7 +18,7 @@ from tests.scheduler.support.builders import allocated, node, pod, state, status
 from tests.scheduler.support.worlds import World
 
 if TYPE_CHECKING:
-    from allocation.placement.stranding import Mix
+    from allocation.placement.host import Mix
     from scheduler.objects import Pod
     from scheduler.state.cluster_state import ClusterState
 
