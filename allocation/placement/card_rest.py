@@ -19,19 +19,20 @@ NO_CARD: Final = -1
 
 
 def shares_card(containers: Sequence[ContainerRequest]) -> bool:
-    """Whether a pod requests a part of one card, and not whole cards or several."""
-    if len(containers) != 1:
+    """Whether a pod requests a part of one card, and not several cards or one whose whole memory it takes.
+
+    Nothing is left of the latter.
+    """
+    if len(containers) != 1 or containers[0].count != 1:
         return False
-    (only,) = containers
-    is_whole = only.whole or only.cores >= WHOLE_CARD or (only.memory_mib is None and only.memory_percent >= 100)
-    return only.count == 1 and not is_whole
+    return containers[0].memory_mib is not None or containers[0].memory_percent < 100
 
 
 def parts_of(ledger: Ledger, row: int) -> list[int]:
     """Return the free part of each card of the node of a row in use."""
     facts, (used_mib, used_cores, _) = ledger.facts(row), ledger.used_lists(row)
     return [
-        min((mib - mib_used) * WHOLE_CARD // max(mib, 1), cores - cores_used, WHOLE_CARD) if usable else NO_CARD
+        min((mib - mib_used) * WHOLE_CARD // max(mib, 1), cores - cores_used) if usable else NO_CARD
         for usable, mib, mib_used, cores, cores_used in zip(
             facts.usable, facts.memory_mib, used_mib, facts.cores, used_cores, strict=True
         )

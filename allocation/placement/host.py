@@ -106,7 +106,7 @@ def set_mix(hosts: Hosts, ledger: Ledger, mix: Mix) -> None:
     hosts[_BY_CPU], hosts[_BY_MEMORY] = by_cpu, by_memory
     hosts[_STRANDED] = stranded_of(hosts[_FREE], by_cpu, by_memory, np.maximum)
     prices = np.array([mix.prices.get(model, 0.0) for model, _ in ledger.kind_names])
-    hosts[_PRICE] = prices[ledger.kinds[:, 0]] if mix.prices else 0.0
+    hosts[_PRICE] = prices[ledger.kinds[:, 0]]
 
 
 def free_of(memory_mib: Any, cores: Any, used_mib: Any, used_cores: Any, most: _Most) -> Any:

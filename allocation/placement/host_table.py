@@ -45,7 +45,7 @@ class HostTable:
         return host
 
     def prepare(self, mix: Mix) -> Steps[None]:
-        """Read every row in steps if necessary, or those that have changed, so that few are left for `rows`."""
+        """Read the rows that have changed, or every row, in steps."""
         changes, hosts = self._ledger.changes, self._hosts
         mark, changed = changes.mark, changes.since(self._mark)
         is_new = changed is None or hosts.shape != shape_of(self._ledger)
@@ -53,8 +53,6 @@ class HostTable:
             hosts, rows = np.zeros(shape_of(self._ledger)), self._ledger.order().tolist()
         else:
             rows = [*{max(entry, ~entry) for entry in changed or ()}]
-            if len(rows) <= _STEP:
-                return
         for position, row in enumerate(rows):
             if position % _STEP == _STEP - 1:
                 yield
@@ -68,12 +66,7 @@ class HostTable:
     def rows(self, mix: Mix) -> Hosts:
         """Return the hosts of all rows; that of a row that is not in use means nothing."""
         finish(self.prepare(mix))
-        hosts, changes = self._hosts, self._ledger.changes
-        for entry in changes.since(self._mark) or ():
-            row = max(entry, ~entry)
-            set_host(hosts, row, self.host(row, mix))
-        self._mark = changes.mark
         if mix is not self._mix:
-            set_mix(hosts, self._ledger, mix)
+            set_mix(self._hosts, self._ledger, mix)
             self._mix = mix
-        return hosts
+        return self._hosts

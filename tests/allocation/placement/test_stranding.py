@@ -128,9 +128,17 @@ def test_a_small_pod_goes_where_a_card_has_just_enough_room() -> None:
     ledger = fleet("A", "A", "A", "A", used=(800, 500, 0, 1000))
     ledger.record("full", "n0", (Charge("n0-1", 1000, 1000, 1),))
     nodes = Fixed(MIX, **{f"n{number}": (999_000, 999 * GIB) for number in range(4)})
-    quarter = container(cores=200, memory=200)
-    assert cost(ledger, nodes, quarter) == [0.0, 0.3, 0.8, 0.8]
-    assert cost(ledger, nodes, quarter, fills_cards=False) == [0.0, 0.8, 0.8, 0.8]
+    fifth = container(cores=200, memory=200)
+    assert cost(ledger, nodes, fifth) == [0.0, 0.3, 0.8, 0.8]
+    assert cost(ledger, nodes, fifth, fills_cards=False) == [0.0, 0.8, 0.8, 0.8]
+
+
+def test_the_rest_of_a_card_is_of_the_scarcer_of_its_memory_and_compute() -> None:
+    """Here compute: of a card with 70 % free, whose memory is free, and of an idle one."""
+    ledger, nodes = fleet("A", "A"), Fixed(MIX, n0=(999_000, 999 * GIB), n1=(999_000, 999 * GIB))
+    ledger.record("computes", "n0", (Charge("n0-0", 0, 300, 1),))
+    assert cost(ledger, nodes, container(cores=600, memory=100)) == [0.1, 0.4]
+    assert cost(ledger, nodes, container(cores=100, memory=600)) == [0.1, 0.4]
 
 
 def test_a_card_that_takes_no_pod_has_no_rest() -> None:
@@ -147,7 +155,7 @@ def test_whole_cards_and_several_have_no_rest() -> None:
     """They are not chosen by how full they are."""
     ledger, nodes = fleet("A"), Fixed(MIX, n0=(999_000, 999 * GIB))
     half = container(cores=500, percent=50)
-    for containers in ((container(cores=1000, percent=100),), (container(percent=100),), (half, half)):
+    for containers in ((container(cores=1000, percent=100),), (container(memory=1000),), (half, half)):
         assert cost(ledger, nodes, *containers) == [0.0]
     assert cost(ledger, nodes, container(cores=500, percent=50, count=2)) == [0.0]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from allocation.inventory import Card, NodeInventory
-from allocation.names import USE_TYPES
+from allocation.names import CARD_POLICY, USE_TYPES
 from allocation.steps import finish
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.metadata import ObjectMeta
@@ -82,6 +82,14 @@ def test_a_pod_without_cards_leaves_them_the_cpu() -> None:
     assert placed(made, asking("web", cpu="8")).node == "tight"
 
 
+def test_a_pod_without_cards_is_placed_where_nothing_is_known_of_cpu() -> None:
+    """As long as no node with cards says how much it has, nothing counts as stranded."""
+    made = state()
+    made.set_node(node("n0", status={"allocatable": {"pods": "110"}}))
+    made.agent_reports.set(status("n0"))
+    assert placed(made, pod("web", containers=[{"name": "main"}])).node == "n0"
+
+
 @pytest.mark.parametrize("disregarded", ["weight", "spread"])
 def test_stranded_cards_can_be_disregarded(disregarded: str) -> None:
     """With weight 0 the fuller node counts, and the number of pods for one without cards; with `spread` always."""
@@ -94,6 +102,19 @@ def test_stranded_cards_can_be_disregarded(disregarded: str) -> None:
     large = placed(made, asking("large", cpu="8", mib=100, annotations=policy))
     assert large.node == ("n1" if disregarded == "spread" else "n0")
     assert not large.note.endswith("CPU or memory")
+
+
+@pytest.mark.parametrize(("policy", "chosen"), [("binpack", "n1"), ("spread", "n0")])
+def test_a_small_pod_goes_where_its_card_has_just_enough_room(policy: str, chosen: str) -> None:
+    """Which card of a node that would be depends on the policy for cards; n0 is fuller as a whole."""
+    made = state()
+    for name in ("n0", "n1"):
+        made.set_node(node(name))
+        made.agent_reports.set(status(name))
+    for number, (name, mib, card) in enumerate([("n0", 500, 0), ("n0", 500, 1), ("n1", 800, 0)]):
+        made.set_pod(allocated(f"runs{number}", node=name, memory=mib, card=card))
+    asks = asking("asks", cpu="1m", mib=200, annotations={CARD_POLICY: policy})
+    assert placed(made, asks).node == chosen
 
 
 async def test_the_extender_scores_nodes_alike() -> None:

@@ -220,6 +220,15 @@ def test_restrictions_are_kept_while_they_are_few() -> None:
     assert not models._of_nodes
 
 
+def test_equal_selectors_are_not_equal_restrictions() -> None:
+    """Pods that differ in their affinity accept different models."""
+    made, zone = labelled(n0="H100", n1="T4"), {"zone": "a"}
+    of = made.workload._models.of
+    for model in ("H100", "T4"):
+        asks = using("a", cpu="1", memory="1Gi", selector=zone, affinity=by_label("card", "In", model))
+        assert of(asks) == {model}
+
+
 def test_a_node_that_does_not_exist_strands_nothing() -> None:
     """As those that an autoscaler asks about."""
     assert min(state("n0").workload.free("new")) > 1 << 39
