@@ -10,7 +10,7 @@ node; a test compares both to the last bit.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,29 @@ class Nodes(Protocol):
 
         Only while there is a mix. The array belongs to the nodes.
         """
+
+
+class Left(NamedTuple):
+    """What a pod leaves of a node, in cards.
+
+    Attributes:
+        stranded: free cards without CPU or memory.
+        rest: what is free of the card that it shares.
+        missing: what it takes from pods that accept no other model.
+    """
+
+    stranded: float
+    rest: float
+    missing: float
+
+    def __str__(self) -> str:
+        """Return it in words; what is nothing is left out, but for stranded cards."""
+        words = [f"leaves {self.stranded:.1f} free cards there without CPU or memory"]
+        if self.rest:
+            words.append(f"leaves {self.rest:.2f} of the card that it shares")
+        if self.missing:
+            words.append(f"takes {self.missing:.2f} cards from pods that accept no other model")
+        return ", ".join(words)
 
 
 class Stranding:
@@ -123,13 +146,16 @@ class Stranding:
         points: float = self._points * cost
         return points
 
-    def left(self, ledger: Ledger, node: str, containers: Sequence[ContainerRequest]) -> float:
-        """Return how many cards are stranded on a node with the pod."""
+    def left(self, ledger: Ledger, node: str, containers: Sequence[ContainerRequest]) -> Left:
+        """Return what the pod leaves of a node."""
         mix, row = self._nodes.mix, ledger.row(node)
         if mix is None or row is None:
-            return 0.0
+            return Left(0.0, 0.0, 0.0)
         host, (mib, cores, _) = self._nodes.host(row), score.requested(ledger.facts(row), containers)
         free = free_of(host.memory_mib, host.cores, host.used_mib + mib, host.used_cores + cores, max)
         by_cpu, by_memory = host.by_cpu - self._cpu / mix.cpu, host.by_memory - self._memory / mix.memory
-        stranded: float = stranded_of(free, by_cpu, by_memory, max)
-        return stranded
+        rest = 0.0
+        if card_rest.shares_card(containers):
+            size = card_rest.size(mib, host.mean_mib, cores, max)
+            rest = card_rest.of_row(host.parts, size, fullest=self._fills_cards)
+        return Left(stranded_of(free, by_cpu, by_memory, max), rest, host.price * (host.free - free))

@@ -35,6 +35,18 @@ def test_results_have_a_line_for_each_policy(tmp_path: Path) -> None:
     assert all(0.0 < share <= 1.0 for line in lines for share in line["allocated"])
 
 
+def test_the_cost_of_a_decision_is_compared_in_pairs(tmp_path: Path) -> None:
+    """A line for each, after the machine; the result is the median."""
+    command = [sys.executable, "-m", "benchmarks.packing.cost", "--pairs", "2", "--nodes", "5"]
+    command += ["--results", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    (file,) = tmp_path.glob("cost-*.jsonl")
+    _, *pairs = map(json.loads, file.read_text().splitlines())
+    assert [pair["seed"] for pair in pairs] == [1, 2]
+    ratio = sum(pair["mean"] / pair["mean_without"] for pair in pairs) / 2
+    assert f"random shapes: a decision takes {ratio:.3f} times as long" in done.stdout
+
+
 def test_tranche_counts_as_the_fleet_does() -> None:
     """No task gets a card or CPU that the fleet does not have, and one that ends gives everything back."""
     shapes = workload.random_shapes(nodes=5)

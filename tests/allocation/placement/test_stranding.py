@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -170,15 +169,26 @@ def test_what_is_left_is_told() -> None:
     """The cards without CPU or memory once the pod is there."""
     ledger = fleet("A")
     stranding = Stranding(Fixed(MIX, ledger, n0=(16_000, 999 * GIB)), cpu=12_000, memory=0, points=300.0)
-    assert stranding.left(ledger, "n0", (container(cores=1000, percent=100),)) == pytest.approx(0.5)
-    assert stranding.left(ledger, "gone", ()) == 0.0
+    left = stranding.left(ledger, "n0", (container(cores=1000, percent=100),))
+    assert str(left) == "leaves 0.5 free cards there without CPU or memory"
+    assert stranding.left(ledger, "gone", ()) == (0.0, 0.0, 0.0)
+
+
+def test_what_is_left_of_a_shared_card_and_missing_for_others_is_told() -> None:
+    """Both count for the node, so both explain it."""
+    ledger, mix = fleet("A", used=(500,)), Mix(8_000.0, 64.0 * GIB, {"A": 0.5})
+    stranding = Stranding(Fixed(mix, ledger, n0=(16_000, 999 * GIB)), cpu=8_000, memory=0, points=300.0)
+    assert str(stranding.left(ledger, "n0", (container(cores=200, memory=200),))) == (
+        "leaves 0.3 free cards there without CPU or memory, leaves 0.30 of the card that it shares, takes 0.10 cards "
+        "from pods that accept no other model"
+    )
 
 
 def test_nothing_costs_anything_before_a_node_is_known() -> None:
     """There is no mix without nodes."""
     ledger, stranding = fleet("A"), Stranding(Fixed(None, n0=(0, 0)), cpu=8_000, memory=0, points=300.0)
     assert stranding.of_rows(ledger, ledger.order(), ()).tolist() == [0.0]
-    assert (stranding.of_row(ledger, 0, ()), stranding.left(ledger, "n0", ())) == (0.0, 0.0)
+    assert (stranding.of_row(ledger, 0, ()), stranding.left(ledger, "n0", ()).stranded) == (0.0, 0.0)
 
 
 def test_another_mix_changes_the_ranking_of_nodes_that_did_not_change() -> None:
