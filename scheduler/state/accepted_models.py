@@ -55,10 +55,12 @@ class AcceptedModels:
         if found is None:
             if len(self._of_nodes) >= _RESTRICTIONS:
                 self._of_nodes.clear()
-            ledger, matches = self._ledger, node_matcher(spec)
-            named = (name for name, node in self._node_cache.nodes.items() if matches(node))
-            rows = (row for name in named if (row := ledger.row(name)) is not None)
-            kinds = {tuple(ledger.facts(row).kinds) for row in rows}  # nearly all nodes have the same as many others
+            ledger, matches, kinds = self._ledger, node_matcher(spec), set[tuple[int, ...]]()
+            for name, node in self._node_cache.nodes.items():
+                row = ledger.row(name)
+                of_node = tuple(ledger.facts(row).kinds) if row is not None else ()
+                if of_node not in kinds and matches(node):  # nearly all nodes have the same cards as many others
+                    kinds.add(of_node)
             found = frozenset(ledger.kind_names[kind][0] for each in kinds for kind in each)
             self._of_nodes[key] = found
         return found
