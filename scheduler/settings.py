@@ -134,8 +134,8 @@ class ScoreWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         node_resources_strategy: LeastAllocated prefers nodes with much free CPU and memory, MostAllocated those with
             little.
         stranded: with node policy `binpack`, in either mode: how many points of the score of the cards, of which a full
-            node has 30, each card counts that a pod strands, because the node has no CPU or memory left for it; 0 to
-            10000.
+            node has 30, each card counts that a pod costs others: that it strands, because the node has no CPU or
+            memory left for it, breaks up, or takes from pods that depend on it; 0 to 10000.
     """
 
     cards: int = 100
