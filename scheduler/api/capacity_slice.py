@@ -60,7 +60,9 @@ def _on_node(evaluated: Callable[[int, int], Evaluation], memory_mib: int, cores
     `evaluated` returns the evaluation of the node for a slice of some MiB and percent. No card has more free than these
     MiB and millicards.
     """
+    # A quota may allow no compute, or no slice that does not say how much.
     memory = _greatest(lambda amount: bool(evaluated(amount, 0).scores), memory_mib)
+    memory = memory or _greatest(lambda amount: bool(evaluated(amount, 1).scores), memory_mib)
     if not memory:
         return None
     percent = _greatest(lambda amount: bool(evaluated(memory, amount).scores), cores // MILLI_PER_PERCENT)
