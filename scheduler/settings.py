@@ -134,8 +134,8 @@ class ScoreWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         node_resources_strategy: LeastAllocated prefers nodes with much free CPU and memory, MostAllocated those with
             little.
         stranded: with node policy `binpack`, in either mode: how many points of the score of the cards, of which a full
-            node has 30, each card counts that a pod strands, because the node has no CPU or memory left for it; 0 to
-            10000.
+            node has 30, each card counts that a pod costs others: that it strands, because the node has no CPU or
+            memory left for it, breaks up, or takes from pods that depend on it; 0 to 10000.
     """
 
     cards: int = 100
@@ -252,7 +252,7 @@ class GangSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         backoff_seconds: how long a gang pauses after a Binding was refused, its timeout, or a vain gathering.
         gather_seconds: in extender mode, for how long its pods that came to `/bind` wait for the others.
-        pod_groups: whether the PodGroups of the coscheduling plugin (scheduling.x-k8s.io) are read.
+        pod_groups: whether PodGroups are read, those of Kubernetes and those of the coscheduling plugin.
     """
 
     backoff_seconds: float = 10.0

@@ -265,9 +265,9 @@ def build_term(
     )
     statuses = StatusWriter(fenced, state.claims)
     queues = QueueReporter(state.fair_share, lambda: queue.waiting, settings=allocation, recorder=recorder)
-    queue_statuses = PacedStatusWriter(fenced, queues)
+    queue_statuses = PacedStatusWriter(fenced, queues, turn=state.turn)
     quotas = QuotaReporter(state.quotas, settings=allocation, recorder=recorder)
-    quota_statuses = PacedStatusWriter(fenced, quotas)
+    quota_statuses = PacedStatusWriter(fenced, quotas, turn=state.turn)
     reconciler = LeaseReconciler(
         fenced,
         lease_writes,

@@ -18,11 +18,13 @@ from cli.tables import note
 from cluster.errors import UnreachableError
 from scheduler.api import request_body
 from scheduler.api.adjustment_types import AdjustmentAnswer
+from scheduler.api.capacity_types import CapacityView
 from scheduler.api.consolidation_types import ConsolidationExplanation, ConsolidationProgress
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.gang_types import GangsView
 from scheduler.api.namespaced.paths import (
     ADJUSTMENT,
+    CAPACITY,
     CONSOLIDATION,
     GANGS,
     MOST_MOVES,
@@ -69,6 +71,13 @@ class SchedulerApi:
         """Return the simulation of a pod and its claims, with the cards of `node`."""
         body = request_body.encode(manifests)
         return self._request("POST", SIMULATION, Simulation, query=_cards_of(node), body=body, namespace=namespace)
+
+    def capacity(self, namespace: str, manifests: Manifests | None) -> CapacityView:
+        """Return how many more pods like one fit, or of the standard shapes."""
+        if manifests is None:
+            return self._request("GET", CAPACITY, CapacityView, namespace=namespace)
+        body = request_body.encode(manifests)
+        return self._request("POST", CAPACITY, CapacityView, body=body, namespace=namespace)
 
     def adjust(self, namespace: str, pod: str, wish: Wish) -> AdjustmentAnswer:
         """Return whether a running pod may have another size."""

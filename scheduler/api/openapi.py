@@ -14,6 +14,7 @@ from cluster.resource import GPU_CLAIMS
 from cluster.version import Version
 from scheduler.api.adjustment_types import AdjustmentAnswer, AdjustmentQuestion
 from scheduler.api.allocation_view import AllocationView
+from scheduler.api.capacity_types import CapacityView
 from scheduler.api.consolidation_types import ConsolidationExplanation, ConsolidationProgress
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.gang_types import GangsView
@@ -38,6 +39,7 @@ ALLOCATION: Final = "/api/allocation"
 QUEUES: Final = "/api/queues"
 QUOTAS: Final = "/api/quotas"
 GANGS: Final = "/api/gangs"
+CAPACITY: Final = "/api/capacity"
 EXPLAIN: Final = "/api/explain/{namespace}/{pod}"
 SIMULATE: Final = "/api/simulate-schedule"
 ADJUST: Final = "/api/adjust"
@@ -66,23 +68,12 @@ def document() -> dict[str, Any]:
     """Return the document, OpenAPI 3.1."""
     types = (
         *(Simulation, AllocationView, QueuesView, QuotasView, Explanation, NamespaceShares, Version, Failure),
-        *(ConsolidationExplanation, ConsolidationProgress, GangsView, AdjustmentQuestion, AdjustmentAnswer),
+        *(ConsolidationExplanation, ConsolidationProgress, GangsView, CapacityView),
+        *(AdjustmentQuestion, AdjustmentAnswer),
     )
     references, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    (
-        simulation,
-        allocation,
-        queues,
-        quotas,
-        explanation,
-        shares,
-        version,
-        failure,
-        moves,
-        progress,
-        gangs,
-        *adjustment,
-    ) = references
+    simulation, allocation, queues, quotas, explanation, shares, version, failure, *others = references
+    moves, progress, gangs, capacity, *adjustment = others
     common = {
         "401": _text("The request has neither a client certificate nor a bearer token."),
         "403": {
@@ -114,6 +105,17 @@ def document() -> dict[str, Any]:
         _parameter("after", "query", "Return the gangs after this one, namespace/name: `next` of another response."),
     )
     one_node = _parameter("node", "query", "Show the cards of this node. Default: no cards.")
+    counts = {
+        "200": _json("The counts, also if no pod fits or admission refuses them.", capacity),
+        "501": _json("In extender mode the scheduler does not count pods.", failure),
+    }
+    counts_of_pod = {
+        **counts,
+        "400": _json("The body is not a Pod, or not a List of one Pod and valid claims.", failure),
+        "413": _json("The body is larger than 256 KiB.", failure),
+        "422": _json("Another scheduler would place the pod.", failure),
+    }
+    shapes_of = _parameter("namespace", "query", "The namespace of the pods that are counted. Default: default.")
     return {
         "openapi": "3.1.0",
         "info": {"title": "Tranche's scheduler", "version": "v1", "description": _ABOUT},
@@ -163,6 +165,21 @@ def document() -> dict[str, Any]:
                     "parameters": [_parameter("namespace", "query", "Return the gangs of this namespace."), *gang],
                     "responses": {"200": _json("At most 500 gangs, by namespace and name.", gangs), **common},
                 }
+            },
+            CAPACITY: {
+                "get": {
+                    "operationId": "readCapacity",
+                    "summary": "Count how many whole cards and common slices still fit, and what is stranded.",
+                    "parameters": [shapes_of],
+                    "responses": {**counts, **common},
+                },
+                "post": {
+                    "operationId": "countPods",
+                    "summary": "Count how many more pods like one still fit, and what is stranded.",
+                    "parameters": [shapes_of],
+                    "requestBody": {"required": True, "content": {_JSON: manifest, "application/yaml": manifest}},
+                    "responses": {**counts_of_pod, **common},
+                },
             },
             EXPLAIN: {
                 "get": {
@@ -233,6 +250,21 @@ def document() -> dict[str, Any]:
                         "404": _json("The pod does not exist, or no pods are moved for it.", failure),
                         **namespaced,
                     },
+                },
+            },
+            paths.CAPACITY: {
+                "get": {
+                    "operationId": "readOwnCapacity",
+                    "summary": "Count whole cards and a namespace's common slices for users who may create pods in it.",
+                    "parameters": [namespace],
+                    "responses": {**counts, **namespaced},
+                },
+                "post": {
+                    "operationId": "countOwnPods",
+                    "summary": "Count how many more pods like one fit for users who may create pods in its namespace.",
+                    "parameters": [namespace],
+                    "requestBody": {"required": True, "content": {_JSON: manifest}},
+                    "responses": {**counts_of_pod, **namespaced},
                 },
             },
             SHARES: {

@@ -11,6 +11,9 @@ from cluster.manifest import NotAdmittedError
 from scheduler.api import (
     adjustment,
     allocation_view,
+    capacity,
+    capacity_shapes,
+    capacity_view,
     explanation,
     gang_explanation,
     gang_view,
@@ -21,6 +24,8 @@ from scheduler.api import (
 )
 from scheduler.api.adjustment_types import AdjustmentAnswer
 from scheduler.api.allocation_view import AllocationView
+from scheduler.api.capacity_shapes import Shape
+from scheduler.api.capacity_types import CapacityView
 from scheduler.api.evictions import Evictions
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.gang_explanation import Rehearsed
@@ -92,6 +97,41 @@ class Queries(msgspec.Struct, frozen=True):
         except NotAdmittedError as error:
             return simulation.not_admitted(str(error))
         return (yield from simulation.simulate(self.cycle, submitted, evictions=self.evictions, cards_of=cards_of))
+
+    def capacity(
+        self,
+        manifests: Manifests | None,
+        admit: Admit,
+        *,
+        namespace: str,
+        is_over: Callable[[], bool],
+        within_namespace: bool = False,
+    ) -> Steps[CapacityView]:
+        """Return how many more pods like one fit, or of the standard shapes; at most until `is_over` returns True.
+
+        With `within_namespace` the standard shapes are the slices of the pods of `namespace`, and what is stranded is
+        left out. Run it within `ClusterState.alone`.
+
+        Raises:
+            UnreadableManifestError: the manifests are not a Pod and claims that it may use.
+            UnknownSchedulerError: another scheduler would place the pod.
+        """
+        state = self.cycle.state
+        if manifests is not None:
+            shapes: tuple[Shape, ...] = (Shape(capacity_shapes.name_of(manifests), manifests),)
+        else:
+            shapes = yield from capacity_shapes.standard(state, namespace, own_only=within_namespace)
+        return (
+            yield from capacity_view.view(
+                self.cycle,
+                shapes,
+                admit,
+                namespace=namespace,
+                most=capacity.MOST_COPIES,
+                is_over=is_over,
+                with_stranded=not within_namespace,
+            )
+        )
 
     def adjust(self, namespace: str, name: str, wish: Wish) -> AdjustmentAnswer | None:
         """Return whether a running pod may have another size, or None if it does not exist.

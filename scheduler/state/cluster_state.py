@@ -132,7 +132,7 @@ class ClusterState(Turns):
             on_change=lambda key: self.queue.rerank(key),  # noqa: PLW0108 -- the queue is made next
         )
         self.queue = make_queue(self.fair_share)
-        self.pod_groups = PodGroups(self.gangs, are_read=reads_pod_groups, on_change=self.queue.wake)
+        self.pod_groups = PodGroups(self.gangs, reads=reads_pod_groups, has_queue=has_queue, on_change=self.queue.wake)
         self.holds = Holds(self.ledger, self.node_cache, self.fair_share.held)
         self.instance_requests = InstanceRequests(
             ledger=self.ledger,

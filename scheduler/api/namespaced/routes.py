@@ -1,9 +1,11 @@
 """The HTTP routes for users with rights in one namespace; `scheduler.api.openapi` describes them.
 
-The explanation of a pod, and whether it may have another size, require `get pods` in the namespace, a simulation
-`create pods`, and shares, queues and gangs `list pods`. As with the API server, every caller may read the version.
+The explanation of a pod, and whether it may have another size, require `get pods` in the namespace, a simulation and
+capacity `create pods`, and shares, queues and gangs `list pods`. As with the API server, every caller may read the
+version.
 """
 
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import TypeVar
@@ -15,18 +17,27 @@ from allocation.steps import Steps
 from allocation.wire.resize_record import Wish
 from cluster import version
 from cluster.manifest import UnreadableManifestError
-from scheduler.api import adjustment, manifest_pod, request_body
+from scheduler.api import adjustment, capacity, manifest_pod, request_body
 from scheduler.api.access_reviews import Verb
 from scheduler.api.adjustment_types import AdjustmentAnswer
 from scheduler.api.gang_explanation import MOST_SECONDS, Rehearsed
 from scheduler.api.manifest_pod import Admit, UnknownSchedulerError
 from scheduler.api.namespaced import queues, redaction, shares
 from scheduler.api.namespaced.gate import NamespaceGate
-from scheduler.api.namespaced.paths import ADJUSTMENT, GANGS, POD_EXPLANATION, QUEUES, SHARES, SIMULATION, VERSION
+from scheduler.api.namespaced.paths import (
+    ADJUSTMENT,
+    CAPACITY,
+    GANGS,
+    POD_EXPLANATION,
+    QUEUES,
+    SHARES,
+    SIMULATION,
+    VERSION,
+)
 from scheduler.api.namespaced.turns import FairTurns
 from scheduler.api.queries import Queries
 from scheduler.api.request_body import LARGEST_BODY, Manifests
-from scheduler.api.responses import NOT_DECIDING, HttpError, json_handler, read_body
+from scheduler.api.responses import NOT_DECIDING, HttpError, json_handler, read_body, require_queue
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
 
@@ -68,6 +79,27 @@ class _Routes:
         except UnknownSchedulerError as error:
             raise HttpError(422, manifest_pod.other_scheduler_message(str(error), namespace)) from None
         return redaction.of_simulation(found)
+
+    async def capacity(self, request: web.Request, namespace: str) -> msgspec.Struct:
+        require_queue(self._current().cycle.state)
+        try:
+            body = await read_body(request, most=LARGEST_BODY) if request.method == "POST" else None
+            manifests = None if body is None else _manifests(body, namespace)
+            found = await self._turns.take(
+                lambda: self._current().capacity(
+                    manifests,
+                    self._admit,
+                    namespace=namespace,
+                    is_over=capacity.deadline(time.monotonic),
+                    within_namespace=True,
+                ),
+                within=self._current().cycle.state.alone(),
+            )
+        except UnreadableManifestError as error:
+            raise HttpError(400, str(error)) from None
+        except UnknownSchedulerError as error:
+            raise HttpError(422, manifest_pod.other_scheduler_message(str(error), namespace)) from None
+        return redaction.of_capacity(found)
 
     async def shares(self, _request: web.Request, namespace: str) -> msgspec.Struct:
         return await self._turns.take(lambda: self._view(shares.view, namespace))
@@ -141,6 +173,8 @@ def namespace_routes(
     return [
         web.get(POD_EXPLANATION, json_handler(routes.guarded(routes.explain, verb="get"))),
         web.post(SIMULATION, json_handler(routes.guarded(routes.simulate, verb="create"))),
+        web.get(CAPACITY, json_handler(routes.guarded(routes.capacity, verb="create"))),
+        web.post(CAPACITY, json_handler(routes.guarded(routes.capacity, verb="create"))),
         web.post(ADJUSTMENT, json_handler(routes.guarded(routes.adjust, verb="get"))),
         web.get(VERSION, json_handler(routes.version)),
         web.get(SHARES, json_handler(routes.guarded(routes.shares, verb="list"))),

@@ -49,7 +49,8 @@ EXPLAIN, SIMULATE, ALLOCATION = openapi.EXPLAIN, openapi.SIMULATE, openapi.ALLOC
 QUEUES, QUOTAS, GANGS = openapi.QUEUES, openapi.QUOTAS, openapi.GANGS
 PATHS = (
     *(("POST", SIMULATE), ("GET", ALLOCATION), ("GET", QUEUES)),
-    *(("GET", QUOTAS), ("GET", GANGS), ("GET", EXPLAIN), ("POST", openapi.ADJUST)),
+    *(("GET", QUOTAS), ("GET", GANGS), ("GET", EXPLAIN)),
+    *(("GET", openapi.CAPACITY), ("POST", openapi.CAPACITY), ("POST", openapi.ADJUST)),
 )
 
 
