@@ -60,9 +60,6 @@ POD_LABELS: Final = 64
 LIST_CHARACTERS: Final = 8 * 1024
 """Characters of all annotations that constrain a pod's cards and nodes together: some 200 UUIDs."""
 
-RESIZE_CHARACTERS: Final = 4 * 1024
-"""Characters of the annotation by which a user resizes a pod: the sizes of 32 containers with the longest names."""
-
 
 def excess(subject: str, size: int, unit: str, limit: int) -> str:
     """Return the message for a size beyond its limit, or an empty string.

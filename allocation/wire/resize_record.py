@@ -23,6 +23,8 @@ _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 _Mib = Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
 _Cores = Annotated[int, msgspec.Meta(ge=0, le=WHOLE_CORES)]
 
+LONGEST_WISH: Final = 4 * 1024
+"""Characters of a wish: the sizes of 32 containers with the longest names."""
 _SHOWN: Final = 200
 """Characters of a wish that a message repeats."""
 _FORM: Final = '{"CONTAINER":{"gpumem":6000,"gpucores":40}}'
@@ -76,8 +78,8 @@ def decode_wish(text: str) -> dict[str, Size]:
         InvalidFieldError: the value is too long, or not of the form.
     """
     shown = text[:_SHOWN]
-    if len(text) > limits.RESIZE_CHARACTERS:
-        expected = f"it must have at most {limits.RESIZE_CHARACTERS} characters"
+    if len(text) > LONGEST_WISH:
+        expected = f"it must have at most {LONGEST_WISH} characters"
         raise invalid_annotation(RESIZE, f"{shown}…", expected=expected)
     try:
         wish = _wishes.decode(text)

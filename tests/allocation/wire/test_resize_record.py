@@ -52,12 +52,12 @@ def test_the_size_of_a_wish_is_limited() -> None:
     """In characters, and in containers."""
     longest = {f"{'x' * 60}{number:03}": Size(INT32_MAX, 100) for number in range(limits.GPU_CONTAINERS)}
     text = resize_record.encode_wish(longest)
-    assert len(text) <= limits.RESIZE_CHARACTERS
+    assert len(text) <= resize_record.LONGEST_WISH
     assert resize_record.decode_wish(text) == longest
     with pytest.raises(AllocationError, match="at most 32 containers"):
         resize_record.decode_wish(resize_record.encode_wish({f"c{number}": Size(1) for number in range(33)}))
     with pytest.raises(AllocationError, match="at most 4096 characters") as caught:
-        resize_record.decode_wish("{" + " " * limits.RESIZE_CHARACTERS)
+        resize_record.decode_wish("{" + " " * resize_record.LONGEST_WISH)
     assert len(str(caught.value)) < 700
 
 
